@@ -1,4 +1,4 @@
-//! Work that falls into pieces, several of which are done at a time.
+//! Parallel execution of the independent pieces of a run.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,11 +9,12 @@ use indicatif::ProgressBar;
 use crate::exit::Failure;
 use crate::progress::Interrupt;
 
-/// Does each piece, on so many threads, or on as many as there are processors; the results come in
-/// the order of the pieces however many threads there are. Once an interrupt has come no other piece is begun.
+/// Processes each piece on `threads` threads, by default one per processor. The results are in the
+/// order of the pieces, independent of the number of threads. After an interrupt no further piece
+/// starts.
 ///
 /// # Errors
-/// That of a piece that failed.
+/// The first error that a piece returned.
 pub fn each<T: Sync, R: Send>(
     pieces: &[T],
     work: &(dyn Fn(&T) -> Result<R, Failure> + Sync),

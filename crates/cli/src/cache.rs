@@ -23,31 +23,31 @@ use crate::table::Table;
 
 mod picture;
 
-/// What one law misses of one trace in one size of memory.
+/// Misses of one policy on one trace with one cache size.
 #[derive(Clone, Debug, Serialize)]
 pub struct MissCell {
     trace: String,
     references: usize,
     blocks: u32,
-    /// The size as it was given.
+    /// Cache size as given on the command line.
     size: String,
-    /// Memory in blocks.
+    /// Cache size in blocks.
     pages: u32,
-    /// `optimum` is the least that is possible.
+    /// Name of the policy; `optimum` is Belady's, the lowest possible number of misses.
     eviction: String,
     misses: u64,
     miss_ratio: f64,
 }
 
-/// A trace by its name.
+/// Trace with its name.
 pub struct NamedTrace {
-    /// The file's name, without what says how it is packed.
+    /// File name without the ending of its compression.
     pub name: String,
-    /// What was read of it.
+    /// Parsed references.
     pub trace: BlockTrace,
 }
 
-/// Prints the miss ratios, and draws them if a picture is asked for.
+/// Prints the miss ratios and, on request, draws them as a picture.
 pub fn run(args: &CacheArgs) -> CommandResult {
     let policies = match &args.eviction {
         Some(names) => input::specs(names)?,
@@ -74,27 +74,28 @@ pub fn run(args: &CacheArgs) -> CommandResult {
     }
 }
 
-/// How much memory there is.
+/// Cache size: a share of the trace's blocks or an absolute size.
 #[derive(Clone, Debug)]
 pub struct CacheSize {
-    /// As it was given.
+    /// Text of the option.
     pub text: String,
     amount: Amount,
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Amount {
-    /// Of the different blocks of a trace, in millionths.
+    /// Share of the distinct blocks of a trace, in millionths.
     Part(u64),
     Pages(u32),
 }
 
 impl CacheSize {
-    /// Reads what `--sizes` was given.
+    /// Parses the values of `--sizes`.
     pub fn parse_all(texts: &[String]) -> Result<Vec<CacheSize>, Failure> {
         texts.iter().map(|text| CacheSize::parse(text)).collect()
     }
 
+    /// Parses one size: a percentage of the trace's blocks, or bytes with a unit.
     fn parse(text: &str) -> Result<CacheSize, Failure> {
         let bad = || {
             Failure::Usage(format!(
@@ -118,7 +119,7 @@ impl CacheSize {
         Ok(CacheSize { text: text.to_owned(), amount })
     }
 
-    /// In blocks of a trace; one at least.
+    /// Returns the size in blocks of `trace`, at least one.
     pub fn pages(&self, trace: &BlockTrace) -> u32 {
         match self.amount {
             Amount::Part(millionths) => {
@@ -133,6 +134,7 @@ fn formats() -> String {
     BlockTraceFormat::all().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns the trace format of that name.
 fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
         let known = formats();
@@ -140,13 +142,15 @@ fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     })
 }
 
-/// Reads traces, as far as is asked for.
+/// Reads the traces, each up to the number of references in `--first`.
 pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace>, Failure> {
     let format = args.format.as_deref().map(named_format).transpose()?;
     let most = args.first.map_or(usize::MAX, |most| most.get());
     paths.iter().map(|path| read_trace(path, format, most)).collect()
 }
 
+/// Reads one trace of at most `most` references. Without `format`, detects it from the name and the
+/// first lines.
 fn read_trace(
     path: &Path,
     format: Option<BlockTraceFormat>,
@@ -169,8 +173,8 @@ fn read_trace(
     Ok(NamedTrace { name, trace })
 }
 
-/// Every cell, trace by trace, size by size, law by law and then the optimum; as many at a time
-/// as there are processors.
+/// Simulates every cell in parallel, one thread per processor. The order is trace, size, policy;
+/// the optimum comes last.
 fn simulate(
     traces: &[NamedTrace],
     policies: &[Spec],
@@ -182,7 +186,7 @@ fn simulate(
         .flat_map(|named| sizes.iter().map(move |size| (named, size)))
         .flat_map(|(named, size)| policies().map(move |policy| (named, size, policy)))
         .collect();
-    // A cell takes as long as its trace is long, and leaves nothing.
+    // An immediate end of the process is safe: a cell leaves no files behind.
     let interrupt = Interrupt::that_ends_at_once();
     let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
         Ok(cell(named, size, policy))
@@ -190,6 +194,7 @@ fn simulate(
     at_once::each(&tasks, &work, None, &interrupt)
 }
 
+/// Simulates one policy, or Belady's optimum for `None`, on one trace and size.
 fn cell(
     NamedTrace { name, trace }: &NamedTrace,
     size: &CacheSize,
@@ -212,7 +217,7 @@ fn cell(
     }
 }
 
-/// A row for each trace and size, a column for each law.
+/// Table with one row per trace and size and one column per policy.
 fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
     let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
     header.extend(policies.iter().map(Spec::to_string));
@@ -226,7 +231,7 @@ fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
     table
 }
 
-/// The curves and the table as a page.
+/// HTML page with the curves and the table.
 fn page(cells: &[MissCell], policies: &[Spec]) -> Page {
     let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
                 optimum is Belady's, which knows what is to come: no policy can miss less.";

@@ -19,7 +19,7 @@ use crate::output::print;
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
 
-/// The JSON document.
+/// JSON document of the command.
 #[derive(Serialize)]
 struct EvictionDocument<'a> {
     readpath: &'static str,
@@ -29,7 +29,7 @@ struct EvictionDocument<'a> {
     results: &'a [JudgedEviction],
 }
 
-/// Runs the matrix, or a part of it.
+/// Runs the matrix, or the cells chosen by `--cells`.
 pub fn run(args: &CacheRegretArgs) -> CommandResult {
     let [policy] = &input::specs(&args.eviction)?[..] else {
         return Err(Failure::Usage(format!("--eviction {}: name one policy", args.eviction)));
@@ -37,7 +37,7 @@ pub fn run(args: &CacheRegretArgs) -> CommandResult {
     eviction::build(policy, 1).map_err(Failure::usage)?;
     check_writable(args.html.as_deref())?;
     let chosen = chosen(args)?;
-    // A cell takes as long as its trace is long, and leaves nothing.
+    // An immediate end of the process is safe: a cell leaves no files behind.
     let interrupt = Interrupt::that_ends_at_once();
     let judge = |cell: &EvictionCell| cell.judge(policy).map_err(Failure::usage);
     let judged = at_once::each(&chosen, &judge, args.threads, &interrupt)?;
@@ -56,7 +56,7 @@ pub fn run(args: &CacheRegretArgs) -> CommandResult {
     print(&text(&judged, &summary, args.all))
 }
 
-/// The cells that were asked for: those made here, and those of traces.
+/// Returns the chosen cells: the generated loads, then the cells of the given traces.
 fn chosen(args: &CacheRegretArgs) -> Result<Vec<EvictionCell>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
     let size = LoadSize { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
@@ -79,6 +79,7 @@ fn chosen(args: &CacheRegretArgs) -> Result<Vec<EvictionCell>, Failure> {
     Ok(chosen)
 }
 
+/// Returns the output as text: the worst cells or all, the fixed policies, and the summary.
 fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> String {
     let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
     if !is_all {
@@ -88,6 +89,7 @@ fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> S
     format!("{}\n{}\n{}\n", cells_table(&shown), policies_table(summary), sentence(summary))
 }
 
+/// Table with one row per cell: costs of the best baseline, the judged policy and the optimum.
 fn cells_table(shown: &[&JudgedEviction]) -> Table {
     let columns: [Column<&JudgedEviction>; 7] = [
         ("cell", |cell| cell.cell.clone()),
@@ -101,6 +103,7 @@ fn cells_table(shown: &[&JudgedEviction]) -> Table {
     Table::of(shown, &columns, 2)
 }
 
+/// Table of each policy's result if it were used in every cell.
 fn policies_table(summary: &EvictionSummary) -> Table {
     let columns: [Column<FixedPolicyResult>; 5] = [
         ("everywhere", |policy| policy.eviction.clone()),
@@ -112,6 +115,7 @@ fn policies_table(summary: &EvictionSummary) -> Table {
     Table::of(&summary.fixed, &columns, 1)
 }
 
+/// Summary of all cells in one sentence.
 fn sentence(summary: &EvictionSummary) -> String {
     format!(
         "{} cells: maximum {}, geometric mean {}, {} above 1.02; to two-lists \
@@ -124,7 +128,7 @@ fn sentence(summary: &EvictionSummary) -> String {
     )
 }
 
-/// Every cell as a page.
+/// HTML page with every cell.
 fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
     let title = "What to keep, cell by cell";
     let mut page = Page::new(title, &sentence(summary));
@@ -143,6 +147,7 @@ fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
     page
 }
 
+/// Heat map with one row per cell and one column per policy: least cost ÷ cost.
 fn map(judged: &[JudgedEviction]) -> Map {
     let mut map = Map::default();
     for (row, cell) in judged.iter().enumerate() {

@@ -13,15 +13,15 @@ use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
 use crate::scratch_files::ScratchFiles;
 
-/// How many reads are made when nothing is said.
+/// Default number of generated reads.
 const READS: usize = 2000;
-/// How many differences are told in words: after the first the states have
-/// parted, so that most others follow from it. The JSON document has all.
+/// Number of differences printed in the text. After the first difference the two readahead states
+/// have diverged, and most later ones follow from it. The JSON document contains all.
 const DIFFERENCES_TOLD: usize = 10;
-/// The size of the file that is made when none is named: 1 GiB, sparse.
+/// Size of the sparse scratch file, used when no file is named: 1 GiB.
 const FILE_BYTES: u64 = 1 << 30;
 
-/// Runs the list through both and prints how they compare.
+/// Runs the steps on the kernel and through the policy, and prints the comparison.
 pub fn run(args: &CheckKernelArgs) -> CommandResult {
     let file_bytes = match &args.file {
         Some(path) => {
@@ -49,6 +49,7 @@ pub fn run(args: &CheckKernelArgs) -> CommandResult {
     }
 }
 
+/// Returns the steps to compare: from a list, or generated for a file of `file_bytes` bytes.
 fn steps(args: &CheckKernelArgs, file_bytes: u64) -> Result<Vec<HandleStep>, Failure> {
     match (&args.reads, args.generate) {
         (Some(list), _) => {
@@ -63,6 +64,7 @@ fn steps(args: &CheckKernelArgs, file_bytes: u64) -> Result<Vec<HandleStep>, Fai
     }
 }
 
+/// Converts an error of the kernel's recording to the failure of the command.
 fn failure(error: OracleError) -> Failure {
     match error {
         OracleError::Interrupted => Failure::Interrupted,
@@ -71,6 +73,7 @@ fn failure(error: OracleError) -> Failure {
     }
 }
 
+/// Formats the report, with at most `DIFFERENCES_TOLD` differences.
 fn text(report: &ConformanceReport, system: &str) -> String {
     let mut text = format!(
         "{system}: {} reads, {} equal, {} different; {} pages read by the kernel, {} by the policy\n",
@@ -90,7 +93,7 @@ fn text(report: &ConformanceReport, system: &str) -> String {
     text
 }
 
-/// Makes the file that is read, sparse.
+/// Creates the sparse scratch file.
 fn make_file(made: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     let name = format!("readpath-conform-{}", std::process::id());
     let path = folder_for_large_files().join(name);
@@ -99,8 +102,7 @@ fn make_file(made: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
-/// `TMPDIR`, or else `/var/tmp`: `/tmp` is memory on many systems, and nothing
-/// is read ahead there.
+/// Returns `TMPDIR`, or else `/var/tmp`. `/tmp` is often a tmpfs, which has no readahead.
 fn folder_for_large_files() -> PathBuf {
     let on_disk = PathBuf::from("/var/tmp");
     match std::env::var_os("TMPDIR") {
@@ -109,7 +111,7 @@ fn folder_for_large_files() -> PathBuf {
     }
 }
 
-/// The comparison in the JSON document.
+/// Comparison in the JSON document.
 #[derive(Serialize)]
 struct ConformComparison {
     system: String,
@@ -121,7 +123,7 @@ struct ConformComparison {
     differences: Vec<PageDifference>,
 }
 
-/// One difference in the JSON document; the step counted from 1, pages as `[first, count]`.
+/// One difference in the JSON document. Steps count from 1; page ranges are `[first, count]`.
 #[derive(Serialize)]
 struct PageDifference {
     step: usize,

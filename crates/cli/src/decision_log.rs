@@ -1,7 +1,7 @@
-//! `--log FILE`: what the laws decided in each row, and by which numbers.
+//! `--log FILE`: the decisions of the policies in each row, with the numbers behind them.
 //!
-//! A line of `#` begins each row; below it stands one line for each decision, as
-//! the law's log prints it.
+//! A line that begins with `#` starts each row. One line for each decision follows, as the policy's
+//! log formats it.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -12,16 +12,16 @@ use readpath_core::decision::LoggedDecision;
 
 use crate::exit::{CommandResult, Failure};
 
-/// The file, open for writing.
+/// Log file, open for writing.
 pub struct DecisionFile {
     path: PathBuf,
     out: RefCell<BufWriter<File>>,
-    /// The first write that failed: nothing is written after it.
+    /// First write error. Later lines are discarded.
     failed: RefCell<Option<io::Error>>,
 }
 
 impl DecisionFile {
-    /// Begins the file anew. What is there is lost, unless the run itself needs it.
+    /// Creates or truncates the file. Refuses a file that is in `needed`, the inputs of the run.
     pub fn create(path: &Path, needed: &[impl AsRef<Path>]) -> Result<DecisionFile, Failure> {
         let same = |one: &Path| Some(one.canonicalize().ok()? == path.canonicalize().ok()?);
         if let Some(needed) =
@@ -46,16 +46,17 @@ impl DecisionFile {
         })
     }
 
-    /// A row begins.
+    /// Writes the header line of a row.
     pub fn begin(&self, row: &str) {
         self.write(format_args!("# {row}"));
     }
 
-    /// A law has decided something.
+    /// Writes one decision of a policy.
     pub fn decided(&self, decided: &LoggedDecision) {
         self.write(format_args!("{decided}"));
     }
 
+    /// Writes a line, unless an earlier write failed.
     fn write(&self, line: std::fmt::Arguments<'_>) {
         let mut failed = self.failed.borrow_mut();
         if failed.is_none() {
@@ -63,7 +64,7 @@ impl DecisionFile {
         }
     }
 
-    /// Writes out what is left, and tells what could not be written.
+    /// Flushes the file and returns the first write error.
     pub fn finish(&self) -> CommandResult {
         let failed = self.failed.borrow_mut().take();
         match failed.or_else(|| self.out.borrow_mut().flush().err()) {

@@ -1,20 +1,20 @@
-//! `readpath devices`: the modelled devices, or one with every parameter and its source.
+//! `readpath devices`: the list of device models, or one model with every parameter and its source.
 
+use crate::exit::{CommandResult, Failure};
+use crate::output::print;
+use crate::table::{Column, Table};
 use readpath_core::policy::Spec;
 use readpath_core::unit::SECTOR_BYTES;
 use readpath_peers::notice;
 use readpath_sim::device::parameter::DeviceParameter;
 use readpath_sim::device::registry;
 
-use crate::exit::{CommandResult, Failure};
-use crate::output::print;
-use crate::table::{Column, Table};
-
 /// Prints the list, or one device in full.
 pub fn run(name: Option<&str>) -> CommandResult {
     name.map_or_else(list, tell)
 }
 
+/// Prints the names of the device models, one line each.
 fn list() -> CommandResult {
     let mut text = String::new();
     for (name, line) in registry::DEVICES {
@@ -24,6 +24,7 @@ fn list() -> CommandResult {
     print(&text)
 }
 
+/// Prints the limits and the table of parameters of one device.
 fn tell(name: &str) -> CommandResult {
     let spec = Spec::parse(with_members(name)).map_err(Failure::usage)?;
     let device = registry::build(&spec, 1).map_err(Failure::usage)?;
@@ -47,14 +48,14 @@ fn tell(name: &str) -> CommandResult {
     ))
 }
 
-/// Says on standard error what of a device's description its model does not do.
+/// Prints on standard error the properties of a device description that its model ignores.
 pub fn tell_unmodelled(spec: &Spec) {
     for text in registry::unmodelled(spec) {
         notice::print(text);
     }
 }
 
-/// Of a device that is nothing without members, one that has some is told.
+/// Adds example members to the name of a composite device, which has no parameters without them.
 fn with_members(name: &str) -> &str {
     match name {
         "raid0" => "raid0:12xhdd",

@@ -34,13 +34,13 @@ use rounds::{Matrix, RowState};
 use rows::{Data, Row, Scale};
 pub use states::CacheState;
 
-/// What the folder of a run is called, with the run's number after it.
+/// Prefix of the run's scratch folder; the run's number follows it.
 const FOLDER_PREFIX: &str = "readpath-everyday";
 
-/// What is left free on the file system, in bytes.
+/// Bytes that stay free on the file system.
 const ROOM_BYTES: u64 = 64 << 20;
 
-/// The JSON document.
+/// JSON document of the command.
 #[derive(Serialize)]
 struct BenchDocument<'a> {
     readpath: &'static str,
@@ -55,7 +55,7 @@ struct BenchDocument<'a> {
     results: &'a [BenchCell],
 }
 
-/// Measures the matrix, or a part of it, and prints it.
+/// Measures the matrix, or the chosen rows of it, and prints the result.
 pub fn run(args: &BenchArgs) -> CommandResult {
     let start = Instant::now();
     let scale = scale(args);
@@ -104,6 +104,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
     ended
 }
 
+/// Prints the results and writes the requested picture and page.
 fn tell(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
     let BenchDocument { notes, summary, results, .. } = document;
     match args.json {
@@ -122,6 +123,7 @@ fn tell(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
 }
 
 impl BenchDocument<'_> {
+    /// Title of the results: versions, machine, and a warning about small runs.
     fn title(&self) -> String {
         let BenchDocument { readpath, kernel, processors, memory_bytes, .. } = self;
         let memory = memory_bytes.map(|bytes| format!(", {} GiB of memory", bytes >> 30));
@@ -133,6 +135,7 @@ impl BenchDocument<'_> {
     }
 }
 
+/// Scale of the matrix that the options choose.
 fn scale(args: &BenchArgs) -> Scale {
     match (args.small, args.full) {
         (true, _) => Scale::Small,
@@ -141,7 +144,7 @@ fn scale(args: &BenchArgs) -> Scale {
     }
 }
 
-/// The rows whose names have one of the parts; all, where none is given.
+/// Returns the rows with one of `parts` in their names. An empty list chooses all rows.
 fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
     let all = rows::rows(scale);
     if let Some(part) = parts.iter().find(|part| !all.iter().any(|row| row.name.contains(*part))) {
@@ -156,7 +159,7 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
     Ok(all.into_iter().filter(is_chosen).collect())
 }
 
-/// Makes the files that the rows read, in a folder of the run's own, and has them written back.
+/// Creates the data files of the rows in a scratch folder of the run, and syncs them to storage.
 fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
     let mut all: Vec<Data> = Vec::new();
     for row in rows {
@@ -198,7 +201,8 @@ fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFo
     Ok(folder)
 }
 
-/// The states that were chosen and that this system lets be; of the others it is said why not.
+/// Returns the chosen states that this system can produce. Adds a note with the reason for each
+/// other state.
 fn possible_states(
     args: &BenchArgs,
     rows: &[Row],
@@ -238,11 +242,12 @@ fn possible_states(
     }
 }
 
+/// True if any contender of the cell has a measurement or was aborted.
 fn is_begun(cell: &RowState<'_>) -> bool {
     cell.ways.iter().any(|runs| !runs.measured.is_empty() || runs.broken_off.is_some())
 }
 
-/// What the time did not suffice for.
+/// Returns a note about cells that did not get all runs within the time limit.
 fn unfinished(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     let is_short = |cell: &&RowState<'_>| {
         let has_all = |way: &rounds::ContenderRuns| {
@@ -261,15 +266,18 @@ fn unfinished(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     })
 }
 
+/// Name and release of the running kernel.
 fn kernel() -> String {
     let system = rustix::system::uname();
     format!("Linux {}", system.release().to_string_lossy())
 }
 
+/// Number of processors available to this process.
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, NonZero::get)
 }
 
+/// Memory of the machine in bytes; `None` if the kernel reports an impossible value.
 fn memory_bytes() -> Option<u64> {
     let system = rustix::system::sysinfo();
     system.totalram.checked_mul(u64::from(system.mem_unit))

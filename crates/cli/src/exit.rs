@@ -1,44 +1,43 @@
-//! How the command ends.
+//! Exit codes of the command.
 
 use std::fmt::Display;
 use std::process::ExitCode;
 
 use readpath_peers::notice;
 
-/// The ways to end other than well, each with its exit code.
+/// Unsuccessful ends of the command, each with its exit code.
 #[derive(Debug)]
 pub enum Failure {
-    /// Exit code 1: the run ended, but some of its operations failed, or two
-    /// things that should be equal differ. What was measured has been printed.
+    /// Exit code 1: some operations of the run failed, or two things that should be equal differ.
+    /// The measured figures have been printed.
     Run(String),
-    /// Exit code 2: what was asked can't be done as it was asked: a bad option,
-    /// a bad file. Nothing has been run.
+    /// Exit code 2: bad option or bad input file. The run did not start.
     Usage(String),
-    /// Exit code 3: this system lacks what the command needs.
+    /// Exit code 3: the system lacks a requirement of the command.
     Unavailable(String),
-    /// Exit code 130: interrupted by ctrl-C or a signal. What was measured so
-    /// far has been printed.
+    /// Exit code 130: interrupted by ctrl-C or a signal. The figures measured until then have been
+    /// printed.
     Interrupted,
-    /// Exit code 0: the reader of standard output has gone away (`| head`), so a command that
-    /// writes nothing else stops early.
+    /// Exit code 0: the reader of standard output has closed it (`| head`). A command without other
+    /// output stops early.
     ReaderGone,
 }
 
-/// What a subcommand gives.
+/// Result of a subcommand.
 pub type CommandResult = Result<(), Failure>;
 
 impl Failure {
-    /// A usage failure with this error's words.
+    /// Usage failure with the message of this error.
     pub fn usage(error: impl Display) -> Failure {
         Failure::Usage(error.to_string())
     }
 
-    /// A usage failure about a thing named in front of the error's words.
+    /// Usage failure with the name of its subject in front of the error's message.
     pub fn about(thing: impl Display, error: impl Display) -> Failure {
         Failure::Usage(format!("{thing}: {error}"))
     }
 
-    /// Tells it on standard error and gives the exit code.
+    /// Prints the message on standard error and returns the exit code.
     pub fn tell(&self) -> ExitCode {
         let (code, text) = match self {
             Failure::Run(text) => (1, text.as_str()),

@@ -1,5 +1,4 @@
-//! `readpath explain`: what is wrong with a program's reads.
-
+//! `readpath explain`: finds the causes of a program's waits for storage.
 use std::ffi::OsString;
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -110,7 +109,7 @@ impl Drop for TemporaryRecording {
     }
 }
 
-/// Explains a recording.
+/// Analyzes a recording and prints the explanation.
 fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     let mut explainer = Explainer::default();
     let mut pictures = args.html.as_ref().map(|_| Pictures::default());
@@ -134,7 +133,7 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     print(&text)
 }
 
-/// What was watched, for how long, and how much of that it waited.
+/// First line: the program, its duration, and the share of the time it waited.
 fn head(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
     let program = if program.is_empty() { "The program".to_owned() } else { shown(program) };
@@ -149,7 +148,7 @@ fn head(explanation: &Explanation) -> String {
     )
 }
 
-/// What is to be said where nothing is wrong.
+/// Sentence for a program without findings.
 fn verdict(explanation: &Explanation) -> String {
     let what = match explanation.limit {
         ProgramLimit::Device => "Nothing is wrong with its reads; the device is the limit",
@@ -162,6 +161,7 @@ fn verdict(explanation: &Explanation) -> String {
     format!("{what}: {}.", explanation.limit_text)
 }
 
+/// Writes the explanation as text: first line, findings, and the shape of the reads.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     writeln!(out, "{}", head(explanation))?;
     if explanation.lost > 0 {
@@ -196,6 +196,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     Ok(())
 }
 
+/// Writes the section about the reads: methods, sizes, waits, strides, reuse, files and threads.
 fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "\nThe reads")?;
     let ways = shape.ways.iter().map(|(way, count)| format!("{count} by {}", way_name(*way)));
@@ -255,12 +256,13 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     write!(out, "\n{files}\n{threads}")
 }
 
+/// Name of a read method, as in the JSON document.
 fn way_name(way: ReadMethod) -> String {
     let name = serde_json::to_value(way).expect("a way has a name");
     name.as_str().unwrap_or_default().to_owned()
 }
 
-/// The files, and the threads.
+/// Tables of the files and of the threads.
 fn tables(shape: &ReadShape) -> [Table; 2] {
     let files: [Column<readpath_sim::explain::FileStatistics>; 5] = [
         ("file", |file| shown(&file.path)),
@@ -278,7 +280,7 @@ fn tables(shape: &ReadShape) -> [Table; 2] {
     [Table::of(&shape.files, &files, 1), Table::of(&shape.threads, &threads, 1)]
 }
 
-/// Bytes with the largest unit that leaves a whole number, roughly.
+/// Formats bytes in the largest unit up to the number, rounded down.
 fn unit(bytes: u64) -> String {
     match bytes {
         ..1024 => bytes.to_string(),

@@ -1,9 +1,9 @@
-//! `--html FILE`: what a command printed, as one page that needs nothing else.
+//! `--html FILE`: the output of a command as one self-contained page.
 //!
-//! A page has headings, paragraphs, tables that a click sorts, and pictures. It refers to nothing
-//! outside and, by its own policy, could not: no font, no script, no picture is fetched. Whatever
-//! comes from outside (names of files, jobs, devices) is escaped where it enters, here and in the
-//! pictures ([`escaped`]). A sorted page has the order in its address (`#sort=TABLE.COLUMN.descending`).
+//! A page has headings, paragraphs, sortable tables and pictures. It refers to nothing outside, and
+//! its own content security policy forbids it: no font, script or picture is fetched. External text
+//! (names of files, jobs, devices) is escaped where it enters, here and in the pictures
+//! ([`escaped`]). The address holds the order of a sorted table (`#sort=TABLE.COLUMN.descending`).
 
 pub mod axes;
 pub mod bars;
@@ -16,7 +16,7 @@ use std::path::Path;
 use crate::exit::{CommandResult, Failure};
 use crate::table::Table;
 
-/// A page in the making.
+/// Builder of a page.
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
@@ -25,26 +25,26 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page of this title, with a line under it that says what it is of.
+    /// Starts a page with a title and a line that describes it.
     pub fn new(title: &str, lead: &str) -> Page {
         let mut page = Page { title: title.to_owned(), body: String::new(), tables: 0 };
         page.paragraph(lead);
         page
     }
 
-    /// A heading.
+    /// Adds a heading.
     pub fn heading(&mut self, text: &str) {
         self.body += &format!("<h2>{}</h2>\n", escaped(text));
     }
 
-    /// A paragraph; nothing where the text is empty.
+    /// Adds a paragraph, unless the text is empty.
     pub fn paragraph(&mut self, text: &str) {
         if !text.is_empty() {
             self.body += &format!("<p>{}</p>\n", escaped(text));
         }
     }
 
-    /// Notes, one a line.
+    /// Adds a list of notes.
     pub fn notes(&mut self, notes: impl IntoIterator<Item = String>) {
         let items: String =
             notes.into_iter().map(|note| format!("<li>{}</li>\n", escaped(&note))).collect();
@@ -53,7 +53,8 @@ impl Page {
         }
     }
 
-    /// A table, under a caption. Parts of a row (their first cell is empty, or begins with spaces) move with it.
+    /// Adds a table under a caption. A row whose first cell is empty or begins with spaces is a
+    /// part of the row above. Sorting moves it with that row.
     pub fn table(&mut self, caption: &str, table: &Table) {
         let number = self.tables;
         self.tables += 1;
@@ -90,16 +91,18 @@ impl Page {
         self.body += "</table>\n</div>\n";
     }
 
-    /// A picture with a caption; `svg` is a drawing of [`bars`], [`lines`], [`dots`] or [`heat`].
+    /// Adds a picture with a caption. `svg` is a drawing of [`bars`], [`lines`], [`dots`] or
+    /// [`heat`].
     pub fn picture(&mut self, caption: &str, svg: &str) {
         self.figure("", caption, svg);
     }
 
-    /// A picture that has colours of its own, on white.
+    /// Adds a picture with fixed colours on a white background.
     pub fn picture_on_white(&mut self, caption: &str, svg: &str) {
         self.figure(" class=\"on-white\"", caption, svg);
     }
 
+    /// Adds a picture with a caption and CSS attributes.
     fn figure(&mut self, class: &str, caption: &str, svg: &str) {
         self.body += &format!(
             "<figure{class}>\n<div class=\"wide\">\n{svg}</div>\n<figcaption>{}</figcaption>\n</figure>\n",
@@ -107,7 +110,7 @@ impl Page {
         );
     }
 
-    /// The page's text.
+    /// Returns the text of the page.
     pub fn text(&self) -> String {
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -125,13 +128,13 @@ impl Page {
         )
     }
 
-    /// Writes the page.
+    /// Writes the page to a file.
     pub fn write(&self, path: &Path) -> CommandResult {
         std::fs::write(path, self.text()).map_err(|error| cannot_write(path, error))
     }
 }
 
-/// Refuses a file that can't be written, before minutes are spent on what is to stand in it.
+/// Refuses a path that cannot be written, before minutes are spent on its content.
 pub fn check_writable(path: Option<&Path>) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
@@ -141,22 +144,23 @@ pub fn check_writable(path: Option<&Path>) -> CommandResult {
     }
 }
 
-/// The failure that a file can't be written.
+/// Failure of a file that cannot be written.
 pub fn cannot_write(path: &Path, error: impl std::fmt::Display) -> Failure {
     Failure::about(path.display(), format!("can't be written: {error}; name another file"))
 }
 
-/// The text as it may stand in a document, between tags and in quotes.
+/// Escapes a text for element content and for quoted attributes.
 pub fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")
 }
 
+/// CSS class of a column: numeric columns are right-aligned.
 fn class_of(column: usize, table: &Table) -> &'static str {
     if column >= table.numbers_from() { " class=\"number\"" } else { "" }
 }
 
-/// By what a cell is sorted: its number, of a time in µs. None where it is none.
+/// Sort key of a cell: its number, or a time in µs. `None` for other text.
 fn sort_key(cell: &str) -> Option<f64> {
     let cell = cell.trim().trim_start_matches('<');
     let (number, unit) = cell.split_once(' ').unwrap_or((cell, ""));
@@ -186,7 +190,7 @@ mod tests {
         let text = page.text();
         assert!(!text.contains("alert('"), "{text}");
         assert_eq!(text.matches("<script>").count(), 1, "the page's own");
-        // A caption stands in the region's name too; a label is told where it is pointed at.
+        // A caption is also the region's name, and a label is also a tooltip.
         assert!(
             text.matches("&lt;script&gt;alert(&#39;&amp;&quot;&#39;)&lt;/script&gt;").count() >= 9
         );

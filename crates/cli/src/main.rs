@@ -1,9 +1,10 @@
-//! The `readpath` command: one job under several policies and devices, in one table.
+//! The `readpath` command-line tool.
 
 // Both macros panic where the text cannot be written: `output` and `notice` report it or drop it.
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 mod aliases;
+
 mod args;
 mod at_once;
 mod cache;

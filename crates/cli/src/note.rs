@@ -1,10 +1,11 @@
-//! What a reader of a row must know of it beside its figures.
+//! Caveats of a row: facts that a reader needs to interpret its figures.
 
 use readpath::pager::MappingMode;
 use readpath::{BackendInUse, BackendKind, Mode};
 use readpath_peers::cold::Residency;
 
-/// How a run on a file began: which way its bytes take, and what the kernel's cache kept of it.
+/// Caveat about the start of a run on a file: its cache mode, and pages that stayed in the kernel
+/// page cache.
 pub fn start(mode: Mode, residency: &Residency) -> Option<String> {
     let mode = (mode != Mode::Direct).then(|| mode.to_string());
     let warm = (residency.resident > 0).then(|| {
@@ -13,25 +14,25 @@ pub fn start(mode: Mode, residency: &Residency) -> Option<String> {
     join(mode, warm)
 }
 
-/// What carries the requests, where that is not the best there is.
+/// Names the I/O backend if it is not the best one.
 pub fn carried_by(in_use: BackendInUse) -> Option<String> {
     let is_named = in_use.because.is_some() || in_use.kind == BackendKind::Threads;
     is_named.then(|| format!("carried by {in_use}"))
 }
 
-/// How much of what was read the kernel's cache had.
+/// Reports the bytes that the kernel page cache already had.
 pub fn kernel_cached(bytes: u64) -> Option<String> {
     (bytes > 0).then(|| {
         format!("{:.1} MiB taken from the kernel's cache", bytes as f64 / f64::from(1 << 20))
     })
 }
 
-/// Who brings the pages of a mapping in, where it is not the library.
+/// Names the mode of a mapping whose pages the library does not bring in itself.
 pub fn mapped_by(mode: MappingMode) -> Option<String> {
     (mode != MappingMode::Served).then(|| format!("mapped by {mode}"))
 }
 
-/// Two notes as one.
+/// Joins two caveats.
 pub fn join(one: Option<String>, two: Option<String>) -> Option<String> {
     [one, two].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"))
 }

@@ -1,8 +1,8 @@
-//! The files of a job's logs (`write_lat_log`, `write_iolog` and others), where fio puts them: in the
-//! folder in which the command runs.
+//! Log files of a job (`write_lat_log`, `write_iolog` and others), written to the current folder as
+//! fio does.
 //!
-//! A file is open only while lines are put behind it: a job may have thousands of processes,
-//! each with five logs.
+//! A file is open only while lines are appended: a job may have thousands of processes, each with
+//! five logs.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
@@ -18,21 +18,21 @@ use readpath_sim::workload::Workload;
 
 use crate::exit::{CommandResult, Failure};
 
-/// How many bytes of lines are put behind a file at once.
+/// Size of the line buffer of a file, in bytes.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The logs of one row.
+/// Logs of one row.
 pub struct OperationLogs {
-    /// What is put behind the names that the job gives.
+    /// Suffix of the file names in the job, which distinguishes the rows.
     row: String,
     files: BTreeMap<PathBuf, SharedLogFile>,
 }
 
 impl OperationLogs {
-    /// The logs of the row that is the `number`th of so many, counted from 1; each file begins anew.
+    /// Creates or truncates the logs of row `number` of `rows`, counted from 1.
     ///
     /// # Errors
-    /// A file can't be made, or is one of those that the run needs.
+    /// A file cannot be created, or is one of the run's input files.
     pub fn create(
         jobs: &JobFile,
         needed: &[PathBuf],
@@ -53,6 +53,7 @@ impl OperationLogs {
         Ok(logs)
     }
 
+    /// Creates a log file, unless an earlier process of the row has the same one.
     fn add(&mut self, kind: LogKind, path: PathBuf, needed: &[PathBuf]) -> CommandResult {
         if self.files.contains_key(&path) {
             return Ok(());
@@ -71,7 +72,7 @@ impl OperationLogs {
         Ok(())
     }
 
-    /// Gives each process of the workload the logs that its job asks for.
+    /// Attaches to each process of the workload the logs of its job.
     pub fn attach(&self, jobs: &JobFile, workload: &mut Workload) {
         let Workload { files, processes } = workload;
         for process in processes {
@@ -87,7 +88,7 @@ impl OperationLogs {
         }
     }
 
-    /// Writes out what is left, and tells what could not be written.
+    /// Flushes all files and returns the first write error.
     pub fn finish(self) -> CommandResult {
         for (path, file) in self.files {
             let mut file = file.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -103,15 +104,17 @@ impl OperationLogs {
     }
 }
 
+/// True if both paths lead to the same existing file.
 fn is_same(one: &Path, other: &Path) -> bool {
     one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
 }
 
-/// A file to which several processes may write.
+/// Log file that several processes may write to.
 #[derive(Clone, Debug)]
 struct SharedLogFile(Arc<Mutex<LogFile>>);
 
 impl LogSink for SharedLogFile {
+    /// Appends a line, and flushes a full buffer.
     fn line(&mut self, line: fmt::Arguments<'_>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).line(line);
     }
@@ -127,11 +130,12 @@ struct LogFile {
     path: PathBuf,
     lines: String,
     counted_from: Option<Time>,
-    /// The first write that failed: nothing is written after it.
+    /// First write error. Later lines are discarded.
     failed: Option<io::Error>,
 }
 
 impl LogFile {
+    /// Creates the file, with the header line of a trace.
     fn create(path: PathBuf, kind: LogKind) -> io::Result<LogFile> {
         File::create(&path)?;
         let mut file = LogFile { path, lines: String::new(), counted_from: None, failed: None };
@@ -148,6 +152,7 @@ impl LogFile {
         }
     }
 
+    /// Appends the buffered lines to the file, unless an earlier write failed.
     fn flush(&mut self) {
         if self.failed.is_none() && !self.lines.is_empty() {
             let opened = OpenOptions::new().append(true).open(&self.path);

@@ -1,4 +1,4 @@
-//! Rows as a table or as the JSON document.
+//! Rows as a table or as a JSON document.
 
 mod fio;
 
@@ -11,16 +11,17 @@ use serde::Serialize;
 use crate::exit::{CommandResult, Failure};
 use crate::table::{Column, Table, count, duration, mib, number, text};
 
-/// The JSON document.
+/// JSON document of a run.
 #[derive(Serialize)]
 struct RunDocument<'a, T> {
     readpath: &'static str,
-    /// None where nothing is drawn.
+    /// `None` if the run draws no random numbers.
     seed: Option<u64>,
     results: &'a [T],
 }
 
-/// The columns of a job's rows that say what ran: a table with raw jobs has one more.
+/// Columns of a job's row that name the storage and the policies. A table with raw jobs has one
+/// more.
 const RUNS: [Column<ResultRow>; 4] = [
     ("storage", |row| row.storage.clone()),
     ("readahead", |row| text(row.readahead.as_ref())),
@@ -28,7 +29,7 @@ const RUNS: [Column<ResultRow>; 4] = [
     ("engine", |row| text(row.engine.as_ref())),
 ];
 
-/// The columns of a job's rows with numbers.
+/// Numeric columns of a job's row.
 const FIGURES: [Column<ResultRow>; 14] = [
     ("MiB/s", |row| number(row.mib_per_s, 1)),
     ("IOPS", |row| number(row.iops, 0)),
@@ -46,7 +47,7 @@ const FIGURES: [Column<ResultRow>; 14] = [
     ("jain", |row| number(row.jain_index, 3)),
 ];
 
-/// The columns of a load's rows; those from `seconds` on hold numbers.
+/// Columns of a load's row. The columns from `seconds` on are numeric.
 const OF_LOADS: [Column<LoadRow>; 19] = [
     ("load", |row| row.job.clone()),
     ("storage", |row| row.storage.clone()),
@@ -69,7 +70,7 @@ const OF_LOADS: [Column<LoadRow>; 19] = [
     ("cpu s", |row| number(row.cpu_seconds, 2)),
 ];
 
-/// In which form rows are printed.
+/// Output format of the rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OutputFormat {
     /// A table for people.
@@ -81,7 +82,7 @@ pub enum OutputFormat {
     Fio,
 }
 
-/// Prints a job's rows.
+/// Prints the rows of a job.
 pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> CommandResult {
     match format {
         OutputFormat::Table => {}
@@ -97,7 +98,7 @@ pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> Comman
     Ok(())
 }
 
-/// A job's rows, each with its sections below it where there are several.
+/// Table of a job's rows. Several job sections follow their row as parts.
 pub fn job_table(rows: &[ResultRow]) -> Table {
     let mut columns = RUNS.to_vec();
     if rows.iter().any(|row| row.raw.is_some()) {
@@ -115,11 +116,12 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
     table
 }
 
-/// The rows of loads.
+/// Table of the rows of loads.
 pub fn load_table(rows: &[LoadRow]) -> Table {
     Table::of(rows, &OF_LOADS, 5)
 }
 
+/// Adds a part row for each job section, with its throughput and latency.
 fn sections(row: &ResultRow, policies: usize, table: &mut Table) {
     for section in &row.sections {
         let mut cells = vec![String::new(); policies + FIGURES.len()];
@@ -133,7 +135,7 @@ fn sections(row: &ResultRow, policies: usize, table: &mut Table) {
     }
 }
 
-/// Prints the rows of loads: a table for people, or the JSON document.
+/// Prints the rows of loads as a table or as a JSON document.
 pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandResult {
     if is_json {
         return print_json(rows, seed);
@@ -147,15 +149,15 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandRes
     Ok(())
 }
 
-/// Prints the JSON document of these results.
+/// Prints the JSON document of the results.
 pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> CommandResult {
     let document = RunDocument { readpath: env!("CARGO_PKG_VERSION"), seed: seed.into(), results };
     let text = serde_json::to_string_pretty(&document).expect("rows are plain data");
     print(&format!("{text}\n"))
 }
 
-/// Writes to standard output. A reader that has gone away (`| head`) is no error, and the command
-/// goes on: it may still write files.
+/// Writes to standard output. A closed pipe (`| head`) is no error: the command may still write
+/// files.
 pub fn print(text: &str) -> CommandResult {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(not_written) {
@@ -164,7 +166,7 @@ pub fn print(text: &str) -> CommandResult {
     }
 }
 
-/// The end of a command that could not write to standard output.
+/// Failure of a write to standard output.
 pub fn not_written(error: std::io::Error) -> Failure {
     match error.kind() {
         std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,

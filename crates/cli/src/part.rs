@@ -1,8 +1,8 @@
-//! A process of this same program that does one part of a run, and the talk with it.
+//! Worker process of this program that does one part of a run, and the communication with it.
 //!
-//! It is started by a hidden subcommand, takes orders as lines of JSON on its standard input, and
-//! answers so on its standard output. Before the first line comes it has done nothing, so that whoever
-//! started it can put it into a memory cgroup.
+//! A hidden subcommand starts it. It reads orders as lines of JSON from standard input and writes
+//! answers to standard output in the same form. It does nothing before the first line, which allows
+//! the parent to put it into a memory cgroup.
 
 use std::io::{self, BufRead, BufReader, Lines, StdinLock, Write};
 use std::os::unix::process::CommandExt;
@@ -19,26 +19,27 @@ use serde::{Deserialize, Serialize};
 use crate::exit::{CommandResult, Failure};
 use crate::progress::Interrupt;
 
-/// The longest wait between two looks at whether the run is to end.
+/// Longest wait between two checks of the interrupt.
 const NAP: Duration = Duration::from_millis(50);
 
-/// One process, and what it says. It is killed and waited for when this is dropped.
+/// Worker process and the stream of its answers. Dropping it kills the process and waits for its
+/// end.
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: Child,
     answers: Receiver<String>,
 }
 
-/// Why there is no answer.
+/// Reason for a missing answer.
 #[derive(Debug)]
 pub enum Gone {
-    /// The process has ended before it gave one.
+    /// The process ended before it answered.
     Process(ExitStatus),
-    /// It said something else, or can't be waited for.
+    /// The answer is malformed, or waiting for the process failed.
     Said(String),
-    /// Time was up.
+    /// The deadline passed.
     TooLate,
-    /// Somebody wants the whole run to end.
+    /// The whole run was interrupted.
     Interrupted,
 }
 
@@ -49,12 +50,12 @@ impl WorkerProcess {
             .arg(subcommand)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            // Ctrl-C is for this process, which then ends that one.
+            // Ctrl-C reaches only the parent process, which then ends the worker.
             .process_group(0)
             .spawn()?;
         let output = child.stdout.take().expect("it is piped");
         let (sender, answers) = mpsc::channel();
-        // Ends when the process does, or when nobody listens any more.
+        // Ends with the process, or when the receiver is dropped.
         std::thread::spawn(move || {
             let lines = BufReader::new(output).lines().map_while(Result::ok);
             let _ = lines.into_iter().try_for_each(|line| sender.send(line));
@@ -62,19 +63,19 @@ impl WorkerProcess {
         Ok(WorkerProcess { child, answers })
     }
 
-    /// The number by which the system knows it.
+    /// Process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Gives it an order.
+    /// Sends an order to the process.
     pub fn tell(&mut self, order: &impl Serialize) -> io::Result<()> {
         let order = serde_json::to_string(order).expect("orders are plain data");
         let input = self.child.stdin.as_mut().expect("it is piped, and never taken");
         writeln!(input, "{order}")
     }
 
-    /// Waits for its next answer, until `deadline` if there is one.
+    /// Waits for the next answer, until `deadline` if there is one.
     pub fn answer<A: DeserializeOwned>(
         &mut self,
         deadline: Option<Instant>,
@@ -105,13 +106,13 @@ impl WorkerProcess {
 
 impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        // Both fail only for a process that is no more.
+        // Both calls fail only for an ended process.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A path in an order, whatever bytes it has.
+/// Path of any bytes, serialized as text in an order.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(from = "String", into = "String")]
 pub struct OrderPath(pub PathBuf);
@@ -128,7 +129,7 @@ impl From<OrderPath> for String {
     }
 }
 
-/// The other end: what such a process is told.
+/// Worker's side: the stream of orders.
 #[derive(Debug)]
 pub struct Orders {
     lines: Lines<StdinLock<'static>>,
@@ -137,14 +138,15 @@ pub struct Orders {
 }
 
 impl Orders {
-    /// Of the hidden subcommand, which `giver` starts; with whom it ends.
+    /// Takes the orders of the hidden subcommand, which the command `giver` starts. Arranges that
+    /// this process dies with its parent.
     pub fn take(subcommand: &'static str, giver: &'static str) -> Orders {
-        // Whoever gives the orders measures; without them there is nothing to do.
+        // A worker without a parent has no orders left.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
         Orders { lines: io::stdin().lock().lines(), subcommand, giver }
     }
 
-    /// The next order.
+    /// Returns the next order.
     pub fn next<O: DeserializeOwned>(&mut self) -> Result<O, Failure> {
         let Some(Ok(line)) = self.lines.next() else {
             let Orders { subcommand, giver, .. } = self;
@@ -155,7 +157,7 @@ impl Orders {
     }
 }
 
-/// Answers an order.
+/// Writes the answer to an order.
 pub fn say(answer: &impl Serialize) -> CommandResult {
     let line = serde_json::to_string(answer).expect("answers are plain data");
     let mut output = io::stdout().lock();

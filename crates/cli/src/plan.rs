@@ -1,7 +1,7 @@
-//! What `readpath run` is going to do, parsed and validated: plain data that the runners take.
+//! Plan of `readpath run`: parsed and validated, as plain data for the runners.
 //!
-//! Whatever can be found wrong without touching a storage is found here, so that bad input costs
-//! nobody the rows before it.
+//! Every fault that is detectable without access to a storage is reported here, before the first
+//! row runs.
 
 mod environment;
 pub mod job;
@@ -17,7 +17,7 @@ use crate::exit::Failure;
 use job::JobPlan;
 use load::LoadPlan;
 
-/// One row for each combination of storage and laws.
+/// Plan with one row for each combination of storage and policies.
 pub enum RunPlan {
     /// Rows of a job file.
     Job(Box<JobPlan>),
@@ -26,7 +26,7 @@ pub enum RunPlan {
 }
 
 impl RunPlan {
-    /// Takes the command line and the files that it names apart.
+    /// Parses the command line and the files it names.
     pub fn of(args: &RunArgs) -> Result<RunPlan, Failure> {
         match is_load_file(&args.job) {
             true => LoadPlan::of(args).map(RunPlan::Loads),
@@ -35,8 +35,8 @@ impl RunPlan {
     }
 }
 
-/// Whether a file holds loads, by its name, which ends with `.toml`: fio's own files may have any
-/// other.
+/// True for a load file, recognized by its ending `.toml`. fio's job files may have any other
+/// ending.
 fn is_load_file(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("toml"))
 }

@@ -1,4 +1,4 @@
-//! `readpath policies`: what there is, one line each; one in full, and in a picture.
+//! `readpath policies`: the list of policies, or one policy in full, also as a picture.
 
 use readpath_core::policy::{Policy, SpecError};
 use readpath_core::{eviction, raw, readahead, scheduler, swapin};
@@ -10,7 +10,7 @@ use crate::output::print;
 mod demo_run;
 mod picture;
 
-/// What a law decides.
+/// Kind of decision that a policy makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PolicyKind {
     Readahead,
@@ -20,7 +20,7 @@ enum PolicyKind {
     Eviction,
 }
 
-/// The laws by what they decide.
+/// Policies by kind.
 const KINDS: [(PolicyKind, &str, &[Policy]); 5] = [
     (PolicyKind::Readahead, "readahead", readahead::POLICIES),
     (PolicyKind::SwapIn, "swap-in", swapin::POLICIES),
@@ -29,14 +29,14 @@ const KINDS: [(PolicyKind, &str, &[Policy]); 5] = [
     (PolicyKind::Eviction, "eviction", eviction::POLICIES),
 ];
 
-/// One law of a kind.
+/// Policy with its kind.
 struct FoundPolicy {
     kind: PolicyKind,
     kind_name: &'static str,
     policy: &'static Policy,
 }
 
-/// Prints the list, or one law in words, or draws what it does.
+/// Prints the list or one policy in full, or draws a demo run of the policy.
 pub fn run(args: &PoliciesArgs) -> CommandResult {
     let Some(name) = &args.name else { return print(&list()) };
     let found = find(name)?;
@@ -62,6 +62,7 @@ pub fn run(args: &PoliciesArgs) -> CommandResult {
     print(&format!("{}: {}\n", file.display(), scene.told))
 }
 
+/// List of all policies by kind, one line each.
 fn list() -> String {
     let mut text = String::new();
     for (_, kind, policies) in KINDS {
@@ -73,7 +74,8 @@ fn list() -> String {
     text + "\n`readpath policies NAME` tells one in full.\n"
 }
 
-/// The laws of this name: `none` is a law of readahead and one of swap-in, `swap-in/none` one alone.
+/// Returns the policies with this name. `none` is a readahead and a swap-in policy; `swap-in/none`
+/// is unambiguous.
 fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     let all = || {
         KINDS.iter().flat_map(|&(kind, kind_name, policies)| {
@@ -95,6 +97,7 @@ fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     Ok(found)
 }
 
+/// Full descriptions of the found policies.
 fn page(found: &[FoundPolicy]) -> String {
     let pages: Vec<String> = found
         .iter()

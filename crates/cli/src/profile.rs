@@ -73,10 +73,10 @@ pub struct ProfileArgs {
     pub json: bool,
 }
 
-/// What is left free on the file system beside a file that is made, in bytes.
+/// Bytes that stay free on the file system next to the scratch file.
 const ROOM_BYTES: u64 = 64 << 20;
 
-/// Measures the storage, prints what it costs, and writes its description.
+/// Measures the storage, prints its costs, and writes its description.
 pub fn run(args: &ProfileArgs) -> CommandResult {
     let size = input::size("--size", &args.size)?;
     let budget = Budget {
@@ -117,7 +117,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     report(args, &description, &samples)
 }
 
-/// Prints the figures and their spread, and writes the description unless they contradict each
+/// Prints the figures and their spread. Writes the description unless the figures contradict each
 /// other.
 fn report(
     args: &ProfileArgs,
@@ -160,37 +160,37 @@ fn report(
     }
 }
 
-/// What measuring may cost.
+/// Limits of the measurement.
 #[derive(Clone, Copy)]
 struct Budget {
     time: Duration,
     bytes: u64,
 }
 
-/// How often every cell is measured, as far as the time goes.
+/// Number of rounds over all cells, as far as the time permits.
 const ROUNDS: usize = 3;
 
 /// Number of times that doubtful cells are measured again.
 const REPEATS: usize = 4;
 
-/// Part of the time and of the bytes that is kept for doubtful cells: a fifth.
+/// Divisor of the time and bytes reserved for doubtful cells: a fifth.
 const KEPT_PART: u32 = 5;
 
-/// Measurements of all cells, and the bytes that are left to spend on them.
+/// Measurements of all cells, and the remaining byte budget.
 struct Rounds<'a> {
     file: &'a RawFile,
     bytes: u64,
     seed: u64,
     interrupt: &'a Interrupt,
     cells: Vec<MeasurementCell>,
-    /// By cell.
+    /// Samples of each cell, one per round.
     rounds: Vec<Vec<ProfileSample>>,
     bytes_left: u64,
     number: u64,
 }
 
 impl Rounds<'_> {
-    /// Measures a cell once more, within a time and a number of bytes.
+    /// Measures a cell once more, within a limit of time and of bytes.
     fn measure(&mut self, at: usize, span: Duration, bytes: u64) -> CommandResult {
         let cell = self.cells[at];
         let limits = CellLimits { span_ns: span.as_nanos() as u64, bytes };
@@ -202,12 +202,12 @@ impl Rounds<'_> {
         Ok(())
     }
 
-    /// Each cell with the middle of its rounds.
+    /// Returns the median round of each cell.
     fn samples(&self) -> Vec<ProfileSample> {
         self.rounds.iter().cloned().filter_map(ProfileSample::middle).collect()
     }
 
-    /// Measures doubtful cells again until there is none, or time and bytes are spent.
+    /// Measures doubtful cells again until none is left, or the time or bytes are spent.
     fn repeat(&mut self, start: Instant, time: Duration) -> CommandResult {
         for repeat in 0..REPEATS {
             let speculative = Trust::of(&self.samples()).speculative();
@@ -225,8 +225,8 @@ impl Rounds<'_> {
     }
 }
 
-/// Every cell, in several rounds, each with its share of the time and bytes that are left; then
-/// doubtful cells again.
+/// Measures every cell in several rounds, each with its share of the remaining time and bytes.
+/// Doubtful cells follow again.
 fn measure_all(
     file: &RawFile,
     bytes: u64,
@@ -245,7 +245,7 @@ fn measure_all(
     for number in 0..count * ROUNDS {
         let left = first_time.saturating_sub(start.elapsed());
         let bytes_left = all.bytes_left.saturating_sub(kept_bytes);
-        // The first round measures each cell, also when time or bytes are spent.
+        // The first round measures every cell, even when the time or bytes are spent.
         if number >= count && (left.is_zero() || bytes_left == 0) {
             break;
         }
@@ -258,6 +258,7 @@ fn measure_all(
     Ok(all.samples())
 }
 
+/// Measures one cell once on the real storage.
 fn measure_one(
     file: &RawFile,
     cell: MeasurementCell,
@@ -270,8 +271,8 @@ fn measure_one(
     measure(cell, PositionGenerator::new(cell, bytes, seed), limits, &mut storage)
 }
 
-/// How large the storage is: a block device as such, of a file or folder the file system around it,
-/// so that larger jobs run on what is described.
+/// Size of the storage: a block device's own size; for a file or folder, the size of its file
+/// system. A larger job thus fits on the described device.
 fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
     match rustix::fs::statvfs(path) {
@@ -282,7 +283,7 @@ fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     }
 }
 
-/// The file or block device to be measured: what was named, or a file made in the folder named.
+/// Returns the named file or block device, or a scratch file in the named folder.
 fn found(
     path: &Path,
     size: u64,

@@ -1,4 +1,4 @@
-//! The progress bar on standard error, when that is a terminal; and ctrl-C.
+//! Progress bar on standard error if that is a terminal, and handling of ctrl-C.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -41,7 +41,7 @@ impl Interrupt {
     pub fn listen() -> Interrupt {
         let interrupt = Interrupt::default();
         let state = interrupt.0.clone();
-        // Where no handler can be set, the signal ends the process as it always did.
+        // Without a handler, the signal ends the process directly.
         let _ = ctrlc::set_handler(move || {
             if state.has_come.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
@@ -65,40 +65,40 @@ impl Interrupt {
         Modelled(self.0.clone())
     }
 
-    /// The same where there is nothing to be put in order: the first one ends the process.
+    /// Handles the signals of a command without cleanup: the first signal ends the process.
     pub fn that_ends_at_once() -> Interrupt {
         let _ = ctrlc::set_handler(|| std::process::exit(130));
         Interrupt::default()
     }
 
-    /// Whether a signal has come.
+    /// True after a signal.
     pub fn has_come(&self) -> bool {
         self.0.has_come.load(Ordering::Relaxed)
     }
 }
 
-/// The progress of one run, with its rate and the time that remains.
+/// Progress of one run, with its rate and remaining time.
 pub struct RunProgress {
     bar: ProgressBar,
     interrupt: Interrupt,
 }
 
 impl RunProgress {
-    /// A bar that starts with a label, e.g. the row's storage and laws.
+    /// Starts a progress bar with a label, for example the storage and the policies of the row.
     pub fn new(label: String, interrupt: Interrupt) -> RunProgress {
-        // indicatif shows nothing where standard error is no terminal.
+        // indicatif shows no bar if standard error is no terminal.
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4));
         bar.set_style(spinner());
         bar.set_message(label);
         RunProgress { bar, interrupt }
     }
 
-    /// Whether the run is still wanted: no signal has come.
+    /// True if no signal has come.
     pub fn is_wanted(&self) -> bool {
         !self.interrupt.has_come()
     }
 
-    /// Shows how far the run has come, and says whether it is to go on.
+    /// Shows the progress and returns an order to continue or to stop.
     pub fn tell(&self, progress: Progress) -> Go {
         if let Some(total) = progress.bytes_total
             && self.bar.length() != Some(total)
@@ -117,6 +117,7 @@ impl Drop for RunProgress {
     }
 }
 
+/// Style with the total known.
 fn style() -> ProgressStyle {
     ProgressStyle::with_template(
         "{msg}  {wide_bar} {bytes}/{total_bytes} {bytes_per_sec} {eta} left",
@@ -124,6 +125,7 @@ fn style() -> ProgressStyle {
     .expect("the template is well formed")
 }
 
+/// Style with the total unknown.
 fn spinner() -> ProgressStyle {
     ProgressStyle::with_template("{msg}  {spinner} {bytes} {bytes_per_sec} {elapsed}")
         .expect("the template is well formed")

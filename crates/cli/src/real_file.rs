@@ -1,4 +1,4 @@
-//! A file or block device of this machine, before a run on it begins.
+//! Local file or block device before a run on it.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use readpath_peers::queue::KernelQueue;
 
 use crate::exit::Failure;
 
-/// Which way the bytes of a file or device take, and how many there are.
+/// Returns the cache mode of a file or device, and its length in bytes.
 pub fn found(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failure> {
     let file = builder.open(path).map_err(Failure::usage)?;
     match file.bytes().map_err(Failure::usage)? {
@@ -18,7 +18,7 @@ pub fn found(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failur
     }
 }
 
-/// Has the kernel's cache give up the file's pages, as long as the run is wanted.
+/// Drops the file's pages from the kernel page cache, while `is_wanted` returns true.
 pub fn make_cold(path: &Path, is_wanted: cold::ContinueFn<'_>) -> Result<cold::Residency, Failure> {
     cold::drop_pages_while(path, is_wanted).map_err(|error| match error.kind() {
         std::io::ErrorKind::Interrupted => Failure::Interrupted,
@@ -26,7 +26,7 @@ pub fn make_cold(path: &Path, is_wanted: cold::ContinueFn<'_>) -> Result<cold::R
     })
 }
 
-/// What the kernel decides by for the device below a path, where it says so.
+/// Returns the kernel's queue settings of the device below a path, if available.
 pub fn queue_of(path: &Path) -> Option<KernelQueue> {
     KernelQueue::of(&std::fs::metadata(path).ok()?)
 }

@@ -107,7 +107,7 @@ pub struct ExportArgs {
     pub output: Option<PathBuf>,
 }
 
-/// What a recording can be handed on as.
+/// Formats of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
     /// fio's iolog, version 3: reads, with their times
@@ -116,7 +116,7 @@ pub enum ExportFormat {
     Chrome,
 }
 
-/// Does what is asked.
+/// Executes the subcommand.
 pub fn run(command: &RecordingCommand) -> CommandResult {
     match command {
         RecordingCommand::Show(args) => show(&args.recording),
@@ -134,14 +134,14 @@ pub fn run(command: &RecordingCommand) -> CommandResult {
     }
 }
 
-/// Text that is written piece by piece, to a file or to standard output.
+/// Buffered text output to a file or to standard output.
 struct Output {
     writer: Box<dyn Write>,
     path: Option<PathBuf>,
 }
 
 impl Output {
-    /// Makes the file; without a path it is standard output.
+    /// Creates the file; without a path, writes to standard output.
     fn open(path: Option<PathBuf>) -> Result<Output, Failure> {
         let writer: Box<dyn Write> = match &path {
             None => Box::new(BufWriter::new(io::stdout())),
@@ -154,18 +154,19 @@ impl Output {
         Ok(Output { writer, path })
     }
 
-    /// Writes a piece.
+    /// Writes a piece of text.
     fn put(&mut self, text: impl Display) -> CommandResult {
         let written = write!(self.writer, "{text}");
         written.map_err(|error| self.failed(error))
     }
 
-    /// Writes whatever is still in memory.
+    /// Writes the buffered rest.
     fn finish(mut self) -> CommandResult {
         let written = self.writer.flush();
         written.map_err(|error| self.failed(error))
     }
 
+    /// Failure of a write, with the name of the output.
     fn failed(&self, error: io::Error) -> Failure {
         match &self.path {
             None => not_written(error),
@@ -174,6 +175,7 @@ impl Output {
     }
 }
 
+/// Prints the records of a recording as JSON lines.
 fn show(path: &Path) -> CommandResult {
     let mut out = Output::open(None)?;
     each_record(path, |record| {
@@ -183,6 +185,7 @@ fn show(path: &Path) -> CommandResult {
     out.finish()
 }
 
+/// Copies the records that end within a time span.
 fn cut(args: &CutArgs) -> CommandResult {
     let time = |option: &str, text: &str| {
         let span = job::span(text);
@@ -203,13 +206,14 @@ fn cut(args: &CutArgs) -> CommandResult {
             Record::Lost(lost) => lost.at_ns,
             Record::Mapped(mapped) => mapped.at_ns,
             Record::Unseen(unseen) => unseen.at_ns,
-            // What counts for what comes later stays: names, openings, mappings, advice.
+            // Names, openings, mappings and advice stay: later records depend on them.
             _ => from,
         };
         (from..to).contains(&ended_ns).then_some(record)
     })
 }
 
+/// Replaces the names of the program, files and threads in a record.
 fn anonymous(mut record: Record) -> Record {
     match &mut record {
         Record::Start(start) => start.program = "program".to_owned(),
@@ -225,7 +229,7 @@ fn anonymous(mut record: Record) -> Record {
     record
 }
 
-/// Writes a recording with the records that `change` gives for those of another.
+/// Copies a recording with each record replaced by the result of `change`; `None` drops it.
 fn changed(from: &Path, to: &Path, change: impl Fn(Record) -> Option<Record>) -> CommandResult {
     let about = |error: io::Error| Failure::about(to.display(), error);
     if same_file(from, to) {
@@ -241,13 +245,14 @@ fn changed(from: &Path, to: &Path, change: impl Fn(Record) -> Option<Record>) ->
     Ok(())
 }
 
+/// True if both paths lead to the same existing file.
 fn same_file(one: &Path, other: &Path) -> bool {
     let canonical = |path: &Path| std::fs::canonicalize(path).ok();
     canonical(one).is_some_and(|one| Some(one) == canonical(other))
 }
 
-/// Hands each record of a recording to `each`. One that is cut off gives what it has, and a notice
-/// on standard error.
+/// Calls `each` with every record. A truncated recording yields its intact records, and a notice on
+/// standard error.
 pub fn each_record(
     path: &Path,
     mut each: impl FnMut(Record) -> Result<(), Failure>,
@@ -255,7 +260,7 @@ pub fn each_record(
     records(path)?.try_for_each(|record| each(record?))
 }
 
-/// The records of a recording, as in [`each_record`].
+/// Iterator over the records, with the same handling of truncation as [`each_record`].
 fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> + use<>, Failure> {
     let reader = RecordingReader::new(opened(path)?);
     let reader = reader.map_err(|error| Failure::about(path.display(), error))?;
@@ -270,7 +275,7 @@ fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> 
     }))
 }
 
-/// Opens a file to be read from its beginning.
+/// Opens a file with a buffer of 1 MiB.
 pub fn opened(path: &Path) -> Result<impl BufRead + use<>, Failure> {
     let file = File::open(path).map_err(|error| Failure::about(path.display(), error))?;
     Ok(BufReader::with_capacity(1 << 20, file))

@@ -89,7 +89,7 @@ pub struct RegretArgs {
     pub json: bool,
 }
 
-/// The JSON document.
+/// JSON document of the command.
 #[derive(Serialize)]
 struct MatrixDocument<'a> {
     readpath: &'static str,
@@ -97,18 +97,19 @@ struct MatrixDocument<'a> {
     seeds: u64,
     smoke: bool,
     policies: String,
-    /// Of the cells that are worked on, and of those that are held out; null where one of them has
-    /// none here.
+    /// Summary of the cells in the tuning set, and in the held-out set below; null if the run has
+    /// no such cell.
     developed: Option<MatrixSummary>,
     held_out: Option<MatrixSummary>,
     summary: &'a MatrixSummary,
     results: &'a [JudgedCell],
-    /// On real storage each contender runs twice in a row: the results are the second runs, and these the first.
+    /// Results of the first runs. On real storage each contender runs twice in a row, and `results`
+    /// holds the second runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     first_runs: Option<FirstRuns>,
 }
 
-/// What was judged before memory and caches were warm.
+/// Results of the runs before memory and caches were warm.
 #[derive(Serialize)]
 struct FirstRuns {
     summary: MatrixSummary,
@@ -121,7 +122,7 @@ impl FirstRuns {
     }
 }
 
-/// Runs the matrix, or a part of it.
+/// Runs the matrix, or the chosen cells.
 pub fn run(args: &RegretArgs) -> CommandResult {
     let size =
         CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
@@ -143,7 +144,7 @@ pub fn run(args: &RegretArgs) -> CommandResult {
     tell(args, &policies, &judged, first_runs)
 }
 
-/// The cells of the matrix, or of the part of it that is asked for.
+/// Returns the cells of the chosen set, filtered by the parts of their names.
 fn cells_of(args: &RegretArgs, parts: &[&str]) -> Vec<MatrixCell> {
     let part = match (args.developed, args.held_out) {
         (true, _) => CellSet::Developed,
@@ -154,7 +155,7 @@ fn cells_of(args: &RegretArgs, parts: &[&str]) -> Vec<MatrixCell> {
     all.filter(|cell| part.has(cell)).collect()
 }
 
-/// What of all that there is has the parts of names that were given.
+/// Filters `all` by the parts of names in `--cells`; an empty result is an error.
 fn chosen<T>(
     args: &RegretArgs,
     all: impl FnOnce(&[&str]) -> Vec<T>,
@@ -193,7 +194,7 @@ fn modelled(
     at_once::each(&cells, &judge, args.threads, interrupt)
 }
 
-/// Writes down what the laws decide in the cells, and why.
+/// Logs the decisions of the tested policies in the cells.
 fn explain(
     path: &Path,
     cells: &[MatrixCell],
@@ -216,6 +217,7 @@ fn explain(
     log.finish()
 }
 
+/// Prints the results and writes the requested page.
 fn tell(
     args: &RegretArgs,
     policies: &Policies,
@@ -263,7 +265,7 @@ fn tell(
     print(&format!("{}\n{}\n", text(judged, &summary, args.all), sentences.join("\n")))
 }
 
-/// What a part of the cells says.
+/// Summary of a set of cells in one sentence.
 fn sentence(name: &str, part: &MatrixSummary) -> String {
     format!(
         "{name}: {} cells: minimum {}, geometric mean {} ({} without what no classic policy can do), {} below \
@@ -277,7 +279,7 @@ fn sentence(name: &str, part: &MatrixSummary) -> String {
     )
 }
 
-/// The pair that `--laws` names.
+/// Parses the pair of policies in `--policies`.
 fn policies(named: Option<&str>) -> Result<Option<Policies>, Failure> {
     let Some(named) = named else { return Ok(None) };
     let specs = input::specs(named)?;
@@ -289,13 +291,13 @@ fn policies(named: Option<&str>) -> Result<Option<Policies>, Failure> {
     Ok(Some(Policies { readahead, scheduler, ..Policies::default() }))
 }
 
-/// The rivals of an earlier run, by the cell's name.
+/// Baselines of an earlier run, by the name of the cell.
 struct Beside {
     file: String,
     baselines: HashMap<String, Vec<MatrixResult>>,
 }
 
-/// What is read of an earlier document.
+/// Fields that are read from an earlier document.
 #[derive(Deserialize)]
 struct Earlier {
     seed: u64,
@@ -305,7 +307,7 @@ struct Earlier {
 }
 
 impl Beside {
-    /// Reads the document, and refuses one of other seeds or of another size.
+    /// Reads the document. Refuses other seeds or another size.
     fn read(path: &Path, size: CellSize) -> Result<Beside, Failure> {
         let file = format!("--beside {}", path.display());
         let text = input_file::text(path, input_file::LIST_BYTES_MAX)
@@ -326,6 +328,7 @@ impl Beside {
         Ok(Beside { file, baselines })
     }
 
+    /// Returns the baselines of a cell; a missing cell is an error.
     fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
         let lacks = || Failure::about(&self.file, format!("lacks the cell {}", cell.name()));
         self.baselines
@@ -336,6 +339,7 @@ impl Beside {
     }
 }
 
+/// Returns the output as text: the worst cells or all, causes, fixed pairs, and workloads.
 fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String {
     let mut shown: Vec<&JudgedCell> = judged.iter().collect();
     if !is_all {
@@ -350,6 +354,7 @@ fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String 
     format!("{cells}\n{causes}\n{fixed}\n{workloads}")
 }
 
+/// Table with one row per cell: best baseline, tested policy, and its ratio.
 fn cells_table(shown: &[&JudgedCell]) -> Table {
     let columns: [Column<&JudgedCell>; 9] = [
         ("cell", |cell| cell.name()),
@@ -365,6 +370,7 @@ fn cells_table(shown: &[&JudgedCell]) -> Table {
     Table::of(shown, &columns, 2)
 }
 
+/// Table of each pair's result if it were used in every cell.
 fn policies_table(summary: &MatrixSummary) -> Table {
     let columns: [Column<FixedPairResult>; 4] = [
         ("default everywhere", |pair| pair.policies.clone()),
@@ -375,7 +381,7 @@ fn policies_table(summary: &MatrixSummary) -> Table {
     Table::of(&summary.fixed, &columns, 1)
 }
 
-/// The workloads, the lowest mean first: all of them, or those below 1.
+/// Table of the workloads, in ascending order of their means: all of them, or those below 1.
 fn workloads_table(summary: &MatrixSummary, is_all: bool) -> Table {
     let columns: [Column<WorkloadSummary>; 4] = [
         ("workload", |of| of.workload.clone()),

@@ -1,6 +1,6 @@
-//! `readpath replay`: what a scheduler decides on a list of arrivals and
-//! completions that was written down elsewhere, so that a log from another
-//! scheduler can be held against it. A recording of a program is for `crate::what_if`.
+//! `readpath replay` of a list of arrivals and completions: prints the decisions of a scheduler on
+//! it. The list may be the log of another scheduler, to compare both. Recordings of programs are
+//! handled by `crate::what_if`.
 
 use readpath_core::policy::Spec;
 use readpath_core::request::DeviceCaps;
@@ -15,10 +15,11 @@ use crate::input;
 use crate::output::{print, print_json};
 use crate::what_if;
 
-/// The largest request, merged ones included: the kernel's usual `max_sectors_kb`, 512.
+/// Maximum size of a request, including merged ones. Equals the kernel's usual `max_sectors_kb` of
+/// 512.
 const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
-/// Makes a recording's reads again, or prints the law's decisions on a list.
+/// Replays a recording, or prints the decisions of the scheduler on a list.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     if what_if::is_recording(&args.events) {
         return what_if::run(args);
@@ -56,7 +57,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     }
 }
 
-/// The scheduler that `--scheduler` names.
+/// Parses the scheduler in `--scheduler`.
 pub fn one_scheduler(text: &str) -> Result<Spec, Failure> {
     <[Spec; 1]>::try_from(input::specs(text)?).map(|[policy]| policy).map_err(|_| {
         Failure::Usage(format!(
@@ -65,7 +66,7 @@ pub fn one_scheduler(text: &str) -> Result<Spec, Failure> {
     })
 }
 
-/// The comparison in the JSON document.
+/// Comparison in the JSON document.
 #[derive(Serialize)]
 struct DecisionComparison<'a> {
     scheduler: &'a str,
@@ -75,14 +76,14 @@ struct DecisionComparison<'a> {
     decisions: &'a [String],
 }
 
-/// One difference; the line counts from 1.
+/// One difference; lines count from 1.
 #[derive(Serialize)]
 struct LineDifference {
     line: usize,
     at_ms: f64,
     request: u32,
     policy: &'static str,
-    /// The request that went out instead, or that this one was merged into.
+    /// Request that was dispatched instead, or into which this one was merged.
     other: Option<u32>,
 }
 

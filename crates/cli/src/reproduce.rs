@@ -1,4 +1,4 @@
-//! `readpath reproduce`: the sources' tables, published beside modelled.
+//! `readpath reproduce`: tables of the published sources next to the modelled figures.
 
 mod page;
 mod wire_count;
@@ -12,7 +12,7 @@ use crate::output::{print, print_json};
 use crate::progress::{Interrupt, RunProgress};
 use crate::table::{Column, Table, count, number};
 
-/// Prints the tables that are named, or all that there are.
+/// Prints the named tables, or all.
 pub fn run(args: &ReproduceArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
     let experiments = chosen(&args.tables)?;
@@ -20,7 +20,7 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
     if args.server.is_some() && !is_c_chosen {
         return Err(Failure::Usage("--server counts table C's READs: name that table".to_owned()));
     }
-    // Before the rest: what can be wrong with it costs nobody the tables.
+    // Count first: an error then appears before the long simulations.
     let counted = args.server.as_deref().map(wire_count::count).transpose()?;
     let interrupt = Interrupt::listen();
     let _modelled = interrupt.modelled();
@@ -50,6 +50,7 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
     Ok(())
 }
 
+/// Returns the named tables, or all. An unknown name is an error.
 fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     if names.is_empty() {
         return Ok(EXPERIMENTS.iter().collect());
@@ -64,7 +65,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     names.iter().map(find).collect()
 }
 
-/// The figures of one table.
+/// Returns the figures of one table.
 fn figures(reproduced: &ReproducedTable) -> Table {
     match &reproduced.grid {
         Some(grid) => grid_table(grid),
@@ -72,6 +73,7 @@ fn figures(reproduced: &ReproducedTable) -> Table {
     }
 }
 
+/// Formats a table with its title and the machine.
 fn text(reproduced: &ReproducedTable) -> String {
     let table = figures(reproduced);
     format!(
@@ -80,7 +82,8 @@ fn text(reproduced: &ReproducedTable) -> String {
     )
 }
 
-/// Each row of the grid: what is published, if anything is, and below it what is modelled.
+/// Table of a grid. Each row has a line of published figures, if any, and below it a line of
+/// modelled ones.
 fn grid_table(grid: &Grid) -> Table {
     let columns = grid.columns.iter().map(u32::to_string);
     let header =
@@ -107,6 +110,7 @@ fn grid_table(grid: &Grid) -> Table {
     table
 }
 
+/// Table of published and modelled figures, one row each.
 fn rows_table(reproduced: &ReproducedTable) -> Table {
     let mut columns: Vec<Column<TableRow>> = vec![
         ("", |row| row.label.clone()),

@@ -1,4 +1,4 @@
-//! `readpath run`: a plan, its rows, and their table.
+//! `readpath run`: plans the rows, runs them, and prints their table.
 
 mod content;
 mod fio_options;
@@ -21,7 +21,7 @@ use crate::html::check_writable;
 use crate::output;
 use crate::plan::RunPlan;
 
-/// Runs the job, or the loads, and prints the rows.
+/// Runs the job or the loads, and prints the rows.
 pub fn run(args: &RunArgs) -> CommandResult {
     if args.fio_options {
         return fio_options::print_all();
@@ -53,7 +53,7 @@ pub fn run(args: &RunArgs) -> CommandResult {
     }
 }
 
-/// Prints what rows there are, also where a later one has failed.
+/// Prints the completed rows, even if a later one failed.
 fn print<R>(
     rows: &[R],
     ended: CommandResult,

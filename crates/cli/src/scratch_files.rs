@@ -1,5 +1,5 @@
-//! Files that are made for a run (`--create`, `conform`, `everyday`), and removed after it; after one
-//! that was killed by the next.
+//! Scratch files of a run (`--create`, `check-kernel`, `bench`), removed at its end. If the run was
+//! killed, the next run removes them, as recorded in the cleanup journal.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -23,12 +23,12 @@ pub fn remove_all() {
     }
 }
 
-/// Files that this run has made. They are removed when it ends, however it ends.
+/// Files created by this run. Dropping the value removes them.
 #[derive(Debug, Default)]
 pub struct ScratchFiles(Vec<(PathBuf, Record)>);
 
 impl ScratchFiles {
-    /// Makes one more, of `bytes` bytes.
+    /// Creates a file of `bytes` bytes, filled with incompressible data.
     pub fn add(
         &mut self,
         path: &Path,
@@ -41,7 +41,7 @@ impl ScratchFiles {
         filled.map_err(|error| not_filled(path, &error))
     }
 
-    /// Makes one more, still empty.
+    /// Creates an empty file.
     pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
         let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
         match Record::keep(CleanupKind::File, path) {
@@ -70,7 +70,7 @@ impl Drop for ScratchFiles {
     }
 }
 
-/// A folder that this run has made. It is removed with all that is in it when the run ends.
+/// Folder created by this run. Dropping the value removes it with its content.
 #[derive(Debug)]
 pub struct ScratchFolder {
     path: PathBuf,
@@ -78,7 +78,7 @@ pub struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Makes a folder of this run's own in the folder `at`; its name begins with `prefix`.
+    /// Creates a folder in `at`. Its name starts with `prefix`.
     pub fn new(at: &Path, prefix: &str) -> Result<ScratchFolder, Failure> {
         let path = at.join(format!("{prefix}-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(|error| cannot_make(&path, &error))?;
@@ -91,13 +91,13 @@ impl ScratchFolder {
         }
     }
 
-    /// Where it is.
+    /// Path of the folder.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Makes a file in it, and the folders on the way; what is in it is written back by
-    /// [`sync`](ScratchFolder::sync).
+    /// Creates a file below the folder, and its parent folders. [`sync`](ScratchFolder::sync)
+    /// writes its data back.
     pub fn add(
         &self,
         path: &Path,
@@ -112,7 +112,7 @@ impl ScratchFolder {
         fill(&file, bytes, seed, interrupt).map_err(|error| not_filled(path, &error))
     }
 
-    /// Has all files of its file system written back.
+    /// Writes back all files of the file system that holds the folder.
     pub fn sync(&self) -> Result<(), Failure> {
         let folder = File::open(&self.path);
         let synced = folder.and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
@@ -128,6 +128,7 @@ impl Drop for ScratchFolder {
     }
 }
 
+/// Failure to write the cleanup journal.
 fn no_record(path: &Path, error: &io::Error) -> Failure {
     Failure::Unavailable(format!(
         "{}: no record of it can be kept, by which it would be removed if this run is killed: {error}",
@@ -135,6 +136,7 @@ fn no_record(path: &Path, error: &io::Error) -> Failure {
     ))
 }
 
+/// Failure or interrupt while a file is filled.
 fn not_filled(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::Interrupted => Failure::Interrupted,
@@ -142,6 +144,7 @@ fn not_filled(path: &Path, error: &io::Error) -> Failure {
     }
 }
 
+/// Failure to create a file, with a remedy for common errors.
 fn cannot_make(path: &Path, error: &io::Error) -> Failure {
     let what_to_do = match error.kind() {
         io::ErrorKind::StorageFull => {
@@ -153,7 +156,7 @@ fn cannot_make(path: &Path, error: &io::Error) -> Failure {
     Failure::Usage(format!("{}: can't be made: {error}{what_to_do}", path.display()))
 }
 
-/// Fills a file with bytes that no file system stores shorter.
+/// Fills a file with bytes that no file system can compress.
 fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
     let mut state = seed | 1;
     let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];

@@ -36,24 +36,24 @@ mod mount;
 use engine::RealTimeDevice;
 use mount::{FILE_NAME, Mount};
 
-/// How often it looks whether its parent lives and the mount is there. Both are
-/// rare, and a quarter of a second is soon enough to a person.
+/// Interval of the checks of the parent process and the mount. Both events are rare, and a quarter
+/// of a second is fast enough for a person.
 const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Why it ends.
+/// Reason of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ServeEnd {
-    /// Ctrl-C, or SIGTERM.
+    /// Ctrl-C or SIGTERM.
     Signal,
-    /// The process that started it is gone.
+    /// The parent process ended.
     ParentDied,
-    /// Somebody has unmounted it.
+    /// The file system was unmounted.
     Unmounted,
 }
 
-/// Serves until it is told to stop.
+/// Serves the device until one of the events in [`ServeEnd`].
 pub fn run(args: &ServeArgs) -> CommandResult {
-    // The parent before anything that takes time: its end is seen as a change.
+    // Read the parent's id before any slow step: a change of the id reveals its end.
     let parent = getppid();
     let spec = Spec::parse(&args.device).map_err(Failure::usage)?;
     let device = registry::build(&spec, args.seed).map_err(Failure::usage)?;
@@ -61,7 +61,7 @@ pub fn run(args: &ServeArgs) -> CommandResult {
     let (backing, bytes) = backing(args, &device)?;
     let (sender, signals) = mpsc::channel();
     ctrlc::set_handler(move || {
-        // The receiver is gone only when the end has begun already.
+        // The receiver is gone only if the end has already begun.
         let _ = sender.send(());
     })
     .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
@@ -71,7 +71,8 @@ pub fn run(args: &ServeArgs) -> CommandResult {
     let owner = (getuid().as_raw(), getgid().as_raw());
     let files = Mount::new(Arc::clone(&engine), backing, bytes, owner);
     let session = mount_at(&args.folder, files)?;
-    // Dropped last, when the mount is gone: after a kill the next run takes it away.
+    // Dropped last, after the mount is removed. If this process is killed, the next run removes the
+    // mount.
     let _record = Record::keep(CleanupKind::ServedMount, &args.folder)
         .map_err(|error| Failure::about(args.folder.display(), error))?;
     print(&format!(
@@ -91,7 +92,7 @@ pub fn run(args: &ServeArgs) -> CommandResult {
     reported
 }
 
-/// The file that holds the data, and how many bytes are served.
+/// Returns the backing file and the number of served bytes.
 fn backing(args: &ServeArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
     let device_bytes = device.caps().sectors * SECTOR_BYTES;
     let (file, bytes) = match (&args.backing, &args.size) {
@@ -122,7 +123,7 @@ fn backing(args: &ServeArgs, device: &BoxedDevice) -> Result<(File, u64), Failur
     Ok((file, bytes))
 }
 
-/// A sparse file without a name, gone when it is closed, whatever happens.
+/// Creates a sparse file without a name, which disappears when it is closed.
 fn temporary_file(bytes: u64) -> Result<File, Failure> {
     let path = std::env::temp_dir().join(format!("readpath-serve-{}", std::process::id()));
     let about = |error: std::io::Error| Failure::about(path.display(), error);
@@ -133,6 +134,7 @@ fn temporary_file(bytes: u64) -> Result<File, Failure> {
     Ok(file)
 }
 
+/// Mounts the file system on an empty folder.
 fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     let about = |error| Failure::about(folder.display(), error);
     let mut entries = match std::fs::read_dir(folder) {
@@ -153,7 +155,7 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     let mut config = Config::default();
     config.mount_options =
         vec![MountOption::FSName("readpath".to_owned()), MountOption::DefaultPermissions];
-    // One reads the backing file while the other takes the next request.
+    // One thread reads the backing file while the other one takes the next request.
     config.n_threads = Some(2);
     config.clone_fd = true;
     let mounted = Session::new(files, folder, &config).and_then(Session::spawn);
@@ -165,6 +167,7 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     })
 }
 
+/// Waits for one of the events that end the command.
 fn wait_for_end(
     signals: &mpsc::Receiver<()>,
     parent: Option<Pid>,
@@ -182,29 +185,30 @@ fn wait_for_end(
     }
 }
 
-/// Takes the mount away; true when it could only be detached because it was in use.
+/// Removes the mount. Returns true if it was busy and could only be detached.
 fn end_mount(session: BackgroundSession, folder: &Path, end: ServeEnd) -> bool {
     if end == ServeEnd::Unmounted {
         return false;
     }
     match unmount(folder, UnmountFlags::empty()) {
         Ok(()) => {
-            // The kernel has let go: the session's loop ends by itself.
+            // The kernel has released the mount, and the session's loop ends by itself.
             let _ = session.join();
             false
         }
         Err(Errno::BUSY) => {
             let _ = unmount(folder, UnmountFlags::DETACH);
-            // The loop goes on as long as somebody has the file open; this process
-            // doesn't wait for them.
+            // The loop continues while a program has the file open. This process does not wait for
+            // it.
             std::mem::forget(session);
             true
         }
-        // Not root: through fusermount3, as it was mounted.
+        // Without root, unmount through fusermount3, as it was mounted.
         Err(_) => session.umount_and_join().is_err(),
     }
 }
 
+/// Prints the number of served requests and the lateness of the answers.
 fn report(answered: &ReadCounters) -> CommandResult {
     let us = |late: Option<f64>| late.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
     let late = answered.latency();

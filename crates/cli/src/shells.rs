@@ -1,4 +1,5 @@
-//! `readpath completions` and `readpath man`: what the command line says of itself, for shells and for `man`.
+//! `readpath completions` and `readpath man`: shell completions and manual pages, generated from
+//! the command line's definition.
 
 use std::path::Path;
 
@@ -9,14 +10,14 @@ use crate::commands::Cli;
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 
-/// Prints what the shell loads.
+/// Prints the completion script of a shell.
 pub fn complete(args: &CompletionsArgs) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "readpath", &mut text);
     print(&String::from_utf8(text).expect("shells are told in UTF-8"))
 }
 
-/// Writes a page for the command and one for each subcommand that help lists, and says so.
+/// Writes a manual page for the command and for each visible subcommand, and prints their number.
 pub fn write_manual(args: &ManArgs) -> CommandResult {
     let failed = |path: &Path, error| {
         Failure::Usage(format!("{}: {error}; name a folder that can be written", path.display()))
@@ -33,7 +34,7 @@ pub fn write_manual(args: &ManArgs) -> CommandResult {
         };
         let path = args.folder.join(format!("{name}.1"));
         let mut page = Vec::new();
-        // A page's name is what `man` is asked for; clap's own has a blank in it.
+        // `man` finds a page by its name; clap's own display name contains a space.
         clap_mangen::Man::new(command.clone().display_name(name.clone()))
             .title(name)
             .render(&mut page)

@@ -1,53 +1,54 @@
-//! Tables on standard output: text columns, numbers to the right.
+//! Tables on standard output: text columns on the left, numeric columns on the right.
 
 use std::fmt;
 
-/// A table that is printed in aligned columns.
+/// Table with aligned columns.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     header: Vec<String>,
     rows: Vec<Vec<String>>,
-    /// Columns from this one on hold numbers.
+    /// First numeric column.
     numbers_from: usize,
 }
 
-/// A column: its name, and its cell of a row.
+/// Column: its name, and a function that formats its cell of a row.
 pub type Column<R> = (&'static str, fn(&R) -> String);
 
 impl Table {
-    /// A table of these rows; columns from `numbers_from` on are set to the right.
+    /// Table of these rows. Columns from `numbers_from` on are right-aligned.
     pub fn of<R>(rows: &[R], columns: &[Column<R>], numbers_from: usize) -> Table {
         let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let cells = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
         Table { header, rows: rows.iter().map(cells).collect(), numbers_from }
     }
 
-    /// An empty table, with a header that is not known beforehand.
+    /// Empty table with a header known only at run time.
     pub fn with_header(header: Vec<String>, numbers_from: usize) -> Table {
         Table { header, rows: Vec::new(), numbers_from }
     }
 
-    /// Adds a row; it has as many cells as the header.
+    /// Adds a row with as many cells as the header.
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.header.len());
         self.rows.push(cells);
     }
 
-    /// The names of its columns.
+    /// Names of the columns.
     pub fn header(&self) -> &[String] {
         &self.header
     }
 
-    /// Its rows, in order. A row whose first cell begins with spaces is a part of the one above.
+    /// Rows, in order. A row whose first cell begins with spaces is a part of the one above.
     pub fn rows(&self) -> &[Vec<String>] {
         &self.rows
     }
 
-    /// From which column on they hold numbers.
+    /// Index of the first numeric column.
     pub fn numbers_from(&self) -> usize {
         self.numbers_from
     }
 
+    /// Width of each column in characters.
     fn widths(&self) -> Vec<usize> {
         let lines = || std::iter::once(&self.header).chain(&self.rows);
         (0..self.header.len())
@@ -73,27 +74,27 @@ impl fmt::Display for Table {
     }
 }
 
-/// A text; `-` where there is none.
+/// Formats a text; `-` for `None`.
 pub fn text(value: Option<&String>) -> String {
     value.map_or_else(|| "-".to_owned(), String::clone)
 }
 
-/// A count; `-` where there is none.
+/// Formats a count; `-` for `None`.
 pub fn count(value: Option<u64>) -> String {
     value.map_or_else(|| "-".to_owned(), |count| count.to_string())
 }
 
-/// Bytes in MiB with one decimal; `-` where there are none.
+/// Formats bytes in MiB with one decimal; `-` for `None`.
 pub fn mib(bytes: Option<u64>) -> String {
     number(bytes.map(|bytes| bytes as f64 / f64::from(1 << 20)), 1)
 }
 
-/// A number with so many decimals; `-` where there is none.
+/// Formats a number with `decimals` decimals; `-` for `None`.
 pub fn number(value: Option<f64>, decimals: usize) -> String {
     value.map_or_else(|| "-".to_owned(), |value| format!("{value:.decimals$}"))
 }
 
-/// A time in microseconds, in the unit that suits it; `-` where there is none.
+/// Formats a time in microseconds with the unit that suits it; `-` for `None`.
 pub fn duration(us: Option<f64>) -> String {
     match us {
         None => "-".to_owned(),

@@ -1,7 +1,7 @@
-//! `readpath touch-memory`: one process of a load, started by `readpath run` and nobody else.
+//! `readpath touch-memory`: worker process of a load, started only by `readpath run`.
 //!
-//! It is a [`part`](crate::part) of that run: an [`TouchTask`], then [`TouchReply::Filled`]; [`TouchBegin`], then
-//! [`TouchReply::Touched`].
+//! It is a [`part`](crate::part) of that run. The protocol: [`TouchTask`], answered by
+//! [`TouchReply::Filled`]; then [`TouchBegin`], answered by [`TouchReply::Touched`].
 
 use std::time::Instant;
 
@@ -16,28 +16,29 @@ use serde::{Deserialize, Serialize};
 use crate::exit::CommandResult;
 use crate::part::{Orders, say};
 
-/// The subcommand.
+/// Name of the subcommand.
 pub const NAME: &str = "touch-memory";
 
-/// What one process is to do.
+/// Task of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TouchTask {
-    /// The load.
+    /// Load on memory.
     pub load: MemoryLoad,
-    /// Which of its processes this one is.
+    /// Number of this process within the load.
     pub process: u32,
-    /// The seed of the run.
+    /// Seed of the run.
     pub seed: u64,
-    /// The number of the open file with the shared memory; none where it is private.
+    /// File descriptor of the shared memory; `None` for private memory.
     pub object: Option<i32>,
 }
 
 impl TouchTask {
-    /// Whether this process writes every page first: its own, or for all who share it.
+    /// True if this process first writes every page. With shared memory only process 0 does.
     fn fills(&self) -> bool {
         self.load.share == MemorySharing::Private || self.process == 0
     }
 
+    /// Maps the private memory, or the shared memory passed by the parent process.
     fn map(&self) -> std::io::Result<LoadMemory> {
         let bytes = self.load.mapping_bytes;
         match self.object {
@@ -47,28 +48,28 @@ impl TouchTask {
     }
 }
 
-/// All have filled: touch.
+/// Order to touch, sent when all processes have filled their memory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct TouchBegin;
 
-/// What it says.
+/// Answer of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum TouchReply {
-    /// Every page is written.
+    /// Every page has been written.
     Filled {
-        /// How long that took.
+        /// Duration of the writes.
         seconds: f64,
     },
-    /// All touches are made.
+    /// All touches have been made.
     Touched(Touched),
-    /// It can't go on.
+    /// The process cannot continue, for the given reason.
     Failed(String),
 }
 
-/// What the touches of one process took.
+/// Measurements of one process's touches.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Touched {
-    /// From the first to the last.
+    /// Time from the first touch to the last.
     pub seconds: f64,
     /// User and system time.
     pub cpu_seconds: f64,
@@ -76,11 +77,11 @@ pub struct Touched {
     pub major_faults: u64,
     /// Faults that found their page in memory.
     pub minor_faults: u64,
-    /// How many touches took how many nanoseconds.
+    /// Histogram of the touches: latency in nanoseconds and count.
     pub latencies: Vec<(u64, u64)>,
 }
 
-/// Takes the orders and carries them out.
+/// Takes the orders and executes them.
 pub fn run() -> CommandResult {
     let mut orders = Orders::take(NAME, "run");
     let order: TouchTask = orders.next()?;
@@ -103,11 +104,12 @@ pub fn run() -> CommandResult {
     }
 }
 
+/// Makes all touches and measures them.
 fn touch_all(order: &TouchTask, memory: &LoadMemory) -> Result<Touched, WrongPage> {
     let mut read_counters = ReadCounters::default();
     let faults = [usage::major_faults(), usage::minor_faults()];
     let (cpu, clock) = (CpuTime::of_process(), Clock::start());
-    // One look at the clock a touch: the end of one is the start of the next.
+    // Read the clock once per touch: the end of one is the start of the next.
     let mut last = Time::ZERO;
     for (nth, touch) in order.load.touches_of(order.process, order.seed).enumerate() {
         match touch.is_write {

@@ -11,7 +11,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
 use crate::table::{Column, Table, number};
 
-/// Replays the trace and prints how well the model meets it.
+/// Replays the trace and prints the accuracy of the model.
 pub fn run(args: &ValidateArgs) -> CommandResult {
     let spec = Spec::parse(&args.disk).map_err(Failure::usage)?;
     if spec.name != "hdd" {
@@ -28,7 +28,7 @@ pub fn run(args: &ValidateArgs) -> CommandResult {
     if args.json { print_json(&rows, args.seed) } else { print(&text(&rows)) }
 }
 
-/// One line of the table. Times in ms.
+/// Row of the table. Times in ms.
 #[derive(Serialize)]
 struct ValidationRow {
     replay: String,
@@ -43,6 +43,7 @@ struct ValidationRow {
     requests_per_s_at_depth_16: Option<f64>,
 }
 
+/// Rows of the table: the full model, the observed phase, and the ablations.
 fn rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<ValidationRow> {
     let mut rows = vec![
         line("as described", &report.free, None),
@@ -56,6 +57,7 @@ fn rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<ValidationR
     rows
 }
 
+/// Row of one replay.
 fn line(replay: &str, validation: &ModelAccuracy, at_16: Option<f64>) -> ValidationRow {
     ValidationRow {
         replay: replay.to_owned(),
@@ -71,6 +73,7 @@ fn line(replay: &str, validation: &ModelAccuracy, at_16: Option<f64>) -> Validat
     }
 }
 
+/// Formats the table with an explanation of its columns.
 fn text(rows: &[ValidationRow]) -> String {
     let columns: [Column<ValidationRow>; 10] = [
         ("", |row| row.replay.clone()),

@@ -127,26 +127,27 @@ pub fn advise(args: AdviseArgs) -> CommandResult {
     run(RecordPlan { is_advised: true, memory: args.memory, ..plan })
 }
 
-/// The recording where none is named.
+/// Default path of the recording.
 const OUTPUT: &str = "readpath.rec";
 
-/// What may stand unused where nothing is said: at most this, and this part of the machine's memory.
+/// Default limit of prefetched, unused pages. It is the smaller of `MEMORY_BYTES` and the
+/// `MEMORY_PART`th part of the machine's memory.
 const MEMORY_BYTES: u64 = 256 << 20;
 const MEMORY_PART: u64 = 8;
 
-/// The least that may stand unused: a window of the law.
+/// Minimum of this limit: one readahead window.
 const MEMORY_BYTES_LEAST: u64 = 1 << 20;
 
-/// How often the kernel's buffers are read.
+/// Interval of reading the kernel's buffers.
 const ROUND: Duration = Duration::from_millis(10);
 
-/// How often it is looked who is in a control group.
+/// Interval of listing the processes of a control group.
 const GROUP_ROUND: Duration = Duration::from_millis(200);
 
-/// How long after a process has ended its last events may come.
+/// Number of rounds in which last events may arrive after the end of the process.
 const LAST_ROUNDS: u32 = 3;
 
-/// Watches until the program ends, the time is over, or a signal comes.
+/// Records until the program ends, the time is over, or a signal comes.
 fn run(args: RecordPlan) -> CommandResult {
     let span = args.span.as_deref().map(|text| {
         let span = job::span(text)
@@ -207,7 +208,7 @@ fn run(args: RecordPlan) -> CommandResult {
             break;
         }
     }
-    // What it started may live on; what it did itself is soon known.
+    // Its child processes may live on; the last events of the program itself arrive soon.
     for _ in 0..LAST_ROUNDS {
         std::thread::sleep(ROUND);
         watch.record(&mut writer).map_err(about)?;
@@ -246,7 +247,7 @@ impl EndedEarly {
     }
 }
 
-/// Starts the program, or finds the process or the control group.
+/// Starts the program, or attaches to the process or the control group.
 fn begin(args: &RecordPlan, watch: &mut Recorder) -> Result<(String, Option<Child>), Failure> {
     if let Some(process) = args.pid {
         watch
@@ -268,7 +269,7 @@ fn begin(args: &RecordPlan, watch: &mut Recorder) -> Result<(String, Option<Chil
     Ok((name, Some(child)))
 }
 
-/// The program that is to be started, and the name of its file.
+/// Returns the file name of the program, and the command that starts it.
 fn program(args: &RecordPlan) -> (String, Command) {
     let program = &args.command[0];
     let mut command = Command::new(program);
@@ -277,7 +278,7 @@ fn program(args: &RecordPlan) -> (String, Command) {
     (name, command)
 }
 
-/// What becomes of a program's end.
+/// Turns an unsuccessful exit status of the program into a failure.
 fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
     match status {
         Some(status) if !status.success() => {
@@ -288,7 +289,7 @@ fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandRe
     }
 }
 
-/// Looks for those who came into a control group meanwhile.
+/// Attaches to new processes of a control group. Returns the number of its processes.
 fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
     watch.attach_group(group).map_err(|error| {
         let what =
@@ -297,7 +298,7 @@ fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
     })
 }
 
-/// Whether what was there before is gone: the process, or all of the control group.
+/// True if the process has ended, or all processes of the control group.
 fn is_gone(args: &RecordPlan, watch: &mut Recorder, looked: &mut Instant) -> Result<bool, Failure> {
     if let Some(process) = args.pid {
         return Ok(!Path::new(&format!("/proc/{process}")).exists());
@@ -305,18 +306,20 @@ fn is_gone(args: &RecordPlan, watch: &mut Recorder, looked: &mut Instant) -> Res
     match &args.cgroup {
         Some(group) if looked.elapsed() >= GROUP_ROUND => {
             *looked = Instant::now();
-            // A group that was removed had nobody left.
+            // A control group can be removed only when it has no process.
             Ok(!group.exists() || attach_group(group, watch)? == 0)
         }
         _ => Ok(false),
     }
 }
 
-/// Whether functions put before the C library's are to record: who isn't root may start a program with them.
+/// True if the command can be recorded with `LD_PRELOAD`: without root, and for a started program
+/// only.
 fn may_preload(args: &RecordPlan) -> bool {
     !rustix::process::geteuid().is_root() && !args.command.is_empty() && !args.is_advised
 }
 
+/// Failure of the kernel's tracing, with the alternatives for users without root.
 fn refused(error: TracefsError) -> Failure {
     let mut text = format!("the reads of a program can't be recorded: {error}");
     if !rustix::process::geteuid().is_root() {
@@ -326,7 +329,7 @@ fn refused(error: TracefsError) -> Failure {
     Failure::Unavailable(text)
 }
 
-/// How much may stand unused.
+/// Returns the limit of prefetched, unused bytes.
 fn budget(given: Option<&str>) -> Result<u64, Failure> {
     let Some(text) = given else {
         let memory = rustix::system::sysinfo();
@@ -340,6 +343,7 @@ fn budget(given: Option<&str>) -> Result<u64, Failure> {
     Ok(bytes)
 }
 
+/// Prints the summary of a recording on standard error.
 fn tell(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
     let RecordingSummary { seconds, lost, unplaced, help } = summary;
     if let Some(help) = help {

@@ -1,5 +1,6 @@
-//! `readpath replay RECORDING`: what a recorded program's time would be on other devices, under other
-//! laws, with other memory: on models, and on real storage beside the kernel.
+//! `readpath replay RECORDING`: predicts the time of a recorded program on other devices, with
+//! other policies and other memory. Rows run on device models, or on real storage through the
+//! library or the kernel.
 
 use std::io::Read;
 use std::path::Path;
@@ -34,20 +35,20 @@ use player::Policies;
 pub use player::run as run_one;
 use real::{RealRow, RealStorage, kernel_policies};
 
-/// The most rows that are told in a sentence too.
+/// Maximum number of rows named in the summary sentence.
 const TOLD_MAX: usize = 8;
 
-/// What is left over of memory that is larger than all that is read.
+/// Spare memory when the memory exceeds all files.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Whether a file is a recording.
+/// True if the file is a recording.
 pub fn is_recording(path: &Path) -> bool {
     let mut start = [0; MAGIC.len()];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
     read.is_ok() && start == MAGIC
 }
 
-/// One row: the program as it was recorded, or as it would be.
+/// Row: the program as recorded, or its prediction.
 #[derive(Debug, Serialize)]
 struct Predicted {
     storage: String,
@@ -55,9 +56,9 @@ struct Predicted {
     scheduler: Option<String>,
     eviction: Option<String>,
     memory_bytes: Option<u64>,
-    /// The time of the program.
+    /// Duration of the program.
     seconds: f64,
-    /// The time as recorded ÷ this.
+    /// Recorded duration ÷ this duration.
     times_as_fast: f64,
     reads: u64,
     device_requests: Option<u64>,
@@ -67,7 +68,7 @@ struct Predicted {
     note: Option<String>,
 }
 
-/// Makes the reads again, in every combination that is asked for.
+/// Replays the reads in every requested combination.
 pub fn run(args: &ReplayArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
     let storages = storages(&args.storages)?;
@@ -111,7 +112,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     print(&text(&recorded, &rows))
 }
 
-/// What `--on` names.
+/// Parses the storages of `--on`.
 fn storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
     let storages = Storage::parse_all(texts)?;
     let refused = |storage: &&Storage| matches!(storage, Storage::Nfs(_) | Storage::Region(_));
@@ -124,7 +125,8 @@ fn storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
     }
 }
 
-/// What `--memory` names; `+SIZE` is on top of what the recorded machine has. None at all: as much as there is.
+/// Parses the values of `--memory`. `+SIZE` adds to the memory of the recorded machine. The
+/// default, `None`, is the memory of the machine.
 fn memories(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, Failure> {
     if texts.is_empty() {
         return Ok(vec![None]);
@@ -139,14 +141,14 @@ fn memories(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, F
     texts.iter().map(bytes).collect()
 }
 
-/// The laws that are combined with storages and memories.
+/// Policies that are combined with the storages and memory sizes.
 struct Combined {
     readaheads: Vec<Spec>,
     reclaims: Vec<Spec>,
     scheduler: Spec,
 }
 
-/// One row, still to be found.
+/// Combination that becomes a row.
 struct ToDo<'a> {
     storage: &'a Storage,
     readahead: &'a Spec,
@@ -156,7 +158,7 @@ struct ToDo<'a> {
 }
 
 impl Combined {
-    /// Every combination once; the kernel has its own laws.
+    /// Returns every combination once. The kernel has its own policies.
     fn rows<'a>(&'a self, storages: &'a [Storage], memories: &[Option<u64>]) -> Vec<ToDo<'a>> {
         let mut rows = Vec::new();
         for storage in storages {
@@ -175,7 +177,7 @@ impl Combined {
 }
 
 impl ToDo<'_> {
-    /// How it is done on real storage; `None` on a modelled device.
+    /// Returns the row on real storage; `None` for a modelled device.
     fn real(&self) -> Result<Option<RealRow<'_>>, Failure> {
         let memory_bytes = self.memory_bytes;
         let policies = || Policies::new(self.readahead, self.eviction, self.scheduler);
@@ -188,7 +190,7 @@ impl ToDo<'_> {
         })
     }
 
-    /// Finds out whether it could be done, as far as that costs nothing.
+    /// Checks that the row can run, as far as the check is cheap.
     fn check(&self, real: &RealStorage<'_>) -> CommandResult {
         let Some(row) = self.real()? else { return Ok(()) };
         let memory = rustix::system::sysinfo();
@@ -205,7 +207,7 @@ impl ToDo<'_> {
     }
 }
 
-/// The row on real storage.
+/// Runs a row on real storage.
 fn play(
     to_do: &ToDo<'_>,
     recorded: &RecordedProgram,
@@ -243,7 +245,7 @@ fn play(
     })
 }
 
-/// The row on a modelled device.
+/// Simulates a row on a modelled device.
 fn model(
     to_do: &ToDo<'_>,
     device: &Spec,
@@ -263,7 +265,8 @@ fn model(
     Ok(predicted(recorded, &setup, memory_bytes, &row, time.seconds()))
 }
 
-/// What a machine of that memory can keep; more than all that is read makes no difference.
+/// Default memory of a modelled row: the memory of the recorded machine. If unknown, more than all
+/// files.
 fn usual_memory(recorded: &RecordedProgram) -> u64 {
     match recorded.memory_bytes {
         0 => recorded.file_bytes() + SPARE_BYTES,
@@ -271,7 +274,7 @@ fn usual_memory(recorded: &RecordedProgram) -> u64 {
     }
 }
 
-/// The setup of a modelled row.
+/// Setup of a modelled row.
 fn setup(
     recorded: &RecordedProgram,
     device: &Spec,
@@ -289,6 +292,7 @@ fn setup(
     SimulationSetup { readahead, eviction, scheduler, memory_bytes, window_bytes, seed, ..usual }
 }
 
+/// Row of the program as recorded.
 fn as_recorded(recorded: &RecordedProgram) -> Predicted {
     Predicted {
         storage: "as recorded".to_owned(),
@@ -307,6 +311,7 @@ fn as_recorded(recorded: &RecordedProgram) -> Predicted {
     }
 }
 
+/// Row of a simulated prediction.
 fn predicted(
     recorded: &RecordedProgram,
     setup: &SimulationSetup,
@@ -348,12 +353,13 @@ fn table(rows: &[Predicted]) -> Table {
     Table::of(rows, &columns, 4)
 }
 
+/// Formats the sentence, the table and the caveats.
 fn text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let notes: String = notes(recorded, rows).map(|note| format!("{note}\n")).collect();
     format!("{} {}.\n\n{}{notes}", program(recorded), sentence(recorded, rows), table(rows))
 }
 
-/// The rows in a sentence; of many only the best.
+/// Summarizes the rows in a sentence; of many rows, only the fastest.
 fn sentence(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let (first, others) = rows.split_first().expect("as recorded is the first");
     let told = |row: &Predicted| format!("{} {:.2} s", words(recorded, row, others), row.seconds);
@@ -365,7 +371,7 @@ fn sentence(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     format!("as recorded {:.2} s; {}", first.seconds, parts.join("; "))
 }
 
-/// By what a row differs from others.
+/// Describes a row by its differences from the others.
 fn words(recorded: &RecordedProgram, row: &Predicted, others: &[Predicted]) -> String {
     let is_one_of_several = |of: fn(&Predicted) -> &Option<String>| {
         let mut of_storage = others.iter().filter(|other| other.storage == row.storage);
@@ -393,7 +399,7 @@ fn words(recorded: &RecordedProgram, row: &Predicted, others: &[Predicted]) -> S
     }
 }
 
-/// What a reader must know of the rows.
+/// Caveats about the rows.
 fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item = String> {
     let RecordedProgram { cached_before, lost, .. } = *recorded;
     let found = (cached_before > 0).then(|| {
@@ -407,7 +413,7 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
     found.into_iter().chain(lost).chain(of_rows)
 }
 
-/// The rows as a page.
+/// Rows as an HTML page.
 fn page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
     let lead = "A recorded program's reads made again, on modelled devices in virtual time and on real storage by \
                 the clock: who waited for an answer waits for it, and thinks between its reads for as long as it did.";
@@ -428,6 +434,7 @@ fn page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
     page
 }
 
+/// Start of the summary sentence, with the name of the program.
 fn program(recorded: &RecordedProgram) -> String {
     match recorded.program.as_str() {
         "" => "The time of the programs:".to_owned(),

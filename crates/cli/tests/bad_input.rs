@@ -1,5 +1,5 @@
-//! Bad input: each kind is refused with exit code 2 before anything is run, in
-//! words that say where, what, and what to do.
+//! Bad input: each kind is refused with exit code 2 before a run starts. The message names the
+//! place, the fault, and the remedy.
 
 mod support;
 
@@ -20,7 +20,7 @@ fn names_that_do_not_exist_are_told_with_those_that_do() {
     scratch.refused("run j.fio --scheduler magic", &["magic", "noop", "deadline", "cfq"]);
     scratch
         .refused("run j.fio --eviction magic", &["eviction policy `magic`", "two-lists", "lirs"]);
-    // The kernel uses none of our laws; a name that doesn't exist is wrong all the same.
+    // The kernel uses none of readpath's policies, but an unknown name is still refused.
     scratch.refused("run j.fio --on kernel:data --readahead magic", &["magic", "ondemand"]);
     scratch.refused("run j.fio --on file:data --scheduler magic", &["magic", "deadline"]);
     scratch.refused("policies magic", &["magic", "ondemand", "deadline", "two-lists"]);
@@ -53,9 +53,9 @@ fn memory_that_cannot_be_is_refused() {
     scratch.file("j.fio", RANDOM);
     scratch.refused("run j.fio --memory 32KiB", &["32KiB", "`j`", "j.fio", "65536", "bs"]);
     scratch.refused("run j.fio --memory 0", &["--memory 0", "at least 4096"]);
-    // No machine has the 240 GiB that the books of 15 TiB take.
+    // No machine has the 240 GiB that the bookkeeping of 15 TiB takes.
     scratch.refused("run j.fio --memory 15TiB", &["--memory 15TiB", "at most"]);
-    // A block needs no memory of the cache where it goes past it, or page by page.
+    // A block needs no memory of the cache if it bypasses the cache or is read page by page.
     for way in ["direct=1", "ioengine=mmap"] {
         scratch.file("way.fio", format!("{RANDOM}{way}\n"));
         scratch.run("run way.fio --on ssd --memory 4KiB").has_ended(0, way);
@@ -103,7 +103,7 @@ fn job_files_are_refused_with_the_line() {
     scratch.refused("run many.fio", &["many.fio", "1000000", "numjobs"]);
 }
 
-/// Nothing says how long they are, or they say what isn't there.
+/// Files of unknown length, or with a length that is not backed by data.
 #[test]
 fn files_without_an_end_are_refused() {
     let scratch = Scratch::new("endless");
@@ -111,7 +111,7 @@ fn files_without_an_end_are_refused() {
     scratch.file("around.fio", "include /dev/zero\n");
     std::os::unix::fs::symlink("/dev/zero", scratch.path("zero.diskspecs")).unwrap();
     let sparse = std::fs::File::create(scratch.path("sparse.fio")).unwrap();
-    // No file system is without it that has holes.
+    // Every file system that supports holes takes a sparse file of this size.
     sparse.set_len(1 << 40).unwrap();
     const MOST: &[&str] = &["has more than 16777216 bytes", "name a shorter one"];
     scratch.refused("run /dev/zero", MOST);
@@ -154,7 +154,7 @@ fn nothing_is_run_when_a_later_row_cannot_be() {
     scratch.refused("run j.fio --on ssd --on file:missing", &["missing"]);
     scratch.refused("run j.fio --on ssd,hdd,tape", &["tape"]);
     scratch.refused("run j.fio --scheduler noop,magic", &["magic"]);
-    // Nor is a file made for it.
+    // No file is created for the earlier row either.
     scratch.refused("run j.fio --on file:new,tape --on tape --create", &["tape"]);
     assert_eq!(scratch.names(), ["j.fio"]);
 }
@@ -189,7 +189,7 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --on kernel:. --create", &["--create", "leave it out"]);
     scratch.refused("run l.toml --readahead none", &["--readahead", "l.toml", "leave it out"]);
     scratch.refused("run j.fio --swapin hits", &["--swapin", "j.fio", "leave it out"]);
-    // The kernel's rows and ours have laws of their own.
+    // The kernel's rows and readpath's rows have different policies.
     let on_kernel = |policy| format!("run l.toml --on kernel:. --swapin {policy}");
     scratch.refused(&on_kernel("hits"), &["hits", "a modelled device", "--on names none"]);
     scratch.refused(&on_kernel("kernel,size=3"), &["`size`", "page_cluster"]);
@@ -199,7 +199,7 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --on ssd --swapin hits,size=3", &["`size`", "page_cluster"]);
     scratch.refused("run l.toml --on ssd --scheduler magic", &["magic", "noop", "deadline"]);
     scratch.refused("run l.toml --on tape", &["tape", "hdd, ssd"]);
-    // A file that is there is given up only on demand, and must be large enough.
+    // An existing file is overwritten only with `--overwrite`, and must be large enough.
     scratch.data("small", 1 << 20);
     scratch.refused("run l.toml --on kernel:small", &["small", "--overwrite", "a folder"]);
     scratch.refused("run l.toml --on kernel:small --overwrite", &["1048576", "25169920"]);
@@ -207,13 +207,13 @@ fn loads_are_refused_with_line_and_key() {
     scratch.refused("run l.toml --on kernel:/dev/null --overwrite", &["/dev/null", "no folder"]);
 }
 
-/// As somebody without rights, since to root no permission bit applies.
+/// Runs as a user without rights, since permission bits do not restrict root.
 #[test]
 fn what_may_not_be_opened_is_refused() {
     if !is_root() || !has("setpriv") {
         return println!("skipped: what_may_not_be_opened_is_refused needs root and setpriv");
     }
-    // In the temporary folder, which everybody can reach.
+    // Every user can reach the temporary folder.
     let scratch = Scratch::under(&std::env::temp_dir(), "rights");
     std::fs::copy(READPATH, scratch.path("readpath")).unwrap();
     let readable = |path, mode| {
@@ -244,7 +244,7 @@ fn what_may_not_be_opened_is_refused() {
         assert_eq!(ran.stdout, "");
         ran.says(&[word], arguments);
     }
-    // To allow overwriting takes no right that a job which only reads doesn't need.
+    // `--overwrite` requires no further right for a job that only reads.
     as_nobody("run j.fio --on file:shown --overwrite").has_ended(0, "a readable file");
     let conform = as_nobody("check-kernel --generate 5");
     conform.has_ended(3, "check-kernel without rights");

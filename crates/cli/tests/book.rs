@@ -1,15 +1,15 @@
-//! The book does what it says: its links lead somewhere, its commands run, what it prints below a
-//! command is what the command prints, its pictures are those that the command draws, and a newcomer
-//! who copies from it has a program that runs. (Its Rust is run as the doctests of `readpath-peers`,
-//! its Python by `python/tests/test_book.py`.)
+//! Checks of the book: its links resolve, its commands run, and their output and pictures equal the
+//! book's. A newcomer's program, copied from the book, builds and runs. (The book's Rust code runs
+//! as doctests of `readpath-peers`, its Python code in `python/tests/test_book.py`.)
 //!
-//! A block `sh` holds commands of ours, each run in a folder of the test's own in which the
-//! repository's `examples` are, and the files that blocks `ini` of the same chapter begin with the
-//! name of. A block `text` right below a block of one command is what that printed. `sh,slow` is the
-//! same, for commands that take minutes, and is run by a test that is ignored; `bash` is a script of the
-//! newcomer's.
+//! A block `sh` contains readpath commands. They run in a folder of the test, which contains the
+//! repository's `examples`. It also contains the files of the chapter's blocks `ini`, whose first
+//! line names the file. A block `text` directly below a block of one command is its output.
+//! `sh,slow` is the same for commands that take minutes; an ignored test runs them. `bash` is a
+//! script of the newcomer.
 //!
-//! `READPATH_BOOK=remake` writes what was printed and drawn into the book in place of comparing.
+//! With `READPATH_BOOK=remake` the output and the pictures are written into the book instead of
+//! compared.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn is_remade() -> bool {
     std::env::var("READPATH_BOOK").is_ok_and(|what| what == "remake")
 }
 
-/// The chapters by their paths below the book's source.
+/// Chapters by their paths below the book's source folder.
 fn chapters() -> BTreeMap<String, String> {
     let source = root().join("book/src");
     let mut found = BTreeMap::new();
@@ -48,12 +48,12 @@ fn chapters() -> BTreeMap<String, String> {
     found
 }
 
-/// A fenced block of a chapter.
+/// Fenced block of a chapter.
 struct Block<'a> {
-    /// What stands behind the fence: `sh`, `text`, …
+    /// Text after the fence: `sh`, `text`, …
     info: &'a str,
     body: &'a str,
-    /// Where the body begins in the chapter.
+    /// Byte offset of the body in the chapter.
     at: usize,
 }
 
@@ -77,7 +77,7 @@ fn blocks(chapter: &str) -> Vec<Block<'_>> {
     found
 }
 
-/// A folder below the build directory with the repository's examples in it, removed when the test ends.
+/// Folder below the build directory with the repository's examples, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -92,7 +92,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// Runs a command of ours here.
+    /// Runs a readpath command in the folder.
     fn run(&self, command: &str) -> Output {
         let words = command
             .strip_prefix("cargo run --profile quick -- ")
@@ -110,12 +110,13 @@ impl Drop for Folder {
     }
 }
 
-/// Lines without the blanks at their ends.
+/// Removes trailing blanks of each line.
 fn trimmed(text: &str) -> String {
     text.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
-/// Runs the blocks of this kind, and holds what follows them against what was printed and drawn.
+/// Runs the blocks of this kind. Compares their output and pictures with the following blocks of
+/// the book.
 fn try_blocks(info: &str, test: &str) {
     let mut faults = Vec::new();
     let mut ran = 0;
@@ -128,7 +129,7 @@ fn try_blocks(info: &str, test: &str) {
             std::fs::write(folder.0.join(name), file.body).unwrap();
         }
         let mut remade = chapter.clone();
-        // From the end, so that what is replaced moves no place that is still to come.
+        // Go backward: a replacement then moves no offset that is still needed.
         for (nth, block) in blocks.iter().enumerate().rev().filter(|(_, block)| block.info == info)
         {
             let below = blocks.get(nth + 1).filter(|next| next.info == "text");
@@ -169,7 +170,7 @@ fn try_blocks(info: &str, test: &str) {
     );
 }
 
-/// Those that the commands drew and that are not as in the book.
+/// Names of the drawn pictures that differ from the book's.
 fn pictures_that_differ(folder: &Path) -> Vec<String> {
     let mut faults = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -199,7 +200,7 @@ fn its_long_commands_do_what_it_says() {
     try_blocks("sh,slow", "slow");
 }
 
-/// Every law has its picture.
+/// Every policy has its picture.
 #[test]
 fn every_policy_is_in_the_book() {
     let folder = Folder::new("policies");
@@ -223,7 +224,8 @@ fn every_policy_is_in_the_book() {
     assert!(seen >= 24, "the policies are listed");
 }
 
-/// What mdBook and rustdoc make of a heading: its letters and digits in lower case, hyphens for blanks.
+/// Anchor of a heading, as mdBook and rustdoc derive it: letters and digits in lower case, hyphens
+/// for blanks.
 fn anchor(heading: &str) -> String {
     let heading = heading.to_lowercase().replace(' ', "-");
     heading.chars().filter(|&letter| letter.is_alphanumeric() || "-_".contains(letter)).collect()
@@ -263,7 +265,7 @@ fn its_links_lead_somewhere_and_every_chapter_is_listed() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Where mdBook is installed it takes the book as it is.
+/// Builds the book with mdBook, if installed.
 #[test]
 fn mdbook_builds_it() {
     let Ok(version) = Command::new("mdbook").arg("--version").output() else {
@@ -282,13 +284,13 @@ fn mdbook_builds_it() {
     assert!(built.0.join("pages/policies/readahead.html").exists());
 }
 
-/// The scripts of a chapter in their order, to be run by a shell that stops at the first that fails.
+/// Concatenates the scripts of a chapter for a shell that stops at the first failure.
 fn scripts(chapter: &str) -> String {
     let all = blocks(chapter).into_iter().filter(|block| block.info == "bash");
     all.fold("set -e\n".to_owned(), |script, block| script + block.body)
 }
 
-/// Runs a script in this folder, in which `readpath` is ours.
+/// Runs a script in this folder, with this build's `readpath` first in `PATH`.
 fn run_script(folder: &Path, script: &str) -> Output {
     let ours = Path::new(env!("CARGO_BIN_EXE_readpath")).parent().unwrap();
     let others = std::env::var("PATH").unwrap();
@@ -300,8 +302,8 @@ fn run_script(folder: &Path, script: &str) -> Output {
         .unwrap()
 }
 
-/// The chapter's slow program is watched as its text says, and what the text says that is wrong with it
-/// stands first.
+/// Records the chapter's slow program as its text says. The first finding must be the one in the
+/// text.
 #[test]
 #[ignore = "others that read from the same device disturb it: .ci/slow"]
 fn it_answers_why_a_program_is_slow() {
@@ -336,13 +338,13 @@ fn a_newcomers_own_device_is_measured_and_asked() {
     assert_eq!(printed.matches("\nmeasured,toml=mine.toml ").count(), 2, "two rows: {printed}");
 }
 
-/// The first command of the first chapter, in a clean clone with nothing built.
+/// Runs the first command of the first chapter in a clean clone without build outputs.
 #[test]
 #[ignore = "builds the command once more: .ci/slow"]
 fn a_newcomers_first_table_comes_from_a_clean_clone() {
     let chapter = &chapters()["start.md"];
     let first = blocks(chapter).into_iter().find(|block| block.info == "sh").unwrap();
-    // Outside of the repository: within, cargo would look at its settings too.
+    // Outside of the repository: inside it, cargo would also read the repository's settings.
     let folder = Folder::below(&std::env::temp_dir(), "clone");
     let begun = std::time::Instant::now();
     let script = format!("set -e\ngit clone --quiet {} clone\ncd clone\n", root().display());
@@ -362,13 +364,14 @@ fn a_newcomers_first_table_comes_from_a_clean_clone() {
     assert!(!folder.0.join("clone/quickstart.data").exists(), "the file that was made is gone");
 }
 
-/// A newcomer's way from the text of the first chapter to a program of his own: the scripts in their
-/// order, and the program in its place, in a folder beside a clone called `readpath`.
+/// Follows the first chapter from its text to a newcomer's own program. The scripts run in their
+/// order, in a folder next to a clone called `readpath`.
 #[test]
 #[ignore = "builds the library once more: .ci/slow"]
 fn a_newcomers_program_builds_and_runs() {
     let chapter = &chapters()["start.md"];
-    // Outside of the repository: within, cargo would take the program for a part of its workspace.
+    // Outside of the repository: inside it, cargo would treat the program as a part of the
+    // workspace.
     let folder = Folder::below(&std::env::temp_dir(), "newcomer");
     std::os::unix::fs::symlink(root(), folder.0.join("readpath")).unwrap();
     let mut script = String::from("set -e\n");

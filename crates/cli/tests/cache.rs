@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use support::Scratch;
 
-/// Where the traces are, and what libCacheSim's own laws miss of them; they are no part of this
+/// Folder of the traces and of libCacheSim's miss ratios on them. They are not part of this
 /// project.
 fn traces() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/traces/cache");
@@ -19,7 +19,7 @@ fn traces() -> Option<PathBuf> {
     is_there.then_some(folder)
 }
 
-/// The laws that are the same in both, by our names and by theirs.
+/// Policies implemented by both simulators: readpath's name and libCacheSim's name.
 const POLICIES: [(&str, &str); 6] = [
     ("lru", "LRU"),
     ("s3fifo", "S3FIFO"),
@@ -29,7 +29,7 @@ const POLICIES: [(&str, &str); 6] = [
     ("optimum", "Belady"),
 ];
 
-/// By trace, pages and their name of the law: the published miss ratio.
+/// Parses the published miss ratios, by trace, pages, and libCacheSim's name of the policy.
 fn published(text: &str) -> BTreeMap<(String, u64, String), f64> {
     let (mut trace, mut header) = (String::new(), Vec::new());
     let mut ratios = BTreeMap::new();
@@ -50,8 +50,8 @@ fn published(text: &str) -> BTreeMap<(String, u64, String), f64> {
     ratios
 }
 
-/// Runs the command on a trace; each cell is within 0.002 of the published one. Gives how many
-/// there were.
+/// Runs the command on a trace and compares each cell with the published ratio, within 0.002.
+/// Returns the number of cells.
 fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
     let published = published(&std::fs::read_to_string(folder.join("miss-ratios.txt")).unwrap());
     let scratch = Scratch::new(&format!("ratios-{trace}"));
@@ -67,7 +67,7 @@ fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
         let policy = cell["eviction"].as_str().unwrap();
         let theirs = POLICIES.iter().find(|(ours, _)| *ours == policy).unwrap().1;
         let key = (trace.to_owned(), cell["pages"].as_u64().unwrap(), theirs.to_owned());
-        // They leave sizes of less than a hundred blocks out.
+        // libCacheSim omits sizes of less than a hundred blocks.
         let Some(expected) = published.get(&key) else { continue };
         let ratio = cell["miss_ratio"].as_f64().unwrap();
         assert!(
@@ -90,9 +90,9 @@ fn the_classic_policies_miss_what_another_simulators_miss() {
     assert_eq!(compared, 33 * POLICIES.len(), "every published cell was compared");
 }
 
-/// Over the same traces `adaptive` comes nearer to the optimum than `s3fifo` and `arc` in the mean, is nowhere
-/// worse than `two-lists` by more than a hundredth, and stays near the best of all others. The first
-/// three are promised of any trace; the last is what was measured, and 1.02 is aimed at.
+/// On the same traces, `adaptive` has a mean closer to the optimum than `s3fifo` and `arc`. It is
+/// at most 0.01 worse than `two-lists` on any trace. These properties are guaranteed for any trace.
+/// Its distance from the best of all others is a measured bound; the aim is 1.02.
 #[test]
 fn adaptive_stays_near_the_best_of_the_others() {
     let Some(folder) = traces() else { return };
@@ -123,7 +123,7 @@ fn adaptive_stays_near_the_best_of_the_others() {
     assert!(distance[0] <= distance[1] && distance[0] <= distance[2], "{distance:?}");
 }
 
-/// The others have millions of references: a size or two of each.
+/// The other traces have millions of references: one or two sizes each suffice.
 #[test]
 fn they_do_so_on_traces_of_storage_servers() {
     let Some(folder) = traces() else { return };
@@ -140,8 +140,8 @@ fn a_table_a_document_and_a_picture_say_the_same() {
     scratch.file("loop.trace", lines);
     let ran = scratch.run("cachesim loop.trace --eviction lru --sizes 90% --picture loop.html");
     ran.has_ended(0, "table");
-    // Of a loop of ten in nine pages LRU has nothing; the optimum misses ten, and one in nine after
-    // that.
+    // LRU never hits in a loop of ten blocks with nine pages. The optimum misses ten times, and
+    // then once in nine references.
     let row: Vec<&str> = ran.stdout.lines().nth(1).unwrap().split_whitespace().collect();
     assert_eq!(row, ["loop.trace", "90%", "9", "1.0000", "0.2000"]);
     let page = std::fs::read_to_string(scratch.path("loop.html")).unwrap();
@@ -174,8 +174,8 @@ fn what_cannot_be_read_or_done_is_refused() {
     scratch.refused("cachesim good.trace --first 0", &["--first", "0"]);
 }
 
-/// A cell of each kind, and one of a trace: three references to two blocks in a memory of two miss two, whatever
-/// the law.
+/// One cell of each kind, and one of a trace. Three references to two blocks in a memory of two
+/// miss twice under any policy.
 #[test]
 fn the_matrix_judges_loads_of_its_own_and_traces() {
     let scratch = Scratch::new("cache-regret");

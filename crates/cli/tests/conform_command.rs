@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use support::{Ran, Scratch, is_root};
 
-/// Whether the kernel can be traced, found out without the command.
+/// True if the kernel can be traced, determined without the command.
 fn can_trace(test: &str) -> bool {
     let instances = ["/sys/kernel/tracing/instances", "/sys/kernel/debug/tracing/instances"];
     let can = is_root() && instances.into_iter().any(|folder| Path::new(folder).is_dir());

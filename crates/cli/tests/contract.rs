@@ -1,5 +1,4 @@
-//! What the command prints: the JSON document's keys, the table's rows, the
-//! lists, the help, and which errors are counted.
+//! Output contract of the command: JSON keys, rows of the table, lists, help, and counted errors.
 
 mod support;
 
@@ -9,8 +8,7 @@ use std::process::Stdio;
 use serde_json::Value;
 use support::{RANDOM, Ran, Scratch};
 
-/// The keys of a result that are agreed, each with whether it is null where
-/// nothing measures it.
+/// Documented keys of a result. A key is null if its value was not measured.
 const KEYS: [&str; 18] = [
     "job",
     "storage",
@@ -82,13 +80,13 @@ fn each_result_has_the_agreed_keys_and_null_for_what_was_not_measured() {
         assert_number(own, key);
         assert_eq!(rows[2][key], Value::Null, "{key}: the kernel doesn't tell");
     }
-    // With nothing named it keeps the pages of file: too, and tells but how much it read.
+    // By default `file:` also uses the kernel page cache, which reports only the bytes read.
     by_the_kernel.into_iter().for_each(|key| assert_eq!(rows[1][key], Value::Null, "{key}"));
     of_bytes.into_iter().for_each(|key| assert_number(&rows[1], key));
     assert_eq!(rows[0]["cpu_seconds"], Value::Null, "no processor worked for modelled time");
     assert_number(&rows[1], "cpu_seconds");
     assert_number(&rows[2], "cpu_seconds");
-    // Nothing but writes: nothing was asked to be read, so nothing was amplified.
+    // A job with writes only has no amplification of reads.
     scratch.file("w.fio", RANDOM.replace("randread", "write"));
     let row = &scratch.run("run w.fio --on ssd --json").results()[0];
     assert_eq!((&row["amplification"], &row["coverage"]), (&Value::Null, &Value::Null));
@@ -119,18 +117,19 @@ fn the_table_has_a_row_per_combination() {
     let ran = scratch.run(&format!("run j.fio --on hdd,ssd --on kernel:data {policies}"));
     ran.has_ended(0, "a table");
     assert_eq!(ran.stderr, "");
-    // A header, two devices by two laws by two schedulers, and the kernel's own row.
+    // A header, two devices × two policies × two schedulers, and the kernel's row.
     assert_eq!(ran.stdout.lines().count(), 1 + 2 * 2 * 2 + 1, "{}", ran.stdout);
     for part in ["storage ", "MiB/s", "deadline,fifo_batch=1", "kernel:data"] {
         assert!(ran.stdout.contains(part), "{part} in\n{}", ran.stdout);
     }
 }
 
-/// Every tenth request of 64 fails; each read needs one request of its own.
+/// Every tenth request of 64 fails. Each read needs one request.
 #[test]
 fn a_device_error_fails_its_reads_and_no_others() {
     let scratch = Scratch::new("errors");
-    // Of a page each: a larger one that failed is looked through, and its pages are there then.
+    // Requests of one page each. A larger failed request would be retried page by page, which
+    // brings its good pages in.
     scratch.file("j.fio", "[j]\nrw=randread\nbs=4k\nsize=256k\n");
     let ran = scratch.run("run j.fio --on faulty:ssd,fail_every=10 --readahead none --json");
     ran.has_ended(1, "a faulty device");
@@ -140,7 +139,8 @@ fn a_device_error_fails_its_reads_and_no_others() {
     assert_eq!(row["bytes"], (64 - 6) * 4_096);
     assert!(row["first_error"].as_str().unwrap().contains("at byte"));
 
-    // One bad sector; the reads go over all the file twice, and only that block fails, twice.
+    // One bad sector. The reads cover the file twice, and only the block with that sector fails,
+    // twice.
     scratch.file("twice.fio", "[j]\nrw=read\nbs=64k\nsize=4m\nloops=2\n");
     let bad = "faulty:ssd,bad_from=1048576,bad_bytes=512";
     let ran = scratch.run(&format!("run twice.fio --on {bad} --json"));
@@ -182,7 +182,7 @@ fn what_cannot_be_written_is_an_error() {
     }
 }
 
-/// The names that a list shows: the first word of each line with two spaces before it.
+/// Names in a list: the first word of each line with this indent.
 fn listed(text: &str, indent: &str) -> Vec<String> {
     let lines = text.lines().filter_map(|line| line.strip_prefix(indent));
     let names = lines.filter(|line| !line.starts_with([' ', '`']) && !line.is_empty());
@@ -220,7 +220,7 @@ fn every_policy_and_device_is_listed_and_told() {
         let device = format!("{name}{members}").replace("faulty:2x", "faulty:");
         scratch.run(&format!("run j.fio --on {device}")).has_ended(0, &device);
     }
-    // What `policies` lists can be named in a run.
+    // Every name that `policies` lists is valid in a run.
     for name in ["none", "window", "window-fixed", "ondemand"] {
         scratch.run(&format!("run j.fio --on ssd --readahead {name}")).has_ended(0, name);
     }
@@ -251,7 +251,7 @@ fn help_teaches() {
     teaches("devices --help", &["NAME"]);
     teaches("emulate --help", &["--at"]);
     teaches("devices validate --help", &["--json"]);
-    // The examples that the help of `run` gives are names that exist.
+    // The examples in the help of `run` name existing devices.
     scratch.file("j.fio", RANDOM);
     for device in ["raid0:12xhdd", "hdd,drive=sata2010", "nvme"] {
         scratch.run(&format!("run j.fio --on {device}")).has_ended(0, device);

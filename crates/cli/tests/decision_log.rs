@@ -1,5 +1,5 @@
-//! `run --log`, `replay`, and the fairness of a row: what the scheduler decided
-//! and how the processes fared.
+//! `run --log`, `replay`, and the fairness of a row: decisions of the scheduler and shares of the
+//! processes.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::fs;
 
 use support::Scratch;
 
-/// Two readers, one of them of the idle class.
+/// Two readers, one of them in the idle class.
 const UNEQUAL: &str = "[global]\nbs=64k\ndirect=1\nruntime=2\ntime_based=1\nsize=1g\nrw=read\n[usual]\n[idle]\nprioclass=3\n";
 
 #[test]
@@ -34,8 +34,8 @@ fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
     }
 }
 
-/// 64 KiB reads of a file of 4 MiB from its start: each window lies beyond what was asked for, and
-/// together they are all of the file but its first block.
+/// 64 KiB reads of a file of 4 MiB from its start. Each window lies beyond the request, and the
+/// windows together are the whole file without its first block.
 #[test]
 fn each_window_is_a_line_that_says_what_made_it_so_large() {
     let scratch = Scratch::new("log-windows");
@@ -59,7 +59,7 @@ fn each_window_is_a_line_that_says_what_made_it_so_large() {
     assert_eq!(next, 1024, "{log}");
 }
 
-/// A sweep of memory: a line says by what is read, and how much there was room for.
+/// Sweep over memory: each line names the reason of the read and the available space.
 #[test]
 fn what_is_swapped_in_ahead_is_a_line_that_says_what_made_it_so_large() {
     let scratch = Scratch::new("log-swapin");
@@ -70,7 +70,7 @@ fn what_is_swapped_in_ahead_is_a_line_that_says_what_made_it_so_large() {
     scratch.run(command).has_ended(0, command);
     let log = fs::read_to_string(scratch.path("ahead")).unwrap();
     let lines: Vec<&str> = log.lines().filter(|line| !line.starts_with('#')).collect();
-    // Two sweeps of 2,048 pages, and no more than half of the memory, 256 pages, at a time.
+    // Two sweeps of 2,048 pages, each time at most half of the memory: 256 pages.
     assert!((16..1024).contains(&lines.len()), "{log}");
     for line in lines {
         assert!(line.contains(" event=swap_in memory=0 "), "{line}");
@@ -117,8 +117,8 @@ fn the_shares_of_processes_and_jains_index_show_who_was_starved() {
     assert!(table.stdout.lines().next().unwrap().ends_with("jain"), "{}", table.stdout);
 }
 
-/// Worked by hand: the second request comes while the device is kept idle for the first one's
-/// process, and must wait until that is over, 7 to 8 ms later.
+/// Worked by hand: the second request arrives while the device idles for the first one's process.
+/// It must wait until the idle time ends, 7 to 8 ms later.
 #[test]
 fn a_list_of_events_is_replayed_and_a_bad_line_is_named() {
     let scratch = Scratch::new("replay");
@@ -144,7 +144,7 @@ fn a_list_of_events_is_replayed_and_a_bad_line_is_named() {
     assert_eq!(at("event=idle_start"), 1.25);
     assert!((8.25..9.3).contains(&at("event=dispatch request=2")), "{}", ran.stdout);
     assert!(ran.stdout.ends_with("\n# 1 of 1 requests equal\n"), "{}", ran.stdout);
-    // A scheduler that does not idle: its second request completes before ours is sent.
+    // Scheduler without idling: its second request completes before readpath's is dispatched.
     scratch.file(
         "other",
         format!("{events}at_ms=13 event=arrive request=3 process=1 op=read start=8 sectors=8\n")

@@ -1,4 +1,4 @@
-//! The commands in the README and in the command's own help do what they say.
+//! The commands in the README and in the command's own help work as described.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -12,20 +12,20 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// The commands in the fenced shell blocks of a document.
+/// Commands in the fenced shell blocks of a document.
 fn commands(document: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join(document)).unwrap();
     let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.flat_map(|block| block.lines().map(str::to_owned)).collect()
 }
 
-/// The chapters in which the sources are told.
+/// Chapters of the book about the sources.
 fn book() -> String {
     let chapters = ["a", "c"].map(|name| format!("book/src/sources/{name}.md"));
     chapters.map(|name| std::fs::read_to_string(root().join(name)).unwrap()).concat()
 }
 
-/// Runs one command of a document; None when it is not one of the command's own.
+/// Runs one command of a document; `None` if it is not a readpath command.
 fn run(command: &str) -> Option<Output> {
     let arguments = command
         .strip_prefix("cargo run --profile quick -- ")
@@ -39,7 +39,7 @@ fn run(command: &str) -> Option<Output> {
 fn the_readmes_commands_work() {
     let mut ran = 0;
     for command in commands("README.md") {
-        // What the book has as well is run by its test, which also looks at what is printed.
+        // The test of the book runs the commands that the book also has, and checks their output.
         if book().contains(&format!("```sh\n{command}\n```")) {
             continue;
         }
@@ -114,7 +114,7 @@ fn the_readmes_recording_can_be_explained_and_replayed() {
     assert_eq!(fault, None);
 }
 
-/// The first command of the README is the main job: a row for each storage.
+/// The first command of the README is the main job, with one row per storage.
 #[test]
 fn the_main_job_gives_four_rows() {
     let main = &commands("README.md")[0];
@@ -127,7 +127,8 @@ fn the_main_job_gives_four_rows() {
     }
 }
 
-/// A figure of a document, as `bench/retake.py` lists it: the document's words for it, and the command.
+/// Figure of a document, as listed by `bench/retake.py`: the document's words for it, and the
+/// command.
 #[derive(serde::Deserialize)]
 struct Figure {
     name: String,
@@ -140,12 +141,12 @@ struct Figure {
 #[derive(serde::Deserialize)]
 struct Figures {
     figures: Vec<Figure>,
-    /// Document, words, and what they need.
+    /// Document, words, and further requirements of the figure.
     need_more: Vec<(String, String, String)>,
 }
 
 impl Figures {
-    /// None where there is no Python.
+    /// Runs `bench/retake.py --json`; `None` without Python.
     fn listed() -> Option<Figures> {
         let listed = Command::new("python3")
             .args(["bench/retake.py", "--json"])
@@ -158,7 +159,7 @@ impl Figures {
         Some(serde_json::from_slice(&listed.stdout).unwrap())
     }
 
-    /// The words for figures of a document.
+    /// Words for the figures of a document.
     fn words_in<'a>(&'a self, document: &'a str) -> impl Iterator<Item = &'a str> {
         let figures = self.figures.iter().map(|figure| (&figure.document, &figure.words));
         let more = self.need_more.iter().map(|(document, words, _)| (document, words));
@@ -174,7 +175,8 @@ fn flowing(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-/// The words are a line (a row of a table begins so, a heading is all of it), or stand somewhere.
+/// True if the text contains the words. A row of a table starts with them, a heading equals them,
+/// and other words may be anywhere.
 fn has_words(text: &str, words: &str) -> bool {
     match words.starts_with(['#', '|']) {
         true => text.lines().any(|line| match words.starts_with('#') {
@@ -185,8 +187,8 @@ fn has_words(text: &str, words: &str) -> bool {
     }
 }
 
-/// `bench/retake.py` knows every row of the README's table of figures and every paragraph about them, and its
-/// words for each figure are the documents'.
+/// `bench/retake.py` covers every row of the README's table of figures and every paragraph about
+/// them. Its words for each figure equal the documents'.
 #[test]
 fn every_figure_of_the_readme_has_its_command() {
     let Some(all) = Figures::listed() else { return };
@@ -211,8 +213,8 @@ fn every_figure_of_the_readme_has_its_command() {
     }
 }
 
-/// Every section of `bench/README.md` that has figures in a table or as they were printed is known to
-/// `bench/retake.py`, and says by which of its commands they are given.
+/// Every section of `bench/README.md` with figures is covered by `bench/retake.py`, and names one
+/// of its commands.
 #[test]
 fn every_table_of_measurements_has_its_command() {
     let Some(all) = Figures::listed() else { return };
@@ -246,8 +248,8 @@ fn every_table_of_measurements_has_its_command() {
     }
 }
 
-/// The laws `adaptive` have twenty constants at the most. Each stands in a table with where it is from and what it is worth at half and at
-/// twice its value, measured as it is declared.
+/// The policies `adaptive` have at most twenty constants. A table lists the source of each, and its
+/// effect at half and at twice its declared value.
 #[test]
 fn the_constants_of_the_policies_are_few_and_each_is_accounted_for() {
     let listed = Command::new("python3")
@@ -270,7 +272,7 @@ fn the_constants_of_the_policies_are_few_and_each_is_accounted_for() {
     assert!((3..=20).contains(&measured.len()), "{} constants", measured.len());
 }
 
-/// What of a command a document names at the least: the script, the benchmark, or the subcommand.
+/// Part of a command that a document must name: the script, the benchmark, or the subcommand.
 fn tool(command: &str) -> String {
     let words: Vec<&str> = command.split([' ', '\'']).collect();
     let after = |word: &str| words.iter().position(|one| *one == word).map(|at| words[at + 1]);
@@ -287,7 +289,8 @@ fn tool(command: &str) -> String {
     format!("readpath {subcommand}")
 }
 
-/// What `bench/retake.py` would run is there: scripts, benchmarks, examples, subcommands and their options.
+/// Everything that `bench/retake.py` runs exists: scripts, benchmarks, examples, subcommands and
+/// their options.
 #[test]
 fn the_commands_of_the_figures_are_there() {
     let Some(all) = Figures::listed() else { return };
@@ -328,7 +331,7 @@ fn the_commands_of_the_figures_are_there() {
     }
 }
 
-/// All that can be taken in small is: each command runs to its end.
+/// Each command with a small variant runs to its end.
 #[test]
 #[ignore = "builds for release and takes minutes: .ci/slow"]
 fn the_figures_can_be_taken_again() {
@@ -348,7 +351,7 @@ fn the_figures_can_be_taken_again() {
     for figure in quick {
         let file = folder.join("figures").join(format!("{}.txt", figure.name));
         let taken = std::fs::read_to_string(file).unwrap();
-        // The command, then where and when it ran, then what it printed.
+        // The command, the place and time of its run, and its output.
         assert!(taken.starts_with("$ ") && taken.lines().count() > 2, "{}: {taken}", figure.name);
     }
     std::fs::remove_dir_all(&folder).unwrap();

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::{InMemory, Ran, Scratch, is_root};
 
-/// The rows, counted by hand: 14 streams, 9 at random, 4 with gaps, 2 of files, 3 formats,
-/// 8 mapped, 2 batches, 3 of futures.
+/// Number of rows, counted by hand: 14 streams, 9 random, 4 with gaps, 2 of files, 3 formats, 8
+/// mapped, 2 batches, 3 of futures.
 const ROWS: usize = 45;
 
 fn document(ran: &Ran) -> Value {
@@ -23,7 +23,7 @@ fn has_note(document: &Value, words: &str) -> bool {
     document["notes"].as_array().unwrap().iter().any(|note| note.as_str().unwrap().contains(words))
 }
 
-/// That the sums over what was read are equal is what the command checks: it would end with 1.
+/// The command itself checks that all checksums are equal, and would exit with code 1.
 #[test]
 fn every_row_gives_figures_of_all_ways_and_nothing_stays() {
     let scratch = Scratch::new("everyday-rows");
@@ -46,8 +46,8 @@ fn every_row_gives_figures_of_all_ways_and_nothing_stays() {
         assert!(cell["ours"]["cpu_seconds"].as_f64().unwrap() >= 0.0);
         assert!(cell["ours"]["peak_bytes"].as_u64().unwrap() > 1 << 20);
     }
-    // A cold read by pread brings at least what it asks for from the device; a cached one nothing of it, but
-    // maybe a page of the program's own.
+    // A cold `pread` fetches at least the requested bytes from the device. A cached one fetches
+    // none of them, but perhaps a page of the program file.
     for cell in cells.iter().filter(|cell| cell["row"].as_str().unwrap().starts_with("stream/")) {
         let (read, bytes) =
             (cell["pread"]["device_bytes"].as_u64(), cell["bytes"].as_u64().unwrap());
@@ -92,7 +92,8 @@ fn every_state_has_a_table_and_the_picture_has_a_dot_for_each_cell() {
     assert_eq!(dots, cells, "{picture}");
 }
 
-/// As in a container: every row still gives figures and the right bytes, and says what it goes by.
+/// With the system calls of a container denied, every row still has figures and the right bytes,
+/// and a note about its method.
 #[test]
 fn where_a_container_refuses_it_all_rows_go_on_and_say_so() {
     let scratch = Scratch::new("everyday-container");
@@ -116,7 +117,7 @@ fn where_a_container_refuses_it_all_rows_go_on_and_say_so() {
     }
     let without = "bench . --small --rows stream/1MiB/4KiB --refuse io_uring,aio --json";
     let row = &scratch.run(without).results()[0];
-    // What is read through the kernel's cache needs no queue to the device, so that none is missed.
+    // Reads through the kernel page cache need no asynchronous backend, and miss none.
     assert!(row["ours"]["seconds"].is_number(), "{row:#}");
     assert_eq!(row["note"], "buffered (the kernel keeps the pages)");
 }
@@ -160,7 +161,7 @@ fn memory_is_never_cold_and_a_full_disk_is_told() {
     assert_eq!(fs::read_dir(scratch.path("memory")).unwrap().count(), 0);
 }
 
-/// Every cgroup that a process with this number has made.
+/// Returns every cgroup created by the process with this number.
 fn groups_of(process: u32) -> Vec<PathBuf> {
     let name = format!("readpath-{process}-");
     let mut found = Vec::new();
@@ -187,13 +188,15 @@ fn has_files(folder: &Path) -> bool {
 
 #[test]
 fn ctrl_c_leaves_nothing_and_tells_what_was_measured() {
-    // How soon the first figures are there is the machine's affair: who comes too early tries again.
+    // The time of the first figures depends on the machine: an interrupt that comes too early is
+    // retried.
     let told = [1, 4, 16, 64].into_iter().map(interrupted_after).find(|ran| !ran.stdout.is_empty());
     let measured = document(&told.expect("no figure in 64 s"))["results"].as_array().unwrap().len();
     assert!(measured > 0);
 }
 
-/// What the command tells that is interrupted so many seconds into its measurements; nothing of it stays.
+/// Interrupts the command this many seconds after its first measurement. Returns its output; no
+/// file of it may be left.
 fn interrupted_after(seconds: u64) -> Ran {
     let scratch = Scratch::new("everyday-interrupted");
     let arguments = "bench . --small --rows stream,map --runs 100000 --json";
@@ -216,7 +219,7 @@ fn interrupted_after(seconds: u64) -> Ran {
     ran
 }
 
-/// Killed, it can clean up nothing: the next run of any command does.
+/// A killed run cannot clean up: the next run of any command does it.
 #[test]
 fn the_folder_of_a_killed_run_is_removed_by_the_next() {
     let scratch = Scratch::new("everyday-killed");

@@ -1,4 +1,4 @@
-//! Jobs and traces as they are in the world, through the command.
+//! Published jobs and traces through the command.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use support::Scratch;
 
-/// Where fio's own job files lie, if they are on this machine: its source or its documentation.
+/// Folders of fio's own job files on this machine: its source or its documentation.
 fn folders() -> Vec<PathBuf> {
     let named = std::env::var_os("FIO_SOURCE").map(PathBuf::from);
     let sources = named.iter().flat_map(|source| [source.join("examples"), source.join("t/jobs")]);
@@ -23,9 +23,9 @@ fn job_files(folder: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Each runs for a while of the modelled time, or is refused with a reason: no panic, no error
-/// of the run. What is refused for the machine (a variable that is not set, a file that is larger
-/// than the device) says so too.
+/// Each job runs for a while in modelled time, or is refused with a reason: no panic and no failed
+/// run. Refusals for the sake of the machine (an unset variable, a file larger than the device)
+/// name it.
 #[test]
 fn fios_own_jobs_run_or_are_refused_with_a_reason() {
     let paths: Vec<PathBuf> = folders().iter().flat_map(|folder| job_files(folder)).collect();
@@ -60,7 +60,7 @@ fn fios_own_jobs_run_or_are_refused_with_a_reason() {
         }
     }
     println!("{ran} of {} run", paths.len());
-    // A file whose own text is broken (fio refuses it too) is no more than one in twenty.
+    // At most one file in twenty is malformed; fio refuses those too.
     assert!(refused.len() * 20 <= paths.len(), "{refused:#?}");
 }
 
@@ -80,7 +80,7 @@ fn the_classes_of_options_and_engines_are_listed() {
     assert!(line("rados").contains("refused"));
 }
 
-/// What changes nothing is named in the table's note and in the document.
+/// Options without effect appear in the table's note and in the document.
 #[test]
 fn what_has_no_effect_is_told_beside_the_figures() {
     let scratch = Scratch::new("without-effect");
@@ -90,7 +90,7 @@ fn what_has_no_effect_is_told_beside_the_figures() {
     assert_eq!(scratch.run("run j.fio --on ssd --json").results()[0]["note"], said);
 }
 
-/// The shape that fio's manual gives ("JSON output"), and sums that must agree.
+/// The structure given in fio's manual ("JSON output"), and sums that must agree.
 #[test]
 fn rows_are_printed_as_fios_own_document() {
     let scratch = Scratch::new("fio-json");
@@ -114,8 +114,8 @@ fn rows_are_printed_as_fios_own_document() {
     assert!((all - 100.0).abs() < 1e-6, "{all}");
 }
 
-/// A write is read back once, and on a file its bytes are compared: a file that another process
-/// changes meanwhile would be told.
+/// Each write is read back once. On a file its bytes are compared, and a change by another process
+/// would be reported.
 #[test]
 fn what_is_written_is_read_back() {
     let scratch = Scratch::new("verify");
@@ -132,7 +132,7 @@ fn what_is_written_is_read_back() {
             assert_eq!(rows[0]["errors"], 0, "{verify} on {on}");
         }
     }
-    // What an earlier run wrote, and then what it did not.
+    // Data of an earlier run, then data that it did not write.
     scratch.file("again.fio", "[j]\nrw=read\nbs=4k\nsize=1m\nverify=md5\n");
     scratch.run("run again.fio --on file:data").has_ended(0, "the same bytes are there");
     let mut data = std::fs::read(scratch.path("data")).unwrap();
@@ -143,7 +143,7 @@ fn what_is_written_is_read_back() {
     differs.says(&["2 operations failed", "verify", "at byte 5000"], "a byte has changed");
 }
 
-/// Warming up is not measured; a rate is kept.
+/// The warm-up is not measured, and the rate is kept.
 #[test]
 fn ramps_and_rates_hold() {
     let scratch = Scratch::new("pace");
@@ -162,7 +162,8 @@ fn ramps_and_rates_hold() {
     slow.says(&["rate_min or rate_iops_min"], "a disk is too slow");
 }
 
-/// More requests of one time than real storage is given at once: the queue fills, and is drained one by one.
+/// More simultaneous requests than real storage accepts at once: the queue fills and drains one by
+/// one.
 #[test]
 fn a_trace_whose_requests_all_come_at_once_is_carried_out() {
     let scratch = Scratch::new("at-once");
@@ -176,7 +177,8 @@ fn a_trace_whose_requests_all_come_at_once_is_carried_out() {
     }
 }
 
-/// A trace by its own times takes as long as it was recorded, and half as long at twice the speed.
+/// A trace replayed with its own times takes as long as its recording, and half as long at twice
+/// the speed.
 #[test]
 fn traces_are_replayed() {
     let scratch = Scratch::new("traces");
@@ -191,7 +193,7 @@ fn traces_are_replayed() {
     assert_eq!(row("--on ssd")["bytes"], 4096 * 1000);
     assert!(seconds("--on ssd --closed 8") < 0.3, "nothing waits for its time");
     assert_eq!(row("--on ssd --trace mqsim")["bytes"], 4096 * 1000);
-    // A disk that is too slow for the trace is told, and nothing is told of one that isn't.
+    // A disk too slow for the trace gets a note; a fast one gets none.
     assert_eq!(row("--on ssd")["note"], serde_json::Value::Null);
     scratch.file("r1.fio", "[r]\nread_iolog=t.trace\n");
     let slow = &scratch.run("run r1.fio --on hdd --json").results()[0]["note"];
@@ -219,7 +221,7 @@ fn traces_are_replayed() {
     assert_eq!(scratch.run("run r.fio --on ssd --json").results()[0]["bytes"], 8192);
 }
 
-/// Whether there is a fio to ask.
+/// True if fio 3.33 is installed.
 fn has_fio() -> bool {
     let version = Command::new("fio").arg("--version").output();
     let is_there = version.is_ok_and(|output| output.stdout.starts_with(b"fio-3.33"));
@@ -229,23 +231,23 @@ fn has_fio() -> bool {
     is_there
 }
 
-/// How jobs end each other, wait for each other and share a flow.
+/// Jobs that end each other, wait for each other, or share a flow.
 const TOGETHER: &[&str] = &[
     "[a]\nruntime=1\nexitall\n[b]\nruntime=3\n[c]\nstonewall\nruntime=1\n",
     "[a]\nruntime=1\nexitall\n[b]\nruntime=2\n[c]\nnew_group\nruntime=2\n",
     "[a]\nruntime=1\nexitall\nexit_what=all\n[b]\nruntime=3\n[c]\nstonewall\nruntime=1\n",
     "[a]\nruntime=1\nexitall\nexit_what=stonewall\n[b]\nnew_group\nruntime=3\n\
      [c]\nstonewall\nruntime=1\n",
-    // Any job may say it for all, but not whom the others take along.
+    // Any job may set `exitall` for all, but not the scope of the others.
     "[a]\nruntime=1\n[b]\nruntime=3\nexitall\n",
     "[a]\nruntime=1\n[b]\nnew_group\nruntime=2\nexitall\nexit_what=all\n",
-    // The one that waits has a second left when all are ended.
+    // The waiting job has a second left when all jobs are ended.
     "[a]\nruntime=1\nnumjobs=2\n[b]\nnew_group\nruntime=3\nwait_for=a\n\
      [c]\nnew_group\nruntime=2\nexitall\nexit_what=all\n",
 ];
 
-/// Each job does a thousand operations a second: so their numbers tell for how long it has run, in
-/// fio and here.
+/// Each job does a thousand operations a second. Their number therefore shows the run time of a
+/// job, in fio and here.
 #[test]
 fn jobs_end_and_wait_for_each_other_as_in_fio() {
     if !has_fio() {
@@ -260,13 +262,13 @@ fn jobs_end_and_wait_for_each_other_as_in_fio() {
         let ours = operations_of_ours(&scratch, "ours.fio");
         assert_eq!(ours.len(), theirs.len(), "{jobs}");
         for (ours, theirs) in ours.iter().zip(&theirs) {
-            // To a quarter of a second: fio's is of a machine with other work.
+            // Within a quarter of a second: fio's figure depends on the load of the machine.
             assert!(ours.abs_diff(*theirs) <= 250, "{jobs}: {ours} and {theirs}");
         }
     }
 }
 
-/// Of all operations of a flow each job does its weight's share.
+/// Each job of a flow does the share of operations given by its weight.
 #[test]
 fn a_flow_is_shared_as_in_fio() {
     if !has_fio() {
@@ -286,12 +288,12 @@ fn a_flow_is_shared_as_in_fio() {
     };
     let ours = operations_of_ours(&scratch, "ours.fio");
     assert!(are_shared(&ours), "{ours:?}");
-    // A process of fio's that begins late on a busy machine goes on when the others have ended, with nobody to share with.
+    // A fio process that starts late on a busy machine continues alone after the others have ended.
     let mut theirs = (0..5).map(|_| operations_of_fio(&scratch, "theirs.fio"));
     assert!(theirs.any(|operations| are_shared(&operations)), "fio has other shares");
 }
 
-/// The operations of each job, those of its processes together.
+/// Operations of each job, summed over its processes.
 fn operations_of_fio(scratch: &Scratch, job: &str) -> Vec<u64> {
     let mut fio = Command::new("fio");
     fio.current_dir(&scratch.0).args(["--output-format=json", job]);
@@ -315,8 +317,7 @@ fn operations_of_ours(scratch: &Scratch, job: &str) -> Vec<u64> {
     sections.iter().map(|section| section["bytes"].as_u64().unwrap() / 4096).collect()
 }
 
-/// The files of a folder that are logs, each with its lines, without what each run has of its own:
-/// times and values.
+/// Log files of a folder with their lines, without times and values, which differ between runs.
 fn logs(folder: &Path) -> std::collections::BTreeMap<String, Vec<String>> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let name = |path: &Path| path.file_name().unwrap().to_string_lossy().into_owned();
@@ -334,8 +335,8 @@ fn logs(folder: &Path) -> std::collections::BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-/// The same job writes the same logs in fio: the same names, and in each the same lines but for times
-/// and values.
+/// A job writes the same logs here and in fio: equal names, and equal lines except for times and
+/// values.
 #[test]
 fn logs_are_fios_own() {
     if !has_fio() {
@@ -360,7 +361,7 @@ fn logs_are_fios_own() {
     }
 }
 
-/// A trace that is written here is replayed by fio and here alike.
+/// fio and readpath replay a written trace alike.
 #[test]
 fn a_trace_that_is_written_can_be_replayed() {
     let scratch = Scratch::new("write-iolog");
@@ -371,7 +372,7 @@ fn a_trace_that_is_written_can_be_replayed() {
     assert_eq!(replayed["bytes"], written["bytes"]);
     let seconds = |row: &serde_json::Value| row["seconds"].as_f64().unwrap();
     assert!((seconds(replayed) - seconds(written)).abs() < 0.005, "{replayed} {written}");
-    // A row has files of its own where there are several, and none of what the run reads is lost.
+    // Each of several rows has its own files, and no input of the run is overwritten.
     scratch.run("run w.fio --on ssd --on hdd").has_ended(0, "two rows");
     assert!(scratch.path("t-1").exists() && scratch.path("t-2").exists());
     scratch.file("x.fio", "[w]\nsize=1m\nwrite_iolog=x.fio\n");

@@ -1,6 +1,6 @@
-//! `--html`: pages that need nothing else, opened in a real browser.
+//! `--html`: self-contained pages, opened in a real browser.
 //!
-//! The browser is headless Chromium; where none is installed the tests that need it say so and skip.
+//! The browser is headless Chromium. Tests that need it are skipped without it.
 
 mod support;
 
@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 
 use support::{RANDOM, Scratch};
 
-/// The document as it is once its script has run; none where there is no browser.
+/// Returns the document after its script has run; `None` without a browser.
 fn opened(scratch: &Scratch, page: &str, fragment: &str) -> Option<String> {
     browsed(scratch, page, fragment).map(|(document, _)| document)
 }
 
-/// The same, and what the browser told of it (messages of its console among other things).
+/// Like `opened`, with the browser's messages, including its console.
 fn browsed(scratch: &Scratch, page: &str, fragment: &str) -> Option<(String, String)> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     let Some(browser) = names.into_iter().find(|name| support::has(name)) else {
@@ -26,7 +26,7 @@ fn browsed(scratch: &Scratch, page: &str, fragment: &str) -> Option<(String, Str
     let words = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", &profile];
     let output = Command::new(browser)
         .args(words)
-        // Time that the page has for what it does after it was loaded.
+        // Time for the page's work after loading.
         .args(["--enable-logging=stderr", "--virtual-time-budget=2000", "--dump-dom", &address])
         .stdin(Stdio::null())
         .output()
@@ -36,10 +36,10 @@ fn browsed(scratch: &Scratch, page: &str, fragment: &str) -> Option<(String, Str
     Some((String::from_utf8(output.stdout).unwrap(), told))
 }
 
-/// The page as it was written, checked for what every page is.
+/// Reads a written page and checks the properties of every page.
 fn page(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
-    // The name of a language, which nobody fetches.
+    // Name of a namespace, which is not fetched.
     let text = text.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "");
     assert!(text.starts_with("<!doctype html>"), "{text}");
     let outside = ["http:", "https:", "src=", "<link", "@import", "url("];
@@ -50,7 +50,7 @@ fn page(path: &Path) -> String {
     text
 }
 
-/// The first cells of a table's rows, from top to bottom.
+/// First cells of a table's rows, from top to bottom.
 fn first_cells(document: &str) -> Vec<&str> {
     let rows = document.split("<tr>").filter_map(|row| row.trim_start().strip_prefix("<td>"));
     rows.map(|row| row.split_once("</td>").unwrap().0).collect()
@@ -68,12 +68,12 @@ fn the_pages_of_a_job_are_sorted_by_the_address_and_by_a_click() {
     }
     assert_eq!(first_cells(&text), ["hdd", "nvme", "ssd"], "as they ran");
 
-    // The rate is the fifth column: a disk is the slowest, whatever the figures.
+    // The throughput is the fifth column: a hard disk is always the slowest.
     let Some(sorted) = opened(&scratch, "page.html", "#sort=0.4.descending") else { return };
     assert_eq!(first_cells(&sorted), ["nvme", "ssd", "hdd"]);
     assert_eq!(sorted.matches("aria-sort=\"descending\">").count(), 1);
 
-    // Somebody clicks, once and twice: a script at the end of a copy does it.
+    // A script at the end of a copy clicks once and twice.
     let click = "<script>document.querySelectorAll('th button')[0].click();</script>";
     let clicked =
         |clicks: usize| text.replace("</body>", &format!("{}</body>", click.repeat(clicks)));
@@ -87,15 +87,16 @@ fn the_pages_of_a_job_are_sorted_by_the_address_and_by_a_click() {
     assert!(twice.contains("aria-sort=\"descending\">"));
 }
 
-/// Before anything else of a page: what goes wrong in it from here on is noted.
+/// Script before everything else of a page. It notes errors and security violations.
 const LISTEN: &str = r#"<script>
 const noted = [];
 addEventListener("error", (event) => noted.push(`error: ${event.message}`), true);
 addEventListener("securitypolicyviolation", (event) => noted.push(`refused: ${event.blockedURI}`));
 </script>"#;
 
-/// After everything else of a page: somebody clicks the head of each column of each table, once and twice. What
-/// stands in the column then, from top to bottom, is left in the document, with what was noted and fetched.
+/// Script after everything else of a page. It clicks the head of each column of each table once and
+/// twice. It leaves the resulting columns, from top to bottom, in the document, with the noted
+/// errors and the fetched resources.
 const CLICK: &str = r#"<script>
 const read = (table, column) => [...table.tBodies].map((body) => body.rows[0].cells[column].textContent);
 const orders = [];
@@ -119,7 +120,8 @@ addEventListener("load", () => setTimeout(() => {
 }, 50));
 </script>"#;
 
-/// What a page does in a browser in which every column of every table is clicked; none where there is no browser.
+/// Opens a page in a browser and clicks every column of every table. Returns the result; `None`
+/// without a browser.
 fn clicked(scratch: &Scratch, text: &str) -> Option<serde_json::Value> {
     let page = text.replace("<head>", &format!("<head>{LISTEN}"));
     scratch.file("clicked.html", page.replace("</body>", &format!("{CLICK}</body>")));
@@ -132,7 +134,7 @@ fn clicked(scratch: &Scratch, text: &str) -> Option<serde_json::Value> {
     Some(left)
 }
 
-/// Bytes of base 64.
+/// Decodes base 64.
 fn decoded(text: &str) -> Vec<u8> {
     let letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let sixes = text.bytes().filter_map(|letter| letters.find(char::from(letter)));
@@ -142,7 +144,7 @@ fn decoded(text: &str) -> Vec<u8> {
     bits.chunks_exact(8).map(byte).collect()
 }
 
-/// What a reader takes a cell for: its number, with what its unit is worth. None of a cell that is no quantity.
+/// Quantity in a cell: its number times its unit. `None` for other text.
 fn worth(cell: &str) -> Option<f64> {
     let cell = cell.trim().trim_start_matches('<');
     let (number, unit) = cell.split_once(' ').unwrap_or((cell, ""));
@@ -160,7 +162,7 @@ fn worth(cell: &str) -> Option<f64> {
     Some(number.parse::<f64>().ok()? * worth)
 }
 
-/// A column that was clicked has the cells that it had, and they rise or fall, as its head says.
+/// Checks that a clicked column has its original cells, in the direction shown in its head.
 fn assert_sorted(what: &str, order: &serde_json::Value, cells_before: &mut Vec<String>) {
     let cells =
         |which: &str| -> Option<Vec<String>> { serde_json::from_value(order[which].clone()).ok() };
@@ -180,7 +182,7 @@ fn assert_sorted(what: &str, order: &serde_json::Value, cells_before: &mut Vec<S
         Some("descending") => true,
         other => panic!("{what}: its head says {other:?}"),
     };
-    // A column of quantities: those that are none (`-`) stand below.
+    // In a column of quantities, other cells (`-`) are last.
     if after.iter().any(|cell| worth(cell).is_some()) {
         let numbers: Vec<f64> = after.iter().map_while(|cell| worth(cell)).collect();
         assert!(
@@ -192,8 +194,8 @@ fn assert_sorted(what: &str, order: &serde_json::Value, cells_before: &mut Vec<S
     }
 }
 
-/// Every command that has `--html` writes a page that needs nothing else: in a browser nothing is fetched,
-/// nothing is refused, the console is silent, and each column of each table is sorted by a click.
+/// Every command with `--html` writes a self-contained page. In a browser it fetches nothing,
+/// violates no policy, and logs no message. A click sorts each column of each table.
 #[test]
 fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
     let scratch = Scratch::new("html-all");
@@ -256,7 +258,7 @@ fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
     }
 }
 
-/// The alarms of the test above ring: a page that wants a picture from elsewhere, and has a fault, is found out.
+/// Checks the test above: it must detect a page that fetches a picture and has an error.
 #[test]
 fn a_page_that_wants_something_from_elsewhere_is_found_out() {
     let scratch = Scratch::new("html-canary");
@@ -271,7 +273,8 @@ fn a_page_that_wants_something_from_elsewhere_is_found_out() {
     assert!(left["console"].to_string().contains("nobody is not defined"), "{left}");
 }
 
-/// The example is of reads one at a time: that is the first finding, and its file has a picture of places over time.
+/// The example reads with one request in flight. This is the first finding, and its file has a
+/// picture of offsets over time.
 #[test]
 fn an_explanation_is_a_page_with_pictures() {
     let scratch = Scratch::new("html-explain");

@@ -1,4 +1,4 @@
-//! What a run leaves that is killed, and that the next run of any command undoes it.
+//! Leftovers of a killed run, and their removal by the next run of any command.
 
 mod support;
 
@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use support::Scratch;
 
-/// Starts the command, kills it once `is_begun`, and says whether it came to that.
+/// Starts the command and kills it once `is_begun` returns true. Returns the process id, or `None`
+/// if that did not happen.
 fn killed_once(mut command: Command, is_begun: impl Fn(u32) -> bool) -> Option<u32> {
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
@@ -27,8 +28,8 @@ fn killed_once(mut command: Command, is_begun: impl Fn(u32) -> bool) -> Option<u
     has_begun.then_some(process)
 }
 
-/// A file of 4 GiB is begun, and the run is killed while it is filled. One that was there before is
-/// nobody's to remove.
+/// The run is killed while it fills a file of 4 GiB. A file that existed before must not be
+/// removed.
 #[test]
 fn files_that_a_killed_run_made_are_removed_by_the_next() {
     let scratch = Scratch::new("killed-create");
@@ -43,7 +44,7 @@ fn files_that_a_killed_run_made_are_removed_by_the_next() {
     assert_eq!(scratch.names(), ["j.fio", "own"]);
 }
 
-/// The file of 1 GiB, the instance of tracefs, and the mount of it where the system has none.
+/// The file of 1 GiB, the tracefs instance, and the mount of tracefs if the command made it.
 #[test]
 fn what_a_killed_conform_leaves_is_removed_by_the_next_run() {
     if !support::is_root() {

@@ -1,8 +1,8 @@
-//! Loads on memory: the rows that the command gives; and under the kernel's own swap, what the
-//! kernel must have read, and that nothing of a run stays behind, however it ends.
+//! Loads on memory: the rows of the command. Under the kernel's own swap also the minimum that the
+//! kernel must have read, and the absence of leftovers after any kind of end.
 //!
-//! The latter needs root, a memory cgroup and a file system that takes swap files; elsewhere the command
-//! says what is missing, and so does the test.
+//! The latter needs root, a memory cgroup and a file system that supports swap files. Elsewhere the
+//! command names the missing part, and the test prints it.
 
 mod support;
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use support::{READPATH, Ran, Scratch, has, is_root};
 
-/// 6,144 pages in the memory of 4,096.
+/// 6,144 pages with a memory of 4,096.
 const SMALL: &str = r#"
 mapping = "24MiB"
 memory = "16MiB"
@@ -30,7 +30,7 @@ writes = 0.5
 processes = 2
 "#;
 
-/// As long as anybody could wait.
+/// Longer than any test could wait.
 const LONG: &str = r#"
 [[load]]
 name = "long"
@@ -40,8 +40,8 @@ pattern = "random"
 touches = 1_000_000_000_000
 "#;
 
-/// The machine's swap areas and page_cluster are looked at by one test at a time; and whatever run of the command comes first
-/// undoes what a killed one left behind.
+/// Lock of the machine's swap areas and page_cluster, which one test at a time may check. In
+/// addition, the next command undoes the leftovers of a killed one.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -51,13 +51,13 @@ fn page_cluster() -> String {
     fs::read_to_string("/proc/sys/vm/page-cluster").unwrap_or_default()
 }
 
-/// Whether there is a swap area below this folder.
+/// True if there is a swap area below this folder.
 fn swaps_to(folder: &Path) -> bool {
     let swaps = fs::read_to_string("/proc/swaps").unwrap_or_default();
     swaps.contains(folder.to_str().unwrap())
 }
 
-/// Where this process's memory cgroups of version 1 are, and the names of ours there.
+/// Returns the memory cgroups (version 1) that the process created below this process's own.
 fn groups_of(process: u32) -> Vec<String> {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let memory = own.lines().find_map(|line| line.split_once(":memory:"));
@@ -67,7 +67,7 @@ fn groups_of(process: u32) -> Vec<String> {
     names.filter(|name| name.starts_with(&format!("readpath-{process}-"))).collect()
 }
 
-/// Whether the command could run here; says why not.
+/// True if the command could run here. Otherwise prints the reason.
 fn can_run(ran: &Ran, test: &str) -> bool {
     if ran.code == Some(3) {
         println!("skipped: {test}: {}", ran.stderr.trim());
@@ -96,7 +96,7 @@ fn the_kernel_reads_back_what_memory_did_not_hold() {
     // A sweep finds at most 4,096 of the 6,144 pages in memory; the others come from swap.
     let pages_in = sweeps["pages_in"].as_u64().unwrap();
     assert!(pages_in >= 2 * 2_048, "{pages_in}");
-    // A fault reads 1 << 2 pages at most, and no page is read twice in a sweep.
+    // A fault reads at most 1 << 2 pages, and no page is read twice in a sweep.
     let major_faults = sweeps["major_faults"].as_u64().unwrap();
     assert!((pages_in.div_ceil(4)..=2 * 6_144).contains(&major_faults), "{major_faults}");
     assert!(sweeps["note"].as_str().unwrap().contains("for the whole machine"));
@@ -105,13 +105,13 @@ fn the_kernel_reads_back_what_memory_did_not_hold() {
     for row in &rows {
         assert!(row["seconds"].as_f64().unwrap() > 0.0);
         assert!(row["cpu_seconds"].as_f64().unwrap() > 0.0);
-        // Of a file in a folder nobody knows which of the disk's requests were its own.
+        // The disk's counters do not separate the requests of a file in a folder.
         assert!(row["device_requests"].is_null() && row["readahead"].is_null());
     }
 }
 
-/// Every storage, law and scheduler that is named is a row, in the order of their naming; and the
-/// same seed gives the same run.
+/// Every named storage, policy and scheduler is a row, in the order of their naming. Equal seeds
+/// give equal runs.
 #[test]
 fn modelled_rows_are_every_combination_and_repeat() {
     let _alone = alone();
@@ -138,20 +138,20 @@ fn modelled_rows_are_every_combination_and_repeat() {
     assert_eq!(rows.iter().map(named).collect::<Vec<_>>(), expected);
     for row in &rows {
         let (job, pages_in) = (row["job"].as_str().unwrap(), row["pages_in"].as_u64().unwrap());
-        // As under the kernel: a sweep finds at most 4,096 of 6,144 pages in memory.
+        // As under the kernel, a sweep finds at most 4,096 of 6,144 pages in memory.
         assert!(job != "sweeps" || pages_in >= 2 * 2_048, "{row}");
         assert!(row["cpu_seconds"].is_null() && row["readahead"].is_null());
     }
     assert_eq!(scratch.run(command).stdout, ran.stdout);
     let other = scratch.run(&format!("{command} --seed 2")).results();
     assert_ne!(other[8]["decisions"], rows[8]["decisions"], "random touches of another seed");
-    // More memory than is mapped: nothing is read back.
+    // With more memory than is mapped, no page is read back.
     let roomy = scratch.run("run small.toml --on ssd --memory 64MiB --json").results();
     assert_eq!((&roomy[0]["memory_bytes"], &roomy[0]["pages_in"]), (&(64 << 20).into(), &0.into()));
     assert_eq!(roomy[0]["swapin"], "adaptive");
 }
 
-/// A block device is measured alone: its requests are the swap area's.
+/// A block device is measured alone: all its requests belong to the swap area.
 #[test]
 fn a_block_device_that_is_given_up_is_swapped_to() {
     let _alone = alone();
@@ -180,7 +180,7 @@ fn a_block_device_that_is_given_up_is_swapped_to() {
     assert!(row["device_requests"].as_u64().unwrap() > 0);
 }
 
-/// A loop device, detached when the test ends.
+/// Loop device, detached when the test ends.
 struct LoopDevice(String);
 
 impl LoopDevice {
@@ -197,17 +197,17 @@ impl Drop for LoopDevice {
     }
 }
 
-/// Starts a run without end and waits until it swaps; None where it can't run here.
+/// Starts an endless run and waits until it swaps; `None` where it cannot run.
 fn long_run(scratch: &Scratch, test: &str) -> Option<Child> {
     scratch.file("long.toml", LONG);
     let mut command = scratch.command(["run", "long.toml", "--on", "kernel:."]);
     command.args(["--swapin", "kernel,page_cluster=1"]);
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it is built");
-    // A minute at most: the machine may be busy.
+    // At most a minute: the machine may be busy.
     for _ in 0..600 {
         if swaps_to(&scratch.0) && !groups_of(child.id()).is_empty() {
-            // Somewhere between filling and touching.
+            // Between filling and touching.
             std::thread::sleep(Duration::from_millis(500));
             return Some(child);
         }
@@ -250,7 +250,7 @@ fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
     let scratch = Scratch::new("swap-killed");
     let before = page_cluster();
     let mut process = 0;
-    // The OOM killer may have ended the load just before, and then nothing is swapped to.
+    // The OOM killer may have ended the load just before; then no swap area exists.
     for _ in 0..5 {
         let Some(child) = long_run(&scratch, test) else { return };
         process = child.id();
@@ -262,7 +262,7 @@ fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
     }
     assert!(swaps_to(&scratch.0), "nobody was there to swap it off");
     let left = scratch.names();
-    // The load's own process ends with the one that started it.
+    // The load's process ends with its parent.
     std::thread::sleep(Duration::from_millis(300));
     scratch.file("sweeps.toml", SWEEPS);
     let next = scratch.run("run sweeps.toml --on kernel:. --swapin kernel,page_cluster=2");
@@ -304,7 +304,7 @@ fn without_rights_the_figures_are_null_and_the_reason_is_told() {
     assert_eq!(scratch.names(), ["readpath", "small.toml"]);
 }
 
-/// 6,144 pages in the memory of 4,096, swept twice.
+/// 6,144 pages with a memory of 4,096, swept twice.
 const SWEEPS: &str = r#"
 [[load]]
 name = "sweeps"
@@ -315,7 +315,7 @@ sweeps = 2
 writes = true
 "#;
 
-/// A region's row stands beside a modelled one: both sweep 6,144 pages in the memory of 4,096.
+/// A region's row next to a modelled one: both sweep 6,144 pages with a memory of 4,096.
 #[test]
 fn a_region_gives_a_row_beside_a_modelled_one() {
     let _alone = alone();
@@ -334,15 +334,15 @@ fn a_region_gives_a_row_beside_a_modelled_one() {
     for (row, pages_per_fault) in rows.iter().zip([1, 8, 1, 8]) {
         let count = |key: &str| row[key].as_u64().unwrap_or_else(|| panic!("{key}: {row}"));
         assert_eq!(count("touches"), 2 * 6_144);
-        // At least what memory can't hold in each sweep; at most every page in each.
+        // At least the pages that memory cannot hold in each sweep, at most every page in each.
         let (pages_in, faults) = (count("pages_in"), count("major_faults"));
         assert!((2 * 2_048..=2 * 6_144).contains(&pages_in), "{row}");
-        // A fault reads the aligned block of 1 << page_cluster slots at most.
+        // A fault reads at most the aligned block of 1 << page_cluster slots.
         assert!(faults >= pages_in / pages_per_fault, "{row}");
         assert!(count("device_bytes") >= pages_in * 4_096, "{row}");
         assert!(row["seconds"].as_f64().unwrap() > 0.0);
     }
-    // Read one by one each page is a fault; by eights they are fewer.
+    // Read one by one, each page is a fault; read in groups of eight, there are fewer.
     for pair in rows.chunks(2) {
         let faults = |row: &serde_json::Value| row["major_faults"].as_u64().unwrap();
         assert_eq!(faults(&pair[0]), pair[0]["pages_in"].as_u64().unwrap());
@@ -352,7 +352,7 @@ fn a_region_gives_a_row_beside_a_modelled_one() {
     assert!(rows[2]["cpu_seconds"].as_f64().unwrap() > 0.0);
 }
 
-/// What can't be swapped to is told, and left as it is.
+/// A path that cannot be swapped to is refused and left unchanged.
 #[test]
 fn a_region_is_refused_where_it_has_no_place() {
     let _alone = alone();
@@ -406,7 +406,7 @@ fn a_region_is_refused_where_it_has_no_place() {
     }
 }
 
-/// Whether faults can be served in user space here; says why not.
+/// True if faults can be served in user space here. Otherwise prints the reason.
 fn serves_faults(test: &str) -> bool {
     match readpath::inside::Uffd::open() {
         Ok(_) => true,
@@ -417,7 +417,7 @@ fn serves_faults(test: &str) -> bool {
     }
 }
 
-/// A file system that is mounted, until the test ends.
+/// Mounted file system, unmounted when the test ends.
 struct Mount(std::path::PathBuf);
 
 impl Mount {

@@ -34,7 +34,7 @@ fn a_job_runs_on_a_file_of_a_server_beside_a_modelled_one() {
         assert_eq!((&row["errors"], &row["bytes"]), (&0.into(), &(4 << 20).into()));
         assert!(row["note"].as_str().unwrap().contains("READs of at most 32768 bytes"));
     }
-    // 64 reads of 64 KiB, each two READs of 32 KiB, and nothing beyond them.
+    // 64 reads of 64 KiB, each two READs of 32 KiB, and no further READs.
     assert_eq!(rows[0]["device_requests"], 128);
     assert_eq!(rows[0]["device_request_kib_mean"], 32.0);
 }

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use support::Scratch;
 
-/// A modelled device behind a file, gone at the end, whatever happens.
+/// Modelled device behind a file, removed at the end of the test in any case.
 struct Served {
     child: Child,
     folder: std::path::PathBuf,
 }
 
 impl Served {
-    /// None where this system has no FUSE.
+    /// `None` if this system has no FUSE.
     fn start(scratch: &Scratch, device: &str) -> Option<Served> {
         let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
         if !support::is_root() || !has_fuse {
@@ -46,7 +46,7 @@ impl Drop for Served {
     }
 }
 
-/// The times that a description has under a heading, a list for each block.
+/// Times in a description under a heading, one list per block.
 fn times(path: &Path, heading: &str) -> Vec<Vec<f64>> {
     let text = std::fs::read_to_string(path).unwrap();
     let blocks = text.split("\n[").filter(|block| block.starts_with(heading));
@@ -58,8 +58,8 @@ fn times(path: &Path, heading: &str) -> Vec<Vec<f64>> {
     blocks.map(list).collect()
 }
 
-/// Each request waits 3 ms for its first byte, of four at once, and its bytes come at 50 MB/s
-/// each. No clock makes that less.
+/// Each request waits 3 ms for its first byte, with four at once, and transfers at 50 MB/s. No
+/// clock can show less.
 #[test]
 fn a_device_of_known_costs_is_measured_and_run_on() {
     let scratch = Scratch::new("profile-served");
@@ -72,16 +72,17 @@ fn a_device_of_known_costs_is_measured_and_run_on() {
     let Some(served) = Served::start(&scratch, &device) else { return };
     let ran = scratch.run("devices measure served/device --seconds 5 --toml mine.toml --noisy");
     ran.has_ended(0, "profile");
-    // A loaded machine may answer late in some cells: that is a warning, and refused without --noisy.
+    // A loaded machine may answer late in some cells: that is a warning, and refused without
+    // --noisy.
     ran.says(&[], "profile");
     assert!(ran.stdout.contains("one that follows costs"), "{}", ran.stdout);
     drop(served);
     let random = times(&scratch.path("mine.toml"), "[random]]");
-    // 4 KiB: 3 ms, and 82 µs for the bytes. 64 at once are 16 rounds of four; a request that comes late in a round
-    // has missed most of it, and waits for the 15 that follow.
+    // 4 KiB: 3 ms, and 82 µs for the bytes. 64 at once are 16 rounds of four. A request that
+    // arrives late in a round waits for at least the 15 following rounds.
     assert!(random[0][0] >= 3_080.0, "{random:?}");
     assert!(random[0][6] >= 15.0 * 3_080.0, "{random:?}");
-    // 1 MiB: 21 ms more.
+    // 1 MiB takes 21 ms more.
     assert!(random[4][0] >= 23_900.0, "{random:?}");
     scratch.file("j.fio", support::RANDOM);
     let job = scratch.run("run j.fio --on measured,toml=mine.toml --readahead none");

@@ -1,4 +1,4 @@
-//! Raw jobs from the command: modelled, real, and beside the kernel.
+//! Raw jobs from the command: modelled, real, and compared with the kernel.
 
 mod support;
 
@@ -8,7 +8,7 @@ use support::Scratch;
 const RAW: &str =
     "[global]\nioengine=raw\nbs=1m\nsize=3m\n[r]\nrw=read\n[w]\nrw=write\nstonewall\n";
 
-/// 3 MiB read and written: 96 chunks of 64 KiB or 12 of 512 KiB, in every world.
+/// 3 MiB read and written: 96 chunks of 64 KiB or 12 of 512 KiB, modelled and real.
 #[test]
 fn a_raw_job_makes_the_same_requests_modelled_and_real() {
     let scratch = Scratch::new("raw-worlds");
@@ -25,7 +25,7 @@ fn a_raw_job_makes_the_same_requests_modelled_and_real() {
         (text("storage"), text("raw"), row["device_requests"].as_u64())
     };
     let expected: Vec<_> = [
-        // Two schedulers, two laws; a file knows no scheduler, and the kernel no law.
+        // Two schedulers and two policies. A file has no scheduler, and the kernel has no policy.
         ("ssd", "kiobuf,chunk=64KiB", Some(96)),
         ("ssd", "ring", Some(12)),
         ("ssd", "kiobuf,chunk=64KiB", Some(96)),

@@ -1,5 +1,5 @@
-//! Jobs on real files and devices: what is moved, made, overwritten and removed,
-//! and what happens when storage fails in the middle.
+//! Jobs on real files and devices: moved bytes, created, overwritten and removed files, and
+//! failures of the storage during a run.
 
 mod support;
 
@@ -21,7 +21,7 @@ fn both_ways_move_what_the_job_asks_for() {
         ("ring", "rw=randread\nbs=16k\nioengine=io_uring\niodepth=16", 4 << 20),
         ("direct", "rw=randread\nbs=16k\nioengine=io_uring\niodepth=16\ndirect=1", 4 << 20),
         ("libaio", "rw=read\nbs=128k\nioengine=libaio\niodepth=4\niodepth_batch=2", 4 << 20),
-        // 100 blocks of 10,000 bytes; the offset is at no page's start.
+        // 100 blocks of 10,000 bytes at an offset that is not page-aligned.
         ("odd", "rw=read\nbs=10000\nio_size=1000000\noffset=12345\nsize=2m", 1_000_000),
         ("halves", "rw=read\nbs=64k\nnumjobs=2\nsize=2m\nfilename=x", 4 << 20),
     ];
@@ -35,7 +35,7 @@ fn both_ways_move_what_the_job_asks_for() {
             assert_eq!(row["errors"], 0, "{name} on {}", row["storage"]);
         }
     }
-    // A job that gives no size reads the whole file, whatever its length.
+    // A job without a size reads the whole file, whatever its length.
     scratch.data("odd", 1_000_001);
     scratch.file("whole.fio", "[j]\nrw=read\nbs=1000001\n");
     for way in ["file", "kernel"] {
@@ -62,7 +62,7 @@ fn data_is_overwritten_only_where_that_is_allowed() {
         assert_eq!(after.len(), before.len());
         assert_ne!(after, before, "{way} {pattern}: something was written");
     }
-    // What is made for the run holds nobody's data, but it is said all the same.
+    // A file created for the run holds no user data, but `--overwrite` is still required.
     scratch.refused("run w.fio --on file:new --create", &["--overwrite"]);
     scratch.run("run w.fio --on file:new --create --overwrite").has_ended(0, "a made file");
     assert_eq!(scratch.names(), ["data", "w.fio"]);
@@ -78,13 +78,13 @@ fn what_is_made_is_removed_and_what_was_there_stays() {
     ran.has_ended(0, "--create");
     assert!(ran.results().iter().all(|row| row["bytes"] == 4 << 20));
     assert_eq!(scratch.names(), ["j.fio", "there"]);
-    // Also when a later one can't be used.
+    // A refused later file removes the created one too.
     scratch.data("small", 4096);
     scratch.refused("run j.fio --on file:new --on file:small --create", &["small"]);
     assert_eq!(scratch.names(), ["j.fio", "small", "there"]);
 }
 
-/// Ten pauses of 100 ms: who spins through them uses most of a second of a processor.
+/// Ten pauses of 100 ms: a process that spins through them uses most of a second of processor time.
 #[test]
 fn a_job_that_pauses_leaves_the_processor_alone() {
     let scratch = Scratch::new("pauses");
@@ -98,10 +98,10 @@ fn a_job_that_pauses_leaves_the_processor_alone() {
     }
 }
 
-/// A job that takes a minute: it must be ended long before.
+/// Job of a minute, which must be ended long before.
 const LONG: &str = "[j]\nrw=randread\nbs=4k\nsize=8m\nruntime=60\ntime_based\n";
 
-/// Starts the command, waits until `is_running` holds, sends the signal.
+/// Starts the command, waits until `is_running` exists, and sends the signal.
 fn interrupted(scratch: &Scratch, arguments: &str, signal: &str, is_running: &str) -> Ran {
     let mut command = scratch.command(arguments.split_whitespace());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -119,7 +119,7 @@ fn interrupted(scratch: &Scratch, arguments: &str, signal: &str, is_running: &st
     ran
 }
 
-/// A process that doesn't outlive the test.
+/// Process that does not outlive the test.
 struct Killed(Option<Child>);
 
 impl Drop for Killed {
@@ -142,7 +142,7 @@ fn a_signal_ends_the_run_in_order() {
     for (arguments, signal) in [
         (after.to_owned(), "-INT"),
         (after.replace("file:", "kernel:"), "-TERM"),
-        // One that sleeps, and one that holds a job back.
+        // One job that sleeps, and one that is held back by another.
         (after.replace("long", "slow"), "-TERM"),
         (after.replace("long", "held"), "-INT"),
         (after.replace("long", "held").replace("file:", "kernel:"), "-INT"),
@@ -173,7 +173,7 @@ fn rows_that_were_done_are_printed_when_a_later_one_is_interrupted() {
     assert!(rows[1]["note"].as_str().unwrap().contains("interrupted"));
 }
 
-/// A modelled run has no file to wait for; it holds the second job back.
+/// A modelled run has no file to wait for; the second job is held back.
 #[test]
 fn a_modelled_run_is_interrupted_too() {
     let scratch = Scratch::new("modelled");
@@ -198,19 +198,19 @@ fn a_file_that_shrinks_is_an_error_and_no_crash() {
     ] {
         let what = format!("{way} {engine}");
         let path = scratch.data("data", 4 << 20);
-        // Blocks that are told random: each is asked for when it is read.
+        // Random advice: each block is requested when it is read.
         let job = format!(
             "[j]\nrw=randread\nbs=64k\nsize=4m\nioengine={engine}\nthinktime=20ms\nruntime=20\n"
         );
         scratch.file("j.fio", job);
-        // Nor is it read before it is asked for.
+        // Without readahead, no block is read before it is requested.
         let policy = if way == "file" { "--readahead none" } else { "" };
         let arguments = format!("run j.fio --on {way}:data --json {policy}");
         let mut command = scratch.command(arguments.split_whitespace());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let child = Killed(Some(child));
         until_open(&child, &path);
-        // Its length has been looked at by then, and a fifth of it read.
+        // The length has been read by then, and a fifth of the file.
         std::thread::sleep(Duration::from_millis(250));
         File::options().write(true).open(&path).unwrap().set_len(4096).unwrap();
         let ran = ended(child);
@@ -253,14 +253,14 @@ fn a_full_disk_is_told_and_nothing_is_left_on_it() {
     let words = ["small/new: can't be made", "No space left", "`size`", "a place elsewhere"];
     scratch.refused("run j.fio --on ssd --on file:small/new --create --json", &words);
     assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0, "nothing is left");
-    // A file in memory is read, and the row says through what.
+    // A file on tmpfs is readable, and the row names the method.
     scratch.file("s.fio", RANDOM.replace("4m", "512k"));
     let ran = scratch.run("run s.fio --on file:small/new --create --json");
     ran.has_ended(0, "tmpfs");
     assert!(ran.results()[0]["note"].as_str().unwrap().contains("lives in memory"));
 }
 
-/// A loop device over a file, detached at the end.
+/// Loop device over a file, detached at the end.
 struct Loop(String);
 
 impl Loop {

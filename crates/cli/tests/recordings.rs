@@ -4,7 +4,7 @@ mod support;
 
 use support::Scratch;
 
-/// Two files; random reads of 4 KiB of the one, each of which takes 300 µs.
+/// Two files; random reads of 4 KiB of one of them, each of which takes 300 µs.
 fn strace() -> String {
     let mut text = "9 100.000000 openat(AT_FDCWD, \"/d/a b\", O_RDONLY) = 3 <0.000010>\n\
                     9 100.000100 read(4</d/other>, \"secret\"..., 4096) = 6 <0.000005>\n"
@@ -72,7 +72,8 @@ fn recordings_are_cut_and_anonymised() {
     scratch.refused("recording anonymize reads.rec -o reads.rec", &["the recording itself"]);
 }
 
-/// Two recordings that began half a millisecond after each other: two threads with a hundred reads each, of two files.
+/// Two recordings that began half a millisecond apart: two threads with a hundred reads each, of
+/// two files.
 #[test]
 fn recordings_are_merged_by_the_time_of_day() {
     let scratch = Scratch::new("recordings-merge");

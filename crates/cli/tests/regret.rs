@@ -45,20 +45,20 @@ fn a_name_that_no_cell_has_is_told_with_the_form_of_a_name() {
     assert!(told.contains("DEVICE/WORKLOAD/PROCESSES"), "{told}");
 }
 
-/// The file is made in the folder, and gone afterwards; the kernel is a rival.
+/// The file is created in the folder and removed afterwards. The kernel is a baseline.
 #[test]
 fn real_storage_is_judged_beside_the_kernel() {
     let scratch = Scratch::new("regret-real");
     let ran = scratch.run("eval policies --smoke --on . --cells /many-handles-8/,/4/ --json");
     let document: Value = serde_json::from_str(&ran.stdout).unwrap();
-    // The same cell of the runs before those that count.
+    // First runs of the cell, before the counted ones.
     let [first] = &document["first_runs"]["results"].as_array().unwrap()[..] else { panic!() };
     assert_eq!(first["workload"], "many-handles-8");
     assert_eq!(document["first_runs"]["summary"]["minimum"], first["ratio"]);
     let rows = ran.results();
     let [row] = &rows[..] else { panic!("{rows:?}") };
     assert_ne!(first["adaptive"]["mib_per_s"], row["adaptive"]["mib_per_s"]);
-    // Nothing is set, so the kernel keeps the pages, and makes the requests.
+    // With default options the kernel keeps the pages and issues the requests.
     assert_eq!(row["adaptive"]["device_requests"], Value::Null);
     assert_eq!([&row["device"], &row["workload"]], ["file", "many-handles-8"]);
     let baselines = row["baselines"].as_array().unwrap();
@@ -125,8 +125,8 @@ fn baselines_are_taken_from_an_earlier_document_of_the_same_seeds_alone() {
     );
 }
 
-/// Each cell is worked on or held out, and both have a summary of their own; what is drawn is held
-/// out, and another seed draws others.
+/// Each cell is in the tuning set or in the held-out set, and both have a summary. Drawn cells are
+/// held out, and another seed draws others.
 #[test]
 fn a_part_of_the_cells_is_held_out() {
     let scratch = Scratch::new("regret-held-out");

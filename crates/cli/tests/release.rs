@@ -1,5 +1,5 @@
-//! What a release stands on: versions that agree, crates that can be packed, dependencies that the
-//! oldest Rust takes, completions and manual pages, a command that installs.
+//! Requirements of a release: equal versions, packable crates, dependencies for the oldest
+//! supported Rust, completions, manual pages, and an installable command.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn cargo(arguments: &[&str]) -> Output {
     let output = Command::new(cargo)
         .args(arguments)
         .current_dir(root())
-        // A folder of its own: the one in use may be locked.
+        // Separate target folder: the one in use may be locked.
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("release"))
         .output()
         .unwrap();
@@ -27,7 +27,7 @@ fn cargo(arguments: &[&str]) -> Output {
     output
 }
 
-/// A version's three numbers, to be compared.
+/// The three numbers of a version, for comparison.
 fn number(version: &str) -> Vec<u32> {
     version.split('.').map(|part| part.parse().unwrap()).chain([0, 0]).take(3).collect()
 }
@@ -43,7 +43,7 @@ fn readpath(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A folder below the build directory, removed when the test ends.
+/// Folder below the build directory, removed when the test ends.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -65,8 +65,8 @@ impl Drop for Folder {
     }
 }
 
-/// The command's version is that of every crate and of the Python package; and that of the changelog's newest
-/// release, or, where something has changed since, a later one.
+/// The command's version equals the version of every crate and of the Python package. It equals the
+/// changelog's newest release, or is later if there are unreleased changes.
 #[test]
 fn the_versions_agree() {
     let version = env!("CARGO_PKG_VERSION");
@@ -86,8 +86,8 @@ fn the_versions_agree() {
     assert!(version == newest || has_changed && is_later, "the newest release is {newest}");
 }
 
-/// Each workspace's lock file names all that its packages stand on. (Those of `python` and `fuzz` are easily
-/// left behind: nobody is told when a crate of ours takes up another.)
+/// Each workspace's lock file names all dependencies of its packages. (`python` and `fuzz` are
+/// easily forgotten when a crate gets a new dependency.)
 #[test]
 fn the_lock_files_are_whole() {
     for manifest in ["Cargo.toml", "python/Cargo.toml", "fuzz/Cargo.toml"] {
@@ -95,14 +95,14 @@ fn the_lock_files_are_whole() {
     }
 }
 
-/// What a registry asks of a crate: a description, keywords (five at most, of twenty letters), a
-/// README; and no dependency that is named by its path alone.
+/// Metadata required by a registry: a description, at most five keywords of twenty letters, a
+/// README, and no dependency named only by its path.
 #[test]
 fn published_crates_say_what_they_are() {
     let all = metadata(&["--no-deps"]);
     for package in all["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
-        // `publish = false` is told as a list without a registry.
+        // `publish = false` appears as a list without a registry.
         let is_published = package["publish"].is_null();
         assert_eq!(is_published, PUBLISHED.contains(&name), "{name}");
         if !is_published {
@@ -123,8 +123,8 @@ fn published_crates_say_what_they_are() {
     }
 }
 
-/// Nothing that a user builds asks for a newer Rust than we say that we take. (What the tests alone
-/// stand on may: `loom` does.)
+/// No dependency of a user's build needs a newer Rust than the declared one. (Dependencies of tests
+/// may: `loom` does.)
 #[test]
 fn the_oldest_rust_takes_every_dependency() {
     let oldest = number(env!("CARGO_PKG_RUST_VERSION"));
@@ -164,7 +164,7 @@ fn published_crates_can_be_packed() {
     }
 }
 
-/// The packed crates build, each on the others as packed.
+/// The packed crates build, each with the others as packed.
 #[test]
 #[ignore = "builds the published crates once more: .ci/slow"]
 fn published_crates_can_be_published() {
@@ -183,7 +183,7 @@ fn the_command_installs_from_a_clone() {
     assert_eq!(told, format!("readpath {}\n", env!("CARGO_PKG_VERSION")));
 }
 
-/// Where the oldest Rust is installed (`rustup toolchain install 1.88`), it builds everything.
+/// The oldest Rust (`rustup toolchain install 1.88`) builds everything, if installed.
 #[test]
 #[ignore = "builds everything once more: .ci/slow"]
 fn the_oldest_rust_builds_it() {
@@ -199,7 +199,7 @@ fn the_oldest_rust_builds_it() {
             .args(["--manifest-path", manifest])
             .current_dir(root())
             .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("oldest"))
-            // That of the toolchain which runs this test, if any.
+            // Variables set by the toolchain that runs this test.
             .env_remove("RUSTUP_TOOLCHAIN")
             .env_remove("RUSTC")
             .env_remove("CARGO")
@@ -209,14 +209,16 @@ fn the_oldest_rust_builds_it() {
     }
 }
 
-/// The lowest versions that our manifests name are enough. (What those stand on in turn is as it comes.)
+/// The lowest versions in the manifests suffice. (Indirect dependencies keep their usual versions.)
 #[test]
 #[ignore = "builds everything once more: .ci/slow"]
 fn the_lowest_versions_build() {
-    // Of the sources, since the lock file changes; outside of the repository, which cargo would take it for a part of.
+    // A copy of the sources, since the lock file changes. It is outside of the repository, where
+    // cargo would treat it as a part of the workspace.
     let copy = Folder(std::env::temp_dir().join(format!("readpath-lowest-{}", std::process::id())));
     std::fs::create_dir_all(&copy.0).unwrap();
-    // Which versions are chosen needs an unstable option; what builds is the stable compiler's.
+    // The choice of versions needs an unstable option; the build uses the stable compiler's
+    // features.
     let script = "tar -C \"$0\" --exclude=./target --exclude=./.git -c . | tar -C \"$1\" -x && \
                   cd \"$1\" && RUSTC_BOOTSTRAP=1 cargo update --quiet -Z direct-minimal-versions && \
                   cargo check --workspace --lib --bins --all-features --locked";
@@ -228,7 +230,7 @@ fn the_lowest_versions_build() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Where `cargo deny` is installed it finds nothing in licences, bans and sources.
+/// `cargo deny`, if installed, finds no fault in licences, bans and sources.
 #[test]
 fn the_dependencies_are_allowed() {
     let is_there = Command::new("cargo-deny").arg("--version").output();
@@ -239,11 +241,11 @@ fn the_dependencies_are_allowed() {
     cargo(&["deny", "check", "bans", "licenses", "sources"]);
 }
 
-/// Subcommands as help lists them.
+/// Subcommands listed in the help.
 fn subcommands() -> Vec<String> {
     let help = readpath(&["help"]);
     let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    // A line that goes on with the description of the one before is indented further.
+    // A continuation line of a description is indented further.
     let names = listed.lines().filter(|line| !line.starts_with("   "));
     names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
@@ -259,7 +261,7 @@ fn shells_complete_every_subcommand() {
     let folder = Folder::new("completions");
     let script = folder.0.join("readpath.bash");
     std::fs::write(&script, readpath(&["completions", "bash"])).unwrap();
-    // Asked as the shell asks: what comes after `readpath cac`?
+    // Ask like the shell: complete `readpath cac`.
     let ask = "source readpath.bash; COMP_WORDS=(readpath cac); COMP_CWORD=1; \
                _readpath readpath cac readpath; echo \"${COMPREPLY[*]}\"";
     let asked = Command::new("bash").args(["-c", ask]).current_dir(&folder.0).output().unwrap();
@@ -278,6 +280,6 @@ fn every_subcommand_has_a_manual_page() {
         assert!(text.contains(&format!(".TH readpath-{name} 1")), "{name}");
         pages += 1;
     }
-    // What help hides has no page.
+    // Hidden commands have no page.
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), pages);
 }

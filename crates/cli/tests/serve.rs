@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 use support::READPATH;
 use support::serve::{Folder, Serve, can_mount};
 
-/// `O_DIRECT` of Linux on x86-64 and riscv64; on others the test reads through the cache.
+/// `O_DIRECT` of Linux on x86-64 and riscv64. On other architectures the test reads through the
+/// cache.
 const O_DIRECT: i32 =
     if cfg!(any(target_arch = "x86_64", target_arch = "riscv64")) { 0x4000 } else { 0 };
 
-/// 4 KiB past the kernel's cache, and how long that took.
+/// Reads 4 KiB with direct I/O, and returns them with the duration.
 fn read_direct(path: &Path, offset: u64) -> (Vec<u8>, Duration) {
     let file = OpenOptions::new().read(true).custom_flags(O_DIRECT).open(path).unwrap();
     let mut memory = vec![0; 8_192];
@@ -41,7 +42,7 @@ fn data_is_kept_and_a_read_takes_no_less_than_the_model_says() {
     let file = OpenOptions::new().read(true).write(true).open(folder.device()).unwrap();
     file.write_all_at(&pattern, 1 << 20).unwrap();
     file.sync_all().unwrap();
-    // By now the first of the 4 MiB have left the model's buffer of 2 MiB.
+    // The first of the 4 MiB have left the model's buffer of 2 MiB by now.
     let (page, took) = read_direct(&folder.device(), 1 << 20);
     assert!(page == pattern[..4_096], "other data came back");
     assert!(took >= Duration::from_millis(40), "{took:?}");
@@ -106,7 +107,7 @@ fn it_goes_away_when_its_parent_dies() {
          while ! test -e '{at}/device'; do sleep 0.05; done"
     );
     assert!(Command::new("timeout").args(["20", "sh", "-c", &script]).status().unwrap().success());
-    // The shell is gone; what it started sees that four times a second.
+    // The shell is gone. Its child checks for that four times a second.
     for _ in 0..200 {
         if !folder.is_mounted() {
             return;

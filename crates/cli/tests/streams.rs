@@ -17,19 +17,19 @@ fn example(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name)
 }
 
-/// A device that takes no byte.
+/// Device that accepts no byte.
 fn full() -> File {
     OpenOptions::new().write(true).open("/dev/full").unwrap()
 }
 
-/// A pipe whose reader is gone.
+/// Pipe whose reader is gone.
 fn without_reader() -> Stdio {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     Stdio::from(writer)
 }
 
-/// A folder with a job, a recording, one that is cut off, and traces.
+/// Folder with a job, a recording, a truncated recording, and traces.
 fn inputs(name: &str) -> Scratch {
     let scratch = Scratch::new(name);
     scratch.file("j.fio", RANDOM);
@@ -61,7 +61,7 @@ fn standard_error_that_takes_nothing_changes_no_exit_code() {
         for stderr in [Stdio::from(full()), without_reader()] {
             let mut command = scratch.command(words.split(' '));
             let ran = Ran::of(command.stderr(stderr).output().unwrap());
-            // A group is only looked for where programs can be watched.
+            // A control group is checked only where programs can be recorded.
             if words.starts_with("watch") && ran.code == Some(3) {
                 continue;
             }
@@ -97,7 +97,7 @@ fn a_reader_that_goes_away_ends_the_command_without_an_error() {
         ran.has_ended(0, words);
         assert_eq!(ran.stderr, "", "{words}");
     }
-    // Both in one pipe, as by `2>&1 | head -1`.
+    // Both streams in one pipe, as by `2>&1 | head -1`.
     for (words, code) in MESSAGES.into_iter().chain(RESULTS.map(|words| (words, 0))) {
         let mut command = scratch.command(words.split(' '));
         let status = command.stdout(without_reader()).stderr(without_reader()).status().unwrap();
@@ -113,7 +113,7 @@ fn standard_output_that_takes_nothing_is_an_error_that_names_it() {
         ran.has_ended(1, words);
         ran.says(&["standard output", "No space left"], words);
     }
-    // Both at once: the exit code alone says it.
+    // Both streams fail at once: only the exit code reports it.
     for words in RESULTS {
         let mut command = scratch.command(words.split(' '));
         let status = command.stdout(full()).stderr(full()).status().unwrap();
@@ -122,7 +122,7 @@ fn standard_output_that_takes_nothing_is_an_error_that_names_it() {
     }
 }
 
-/// A name that is no UTF-8.
+/// Name that is not UTF-8.
 fn odd(name: &str) -> OsString {
     let mut bytes = name.as_bytes().to_vec();
     bytes.extend([0xff, 0xe2, 0x82, b'!']);
@@ -175,7 +175,7 @@ fn paths_that_are_not_utf8_are_paths() {
     has_run(&scratch, &[w("man"), &odd("man")], 0);
 }
 
-/// A path within the name of a modelled device.
+/// Path within the name of a modelled device.
 #[test]
 fn a_device_is_described_by_a_file_whose_name_is_not_utf8() {
     let scratch = inputs("bytes-device");
@@ -196,7 +196,7 @@ fn a_device_is_described_by_a_file_whose_name_is_not_utf8() {
     assert!(told.contains("No such file"), "{told}");
 }
 
-/// The watched program gets its arguments as they are.
+/// The recorded program gets its arguments unchanged.
 #[test]
 fn a_watched_program_gets_arguments_that_are_not_utf8() {
     let scratch = Scratch::new("bytes-watch");

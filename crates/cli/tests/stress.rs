@@ -1,12 +1,14 @@
-//! All fronts at once, for as long as one likes, over storage that fails: a file of this machine, one behind a modelled device that
-//! fails, is late and moves half of what it is asked for (FUSE; as root), and one of a server whose connections are cut.
+//! All APIs at once, for a chosen time, over failing storage. There are three storages: a local
+//! file, a modelled device that fails, delays and shortens requests (FUSE, as root), and an NFS
+//! file whose connections are cut.
 //!
 //! ```text
 //! READPATH_MINUTES=1440 READPATH_SEED=3 cargo test --release -p readpath-cli --test stress -- --ignored --nocapture for_minutes
 //! ```
 //!
-//! Each byte of a file follows from its place. A read gives these, or, where the storage may fail, an error of the storage; nothing else
-//! ends well. How many operations each front has done, and how many of them failed, is printed at the end.
+//! Each byte of a file is a function of its offset. A read returns these bytes, or an error of the
+//! storage where that may fail. Any other result fails the test. The numbers of operations and of
+//! failures of each API are printed at the end.
 
 mod support;
 
@@ -40,12 +42,12 @@ const PAGE: usize = 4096;
 const REGION_BYTES: usize = 4 << 20;
 const DEVICE: &str = "faulty:nvme,fail_one_in=400,short_every=97,slow_every=211,slow_by=20000";
 
-/// The bytes of every file: eight of them follow from their place.
+/// Bytes of every file: each word of eight is a function of its offset.
 fn content() -> Vec<u8> {
     (0..BYTES as u64 / 8).flat_map(|word| splitmix::mixed(word).to_le_bytes()).collect()
 }
 
-/// What one thread has done.
+/// Work of one thread.
 #[derive(Clone, Debug, Default)]
 struct Done {
     front: String,
@@ -54,7 +56,7 @@ struct Done {
     failed: u64,
 }
 
-/// A thread's draws, and what became of its operations.
+/// Random numbers of a thread, and the results of its operations.
 struct Worker<'a> {
     content: &'a [u8],
     state: u64,
@@ -68,7 +70,7 @@ impl Worker<'_> {
         splitmix::next(&mut self.state) as usize % end
     }
 
-    /// A place of up to `most` bytes; every other one of whole pages.
+    /// Random range of up to `most` bytes, page-aligned half of the time.
     fn place(&mut self, most: usize) -> (usize, usize) {
         let (offset, bytes) = (self.below(BYTES - most), 1 + self.below(most));
         match self.below(2) {
@@ -77,7 +79,8 @@ impl Worker<'_> {
         }
     }
 
-    /// An operation has ended: with these bytes of the file, or with an error, which only the storage may be the reason of.
+    /// Checks the end of an operation: the right bytes of the file, or an error if the storage may
+    /// fail.
     fn ended<E: Error + 'static>(&mut self, offset: usize, given: Result<&[u8], E>) {
         self.done.operations += 1;
         match given {
@@ -99,7 +102,7 @@ impl Worker<'_> {
     }
 }
 
-/// Reads by every way that a file of a path has.
+/// Reads with every method of a path's file.
 fn file(worker: &mut Worker<'_>, path: Option<&ReadPath>, file: &File) {
     let mut file = file.reopen();
     let mut buffer = vec![0; 300_000];
@@ -142,7 +145,7 @@ fn stream(worker: &mut Worker<'_>, file: &File, offset: usize) {
     }
 }
 
-/// Many at once, of which the last are given up.
+/// Batch of many reads, of which the last ones are dropped.
 fn batch(worker: &mut Worker<'_>, path: &ReadPath, file: &File) {
     let mut batch = path.batch();
     let count = 1 + worker.below(60);
@@ -160,7 +163,7 @@ fn batch(worker: &mut Worker<'_>, path: &ReadPath, file: &File) {
     }
 }
 
-/// Some are polled once and dropped, the others waited for.
+/// Futures: some are polled once and dropped, the others awaited.
 fn futures(worker: &mut Worker<'_>, file: &File) {
     let places: Vec<_> = (0..1 + worker.below(8)).map(|_| worker.place(70_000)).collect();
     let reads = places.iter().map(|&(at, bytes)| file.read_at_async(vec![0; bytes], at as u64));
@@ -202,7 +205,7 @@ fn raw(worker: &mut Worker<'_>, file: &RawFile) {
     }
 }
 
-/// What fails is asked for by calls alone: to touch it is a bus error.
+/// Failing storage is accessed by calls only: a touch would be a bus error.
 fn mapping(worker: &mut Worker<'_>, mapping: &Mapping) {
     let mut buffer = vec![0; 300_000];
     while worker.goes_on() {
@@ -221,7 +224,7 @@ fn mapping(worker: &mut Worker<'_>, mapping: &Mapping) {
     }
 }
 
-/// Memory of four times what may stay, beside a copy.
+/// Region of four times the resident memory, compared with a copy.
 fn region(worker: &mut Worker<'_>, region: &mut Region) {
     let mut copy = vec![0; REGION_BYTES];
     while worker.goes_on() {
@@ -246,7 +249,7 @@ fn region(worker: &mut Worker<'_>, region: &mut Region) {
     assert!(region.as_slice() == copy);
 }
 
-/// Everything at once for so long.
+/// Runs all APIs at once for `time`.
 fn stressed(name: &str, time: Duration) -> Vec<Done> {
     let seed = std::env::var("READPATH_SEED").map_or(1, |text| text.parse::<u64>().unwrap());
     let content = content();
@@ -255,7 +258,7 @@ fn stressed(name: &str, time: Duration) -> Vec<Done> {
     let served = can_mount("a device that fails").then(|| {
         let (folder, backing) = (Folder::new(name), scratch.file("backing", &content));
         let serve = Serve::start(DEVICE, &folder, &["--backing", backing.to_str().unwrap()]);
-        // It ends before its folder goes.
+        // The served device ends before its folder is removed.
         (serve, folder)
     });
     let failing = served.as_ref().map(|(_, folder)| folder.device());
@@ -283,7 +286,7 @@ fn stressed(name: &str, time: Duration) -> Vec<Done> {
                 let done = Done { front, ..Done::default() };
                 let mut worker = Worker { content, state, may_fail, done, is_over };
                 scope.spawn(move || {
-                    // Whoever fails ends it for all.
+                    // A failing thread ends the run for all.
                     let _ends = Ends(is_over);
                     work(&mut worker);
                     all.lock().unwrap().push(worker.done);
@@ -311,7 +314,7 @@ fn stressed(name: &str, time: Duration) -> Vec<Done> {
                 may_fail,
                 Box::new(move |worker| raw(worker, &raw_file)),
             );
-            // SAFETY: nobody changes the files.
+            // SAFETY: no process changes the files.
             let mapped = unsafe { Mapping::builder().memory(4 << 20).open(&at) }.unwrap();
             let work = move |worker: &mut Worker<'_>| mapping(worker, &mapped);
             spawn(format!("{storage}, mapping"), may_fail, Box::new(work));
@@ -327,7 +330,7 @@ fn stressed(name: &str, time: Duration) -> Vec<Done> {
         spawn("server".to_owned(), false, Box::new(move |worker| file(worker, None, &opened)));
         let began = Instant::now();
         while began.elapsed() < time && !is_over.load(Ordering::Relaxed) {
-            // What was seen on the wire is forgotten; now and then all connections break at once.
+            // Reset the proxy's record of calls. From time to time all connections break at once.
             proxy.weather(weather.clone());
             proxy.cut();
             std::thread::sleep(time.saturating_sub(began.elapsed()).min(Duration::from_secs(10)));
@@ -346,7 +349,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Prints what was done, and looks that all fronts took part and that storage failed where it was to.
+/// Prints the work of all threads. Checks that all APIs took part, and that the failing storage
+/// failed.
 fn told(mut all: Vec<Done>) {
     all.sort_by(|one, other| one.front.cmp(&other.front));
     for Done { front, operations, bytes, failed } in &all {

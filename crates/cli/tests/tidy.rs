@@ -1,16 +1,16 @@
-//! The fences: format, lints, documentation, and the tidiness of the sources.
+//! Checks of the sources: format, lints, documentation, and tidiness.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// No source file is longer than this; most are much shorter.
+/// Maximum number of lines of a source file.
 const LINES_MAX: usize = 600;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Every file of the project with one of these endings.
+/// Returns every file of the project with one of these endings.
 fn files(endings: &[&str]) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut folders = vec![root()];
@@ -30,7 +30,7 @@ fn files(endings: &[&str]) -> Vec<PathBuf> {
     found
 }
 
-/// Runs a subcommand of cargo; None where it isn't installed.
+/// Runs a subcommand of cargo; `None` if it is not installed.
 fn cargo(arguments: &[&str], rustdoc_flags: &str) -> Option<(bool, String)> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let is_there = Command::new(&cargo).args([arguments[0], "--help"]).output();
@@ -41,8 +41,8 @@ fn cargo(arguments: &[&str], rustdoc_flags: &str) -> Option<(bool, String)> {
     let output = Command::new(cargo)
         .args(arguments)
         .current_dir(root())
-        // The folder that this test was built in, so that what builds the builds (macros, scripts) is
-        // not built again: cargo's lock on it is free while tests run.
+        // The target folder of this test, to reuse its build scripts and macros. Cargo's lock on it
+        // is free while tests run.
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap())
         .env("RUSTDOCFLAGS", rustdoc_flags)
         .output()
@@ -59,7 +59,7 @@ fn the_sources_are_formatted() {
     }
 }
 
-/// `.ci/tests` leaves this out: there the lints look at what is built while it is built.
+/// `.ci/tests` leaves this test out: the lints run there during the build.
 #[test]
 fn the_lints_find_nothing() {
     let lints = ["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"];
@@ -68,7 +68,7 @@ fn the_lints_find_nothing() {
     }
 }
 
-/// Of what is published; `.ci/slow` looks at the rest.
+/// Published crates only; `.ci/slow` checks the rest.
 #[test]
 fn the_documentation_is_whole() {
     let published = ["-p", "readpath-core", "-p", "readpath-sim", "-p", "readpath"];
@@ -80,7 +80,7 @@ fn the_documentation_is_whole() {
 
 #[test]
 fn sources_are_small_and_hold_no_leftovers() {
-    // Taken apart, so that this file does not find itself.
+    // Split, to keep this file from finding itself.
     let cleanup_journal =
         [["FIX", "ME"], ["TO", "DO"], ["XX", "X:"], ["dbg", "!("]].map(|parts| parts.concat());
     let mut faults = Vec::new();
@@ -103,7 +103,7 @@ fn sources_are_small_and_hold_no_leftovers() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Where one program holds all tests of a crate, it names every file of them.
+/// If one program holds all tests of a crate, it names each of its files.
 #[test]
 fn no_file_of_tests_is_left_out() {
     for (package, program) in
@@ -136,7 +136,7 @@ fn the_documents_name_what_is_there() {
                 .any(|start| name.starts_with(start))
                 || (name.ends_with(".md") && !name.contains(' '));
             let name = name.split(&[' ', ':', '#'][..]).next().unwrap_or_default();
-            // From the root, or, a link, from where it stands.
+            // Relative to the root, or for a link to its document.
             let is_there = root().join(name).exists() || path.with_file_name(name).exists();
             if is_path && !name.contains(['*', '{', 'N']) && !is_there {
                 faults.push(format!("{}: names `{name}`, which is not there", path.display()));
@@ -146,8 +146,8 @@ fn the_documents_name_what_is_there() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Every test program that a document or a script names exists in the package that it names: several files are one
-/// program in some.
+/// Every test program that a document or a script names exists in the named package. Several files
+/// form one program in some packages.
 #[test]
 fn the_test_programs_that_are_named_are_there() {
     let is_program = |package: &str, name: &str| {
@@ -184,7 +184,7 @@ fn the_test_programs_that_are_named_are_there() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// The core is built without the standard library: no clock, thread or file can get in.
+/// The core is built without the standard library: it cannot use clocks, threads or files.
 #[test]
 fn the_core_stays_pure() {
     let text = std::fs::read_to_string(root().join("crates/core/src/lib.rs")).unwrap();

@@ -1,10 +1,10 @@
-//! Where unsafe code is, and that each piece of it says why it is sound.
+//! Places of unsafe code, and its safety comments.
 
 use std::path::{Path, PathBuf};
 
-/// Rooms in which there is none; the compiler forbids it there.
+/// Crates without unsafe code; the compiler forbids it there.
 const SAFE: [&str; 2] = ["core", "sim"];
-/// So many lines before a piece its reason begins at the most.
+/// Maximum number of lines between the start of a safety comment and its code.
 const LINES_MAX: usize = 12;
 
 fn files_of(folder: &Path, files: &mut Vec<PathBuf>) {
@@ -18,7 +18,7 @@ fn files_of(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The lines of a text on which unsafe code begins, from 0, and whether a reason stands before each.
+/// Lines on which unsafe code begins, from 0, each with true if a safety comment precedes it.
 fn pieces(text: &str) -> Vec<(usize, bool)> {
     let lines: Vec<&str> = text.lines().collect();
     let begins = |line: &str| {
@@ -46,7 +46,7 @@ fn unsafe_code_stands_where_it_may_and_says_why_it_is_sound() {
             for (line, has_reason) in pieces(&text) {
                 let place = format!("{}:{}", file.display(), line + 1);
                 assert!(!SAFE.contains(&room), "{place}: no unsafe code in this room");
-                // What implements a trait's unsafe method keeps the trait's promise.
+                // An implementation of a trait's unsafe method follows the trait's contract.
                 let is_method =
                     text.lines().nth(line).is_some_and(|line| line.contains("unsafe fn"));
                 assert!(has_reason || is_method, "{place}: unsafe code without a reason");

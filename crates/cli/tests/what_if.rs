@@ -8,7 +8,8 @@ use readpath_sim::recording::{
 };
 use support::{Scratch, is_root};
 
-/// One thread that reads a page of its own each 3 ms, fifty times, waiting a millisecond for each.
+/// Recording of one thread that reads another page every 3 ms, fifty times, waiting a millisecond
+/// for each.
 fn recording() -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = RecordingWriter::new(&mut bytes).unwrap();
@@ -56,8 +57,8 @@ fn recording() -> Vec<u8> {
     bytes
 }
 
-/// 50 × (2 ms of thought and 6 ms of the device) and 10 ms at the end are 410 ms; the file has no
-/// page twice.
+/// 50 × (2 ms of think time and 6 ms of the device) and 10 ms at the end are 410 ms. No page of the
+/// file is read twice.
 #[test]
 fn a_program_is_made_again_on_another_device() {
     let scratch = Scratch::new("what-if");
@@ -107,8 +108,9 @@ fn a_recording_that_cannot_be_made_again_is_refused_by_name() {
 
 const MIB: u64 = 1 << 20;
 
-/// A program that reads a file of so many bytes in these pieces, one after the other, each by the way that is given with it and by
-/// the thread; each read waits for a millisecond, a think time after the one before it of its thread.
+/// Recording of a program that reads a file of `file_bytes` bytes. Each read has a thread, a
+/// method, an offset and a length. It waits for a millisecond, and starts one think time after the
+/// previous read of its thread.
 fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, ReadMethod, u64, u64)]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = RecordingWriter::new(&mut bytes).unwrap();
@@ -164,8 +166,8 @@ fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, ReadMethod, u64, u64)
     bytes
 }
 
-/// Three threads read by calls, by a mapping, and past the page cache: the last of 50 reads ends no earlier than the 50 thoughts of 2 ms
-/// before them, and 10 ms come after it. The scratch files are gone afterwards.
+/// Three threads read by calls, by a mapping, and by direct I/O. The last of 50 reads ends after 50
+/// think times of 2 ms at the earliest, and 10 ms follow. The scratch files are removed afterwards.
 #[test]
 fn a_program_is_made_again_on_real_storage() {
     let scratch = Scratch::new("what-if-real");
@@ -192,8 +194,8 @@ fn a_program_is_made_again_on_real_storage() {
     assert!(table.stdout.starts_with("The time of the programs: as recorded 0.16 s; on kernel:. "));
 }
 
-/// 8 MiB are read twice, in order. With memory for an eighth of that all of it comes from the device twice, and
-/// else once: so many bytes more under our path and under the kernel's.
+/// 8 MiB are read twice, in order. With memory for an eighth of them, all bytes come from the
+/// device twice, and otherwise once. The difference is the same with readpath and with the kernel.
 #[test]
 fn memory_that_is_too_small_for_what_is_read_again_costs_device_reads() {
     if !is_root() {

@@ -1,4 +1,4 @@
-//! Miss-ratio curves as a picture that needs nothing else: SVG, or a page of HTML around it.
+//! Miss-ratio curves as a self-contained picture: an SVG, or an HTML page around it.
 
 use std::path::Path;
 
@@ -8,17 +8,17 @@ use readpath_sim::blocks::OPTIMUM;
 use super::MissCell;
 use crate::exit::Failure;
 
-/// What the picture is written as.
+/// Format of the picture.
 #[derive(Clone, Copy, Debug)]
 pub enum PictureFormat {
-    /// One SVG.
+    /// One SVG document.
     Svg,
-    /// A page with the SVG in it.
+    /// HTML page that contains the SVG.
     Html,
 }
 
 impl PictureFormat {
-    /// What the name of a file asks for.
+    /// Chooses the format from the ending of the file name.
     pub fn of(path: &Path) -> Result<PictureFormat, Failure> {
         match path.extension().and_then(|ending| ending.to_str()) {
             Some("svg") => Ok(PictureFormat::Svg),
@@ -31,10 +31,12 @@ impl PictureFormat {
     }
 }
 
+/// Width of the picture, in pixels.
 const WIDTH: u32 = 860;
+/// Height of one trace's chart, in pixels.
 const HEIGHT_OF_TRACE: u32 = 380;
 
-/// The curves of each trace, one above the other.
+/// Draws the curves of each trace, one chart below the other.
 pub fn draw(cells: &[MissCell], kind: PictureFormat) -> String {
     let traces: Vec<&[MissCell]> = cells.chunk_by(|a, b| a.trace == b.trace).collect();
     let mut text = String::new();
@@ -55,6 +57,7 @@ pub fn draw(cells: &[MissCell], kind: PictureFormat) -> String {
     }
 }
 
+/// Draws the curves of one trace: a line per policy over the cache size.
 fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[MissCell]) {
     const DRAWN: &str = "text takes what is drawn";
     let pages = |cell: &MissCell| f64::from(cell.pages);
@@ -62,7 +65,7 @@ fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[M
         .iter()
         .map(pages)
         .fold((f64::MAX, 0.0_f64), |(least, most), pages| (least.min(pages), most.max(pages)));
-    // One size is a point in the middle.
+    // A single size becomes a point in the middle of the axis.
     let (least, most) = if least < most { (least, most) } else { (least / 2.0, most * 2.0) };
     let highest = cells.iter().map(|cell| cell.miss_ratio).fold(0.0, f64::max);
     let first = &cells[0];

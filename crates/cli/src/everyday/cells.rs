@@ -1,4 +1,5 @@
-//! Cells as figures: medians, the ratio to the fastest peer, and what is below its bar.
+//! Results of the cells: medians, the ratio to the fastest baseline, and the comparison with the
+//! goal.
 
 use readpath_peers::everyday::Peer;
 use serde::Serialize;
@@ -7,80 +8,81 @@ use super::one::ReadWay;
 use super::rounds::{BrokenOff, ContenderRuns, RowState};
 use super::states::CacheState;
 
-/// A cell of the table and of the JSON document.
+/// Cell of the table and of the JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct BenchCell {
-    /// The row's name.
+    /// Name of the row.
     pub row: String,
-    /// The state.
+    /// Cache state.
     pub state: CacheState,
-    /// What the accesses ask for in one pass.
+    /// Bytes requested by the accesses in one pass.
     pub bytes: u64,
-    /// The library.
+    /// Figures of the library.
     pub ours: Figures,
-    /// Its peers.
+    /// Figures of `pread(2)`, through the kernel page cache.
     pub pread: Figures,
-    /// The kernel's mapping.
+    /// Figures of `mmap(2)`.
     pub mmap: Figures,
-    /// Past the kernel's cache.
+    /// Figures of `O_DIRECT`, which bypasses the kernel page cache.
     pub o_direct: Figures,
-    /// The fastest of the peers.
+    /// Name of the fastest baseline.
     pub best: Option<&'static str>,
-    /// Its time ÷ ours.
+    /// Time of the fastest baseline ÷ the library's time.
     pub ratio: Option<f64>,
-    /// Our processor time ÷ its.
+    /// Processor time of the library ÷ processor time of the fastest baseline.
     pub cpu_ratio: Option<f64>,
-    /// Whom the cell is judged beside, where that is not the fastest.
+    /// Baseline of the goal, if it is not the fastest one.
     pub judged_beside: Option<&'static str>,
-    /// That one's time ÷ ours; as `ratio`, where it is the fastest.
+    /// Time of the goal's baseline ÷ the library's time. Equals `ratio` if that baseline is the
+    /// fastest.
     pub judged_ratio: Option<f64>,
-    /// The least that this may be.
+    /// Minimum of `judged_ratio` that meets the goal.
     pub ratio_min: f64,
-    /// Whether the cell is where it has to be; none where it can't be told.
+    /// True if the cell meets its goal. `None` if no comparison is possible.
     pub is_met: Option<bool>,
-    /// What a reader must know of it.
+    /// Caveat about the figures.
     pub note: Option<String>,
 }
 
-/// What was measured of one way: medians of its runs.
+/// Figures of one contender: medians of its runs.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Figures {
-    /// How long it took; where it was broken off, how long until then.
+    /// Duration. If the runs were aborted, the time until the abort.
     pub seconds: Option<f64>,
-    /// What of the accesses' bytes that makes a second.
+    /// Throughput: bytes requested by the accesses per second.
     pub mib_per_s: Option<f64>,
-    /// Processor time.
+    /// User and system time.
     pub cpu_seconds: Option<f64>,
-    /// The most memory of the process.
+    /// Peak memory of the process.
     pub peak_bytes: Option<u64>,
-    /// What was read from storage.
+    /// Bytes read from storage.
     pub device_bytes: Option<u64>,
-    /// Each run's time, in order.
+    /// Duration of each run, in order.
     pub seconds_by_run: Vec<f64>,
-    /// Why a run has none.
+    /// Reason of an abort or a failure.
     pub broken_off: Option<String>,
-    /// Whether `seconds` is when it was broken off: it takes longer.
+    /// True if `seconds` is the time until an abort, a lower bound of the duration.
     pub is_bound: bool,
 }
 
-/// The cells of one state in a few figures.
+/// Summary of the cells of one state.
 #[derive(Clone, Debug, Serialize)]
 pub struct StateSummary {
-    /// The state.
+    /// Cache state.
     pub state: CacheState,
-    /// How many cells have a ratio.
+    /// Number of cells that have a ratio.
     pub cells: usize,
-    /// Of the ratios to the fastest peer.
+    /// Geometric mean of the ratios to the fastest baseline.
     pub geometric_mean: Option<f64>,
-    /// The least of them.
+    /// Smallest ratio.
     pub minimum: Option<f64>,
-    /// The row that has it.
+    /// Row with the smallest ratio.
     pub minimum_row: Option<String>,
-    /// How many are below their bar, those without a figure of ours among them.
+    /// Number of cells that miss their goal, including cells without a figure of the library.
     pub below: usize,
 }
 
-/// Judges a cell.
+/// Computes the figures of a cell and compares them with its goal.
 pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let [_, measured_passes] = cell.state.passes();
     let bytes = cell.row.bytes();
@@ -108,7 +110,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         && bar.cpu_ratio_max.is_some_and(|most| cpu_ratio.is_some_and(|ratio| ratio > most));
     let is_met = match judged_ratio {
         Some(ratio) => Some(ratio >= bar.ratio_min && !is_too_dear && !ours.is_bound),
-        // With figures of a peer, and none of ours, it has failed.
+        // The library failed where a baseline has figures: the goal is missed.
         None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
     };
     let note = note(cell);
@@ -131,6 +133,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     }
 }
 
+/// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.
 fn note(cell: &RowState<'_>) -> Option<String> {
     let said = cell.ways[0].measured.iter().find_map(|run| run.note.clone());
     let stray = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
@@ -141,7 +144,7 @@ fn note(cell: &RowState<'_>) -> Option<String> {
     });
     let of_ways = ReadWay::ALL.iter().zip(&cell.ways).filter_map(|(way, runs)| {
         let words = match &runs.broken_off {
-            // Of a peer that says the table.
+            // The table already shows an aborted baseline.
             Some(BrokenOff::TooSlow { .. }) if *way != ReadWay::Ours => None,
             Some(reason) => Some(reason.words()),
             None if runs.oom_kills > 0 => Some(format!(
@@ -156,6 +159,7 @@ fn note(cell: &RowState<'_>) -> Option<String> {
 }
 
 impl BrokenOff {
+    /// Message for the table's notes.
     fn words(&self) -> String {
         match self {
             BrokenOff::Failed(reason) => reason.clone(),
@@ -168,6 +172,8 @@ impl BrokenOff {
 }
 
 impl Figures {
+    /// Computes the medians of a contender's runs. An aborted contender has only the bound of its
+    /// time.
     fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
         let measured = &runs.measured;
         let median = |of: &dyn Fn(&super::one::Measurement) -> Option<f64>| {
@@ -175,7 +181,8 @@ impl Figures {
             values.and_then(median)
         };
         let bound = match runs.broken_off {
-            // It may not have come to its second pass: nothing is known of that one.
+            // The run may have been aborted in its first pass. No bound for the second pass
+            // follows.
             Some(BrokenOff::TooSlow { seconds }) if state != CacheState::Second => Some(seconds),
             _ => None,
         };
@@ -193,7 +200,7 @@ impl Figures {
     }
 }
 
-/// The middle one; of an even number the mean of the two in the middle.
+/// Median; for an even number of values, the mean of the middle two.
 fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -205,7 +212,7 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl StateSummary {
-    /// Of the cells of one state.
+    /// Summarizes the cells of one state.
     pub fn of(state: CacheState, cells: &[BenchCell]) -> StateSummary {
         let of_state = || cells.iter().filter(|cell| cell.state == state);
         let ratios: Vec<f64> = of_state().filter_map(|cell| cell.ratio).collect();
@@ -247,7 +254,8 @@ mod tests {
         judge(&RowState { row: &row, state, ways, stray_pages: 0 })
     }
 
-    /// 16 MiB: medians 0.5 s of ours, 0.4 and 0.2 s of peers, one broken off.
+    /// Throughput of 16 MiB. Medians: library 0.5 s, baselines 0.4 s and 0.2 s; one baseline is
+    /// aborted.
     #[test]
     fn the_ratio_is_to_the_fastest_peer_that_ended() {
         let slow = ContenderRuns {
@@ -300,7 +308,7 @@ mod tests {
         };
         let summary = StateSummary::of(CacheState::Short, &[lost, won(0.25), won(1.0)]);
         assert_eq!((summary.cells, summary.below), (2, 1));
-        // The root of 4 × 1.
+        // Square root of 4 × 1.
         assert!((summary.geometric_mean.unwrap() - 2.0).abs() < 1e-9);
         assert_eq!(summary.minimum, Some(1.0));
     }

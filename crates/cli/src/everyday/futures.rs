@@ -1,5 +1,5 @@
-//! Reads that are awaited on tokio: ours as futures, a peer's by `spawn_blocking`, which is what a
-//! program has for files without us.
+//! Asynchronous reads on tokio: the library's futures, and `spawn_blocking` as the baseline,
+//! tokio's usual method for files.
 
 use std::io;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use readpath_peers::everyday::{Accesses, Checksum, PageBuffer, ReadAt};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-/// Tasks on a runtime as tokio makes it by itself, each with places of its own, one read at a time.
+/// Tasks on a default multi-threaded tokio runtime. Each task has its own offsets and one read in
+/// flight.
 pub struct Tasks {
     runtime: Runtime,
     places: AccessPattern,
     reading: TaskRead,
 }
 
-/// How a task reads.
+/// Read method of a task.
 #[derive(Clone)]
 enum TaskRead {
     Demand(File),
@@ -25,12 +26,12 @@ enum TaskRead {
 }
 
 impl Tasks {
-    /// By futures of the library.
+    /// Tasks that read through the library's futures.
     pub fn ours(file: File, places: AccessPattern) -> io::Result<Tasks> {
         Tasks::new(places, TaskRead::Demand(file))
     }
 
-    /// By threads that may block.
+    /// Tasks that read with `spawn_blocking`.
     pub fn blocking(file: Arc<dyn ReadAt>, places: AccessPattern) -> io::Result<Tasks> {
         Tasks::new(places, TaskRead::Blocking(file))
     }
@@ -57,6 +58,7 @@ impl Accesses for Tasks {
     }
 }
 
+/// Reads the offsets of one task, one after the other.
 async fn read_each(reading: TaskRead, places: AccessPattern, task: u64) -> io::Result<Checksum> {
     let mut sum = Checksum::default();
     let mut buffer = PageBuffer::of(places.read_bytes);

@@ -26,10 +26,10 @@ use super::states::CacheState;
 use crate::exit::{CommandResult, Failure};
 use crate::part::{OrderPath, Orders, say};
 
-/// The subcommand.
+/// Name of the subcommand.
 pub const NAME: &str = "everyday-one";
 
-/// Who reads.
+/// Contender: the library or a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadWay {
@@ -44,10 +44,10 @@ pub enum ReadWay {
 }
 
 impl ReadWay {
-    /// The library first.
+    /// All contenders, the library first.
     pub const ALL: [ReadWay; 4] = [ReadWay::Ours, ReadWay::Pread, ReadWay::Mmap, ReadWay::Direct];
 
-    /// Which peer it is.
+    /// Returns the baseline, or `None` for the library.
     pub const fn peer(self) -> Option<Peer> {
         match self {
             ReadWay::Ours => None,
@@ -57,7 +57,7 @@ impl ReadWay {
         }
     }
 
-    /// Its name in the table.
+    /// Name in the table.
     pub const fn name(self) -> &'static str {
         match self.peer() {
             None => "ours",
@@ -66,50 +66,50 @@ impl ReadWay {
     }
 }
 
-/// What is to be measured.
+/// Parameters of one measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasurementOrder {
-    /// The row's name, of the rows of that scale.
+    /// Name of the row at that scale.
     pub row: String,
-    /// The scale.
+    /// Scale of the matrix.
     pub scale: Scale,
-    /// Who reads.
+    /// Contender to measure.
     pub way: ReadWay,
-    /// In which state; it has been brought about.
+    /// Cache state. The parent process has already prepared it.
     pub state: CacheState,
-    /// The folder of the run, with the data in it.
+    /// Folder of the run, which contains the data.
     pub folder: OrderPath,
-    /// What is refused to whoever reads.
+    /// System calls to deny in the measured process.
     pub refused: Vec<Refused>,
 }
 
-/// What came of it.
+/// Answer of the measuring process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum MeasurementOutcome {
-    /// All was read.
+    /// All bytes were read.
     Measured(Measurement),
-    /// It can't be read so, and why.
+    /// The reads failed, for the given reason.
     Failed(String),
 }
 
-/// One measurement.
+/// Figures of one measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measurement {
-    /// How long it took.
+    /// Duration.
     pub seconds: f64,
     /// User and system time.
     pub cpu_seconds: f64,
-    /// The most memory that the process held at once.
+    /// Peak resident memory of the process.
     pub peak_bytes: Option<u64>,
-    /// What was read from storage meanwhile, where the kernel counts it.
+    /// Bytes read from storage during the measurement, if the kernel counts them.
     pub device_bytes: Option<u64>,
-    /// Over what was read: one pass.
+    /// Checksum over the bytes of one pass.
     pub checksum: u64,
-    /// What a reader must know of it.
+    /// Caveat about the figures.
     pub note: Option<String>,
 }
 
-/// Takes the order and carries it out.
+/// Takes the order, measures, and answers.
 pub fn run() -> CommandResult {
     let order: MeasurementOrder = Orders::take(NAME, "everyday").next()?;
     let row = Row::of(&order.row, order.scale)
@@ -122,6 +122,7 @@ pub fn run() -> CommandResult {
     })
 }
 
+/// Opens the files, runs the passes of the cache state, and returns the figures.
 fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     let files: Vec<PathBuf> =
         row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();
@@ -138,7 +139,8 @@ fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     for _ in 0..measured {
         sum = opened.accesses().pass()?;
     }
-    // A second pass ends here: what closing costs is for all passes together.
+    // The measurement of a second pass ends before closing: the cost of closing belongs to all
+    // passes.
     let passed = (before > 0).then(|| start.end());
     let note = opened.note();
     drop(opened);
@@ -146,7 +148,7 @@ fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
     Ok(Measurement { checksum: sum.0, note, ..figures })
 }
 
-/// Where a measurement begins.
+/// Counters at the start of a measurement.
 struct MeasurementStart {
     device_bytes: Option<u64>,
     cpu: CpuTime,
@@ -162,6 +164,7 @@ impl MeasurementStart {
         }
     }
 
+    /// Differences of the counters since the start, without checksum and note.
     fn end(&self) -> Measurement {
         let seconds = self.clock.elapsed().as_secs_f64();
         let cpu_seconds = CpuTime::of_process().since(self.cpu).seconds();
@@ -177,13 +180,14 @@ impl MeasurementStart {
     }
 }
 
-/// A row's accesses, open.
+/// Open accesses of a row.
 enum Opened {
     Ours(Ours),
     Peers(Box<dyn Accesses>),
 }
 
 impl Opened {
+    /// Opens the accesses of the row for one contender.
     fn by(way: ReadWay, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
         Ok(match way.peer() {
             None => Opened::Ours(Ours::open(row.work, row.data, files)?),
@@ -198,6 +202,7 @@ impl Opened {
         }
     }
 
+    /// Caveat of the library about its figures; baselines have none.
     fn note(&self) -> Option<String> {
         match self {
             Opened::Ours(ours) => ours.note(),
@@ -206,11 +211,11 @@ impl Opened {
     }
 }
 
-/// The same accesses without the library.
+/// Opens the accesses of the row through a baseline.
 fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
     let first = &files[0];
     let file = || -> io::Result<Arc<dyn ReadAt>> {
-        // SAFETY: a file of this run, which nobody changes once it is made.
+        // SAFETY: the file belongs to this run, and no process changes it after its creation.
         Ok(Arc::from(unsafe { peer.open(first) }?))
     };
     let stream = || -> io::Result<Box<dyn SequentialFile>> {

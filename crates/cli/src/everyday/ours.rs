@@ -1,4 +1,4 @@
-//! The library's part of a row: what a program writes that uses it with nothing set.
+//! The library's side of a row, used with default options.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,20 +15,21 @@ use super::futures::Tasks;
 use super::rows::{Data, RowAccesses};
 use crate::note;
 
-/// A row's accesses through the library, open.
+/// Open accesses of a row through the library.
 pub struct Ours {
-    /// What is done.
+    /// Accesses of one pass.
     pub accesses: Box<dyn Accesses>,
     through: Through,
 }
 
+/// Object that reports how the bytes were read, for the caveat.
 enum Through {
     Path { path: ReadPath, mode: Option<Mode> },
     Mapping(Arc<InMemory<Mapping>>),
 }
 
 impl Ours {
-    /// Opens what the work is done to.
+    /// Opens the files of the row for its kind of access.
     pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<Ours> {
         let first = &files[0];
         if let RowAccesses::Mapped { places, taking, memory_bytes } = work {
@@ -36,7 +37,7 @@ impl Ours {
             if let Some(bytes) = memory_bytes {
                 builder = builder.memory(bytes);
             }
-            // SAFETY: a file of this run, which nobody changes once it is made.
+            // SAFETY: the file belongs to this run, and no process changes it after its creation.
             let mapping = unsafe { builder.open(first) }.map_err(io::Error::other)?;
             let mapping = Arc::new(InMemory(mapping));
             let accesses = AtPlaces::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, places, taking);
@@ -72,7 +73,7 @@ impl Ours {
         Ok(Ours { accesses, through })
     }
 
-    /// What a reader of the figures must know: where the bytes don't take the usual way.
+    /// Returns a caveat if the bytes take another path than the default one.
     pub fn note(&self) -> Option<String> {
         match &self.through {
             Through::Path { path, mode } => {
@@ -87,11 +88,12 @@ impl Ours {
     }
 }
 
+/// Opens a file on the read path, with the error as an I/O error.
 fn open(path: &ReadPath, name: &Path) -> io::Result<File> {
     path.open(name).map_err(io::Error::other)
 }
 
-/// A file of the library.
+/// Library file as a [`ReadAt`].
 struct OurFile(File);
 
 impl ReadAt for OurFile {
@@ -104,7 +106,7 @@ impl ReadAt for OurFile {
     }
 }
 
-/// Reads of a batch, so many under way at a time, each put into the buffer as it is done.
+/// Batch reads, up to `depth` in flight. Each completed read is copied into the buffer.
 struct InBatch {
     batch: Batch,
     file: File,

@@ -1,10 +1,10 @@
-//! The matrix as a page.
+//! Matrix as an HTML page.
 
 use super::cells::BenchCell;
 use super::{BenchDocument, picture, tell};
 use crate::html::Page;
 
-/// All of it: the picture, a table for each state, the notes.
+/// Page with the picture, one table per state, and the notes.
 pub fn of(document: &BenchDocument<'_>) -> Page {
     let BenchDocument { notes, summary, results, .. } = document;
     let title = document.title();

@@ -1,5 +1,5 @@
-//! The matrix as a picture: a line for each row, a field for each state, a dot where ours stands
-//! beside the fastest peer, on a logarithmic scale. One SVG file that needs nothing else.
+//! Matrix as a picture: one line per row, one field per state. A dot shows the ratio to the fastest
+//! baseline on a logarithmic scale. The result is one self-contained SVG file.
 
 use std::fmt::Write;
 
@@ -7,25 +7,32 @@ use super::cells::{BenchCell, StateSummary};
 use crate::html::escaped;
 use crate::table::number;
 
-/// A ratio beyond this, or below one divided by it, is drawn at the edge.
+/// Largest ratio on the scale. Ratios above it or below its inverse are drawn at the edge.
 const RATIO_MAX: f64 = 16.0;
 
-/// What the scale is marked with.
+/// Marks of the scale.
 const MARKS: [(f64, &str); 5] =
     [(0.0625, "1/16"), (0.25, "1/4"), (1.0, "1"), (4.0, "4"), (16.0, "16")];
 
+/// Height of a row, in pixels.
 const LINE_HEIGHT: f64 = 16.0;
+/// Width of the column of row names, in pixels.
 const NAMES_WIDTH: f64 = 200.0;
+/// Width of the field of a state, in pixels.
 const FIELD_WIDTH: f64 = 190.0;
-/// Left and right of a field's scale.
+/// Padding left and right of a field's scale, in pixels.
 const FIELD_PAD: f64 = 14.0;
+/// Height of the title and the fields' heads, in pixels.
 const TOP: f64 = 92.0;
 
+/// Colour of a cell that meets its goal.
 const MET: &str = "#1a7f37";
+/// Colour of a cell that misses its goal.
 const BELOW: &str = "#cf222e";
+/// Colour of a cell without a comparison.
 const UNJUDGED: &str = "#6e7781";
 
-/// The picture's text.
+/// Returns the text of the picture.
 pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> String {
     let mut names: Vec<&str> = Vec::new();
     for cell in cells {
@@ -81,6 +88,7 @@ pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> Stri
     svg + "</svg>\n"
 }
 
+/// Draws the name, the summary and the scale of one state's field.
 fn header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
     let middle = left + FIELD_WIDTH / 2.0;
     let mut centred = |y: f64, size: u32, text: &str| {
@@ -115,7 +123,8 @@ fn header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
     }
 }
 
-/// The cell's dot, with its figures for who points at it; a cross at the edge where ours gave none.
+/// Draws the dot of a cell with its figures as a tooltip. A cell without a figure of the library is
+/// a cross at the edge.
 fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     let colour = match cell.is_met {
         Some(true) => MET,
@@ -154,16 +163,18 @@ fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     }
 }
 
+/// Vertical middle of the row with that number.
 fn line_middle(number: usize) -> f64 {
     TOP + LINE_HEIGHT * (number as f64 + 0.5)
 }
 
-/// Where a ratio stands in the field that begins at `left`.
+/// Horizontal position of a ratio in the field that begins at `left`.
 fn place(left: f64, ratio: f64) -> f64 {
     let share = (ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX).ln() / RATIO_MAX.ln() + 1.0) / 2.0;
     left + FIELD_PAD + share * (FIELD_WIDTH - 2.0 * FIELD_PAD)
 }
 
+/// Appends an element as a line.
 fn put(svg: &mut String, element: &str) {
     writeln!(svg, "{element}").expect("a text takes whatever is written to it");
 }
@@ -177,7 +188,7 @@ mod tests {
         let (left, right) = (100.0 + FIELD_PAD, 100.0 + FIELD_WIDTH - FIELD_PAD);
         assert_eq!(place(100.0, 1.0), (left + right) / 2.0);
         assert_eq!((place(100.0, 1e-9), place(100.0, 1e9)), (left, right));
-        // A quarter is half of the way to a sixteenth.
+        // A quarter is halfway to a sixteenth.
         assert!((place(100.0, 0.25) - (3.0 * left + right) / 4.0).abs() < 1e-9);
     }
 }

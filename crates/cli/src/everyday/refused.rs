@@ -1,5 +1,5 @@
-//! A system that refuses what the library would use: containers do (Docker's default profile refuses
-//! io_uring and userfaultfd), and a run can be made as it would be there.
+//! Denied system calls, to reproduce a restricted system. Docker's default profile denies io_uring
+//! and userfaultfd.
 
 use std::collections::BTreeMap;
 
@@ -10,10 +10,11 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
-/// `USERFAULTFD_IOC_NEW`, by which /dev/userfaultfd gives one (linux/userfaultfd.h).
+/// `USERFAULTFD_IOC_NEW`: the ioctl of /dev/userfaultfd that creates a userfaultfd
+/// (linux/userfaultfd.h).
 const NEW_USERFAULTFD: u64 = 0xaa00;
 
-/// What is refused.
+/// System interface to deny.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
@@ -27,7 +28,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// Its name, as the option takes it.
+    /// Name of the interface, as the option takes it.
     pub const fn name(self) -> &'static str {
         match self {
             Refused::IoUring => "io_uring",
@@ -36,7 +37,8 @@ impl Refused {
         }
     }
 
-    /// The system calls, each with the rules of which one must hold; none: always.
+    /// Returns the system calls to deny. A call with rules is denied if one of them matches; a call
+    /// without rules is always denied.
     fn calls(self) -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         let always = |calls: &[i64]| calls.iter().map(|&call| (call, Vec::new())).collect();
         Ok(match self {
@@ -56,10 +58,10 @@ impl Refused {
     }
 }
 
-/// Has all of these refused from now on with `EPERM`, to this thread and to those that it starts.
+/// Denies the interfaces with `EPERM` from now on, for this thread and the threads it starts.
 ///
 /// # Errors
-/// The kernel takes no filter.
+/// The kernel rejected the seccomp filter.
 pub fn refuse(all: &[Refused]) -> Result<(), Error> {
     if all.is_empty() {
         return Ok(());

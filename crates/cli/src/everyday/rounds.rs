@@ -1,11 +1,11 @@
-//! Carries the measurements out: round after round over all cells, in each cell one way after the other,
-//! each time another one first, each measurement in a process of its own.
+//! Runs the measurements in rounds over all cells. Each cell measures one contender after the
+//! other, in an order that changes by round. Each measurement has its own process.
 //!
-//! Rounds are outermost, so that what the machine does meanwhile falls on all cells alike; and when the
-//! time is over, each cell has about as many runs as any other.
+//! Rounds are the outer loop. Disturbances of the machine then affect all cells alike, and at the
+//! time limit all cells have about the same number of runs.
 //!
-//! Nobody waits for who is out of the race: a measurement ends when it has taken several times as long as
-//! the fastest peer of its cell. It stands in the table as what it is, a bound.
+//! A measurement is aborted after a multiple of the time of the cell's fastest baseline. The table
+//! then shows its time as a bound.
 
 use std::collections::HashMap;
 use std::os::unix::process::ExitStatusExt;
@@ -25,82 +25,82 @@ use crate::exit::Failure;
 use crate::part::{Gone, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
 
-/// How many times as long as the fastest peer of the cell so far a peer may take, and ours.
+/// Time limit of a baseline and of the library, as multiples of the cell's fastest baseline so far.
 const IDLE_TIMEOUT: [u32; 2] = [3, 10];
 
-/// What is given on top of it: the start of the process, and noise where a cell is short.
+/// Extra time on each limit, for the start of the process and the noise of short cells.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// The longest measurement, of whom nothing is known.
+/// Longest measurement, and the limit if no other duration is known.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// How many times as long as a cold pass a pass may take with little memory: one that reads what it has
-/// read before, and that was pushed out meanwhile, over and over, has no end that can be waited for.
+/// Time limit of a pass with little memory, as a multiple of a cold pass. A thrashing pass may take
+/// too long to wait for.
 const SHORT_IDLE_TIMEOUT: u32 = 4;
 
-/// So many runs of a way in a cell are ended by the OOM killer of a memory group before it is believed
-/// that there is no memory for it: one or two may be, when reclaim is slower than reads.
+/// Number of OOM kills of a contender in a cell before the cell counts as out of memory. One or two
+/// may happen when reclaim is slower than the reads.
 const OOM_KILLS_MAX: u32 = 3;
 
-/// What is to be measured.
+/// Plan of the measurements.
 pub struct Matrix<'a, 'r> {
-    /// The rows.
+    /// Rows to measure.
     pub rows: &'r [Row],
-    /// The scale that they are of.
+    /// Scale of the rows.
     pub scale: Scale,
-    /// The states.
+    /// Cache states to measure.
     pub states: &'a [CacheState],
-    /// How many times each.
+    /// Number of runs of each cell and contender.
     pub runs: u32,
-    /// When to stop; `None`: when all is done.
+    /// End of the measurements; `None`: no time limit.
     pub deadline: Option<Instant>,
-    /// The folder with the data.
+    /// Folder with the data.
     pub folder: &'a Path,
-    /// What is refused to whoever reads.
+    /// System calls to deny in the measured processes.
     pub refused: &'a [Refused],
-    /// Whether the run is to end.
+    /// Interrupt of the whole run.
     pub interrupt: &'a Interrupt,
 }
 
-/// A row in a state, with what was measured.
+/// Row in one state, with its measurements.
 pub struct RowState<'r> {
-    /// The row.
+    /// Row of the matrix.
     pub row: &'r Row,
-    /// The state.
+    /// Cache state.
     pub state: CacheState,
-    /// Of each way, in the order of [`ReadWay::ALL`].
+    /// Runs of each contender, in the order of [`ReadWay::ALL`].
     pub ways: [ContenderRuns; 4],
-    /// The most pages of the data that were not as the state wants them when a measurement began.
+    /// Maximum number of data pages in the wrong cache state at the start of a measurement.
     pub stray_pages: u64,
 }
 
-/// What was measured of one way.
+/// Measurements of one contender in a cell.
 #[derive(Default)]
 pub struct ContenderRuns {
-    /// Those that came to their end.
+    /// Completed measurements.
     pub measured: Vec<Measurement>,
-    /// Why there is no more.
+    /// Reason of the abort, after which no further run starts.
     pub broken_off: Option<BrokenOff>,
-    /// How many the OOM killer of the memory group has ended.
+    /// Number of runs ended by the OOM killer of the memory group.
     pub oom_kills: u32,
 }
 
-/// Why a measurement gave no figures.
+/// Reason for a measurement without figures.
 #[derive(Clone, Debug, PartialEq)]
 pub enum BrokenOff {
-    /// It can't be done so here.
+    /// The contender cannot run here.
     Failed(String),
-    /// There was no memory for it.
+    /// The memory of the group did not suffice.
     OutOfMemory,
-    /// It was out of the race, so long after its start.
+    /// The measurement exceeded its time limit.
     TooSlow {
-        /// How long it had taken.
+        /// Time until the abort.
         seconds: f64,
     },
 }
 
 impl<'r> Matrix<'_, 'r> {
-    /// Every cell, not measured yet.
+    /// Returns every cell, without measurements.
     pub fn cells(&self) -> Vec<RowState<'r>> {
         let cell = |state: CacheState, row| {
             let ways = std::array::from_fn(|_| ContenderRuns::default());
@@ -114,11 +114,11 @@ impl<'r> Matrix<'_, 'r> {
         self.states.iter().flat_map(of_state).collect()
     }
 
-    /// Measures the cells, until all is done or the time is over.
+    /// Measures the cells until all runs are done or the time limit is reached.
     ///
     /// # Errors
-    /// A way has read other bytes than the others, or the run was interrupted. The cells have what
-    /// was measured until then.
+    /// A contender read other bytes than the others, or the run was interrupted. The cells keep the
+    /// measurements made until then.
     pub fn measure(&self, cells: &mut [RowState<'r>]) -> Result<(), Failure> {
         let bar = ProgressBar::new(cells.len() as u64 * u64::from(self.runs));
         let measured = self.measure_by(cells, &bar);
@@ -126,10 +126,12 @@ impl<'r> Matrix<'_, 'r> {
         measured
     }
 
+    /// Runs the rounds over all cells, until the deadline.
     fn measure_by(&self, cells: &mut [RowState<'r>], bar: &ProgressBar) -> Result<(), Failure> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
         let mut sums: HashMap<&str, (u64, ReadWay)> = HashMap::new();
-        // A cold pass of a row by its fastest peer: in this round it comes before what it is needed for.
+        // Duration of a cold pass of each row by its fastest baseline. Cold cells come first in a
+        // round.
         let mut cold: HashMap<&str, f64> = HashMap::new();
         for round in 0..self.runs {
             for (number, cell) in cells.iter_mut().enumerate() {
@@ -153,7 +155,8 @@ impl<'r> Matrix<'_, 'r> {
         Ok(())
     }
 
-    /// Measures one way once more, unless it was broken off before; gives the sum over what was read.
+    /// Measures one contender once more, unless it was aborted before. Returns the checksum of the
+    /// bytes.
     fn turn(
         &self,
         cell: &mut RowState<'r>,
@@ -181,7 +184,7 @@ impl<'r> Matrix<'_, 'r> {
         Ok(None)
     }
 
-    /// One measurement.
+    /// Makes one measurement in a new process.
     fn one(
         &self,
         cell: &mut RowState<'r>,
@@ -194,7 +197,7 @@ impl<'r> Matrix<'_, 'r> {
         };
         let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
         let group = group.map_err(|error| cannot("a memory group", &error))?;
-        // What comes later is dropped first: the process has ended before its group goes.
+        // Locals drop in reverse order: the process ends before its memory group is removed.
         let mut part =
             WorkerProcess::start(one::NAME).map_err(|error| cannot("a process", &error))?;
         if let Some((group, _)) = &group {
@@ -210,7 +213,7 @@ impl<'r> Matrix<'_, 'r> {
             folder: OrderPath(self.folder.to_path_buf()),
             refused: self.refused.to_vec(),
         };
-        // One that has ended is found out below, with the reason.
+        // An ended process is detected below, together with the reason.
         let _ = part.tell(&order);
         let start = Instant::now();
         match part.answer(Some(start + cell.longest(way, cold_pass)), self.interrupt) {
@@ -235,20 +238,20 @@ impl<'r> Matrix<'_, 'r> {
 }
 
 impl RowState<'_> {
-    /// How long the fastest peer has taken, if one has come to its end.
+    /// Shortest time of a baseline in seconds, if one has completed.
     fn fastest_peer(&self) -> Option<f64> {
         let peers = ReadWay::ALL.iter().zip(&self.ways).filter(|(way, _)| way.peer().is_some());
         let seconds = peers.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
         seconds.min_by(f64::total_cmp)
     }
 
-    /// How long a measurement may take, by what is known: how long a peer takes for the same, or else for a
-    /// cold pass, in seconds.
+    /// Time limit of a measurement. It derives from the fastest baseline of the cell, or else from
+    /// the time of a cold pass in seconds.
     fn longest(&self, way: ReadWay, cold_pass: Option<f64>) -> Duration {
         let idle_timeout = IDLE_TIMEOUT[usize::from(way == ReadWay::Ours)];
         let longest = match (self.fastest_peer(), cold_pass) {
             (Some(fastest), _) => {
-                // What is waited for includes the first pass, which may take far longer.
+                // The wait includes the first pass, which may take far longer.
                 let data = self.row.data.bytes() as f64;
                 let first = cold_pass.unwrap_or(data / COLD_BYTES_PER_SECOND);
                 let first = if self.state == CacheState::Second { first } else { 0.0 };
@@ -264,17 +267,18 @@ impl RowState<'_> {
     }
 }
 
-/// In which order the ways are measured. Over four rounds each comes once at each place, and once behind each other one
-/// (E. J. Williams, "Experimental designs balanced for the estimation of residual effects of treatments",
-/// Australian Journal of Scientific Research A 2, 1949): what one leaves behind is left to all alike.
+/// Order of the contenders in a round. Over four rounds each contender comes once at each position
+/// and once directly after each other one. The effects that a contender leaves behind are therefore
+/// balanced (E. J. Williams, "Experimental designs balanced for the estimation of residual effects
+/// of treatments", Australian Journal of Scientific Research A 2, 1949).
 fn turns(round: usize) -> [usize; 4] {
     [0, 1, 3, 2].map(|first| (first + round) % 4)
 }
 
-/// How fast a cold pass is believed to be at least.
+/// Assumed minimum speed of a cold pass, for its time limit.
 const COLD_BYTES_PER_SECOND: f64 = 100e6;
 
-/// All ways to a row read the same bytes, in all states.
+/// Checks that all contenders of a row read the same bytes in all states.
 fn check<'a>(
     sums: &mut HashMap<&'a str, (u64, ReadWay)>,
     row: &'a Row,
@@ -293,7 +297,7 @@ fn check<'a>(
     }
 }
 
-/// Why no process can be given less memory here; `None` where it can.
+/// Returns the reason if memory cgroups cannot be used here.
 pub fn memory_groups() -> Option<String> {
     MemoryGroup::new(1 << 30).err().map(|error: SwapError| error.to_string())
 }
@@ -331,7 +335,7 @@ mod tests {
         );
     }
 
-    /// Of a peer three times as long as the fastest, of ours ten times, and half a second each.
+    /// Limits: a baseline 3 times the fastest, the library 10 times, each plus half a second.
     #[test]
     fn who_is_out_of_the_race_is_not_waited_for() {
         let row = Row::of("stream/256MiB/4KiB", Scale::Usual).unwrap();
@@ -351,7 +355,7 @@ mod tests {
         assert_eq!(longest(CacheState::Cold, None, ReadWay::Direct, None), 60.0);
         assert_eq!(longest(CacheState::Cold, Some(2.0), ReadWay::Direct, Some(2.0)), 6.5);
         assert_eq!(longest(CacheState::Cold, Some(2.0), ReadWay::Ours, Some(2.0)), 20.5);
-        // The first pass takes 3 s, or 2.68 s at 100 MB/s, where that isn't known.
+        // The first pass takes 3 s, or 2.68 s at 100 MB/s if its time is not known.
         assert_eq!(longest(CacheState::Second, Some(1.0), ReadWay::Direct, Some(3.0)), 12.5);
         let second = longest(CacheState::Second, Some(1.0), ReadWay::Direct, None);
         assert!((second - 11.553).abs() < 0.001, "{second}");

@@ -1,7 +1,8 @@
-//! The rows of the matrix: what programs do with files.
+//! Rows of the matrix: common ways in which programs access files.
 //!
-//! A row has a name, by which it is chosen and by which its process finds it again; its data, which the
-//! run makes; and the accesses, which are the same whatever gives the bytes.
+//! A row has a name, the data files that the run creates, and the accesses. The name selects the
+//! row on the command line and identifies it to the measuring process. The accesses are the same
+//! for all contenders.
 
 use std::path::{Path, PathBuf};
 
@@ -13,20 +14,20 @@ use serde::{Deserialize, Serialize};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// How large the data is.
+/// Scale of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scale {
-    /// 4 MiB at most: shows that every row runs, and judges nothing.
+    /// At most 4 MiB: checks that every row runs; the figures are not meaningful.
     Small,
-    /// 256 MiB at most.
+    /// At most 256 MiB.
     Usual,
-    /// The same, and 2 GiB.
+    /// `Usual`, and additional rows of 2 GiB.
     Full,
 }
 
 impl Scale {
-    /// How often each cell is measured, unless it is said.
+    /// Default number of runs of each cell.
     pub const fn runs(self) -> u32 {
         match self {
             Scale::Small => 1,
@@ -35,7 +36,7 @@ impl Scale {
         }
     }
 
-    /// How many minutes a run takes at most, unless it is said; `None`: as many as it needs.
+    /// Default time limit of the command in minutes; `None`: no limit.
     pub const fn minutes(self) -> Option<u64> {
         match self {
             Scale::Small | Scale::Usual => Some(9),
@@ -44,79 +45,79 @@ impl Scale {
     }
 }
 
-/// One row.
+/// Row of the matrix.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// What is done, and how much at once.
+    /// Access pattern and size of a read.
     pub name: String,
-    /// What it is done to.
+    /// Data files of the row.
     pub data: Data,
-    /// How.
+    /// Accesses of one pass.
     pub work: RowAccesses,
 }
 
-/// The files of a row.
+/// Data files of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Data {
-    /// One of so many bytes.
+    /// One file.
     File {
-        /// Its length.
+        /// Length of the file.
         bytes: u64,
     },
-    /// Many small ones.
+    /// Many small files.
     Files {
-        /// How many.
+        /// Number of files.
         count: usize,
     },
 }
 
-/// The accesses of a row. Ours are made with nothing set, unless it is said here.
+/// Accesses of a row. The library has default options, except where a field says otherwise.
 #[derive(Clone, Copy, Debug)]
 pub enum RowAccesses {
-    /// `File::read_at`.
+    /// `File::read_at` at the offsets of a pattern.
     Places(AccessPattern),
-    /// `Reader`: calls of `read`.
+    /// `Reader`: sequential calls of `read`.
     Blocks {
-        /// The buffer of each.
+        /// Buffer size of each call.
         bytes: u64,
     },
     /// `Reader`: `std::io::copy`.
     Copied,
-    /// `File::read_at` of each file, whole, between opening and closing it.
+    /// `File::read_at` of each whole file, between its opening and closing.
     WholeFiles {
-        /// How many threads.
+        /// Number of threads.
         threads: usize,
     },
-    /// `Reader`: seeks, and reads of what is to be there.
+    /// `Reader`: seeks and reads of a parser of this file format.
     Format(FileFormat),
-    /// `Mapping`.
+    /// `Mapping`: accesses to mapped memory.
     Mapped {
-        /// Where.
+        /// Offsets and sizes.
         places: AccessPattern,
-        /// Whether copied out of it.
+        /// Copy out of the mapping, or access in place.
         taking: Taking,
-        /// What [`memory`](readpath::pager::MappingBuilder::memory) is set to.
+        /// Value of the option [`memory`](readpath::pager::MappingBuilder::memory).
         memory_bytes: Option<u64>,
     },
-    /// `Batch`, beside io_uring.
+    /// `Batch`, compared with io_uring.
     Batch {
-        /// Where.
+        /// Offsets and sizes.
         places: AccessPattern,
-        /// How many reads are under way.
+        /// Number of reads in flight.
         depth: u32,
     },
-    /// `File::read_at_async` on tokio, a task for each of the places' threads, beside
+    /// `File::read_at_async` on tokio, with one task per thread of the pattern, compared with
     /// `spawn_blocking`.
     Futures(AccessPattern),
 }
 
 impl Row {
-    /// The row of that name.
+    /// Returns the row with that name.
     pub fn of(name: &str, scale: Scale) -> Option<Row> {
         rows(scale).into_iter().find(|row| row.name == name)
     }
 
-    /// How many bytes the accesses ask for; a touch, for its page.
+    /// Number of bytes that one pass requests. A touch counts as its whole page.
     pub fn bytes(&self) -> u64 {
         match self.work {
             RowAccesses::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
@@ -132,7 +133,7 @@ impl Row {
         }
     }
 
-    /// The largest piece of memory that the program itself takes, in bytes.
+    /// Size of the program's own buffer in bytes, where it matters for little memory.
     pub fn buffer_bytes(&self) -> u64 {
         match self.work {
             RowAccesses::Mapped { places, taking: Taking::Copied, .. } => places.read_bytes,
@@ -140,14 +141,14 @@ impl Row {
         }
     }
 
-    /// Whether the library's part is a mapping.
+    /// True if the row accesses a mapping.
     pub fn is_mapping(&self) -> bool {
         matches!(self.work, RowAccesses::Mapped { .. })
     }
 }
 
 impl Data {
-    /// The length of all together.
+    /// Total length of the files.
     pub fn bytes(self) -> u64 {
         match self {
             Data::File { bytes } => bytes,
@@ -155,7 +156,7 @@ impl Data {
         }
     }
 
-    /// Where they are in the folder of the run, each with its length.
+    /// Paths of the files in the run's folder, each with its length.
     pub fn files(self, folder: &Path) -> Vec<(PathBuf, u64)> {
         match self {
             Data::File { bytes } => vec![(folder.join(size(bytes)), bytes)],
@@ -169,7 +170,7 @@ impl Data {
     }
 }
 
-/// All rows, in the order of the table.
+/// Returns all rows, in the order of the table.
 pub fn rows(scale: Scale) -> Vec<Row> {
     let (small, large, part) = match scale {
         Scale::Small => (MIB, 4 * MIB, 64),
@@ -209,6 +210,7 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     rows
 }
 
+/// Rows of sequential reads: by `read_at`, by `Reader`, and by `std::io::copy`.
 fn streams(sizes: &[u64]) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |name: &str, bytes: u64, work: &dyn Fn(u64) -> RowAccesses| {
@@ -233,6 +235,7 @@ fn streams(sizes: &[u64]) -> Vec<Row> {
     rows
 }
 
+/// Rows of random reads by 1, 8 and 32 threads.
 fn at_random(large: u64, part: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (read_bytes, count) in [(4 * KIB, 8192), (16 * KIB, 4096), (64 * KIB, 2048)] {
@@ -249,6 +252,7 @@ fn at_random(large: u64, part: u64) -> Vec<Row> {
     rows
 }
 
+/// Rows of strided and backward reads.
 fn with_gaps(small: u64, large: u64) -> Vec<Row> {
     let row = |order, bytes, block| {
         let name = match order {
@@ -269,6 +273,7 @@ fn with_gaps(small: u64, large: u64) -> Vec<Row> {
     ]
 }
 
+/// Rows of mappings: copies, touches, and mappings limited to a quarter of the file.
 fn mapped(large: u64, part: u64) -> Vec<Row> {
     let row = |name: String, places, taking, memory_bytes| {
         let work = RowAccesses::Mapped { places, taking, memory_bytes };
@@ -285,7 +290,7 @@ fn mapped(large: u64, part: u64) -> Vec<Row> {
     let slices = AccessPattern::random(large, 64 * KIB, 2048 / part, 1);
     rows.push(row("map/touches".to_owned(), touches, Taking::Lent, None));
     rows.push(row("map/slices/64KiB".to_owned(), slices, Taking::Lent, None));
-    // More than its memory: it is told to do with a quarter.
+    // Larger than memory: the mapping is limited to a quarter of the file.
     let quarter = Some(large / 4);
     rows.push(row(
         "map-in-quarter/stream/64KiB".to_owned(),
@@ -297,7 +302,7 @@ fn mapped(large: u64, part: u64) -> Vec<Row> {
     rows
 }
 
-/// A size in the largest unit of which it is a multiple.
+/// Formats a size in the largest unit that divides it.
 pub fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes.is_multiple_of(1024 * MIB) => format!("{}GiB", bytes >> 30),

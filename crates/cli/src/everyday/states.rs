@@ -1,4 +1,4 @@
-//! The states that a row is measured in, and how much a cell of each has to reach.
+//! Cache states of the measurements, and the goal of a cell in each.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -14,11 +14,11 @@ use crate::exit::Failure;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
 
-/// The least that a memory group is given, in bytes: what a process takes before it reads anything is
-/// to be small beside it.
+/// Minimum size of a memory group in bytes. The memory of a process before its first read must be
+/// small compared with it.
 const GROUP_BYTES_MIN: u64 = 16 << 20;
 
-/// What of a file is in memory, and how much memory there is.
+/// Cache state of the files, and available memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheState {
@@ -33,11 +33,11 @@ pub enum CacheState {
 }
 
 impl CacheState {
-    /// All of them, in the order of the table.
+    /// All states, in the order of the table.
     pub const ALL: [CacheState; 4] =
         [CacheState::Cold, CacheState::Cached, CacheState::Second, CacheState::Short];
 
-    /// Its name.
+    /// Name of the state.
     pub const fn name(self) -> &'static str {
         match self {
             CacheState::Cold => "cold",
@@ -47,7 +47,7 @@ impl CacheState {
         }
     }
 
-    /// What it is, for a table's title.
+    /// Description for the title of a table.
     pub const fn words(self) -> &'static str {
         match self {
             CacheState::Cold => "nothing of the file is in memory",
@@ -59,12 +59,12 @@ impl CacheState {
         }
     }
 
-    /// Whether it begins with nothing in memory.
+    /// True if the measurement starts with no page of the files in the kernel page cache.
     pub const fn is_cold(self) -> bool {
         !matches!(self, CacheState::Cached)
     }
 
-    /// Passes before the measurement, and passes that are measured.
+    /// Number of passes before the measurement, and number of measured passes.
     pub const fn passes(self) -> [u32; 2] {
         match self {
             CacheState::Cold | CacheState::Cached => [0, 1],
@@ -73,24 +73,24 @@ impl CacheState {
         }
     }
 
-    /// Whether the row says anything in this state.
+    /// True if the row is meaningful in this state.
     pub fn suits(self, row: &Row, scale: Scale) -> bool {
         if self != CacheState::Short {
             return true;
         }
         let is_short = scale == Scale::Small || row.bytes() >= 2 * GROUP_BYTES_MIN;
         let has_room = row.buffer_bytes() * 8 <= row.bytes();
-        // Who says how much memory it takes doesn't say all that the process is given.
+        // A row with its own memory limit does not depend on the memory of the process.
         let says_how_much = matches!(row.work, RowAccesses::Mapped { memory_bytes: Some(_), .. });
         is_short && has_room && !says_how_much
     }
 
-    /// How much memory the process is given, in bytes; `None`: as much as there is.
+    /// Memory limit of the process in bytes; `None`: no limit.
     pub fn group_bytes(self, row: &Row) -> Option<u64> {
         (self == CacheState::Short).then(|| (row.bytes() / 4).max(GROUP_BYTES_MIN))
     }
 
-    /// How a cell of it is judged.
+    /// Returns the goal of a cell in this state.
     pub const fn bar(self, is_mapping: bool) -> CellGoal {
         let copies = if is_mapping { Peer::Mmap } else { Peer::Pread };
         match self {
@@ -106,22 +106,23 @@ impl CacheState {
     }
 }
 
-/// What a cell has to reach.
+/// Goal of a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellGoal {
-    /// Beside whom; `None`: the fastest of all peers.
+    /// Baseline of the comparison; `None`: the fastest.
     pub peer: Option<Peer>,
-    /// The least ratio of its time to ours.
+    /// Minimum ratio of the baseline's time to the library's.
     pub ratio_min: f64,
-    /// The most of its processor time that ours may take, where ours is not faster.
+    /// Maximum ratio of the library's processor time to the baseline's. Applies where the library
+    /// is not faster.
     pub cpu_ratio_max: Option<f64>,
 }
 
-/// Brings the files into the state; gives how many of their pages are not as it wants them.
+/// Brings the files into the state. Returns the number of pages that are not in it.
 ///
-/// What is to be cold is brought in first and given up then: so whoever is measured finds the memory that it
-/// takes as the others do. A machine that gives its free memory back to its host would have who comes behind
-/// a way without pages pay for fetching it again, 5 us a page.
+/// Files for a cold state are read first and dropped then. Every contender thus finds the same free
+/// memory. A virtual machine may return free memory to its host; the first contender without free
+/// pages would pay 5 us a page to get them back.
 pub fn prepare(
     state: CacheState,
     files: &[(PathBuf, u64)],
@@ -145,7 +146,8 @@ pub fn prepare(
     Ok(pages)
 }
 
-/// Has the kernel's cache have all of a file; gives how many pages it hasn't.
+/// Reads the whole file into the kernel page cache. Returns the number of pages that are missing
+/// from it.
 fn bring_in(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
     let is_there = |residency: cold::Residency| residency.resident == residency.pages;
     if is_there(cold::residency(path)?) {

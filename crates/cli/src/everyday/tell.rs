@@ -1,10 +1,10 @@
-//! The matrix for people: a table for each state, notes, and a summary.
+//! Matrix as text: a table for each state, the notes, and a summary.
 
 use super::cells::{BenchCell, Figures, StateSummary};
 use super::states::CacheState;
 use crate::table::{Column, Table, mib, number};
 
-/// The text that is printed.
+/// Returns the text to print.
 pub fn text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -> String {
     let mut text = String::new();
     for summary in summaries {
@@ -20,7 +20,7 @@ pub fn text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -
     text
 }
 
-/// The cells of one state.
+/// Table of the cells of one state.
 pub fn cells_table(rows: &[&BenchCell]) -> Table {
     let columns: [Column<&BenchCell>; 12] = [
         ("row", |cell| cell.row.clone()),
@@ -39,6 +39,7 @@ pub fn cells_table(rows: &[&BenchCell]) -> Table {
     Table::of(rows, &columns, 1)
 }
 
+/// Text of one state: title, table and caveats.
 fn table(state: CacheState, cells: &[BenchCell]) -> String {
     let rows: Vec<&BenchCell> = cells.iter().filter(|cell| cell.state == state).collect();
     let table = cells_table(&rows);
@@ -51,7 +52,7 @@ fn table(state: CacheState, cells: &[BenchCell]) -> String {
     text + "\n"
 }
 
-/// With `<` in front where it was broken off: it is less than that.
+/// Throughput in MiB/s. A leading `<` marks an aborted run, of which it is an upper bound.
 fn rate(figures: &Figures) -> String {
     let sign = if figures.is_bound { "<" } else { "" };
     match figures.mib_per_s {
@@ -60,6 +61,7 @@ fn rate(figures: &Figures) -> String {
     }
 }
 
+/// Reason that a cell misses its goal; empty if it does not.
 fn below(cell: &BenchCell) -> String {
     if cell.is_met != Some(false) {
         return String::new();
@@ -72,7 +74,7 @@ fn below(cell: &BenchCell) -> String {
     }
 }
 
-/// A state in a sentence.
+/// Summary of a state in one sentence.
 pub fn line(summary: &StateSummary) -> String {
     let least = match (summary.minimum, &summary.minimum_row) {
         (Some(ratio), Some(row)) => format!("{ratio:.2} ({row})"),

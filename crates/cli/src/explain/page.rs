@@ -1,4 +1,4 @@
-//! An explanation as a page: what is wrong, and pictures of what the reads are like.
+//! Explanation as an HTML page: the findings, and pictures of the reads.
 
 use readpath_sim::explain::{Explanation, ReadShape};
 use readpath_sim::job::shown;
@@ -11,12 +11,13 @@ use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine};
 
-/// The reads of so many files are drawn by their place.
+/// Maximum number of files with a picture of their reads.
 const FILES_MAX: usize = 4;
 
+/// Bytes in a MiB.
 const MIB: f64 = 1_048_576.0;
 
-/// The page.
+/// Returns the page.
 pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
     let mut page = Page::new("What a program reads", &head(explanation));
     if explanation.lost > 0 {
@@ -42,6 +43,7 @@ pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
     page
 }
 
+/// Adds a bar chart of the costs, and a paragraph for each finding.
 fn findings(page: &mut Page, explanation: &Explanation) {
     let findings = &explanation.findings;
     let bars: Vec<ChartBar> =
@@ -58,7 +60,7 @@ fn findings(page: &mut Page, explanation: &Explanation) {
     }
 }
 
-/// Reads that waited, and those that didn't.
+/// Splits the reads into those that waited for a device and the others.
 fn kinds(reads: &[&Drawn], piece: impl Fn(&Drawn) -> [f64; 4]) -> [DotSeries; 2] {
     let pieces = |waited: bool| {
         let reads = reads.iter().filter(|read| (read.waited_ns > 0) == waited);
@@ -71,7 +73,7 @@ fn kinds(reads: &[&Drawn], piece: impl Fn(&Drawn) -> [f64; 4]) -> [DotSeries; 2]
     [kind("waited for a device", 1, true), kind("did not wait", 2, false)]
 }
 
-/// Where in each file was read when.
+/// Draws the offsets of the reads over time, one picture per file.
 fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {
@@ -100,7 +102,7 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     }
 }
 
-/// How long reads took.
+/// Draws the latency of the reads over time.
 fn times(page: &mut Page, pictures: &Pictures) {
     page.heading("How long it waits");
     let took_us = |read: &Drawn| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
@@ -117,7 +119,7 @@ fn times(page: &mut Page, pictures: &Pictures) {
     page.picture(caption, &dots::draw("Latency over time", &field, &kinds(&reads, piece)));
 }
 
-/// How many requests were at the devices.
+/// Draws the number of requests at the devices over time.
 fn depth(page: &mut Page, pictures: &Pictures) {
     let points = pictures.depths();
     if points.is_empty() {
@@ -132,7 +134,7 @@ fn depth(page: &mut Page, pictures: &Pictures) {
     page.picture(caption, &lines::draw("Depth over time", &field, &[line]));
 }
 
-/// What became of the bytes that were fetched.
+/// Draws the use of the fetched bytes.
 fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
     page.heading("What was read, and what of it was used");
     let mib = |bytes: u64| bytes as f64 / MIB;
@@ -146,7 +148,7 @@ fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
     page.picture(caption, &bars::draw("Bytes given, fetched, and in vain", "MiB", &bars));
 }
 
-/// What a memory of each size would not hold.
+/// Draws the miss ratio over the size of a memory.
 fn working_set(page: &mut Page, shape: &ReadShape) {
     let points: Vec<(f64, f64)> =
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();
@@ -164,6 +166,7 @@ fn working_set(page: &mut Page, shape: &ReadShape) {
     page.picture(caption, &lines::draw("Working set", &field, &[line]));
 }
 
+/// Horizontal axis: time of the recording in seconds.
 fn seconds(pictures: &Pictures) -> Axis {
     Axis::linear("time in s", pictures.end_ns as f64 / 1e9, plain)
 }

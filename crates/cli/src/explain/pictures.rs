@@ -1,19 +1,19 @@
-//! What the pictures of a recording need, gathered in one pass and bounded memory.
+//! Data of the pictures of a recording, collected in one pass and bounded memory.
 
 use std::collections::BTreeMap;
 
 use readpath_sim::recording::{DeviceOperation, ReadOutcome, Record};
 
-/// So many reads are kept at most: of more, each second, fourth, …
+/// Maximum number of kept reads. Longer recordings are thinned to every second, fourth, … read.
 const READS_MAX: usize = 8_192;
 
-/// Time is told in so many spans at most; they become twice as long when they don't reach.
+/// Maximum number of time spans. Their length doubles when the recording is longer than all spans.
 const SPANS_MAX: usize = 512;
 
-/// How long a span is at first, in nanoseconds.
+/// Initial length of a span, in nanoseconds.
 const SPAN_NS: u64 = 1_000_000;
 
-/// A read that is drawn.
+/// Read in a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drawn {
     pub file: u32,
@@ -24,19 +24,19 @@ pub struct Drawn {
     pub bytes: u64,
 }
 
-/// Gathers what is drawn.
+/// Collector of the pictures' data.
 #[derive(Debug)]
 pub struct Pictures {
-    /// By number: the path of each file.
+    /// Path of each file, by its number.
     pub paths: BTreeMap<u32, String>,
     pub reads: Vec<Drawn>,
-    /// One of so many reads is kept.
+    /// Thinning factor: one of `each` reads is kept.
     pub each: u64,
     count: u64,
-    /// How long reading requests were at the devices within each span, together.
+    /// Sum over all read requests of their time at the devices, per span.
     busy_ns: Vec<u64>,
     span_ns: u64,
-    /// When the last of all ended.
+    /// End of the last read or request.
     pub end_ns: u64,
 }
 
@@ -55,7 +55,7 @@ impl Default for Pictures {
 }
 
 impl Pictures {
-    /// Takes the next record.
+    /// Adds the next record.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
@@ -83,7 +83,7 @@ impl Pictures {
         }
     }
 
-    /// How many reading requests were at the devices on average: from when on in seconds, how many.
+    /// Mean number of read requests at the devices, per span: its start in seconds, and the number.
     pub fn depths(&self) -> Vec<(f64, f64)> {
         let spans = (0..).zip(&self.busy_ns);
         let depth = |(nth, busy_ns): (u64, &u64)| {
@@ -92,6 +92,8 @@ impl Pictures {
         spans.map(depth).collect()
     }
 
+    /// Keeps a read if its number is a multiple of `each`. Drops every second read when too many
+    /// are kept.
     fn keep(&mut self, read: Drawn) {
         if self.count.is_multiple_of(self.each) {
             self.reads.push(read);
@@ -107,6 +109,8 @@ impl Pictures {
         }
     }
 
+    /// Adds the time of a request to the spans it covers. Doubles the spans' length when the
+    /// request ends after the last one.
     fn busy(&mut self, begin_ns: u64, end_ns: u64) {
         while end_ns / self.span_ns >= SPANS_MAX as u64 {
             let pairs = self.busy_ns.chunks(2).map(|pair| pair.iter().sum());
@@ -134,7 +138,8 @@ mod tests {
         Record::Request(RequestRecord { begin_ns, end_ns, ..RequestRecord::default() })
     }
 
-    /// Spans of 1 ms: two requests of 2 ms from 0 and from 1 ms on. Then one after 600 ms, more than 512 spans.
+    /// Spans of 1 ms: two requests of 2 ms that start at 0 and at 1 ms. A third at 600 ms exceeds
+    /// 512 spans.
     #[test]
     fn depths_are_those_of_each_span() {
         const MS: u64 = 1_000_000;

@@ -1,8 +1,8 @@
-//! Two axes, a grid, and where on it a value stands.
+//! Plot area with two axes and a grid, and the positions of values in it.
 
 use super::escaped;
 
-/// One axis: its name, from where to where it goes, and how its marks are told.
+/// Axis: name, range, and format of its marks.
 #[derive(Clone, Debug)]
 pub struct Axis {
     name: String,
@@ -13,20 +13,20 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// From 0 to `most`, or a little beyond.
+    /// Linear axis from 0 to `most`, or to 1 if `most` is not positive.
     pub fn linear(name: &str, most: f64, tell: fn(f64) -> String) -> Axis {
         let most = if most > 0.0 { most } else { 1.0 };
         Axis { name: name.to_owned(), least: 0.0, most, is_logarithmic: false, tell }
     }
 
-    /// From the power of ten below `least` to that above `most`.
+    /// Logarithmic axis, from the power of ten below `least` to the one above `most`.
     pub fn logarithmic(name: &str, least: f64, most: f64, tell: fn(f64) -> String) -> Axis {
         let least = 10f64.powf(least.max(1e-9).log10().floor());
         let most = 10f64.powf(most.max(least * 1.01).log10().ceil());
         Axis { name: name.to_owned(), least, most, is_logarithmic: true, tell }
     }
 
-    /// Where a value stands, from 0 to 1.
+    /// Position of a value on the axis, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let share = match self.is_logarithmic {
             true => (value.max(self.least) / self.least).ln() / (self.most / self.least).ln(),
@@ -35,6 +35,7 @@ impl Axis {
         share.clamp(0.0, 1.0)
     }
 
+    /// Values with a grid line: powers of ten, or multiples of a round step.
     fn marks(&self) -> Vec<f64> {
         if self.is_logarithmic {
             let decades = (self.most / self.least).log10().round() as i32;
@@ -45,7 +46,7 @@ impl Axis {
     }
 }
 
-/// The least of 1, 2 and 5 times a power of ten that is no less.
+/// Smallest of 1, 2 and 5 times a power of ten that is at least `least`.
 fn nice_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     [1.0, 2.0, 5.0]
@@ -55,7 +56,7 @@ fn nice_step(least: f64) -> f64 {
         .unwrap_or(10.0 * power)
 }
 
-/// A field with an axis below and one to the left.
+/// Plot area with one axis below and one to the left.
 #[derive(Clone, Debug)]
 pub struct PlotField {
     x: Axis,
@@ -71,22 +72,23 @@ const BELOW: f64 = 44.0;
 const LEGEND_LINE: f64 = 18.0;
 
 impl PlotField {
-    /// A field so many pixels high.
+    /// Creates a plot area of this height in pixels.
     pub fn new(x: Axis, y: Axis, height: f64) -> PlotField {
         PlotField { x, y, height }
     }
 
-    /// Where a value stands from the left.
+    /// Horizontal position of a value, from the left.
     pub fn x(&self, value: f64) -> f64 {
         LEFT + self.x.share(value) * (WIDTH - LEFT - RIGHT)
     }
 
-    /// Where a value stands from the top.
+    /// Vertical position of a value, from the top.
     pub fn y(&self, value: f64) -> f64 {
         TOP + (1.0 - self.y.share(value)) * (self.height - TOP)
     }
 
-    /// The drawing, with `inner` in the field and a legend below: names with the class of each.
+    /// Returns the SVG with `inner` in the plot area. The legend below has a name and a CSS class
+    /// for each series.
     pub fn svg(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> String {
         let bottom = self.height;
         let mut lines = vec![(String::new(), LEFT)];
@@ -154,7 +156,7 @@ impl PlotField {
     }
 }
 
-/// A number with as many digits as it needs.
+/// Formats a number with a precision that suits its size.
 pub fn plain(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -165,7 +167,7 @@ pub fn plain(value: f64) -> String {
     }
 }
 
-/// A time in µs, in the unit that suits it.
+/// Formats a time in µs with the unit that suits it.
 pub fn time(us: f64) -> String {
     match us {
         us if us < 1.0 => format!("{} ns", plain(us * 1e3)),
@@ -175,7 +177,7 @@ pub fn time(us: f64) -> String {
     }
 }
 
-/// A share as a percentage.
+/// Formats a share as a percentage.
 pub fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

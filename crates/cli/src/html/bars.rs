@@ -1,9 +1,9 @@
-//! Bars that lie, one below the other: how much each has of one figure.
+//! Horizontal bar chart of one figure.
 
 use super::axes::plain;
 use super::escaped;
 
-/// One bar.
+/// Bar of the chart.
 #[derive(Clone, Debug)]
 pub struct ChartBar {
     label: String,
@@ -12,7 +12,7 @@ pub struct ChartBar {
 }
 
 impl ChartBar {
-    /// A bar of one of eight colours.
+    /// Creates a bar in one of eight colours. A bar without a value is labelled `not measured`.
     pub fn new(label: &str, value: impl Into<Option<f64>>, series: usize) -> ChartBar {
         ChartBar { label: label.to_owned(), value: value.into(), series: series % 8 }
     }
@@ -23,7 +23,7 @@ const WIDTH: f64 = 900.0;
 const AFTER: f64 = 90.0;
 const LABEL_MAX: usize = 64;
 
-/// The drawing; what was not measured has no bar and says so.
+/// Draws the chart. A missing value has no bar and the label `not measured`.
 pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
     let longest = bars.iter().map(|bar| bar.label.chars().count().min(LABEL_MAX)).max();
     let left = 16.0 + 6.8 * longest.unwrap_or(0) as f64;
@@ -59,7 +59,7 @@ pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
     svg + "</svg>\n"
 }
 
-/// The end of a text that is too long, which is what tells file names apart.
+/// Shortens a long text to its end, the part that distinguishes file names.
 fn shortened(text: &str) -> String {
     let count = text.chars().count();
     match count > LABEL_MAX {

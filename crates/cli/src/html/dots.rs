@@ -1,24 +1,24 @@
-//! Pieces over two axes: what happened where and when.
+//! Rectangles over two axes, for example reads over time and file offset.
 
 use super::axes::PlotField;
 
-/// Pieces of one kind: from where to where, and from when to when.
+/// Rectangles of one series.
 #[derive(Clone, Debug)]
 pub struct DotSeries {
-    /// What they are.
+    /// Name in the legend.
     pub name: String,
-    /// One of eight colours.
+    /// Number of one of eight colours.
     pub series: usize,
-    /// Whether what lies below shows through.
+    /// True if the rectangles are translucent.
     pub is_thin: bool,
-    /// Each piece: left, right, bottom, top.
+    /// Each rectangle: left, right, bottom, top.
     pub pieces: Vec<[f64; 4]>,
 }
 
-/// No piece is drawn smaller, in pixels.
+/// Minimum width and height of a rectangle, in pixels.
 const SIZE_MIN: f64 = 2.0;
 
-/// The drawing, the first kind at the bottom.
+/// Draws the series, the first one at the bottom.
 pub fn draw(label: &str, field: &PlotField, kinds: &[DotSeries]) -> String {
     const FILLED: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];

@@ -1,37 +1,37 @@
-//! A map of ratios: one is even, below is worse, above is better; the farther, the stronger.
+//! Heat map of ratios. The colour shows the direction from 1, and its strength the distance.
 
 use super::escaped;
 
-/// A map: rows, columns, and what stands in each place.
+/// Heat map: rows, columns and cells.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
-    /// The rows' names.
+    /// Names of the rows.
     pub rows: Vec<String>,
-    /// The columns' names.
+    /// Names of the columns.
     pub columns: Vec<String>,
-    /// What is known: row, column, ratio, and what is told where it is pointed at.
+    /// Cells of the map, in any order.
     pub places: Vec<HeatCell>,
 }
 
-/// One ratio of a map. Several of the same row and column stand side by side.
+/// Ratio in a cell. Several ratios with the same row and column are drawn side by side.
 #[derive(Clone, Debug)]
 pub struct HeatCell {
-    /// The row's number.
+    /// Number of the row.
     pub row: usize,
-    /// The column's number.
+    /// Number of the column.
     pub column: usize,
-    /// The ratio; 1 is even.
+    /// Ratio; 1 is even.
     pub ratio: f64,
-    /// What is told of it.
+    /// Text of the tooltip.
     pub told: String,
 }
 
 const LINE: f64 = 18.0;
 const HEAD: f64 = 92.0;
-/// At this factor from 1 the colour is at its strongest.
+/// Factor from 1 at which the colour is strongest.
 const STRONGEST: f64 = 2.0;
 
-/// The drawing.
+/// Draws the map.
 pub fn draw(label: &str, map: &Map) -> String {
     let longest = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let left = 16.0 + 7.4 * longest as f64;
@@ -78,6 +78,7 @@ pub fn draw(label: &str, map: &Map) -> String {
     svg + &scale(height) + "</svg>\n"
 }
 
+/// Opening of a coloured square; the caller adds a tooltip and closes it.
 fn square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     let strength = (ratio.max(1e-9).ln() / STRONGEST.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };
@@ -89,6 +90,7 @@ fn square(x: f64, y: f64, width: f64, ratio: f64) -> String {
     )
 }
 
+/// Legend of the colours below the map.
 fn scale(height: f64) -> String {
     let mut text = String::new();
     for (number, (ratio, name)) in [

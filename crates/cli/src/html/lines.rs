@@ -1,24 +1,24 @@
-//! Lines over two axes: how one figure goes with another, for several things at once.
+//! Line chart: one figure as a function of another, for several series.
 
 use super::axes::PlotField;
 use super::escaped;
 
-/// One line.
+/// Line of the chart.
 #[derive(Clone, Debug)]
 pub struct ChartLine {
-    /// What it is of.
+    /// Name in the legend.
     pub name: String,
-    /// Its points, from left to right.
+    /// Points, from left to right.
     pub points: Vec<(f64, f64)>,
-    /// One of eight colours.
+    /// Number of one of eight colours.
     pub series: usize,
-    /// Whether it is drawn in dashes.
+    /// True for a dashed line.
     pub is_dashed: bool,
-    /// Whether it goes from point to point in steps.
+    /// True for a step line.
     pub has_steps: bool,
 }
 
-/// The drawing: the lines in a field, a legend below.
+/// Draws the lines in a plot area, with a legend below.
 pub fn draw(label: &str, field: &PlotField, lines: &[ChartLine]) -> String {
     const CLASSES: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];

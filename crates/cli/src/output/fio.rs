@@ -1,8 +1,8 @@
-//! Rows as fio's own JSON (`--output-format=fio`), so that what reads fio's results reads ours.
+//! Rows as fio's own JSON (`--output-format=fio`), readable by tools for fio's results.
 //!
-//! A job section of a row is one of `jobs`. What is not measured here (context switches,
-//! submission latencies) is zero, as it is in fio where it is not measured. Of several rows each
-//! section has the row's storage and laws in its `job options`.
+//! Each job section of a row is an element of `jobs`. Unmeasured fields (context switches,
+//! submission latencies) are zero, as in fio. The `job options` of each section name the row's
+//! storage and policies.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::print;
 use crate::exit::CommandResult;
 
-/// Prints the rows as one document of fio.
+/// Prints the rows as one fio document.
 pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let jobs: Vec<Value> = rows
@@ -32,6 +32,7 @@ pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
     print(&format!("{text}\n"))
 }
 
+/// Element of `jobs` for one job section of a row.
 fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
     let [reads, writes] = &section.directions;
     let errors = reads.errors + writes.errors;
@@ -80,9 +81,10 @@ fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
     job
 }
 
-/// fio tells the first error by its number; ours are all of the storage.
+/// Error number that fio reports for a failed job. All errors here are storage errors.
 const EIO: u32 = 5;
 
+/// Object `read` or `write` of a section.
 fn direction(figures: &DirectionResults) -> Value {
     let ms = figures.span.ns() as f64 / 1e6;
     let per_s = |amount: f64| if ms > 0.0 { amount * 1e3 / ms } else { 0.0 };
@@ -113,18 +115,20 @@ fn direction(figures: &DirectionResults) -> Value {
     })
 }
 
+/// Latency object with minimum, maximum, mean and standard deviation.
 fn spread(spread: &Statistics, count: u64) -> Value {
     let Statistics { min, max, mean, deviation, .. } = spread;
     json!({ "min": min, "max": max, "mean": mean, "stddev": deviation, "N": count })
 }
 
-/// The bounds that fio names below a microsecond, in nanoseconds.
+/// Upper bounds of fio's latency bins below a microsecond, in nanoseconds.
 const NS: [u64; 9] = [2, 4, 10, 20, 50, 100, 250, 500, 1000];
 
-/// Those below a millisecond, in microseconds; and below two seconds, in milliseconds.
+/// Upper bounds of fio's bins below a millisecond in microseconds, and below two seconds in
+/// milliseconds.
 const US_MS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
-/// Latencies in nanoseconds with their numbers, in ascending order, and all of them together.
+/// Latencies in nanoseconds with their counts, in ascending order, and the total count.
 struct Bins {
     recorded: Vec<(u64, u64)>,
     all: u64,
@@ -139,8 +143,8 @@ impl Bins {
         Bins { recorded, all }
     }
 
-    /// The share in percent of operations up to each bound and above the one before, of those
-    /// from a unit of so many nanoseconds on, to `end_ns`, exclusive.
+    /// Percentage of operations in each bin. A bin ends at one of `bounds`, in units of `unit_ns`
+    /// nanoseconds, and starts at the previous one. Bins end at `end_ns`, exclusive.
     fn below(&self, bounds: &[u64], unit_ns: u64, end_ns: u64) -> Value {
         let mut low = if unit_ns == 1 { 0 } else { unit_ns };
         let mut shares = Map::new();

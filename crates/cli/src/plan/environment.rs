@@ -1,4 +1,4 @@
-//! What a job file brings in from around it: files that it includes, variables, the machine.
+//! Environment of a job file: included files, variables, and properties of the machine.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::input_file;
 use readpath_sim::job::{Environment, JobError, JobFile};
 
-/// Reads a job file that lies at `path`.
+/// Parses the job file at `path`.
 pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
     let file = |name: &str| included(name, path);
     let variable = |name: &str| std::env::var(name).ok();
@@ -23,8 +23,8 @@ pub fn parse(text: &str, path: &Path) -> Result<JobFile, JobError> {
     JobFile::parse_in(text, &environment)
 }
 
-/// The text of a file that a job file includes: named from where the command runs or, as in fio,
-/// from beside the job file.
+/// Reads a file that a job file includes. The name is relative to the current folder or, as in fio,
+/// to the folder of the job file.
 fn included(name: &str, job_file: &Path) -> Result<String, String> {
     let beside = job_file.parent().map(|folder| folder.join(name));
     let here = PathBuf::from(name);

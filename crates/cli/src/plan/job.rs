@@ -1,4 +1,4 @@
-//! A job file under every combination of storage and laws that is named.
+//! Plan of a job file: one row for each combination of the named storages and policies.
 
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
@@ -20,77 +20,77 @@ use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::input;
 
-/// The readahead law where none is named.
+/// Default readahead policy.
 const READAHEAD_DEFAULT: &str = "adaptive";
 
-/// The law of raw I/O where none is named.
+/// Default chunking policy of raw I/O.
 const RAW_DEFAULT: &str = "ring";
 
-/// Memory of the page cache where none is named.
+/// Default memory of the page cache.
 const MEMORY_DEFAULT: &str = "256MiB";
 
-/// The rows of a job, in the order of the table.
+/// Rows of a job, in the order of the table.
 pub struct JobPlan {
-    /// What each row runs.
+    /// Job that every row runs.
     pub run: JobRun,
-    /// The rows.
+    /// Rows to run.
     pub rows: Vec<JobRow>,
-    /// How large those files are made that don't exist; none: they have to exist.
+    /// Size at which missing files are created; `None`: they must exist.
     pub made_bytes: Option<u64>,
-    /// Where the laws' decisions go.
+    /// Log of the policies' decisions.
     pub log: Option<Log>,
 }
 
-/// A job as every row runs it.
+/// Job, common to all rows.
 pub struct JobRun {
-    /// The job's name in the rows.
+    /// Name of the job in the rows.
     pub name: String,
-    /// The job file.
+    /// Path of the job file.
     pub path: PathBuf,
-    /// What stands in it.
+    /// Parsed job file.
     pub jobs: JobFile,
-    /// The seed of the run.
+    /// Seed of the run.
     pub seed: u64,
-    /// What carries the library's requests to a file.
+    /// I/O backend of the library for files.
     pub backend: BackendKind,
-    /// Whether memory is named: if not, the library's goes by what there is.
+    /// True if `--memory` is given. By default the library sizes its cache from the free memory.
     pub is_memory_named: bool,
-    /// What a reader of any row must know of the job file.
+    /// Caveat about the job file, which belongs to every row.
     pub note: Option<String>,
-    /// The trace that is replayed in place of the jobs.
+    /// Trace that is replayed instead of the jobs.
     pub trace: Option<TraceSource>,
 }
 
-/// One row to be.
+/// Row to run.
 pub struct JobRow {
-    /// The storage as `--on` names it.
+    /// Storage as named by `--on`.
     pub storage: String,
-    /// The storage and the laws that tell this row from the others.
+    /// Storage and policies that distinguish this row from the others.
     pub label: String,
-    /// Who runs it.
+    /// Runner of the row.
     pub runner: JobRunner,
-    /// The laws, and the memory.
+    /// Policies and memory.
     pub setup: SimulationSetup,
-    /// Whether it would be an earlier row over again: then it is checked and not run.
+    /// True if the row would repeat an earlier one. It is then validated but not run.
     pub is_repeated: bool,
 }
 
-/// Who runs a row of a job.
+/// Runner of a job's row.
 pub enum JobRunner {
-    /// The model, in virtual time.
+    /// Simulation on a device model, in virtual time.
     Modelled,
-    /// The library, on a file or block device.
+    /// Library, on a file or block device.
     Library(PathBuf),
-    /// The library on a file of an NFS server.
+    /// Library, on a file of an NFS server.
     Nfs(Box<NfsUrl>),
-    /// The library's raw files, for jobs with `ioengine=raw`, on a file or block device.
+    /// Raw files of the library, on a file or block device, for jobs with `ioengine=raw`.
     Raw(PathBuf),
-    /// The kernel's own path, on a file or block device.
+    /// Kernel's own read path, on a file or block device.
     Kernel(PathBuf),
 }
 
 impl JobPlan {
-    /// Takes the command line and the job file apart, and finds out what is wrong with them.
+    /// Parses and validates the command line and the job file.
     pub fn of(args: &RunArgs) -> Result<JobPlan, Failure> {
         if args.swapin.is_some() {
             return Err(Failure::Usage(format!(
@@ -132,7 +132,7 @@ impl JobPlan {
     }
 }
 
-/// The laws that are named, each kind in the order of the command line.
+/// Named policies, each kind in the order of the command line.
 struct Policies {
     readaheads: Vec<Spec>,
     schedulers: Vec<Spec>,
@@ -150,7 +150,7 @@ impl Policies {
         })
     }
 
-    /// Each row must have decisions to log.
+    /// Refuses the log if a row would have no decisions to log.
     fn refuse_without_log(&self, storages: &[Storage]) -> CommandResult {
         for storage in storages {
             for readahead in &self.readaheads {
@@ -162,7 +162,7 @@ impl Policies {
         Ok(())
     }
 
-    /// The rows of one storage: each combination of laws.
+    /// Returns the rows of one storage, one for each combination of policies.
     fn rows(&self, storage: &Storage, run: &JobRun, memory_bytes: u64) -> Vec<JobRow> {
         let is_raw = run.jobs.has_raw();
         let mut rows = Vec::new();
@@ -171,8 +171,8 @@ impl Policies {
                 for (raw_at, raw) in self.raws.iter().enumerate() {
                     let runner = JobRunner::of(storage, is_raw);
                     let is_first_of_cached = (readahead_at, scheduler_at) == (0, 0);
-                    // The kernel has laws of its own, and a raw file knows neither readahead nor
-                    // a scheduler.
+                    // The kernel has its own policies, and a raw file has neither readahead nor a
+                    // scheduler.
                     let (label, is_repeated) = match runner {
                         JobRunner::Kernel(_) => {
                             (storage.to_string(), !is_first_of_cached || raw_at > 0)
@@ -199,14 +199,14 @@ impl Policies {
     }
 }
 
-/// The reclaim law, which there must be: the kernel's own rows would never ask.
+/// Parses and validates the eviction policy. Rows of the kernel would not detect an unknown one.
 pub(super) fn eviction_policy(text: &str) -> Result<Spec, Failure> {
     let policy = Spec::parse(text).map_err(Failure::usage)?;
     eviction::build(&policy, 1).map_err(Failure::usage)?;
     Ok(policy)
 }
 
-/// The modelled device; a name that stands for storage that is none.
+/// Device specification of the storage. Other storages than models get a placeholder name.
 fn device(storage: &Storage) -> Spec {
     match storage {
         Storage::Modelled(device) => device.clone(),
@@ -227,7 +227,7 @@ impl JobRunner {
         }
     }
 
-    /// The file of this machine that the row is on, if it is on one.
+    /// Local file of the row, if it has one.
     pub fn path(&self) -> Option<&Path> {
         match self {
             JobRunner::Modelled | JobRunner::Nfs(_) => None,
@@ -237,8 +237,7 @@ impl JobRunner {
 }
 
 impl JobRow {
-    /// The failure that an error is: one in the job names the job file, one in a law the law, and any
-    /// other the storage.
+    /// Failure with the subject of the error in front: the job file, the policy, or the storage.
     pub fn failure(&self, run: &JobRun, error: &SimulateError) -> Failure {
         match error.about() {
             _ if matches!(error, SimulateError::Stuck(_)) => {
@@ -252,7 +251,7 @@ impl JobRow {
 }
 
 impl JobRun {
-    /// Reads the job file; errors name the file and the line.
+    /// Reads the job file. Errors name the file and the line.
     fn of(args: &RunArgs) -> Result<JobRun, Failure> {
         let path = &args.job;
         let stem = path.file_stem();
@@ -291,17 +290,17 @@ impl JobRun {
         })
     }
 
-    /// An error in the job, with the job file named in front of it.
+    /// Error message with the job file in front.
     pub fn about(&self, error: impl Display) -> String {
         format!("{}: {error}", shown(&self.path.display().to_string()))
     }
 
-    /// Whether any operation of the job may be a write.
+    /// True if any operation of the job may be a write.
     pub fn writes(&self) -> bool {
         self.jobs.jobs.iter().any(Job::writes)
     }
 
-    /// The bytes that all files of the job take side by side.
+    /// Total length of all files of the job, laid out one after the other.
     fn bytes(&self) -> Result<u64, Failure> {
         if let Some(trace) = &self.trace {
             return Ok(trace.bytes());
@@ -312,8 +311,9 @@ impl JobRun {
     }
 }
 
-/// Refuses a law of raw I/O where nothing is raw; raw jobs on a server's file; and on `file:` raw
-/// jobs beside others, as the two take different ways there.
+/// Refuses three combinations: a chunking policy without raw jobs, raw jobs on an NFS file, and on
+/// `file:` raw jobs together with others. The last two kinds of jobs take different paths on
+/// `file:`.
 fn refuse_raw(run: &JobRun, is_policy_named: bool, storages: &[Storage]) -> CommandResult {
     let job_file = run.path.display();
     if !run.jobs.has_raw() {
@@ -342,6 +342,7 @@ fn refuse_raw(run: &JobRun, is_policy_named: bool, storages: &[Storage]) -> Comm
     }
 }
 
+/// Refuses a writing job on real storage without `--overwrite`.
 fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -> CommandResult {
     let Some(job) = run.jobs.jobs.iter().find(|job| job.writes()) else { return Ok(()) };
     match storages.iter().find(|storage| storage.path().is_some()) {
@@ -353,8 +354,8 @@ fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -
     }
 }
 
-/// Memory of the cache: at least a page, and so much at most that the cache's own books, 64 bytes a
-/// page, find room in this machine's memory.
+/// Parses the memory of the cache. It holds at least one page. Its bookkeeping of 64 bytes per page
+/// must fit into the memory of this machine.
 fn memory_bytes(text: &str) -> Result<u64, Failure> {
     let bytes = input::size("--memory", text)?;
     let system = rustix::system::sysinfo();

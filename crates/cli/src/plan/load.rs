@@ -1,4 +1,5 @@
-//! Loads on memory under every combination of storage and swap-in law that is named.
+//! Plan of loads on memory: one row for each combination of the named storages and swap-in
+//! policies.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -18,56 +19,56 @@ use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::input;
 
-/// The law that the kernel's rows have.
+/// Swap-in policy of the kernel's rows.
 const KERNEL: &str = "kernel";
 
-/// The law of a region where none is named.
+/// Default swap-in policy of a region.
 const REGION_SWAPIN_DEFAULT: &str = "adaptive";
 
-/// The rows of loads, in the order of the table.
+/// Rows of loads, in the order of the table.
 pub struct LoadPlan {
-    /// The rows.
+    /// Rows to run.
     pub rows: Vec<LoadRun>,
-    /// Where the laws' decisions go.
+    /// Log of the policies' decisions.
     pub log: Option<Log>,
 }
 
-/// One row to be.
+/// Row to run.
 pub struct LoadRun {
-    /// The load.
+    /// Load on memory.
     pub load: MemoryLoad,
-    /// The storage as `--on` names it.
+    /// Storage as named by `--on`.
     pub storage: String,
-    /// The seed of the run.
+    /// Seed of the run.
     pub seed: u64,
-    /// Who runs it.
+    /// Runner of the row.
     pub runner: LoadRunner,
 }
 
-/// Who runs a row of a load.
+/// Runner of a load's row.
 pub enum LoadRunner {
-    /// The model, in virtual time.
+    /// Simulation on a device model, in virtual time.
     Modelled(LoadSetup),
-    /// A region of the library, over a folder or block device.
+    /// Memory region of the library, backed by a folder or block device.
     Region {
-        /// The folder or device.
+        /// Folder or block device.
         path: PathBuf,
-        /// The swap-in law.
+        /// Swap-in policy.
         swapin: Spec,
-        /// The reclaim law.
+        /// Eviction policy.
         eviction: Spec,
     },
-    /// The kernel's own swap, on a folder, file or block device.
+    /// Kernel's own swap, on a folder, file or block device.
     Kernel {
-        /// The folder, file or device.
+        /// Folder, file or block device.
         path: PathBuf,
-        /// What `vm.page_cluster` is set to for the run; none: it stays.
+        /// Value of `vm.page_cluster` during the run; `None`: unchanged.
         page_cluster: Option<u32>,
     },
 }
 
 impl LoadPlan {
-    /// Takes the command line and the file of loads apart, and finds out what is wrong with them.
+    /// Parses and validates the command line and the file of loads.
     pub fn of(args: &RunArgs) -> Result<LoadPlan, Failure> {
         refuse_options_of_jobs(args)?;
         let storages = Storage::parse_all(&args.storages)?;
@@ -87,7 +88,7 @@ impl LoadPlan {
                     some_or_default(swapins.iter().filter(|policy| is_for(policy, storage)))
                 {
                     let schedulers = match storage {
-                        // A region needs none: its requests are large, and few.
+                        // A region needs no scheduler: its requests are few and large.
                         Storage::Kernel(_) | Storage::Region(_) => vec![None],
                         _ => some_or_default(schedulers.iter()),
                     };
@@ -101,12 +102,13 @@ impl LoadPlan {
     }
 }
 
+/// Named policies, or one `None` that stands for the default.
 fn some_or_default<'a>(policies: impl Iterator<Item = &'a Spec>) -> Vec<Option<&'a Spec>> {
     let named: Vec<_> = policies.map(Some).collect();
     if named.is_empty() { vec![None] } else { named }
 }
 
-/// A load on a storage.
+/// Combination of a load and a storage.
 struct LoadOn<'a> {
     load: &'a MemoryLoad,
     storage: &'a Storage,
@@ -114,8 +116,8 @@ struct LoadOn<'a> {
 }
 
 impl LoadOn<'_> {
-    /// The row under these laws, or why it can't be run. Where a law is none, the storage's default
-    /// stands for it.
+    /// Returns the row with these policies, or the reason that it cannot run. `None` stands for the
+    /// storage's default policy.
     fn row(&self, swapin: Option<&Spec>, scheduler: Option<&Spec>) -> Result<LoadRun, Failure> {
         let device = match self.storage {
             Storage::Modelled(device) => device.clone(),
@@ -165,7 +167,7 @@ impl LoadOn<'_> {
 }
 
 impl LoadRun {
-    /// The failure that an error is: one in a law names the law, and any other the storage.
+    /// Failure with the subject of the error in front: the policy or the storage.
     pub fn failure(&self, error: &SimulateError) -> Failure {
         match error {
             SimulateError::Config(ConfigError::Policy(_))
@@ -176,7 +178,7 @@ impl LoadRun {
     }
 }
 
-/// What a job takes and a load doesn't.
+/// Refuses options that apply only to jobs.
 fn refuse_options_of_jobs(args: &RunArgs) -> CommandResult {
     let options = [
         ("--readahead", args.readahead.is_some()),
@@ -192,6 +194,7 @@ fn refuse_options_of_jobs(args: &RunArgs) -> CommandResult {
     }
 }
 
+/// Reads the file of loads. `--memory` replaces the memory of every load.
 fn read_loads(args: &RunArgs) -> Result<Vec<MemoryLoad>, Failure> {
     let text = input::text(&args.job, "loads are text in TOML")?;
     let mut loads = file::parse(&text, &args.job).map_err(Failure::usage)?;
@@ -208,12 +211,13 @@ fn read_loads(args: &RunArgs) -> Result<Vec<MemoryLoad>, Failure> {
     Ok(loads)
 }
 
-/// The kernel has its own law; all others are for our own path.
+/// True if the policy applies to the storage. The kernel has only the policy `kernel`; all other
+/// policies are for readpath.
 fn is_for(policy: &Spec, storage: &Storage) -> bool {
     matches!(storage, Storage::Kernel(_)) == (policy.name == KERNEL)
 }
 
-/// A law that no row would have is a slip.
+/// Refuses a policy that no row would use, a probable typing error.
 fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResult {
     for policy in swapins {
         if policy.name == KERNEL {
@@ -233,7 +237,7 @@ fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResu
     Ok(())
 }
 
-/// What `kernel,page_cluster=N` sets; None where it sets nothing.
+/// Returns the value of `page_cluster` in `kernel,page_cluster=N`, if given.
 fn page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
     policy.only(&["page_cluster"]).map_err(Failure::usage)?;
     let bounds = 0..=u64::from(PAGE_CLUSTER_MAX);
@@ -241,7 +245,7 @@ fn page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
     Ok(policy.parameters.contains_key("page_cluster").then_some(value))
 }
 
-/// A region overwrites no file of somebody's.
+/// Checks that a region does not overwrite an existing file.
 fn may_hold_a_region(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
         Ok(found) if !found.is_dir() && !found.file_type().is_block_device() => {
@@ -255,7 +259,8 @@ fn may_hold_a_region(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// A folder takes a file of ours; all else loses what it holds.
+/// Checks that swapping destroys no data. A folder gets a scratch file; a file or a device loses
+/// its content.
 fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     let shown = path.display();
     if !path.exists() {
@@ -275,7 +280,8 @@ fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     )))
 }
 
-/// The processes of a load over a region are threads, each with a part of it.
+/// Refuses a shared mapping on a region. There the processes of a load are threads, each with its
+/// own part of the region.
 fn refuse_shared_region(load: &MemoryLoad) -> CommandResult {
     if load.share == MemorySharing::Shared && load.processes > 1 {
         return Err(Failure::Usage(format!(

@@ -1,4 +1,4 @@
-//! `--log FILE`: where the decisions go, and whether there would be any.
+//! `--log FILE`: the log file, and a check that the run has decisions to log.
 
 use std::path::PathBuf;
 
@@ -12,16 +12,16 @@ use super::storage::Storage;
 use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 
-/// The log that is asked for.
+/// Requested log.
 pub struct Log {
-    /// The file.
+    /// Log file.
     pub path: PathBuf,
-    /// What the run reads: it must not be overwritten.
+    /// Input files of the run, which the log must not overwrite.
     pub needed: Vec<PathBuf>,
 }
 
 impl Log {
-    /// The log that the command line asks for, of a run on these storages.
+    /// Returns the log of a run on these storages, if the command line requests one.
     pub fn of(args: &RunArgs, storages: &[Storage]) -> Option<Log> {
         let path = args.log.clone()?;
         let files = storages.iter().filter_map(Storage::path);
@@ -29,16 +29,16 @@ impl Log {
     }
 }
 
-/// Finds out whether a job would have decisions to log.
+/// Checks that a job has decisions to log.
 pub fn check_job(storage: &Storage, readahead: &Spec, policy: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
-    // Whether a law keeps a log does not depend on the device.
+    // The ability to keep a log does not depend on the device.
     let limits = ReadaheadLimits::default();
     let keeps_log = readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log();
     one_keeps_log(keeps_log, ("readahead", readahead), policy)
 }
 
-/// Finds out whether a load would have decisions to log.
+/// Checks that a load has decisions to log.
 pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandResult {
     refuse_kernel(storage)?;
     if let Storage::Region(_) = storage {
@@ -50,6 +50,7 @@ pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandRes
     one_keeps_log(keeps_log, ("swap-in", swapin), policy)
 }
 
+/// Refuses rows of the kernel, which does not report its decisions.
 fn refuse_kernel(storage: &Storage) -> CommandResult {
     match storage {
         Storage::Kernel(_) => Err(Failure::Usage(format!(
@@ -59,7 +60,7 @@ fn refuse_kernel(storage: &Storage) -> CommandResult {
     }
 }
 
-/// The law beside the scheduler, of this kind, keeps a log, or the scheduler does.
+/// Checks that the scheduler or the other policy of the row keeps a log.
 fn one_keeps_log(keeps_log: bool, (kind, beside): (&str, &Spec), policy: &Spec) -> CommandResult {
     if keeps_log || scheduler_keeps_log(policy)? {
         return Ok(());
@@ -71,6 +72,7 @@ fn one_keeps_log(keeps_log: bool, (kind, beside): (&str, &Spec), policy: &Spec) 
     )))
 }
 
+/// True if the scheduler keeps a log, on a device with arbitrary properties.
 fn scheduler_keeps_log(policy: &Spec) -> Result<bool, Failure> {
     let caps = DeviceCaps {
         sectors: 1 << 20,

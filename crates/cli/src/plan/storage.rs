@@ -1,4 +1,4 @@
-//! What `--on` names.
+//! Storages of the option `--on`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,24 +11,24 @@ use crate::devices::tell_unmodelled;
 use crate::exit::Failure;
 use crate::input;
 
-/// Where a job runs.
+/// Storage of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Storage {
-    /// On a modelled device, in virtual time.
+    /// Modelled device, in virtual time.
     Modelled(Spec),
-    /// On a file or block device, through our read path.
+    /// File or block device, through readpath.
     File(PathBuf),
-    /// On a file or block device, through the kernel's own path.
+    /// File or block device, through the kernel's own read path.
     Kernel(PathBuf),
-    /// On a file of an NFS server, through our read path.
+    /// File of an NFS server, through readpath.
     Nfs(Box<NfsUrl>),
-    /// In memory larger than its budget, over a folder or block device: for loads.
+    /// Memory region larger than its budget, backed by a folder or block device, for loads.
     Region(PathBuf),
 }
 
 impl Storage {
-    /// Takes the values of `--on` apart. A path is taken whole; modelled
-    /// devices may be several, separated by commas. None at all: `hdd`.
+    /// Parses the values of `--on`. A value with a path is one storage; modelled devices may be a
+    /// list separated by commas. The default is `hdd`.
     pub fn parse_all(texts: &[String]) -> Result<Vec<Storage>, Failure> {
         let mut storages = Vec::new();
         for text in texts {
@@ -54,7 +54,7 @@ impl Storage {
         Ok(storages)
     }
 
-    /// The file of this machine that it is on, if it is on one.
+    /// Local file of the storage, if it has one.
     pub fn path(&self) -> Option<&PathBuf> {
         match self {
             Storage::Modelled(_) | Storage::Nfs(_) => None,
@@ -63,6 +63,7 @@ impl Storage {
     }
 }
 
+/// Decodes a path; an empty one is an error.
 fn whole(text: &str, path: &str) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         return Err(Failure::Usage(format!("`--on {text}` names no file: write {text}PATH")));

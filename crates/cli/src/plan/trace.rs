@@ -1,5 +1,4 @@
-//! A trace of block requests: which it is, what it holds, and how it is replayed.
-
+//! Trace of block requests: its format, its summary, and the options of its replay.
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
@@ -14,33 +13,33 @@ use crate::args::RunArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::packed;
 
-/// How many requests of a trace may be under way at its times on real storage.
+/// Maximum number of requests in flight on real storage when the trace's own times are kept.
 const OPEN_DEPTH_REAL: u32 = 256;
 
-/// How much memory they may take there, as each has its own, of the largest request's size; one
-/// request may take more.
+/// Maximum memory of these requests in bytes. Each has a buffer of the largest request's size; a
+/// single request may take more.
 const OPEN_BYTES_REAL: u64 = 1 << 30;
 
-/// A trace that was read once.
+/// Trace after one pass over its file.
 pub struct TraceSource {
-    /// The file.
+    /// Path of the trace.
     pub path: PathBuf,
     format: TraceFormat,
-    /// What it holds.
+    /// Summary of the requests.
     pub survey: TraceSummary,
     /// The event that stood in for queued requests.
     note: Option<&'static str>,
     speed_milli: Option<u64>,
     depth: u32,
     change: Change,
-    /// Whether all of its devices are one (`replay_redirect`).
+    /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
     engine: JobEngine,
     is_direct: bool,
     logs: LogOptions,
 }
 
-/// What becomes of each request before it is replayed (`replay_scale` and others).
+/// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
 struct Change {
     scale: u64,
@@ -58,7 +57,7 @@ impl Change {
 }
 
 impl TraceSource {
-    /// The trace that the command line names; `None`: it names a job file.
+    /// Returns the trace on the command line, or `None` for a job file.
     pub fn of(args: &RunArgs) -> Result<Option<TraceSource>, Failure> {
         let format = match &args.trace {
             Some(name) => Some(named(name)?),
@@ -84,7 +83,7 @@ impl TraceSource {
         TraceSource::read(&args.job, format, speed_milli, depth, Change::NONE).map(Some)
     }
 
-    /// The trace that a job names (`read_iolog`); `None`: none of its jobs does.
+    /// Returns the trace named by a job (`read_iolog`), or `None` without one.
     pub fn of_jobs(jobs: &JobFile, job_file: &Path) -> Result<Option<TraceSource>, Failure> {
         let replays = |job: &Job| job.replay.clone();
         let Some(replay) = jobs.jobs.iter().find_map(replays) else { return Ok(None) };
@@ -116,8 +115,8 @@ impl TraceSource {
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
         let change = Change { scale: scale.into(), align_bytes, skips };
         let job = &jobs.jobs[0];
-        // What waits for its time is not waited for by reads through the cache: they are made one
-        // at a time, as the kernel does them.
+        // Reads through the cache with their own times run one at a time, as the kernel executes
+        // them.
         let is_one_by_one = keeps_times && !job.is_direct;
         let depth = if is_one_by_one { 1 } else { job.depth };
         let read = TraceSource::read(&path, format, speed_milli, depth, change)?;
@@ -130,6 +129,7 @@ impl TraceSource {
         }))
     }
 
+    /// Reads the trace once for its summary.
     fn read(
         path: &Path,
         format: TraceFormat,
@@ -161,7 +161,7 @@ impl TraceSource {
         })
     }
 
-    /// A job that stands for the trace where one is asked for: what it reads and writes with.
+    /// Returns a job with the direction, engine and depth of the trace's operations.
     pub fn job(&self) -> JobFile {
         let rw = match self.survey.writes {
             0 => "read",
@@ -181,7 +181,8 @@ impl TraceSource {
         file
     }
 
-    /// The workload on a storage of so many bytes, and what a reader must know of it.
+    /// Returns the workload on a storage of `storage_bytes` bytes, and a caveat about its
+    /// placement.
     pub fn workload(
         &self,
         storage_bytes: u64,
@@ -214,12 +215,12 @@ impl TraceSource {
         Ok((workload, note))
     }
 
-    /// The bytes that all of its devices take side by side.
+    /// Total length of all devices of the trace, laid out one after the other.
     pub fn bytes(&self) -> u64 {
         TracePlacement::new(&self.survey, u64::MAX, self.is_redirected).bytes
     }
 
-    /// Refuses storages on which it can't be replayed.
+    /// Refuses storages that cannot replay a trace.
     pub fn refuse(&self, storages: &[Storage]) -> CommandResult {
         for storage in storages {
             if let Storage::Nfs(_) = storage {
@@ -233,6 +234,7 @@ impl TraceSource {
     }
 }
 
+/// Returns the trace format of that name.
 fn named(name: &str) -> Result<TraceFormat, Failure> {
     let found = FORMATS.iter().find(|(known, _)| *known == name);
     found.map(|(_, format)| *format).ok_or_else(|| {
@@ -241,7 +243,8 @@ fn named(name: &str) -> Result<TraceFormat, Failure> {
     })
 }
 
-/// The first bytes of a file; none where it can't be read, which is told when it is read whole.
+/// First bytes of a file, to detect its format. Empty if it is no regular file; the later full read
+/// reports the error.
 fn start(path: &Path) -> Result<Vec<u8>, Failure> {
     if !path.is_file() {
         return Ok(Vec::new());

@@ -1,12 +1,12 @@
-//! What a law does in a run that is small enough to be drawn: the same run for all laws of a kind, so
-//! that their pictures can be held beside each other.
+//! Demo run of a policy, small enough to be drawn. All policies of a kind have the same run, which
+//! makes their pictures comparable.
 //!
-//! - *Readahead*: one program reads 3 MiB of a file in order, then at random places. (The law
+//! - *Readahead*: one program reads 3 MiB of a file in order, then at random offsets. (Policy
 //!   `runs`: records of 64 KiB of a mapped file, touched at random.)
 //! - *Swap-in*: memory that is a tenth too small, swept in order, then touched at random.
 //! - *Scheduler*: four programs, each reading another part of one disk in order, without readahead.
-//! - *Raw*: one transfer of 4 MiB from two disks side by side.
-//! - *Reclaim*: a loop larger than memory, a hot set, and a scan of what is used once.
+//! - *Raw*: one transfer of 4 MiB from two striped disks.
+//! - *Eviction*: a loop larger than memory, a hot set, and a scan of blocks used once.
 
 use readpath_core::eviction::{self, PageKey, Simulation};
 use readpath_core::policy::{Spec, SpecError};
@@ -22,32 +22,33 @@ use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
 use super::PolicyKind;
 use super::picture::{Colour, Mark, Scene};
 
-/// The most events of a kind that a run has; those here have fewer.
+/// Maximum number of recorded events of each kind. The demo runs have fewer.
 const EVENTS_MAX: usize = 1 << 16;
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// A stream, and then places at random.
+/// Job: a sequential stream, then random reads.
 const STREAM_THEN_RANDOM: &str = "[global]\nfilename=one\nioengine=psync\n\
     [stream]\nrw=read\nbs=16k\nsize=3m\nfilesize=8m\n\
     [random]\nstonewall\nrw=randread\nbs=16k\noffset=4m\nsize=4m\nio_size=320k\n";
 
-/// Records of a mapped file: 16 faults side by side, then a jump.
+/// Job: records of a mapped file, each 16 adjacent faults.
 const MAPPED_RECORDS: &str =
     "[records]\nfilename=one\nrw=randread\nbs=64k\nsize=8m\nio_size=1536k\nioengine=mmap\n";
 
-/// Four programs, each in order through a file of its own.
+/// Job: four programs, each with a sequential stream over its own file.
 const FOUR_STREAMS: &str =
     "[four]\nrw=read\nbs=64k\nsize=2g\nio_size=8m\nioengine=psync\nnumjobs=4\n";
+/// Length of each stream's file, which identifies the program of a request.
 const STREAM_BYTES: u64 = 2 << 30;
 
-/// One large transfer past the cache.
+/// Job: one large transfer that bypasses the cache.
 const TRANSFER: &str = "[transfer]\nfilename=one\nioengine=raw\nrw=read\nbs=4m\nsize=4m\n";
 
-/// The run of this kind under this law.
+/// Runs the demo of this kind with this policy.
 ///
 /// # Errors
-/// There is no such law.
+/// No policy has that name.
 pub fn of(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
     let policy = Spec::plain(policy);
     match kind {
@@ -59,6 +60,7 @@ pub fn of(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
     }
 }
 
+/// Simulates a job and returns its row and its events.
 fn observed(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     let job = JobFile::parse(job).expect("the job of a lesson is well formed");
     let observer = Observer::new(EVENTS_MAX);
@@ -72,25 +74,26 @@ fn milliseconds(ns: u64) -> f64 {
     ns as f64 / 1e6
 }
 
-/// When a request was in the device.
+/// Times in ms between which a request was in the device.
 fn stay(request: &RequestEvent) -> (f64, f64) {
     let done_ns = request.done_ns.expect("a run ends when all requests are done");
     (milliseconds(request.issued_ns), milliseconds(done_ns))
 }
 
-/// Which bytes of the device it moved, in MiB.
+/// Range of the device that a request moved, in MiB.
 fn extent(request: &RequestEvent) -> (f64, f64) {
     let start = request.sector * SECTOR_BYTES;
     let end = start + u64::from(request.sectors) * SECTOR_BYTES;
     (start as f64 / MIB, end as f64 / MIB)
 }
 
+/// Draws the device's reads over time: used and unused bytes, and the program's reads.
 fn readahead(policy: Spec) -> Scene {
     let job = if policy.name == "runs" { MAPPED_RECORDS } else { STREAM_THEN_RANDOM };
     let name = policy.to_string();
     let setup = SimulationSetup { readahead: policy, ..SimulationSetup::new(Spec::plain("hdd")) };
     let (_, events) = observed(job, &setup);
-    // The file is the device's first bytes, so that offsets in it are places on the device.
+    // The file starts at the device's first byte: offsets in both are equal.
     let pages_end =
         events.requests.iter().map(|request| extent(request).1 * MIB).fold(0.0, f64::max);
     let mut is_used = vec![false; (pages_end / PAGE_BYTES as f64) as usize + 1];
@@ -147,12 +150,13 @@ fn readahead(policy: Spec) -> Scene {
     }
 }
 
+/// Draws the swap area's requests of a sweep and of random touches.
 fn swap_in(policy: Spec) -> Scene {
     let name = policy.to_string();
     let setup = LoadSetup {
         swapin: policy,
         scheduler: Spec::plain("deadline"),
-        // All of a loop is missed, so that the law shows.
+        // Under this eviction policy a loop always misses, and the swap-in policy becomes visible.
         eviction: Spec::plain("two-lists"),
         ..LoadSetup::new(Spec::plain("ssd"))
     };
@@ -194,6 +198,7 @@ fn swap_in(policy: Spec) -> Scene {
     }
 }
 
+/// Draws the requests of four programs in the order of the scheduler.
 fn scheduler(policy: Spec) -> Scene {
     let name = policy.to_string();
     let readahead = Spec::plain("none");
@@ -224,6 +229,7 @@ fn scheduler(policy: Spec) -> Scene {
     }
 }
 
+/// Draws the chunks of one transfer.
 fn raw(policy: Spec) -> Scene {
     let name = policy.to_string();
     let disks = Spec::parse("raid0:2xhdd").expect("a device that is there");
@@ -245,12 +251,13 @@ fn raw(policy: Spec) -> Scene {
     }
 }
 
-/// Blocks of memory in the lesson of what to keep.
+/// Size of the memory in the demo of eviction, in blocks.
 const KEPT_BLOCKS: u32 = 100;
 
-/// Four rounds of a loop over 130 blocks, then a hot set of 60, and then a scan of 120 beside that.
+/// Returns four rounds of a loop over 130 blocks, then a hot set of 60, then a scan of 120 mixed
+/// with the hot set.
 fn references() -> BlockTrace {
-    // Numbers below `end`, from a linear congruential generator (Knuth's MMIX).
+    // Pseudorandom numbers below `end`, from a linear congruential generator (Knuth's MMIX).
     let mut state = 1u64;
     let mut below = |end: u64| {
         state =
@@ -265,6 +272,7 @@ fn references() -> BlockTrace {
     BlockTrace { references, blocks: 310, note: None }
 }
 
+/// Draws the hits and misses of each reference.
 fn eviction(policy: Spec) -> Result<Scene, SpecError> {
     let trace = references();
     let mut cache = Simulation::new(eviction::build(&policy, KEPT_BLOCKS)?, KEPT_BLOCKS);
@@ -295,7 +303,7 @@ fn eviction(policy: Spec) -> Result<Scene, SpecError> {
 mod tests {
     use super::*;
 
-    /// Each of the 310 blocks must come in once.
+    /// Each of the 310 blocks misses at least once.
     #[test]
     fn no_policy_misses_less_than_the_least_that_is_possible() {
         let trace = references();
@@ -308,7 +316,7 @@ mod tests {
             assert!(missed as u64 >= least, "{}", policy.name);
         }
         let lru = eviction(Spec::plain("lru")).unwrap();
-        // Of a loop larger than memory lru has nothing.
+        // `lru` never hits in a loop larger than memory.
         let of_loop = lru.marks.iter().filter(|mark| mark.y.0 >= 180.0);
         assert!(
             of_loop.clone().count() == 520
@@ -316,8 +324,8 @@ mod tests {
         );
     }
 
-    /// Of 100 blocks `lirs` keeps 99 (all but a hundredth) for what comes back soonest: of each later round of
-    /// the loop it misses 130 - 99 = 31.
+    /// With 100 blocks, `lirs` keeps 99 (all but a hundredth) for the blocks with the shortest
+    /// reuse distance. Each later round of the loop therefore misses 130 - 99 = 31 blocks.
     #[test]
     fn lirs_keeps_the_part_of_the_loop_that_fits() {
         let scene = eviction(Spec::plain("lirs")).unwrap();
@@ -325,7 +333,8 @@ mod tests {
         assert_eq!(scene.marks[130..520].iter().filter(is_missed).count(), 3 * 31);
     }
 
-    /// Without readahead the device reads what was asked: 192 reads of 16 KiB in order, 20 at random.
+    /// Without readahead the device reads only the requested bytes: 192 reads of 16 KiB in order,
+    /// 20 at random.
     #[test]
     fn without_readahead_nothing_is_wasted() {
         let scene = readahead(Spec::plain("none"));
@@ -333,7 +342,7 @@ mod tests {
         assert!(scene.told.starts_with("212 reads, 2"), "{}", scene.told);
     }
 
-    /// 4 MiB in chunks of 512 KiB: `kiobuf` has one in flight at a time, `ring` several.
+    /// A transfer of 4 MiB in chunks of 512 KiB: `kiobuf` has one chunk in flight, `ring` several.
     #[test]
     fn a_ring_has_the_next_chunk_in_flight() {
         let overlaps = |policy: &str| {

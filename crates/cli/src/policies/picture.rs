@@ -1,26 +1,26 @@
-//! A lesson as one SVG that needs nothing else: time to the right, places upwards.
+//! Demo run as a self-contained SVG: time on the horizontal axis, offsets on the vertical axis.
 
 use plotters::prelude::*;
 
-/// What a colour stands for.
+/// Colour of a mark, by its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// What the program asked for.
+    /// Read of the program.
     Asked,
-    /// What the device read, and somebody used.
+    /// Bytes read by the device and used.
     Read,
-    /// What cost something and gave nothing.
+    /// Wasted work: unused bytes or a miss.
     Waste,
-    /// What was written.
+    /// Written bytes.
     Written,
-    /// What was there already.
+    /// Hit in memory.
     Hit,
-    /// What one of four programs asked for.
+    /// Request of one of four programs.
     Program(u8),
 }
 
 impl Colour {
-    /// The colour of a program.
+    /// Returns the colour of a program.
     pub fn of(program: u64) -> Colour {
         Colour::Program((program % 4) as u8)
     }
@@ -40,40 +40,40 @@ impl Colour {
     }
 }
 
-/// Something that went on from a time to another, at these places.
+/// Rectangle: a range of time and a range of offsets.
 #[derive(Clone, Copy, Debug)]
 pub struct Mark {
-    /// When.
+    /// Start and end on the horizontal axis.
     pub x: (f64, f64),
-    /// Where.
+    /// Start and end on the vertical axis.
     pub y: (f64, f64),
-    /// What.
+    /// Meaning of the mark.
     pub colour: Colour,
 }
 
-/// What is to be drawn.
+/// Content of the picture.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// Stands above it.
+    /// Title above the picture.
     pub title: String,
-    /// What the horizontal axis counts.
+    /// Unit of the horizontal axis.
     pub x_name: &'static str,
-    /// What the vertical axis counts.
+    /// Unit of the vertical axis.
     pub y_name: &'static str,
-    /// What the colours mean; a colour without words is not explained.
+    /// Meanings of the colours. A colour with an empty text has no entry.
     pub legend: Vec<(Colour, &'static str)>,
-    /// The run in figures, in one line.
+    /// Figures of the run in one line.
     pub told: String,
-    /// What went on.
+    /// Marks, in drawing order.
     pub marks: Vec<Mark>,
 }
 
 const WIDTH: u32 = 760;
 const HEIGHT: u32 = 360;
-/// Nothing is drawn smaller than such a part of an axis.
+/// Minimum size of a mark, as a share of the width and of the height.
 const LEAST: (f64, f64) = (1.0 / 330.0, 1.0 / 140.0);
 
-/// The picture's text.
+/// Returns the text of the picture.
 pub fn svg(scene: &Scene) -> String {
     const DRAWN: &str = "text takes what is drawn";
     let (x_max, y_max) = scene
@@ -121,10 +121,11 @@ pub fn svg(scene: &Scene) -> String {
                 .expect(DRAWN);
         }
     }
-    // What is so without being said.
+    // Drop attributes that equal the defaults of SVG.
     text.replace(" opacity=\"1\"", "").replace(" stroke=\"none\"/>", "/>")
 }
 
+/// Extends a range to a minimum length.
 fn at_least((from, to): (f64, f64), least: f64) -> (f64, f64) {
     (from, to.max(from + least))
 }

@@ -1,4 +1,4 @@
-//! Real storage under a profile: reads past the kernel's cache, many at a time.
+//! Real storage under measurement: direct reads, many in flight.
 
 use std::time::Instant;
 
@@ -8,10 +8,10 @@ use readpath_sim::profile::{MeasurementCell, RequestExecutor};
 use crate::exit::Failure;
 use crate::progress::Interrupt;
 
-/// A file or block device that is measured, and the memory that is read into.
+/// Measured file or block device, and the buffers of its reads.
 pub struct RealStorage<'f> {
     batch: RawBatch<'f>,
-    /// By ticket; none while it is read into.
+    /// Buffers by ticket; `None` during a read.
     memory: Vec<Option<RawMemory>>,
     bytes: usize,
     clock: Instant,
@@ -19,7 +19,7 @@ pub struct RealStorage<'f> {
 }
 
 impl<'f> RealStorage<'f> {
-    /// Ready for the requests of `cell`.
+    /// Prepares the requests of `cell`.
     pub fn new(
         file: &'f RawFile,
         cell: MeasurementCell,

@@ -1,4 +1,4 @@
-//! What was measured, as tables and as a document.
+//! Measurements of a device as tables and as a JSON document.
 
 use readpath_sim::device::measured::description::{SizeCosts, StorageDescription};
 use readpath_sim::profile::{
@@ -10,7 +10,7 @@ use crate::exit::CommandResult;
 use crate::output::print_json;
 use crate::table::{Column, Table, duration, number};
 
-/// What a cell measures, in a few words.
+/// Short description of a cell.
 pub fn name(cell: &MeasurementCell) -> String {
     let MeasurementCell { access, bytes, depth } = cell;
     let size = size(*bytes);
@@ -27,7 +27,7 @@ pub fn name(cell: &MeasurementCell) -> String {
     }
 }
 
-/// The tables for people, and what they come to.
+/// Returns the summary and the tables as text.
 pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> String {
     let mut text = summary(description);
     for (what, lines) in [
@@ -51,6 +51,7 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
     text + &Table::of(&rows, &columns, 1).to_string()
 }
 
+/// Table with one row per size and one column per depth.
 fn by_depth(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     let depths = description.depths.iter().map(u32::to_string);
     let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);
@@ -64,13 +65,13 @@ fn by_depth(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     table.to_string()
 }
 
-/// Bytes a µs are MB a second.
+/// Highest throughput of a row over all depths, in bytes per µs (equal to MB/s).
 fn most_bytes_per_us(description: &StorageDescription, line: &SizeCosts) -> f64 {
     let rates = description.depths.iter().zip(&line.us);
     rates.map(|(depth, us)| f64::from(*depth) * line.bytes as f64 / us).fold(0.0, f64::max)
 }
 
-/// What a request costs, what a byte does, what depth and distance bring.
+/// Summary: cost of a request and of a byte, and effects of depth and distance.
 fn summary(description: &StorageDescription) -> String {
     let (first, last) = (&description.random[0], description.random.last());
     let last = last.unwrap_or(first);
@@ -78,7 +79,7 @@ fn summary(description: &StorageDescription) -> String {
     let request_us = first.us[0] - byte_ns * first.bytes as f64 / 1e3;
     let most = description.random.iter().chain(&description.following);
     let most = most.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
-    // The least depth that gives nine tenths of what any gives.
+    // Smallest depth that reaches nine tenths of the best rate.
     let rate = |at: usize| f64::from(description.depths[at]) / first.us[at];
     let best = (0..first.us.len()).map(rate).fold(0.0, f64::max);
     let enough = (0..first.us.len()).find(|&at| rate(at) >= 0.9 * best).unwrap_or(0);
@@ -104,7 +105,7 @@ fn summary(description: &StorageDescription) -> String {
     )
 }
 
-/// How far the rounds of a cell lie apart, in a sentence.
+/// Spread between the rounds of a cell, in a sentence.
 pub fn spread(trust: &Trust) -> String {
     match trust.median_spread {
         None => "each cell was measured once, so its spread is not known: give more --seconds and \
@@ -118,10 +119,10 @@ pub fn spread(trust: &Trust) -> String {
     }
 }
 
-/// Lines of each kind of warning at most.
+/// Maximum number of lines of each kind of warning.
 const WARNINGS_MAX: usize = 4;
 
-/// The cells that disagree with themselves or with each other, in words.
+/// Returns warnings about cells whose rounds disagree, and about cells that contradict each other.
 pub fn warnings(trust: &Trust, samples: &[ProfileSample]) -> Vec<String> {
     let time = |ns: f64| duration(Some(ns / 1e3));
     let contradiction = |Contradiction { less, more }: &Contradiction| {
@@ -155,21 +156,22 @@ pub fn warnings(trust: &Trust, samples: &[ProfileSample]) -> Vec<String> {
     lines
 }
 
-/// One cell in the JSON document.
+/// Cell in the JSON document.
 #[derive(Serialize)]
 struct MeasuredCell {
     access: &'static str,
-    /// Of cells by distance: bytes from the end of the last request, once to twice so many.
+    /// Nearby cells: distance in bytes from the end of the last request. The real distance is up to
+    /// twice as long.
     distance_bytes: Option<i64>,
-    /// Of streams in turn.
+    /// Stream cells: number of streams, read in turn.
     streams: Option<u32>,
     request_bytes: u64,
     depth: u32,
     requests: u64,
     latency_us: Latency,
-    /// The means of its rounds, rising.
+    /// Mean of each round, in ascending order.
     rounds_us: Vec<f64>,
-    /// Of the slowest round to the fastest; null where there was one round.
+    /// Slowest ÷ fastest round; null with a single round.
     spread: Option<f64>,
     iops: f64,
     mib_per_s: f64,
@@ -183,7 +185,7 @@ struct Latency {
     max: f64,
 }
 
-/// Prints the JSON document: a result for each cell.
+/// Prints the JSON document with one result per cell.
 pub fn document(samples: &[ProfileSample]) -> CommandResult {
     let result = |sample: &ProfileSample| {
         let cell = sample.cell;
@@ -212,6 +214,7 @@ pub fn document(samples: &[ProfileSample]) -> CommandResult {
     print_json(&samples.iter().map(result).collect::<Vec<_>>(), None)
 }
 
+/// Formats a size in GiB, MiB or KiB, rounded down.
 fn size(bytes: u64) -> String {
     match bytes {
         bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),

@@ -1,4 +1,4 @@
-//! Recordings in the formats of other tools.
+//! Export of recordings to the formats of other tools.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,10 +10,10 @@ use serde_json::json;
 use super::{ExportFormat, Output, each_record};
 use crate::exit::CommandResult;
 
-/// The process under which the requests of devices are shown.
+/// Process id under which the requests of devices appear.
 const DEVICES: u32 = 0;
 
-/// Writes a recording.
+/// Writes a recording in a format.
 pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> CommandResult {
     match format {
         ExportFormat::Iolog => iolog(path, out),
@@ -21,7 +21,7 @@ pub(super) fn write(path: &Path, format: ExportFormat, out: &mut Output) -> Comm
     }
 }
 
-/// fio's iolog, version 3: a line for a file when it is first read, and one for each read.
+/// Writes fio's iolog, version 3: lines for the first use of a file, and a line for each read.
 fn iolog(path: &Path, out: &mut Output) -> CommandResult {
     let mut files: BTreeMap<u32, (String, bool)> = BTreeMap::new();
     let (mut last_us, mut mapped) = (0, MappedUse::default());
@@ -29,13 +29,14 @@ fn iolog(path: &Path, out: &mut Output) -> CommandResult {
     line(TRACE_HEADER.to_owned())?;
     each_record(path, |record| {
         match record {
-            // A line is parted by spaces.
+            // Spaces separate the fields of a line, and thus cannot occur in names.
             Record::File(file) => {
                 files.insert(file.file, (file.path.replace(char::is_whitespace, "_"), false));
             }
             Record::Read(read) if read.got_bytes() > 0 => {
                 let (name, is_open) = files.get_mut(&read.file).expect("a file has a name");
-                // Records stand in the order of their ends; fio wants times that don't go back.
+                // Records are in the order of their ends; fio needs start times that never
+                // decrease.
                 let us = (read.begin_ns / 1000).max(last_us);
                 last_us = us;
                 if !std::mem::replace(is_open, true) {
@@ -59,7 +60,7 @@ fn iolog(path: &Path, out: &mut Output) -> CommandResult {
     Ok(())
 }
 
-/// The trace event format: a list of complete events, times in microseconds.
+/// Writes the trace event format: a list of complete events, with times in microseconds.
 fn chrome(path: &Path, out: &mut Output) -> CommandResult {
     let mut files: BTreeMap<u32, String> = BTreeMap::new();
     let mut threads: BTreeMap<u32, ThreadName> = BTreeMap::new();
@@ -96,6 +97,7 @@ fn chrome(path: &Path, out: &mut Output) -> CommandResult {
     out.put("\n]\n")
 }
 
+/// Event of a read, on the row of its thread.
 fn read_event(
     read: &ReadRecord,
     files: &BTreeMap<u32, String>,
@@ -111,6 +113,7 @@ fn read_event(
     })
 }
 
+/// Event of a device request.
 fn request_event(request: &RequestRecord) -> serde_json::Value {
     json!({
         "ph": "X", "cat": "request", "name": request.work, "pid": DEVICES, "tid": request.device,

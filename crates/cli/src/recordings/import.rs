@@ -1,4 +1,4 @@
-//! Recordings made of what other tools have written.
+//! Import of recordings from the output of other tools.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,7 +16,7 @@ use super::ImportArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::packed;
 
-/// Makes a recording.
+/// Creates a recording from a trace.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
     let about = |error: &dyn std::fmt::Display| Failure::about(args.trace.display(), error);
     let mut source = packed::open(&args.trace)?;
@@ -55,7 +55,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
     Ok(())
 }
 
-/// The reads of a trace of requests; how long they took it doesn't say.
+/// Converts a trace of requests to reads. The trace has no durations: each read has length zero.
 fn requests<R: BufRead>(
     reader: &mut trace::TraceReader<R>,
 ) -> Result<Vec<Record>, trace::TraceError> {

@@ -11,10 +11,10 @@ use readpath_sim::recording::{MergedRecords, Record, RecordingWriter};
 use super::{MergeArgs, records, same_file};
 use crate::exit::{CommandResult, Failure};
 
-/// What went wrong in one of the recordings, while they are read by turns.
+/// First failure in any of the interleaved recordings.
 type Wrong = Rc<RefCell<Option<Failure>>>;
 
-/// Merges them, in the memory of a block of each.
+/// Merges the recordings. The memory use is one block of each.
 pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
     if recordings.iter().any(|recording| same_file(recording, output)) {
@@ -41,7 +41,7 @@ pub fn run(args: &MergeArgs) -> CommandResult {
     Ok(())
 }
 
-/// The records of a recording, up to the first that is damaged: what is wrong with that is kept.
+/// Iterator over the records up to the first damaged one, whose error goes to `wrong`.
 fn intact(path: &Path, wrong: &Wrong) -> Result<impl Iterator<Item = Record> + use<>, Failure> {
     let wrong = Rc::clone(wrong);
     let keep = move |failure| _ = wrong.replace(Some(failure));

@@ -1,4 +1,4 @@
-//! The matrix as a page.
+//! Policy matrix as an HTML page.
 
 use readpath_sim::regret::{JudgedCell, MatrixSummary};
 
@@ -6,7 +6,7 @@ use super::{cells_table, policies_table, workloads_table};
 use crate::html::Page;
 use crate::html::heat::{self, HeatCell, Map};
 
-/// All cells: a map of them, the tables, what the losses come from.
+/// Page with a map of all cells, the tables, and the causes of losses.
 pub fn of(
     judged: &[JudgedCell],
     summary: &MatrixSummary,
@@ -40,6 +40,7 @@ pub fn of(
     page
 }
 
+/// Heat map with one row per workload and one column per device.
 fn map(judged: &[JudgedCell]) -> Map {
     let mut map = Map::default();
     let place = |names: &mut Vec<String>, name: &str| {

@@ -36,20 +36,20 @@ use crate::progress::Interrupt;
 use crate::real_file::{found, queue_of};
 use crate::scratch_files::ScratchFiles;
 
-/// How often a contender runs, twice each time.
+/// Number of rounds; each contender runs twice in a round.
 const ROUNDS: usize = 3;
 
-/// The first runs and the second ones, judged apart.
+/// First and second runs, judged separately.
 #[derive(Debug, Default)]
 pub struct Twice {
-    /// Of each cell the first runs of all rounds.
+    /// First runs of all rounds, by cell.
     pub first: Vec<JudgedCell>,
-    /// Those that came right behind them.
+    /// Second runs, directly after the first ones.
     pub second: Vec<JudgedCell>,
 }
 
-/// Judges the work on the storage at `path`: a file or block device, or a folder, in
-/// which files are made for the run: these laws, or a path on which nothing is set.
+/// Judges the workloads on the storage at `path`. `path` is a file, a block device, or a folder for
+/// scratch files. `policies` is the tested pair; `None` tests a path with default options.
 pub fn judge_all(
     path: &Path,
     work: &[MatrixWorkload],
@@ -68,7 +68,7 @@ pub fn judge_all(
         let files = work.workload(size.seed, size.part).files;
         let is_there = data.as_ref().is_some_and(|data| data.is_for(&files));
         if !is_there {
-            // The old files go before the new ones are made.
+            // Remove the old files before the new ones are created.
             data = None;
         }
         let data = match &mut data {
@@ -87,7 +87,7 @@ pub fn judge_all(
     Ok(judged)
 }
 
-/// Whether the file or device is large enough for all the work.
+/// Checks that the file or device is large enough for all workloads.
 fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(), Failure> {
     let bytes = |work: &MatrixWorkload| work.workload(size.seed, size.part).side_by_side().1;
     let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
@@ -102,17 +102,17 @@ fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(
     Ok(())
 }
 
-/// Where the files of a workload lie.
+/// Files of a workload on the storage.
 struct Data {
     files: Vec<workload::WorkloadFile>,
     paths: Vec<PathBuf>,
-    /// Of each file, in which path and from which byte on; of one without bytes, anywhere.
+    /// Index into `paths` and start offset of each file. An empty file has an arbitrary place.
     places: Vec<(usize, u64)>,
     _made: ScratchFiles,
 }
 
 impl Data {
-    /// Each a file of its own.
+    /// Creates each file as a scratch file.
     fn made_in(
         folder: &Path,
         files: Vec<workload::WorkloadFile>,
@@ -132,7 +132,7 @@ impl Data {
         Ok(Data { files, paths, places, _made: made })
     }
 
-    /// All of them side by side in one.
+    /// Lays all files out one after the other in one existing file.
     fn within(path: &Path, files: Vec<workload::WorkloadFile>) -> Data {
         let mut end = 0;
         let places = files.iter().map(|file| {
@@ -144,7 +144,7 @@ impl Data {
         Data { files, paths, places, _made: ScratchFiles::default() }
     }
 
-    /// Whether they are of these sizes.
+    /// True if the files have these sizes.
     fn is_for(&self, files: &[workload::WorkloadFile]) -> bool {
         let bytes =
             |files: &[workload::WorkloadFile]| files.iter().map(|file| file.bytes).collect();
@@ -152,20 +152,21 @@ impl Data {
         ours == theirs
     }
 
-    /// Has the kernel drop what it has cached of them.
+    /// Drops the files' pages from the kernel page cache.
     fn make_cold(&self) -> io::Result<()> {
         self.paths.iter().try_for_each(|path| cold::drop_pages(path).map(drop))
     }
 }
 
-/// Who runs.
+/// Contender of a measurement.
 enum Contender {
-    /// Ours, with these laws, or with nothing set.
+    /// The library, with these policies or with default options.
     Ours(Option<Policies>),
     Kernel,
 }
 
-/// The rows of each contender, of the first runs and of the second ones: what is under test first.
+/// Runs all contenders. Returns the rows of the first and of the second runs by contender; the
+/// tested one comes first.
 fn race(
     data: &Data,
     work: &MatrixWorkload,
@@ -203,9 +204,10 @@ fn race(
     Ok(rows)
 }
 
-/// Reads bytes at a place of a file into all of a buffer.
+/// Reads exactly the bytes of the buffer at an offset.
 type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
 
+/// Runs the workload once through the library.
 fn ours(
     data: &Data,
     workload: Workload,
@@ -214,7 +216,7 @@ fn ours(
     data.make_cold()?;
     let mut builder = ReadPath::builder();
     if let Some(Policies { readahead, scheduler, .. }) = policies {
-        // What is judged is then the law, over pages of our own, also where it is the one by default.
+        // Named policies are judged on readpath's own cache, even if they equal the defaults.
         builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());
         builder = builder.kernel_cache(false);
     }
@@ -230,7 +232,7 @@ fn ours(
     let Policies { readahead, scheduler, .. } = policies.cloned().unwrap_or_default();
     row.readahead = Some(readahead.to_string());
     row.scheduler = Some(scheduler.to_string());
-    // Where the kernel keeps the pages it makes requests of its own, which nobody counts here.
+    // With the kernel page cache, the kernel issues its own requests, which are not counted here.
     if !files.iter().any(readpath::File::kernel_keeps) {
         let stats = read_path.stats();
         row.device_requests = Some(stats.device_reads);
@@ -243,6 +245,7 @@ fn ours(
     Ok(row)
 }
 
+/// Runs the workload once through the kernel, with `pread(2)`.
 fn kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
     data.make_cold()?;
     let queue = queue_of(&data.paths[0]);
@@ -256,7 +259,7 @@ fn kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::err
     Ok(row)
 }
 
-/// Has a thread for each process read what it reads, with a handle for each of its files.
+/// Reads the workload with one thread per process and one handle per file.
 fn read_all(
     workload: Workload,
     storage: &str,
@@ -289,7 +292,7 @@ fn read_all(
     Ok(ResultRow::new("listed", storage, &total))
 }
 
-/// What one process reads, one after the other, once all are ready.
+/// Makes the reads of one process sequentially, after all threads have reached the barrier.
 fn read_as(
     mut process: Process,
     mut files: Vec<(FileId, ReadAt)>,

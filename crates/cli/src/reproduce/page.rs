@@ -1,4 +1,4 @@
-//! The sources' tables as a page.
+//! Published tables as an HTML page.
 
 use readpath_sim::experiment::{Grid, ReproducedTable};
 
@@ -8,7 +8,7 @@ use crate::html::axes::{Axis, PlotField, plain};
 use crate::html::bars::{self, ChartBar};
 use crate::html::lines::{self, ChartLine};
 
-/// The tables, each with a picture; what was counted at a server, in words.
+/// Page with a picture for each table, and the READs counted at a server as notes.
 pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
     let lead = "What the classic threads published, beside what the modelled world gives for the same \
                 workload on the same machine.";
@@ -34,6 +34,7 @@ pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
     page
 }
 
+/// Bar chart of published and modelled figures.
 fn side_by_side(table: &ReproducedTable) -> String {
     let bars: Vec<ChartBar> = table
         .rows
@@ -48,6 +49,7 @@ fn side_by_side(table: &ReproducedTable) -> String {
     bars::draw(&table.title, "", &bars)
 }
 
+/// Line chart of a grid: published lines dashed, modelled ones solid.
 fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
     let points = |figures: &[Option<f64>]| -> Vec<(f64, f64)> {
         let pairs = grid.columns.iter().zip(figures);

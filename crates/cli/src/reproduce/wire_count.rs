@@ -1,10 +1,8 @@
-//! `readpath reproduce C --server URL`: table C's first half on a real wire, read as a
-//! program reads it: through the cache, which is the library's way to a server's files.
+//! `readpath reproduce C --server URL`: the first half of table C on a real connection. The reads
+//! go through the cache, the library's only way to an NFS file.
 //!
-//! Between this program and the server stands a tap: it passes all bytes on,
-//! takes the calls apart with a parser of its own, and writes down each READ.
-//! Answers are passed on a little late, so that it can be told which READs were
-//! sent before the first answer.
+//! A proxy between this program and the server forwards all bytes, parses the calls on its own, and
+//! records each READ. It delays the answers, to count the READs sent before the first answer.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -19,31 +17,31 @@ use serde::Serialize;
 use crate::exit::Failure;
 use crate::table::{Column, Table, number};
 
-/// Answers are held back for so long.
+/// Delay of the answers.
 const LATE: Duration = Duration::from_millis(20);
 
-/// A row of the table, counted.
+/// Row of the table, counted on the wire.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WireRow {
-    /// The table's letter.
+    /// Letter of the table.
     pub table: String,
-    /// What was measured.
+    /// Name of the measured case.
     pub label: String,
-    /// The readahead law that stands for it.
+    /// Readahead policy that represents the case.
     pub policies: String,
-    /// Where.
+    /// URL of the server's file.
     pub server: String,
-    /// The source's number of READs.
+    /// Number of READs in the source.
     pub published_reads: u32,
-    /// The READs on the wire.
+    /// Number of READs on the wire.
     pub counted_reads: usize,
-    /// Their mean size in KiB.
+    /// Mean size of a READ in KiB.
     pub read_kib_mean: f64,
-    /// READs sent before the first answer.
+    /// Number of READs sent before the first answer.
     pub reads_before_answer: usize,
 }
 
-/// Carries each case out on the server's file and counts.
+/// Runs each case on the server's file and counts its READs.
 pub fn count(url: &str) -> Result<Vec<WireRow>, Failure> {
     let url = NfsUrl::parse(url).map_err(Failure::usage)?;
     let Some(port) = url.port else {
@@ -64,7 +62,7 @@ pub fn count(url: &str) -> Result<Vec<WireRow>, Failure> {
     through_the_cache.map(|case| one(case, &url, &through, &tap)).collect()
 }
 
-/// The rows as text.
+/// Formats the rows as text.
 pub fn text(rows: &[WireRow]) -> String {
     let columns: [Column<WireRow>; 6] = [
         ("", |row| row.label.clone()),
@@ -81,6 +79,7 @@ pub fn text(rows: &[WireRow]) -> String {
     )
 }
 
+/// Makes one case's read through the proxy and counts its READs.
 fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<WireRow, Failure> {
     let opened = ReadPath::builder().readahead(case.readahead).open(through.to_string());
     let file = opened.map_err(|error| Failure::about(url, error))?;
@@ -107,15 +106,15 @@ fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Wir
     })
 }
 
-/// A READ that went by.
+/// READ call seen on the wire.
 #[derive(Clone, Copy)]
 struct WireRead {
     bytes: u32,
     is_after_answer: bool,
 }
 
-/// Passes connections on to a server and writes the READs down. Its threads end
-/// with the program, which ends soon after.
+/// Proxy that forwards connections to a server and records the READs. Its threads end with the
+/// program.
 struct Tap {
     port: u16,
     reads: Arc<Mutex<Reads>>,
@@ -128,6 +127,7 @@ struct Reads {
 }
 
 impl Tap {
+    /// Starts the proxy's listener for a server's port.
     fn to(host: &str, port: u16) -> Result<Tap, Failure> {
         let refused = |error: std::io::Error| Failure::Unavailable(format!("127.0.0.1: {error}"));
         let listener = TcpListener::bind("127.0.0.1:0").map_err(refused)?;
@@ -136,9 +136,9 @@ impl Tap {
         let (host, theirs) = (host.to_owned(), Arc::clone(&reads));
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                // A server that refuses: so is the client.
+                // If the server refuses the connection, the client's connection is closed too.
                 if let Ok(server) = TcpStream::connect((host.as_str(), port)) {
-                    // A connection that breaks is for both ends to find out.
+                    // Both ends detect a broken connection themselves.
                     let _ = pass(&client, &server, &theirs);
                 }
             }
@@ -147,6 +147,7 @@ impl Tap {
     }
 }
 
+/// Forwards one connection in both directions, with the answers delayed.
 fn pass(client: &TcpStream, server: &TcpStream, reads: &Arc<Mutex<Reads>>) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
@@ -172,7 +173,7 @@ fn pass(client: &TcpStream, server: &TcpStream, reads: &Arc<Mutex<Reads>>) -> st
     Ok(())
 }
 
-/// Passes calls on, one record of one fragment after the other (which is how we send them).
+/// Forwards the calls one by one. readpath sends each call as one record of one fragment.
 fn pass_calls(
     from: &mut TcpStream,
     to: &mut TcpStream,
@@ -193,14 +194,14 @@ fn pass_calls(
     }
 }
 
-/// The size of a READ of NFS version 3; None for any other call.
+/// Size of a READ of NFS version 3; `None` for any other call.
 fn read_size(call: &[u8]) -> Option<u32> {
     let word = |at: usize| Some(u32::from_be_bytes(*call.get(at..at + 4)?.first_chunk()?));
     if (word(12)?, word(16)?, word(20)?) != (100_003, 3, 6) {
         return None;
     }
     let padded = |bytes: u32| bytes.next_multiple_of(4) as usize;
-    // Behind the head come the credentials, the verifier, the handle, the offset.
+    // The credentials, the verifier, the handle and the offset follow the header.
     let verifier = 32 + padded(word(28)?);
     let handle = verifier + 8 + padded(word(verifier + 4)?);
     word(handle + 4 + padded(word(handle)?) + 8)

@@ -1,25 +1,25 @@
-//! What a job with `verify` writes, and whether that is what it reads back.
+//! Data that a job with `verify` writes, and its verification on reads.
 //!
-//! Each eight bytes follow from the job's seed and from where they lie in the file: so a block may
-//! be written twice, by any process of the job, and what is read back can be compared without a
-//! memory of what was written. Two places never have the same bytes, so that data that went to the
-//! wrong place is seen too.
+//! Each word of eight bytes is a function of the job's seed and of the word's offset in the file.
+//! Any process of the job may therefore write a block several times, and a read is verified without
+//! a record of the writes. Different offsets have different bytes: data at a wrong offset is
+//! detected too.
 
 use readpath_core::request::Op;
 use readpath_core::splitmix;
 use readpath_sim::workload::{Process, ProcessOperation};
 
-/// Bytes that follow from the seed and their place together.
+/// Size of the unit that is derived from the seed and the offset.
 const WORD: u64 = 8;
 
-/// Fills the memory of a write at `offset`, where what is written is compared later.
+/// Fills the buffer of a write at `offset`, if the job verifies its data.
 pub fn prepare(process: &Process, operation: ProcessOperation, offset: u64, memory: &mut [u8]) {
     if let (Op::Write, Some(seed)) = (operation.op, process.content_seed()) {
         fill(seed, offset, &mut memory[..operation.bytes as usize]);
     }
 }
 
-/// Compares what a read at `offset` has brought, where it is of what was written before.
+/// Verifies the bytes of a read at `offset`, if the job wrote them before.
 pub fn check(
     process: &Process,
     operation: ProcessOperation,
@@ -34,11 +34,13 @@ pub fn check(
     }
 }
 
+/// Expected bytes of the word with that number.
 fn word(seed: u64, number: u64) -> [u8; WORD as usize] {
     splitmix::mixed(seed ^ number.wrapping_mul(splitmix::STEP)).to_le_bytes()
 }
 
-/// The pieces of `bytes` at `offset` that lie in one word each, with that word's bytes.
+/// Calls `piece` for each part of the range that lies in one word, with the expected bytes. Stops
+/// when it returns false.
 fn for_each_word(
     seed: u64,
     offset: u64,
@@ -58,6 +60,7 @@ fn for_each_word(
     }
 }
 
+/// Fills bytes at an offset with the expected content.
 fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     for_each_word(seed, offset, bytes.len(), |range, word| {
         bytes[range].copy_from_slice(word);
@@ -65,6 +68,7 @@ fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     });
 }
 
+/// Compares bytes at an offset with the expected content. Reports the first difference.
 fn compare(seed: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let mut result = Ok(());
     for_each_word(seed, offset, bytes.len(), |range, word| {
@@ -85,7 +89,7 @@ fn compare(seed: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    /// Any piece of what was filled as a whole compares equal at its own place and at no other.
+    /// Any piece of the filled data matches at its own offset and at no other.
     #[test]
     fn a_piece_is_equal_at_its_own_place_alone() {
         let mut whole = vec![0; 256];

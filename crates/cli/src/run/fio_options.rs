@@ -1,4 +1,4 @@
-//! `--fio-options`: what becomes of each option and engine of fio.
+//! `--fio-options`: the handling of each option and engine of fio.
 
 use readpath_sim::job::{ENGINES, EngineClass, FioEngine, FioOption, OptionClass, options};
 
@@ -41,7 +41,7 @@ const OF_ENGINES: [Column<FioEngine>; 3] = [
     }),
 ];
 
-/// Prints the two tables.
+/// Prints the table of options and the table of engines.
 pub fn print_all() -> CommandResult {
     let all: Vec<&FioOption> = options().collect();
     print(&Table::of(&all, &OF_OPTIONS, 3).to_string())?;

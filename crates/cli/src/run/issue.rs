@@ -1,4 +1,4 @@
-//! How a process issues its operations: one call after the other, or a batch with many in flight.
+//! Operations of a process: one call after the other, or a batch with many in flight.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::content;
 use super::processes::{ProcessFigures, ProcessesShared, sleep_until, sync};
 use crate::exit::Failure;
 
-/// Counts what a raw file has asked its device for.
+/// Adds the device requests of a raw file to the figures.
 pub fn count(figures: &mut ProcessFigures, file: &RawFile) {
     let counters = file.counters();
     figures.counted.requests += counters.reads + counters.writes;
     figures.counted.bytes += counters.read_bytes + counters.written_bytes;
 }
 
-/// Runs a process of whose operations each has ended when the call returns.
+/// Runs a process with synchronous operations. `call` executes one and returns at its end.
 pub fn run_calls(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -54,7 +54,7 @@ pub fn run_calls(
     Ok(())
 }
 
-/// Puts what a process has written on the medium.
+/// Syncs the writes of a process to the medium.
 fn synced(
     process: &mut Process,
     figures: &mut ProcessFigures,
@@ -67,7 +67,7 @@ fn synced(
     process.synced(done);
 }
 
-/// Moves all bytes of one transfer past the cache.
+/// Transfers all bytes of one operation directly, without the cache.
 pub fn move_raw(
     file: &RawFile,
     memory: &mut [u8],
@@ -84,6 +84,7 @@ pub fn move_raw(
     })
 }
 
+/// Error message of a transfer that ended early.
 fn short(bytes_done: u64, operation: ProcessOperation) -> String {
     format!(
         "{bytes_done} of {} bytes at {}: the file ends there",
@@ -91,13 +92,13 @@ fn short(bytes_done: u64, operation: ProcessOperation) -> String {
     )
 }
 
-/// An operation, and when it was issued.
+/// Operation with its time of issue.
 type Issued = (ProcessOperation, Time);
 
 /// Operations in flight, by ticket.
 type IssuedOperations = slab::Slab<Issued>;
 
-/// What a process does next; once the run is stopping it issues nothing more.
+/// Next action of a process. A stopping run issues no more operations.
 fn next(
     process: &mut Process,
     shared: &ProcessesShared<'_>,
@@ -111,7 +112,7 @@ fn next(
     }
 }
 
-/// What came of an operation of which so many bytes were moved: it has failed unless all were.
+/// Result of an operation: a short transfer is an error.
 fn whole(operation: ProcessOperation, moved: Result<usize, String>) -> Result<(), String> {
     match moved? as u64 {
         bytes if bytes < operation.bytes => Err(short(bytes, operation)),
@@ -119,7 +120,7 @@ fn whole(operation: ProcessOperation, moved: Result<usize, String>) -> Result<()
     }
 }
 
-/// An operation has ended: it is recorded, and its process hears of it.
+/// Records the end of an operation and reports it to the process.
 fn end(
     process: &mut Process,
     figures: &mut ProcessFigures,
@@ -132,7 +133,7 @@ fn end(
     process.completed(done);
 }
 
-/// Runs a process with many reads through the cache in flight; each of its writes is a call.
+/// Runs a process with many cached reads in flight. Each write is a synchronous call.
 pub fn run_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,
@@ -191,10 +192,10 @@ pub fn run_batch(
     }
 }
 
-/// How long a process sleeps at most before it looks whether the run is to end.
+/// Longest sleep of a process between two checks of the interrupt.
 const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
 
-/// Runs a process with many transfers past the cache in flight.
+/// Runs a process with many direct transfers in flight.
 pub fn run_raw_batch(
     mut process: Process,
     shared: &ProcessesShared<'_>,

@@ -1,4 +1,4 @@
-//! The rows of a job.
+//! Execution of a job's rows.
 
 use std::path::{Path, PathBuf};
 
@@ -19,12 +19,12 @@ use crate::plan::job::{JobPlan, JobRow, JobRun, JobRunner};
 use crate::progress::{Interrupt, RunProgress};
 use crate::scratch_files::ScratchFiles;
 
-/// The most events of each kind that are seen of a row.
+/// Maximum number of recorded events of each kind in a row.
 const EVENTS_MAX: usize = 20_000;
 
-/// Runs the job everywhere. What can be wrong with a storage is found out before the first row, so
-/// that bad input costs nobody the rows before it. Where `seen` is given, it gets what was seen of
-/// each row, as far as it goes: nothing of those in real time and of traces.
+/// Runs the job on every storage. All storages are checked before the first row: bad input then
+/// fails at once. `seen` collects the recorded events of each row; rows in real time and of traces
+/// have none.
 pub fn run(
     plan: &JobPlan,
     rows: &mut Vec<ResultRow>,
@@ -64,7 +64,7 @@ pub fn run(
     if interrupt.has_come() { Err(Failure::Interrupted) } else { ended(rows) }
 }
 
-/// Makes those of the files that don't exist, where that is asked for.
+/// Creates the missing files, if requested.
 fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Failure> {
     let mut made = ScratchFiles::default();
     let Some(bytes) = plan.made_bytes else { return Ok(made) };
@@ -76,7 +76,7 @@ fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Fai
     Ok(made)
 }
 
-/// What the run reads, and the storage that it is on: no log may overwrite these.
+/// Returns the input files and storages of the run, which a log must not overwrite.
 fn needed(plan: &JobPlan) -> Vec<PathBuf> {
     let trace = plan.run.trace.as_ref().map(|trace| trace.path.as_path());
     let storages = plan.rows.iter().filter_map(|row| row.runner.path());
@@ -84,18 +84,19 @@ fn needed(plan: &JobPlan) -> Vec<PathBuf> {
     all.map(Path::to_owned).collect()
 }
 
-/// Finds out whether a row could be run on its storage, without running it.
+/// Checks that a row can run on its storage, without running it.
 fn check(run: &JobRun, row: &JobRow) -> CommandResult {
     match &row.runner {
         JobRunner::Modelled => Ok(()),
         JobRunner::Nfs(url) => library::check_nfs(run, url, &row.setup),
-        // Laws that do not exist are refused also where the row has none of them.
+        // Unknown policies are refused even where the row does not use them.
         JobRunner::Library(path) | JobRunner::Raw(path) | JobRunner::Kernel(path) => {
             library::check(run, path, &row.setup)
         }
     }
 }
 
+/// Runs one row with its runner.
 fn one(
     run: &JobRun,
     row: &JobRow,
@@ -120,6 +121,7 @@ fn one(
     }
 }
 
+/// Simulates one row on its device model.
 fn simulate(
     run: &JobRun,
     row: &JobRow,
@@ -144,7 +146,7 @@ fn simulate(
         .map_err(|error| row.failure(run, &error))
 }
 
-/// Operations that failed are in the rows; the command's exit code says so too.
+/// Turns failed operations in the rows into a failure of the command.
 fn ended(rows: &[ResultRow]) -> CommandResult {
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
     let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));

@@ -1,4 +1,4 @@
-//! `kernel:PATH`: the same job through the kernel's own path, one thread a process.
+//! `kernel:PATH`: the same job through the kernel's own read path, one thread per process.
 
 use std::path::Path;
 
@@ -21,13 +21,12 @@ use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::{make_cold, queue_of};
 
-/// Runs the job on `path` and gives its row.
+/// Runs the job on `path` and returns its row.
 pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<ResultRow, Failure> {
     let (mode, workload) = open(run, path, Direct::Never)?;
     let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
     let queue = queue_of(path);
     let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
-
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
     };
@@ -41,6 +40,7 @@ pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Resul
     Ok(row)
 }
 
+/// Kernel readahead window of the device, in KiB.
 fn window_kib(queue: &KernelQueue) -> u64 {
     queue.read_ahead_bytes / 1024
 }
@@ -106,9 +106,10 @@ fn run_process(
     }
 }
 
-/// The operations of one process that are in flight, each under the number of its request.
+/// Operations of one process in flight, indexed by request id.
 type KernelOperations = slab::Slab<(ProcessOperation, Time)>;
 
+/// Issues an operation on the kernel's file.
 fn start(
     file: &mut KernelFile,
     in_flight: &mut KernelOperations,
@@ -128,6 +129,7 @@ fn start(
     }
 }
 
+/// Takes all completions, verifies their data, and records them.
 fn collect(
     file: &mut KernelFile,
     in_flight: &mut KernelOperations,

@@ -1,11 +1,11 @@
 //! `kernel:PATH` for loads: the same touches under the kernel's own swap.
 //!
-//! The load's processes are children in a memory cgroup of the load's limit, and the swap area
-//! is on the storage that PATH names. All of them fill first; what the kernel counts is read
-//! then, and once more when all have made their touches.
+//! The load's processes are children in a memory cgroup with the load's limit. The swap area is on
+//! the storage that PATH names. All processes fill their memory first. The kernel's counters are
+//! read then, and again after all touches.
 //!
-//! A memory cgroup's OOM killer ends such a run now and then, when reclaim is slower than the
-//! faults. That run is then made again, so often at most, and the row says so.
+//! A memory cgroup's OOM killer sometimes ends such a run, when reclaim is slower than the faults.
+//! The run is then repeated up to `ATTEMPTS` times, and the row has a caveat.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -31,20 +31,20 @@ use crate::progress::Interrupt;
 use crate::real_file::queue_of;
 use crate::touch_memory::{NAME, TouchBegin, TouchReply, TouchTask, Touched};
 
-/// How often a run that the OOM killer ended is made at most: it ended 8 of 80 on the machine
-/// where that was tried, so five in a row have another cause.
+/// Maximum number of attempts if the OOM killer ends the run. It ended 8 of 80 on the test machine:
+/// five in a row have another cause.
 const ATTEMPTS: u32 = 5;
 
-/// The longest wait between two looks at whether the run is to end.
+/// Longest wait between two checks of the interrupt.
 const NAP: Duration = Duration::from_millis(50);
 
-/// Why there is no row with figures.
+/// Reason for a row without figures.
 enum Stopped {
-    /// The system lacks something, or refuses it.
+    /// The system lacks something or refuses it.
     Lacking(String),
-    /// It went wrong in a way that is nobody's lack.
+    /// The run failed for another reason.
     Broken(String),
-    /// The OOM killer ended it.
+    /// The OOM killer ended the run.
     OutOfMemory,
     Interrupted,
 }
@@ -55,10 +55,10 @@ impl From<SwapError> for Stopped {
     }
 }
 
-/// Runs the load and gives its row; without figures, and the reason in its note, where this
-/// system doesn't let it run.
+/// Runs the load and returns its row. A system that cannot run it yields a row without figures,
+/// with the reason in its note.
 ///
-/// `page_cluster` is what `vm.page_cluster` is set to for the run; none: it stays.
+/// `page_cluster` is the value of `vm.page_cluster` during the run; `None` leaves it unchanged.
 pub fn run(
     run: &LoadRun,
     path: &Path,
@@ -87,24 +87,27 @@ pub fn run(
     Ok(lacking(row, reason))
 }
 
+/// Caveat about attempts ended by the OOM killer.
 fn killed(oom_kills: u32) -> Option<String> {
     (oom_kills > 0).then(|| {
         format!("the memory cgroup's OOM killer had ended {oom_kills} attempts before this one")
     })
 }
 
+/// Adds a caveat to a row.
 fn with_note(mut row: LoadRow, note: Option<String>) -> LoadRow {
     row.note = join(row.note, note);
     row
 }
 
-/// What the kernel has counted at one moment.
+/// Counters of the kernel at one moment.
 struct SwapCounts {
     swapped: Option<SwappedPages>,
     device: Option<DeviceCounts>,
 }
 
 impl SwapCounts {
+    /// Reads the counters.
     fn now(area: &SwapArea) -> SwapCounts {
         SwapCounts {
             swapped: SwappedPages::now(),
@@ -113,6 +116,7 @@ impl SwapCounts {
     }
 }
 
+/// Runs the load once and fills the row with its figures.
 fn attempt(
     run: &LoadRun,
     path: &Path,
@@ -121,7 +125,7 @@ fn attempt(
     mut row: LoadRow,
 ) -> Result<LoadRow, Stopped> {
     let load = &run.load;
-    // What comes later is dropped first: the processes end before the area is swapped off.
+    // Locals drop in reverse order: the processes end before the area is swapped off.
     let _turn = turn(interrupt)?;
     let set = page_cluster.map(PageCluster::set).transpose()?;
     let (area, cleaned) = SwapArea::on(path, load.swap_bytes)?;
@@ -159,7 +163,7 @@ fn attempt(
     Ok(with_note(row, notes(page_cluster.is_some(), &processes.numbers())))
 }
 
-/// Waits until no other run swaps.
+/// Waits until no other run uses the kernel's swap.
 fn turn(interrupt: &Interrupt) -> Result<SwapTurn, Stopped> {
     let mut is_told = false;
     loop {
@@ -177,7 +181,7 @@ fn turn(interrupt: &Interrupt) -> Result<SwapTurn, Stopped> {
     }
 }
 
-/// What a reader of the row must know of the machine.
+/// Caveats about the machine.
 fn notes(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
     let set = is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());
     let areas = counters::swap_areas().unwrap_or(1);
@@ -192,12 +196,12 @@ fn notes(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
     [set, shared, others, zswap].into_iter().fold(None, join)
 }
 
-/// The load's processes. They are killed and waited for when this is dropped.
+/// Processes of the load. Dropping them kills them and waits for their end.
 struct Processes {
     parts: Vec<WorkerProcess>,
 }
 
-/// Why a process that is gone gave no answer: the OOM killer, or something else?
+/// Finds the reason that a process gave no answer: the OOM killer, or another one.
 fn looked_at(gone: Gone, group: &MemoryGroup) -> Stopped {
     match gone {
         Gone::Interrupted => Stopped::Interrupted,
@@ -216,12 +220,13 @@ fn looked_at(gone: Gone, group: &MemoryGroup) -> Stopped {
 }
 
 impl Processes {
-    /// Starts them in the group; they have mapped nothing yet.
+    /// Starts the processes in the group. They have mapped no memory yet.
     fn start(run: &LoadRun, group: &MemoryGroup) -> Result<Processes, Stopped> {
         let load = &run.load;
         let broken =
             |what: &str, error: std::io::Error| Stopped::Broken(format!("{what}: {error}"));
-        // Held until all have their own copy of it; closed before the area is swapped off.
+        // Open until every process has its own copy of the handle; closed before the area is
+        // swapped off.
         let object = match load.share {
             MemorySharing::Private => None,
             MemorySharing::Shared => {
@@ -242,12 +247,12 @@ impl Processes {
         Ok(processes)
     }
 
-    /// The numbers by which the system knows them.
+    /// Process ids.
     fn numbers(&self) -> Vec<u32> {
         self.parts.iter().map(WorkerProcess::id).collect()
     }
 
-    /// Waits until all have filled; the longest time that it took one.
+    /// Waits until all processes have filled their memory. Returns the longest time of one.
     fn fill(&mut self, interrupt: &Interrupt) -> Result<f64, Gone> {
         let mut longest = 0.0_f64;
         for part in &mut self.parts {
@@ -259,10 +264,10 @@ impl Processes {
         Ok(longest)
     }
 
-    /// Lets all of them touch their pages, and waits for the last.
+    /// Lets all processes touch their pages, and waits for the last.
     fn touch(&mut self, interrupt: &Interrupt) -> Result<Vec<Touched>, Gone> {
         for part in &mut self.parts {
-            // One that has ended is found out below, with the reason.
+            // An ended process is detected below, together with the reason.
             let _ = part.tell(&TouchBegin);
         }
         let mut all = Vec::new();
@@ -276,6 +281,7 @@ impl Processes {
     }
 }
 
+/// Failure of an answer that does not fit the protocol.
 fn unexpected(answer: TouchReply) -> Gone {
     Gone::Said(match answer {
         TouchReply::Failed(words) => words,

@@ -1,4 +1,4 @@
-//! Where the files of a job lie on one file that is there.
+//! Layout of a job's files on one existing file.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use crate::exit::Failure;
 use crate::plan::job::JobRun;
 use crate::real_file::found;
 
-/// Opens the storage and lays the job out on it; says which way its bytes take.
+/// Opens the storage and lays the job out on it. Returns the cache mode and the workload.
 pub fn open(run: &JobRun, path: &Path, direct: Direct) -> Result<(Mode, Workload), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
     let (mode, bytes) = found(path, builder)?;
     Ok((mode, lay_out(run, &path.display().to_string(), bytes)?))
 }
 
-/// Lays the job's files out side by side on one existing file; a job that
-/// gives no size uses the whole of it.
+/// Lays the job's files out one after the other on one existing file. A job without sizes uses the
+/// whole file.
 pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
     if let Some(trace) = &run.trace {
         return trace.workload(have_bytes, true).map(|(workload, _)| workload);

@@ -1,18 +1,18 @@
-//! `file:PATH` and `nfs://HOST/PATH`: a job through the library, as a program uses it.
+//! `file:PATH` and `nfs://HOST/PATH`: a job through the library, with its public API.
 //!
-//! A process of the job is a thread with a handle of its own:
+//! A process of the job is a thread with its own handle:
 //!
 //! | a job with | runs as |
 //! |---|---|
 //! | `psync`, `sync` | [`File::read_exact_at`](readpath::File::read_exact_at) |
 //! | `libaio`, `io_uring` | a [`Batch`](readpath::Batch) with a ticket for each read in flight |
 //! | `mmap` | copies out of one [`Mapping`](readpath::Mapping) that all processes share |
-//! | `direct=1` | a [`RawFile`](readpath::RawFile), or a [`RawBatch`] of it where many are in flight |
-//! | `raw` | a [`RawFile`](readpath::RawFile) under the law that is named |
+//! | `direct=1` | a [`RawFile`](readpath::RawFile), or a [`RawBatch`] of it with several operations in flight |
+//! | `raw` | a [`RawFile`](readpath::RawFile) under the named chunking policy |
 //!
-//! All files of a read path share its memory and its laws, which are the library's own unless
-//! others are named. What is written goes past the cache, one write at a time, and the read path
-//! takes notice of it ([`File::raw`](readpath::File::raw)).
+//! All files of a read path share its memory and its policies: the named ones, or the library's
+//! defaults. Writes bypass the cache, one at a time, and invalidate the cached pages
+//! ([`File::raw`](readpath::File::raw)).
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,14 +38,14 @@ use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::make_cold;
 
-/// Finds out whether [`run`] would begin, without running.
+/// Checks that [`run`] could start, without running.
 pub fn check(run: &JobRun, path: &Path, setup: &SimulationSetup) -> Result<(), Failure> {
     refuse_written_mappings(run, path)?;
     open(run, path, Direct::Preferred)?;
     build(run, setup, false).map(drop)
 }
 
-/// Runs the job on `path` and gives its row.
+/// Runs the job on `path` and returns its row.
 pub fn run(
     run: &JobRun,
     path: &Path,
@@ -73,12 +73,12 @@ pub fn run(
     Ok(row)
 }
 
-/// Finds out whether [`run_nfs`] would begin, without running.
+/// Checks that [`run_nfs`] could start, without running.
 pub fn check_nfs(run: &JobRun, url: &NfsUrl, setup: &SimulationSetup) -> Result<(), Failure> {
     open_nfs(run, url, builder(run, setup, false)).map(drop)
 }
 
-/// Runs the job on a file of an NFS server and gives its row.
+/// Runs the job on a file of an NFS server and returns its row.
 pub fn run_nfs(
     run: &JobRun,
     url: &NfsUrl,
@@ -102,7 +102,7 @@ pub fn run_nfs(
     Ok(row)
 }
 
-/// Finds the file and lays the job out on it.
+/// Opens the file and lays the job out on it.
 fn open_nfs(
     run: &JobRun,
     url: &NfsUrl,
@@ -133,6 +133,7 @@ fn open_nfs(
     Ok((file, workload))
 }
 
+/// Read path options of a row: memory, backend and policies.
 fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readpath::Builder {
     let builder = match run.is_memory_named {
         true => ReadPath::builder().memory(setup.memory_bytes),
@@ -146,6 +147,7 @@ fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readp
         .eviction(&setup.eviction.to_string())
 }
 
+/// Builds the read path of a row.
 fn build(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> Result<ReadPath, Failure> {
     builder(run, setup, logs_decisions).build().map_err(Failure::usage)
 }
@@ -157,11 +159,11 @@ fn map(
     setup: &SimulationSetup,
 ) -> Result<Mapping, readpath::PagerError> {
     let builder = Mapping::builder().memory(setup.memory_bytes).backend(run.backend);
-    // SAFETY: nobody changes the file of a run while it runs: a job that maps does not write.
+    // SAFETY: the file does not change during the run: a job that maps it does not write.
     unsafe { builder.readahead(&setup.readahead.to_string()).open(path) }
 }
 
-/// A mapping of the library is for reading.
+/// Refuses a writing job with mappings: the library's mappings are read-only.
 fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
     let is_mapped = run.jobs.jobs.iter().find(|job| job.engine == JobEngine::Mmap);
     match is_mapped.filter(|_| run.writes()) {
@@ -175,15 +177,15 @@ fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What the processes of a run share.
+/// State shared by the processes of a run.
 struct Stack {
     file: File,
     mapping: Option<Mapping>,
     backend: BackendKind,
-    /// Bytes that reads through the cache asked for, and those that were there.
+    /// Bytes requested by reads through the cache, and the part of them found there.
     asked_bytes: AtomicU64,
     cached_bytes: AtomicU64,
-    /// Those of them that the kernel's cache had.
+    /// Part of these bytes that the kernel page cache had.
     kernel_cached_bytes: AtomicU64,
 }
 
@@ -194,7 +196,7 @@ impl Stack {
     }
 }
 
-/// Runs the job, and counts what its device was asked for.
+/// Runs the job and counts its device requests.
 fn run_on(
     run: &JobRun,
     name: &str,
@@ -206,7 +208,7 @@ fn run_on(
     let read_path = stack.file.read_path();
     let run_process =
         |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, &stack);
-    // Each law keeps its last decisions only: they are taken while the job runs.
+    // Each policy keeps only its last decisions, which must be taken while the job runs.
     let mut look_on = || {
         if let Some(log) = onlookers.decisions {
             read_path.take_decisions().iter().for_each(|one| log.decided(one));
@@ -222,7 +224,7 @@ fn run_on(
     let mapped_reads =
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
     let asked = stack.asked_bytes.load(Ordering::Relaxed);
-    // What the kernel asks the device for it doesn't tell; only how many bytes it read for this process.
+    // The kernel does not report its device requests, only the bytes read for this process.
     let is_kept = asked > 0 && stack.file.kernel_keeps();
     let is_left = stack.mapping.as_ref().is_some_and(|map| map.mode() != MappingMode::Served);
     let is_counted = !is_kept && !is_left;
@@ -271,8 +273,9 @@ fn run_process(
                 }
                 let at = offset as usize;
                 let block = &mapping.as_slice()[at..at + operation.bytes as usize];
-                // SAFETY: after an error nothing of the mapping is looked at by this process, and others
-                // fail at the same bytes: the file has become shorter, or its device fails there.
+                // SAFETY: after an error this process no longer accesses the mapping. Other
+                // processes fail at the same bytes: the file became shorter, or its device fails
+                // there.
                 let copied = unsafe { copy_mapped(block, memory) };
                 has_failed = copied.is_err();
                 copied.map_err(|address| {
@@ -296,7 +299,7 @@ fn run_process(
         }
         (_, false) => {
             let file = stack.file.reopen();
-            // As fio does when a job starts (`invalidate`): what is cached goes.
+            // As in fio, a job with `invalidate` drops the cached pages when it starts.
             if process.invalidates() {
                 file.invalidate(0, file.len());
             }
@@ -330,7 +333,7 @@ fn run_process(
     Ok(figures)
 }
 
-/// The way past the cache, of whose writes the read path takes notice.
+/// Opens the file for direct I/O. Writes through it invalidate the cached pages of the read path.
 fn raw(process: &Process, shared: &ProcessesShared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
     let builder = RawFile::builder().write(process.writes()).backend(stack.backend);
     let file = if process.writes() { stack.file.raw(builder) } else { builder.open(shared.path) };

@@ -1,4 +1,4 @@
-//! The rows of loads on memory.
+//! Execution of the rows of loads on memory.
 
 use readpath_core::decision::LoggedDecision;
 use readpath_sim::load::{LoadRow, LoadSetup, simulate_load_with};
@@ -12,10 +12,11 @@ use crate::exit::{CommandResult, Failure};
 use crate::plan::load::{LoadPlan, LoadRun, LoadRunner};
 use crate::progress::{Interrupt, RunProgress};
 
-/// The most requests that are seen of a row.
+/// Maximum number of recorded requests in a row.
 const EVENTS_MAX: usize = 20_000;
 
-/// Runs the loads everywhere. Where `seen` is given, it gets what was seen of each row; of real storage nothing is.
+/// Runs the loads on every storage. `seen` collects the recorded events of each row; rows on real
+/// storage have none.
 pub fn run(
     plan: &LoadPlan,
     rows: &mut Vec<LoadRow>,
@@ -47,6 +48,7 @@ pub fn run(
     unmeasured(rows)
 }
 
+/// Simulates one row on its device model.
 fn simulate(
     row: &LoadRun,
     setup: &LoadSetup,
@@ -67,7 +69,7 @@ fn simulate(
     if bar.is_wanted() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }
 
-/// A row without figures is not nothing: the command's exit code says so.
+/// Turns a row without figures into a failure of the command.
 fn unmeasured(rows: &[LoadRow]) -> CommandResult {
     let row = rows.iter().find(|row| row.seconds.is_none());
     row.map_or(Ok(()), |row| {

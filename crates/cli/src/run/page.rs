@@ -1,4 +1,4 @@
-//! Rows as a page: the table, and pictures of what it says.
+//! Rows as an HTML page: the table and pictures.
 
 use readpath_sim::load::LoadRow;
 use readpath_sim::observe::{Events, ReadEvent};
@@ -11,14 +11,14 @@ use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine};
 use crate::output::{job_table, load_table};
 
-/// So many rows are shown moment by moment, the first ones.
+/// Maximum number of rows with a timeline; the first rows are chosen.
 const ROWS_MAX: usize = 8;
-/// So many pieces of a kind are drawn: of more, each second, third, …
+/// Maximum number of drawn rectangles of a kind. Longer lists are thinned evenly.
 const PIECES_MAX: usize = 3_000;
 
 const MIB: f64 = 1_048_576.0;
 
-/// A job's rows; `seen` has what was seen of each.
+/// Page of a job's rows; `seen` has the recorded events of each.
 pub fn of_job(rows: &[ResultRow], seen: &[Events]) -> Page {
     let job = rows.first().map_or("", |row| row.job.as_str());
     let lead = "One job under several policies and devices, each a row.";
@@ -53,7 +53,7 @@ pub fn of_job(rows: &[ResultRow], seen: &[Events]) -> Page {
     page
 }
 
-/// The rows of loads on memory; `seen` has what was seen of each.
+/// Page of the rows of loads on memory; `seen` has the recorded events of each.
 pub fn of_loads(rows: &[LoadRow], seen: &[Events]) -> Page {
     let lead = "Loads on memory that is too small for them, under several swap-in policies.";
     let mut page = Page::new("Loads on memory", lead);
@@ -79,7 +79,8 @@ pub fn of_loads(rows: &[LoadRow], seen: &[Events]) -> Page {
     page
 }
 
-/// How many faults waited for a device, and how many found their page brought in.
+/// Draws the faults that waited for a device, and the faults that found their page already brought
+/// in.
 fn faults(page: &mut Page, rows: &[LoadRow]) {
     let bars: Vec<ChartBar> = rows
         .iter()
@@ -102,24 +103,26 @@ fn faults(page: &mut Page, rows: &[LoadRow]) {
     }
 }
 
-/// What tells a load's row from the others.
+/// Storage and policies that distinguish a load's row from the others.
 fn load_name(row: &LoadRow) -> String {
     let policies = [&row.swapin, &row.scheduler].into_iter().flatten().map(String::as_str);
     let parts = [row.job.as_str(), row.storage.as_str()].into_iter().chain(policies);
     parts.collect::<Vec<_>>().join(" · ")
 }
 
-/// What tells a row from the others.
+/// Storage and policies that distinguish a row from the others.
 fn name(row: &ResultRow) -> String {
     let policies =
         [&row.readahead, &row.scheduler, &row.raw].into_iter().flatten().map(String::as_str);
     std::iter::once(row.storage.as_str()).chain(policies).collect::<Vec<_>>().join(" · ")
 }
 
+/// Colour of a row, by its kind of storage.
 fn series(row: &ResultRow) -> usize {
     series_of(&row.storage)
 }
 
+/// Colour of a storage: kernel 1, library 2, model 0.
 fn series_of(storage: &str) -> usize {
     match storage.split_once(':').map(|(kind, _)| kind) {
         Some("kernel") => 1,
@@ -128,7 +131,7 @@ fn series_of(storage: &str) -> usize {
     }
 }
 
-/// The share of a row's operations that took no longer, by the time in µs.
+/// Cumulative distribution of a row's latencies: time in µs and share of the operations.
 fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
     let mut counts: Vec<(u64, u64)> = row
         .sections
@@ -140,7 +143,7 @@ fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
     let all: u64 = counts.iter().map(|(_, count)| count).sum();
     let mut below = 0;
     let mut points = Vec::new();
-    // A few hundred points are as many as can be told apart.
+    // A few hundred points suffice for the resolution of the picture.
     for (ns, count) in counts {
         let before = below as f64 / all as f64;
         below += count;
@@ -156,13 +159,14 @@ fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
     (all > 0).then(|| ChartLine {
         name: name(row),
         series: number,
-        // Beyond eight the colours come again.
+        // The eight colours repeat, with dashes.
         is_dashed: number >= 8,
         has_steps: true,
         points,
     })
 }
 
+/// Draws the distributions of several rows.
 fn latencies(distributions: &[ChartLine]) -> String {
     let all = || distributions.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
@@ -174,7 +178,7 @@ fn latencies(distributions: &[ChartLine]) -> String {
     lines::draw("Distribution of latencies", &field, distributions)
 }
 
-/// What was read where and when, what the device was asked for, and how far was read ahead.
+/// Draws the timeline of a row: its reads, the device requests, and the readahead windows.
 fn moment(page: &mut Page, events: &Events) {
     let ends = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
     let until = events.requests.iter().map(|event| ends(event.done_ns, event.issued_ns));
@@ -243,9 +247,9 @@ fn moment(page: &mut Page, events: &Events) {
     }
 }
 
-/// What was read where and when, and what of it was found in memory.
+/// Draws the reads by offset and time, split into hits and waits.
 fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotField) {
-    // Who took less than the quickest request has waited for none.
+    // A read faster than the fastest request cannot have waited for the device.
     let quickest = events
         .requests
         .iter()
@@ -283,7 +287,7 @@ fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotFiel
     );
 }
 
-/// No more than can be drawn, evenly chosen.
+/// Keeps at most [`PIECES_MAX`] rectangles, evenly chosen.
 fn thinned(pieces: Vec<[f64; 4]>) -> Vec<[f64; 4]> {
     let step = pieces.len().div_ceil(PIECES_MAX).max(1);
     pieces.into_iter().step_by(step).collect()

@@ -1,5 +1,4 @@
-//! The processes of a job on real storage: a thread each, phase after phase.
-
+//! Processes of a job on real storage: one thread each, phase after phase.
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,23 +12,24 @@ use readpath_sim::run::{Progress, RunMeasurements};
 use readpath_sim::workload::{Lateness, Process, ProcessOperation, Workload};
 
 use super::start::Start;
+
 use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
 use crate::operation_logs::OperationLogs;
 use crate::plan::job::JobRun;
 use crate::progress::RunProgress;
 
-/// What one process has measured.
+/// Measurements of one process.
 #[derive(Debug, Default)]
 pub struct ProcessFigures {
-    /// Its reads, its writes.
+    /// Counters of the reads and of the writes.
     tallies: [ReadCounters; 2],
     first_error: Option<String>,
-    /// By which engine its operations were carried out.
+    /// Engine that executed the operations.
     engine: Option<&'static str>,
-    /// What of a trace went out after its time.
+    /// Delays of operations that a trace replayed after their time.
     late: Lateness,
-    /// What it asked the device for.
+    /// Requests to the device.
     pub counted: RequestCounts,
 }
 
@@ -42,9 +42,9 @@ pub struct RequestCounts {
 
 /// A process's view of its run, shared with the others of its phase.
 pub struct ProcessesShared<'a> {
-    /// The file that all files of the job are laid out on.
+    /// File on which all files of the job are laid out.
     pub path: &'a Path,
-    /// Where each of them begins in it.
+    /// Start offset of each of them in that file.
     starts: &'a [u64],
     start: &'a Start,
     bytes: &'a AtomicU64,
@@ -54,7 +54,7 @@ pub struct ProcessesShared<'a> {
 }
 
 impl ProcessesShared<'_> {
-    /// Where an operation begins in the file that all files are laid out on.
+    /// Returns the offset of an operation in the common file.
     pub fn offset(&self, operation: ProcessOperation) -> u64 {
         self.starts[operation.file.0 as usize] + operation.offset
     }
@@ -91,27 +91,27 @@ impl Drop for ProcessesShared<'_> {
     }
 }
 
-/// Who looks on while a row runs.
+/// Observers of a running row.
 pub struct Onlookers<'a> {
-    /// Shows how far it is, and hears that it is to end.
+    /// Shows the progress and returns an interrupt.
     pub bar: &'a RunProgress,
-    /// Takes the decisions of the laws.
+    /// Receives the decisions of the policies.
     pub decisions: Option<&'a DecisionFile>,
-    /// Take what each operation was.
+    /// Receive each operation.
     pub operations: &'a OperationLogs,
 }
 
-/// Runs a process, from its first operation to its last.
+/// Function that runs a process, from its first operation to its last.
 pub type RunProcess<'a> =
     dyn Fn(Process, &ProcessesShared<'_>) -> Result<ProcessFigures, Failure> + Sync + 'a;
 
 impl ProcessFigures {
-    /// The figures of a process that has done nothing yet, with the name of its engine.
+    /// Empty figures with the name of the engine.
     pub fn by(engine: &'static str) -> ProcessFigures {
         ProcessFigures { engine: Some(engine), ..ProcessFigures::default() }
     }
 
-    /// An operation has ended: well, or with an error in words.
+    /// Records the end of an operation: success or an error message.
     fn record(
         &mut self,
         operation: ProcessOperation,
@@ -132,7 +132,8 @@ impl ProcessFigures {
         }
     }
 
-    /// As [`ProcessFigures::record`], for a process that hears of it and may be warming up.
+    /// Like [`ProcessFigures::record`], but also reports the operation to the process and skips the
+    /// warm-up.
     pub fn record_of(
         &mut self,
         process: &mut Process,
@@ -149,7 +150,7 @@ impl ProcessFigures {
         }
     }
 
-    /// The process has ended: well, or because it was slower than its job allows.
+    /// Records the end of the process, and a failure if it missed the job's latency or rate limits.
     pub fn record_end(&mut self, process: &Process, now: Time) {
         self.late = process.lateness();
         if let Some(failure) = process.failure() {
@@ -158,7 +159,7 @@ impl ProcessFigures {
         }
     }
 
-    /// What was written before is on the medium at `at`, or could not be put there.
+    /// Records that earlier writes are on the medium at `at`, or the error of the sync.
     pub fn record_sync(&mut self, at: Time, result: Result<(), String>) {
         self.tallies[Op::Write as usize].record_sync(at);
         let error = result.err().map(|error| format!("sync: {error}"));
@@ -166,10 +167,10 @@ impl ProcessFigures {
     }
 }
 
-/// What all processes have measured together.
+/// Measurements of all processes together.
 pub struct RunFigures {
     pub measured: RunMeasurements,
-    /// The engines that carried their operations out.
+    /// Names of the engines that executed the operations.
     pub engines: String,
     pub counted: RequestCounts,
     /// Processor time of this process while its jobs ran, without their preparation.
@@ -177,13 +178,14 @@ pub struct RunFigures {
 }
 
 impl RunFigures {
-    /// The row of the run with the figures of its operations, and none of the device.
+    /// Returns the row of the run with the figures of its operations. The device's figures are
+    /// empty.
     pub fn row(&self, run: &JobRun, storage: &str) -> ResultRow {
         self.measured.row(&run.name, storage, &run.jobs)
     }
 }
 
-/// Counts what a row's device was asked for.
+/// Sets the device requests of a row.
 pub fn count_device(row: &mut ResultRow, requests: u64, bytes: u64) {
     row.device_requests = Some(requests);
     row.device_bytes = Some(bytes);
@@ -192,7 +194,8 @@ pub fn count_device(row: &mut ResultRow, requests: u64, bytes: u64) {
     }
 }
 
-/// Runs phase after phase, the processes of each at the same time, and looks on meanwhile.
+/// Runs phase after phase. All processes of a phase run at the same time, and `look_on` is called
+/// repeatedly.
 pub fn run_processes(
     run: &JobRun,
     path: &Path,
@@ -252,7 +255,7 @@ pub fn run_processes(
     Ok(RunFigures { measured, engines: engines.join(", "), counted, cpu_seconds })
 }
 
-/// What is still known of a process after it has ended.
+/// Data of a process that is needed after its end.
 struct Past {
     stream: ProcessShare,
     is_direct: bool,
@@ -266,6 +269,7 @@ struct All<'a> {
     is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
 
+/// Runs the processes of one phase in a thread each, and calls `tell` until all have ended.
 fn run_phase(
     processes: Vec<Process>,
     all: &All<'_>,
@@ -302,13 +306,13 @@ fn run_phase(
     })
 }
 
-/// Puts what was written to the file on the medium, by whichever descriptor it was.
+/// Syncs writes through any descriptor of the file to the medium.
 pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
     let file = std::fs::OpenOptions::new().write(true).open(path)?;
     if is_data_enough { file.sync_data() } else { file.sync_all() }
 }
 
-/// Sleeps until a time of the run, in steps short enough to hear of an interrupt.
+/// Sleeps until a time of the run, in steps short enough to notice an interrupt.
 pub fn sleep_until(time: Time, shared: &ProcessesShared<'_>) {
     loop {
         let left = time.since(shared.now());

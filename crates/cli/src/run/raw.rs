@@ -1,5 +1,5 @@
-//! `file:PATH` for raw jobs: each operation is one call on a raw file, which
-//! cuts it into chunks. Each process has a thread and a raw file of its own.
+//! `file:PATH` for raw jobs. Each operation is one call on a raw file, which cuts it into chunks.
+//! Each process has a thread and its own raw file.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::note;
 use crate::plan::job::JobRun;
 use crate::real_file::make_cold;
 
-/// Runs the job on `path` under `policy`, and gives its row.
+/// Runs the job on `path` under the chunking policy `policy`, and returns its row.
 pub fn run(
     run: &JobRun,
     path: &Path,

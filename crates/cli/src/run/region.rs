@@ -1,9 +1,9 @@
-//! `region:PATH` for loads: the same touches of a [`Region`] over the storage that PATH names.
+//! `region:PATH` for loads: the same touches of a [`Region`] on the storage that PATH names.
 //!
-//! The load's processes are threads here, each with a mapping's worth of one region, so that
-//! they share the load's memory as processes under one limit do. What is filled, touched and
-//! compared is what the kernel's row touches: a page's first word says which page it is, a
-//! touch reads it, and one that writes changes the second.
+//! The load's processes are threads here, each with its own part of one region. They share the
+//! load's memory like processes under one memory limit. Filling, touching and checking equal the
+//! kernel's row. A page's first word identifies the page. A touch reads it, and a writing touch
+//! changes the second word.
 
 use std::path::Path;
 use std::time::Instant;
@@ -20,10 +20,10 @@ use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// Touches from one look at whether the run is to end to the next.
+/// Number of touches between two checks of the interrupt.
 const TOUCHES_PER_LOOK: usize = 4096;
 
-/// Runs the load and gives its row.
+/// Runs the load and returns its row.
 pub fn run(
     run: &LoadRun,
     path: &Path,
@@ -58,6 +58,7 @@ pub fn run(
     Ok(figures(row, load, seconds, cpu_seconds, &before, &after))
 }
 
+/// Fills the row with the figures between two readings of the counters.
 fn figures(
     mut row: LoadRow,
     load: &MemoryLoad,
@@ -81,7 +82,8 @@ fn figures(
         .with_device(requests, bytes)
 }
 
-/// Gives each thread the memory of one process; the first failure of any.
+/// Runs `body` in one thread per process, each with the memory of that process. Returns the first
+/// failure.
 fn on_threads(
     region: &mut Region,
     load: &MemoryLoad,
@@ -103,6 +105,7 @@ fn on_threads(
     })
 }
 
+/// Makes the touches of one process and verifies each page's mark.
 fn touch_all(
     run: &LoadRun,
     interrupt: &Interrupt,
@@ -129,7 +132,7 @@ fn touch_all(
     Ok(())
 }
 
-/// Words that no two pages share, the first of them the page's mark.
+/// Fills a page with words that no other page has. The first one is the page's mark.
 fn fill(page: usize, bytes: &mut [u8]) {
     let mut value = mark(page);
     for (index, word) in bytes.chunks_exact_mut(8).enumerate() {
@@ -138,7 +141,7 @@ fn fill(page: usize, bytes: &mut [u8]) {
     }
 }
 
-/// The first word of a page; never 0, which is what untouched memory holds.
+/// First word of a page. Never 0, the content of untouched memory.
 fn mark(page: usize) -> u64 {
     (page as u64 + 1).wrapping_mul(0xff51_afd7_ed55_8ccd) | 1
 }

@@ -1,11 +1,9 @@
-//! A modelled device in real time: virtual time follows the wall clock.
+//! Modelled device in real time: virtual time follows the wall clock.
 //!
-//! A request enters the model at the moment when it comes, and is answered
-//! when the wall clock has reached the time at which the model finishes it.
-//! One thread sleeps until the model's next event, carries out everything that
-//! is due by then in the model's own order, and gives the answers. The model's
-//! times are exact whatever the thread does; what is late is only the answer,
-//! and by how much is counted.
+//! A request enters the model when it arrives, and is answered when the wall clock reaches the
+//! completion time of the model. One thread sleeps until the model's next event, executes all due
+//! events in the model's order, and gives the answers. The model's times are exact in any case.
+//! Only the answers can be late, and their lateness is counted.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -17,10 +15,10 @@ use readpath_peers::clock::Clock;
 use readpath_sim::device::BoxedDevice;
 use readpath_sim::report::ReadCounters;
 
-/// What is done with the outcome of a request.
+/// Callback with the result of a request.
 pub type AnswerFn = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
 
-/// A device that answers in real time; dropping it waits for what is in flight.
+/// Device that answers in real time. Dropping it waits for the requests in flight.
 pub struct RealTimeDevice {
     shared: Arc<EngineShared>,
     thread: Option<JoinHandle<()>>,
@@ -36,18 +34,19 @@ struct ServedState {
     device: BoxedDevice,
     caps: DeviceCaps,
     in_flight: u32,
-    /// Parts for which the device has no room yet, in order of arrival.
+    /// Parts that the device has no free slot for, in order of arrival.
     waiting: VecDeque<DeviceRequest>,
-    /// By part: the request that it belongs to.
+    /// Request number of each part, by the number of the part.
     parts: BTreeMap<u32, u32>,
     requests: BTreeMap<u32, Pending>,
     next_number: u32,
     finished: Vec<(Time, Pending)>,
-    /// One entry for each answer: from when it was due to when it was given.
+    /// One entry per answer: from its due time to the time it was given.
     answered: ReadCounters,
     is_stopping: bool,
 }
 
+/// Request that waits for its parts.
 struct Pending {
     parts_left: u32,
     bytes: u64,
@@ -56,7 +55,7 @@ struct Pending {
 }
 
 impl RealTimeDevice {
-    /// Starts the clock over `device`.
+    /// Starts the clock and the thread of `device`.
     ///
     /// # Errors
     /// The thread could not be started.
@@ -84,11 +83,11 @@ impl RealTimeDevice {
         Ok(RealTimeDevice { shared, thread: Some(thread) })
     }
 
-    /// Has the model carry out a request of `bytes` bytes, at least one, at
-    /// `offset`; `answer` is called from the engine's thread.
+    /// Submits a request of `bytes` bytes, at least one, at `offset` to the model. `answer` is
+    /// called on the engine's thread.
     ///
-    /// It reaches the model in whole units of the device's alignment, cut
-    /// where the device takes no larger requests.
+    /// The range is widened to whole units of the device's alignment. It is split at the device's
+    /// maximum request size.
     pub fn submit(&self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
@@ -99,17 +98,17 @@ impl RealTimeDevice {
         self.shared.wake.notify_one();
     }
 
-    /// What has been answered so far: how many requests and bytes; the latencies say how late the
-    /// answers were.
+    /// Counters of the answered requests. The latencies are the lateness of the answers.
     pub fn answered(&self) -> ReadCounters {
         self.shared.lock().answered.clone()
     }
 
+    /// Stops the thread once no request is in flight, and waits for its end.
     fn join(&mut self) {
         self.shared.lock().is_stopping = true;
         self.shared.wake.notify_one();
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed; what was counted until then stands.
+            // A panic of the thread has been printed; its counters up to then remain valid.
             let _ = thread.join();
         }
     }
@@ -126,11 +125,11 @@ impl EngineShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps on the condition until the model's next event, or a new request; ends
-    /// when it is told to and nothing is in flight.
+    /// Sleeps on the condition variable until the model's next event or a new request. Ends on
+    /// [`ServedState::is_stopping`] when no request is in flight.
     fn work(&self) {
-        // Timers of this thread fire when they are due, not up to 50 µs later.
-        // Without the file they are that much later, which the report shows.
+        // Timers of this thread fire when due instead of up to 50 µs later. Without the file they
+        // stay late, which the report shows.
         let _ = std::fs::write("/proc/thread-self/timerslack_ns", "1");
         let mut state = self.lock();
         loop {
@@ -159,7 +158,7 @@ impl EngineShared {
         }
     }
 
-    /// Gives the answers. Of each: when it was due, when it was given, and its bytes.
+    /// Gives the answers. Returns the due time, the time of the answer, and the bytes of each.
     fn answer(&self, finished: Vec<(Time, Pending)>) -> Vec<(Time, Time, u64)> {
         finished
             .into_iter()
@@ -172,7 +171,7 @@ impl EngineShared {
 }
 
 impl ServedState {
-    /// Carries out everything in the model that is due by `now`.
+    /// Executes all events of the model that are due by `now`.
     fn advance(&mut self, now: Time) {
         while let Some(at) = self.device.next_event()
             && at <= now
@@ -184,6 +183,7 @@ impl ServedState {
         }
     }
 
+    /// Splits a request into aligned parts and queues them.
     fn enter(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let unit = u64::from(self.caps.alignment_sectors);
         let most = u64::from(self.caps.request_sectors_max) / unit * unit;
@@ -202,6 +202,7 @@ impl ServedState {
         self.requests.insert(request, Pending { parts_left, bytes, result: Ok(()), answer });
     }
 
+    /// Submits queued parts while the device has free slots.
     fn feed(&mut self, now: Time) {
         while self.in_flight < self.caps.depth_max
             && let Some(part) = self.waiting.pop_front()
@@ -211,6 +212,7 @@ impl ServedState {
         }
     }
 
+    /// Records the completion of a part, and of its request with the last part.
     fn finish(&mut self, part: u32, at: Time, outcome: Outcome) {
         self.in_flight -= 1;
         let number = self.parts.remove(&part).expect("every part belongs to a request");
@@ -218,7 +220,7 @@ impl ServedState {
         pending.parts_left -= 1;
         match outcome {
             Outcome::Done => {}
-            // Zeroes in place of what is missing would be taken for data.
+            // A program would take zeroes in place of the missing bytes for data.
             Outcome::Short { .. } => pending.result = Err(DeviceError::Medium),
             Outcome::Failed(error) => pending.result = Err(error),
         }
@@ -229,7 +231,7 @@ impl ServedState {
         }
     }
 
-    /// A number that nothing in flight has.
+    /// Returns a number that no request or part in flight has.
     fn number(&mut self) -> u32 {
         loop {
             let number = self.next_number;
@@ -255,7 +257,8 @@ mod tests {
         RealTimeDevice::start(registry::build(&spec, 1).unwrap()).unwrap()
     }
 
-    /// Submits reads of 4 KiB at these places, all at once; the answers in order of arrival.
+    /// Submits reads of `bytes` bytes at all offsets at once. Returns the answers in order of
+    /// arrival.
     fn read(
         engine: &RealTimeDevice,
         places: &[u64],
@@ -271,7 +274,7 @@ mod tests {
         receiver.iter().collect()
     }
 
-    /// One die, 20 ms a page: three reads of it take 60 ms and no less, and are answered in order.
+    /// One die with 20 ms per page: three reads take at least 60 ms and are answered in order.
     #[test]
     fn answers_come_no_earlier_than_the_model_says() {
         let engine = engine("ssd,channels=1,dies_per_channel=1,read_lsb=20ms,read_msb=20ms");
@@ -279,7 +282,7 @@ mod tests {
         let answers = read(&engine, &[0, 4_096, 1 << 20], 4_096);
         assert!(clock.now() >= Time::from_ms(60), "{}", clock.now());
         assert_eq!(answers, [(0, Ok(())), (4_096, Ok(())), (1 << 20, Ok(()))]);
-        // The last answer is counted just after it was given.
+        // The engine counts an answer just after giving it.
         while engine.answered().operations < 3 {
             std::thread::yield_now();
         }
@@ -290,7 +293,7 @@ mod tests {
     fn an_error_reaches_the_requests_that_touch_it_and_large_ones_are_cut() {
         let engine = engine("faulty:ssd,bad_from=1m,bad_bytes=512,ssd.request_max=64k,ssd.depth=2");
         let bad = Err(DeviceError::Medium);
-        // An odd place within a sector is widened to whole sectors.
+        // An unaligned range is widened to whole sectors.
         assert_eq!(read(&engine, &[3], 10), [(3, Ok(()))]);
         assert_eq!(read(&engine, &[(1 << 20) + 511], 1), [((1 << 20) + 511, bad)]);
         assert_eq!(read(&engine, &[0], 2 << 20), [(0, bad)]);

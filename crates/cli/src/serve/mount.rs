@@ -1,9 +1,8 @@
-//! The file on the mount: a folder with one file, as large as the device.
+//! FUSE file system with one file, as large as the device.
 //!
-//! Its bytes are in the backing file; when an answer comes is decided by the
-//! engine. A read takes its bytes from the backing file as it arrives and holds
-//! them until its time has come; a write puts them there as it arrives, and is
-//! answered when its time has come.
+//! The backing file holds the bytes, and the engine decides the time of each answer. A read copies
+//! its bytes from the backing file on arrival and keeps them until its answer is due. A write
+//! stores its bytes on arrival, and its answer follows when due.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,22 +20,21 @@ use readpath_core::request::{DeviceError, Op};
 
 use super::engine::RealTimeDevice;
 
-/// The name of the file.
+/// Name of the file.
 pub const FILE_NAME: &str = "device";
 
 const FILE_INODE: INodeNo = INodeNo(2);
 
-/// How long the kernel may keep attributes: they never change.
+/// Time for which the kernel may cache the attributes. They never change.
 const KEPT: Duration = Duration::from_secs(3_600);
 
-/// Requests that the kernel keeps in flight by itself (readahead, direct I/O that nobody waits for).
+/// Maximum number of background requests of the kernel (readahead, asynchronous direct I/O).
 const BACKGROUND_MAX: u16 = 1_024;
 
-/// The largest write in bytes: what the kernel passes in one request at most, by its own limit of
-/// 256 pages.
+/// Largest write in bytes. Equals the kernel's own limit of 256 pages per request.
 const WRITE_BYTES_MAX: u32 = 1 << 20;
 
-/// A folder with one file.
+/// Folder with one file.
 pub struct Mount {
     engine: Arc<RealTimeDevice>,
     backing: File,
@@ -46,7 +44,8 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// A file of `bytes` bytes, kept in `backing`, owned by user and group `owner`.
+    /// Creates the file system. The file has `bytes` bytes in `backing`, and belongs to user and
+    /// group `owner`.
     pub fn new(engine: Arc<RealTimeDevice>, backing: File, bytes: u64, owner: (u32, u32)) -> Mount {
         Mount { engine, backing, bytes, made_at: SystemTime::now(), owner }
     }
@@ -72,7 +71,7 @@ impl Mount {
         }
     }
 
-    /// How many of `bytes` at `offset` lie in the file.
+    /// Number of the `bytes` bytes at `offset` that lie in the file.
     fn within(&self, offset: u64, bytes: u64) -> u64 {
         bytes.min(self.bytes.saturating_sub(offset))
     }
@@ -80,8 +79,8 @@ impl Mount {
 
 impl Filesystem for Mount {
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Without it a loop device on top has one request in flight. A kernel that lacks it
-        // (before 3.14) serves one at a time, and nothing breaks.
+        // Without this capability a loop device on top has one request in flight. A kernel that
+        // lacks it (before 3.14) still works, with one request at a time.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let refused = |_| io::Error::other("the FUSE connection refuses its limits");
         config.set_max_background(BACKGROUND_MAX).map_err(refused)?;
@@ -106,7 +105,7 @@ impl Filesystem for Mount {
         }
     }
 
-    /// A device can't change its size; everything else that is set is ignored.
+    /// Refuses a change of the size. Other attributes are ignored.
     fn setattr(
         &self,
         _request: &Request,
@@ -183,7 +182,7 @@ impl Filesystem for Mount {
         self.engine.submit(Op::Write, offset, bytes, Box::new(answer));
     }
 
-    /// The models answer a write when it is safe; there is nothing to flush.
+    /// The models complete a write when it is durable: flushing has no effect.
     fn flush(
         &self,
         _request: &Request,
@@ -228,6 +227,7 @@ impl Filesystem for Mount {
     }
 }
 
+/// Error number of a device error.
 fn errno(error: DeviceError) -> Errno {
     match error {
         DeviceError::Medium => Errno::EIO,

@@ -1,9 +1,9 @@
 //! File of a recording.
 //!
-//! 1. A file that cannot be written ends the recording and not the recorded program: later writes are dropped, and the
-//!    error is kept to be reported.
-//! 2. A symbolic link is followed only if this user or root has made it. The command often runs as root in a folder
-//!    where other users may write: their link would lead to a file of the system.
+//! 1. A write error ends the recording and not the recorded program: later writes are dropped, and
+//!    the error is kept to be reported.
+//! 2. A symbolic link is followed only if this user or root has made it. The command often runs as
+//!    root in a folder where other users may write: their link would lead to a file of the system.
 
 use std::cell::RefCell;
 use std::fs::{self, File, OpenOptions};
@@ -51,6 +51,7 @@ impl Output {
         self.0.borrow_mut().error.take()
     }
 
+    /// Writes to the file, or returns `dropped` without one. An error ends the file and is kept.
     fn with<T>(&self, dropped: T, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>) -> T {
         let mut state = self.0.borrow_mut();
         let Some(file) = &mut state.file else { return dropped };
@@ -126,16 +127,19 @@ fn opened(path: &Path) -> io::Result<File> {
     Err(refused(format!("more than {LINKS_MAX} symbolic links lead to it")))
 }
 
+/// Error for a path that is not safe to write.
 fn refused(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
+/// Options that fail on a symbolic link.
 fn no_link() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
     options
 }
 
+/// Creates a file that must not exist yet.
 fn created(path: &Path) -> io::Result<File> {
     no_link().create_new(true).open(path)
 }

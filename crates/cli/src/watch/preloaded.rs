@@ -1,4 +1,4 @@
-//! A program recorded without root: by functions put before the C library's.
+//! Recording without root: a preloaded library replaces functions of the C library.
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -16,7 +16,7 @@ use super::output::Output;
 use super::{EndedEarly, OUTPUT, ROUND, RecordPlan, ended, program, sampled, tell};
 use crate::exit::{CommandResult, Failure};
 
-/// The library with these functions; empty where none could be built.
+/// Bytes of the preloaded library. Empty if the build could not make one.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
 /// Pause between two looks at the shared memory while it fills quickly.
@@ -52,7 +52,7 @@ pub fn run(
         watch.spawn(command).map_err(|error| Failure::about(args.command[0].display(), error))?;
     writer.put(watch.first_record(&name)).map_err(about)?;
     let (began, mut status, mut counts) = (Instant::now(), None, None);
-    // Until it is known that the library is in it.
+    // Sample the process until the preloaded library reports from it.
     let mut looks = Sampled::start(child.id()).ok();
     let (mut samples, mut ended_early, mut is_busy) = (None, EndedEarly::default(), false);
     while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
@@ -79,7 +79,7 @@ pub fn run(
         samples = samples.or_else(|| looks.map(Sampled::finish));
         match (samples, counts) {
             (Some(samples), _) => sampled::tell(&samples)?,
-            // It ended before anybody could look at it.
+            // The process ended before its first sample.
             (None, Some(counts)) => sampled::tell_counted(counts, began.elapsed().as_secs_f64())?,
             (None, None) => {}
         }
@@ -94,14 +94,14 @@ pub fn run(
     ended(&name, status, true)
 }
 
-/// Whether the program has ended; it stays to be waited for.
+/// True if the program has ended. It stays a zombie, to be waited for later.
 fn has_ended(child: &Child) -> std::io::Result<bool> {
     let process = Pid::from_child(child);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
     Ok(waitid(WaitId::Pid(process), options)?.is_some())
 }
 
-/// What the kernel counts beyond what was seen.
+/// Prints the number of reads that the kernel counts beyond the recorded ones.
 fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
     let Preloaded { reads, sandboxed, unrecorded, .. } = recorded;
     if *sandboxed > 0 {

@@ -1,4 +1,5 @@
-//! A running process looked at without root: counters, positions, and what of its files is in the page cache.
+//! Sampling of a running process without root: counters, file positions, and the page cache of its
+//! files.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,10 +15,11 @@ use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 use crate::table::{self, Table};
 
-/// So many files stand in the table.
+/// Maximum number of files in the table.
 const ROWS_MAX: usize = 20;
 
-/// Looks at a process until it ends, the time is over, or a signal comes; `None` where it is not to be looked at by this user.
+/// Samples a process until it ends, the time is over, or a signal comes. Returns `None` if this
+/// user may not inspect it.
 pub fn run(
     process: u32,
     args: &RecordPlan,
@@ -49,7 +51,7 @@ pub fn run(
     Some(tell(&sampled.finish()))
 }
 
-/// Prints what was sampled.
+/// Prints the samples.
 pub fn tell(samples: &Samples) -> CommandResult {
     let Samples { seconds, looks, counts, files, has_more } = samples;
     let is_told = |file: &&SampledFile| {
@@ -80,11 +82,12 @@ pub fn tell(samples: &Samples) -> CommandResult {
     print(&text)
 }
 
-/// Prints what the kernel has counted of a process in so many seconds.
+/// Prints the kernel's counters of a process that ran for `seconds` seconds.
 pub fn tell_counted(counts: KernelCounts, seconds: f64) -> CommandResult {
     print(&counted(counts, seconds))
 }
 
+/// Formats the kernel's counters of a process.
 fn counted(counts: KernelCounts, seconds: f64) -> String {
     let KernelCounts { reads, bytes, device_bytes } = counts;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
@@ -116,6 +119,7 @@ const COLUMNS: [table::Column<SampledFile>; 9] = [
     ("left", |file| pages(file, |cache| cache.left_pages)),
 ];
 
+/// Formats a number of cached pages in MiB; `-` if unknown.
 fn pages(file: &SampledFile, which: fn(&SampledCache) -> u64) -> String {
     table::mib(file.cache.as_ref().map(|cache| which(cache) * PAGE_BYTES))
 }

@@ -1,12 +1,13 @@
-//! `readpath replay-one`: one row's reads on real storage, in a process of its own, started by `readpath replay`.
+//! `readpath replay-one`: replays one row on real storage in its own process, started by `readpath
+//! replay`.
 //!
-//! It is a [`part`](crate::part) of that run: an [`ReplayOrder`], then [`ReplayReply::Ready`]; [`ReplayBegin`], then
-//! [`ReplayReply::Played`].
+//! It is a [`part`](crate::part) of that run. The protocol: [`ReplayOrder`], answered by
+//! [`ReplayReply::Ready`]; then [`ReplayBegin`], answered by [`ReplayReply::Played`].
 //!
-//! The loop is closed, as in the model. A thread that was recorded is a thread here, or several where it had several reads in
-//! flight: one for each. Who has its read done takes the next one, thinks for as long as the program did, and then
-//! reads; two never think at once, as the program's one thread could not. Files are opened when they are first read, in
-//! the time of that thought.
+//! The loop is closed, as in the model. Each recorded thread is replayed by one worker thread per
+//! read that it had in flight. After a read, a worker takes the next one, waits for the recorded
+//! think time, and reads. Workers of one recorded thread never think at the same time, as the
+//! original thread could not. A file is opened at its first read, within that think time.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,72 +27,72 @@ use crate::exit::{CommandResult, Failure};
 use crate::part::{OrderPath, Orders, say};
 use crate::recordings::opened;
 
-/// The subcommand.
+/// Name of the subcommand.
 pub const NAME: &str = "replay-one";
 
-/// A sleep ends later than it was asked to: 50 µs by the kernel's timer slack, and the way to a processor. The rest of
-/// a thought is waited out on the processor.
+/// Part of a think time that is spent spinning. A sleep ends late: 50 µs by the kernel's timer
+/// slack, plus the scheduling delay.
 const SPIN: Duration = Duration::from_micros(100);
 
-/// What the process has in memory beside its buffers once it reads: stacks and handles.
+/// Memory of the process in addition to its buffers: stacks and handles.
 const OWN_BYTES: u64 = 4 << 20;
 
-/// What is to be read, and how.
+/// Order of a replay.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReplayOrder {
-    /// The recording.
+    /// Path of the recording.
     pub recording: OrderPath,
-    /// The scratch files, in the order of [`RecordedProgram::files`].
+    /// Scratch files, in the order of [`RecordedProgram::files`].
     pub files: Vec<OrderPath>,
-    /// By the library under these laws, or else by the kernel.
+    /// Policies of the library; `None` reads through the kernel.
     pub policies: Option<Policies>,
-    /// The library's memory; the kernel's is limited from outside.
+    /// Memory of the library. The kernel's memory is limited from outside.
     pub memory_bytes: Option<u64>,
 }
 
-/// The library's laws, in words.
+/// Names of the library's policies.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Policies {
-    /// What is read ahead.
+    /// Readahead policy.
     pub readahead: String,
-    /// What stays.
+    /// Eviction policy.
     pub eviction: String,
-    /// In which order requests go out.
+    /// Scheduler.
     pub scheduler: String,
 }
 
-/// Memory is limited, and nothing of the files is held: begin.
+/// Order to start: the memory is limited, and no page of the files is resident.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ReplayBegin;
 
-/// What it says.
+/// Answer of the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ReplayReply {
-    /// It has the recording.
+    /// The recording has been loaded.
     Ready {
-        /// The memory that it will take for itself.
+        /// Memory that the process needs for itself.
         own_bytes: u64,
     },
-    /// All reads are made.
+    /// All reads have been made.
     Played(Played),
-    /// They can't be made, and why.
+    /// The replay failed, for the given reason.
     Failed(String),
 }
 
-/// What was measured.
+/// Measurements of the replay.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Played {
-    /// From the start to the end of the last read.
+    /// Time from the start to the end of the last read.
     pub seconds: f64,
-    /// What the library asked its device for, where it counts it.
+    /// Device requests of the library, where it counts them.
     pub device_requests: Option<u64>,
-    /// What was read from storage meanwhile, where it is counted.
+    /// Bytes read from storage during the replay, where they are counted.
     pub device_bytes: Option<u64>,
-    /// What a reader must know of it.
+    /// Caveat about the figures.
     pub note: Option<String>,
 }
 
-/// Takes the orders and carries them out.
+/// Takes the orders and executes them.
 pub fn run() -> CommandResult {
     let mut orders = Orders::take(NAME, "replay");
     let order: ReplayOrder = orders.next()?;
@@ -105,7 +106,7 @@ pub fn run() -> CommandResult {
     })
 }
 
-/// Whoever gave the order has told of a recording that is cut off.
+/// Loads the recording. The parent process has already reported a truncated one.
 fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
     let about = |error: RecordingError| Failure::about(order.recording.0.display(), error);
     let mut gathered = RecordingInput::default();
@@ -120,13 +121,14 @@ fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
     gathered.finish().ok_or_else(nothing)
 }
 
+/// Memory of all workers' buffers of a thread.
 fn buffers_bytes(thread: &ReadList) -> u64 {
     let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(0);
-    // A mapping's bytes are copied twice here.
+    // Bytes of a mapping are resident twice: in the mapping and in the copy.
     2 * u64::from(thread.depth) * largest.next_multiple_of(PAGE_BYTES)
 }
 
-/// Makes all reads, and measures.
+/// Makes all reads and measures them.
 fn play(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
     let ways = Ways::new(order, recorded)?;
     let lines: Vec<RecordedThread<'_>> =
@@ -163,25 +165,26 @@ fn play(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, Strin
     Ok(Played { seconds: last.seconds(), device_requests, device_bytes, note: ways.note() })
 }
 
+/// Size of one worker's buffer: the thread's largest read.
 fn buffer_bytes(thread: &ReadList) -> u64 {
     let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(1);
     largest.next_multiple_of(PAGE_BYTES)
 }
 
-/// One recorded thread's reads, and who makes them.
+/// Reads of one recorded thread, shared by its workers.
 struct RecordedThread<'a> {
     thread: &'a ReadList,
     ways: &'a Ways<'a>,
-    /// By file: the last read of it, after which it is closed.
+    /// Index of the last read of each file, after which the file is closed.
     last_of: BTreeMap<FileId, usize>,
     turn: Mutex<ReplayTurn>,
 }
 
-/// Whose turn it is.
+/// State of the workers' turns: the next read, and the open files.
 #[derive(Default)]
 struct ReplayTurn {
     next: usize,
-    /// When the last read began.
+    /// Start of the last read.
     begun: Time,
     open: BTreeMap<FileId, Arc<Door>>,
 }
@@ -192,7 +195,7 @@ impl<'a> RecordedThread<'a> {
         RecordedThread { thread, ways, last_of: ats.collect(), turn: Mutex::default() }
     }
 
-    /// Makes reads as long as there are any and nobody has failed; gives when the last one ended.
+    /// Makes reads until none is left or a worker has failed. Returns the end of its last read.
     fn work(
         &self,
         memory: &mut RawMemory,
@@ -203,7 +206,7 @@ impl<'a> RecordedThread<'a> {
         while !is_over.load(Ordering::Relaxed) {
             let Some((reading, door)) = self.take_turn(freed, clock)? else { break };
             let bytes = match self.thread.is_direct {
-                // The end of a file is no whole block, and a transfer past the cache is.
+                // The end of a file may be no whole block, but a direct transfer must be one.
                 true => reading.bytes.next_multiple_of(PAGE_BYTES),
                 false => reading.bytes,
             };
@@ -215,7 +218,7 @@ impl<'a> RecordedThread<'a> {
         Ok(freed)
     }
 
-    /// The next read, at the time when it is to begin.
+    /// Takes the next read and waits until its start time.
     fn take_turn(
         &self,
         freed: Time,
@@ -242,6 +245,7 @@ impl<'a> RecordedThread<'a> {
     }
 }
 
+/// Waits until a time: sleeps, then spins for the last part.
 fn wait_until(due: Time, clock: Clock) {
     let left = clock.until(due);
     if left > SPIN {

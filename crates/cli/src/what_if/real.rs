@@ -1,9 +1,9 @@
-//! `--on file:FOLDER` and `--on kernel:FOLDER`: recorded reads made again on real storage.
+//! `--on file:FOLDER` and `--on kernel:FOLDER`: replay of recorded reads on real storage.
 //!
-//! In the folder each file that was recorded is made again, as long as it was and without holes: the
-//! kernel's reads of a hole never get to the device. Each row is then a process of its own
-//! ([`super::player`]), of whose files the kernel holds nothing at first; under the kernel's path memory is limited by a
-//! control group, in which that process is alone.
+//! A scratch file in the folder stands for each recorded file. It has the same length and no holes,
+//! since the kernel's reads of a hole never reach the device. Each row runs in its own process
+//! ([`super::player`]) and starts with a cold cache. With the kernel's read path, a control group
+//! limits the memory of that process alone.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -22,10 +22,10 @@ use crate::progress::Interrupt;
 use crate::real_file::{make_cold, queue_of};
 use crate::scratch_files::ScratchFolder;
 
-/// What a file system needs beyond its files' bytes, as one part of so many.
+/// Space that a file system needs in addition to its files: one part in this many.
 const OVERHEAD_PART: u64 = 64;
 
-/// The scratch files of a recording, in each folder that is named. They are removed with this.
+/// Scratch files of a recording in each named folder. Dropping the value removes them.
 pub struct RealStorage<'a> {
     recording: &'a Path,
     recorded: &'a RecordedProgram,
@@ -34,22 +34,22 @@ pub struct RealStorage<'a> {
     made: BTreeMap<PathBuf, ScratchFolder>,
 }
 
-/// How the reads of a row are carried out.
+/// Parameters of a row on real storage.
 #[derive(Clone, Debug)]
 pub struct RealRow<'a> {
-    /// The folder.
+    /// Folder of the scratch files.
     pub folder: &'a Path,
-    /// By the library under these laws, or else by the kernel.
+    /// Policies of the library; `None` reads through the kernel.
     pub policies: Option<Policies>,
-    /// The memory for pages; `None`: what there is.
+    /// Memory for pages; `None`: no limit.
     pub memory_bytes: Option<u64>,
 }
 
 impl Policies {
-    /// The laws of a row, known to the library.
+    /// Formats and validates the policies of a row.
     ///
     /// # Errors
-    /// There is no such law, or it has no such parameter.
+    /// A policy is unknown, or lacks one of the parameters.
     pub fn new(readahead: &Spec, eviction: &Spec, scheduler: &Spec) -> Result<Policies, Failure> {
         let [readahead, eviction, scheduler] =
             [readahead, eviction, scheduler].map(ToString::to_string);
@@ -60,7 +60,7 @@ impl Policies {
 }
 
 impl<'a> RealStorage<'a> {
-    /// No folder yet.
+    /// Starts without scratch files.
     pub fn new(
         recording: &'a Path,
         recorded: &'a RecordedProgram,
@@ -70,7 +70,7 @@ impl<'a> RealStorage<'a> {
         RealStorage { recording, recorded, seed, interrupt, made: BTreeMap::new() }
     }
 
-    /// Finds out whether there is room for the files in a folder.
+    /// Checks that the folder has enough free space for the files.
     pub fn check(&self, folder: &Path) -> Result<(), Failure> {
         let about = |problem: String| Err(Failure::about(folder.display(), problem));
         if !folder.is_dir() {
@@ -92,7 +92,7 @@ impl<'a> RealStorage<'a> {
         Ok(())
     }
 
-    /// Makes the reads once; gives what was measured, and what a reader must know of it.
+    /// Replays the reads once. Returns the measurements and a caveat.
     pub fn play(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
         let paths = self.make(row.folder)?;
         let failed = |problem: &dyn std::fmt::Display| {
@@ -117,7 +117,7 @@ impl<'a> RealStorage<'a> {
             ReplayReply::Played(_) => return Err(failed(&"it answered before it was asked")),
             ReplayReply::Failed(words) => return Err(failed(&words)),
         };
-        // What comes later is dropped first, so the process has ended before its group goes.
+        // Locals drop in reverse order: the process ends before its group is removed.
         let group = match (&row.policies, row.memory_bytes) {
             (None, Some(bytes)) => Some(limit(bytes + own_bytes)?),
             _ => None,
@@ -138,7 +138,7 @@ impl<'a> RealStorage<'a> {
         Ok((played, notes))
     }
 
-    /// The files in a folder; they are made when it is first used.
+    /// Returns the paths of the scratch files in a folder, created at its first use.
     fn make(&mut self, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         if !self.made.contains_key(folder) {
             let made = ScratchFolder::new(folder, "readpath-replay")?;
@@ -153,7 +153,7 @@ impl<'a> RealStorage<'a> {
         Ok((0..self.recorded.files().len()).map(|at| made.join(at.to_string())).collect())
     }
 
-    /// Has the kernel drop the files' pages; says how many stayed.
+    /// Drops the files' pages from the kernel page cache. Returns a caveat if some stayed.
     fn make_cold(&self, paths: &[PathBuf]) -> Result<Option<String>, Failure> {
         let (mut resident, mut pages) = (0, 0);
         for path in paths {
@@ -166,6 +166,7 @@ impl<'a> RealStorage<'a> {
     }
 }
 
+/// Creates the memory cgroup of a replay through the kernel.
 fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
     let unavailable = |error: SwapError| {
         Failure::Unavailable(format!("--memory on kernel: is a control group's: {error}"))
@@ -173,7 +174,7 @@ fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
     MemoryGroup::new(bytes).map(|(group, _)| group).map_err(unavailable)
 }
 
-/// The kernel's readahead and scheduler on a folder's device, where it tells.
+/// Returns the kernel's readahead size and scheduler on a folder's device, if available.
 pub fn kernel_policies(folder: &Path) -> (String, Option<String>) {
     match queue_of(folder) {
         Some(queue) => (format!("kernel, {} KiB", queue.read_ahead_bytes / 1024), queue.scheduler),

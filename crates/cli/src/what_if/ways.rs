@@ -1,4 +1,4 @@
-//! By which way a recorded read reaches real storage.
+//! Methods by which a recorded read is replayed on real storage.
 //!
 //! | a thread that | by the library | by the kernel |
 //! |---|---|---|
@@ -25,10 +25,10 @@ use readpath_sim::workload::{FileId, ReadList};
 use super::player::{Policies, ReplayOrder};
 use crate::note;
 
-/// Fills memory from an offset of one file on, or says why not.
+/// Function that fills a buffer from an offset of one file, or returns an error message.
 pub type Door = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
 
-/// The way of a row.
+/// Read methods of a row.
 pub struct Ways<'a> {
     order: &'a ReplayOrder,
     recorded: &'a RecordedProgram,
@@ -37,17 +37,17 @@ pub struct Ways<'a> {
     read_before: Option<u64>,
 }
 
-/// What all handles of the library share.
+/// State shared by all handles of the library.
 struct Ours {
     path: ReadPath,
-    /// The files that were opened, kept to the end: what was read of them stays, as the kernel's pages do.
+    /// Opened files, kept open to the end. Their cached pages thus stay, as the kernel's would.
     files: Mutex<BTreeMap<FileId, File>>,
     mappings: BTreeMap<FileId, Arc<Mapping>>,
     has_raw: bool,
 }
 
 impl Policies {
-    /// A read path under these laws.
+    /// Sets the policies of a read path.
     pub fn apply(&self, builder: Builder) -> Builder {
         let Policies { readahead, eviction, scheduler } = self;
         builder.readahead(readahead).eviction(eviction).scheduler(scheduler)
@@ -55,7 +55,7 @@ impl Policies {
 }
 
 impl<'a> Ways<'a> {
-    /// What the order says.
+    /// Prepares the read methods that the order requests.
     pub fn new(order: &'a ReplayOrder, recorded: &'a RecordedProgram) -> Result<Ways<'a>, String> {
         raise_open_files();
         let ours = order
@@ -70,12 +70,12 @@ impl<'a> Ways<'a> {
         Ok(Ways { order, recorded, ours, kernel_mappings, read_before: storage_read_bytes() })
     }
 
-    /// The name that a file had when it was recorded.
+    /// Name of a file in the recording.
     pub fn name(&self, file: FileId) -> &str {
         &self.recorded.files()[file.0 as usize].name
     }
 
-    /// Opens a file for a thread that was recorded.
+    /// Opens a file with the method of a recorded thread.
     pub fn open(&self, file: FileId, thread: &ReadList) -> Result<Door, String> {
         let path = &self.order.files[file.0 as usize].0;
         match &self.ours {
@@ -83,7 +83,8 @@ impl<'a> Ways<'a> {
             None => match self.kernel_mappings.get(&file) {
                 Some(mapping) if thread.engine == JobEngine::Mmap => {
                     Ok(copied(mapping, |mapping| {
-                        // SAFETY: the file is this run's own, and nobody changes it while it is there.
+                        // SAFETY: the scratch file belongs to this run, and no process changes it
+                        // while it exists.
                         unsafe { mapping.as_slice() }
                     }))
                 }
@@ -104,12 +105,12 @@ impl<'a> Ways<'a> {
             return (Some(stats.device_reads + requests), Some(stats.device_bytes + bytes));
         }
         let read = storage_read_bytes().zip(self.read_before);
-        // File systems that are no block device's don't tell.
+        // The kernel counts no bytes for file systems without a block device.
         let bytes = read.map(|(now, before)| now.saturating_sub(before)).filter(|&bytes| bytes > 0);
         (None, bytes)
     }
 
-    /// What a reader must know.
+    /// Caveat about the figures.
     pub fn note(&self) -> Option<String> {
         let ours = self.ours.as_ref()?;
         let mut modes = ours.mappings.values().map(|mapping| mapping.mode());
@@ -138,7 +139,7 @@ impl Ours {
         Ok(Ours { path, files: Mutex::default(), mappings, has_raw })
     }
 
-    /// Whether all that the device is asked for is asked by the library.
+    /// True if the library issues all requests to the device itself.
     fn is_counted(&self) -> bool {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
         files.values().all(|file| !file.kernel_keeps())
@@ -171,7 +172,7 @@ impl Ours {
     }
 }
 
-/// Maps each file once that a thread touches so.
+/// Maps each file once that a thread reads through a mapping.
 fn mapped<M>(
     order: &ReplayOrder,
     recorded: &RecordedProgram,
@@ -184,34 +185,37 @@ fn mapped<M>(
     files.into_iter().map(one).collect()
 }
 
-/// The way through a mapping.
+/// Read function that copies out of a mapping.
 fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> Door {
     let mapping = Arc::clone(mapping);
     Box::new(move |memory, offset| {
         let at = offset as usize;
         let block = &bytes(&mapping)[at..at + memory.len()];
-        // SAFETY: the row ends with the first error, and nothing of the mapping is looked at after it.
+        // SAFETY: the row ends with the first error, and no later access to the mapping follows.
         let copied = unsafe { copy_mapped(block, memory) };
         copied.map_err(|_| "a bus error: its storage failed there".to_owned())
     })
 }
 
+/// Maps a file with `mmap(2)`.
 fn map_by_kernel(path: &Path) -> Result<KernelMapping, String> {
     let mapping = fs::File::open(path).and_then(|file| KernelMapping::of(&file));
     let mapping = mapping.map_err(|error| error.to_string())?;
     mapping.ok_or_else(|| "the scratch file is empty".to_owned())
 }
 
+/// Maps a file through the library.
 fn map(path: &Path, order: &ReplayOrder, policies: &Policies) -> Result<Mapping, String> {
     let builder = Mapping::builder().readahead(&policies.readahead);
     let builder = match order.memory_bytes {
         Some(bytes) => builder.memory(bytes),
         None => builder,
     };
-    // SAFETY: the file is this run's own, and nobody changes it while it is there.
+    // SAFETY: the scratch file belongs to this run, and no process changes it while it exists.
     unsafe { builder.open(path) }.map_err(|error| error.to_string())
 }
 
+/// Opens a file for `pread(2)`, with `O_DIRECT` for direct threads.
 fn open_kernel(path: &Path, thread: &ReadList) -> Result<Door, String> {
     let flags = if thread.is_direct { libc::O_DIRECT } else { 0 };
     let file = fs::File::options().read(true).custom_flags(flags).open(path);
@@ -221,11 +225,12 @@ fn open_kernel(path: &Path, thread: &ReadList) -> Result<Door, String> {
     }))
 }
 
-/// A program may have had more files open than this process may at first.
+/// Raises the limit of open files to its maximum. The recorded program may have had more open files
+/// than this process may have by default.
 fn raise_open_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Where that is refused, an open says that there are too many.
+    // On failure, a later open reports that there are too many.
     let _ = setrlimit(Resource::Nofile, limit);
 }

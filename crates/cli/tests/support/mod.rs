@@ -1,4 +1,4 @@
-//! What the tests of the command share: a scratch folder, and running it.
+//! Shared support of the command's tests: a scratch folder, and runs of the command.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
 pub mod serve;
@@ -10,14 +10,15 @@ use std::process::{Command, Output, Stdio};
 
 pub const READPATH: &str = env!("CARGO_BIN_EXE_readpath");
 
-/// 64 random reads of 64 KiB.
+/// Job of 64 random reads of 64 KiB.
 pub const RANDOM: &str = "[j]\nrw=randread\nbs=64k\nsize=4m\n";
 
-/// A folder of a test's own, removed with all that is in it.
+/// Folder of one test, removed with its content.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
-    /// In the build's folder: on a disk, where the temporary folder may be memory.
+    /// Creates the folder in the build directory: on a disk, while the temporary folder may be a
+    /// tmpfs.
     pub fn new(name: &str) -> Scratch {
         Scratch::under(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
     }
@@ -32,18 +33,18 @@ impl Scratch {
         self.0.join(name)
     }
 
-    /// A file with this text or these bytes.
+    /// Creates a file with this content.
     pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         fs::write(self.path(name), content).unwrap();
         self.path(name)
     }
 
-    /// A file of so many bytes, none of them a hole.
+    /// Creates a file of `bytes` bytes without holes.
     pub fn data(&self, name: &str, bytes: usize) -> PathBuf {
         self.file(name, (0..bytes).map(|at| (at / 4096 * 31 + at) as u8).collect::<Vec<u8>>())
     }
 
-    /// The names of what is in it.
+    /// Sorted names of the folder's entries.
     pub fn names(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.0).unwrap();
         let mut names: Vec<String> =
@@ -52,20 +53,20 @@ impl Scratch {
         names
     }
 
-    /// The command, to be run in it.
+    /// The command with the folder as its current directory.
     pub fn command(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
         let mut command = Command::new(READPATH);
         command.args(arguments).current_dir(&self.0).stdin(Stdio::null());
         command
     }
 
-    /// Runs the command in it; the arguments are parted by spaces.
+    /// Runs the command with arguments separated by spaces.
     pub fn run(&self, arguments: &str) -> Ran {
         Ran::of(self.command(arguments.split_whitespace()).output().unwrap())
     }
 
-    /// Runs what must be refused: exit code 2, nothing on standard output, a
-    /// message in which each of `words` occurs.
+    /// Runs a command that must be refused: exit code 2, empty standard output, and a message that
+    /// contains each of `words`.
     pub fn refused(&self, arguments: &str, words: &[&str]) {
         let ran = self.run(arguments);
         ran.has_ended(2, arguments);
@@ -80,7 +81,7 @@ impl Drop for Scratch {
     }
 }
 
-/// What a run of the command gave.
+/// Result of a run of the command.
 pub struct Ran {
     pub code: Option<i32>,
     pub stdout: String,
@@ -100,7 +101,7 @@ impl Ran {
         assert_eq!(self.code, Some(code), "{what}:\n{}{}", self.stderr, self.stdout);
     }
 
-    /// All of `words` stand in the message, and it is no panic's.
+    /// Checks that the message contains all of `words` and is no panic.
     pub fn says(&self, words: &[&str], what: &str) {
         for word in words {
             assert!(self.stderr.contains(word), "{what}: no `{word}` in\n{}", self.stderr);
@@ -108,7 +109,7 @@ impl Ran {
         assert!(!self.stderr.contains("panicked"), "{what}:\n{}", self.stderr);
     }
 
-    /// The results of the JSON document.
+    /// Results of the JSON document.
     pub fn results(&self) -> Vec<serde_json::Value> {
         let document: serde_json::Value = serde_json::from_str(&self.stdout)
             .unwrap_or_else(|error| panic!("{error} in\n{}\n{}", self.stdout, self.stderr));
@@ -116,7 +117,7 @@ impl Ran {
     }
 }
 
-/// A file system in memory of so many bytes, unmounted at the end.
+/// tmpfs of the given size, unmounted at the end.
 pub struct InMemory(pub PathBuf);
 
 impl InMemory {
@@ -135,13 +136,13 @@ impl Drop for InMemory {
     }
 }
 
-/// Whether this process is root's.
+/// True if this process runs as root.
 pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Whether a program can be run here.
+/// True if a program can be run here.
 pub fn has(program: &str) -> bool {
     let tried = Command::new(program).arg("--version").output();
     tried.is_ok_and(|output| output.status.success())

@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::READPATH;
 
-/// Whether a device can be served here; says so if not.
+/// True if a device can be served here. Otherwise prints the reason.
 pub fn can_mount(test: &str) -> bool {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
     let has_fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
@@ -18,7 +18,7 @@ pub fn can_mount(test: &str) -> bool {
     is_root && has_fuse
 }
 
-/// An empty folder that is unmounted and removed at the end, whatever happens.
+/// Empty folder, unmounted and removed at the end in any case.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -69,7 +69,7 @@ impl Serve {
         Serve { child, output }
     }
 
-    /// Sends it a signal and waits for its end: what else it printed.
+    /// Sends it a signal, waits for its end, and returns the rest of its output.
     pub fn end(mut self, signal: &str) -> String {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());

@@ -1,5 +1,4 @@
-//! Reads that are given to AIO and io_uring, made by fio: all of them are recorded, as those of
-//! `pread` are.
+//! Reads of AIO and io_uring, made by fio: all of them are recorded like `pread`.
 
 use std::fs::File;
 use std::process::Command;
@@ -9,14 +8,14 @@ use serde_json::Value;
 use crate::can_watch;
 use crate::support::{Ran, Scratch, has};
 
-/// The file, and the number of reads of 4 KiB at random places of it.
+/// Length of the file, and number of random reads of 4 KiB.
 const FILE_BYTES: usize = 64 << 20;
 const READS: u64 = 1024;
 
 /// Number of runs until one has no lost event.
 const RUNS_MAX: usize = 8;
 
-/// fio's options, and the way by which the reads are recorded.
+/// Options of fio, and the recorded read method.
 const WAYS: [(&str, &str); 10] = [
     ("--ioengine=psync --direct=1", "pread"),
     ("--ioengine=libaio --direct=1 --iodepth=1", "aio"),
@@ -30,7 +29,8 @@ const WAYS: [(&str, &str); 10] = [
     ("--ioengine=io_uring --direct=0 --iodepth=16 --nonvectored=0", "uring"),
 ];
 
-/// Has fio read with these options, recorded; `None` where it can't, or events were lost each time.
+/// Records fio with these options. Returns `None` if fio cannot run them, or if events were lost in
+/// each run.
 fn recorded(scratch: &Scratch, options: &str) -> Option<Value> {
     for _ in 0..RUNS_MAX {
         let mut watch = scratch.command(["record", "-o", "reads.rec", "--", "fio", "--name=a"]);
@@ -86,7 +86,7 @@ fn reads_of_aio_and_io_uring_are_recorded_as_those_of_pread() {
         let bytes: u64 = reads.iter().filter_map(|read| read["outcome"]["bytes"].as_u64()).sum();
         assert_eq!((reads.len() as u64, bytes), (READS, READS * 4096), "{options}");
         assert_eq!(explained["unseen"].as_array().unwrap().len(), 0, "{options}: {explained}");
-        // Random places: few are read twice.
+        // Random offsets: few are read twice.
         let places: std::collections::BTreeSet<u64> =
             reads.iter().filter_map(|read| read["offset"].as_u64()).collect();
         assert!(places.len() as u64 > READS * 9 / 10, "{options}: {} places", places.len());

@@ -1,12 +1,12 @@
-//! Lookups in a database under `watch --advise`: reads that cannot be foreseen.
+//! Lookups in a database under `advise`: reads that cannot be predicted.
 
 use std::process::Command;
 
 use super::support::{Scratch, has};
 use super::{can_watch, mib};
 
-/// A database of 88 MB: 300,000 rows of about 260 bytes, and an index of their names. A lookup by
-/// name reads a page of the index and one of the table, each of 4 KiB at a place of its own.
+/// Database of 88 MB: 300,000 rows of about 260 bytes, and an index of their names. A lookup by
+/// name reads a page of the index and one of the table, each of 4 KiB at a random offset.
 const MAKE: &str = "import sqlite3
 base = sqlite3.connect('lookups.db')
 base.execute('create table t (id integer primary key, name text, value text)')
@@ -25,7 +25,7 @@ for _ in range(4000):
     assert base.execute('select value from t where name = ?', (name,)).fetchone()
 ";
 
-/// Has the kernel give up what it has of the file.
+/// Drops the file's pages from the kernel page cache.
 const FORGET: &str = "import os
 file = os.open('lookups.db', os.O_RDONLY)
 os.fsync(file)
@@ -38,7 +38,7 @@ fn python(scratch: &Scratch, program: &str) {
     assert!(status.success());
 }
 
-/// At most twice the start of 2 MiB is brought in, and twice the bytes used.
+/// At most twice the initial 2 MiB is brought in, and twice the used bytes.
 #[test]
 fn lookups_in_a_database_have_little_brought_in() {
     let scratch = Scratch::new("watch-lookups");

@@ -21,10 +21,10 @@ mod unharmed;
 use programs::{DATA_BYTES, FEW_BYTES, MIN_SAMPLES, PIECES, PROGRAMS, Program};
 use support::{READPATH, Ran, Scratch, is_root};
 
-/// Says which program this process is.
+/// Environment variable with the name of the program that this process runs.
 const PROGRAM: &str = "READPATH_TEST_PROGRAM";
 
-/// Started by the test below, as a process to be watched.
+/// Program for the tests below, started by them as the recorded process.
 #[test]
 #[ignore = "it is a program for the other tests"]
 fn program() {
@@ -46,7 +46,7 @@ fn can_watch(scratch: &Scratch) -> bool {
     true
 }
 
-/// A modelled hard disk behind a file, until it is dropped.
+/// Modelled hard disk behind a file, until it is dropped.
 struct SlowFile(Child);
 
 impl SlowFile {
@@ -86,15 +86,16 @@ fn watched(scratch: &Scratch, program: &Program) -> serde_json::Value {
     serde_json::from_str(&explained.stdout).unwrap()
 }
 
-/// How often a program is watched until it is told what is wrong with it; and how often, where others on this machine
-/// do so much that the kernel drops events.
+/// Maximum number of runs until the expected cause is reported, and of runs in which the kernel
+/// drops events because of other load.
 const RUNS_MAX: usize = 3;
 const LOSSES_MAX: usize = 12;
 
-/// Watches the program until what is found is as it should be and no event was lost; else says what was found.
+/// Records the program until the expected cause is found without lost events. Otherwise returns the
+/// findings.
 fn tell(scratch: &Scratch, program: &Program) -> Result<(), String> {
     let (mut wrong, mut losses) = (Vec::new(), 0);
-    // Others may use the device meanwhile: what they cost is a finding too, and a true one.
+    // Other programs may use the device meanwhile. Their cost is a correct finding too.
     while wrong.len() < RUNS_MAX && losses < LOSSES_MAX {
         let explained = watched(scratch, program);
         let found = explained["findings"][0]["cause"].as_str();
@@ -120,7 +121,7 @@ fn the_cause_that_costs_most_is_named_and_no_other_where_there_is_none() {
     for number in 0..MIN_SAMPLES {
         scratch.data(&format!("few-{number}"), FEW_BYTES as usize);
     }
-    // What is still to be written to the device would stand in the way of the reads.
+    // Pending writes to the device would delay the reads.
     assert!(Command::new("sync").status().unwrap().success());
     let slow = SlowFile::serve(&scratch.path("slow"), "64M");
     let mut wrong = Vec::new();
@@ -134,7 +135,7 @@ fn the_cause_that_costs_most_is_named_and_no_other_where_there_is_none() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The numbers of MiB that stand in a line, in order.
+/// Numbers of MiB in a line, in order.
 fn mib(line: &str) -> Vec<f64> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let numbers = words.windows(2).filter(|pair| pair[1].starts_with("MiB"));
@@ -156,7 +157,7 @@ fn advice_brings_in_what_is_used_and_never_more_than_the_budget() {
             advised(&scratch, budget);
             continue;
         }
-        // It rests where others use the processor or the device meanwhile, and rightly so.
+        // Advice rests while others use the processor or the device, which is correct.
         let told: Vec<String> = (0..RUNS_MAX)
             .map_while(|_| advised(&scratch, budget))
             .take_while(|told| rests(told))
@@ -169,9 +170,9 @@ fn rests(told: &str) -> bool {
     told.contains("did not pay")
 }
 
-/// Has the program advised within so many MiB; gives what was told of it, or nothing where there is no FUSE.
+/// Advises the program within `budget` MiB. Returns the report, or `None` without FUSE.
 fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
-    // A new one each time: nothing of it is in memory.
+    // A new file each time: none of it is resident.
     let Some(slow) = SlowFile::serve(&scratch.path("slow"), "32M") else {
         println!("skipped: it needs FUSE");
         return None;
@@ -195,11 +196,11 @@ fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
     Some(ran.stderr)
 }
 
-/// A control group, removed at the end.
+/// Control group, removed at the end.
 struct Group(PathBuf);
 
 impl Group {
-    /// Of version 2, or of the first controller of version 1 that is there.
+    /// Creates a group of version 2, or of the first available controller of version 1.
     fn new() -> Option<Group> {
         let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"];
         let root = roots.iter().map(Path::new).find(|root| root.join("cgroup.procs").exists())?;
@@ -214,7 +215,7 @@ impl Drop for Group {
     }
 }
 
-/// One process is in the group before, another comes to it later; both read a file of their own.
+/// One process is in the group from the start, another joins later. Each reads its own file.
 #[test]
 fn all_of_a_control_group_are_watched() {
     let scratch = Scratch::new("watch-group");
@@ -270,7 +271,7 @@ fn without_root_it_says_what_to_do() {
     }
     let ran = Ran::of(match command.output() {
         Ok(output) => output,
-        // Where nobody may enter the folder of the build.
+        // The other user may not enter the build folder.
         Err(error) => return println!("skipped: {error}"),
     });
     ran.has_ended(3, "watch");

@@ -1,8 +1,8 @@
-//! Programs that read through mappings: their reads in `explain`, `replay`, `trace export` and
-//! `watch --advise`.
+//! Programs that read through mappings: their reads in `explain`, `replay`, `recording export` and
+//! `advise`.
 //!
-//! The expected bytes are those that each program touches. Linux 6.18 maps up to 2 MiB for one touch
-//! of a file that is read in order, and reports one page of it.
+//! The expected bytes are the ones that each program touches. Linux 6.18 maps up to 2 MiB for one
+//! touch of a file that is read in order, and reports one page of it.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -20,7 +20,7 @@ const MIB: f64 = 1_048_576.0;
 /// Number of touches of the program that touches scattered pages.
 const SCATTERED: u64 = 1000;
 
-/// A program, and the part of the file that it reads.
+/// Programs, each with its part of the file.
 pub const PROGRAMS: [Program; 9] = [
     Program { name: "mapping in order", cause: None, run: in_order },
     Program { name: "mapping backward", cause: None, run: backward },
@@ -33,7 +33,7 @@ pub const PROGRAMS: [Program; 9] = [
     Program { name: "mapping at scattered pages", cause: None, run: at_scattered },
 ];
 
-/// The file `data`, mapped with these flags.
+/// Maps the file `data` with these flags.
 fn mapped(file: &File, first: u64, bytes: usize, flags: i32) -> &'static [u8] {
     let flags = libc::MAP_SHARED | flags;
     // SAFETY: a new mapping of a file that no process writes to or cuts.
@@ -56,7 +56,7 @@ fn whole(folder: &Path, flags: i32) -> &'static [u8] {
 }
 
 fn advise(memory: &[u8], advice: i32) -> bool {
-    // SAFETY: the mapping is there, and advice leaves its bytes as they are.
+    // SAFETY: the mapping exists, and advice does not change its bytes.
     unsafe { libc::madvise(memory.as_ptr().cast_mut().cast(), memory.len(), advice) == 0 }
 }
 
@@ -93,16 +93,16 @@ fn willneed(folder: &Path) {
 fn two_processes(folder: &Path) {
     let memory = whole(folder, 0);
     let (one, other) = memory.split_at(memory.len() / 2);
-    // SAFETY: the child computes and ends without a look at what other threads hold.
+    // SAFETY: the child only computes and ends; it uses no state of other threads.
     let child = unsafe { libc::fork() };
     assert!(child >= 0);
     if child == 0 {
         sum(one);
-        // SAFETY: it ends the process.
+        // SAFETY: the call ends the process.
         unsafe { libc::_exit(0) };
     }
     sum(other);
-    // SAFETY: the child's number, and no place for its status.
+    // SAFETY: the child's process id, and no pointer for its status.
     assert_eq!(unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) }, child);
 }
 
@@ -171,7 +171,8 @@ fn causes(explained: &Value) -> Vec<&str> {
     findings.iter().map(|finding| finding["cause"].as_str().unwrap()).collect()
 }
 
-/// Nearly all of the file is read by each program but the last one. No pages count as fetched in vain.
+/// Nearly all of the file is read by each program but the last one. No pages count as fetched and
+/// unused.
 #[test]
 fn mapping_that_is_read_whole_is_recorded_whole() {
     let scratch = Scratch::new("watch-mappings");
@@ -218,7 +219,8 @@ fn replay_of_a_mapping_in_order_reads_all_of_it() {
     assert!((0.97..1.1).contains(&(bytes / DATA_BYTES as f64)), "{rows:?}");
 }
 
-/// A thousand touches: 4 KiB each is asked for, 64 KiB at most is mapped, and megabytes are fetched.
+/// A thousand touches: 4 KiB each is requested, at most 64 KiB is mapped, and megabytes are
+/// fetched.
 #[test]
 fn scattered_touches_are_diagnosed_by_what_they_can_have_used() {
     let scratch = Scratch::new("watch-mappings-scattered");
@@ -231,13 +233,13 @@ fn scattered_touches_are_diagnosed_by_what_they_can_have_used() {
     let [got, fetched, mapped, unused] =
         ["got_bytes", "fetched_bytes", "mapped_bytes", "unused_bytes"]
             .map(|name| shape[name].as_f64().unwrap() / MIB);
-    // The libraries of the test program are read too, in part.
+    // The libraries of the test program are partly read too.
     assert!((3.5..16.0).contains(&got), "{shape}");
     let touched = SCATTERED as f64 * 65_536.0 / MIB;
     assert!(got + mapped <= touched + 16.0, "{shape}");
     assert!((fetched - unused) <= touched + 16.0, "{shape}");
     if fetched > 2.0 * (touched + 16.0) && explained["waited_seconds"].as_f64() > Some(0.0) {
-        // Others may write to the device meanwhile: then their writes are the first cause.
+        // Other programs may write to the device meanwhile: then their writes are the first cause.
         let is_busy = causes(&explained).contains(&"writers");
         assert!(is_busy || causes(&explained).contains(&"over_read"), "{explained}");
     }

@@ -1,4 +1,4 @@
-//! A program recorded without root, as another user: what is recorded is what it did.
+//! Recording without root, as another user: the recording equals the program's reads.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::PROGRAM;
 use crate::support::{READPATH, Ran, Scratch, has, is_root};
 
-/// What the program below reads of a file of 256 KiB: way, offset, bytes asked for, bytes given.
+/// Reads of the program below on a file of 256 KiB: method, offset, requested bytes, returned
+/// bytes.
 const READS: [(&str, u64, u64, u64); 6] = [
     ("read", 0, 1000, 1000),
     ("read", 1000, 1000, 1000),
@@ -22,7 +23,7 @@ const READS: [(&str, u64, u64, u64); 6] = [
     ("read", 262_144, 10, 0),
 ];
 
-/// Started by the test below.
+/// Program for the test below, started by it.
 #[test]
 #[ignore = "it is a program for the other tests"]
 fn reader() {
@@ -41,7 +42,7 @@ fn reader() {
     assert_eq!(file.read_at(&mut memory, 262_000).unwrap(), 144);
     file.seek(SeekFrom::End(0)).unwrap();
     assert_eq!(file.read(&mut memory[..10]).unwrap(), 0);
-    // Two threads, and a program that is started.
+    // Two threads, and a child program.
     std::thread::scope(|scope| {
         for thread in 0..2 {
             let file = &file;
@@ -53,7 +54,8 @@ fn reader() {
             });
         }
     });
-    // One file after the other at the same descriptor, in less time than what it is of is believed.
+    // Different files in quick succession at the same descriptor, faster than the cache of
+    // descriptors expires.
     drop(file);
     for _ in 0..50 {
         for (name, bytes) in [("data", 3), ("other", 5)] {
@@ -63,9 +65,10 @@ fn reader() {
     assert!(Command::new("cat").arg("other").output().unwrap().status.success());
 }
 
-/// The command, in a folder, as a user without rights; `None` where this one can't become such.
+/// The command in a folder, as a user without rights. `None` if this process cannot change its
+/// user.
 pub(crate) fn as_nobody(scratch: &Scratch, arguments: &[&str]) -> Option<Command> {
-    // The user must be able to write there, and to start the command.
+    // The other user must be able to write there, and to start the command.
     fs::set_permissions(&scratch.0, fs::Permissions::from_mode(0o777)).unwrap();
     let mut command = match is_root() {
         false => Command::new(READPATH),

@@ -1,5 +1,5 @@
-//! Programs with one known fault each, and two with none. Each is one function, run by this test
-//! binary in a process of its own.
+//! Programs with one known fault each, and two without. Each is a function that this test binary
+//! runs in its own process.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// The length of the file `data`.
+/// Length of the file `data`.
 pub const DATA_BYTES: u64 = 256 * MIB;
 
-/// How many files `few-0` and so on there are, and how long they are.
+/// Number of the files `few-0` and so on, and their length.
 pub const MIN_SAMPLES: usize = 4;
 pub const FEW_BYTES: u64 = 4 * MIB;
 
-/// A program.
+/// Test program.
 pub struct Program {
     pub name: &'static str,
-    /// The cause that must be found to cost most; none for one with which nothing is wrong.
+    /// Expected most costly cause; `None` for a program without a fault.
     pub cause: Option<&'static str>,
-    /// Given the folder of the files.
+    /// Entry point; the argument is the folder of the files.
     pub run: fn(&Path),
 }
 
-/// All of them.
+/// All programs.
 pub const PROGRAMS: [Program; 13] = [
     Program { name: "random direct reads, one at a time", cause: Some("depth"), run: direct },
     Program { name: "random buffered reads, one at a time", cause: Some("depth"), run: buffered },
@@ -43,7 +43,7 @@ pub const PROGRAMS: [Program; 13] = [
     Program { name: "reads of what is in memory", cause: None, run: in_memory },
 ];
 
-/// One that takes the slow file piece by piece, each once, in an order that nobody foresees.
+/// Program that reads each piece of the slow file once, in an unpredictable order.
 pub const PIECES: Program = Program { name: "pieces in disorder", cause: None, run: pieces };
 
 const PIECE: u64 = MIB;
@@ -68,28 +68,28 @@ pub fn data(folder: &Path, flags: i32) -> File {
     file
 }
 
-/// Has the kernel give up what it has of a file.
+/// Drops the file's pages from the kernel page cache.
 fn forget(file: &File) {
     advise(file, libc::POSIX_FADV_DONTNEED);
 }
 
 fn advise(file: &File, advice: i32) {
-    // SAFETY: the descriptor is open, and advice touches no memory.
+    // SAFETY: the descriptor is open, and advice accesses no memory.
     let result = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, advice) };
     assert_eq!(result, 0);
 }
 
-/// Memory whose first byte is where direct reads want it.
+/// Buffer with the alignment of direct reads.
 fn buffer(bytes: u64) -> &'static mut [u8] {
     let pages = vec![[0_u64; 512]; (bytes / 4096) as usize + 1];
     let memory: &'static mut [[u64; 512]] = pages.leak();
-    // SAFETY: any memory can be taken for bytes, and nobody else has this.
+    // SAFETY: bytes have no invalid values, and the leaked memory has no other user.
     let (_, memory, _) = unsafe { memory.align_to_mut::<u8>() };
     let skipped = memory.as_ptr().align_offset(4096);
     &mut memory[skipped..skipped + bytes as usize]
 }
 
-/// Slots of a file, each once, in an order that nobody foresees. There are a power of two of them.
+/// Slots of a file, each once, in an unpredictable order. Their number is a power of two.
 pub fn random_access(slots: u64) -> impl Iterator<Item = u64> {
     (0..slots).scan(1_u64, move |at, _| {
         *at = (*at * 1_664_525 + 1_013_904_223) % slots;
@@ -128,12 +128,12 @@ fn short_runs(folder: &Path) {
     }
 }
 
-/// The file `data`, mapped.
+/// Maps the file `data`.
 fn mapped(folder: &Path) -> &'static [u8] {
     let file = data(folder, 0);
     let length = DATA_BYTES as usize;
     let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
-    // SAFETY: a new mapping of a file that nobody writes to or cuts.
+    // SAFETY: a new mapping of a file that no process writes to or cuts.
     unsafe {
         let start =
             libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0);
@@ -153,7 +153,7 @@ fn touches(folder: &Path) {
 
 fn slices(folder: &Path) {
     let memory = mapped(folder);
-    // SAFETY: the mapping is there, and advice leaves its bytes as they are.
+    // SAFETY: the mapping exists, and advice does not change its bytes.
     let result =
         unsafe { libc::madvise(memory.as_ptr() as *mut _, memory.len(), libc::MADV_RANDOM) };
     assert_eq!(result, 0);

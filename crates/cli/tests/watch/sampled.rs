@@ -1,4 +1,4 @@
-//! A running process of one's own, looked at without root.
+//! Sampling of the user's own running process without root.
 
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,11 +10,11 @@ use crate::PROGRAM;
 use crate::preload::as_nobody;
 use crate::support::{Ran, Scratch, is_root};
 
-/// The file that the program below makes, and what it reads of it, in a row.
+/// Length of the file that the program below creates, and of the part it reads sequentially.
 const FILE_BYTES: usize = 4 << 20;
 const READ_BYTES: usize = 3 << 20;
 
-/// Started by the test below: makes a file, and reads a part of it when it is told to.
+/// Program for the test below: creates a file, and reads a part of it on request.
 #[test]
 #[ignore = "it is a program for the other tests"]
 fn waiting_reader() {
@@ -35,7 +35,7 @@ fn waiting_reader() {
     std::io::stdin().read_line(&mut line).unwrap();
 }
 
-/// A child that does not outlive the test.
+/// Child process that does not outlive the test.
 struct Running(Child);
 
 impl Drop for Running {
@@ -101,7 +101,7 @@ fn a_running_process_of_ones_own_is_looked_at() {
     }
     program.say_on();
     assert!(wait_for(&mut said, "done"));
-    // So long that there is a look before it ends.
+    // Long enough for a sample before the program ends.
     std::thread::sleep(Duration::from_secs(2));
     program.say_on();
     program.0.wait().unwrap();
@@ -110,7 +110,8 @@ fn a_running_process_of_ones_own_is_looked_at() {
     assert!(watch.0.wait().unwrap().success(), "{told}");
     let row = told.lines().find(|line| line.contains("/own ")).unwrap_or_else(|| panic!("{told}"));
     let cells: Vec<&str> = row.split_whitespace().collect();
-    // Path, how, size, moved, and then what was cached first: nothing, where the file system lets its pages go.
+    // Path, how, size, moved, and the pages cached first: none, if the file system lets its pages
+    // be dropped.
     assert_eq!(cells[1..4], ["open", "4.0", "3.0"], "{told}");
     if cells[4] == "0.0" {
         let came: f64 = cells[6].parse().unwrap();

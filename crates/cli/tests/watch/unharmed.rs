@@ -1,6 +1,7 @@
-//! Programs that work alone work under a recording without root as well.
+//! Programs that work alone also work under a recording without root.
 //!
-//! Each is a part of `unharmed/program.c`. It must end as it does alone, and the command reports the calls that it did not record.
+//! Each is a part of `unharmed/program.c`. It must end as it does alone, and the command reports
+//! the calls that it did not record.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -13,10 +14,11 @@ use crate::support::{InMemory, READPATH, Ran, Scratch, has, is_root};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/watch/unharmed/program.c");
 
-/// Most bytes of a signal stack that a recording may use: `STACK_ROOM` in `crates/preload/src/thread.rs`.
+/// Maximum number of bytes of a signal stack that a recording may use: `STACK_ROOM` in
+/// `crates/preload/src/thread.rs`.
 const STACK_ROOM: u64 = 1024;
 
-/// A folder with the file `data` and the program, compiled with `flags`; `None` without a compiler.
+/// Folder with the file `data` and the program, compiled with `flags`; `None` without a compiler.
 fn scratch(name: &str, flags: &[&str]) -> Option<Scratch> {
     let scratch = Scratch::under(&std::env::temp_dir(), name);
     scratch.data("data", 256 << 10);
@@ -36,7 +38,7 @@ fn scratch(name: &str, flags: &[&str]) -> Option<Scratch> {
     }
 }
 
-/// Runs a program under a recording, as a user without rights; `None` where that can't be.
+/// Runs a program under a recording, as a user without rights; `None` if that is impossible.
 fn recorded(scratch: &Scratch, arguments: &[&str]) -> Option<Ran> {
     recorded_with(scratch, arguments, |_| ())
 }
@@ -118,7 +120,7 @@ fn a_handler_on_a_small_signal_stack_does_not_overrun_it() {
         let ran = Ran::of(ran.unwrap());
         (ran.code == Some(0)).then(|| used(&ran))
     };
-    // The kernel's own frame is 1 to 3.5 KiB long, as the processor has registers.
+    // The kernel's own frame is 1 to 3.5 KiB long, depending on the processor's registers.
     let least = (2048..).step_by(64).find(|&bytes| used_alone(bytes).is_some()).unwrap();
     for bytes in [least, least + 64, least + 256, least + 512, 2 * least] {
         let Some(ran) = recorded(&scratch, &["stack", &bytes.to_string()]) else { return };
@@ -157,7 +159,7 @@ fn a_program_of_address_sanitizer_starts() {
     }
 }
 
-/// A file system in memory that any user may write to.
+/// tmpfs that any user may write to.
 fn in_memory(scratch: &Scratch, size: &str) -> Option<InMemory> {
     let mounted = is_root().then(|| InMemory::mount(&scratch.path("full"), size)).flatten();
     if mounted.is_none() {
@@ -171,7 +173,7 @@ fn in_memory(scratch: &Scratch, size: &str) -> Option<InMemory> {
 #[test]
 fn a_full_temporary_folder_ends_no_program() {
     let Some(scratch) = scratch("unharmed-full", &[]) else { return };
-    // There is no room at the start; and the program takes all that is left.
+    // No space at the start; and a program that takes all the rest.
     let fill = "cat /dev/zero > full/zero 2> /dev/null; true";
     for (size, arguments) in [("16k", &["reader"][..]), ("8m", &["sleeper", fill])] {
         let Some(mounted) = in_memory(&scratch, size) else { return };
@@ -206,7 +208,7 @@ fn a_limit_on_the_size_of_files_is_an_error_and_no_signal() {
     let Some(ran) = limited(&scratch, 100, &["reader"]) else { return };
     ran.has_ended(2, "a limit of 50 KiB");
     ran.says(&["KiB are needed", "ulimit -f"], "a limit of 50 KiB");
-    // The shared memory has room, and the recording of 3,200 reads has not.
+    // The shared memory fits the limit, but the recording of 3,200 reads does not.
     let Some(ran) = limited(&scratch, 3400, &["reader"]) else { return };
     ran.has_ended(0, "a limit of 1.7 MiB");
     assert_eq!(reads_of_data(&scratch), 5);
@@ -231,7 +233,7 @@ fn a_full_disk_ends_the_recording_and_says_so_and_not_the_program() {
     is_ended(&ran, "as root");
 }
 
-/// A user without rights, as `as_nobody` runs the command.
+/// User id without rights, as used by `as_nobody`.
 const NOBODY: u32 = 65_534;
 
 #[test]
@@ -247,7 +249,7 @@ fn another_users_folder_of_this_name_blocks_no_recording() {
     // All names are taken.
     for nth in 1..8 {
         let taken = scratch.path(&format!("readpath-run-{NOBODY}-{nth}"));
-        // The recording before has made the first of them.
+        // The previous recording has created the first of them.
         _ = fs::remove_dir_all(&taken);
         fs::create_dir(taken).unwrap();
     }
@@ -284,10 +286,10 @@ fn root_writes_no_recording_through_another_users_link() {
         ran.says(&["symbolic link of user 65534", "name its target"], name);
     }
     assert!(!scratch.path("absent").exists());
-    // A file that is there is replaced, and not written to: another user may have made this link.
+    // An existing file is replaced instead of written to: another user may have made this link.
     run("hard").has_ended(0, "a hard link");
     assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
-    // A link of one's own leads on, as /dev/stdout does.
+    // A link of the same user is followed, like /dev/stdout.
     symlink("target.rec", scratch.path("own")).unwrap();
     run("own").has_ended(0, "a link of one's own");
     assert!(fs::metadata(scratch.path("target.rec")).unwrap().len() > 0);
@@ -297,7 +299,7 @@ fn root_writes_no_recording_through_another_users_link() {
 
 #[test]
 fn the_shared_memory_is_far_below_what_may_be_locked() {
-    // The file of a recording that runs: 1.6 MiB, where Linux lets a user lock 8 MiB.
+    // The shared file of a running recording: 1.6 MiB, where Linux lets a user lock 8 MiB.
     if !has("setpriv") && is_root() {
         return println!("skipped: no setpriv(1)");
     }
@@ -314,7 +316,7 @@ fn the_shared_memory_is_far_below_what_may_be_locked() {
     assert!(Path::new(&scratch.0).exists());
 }
 
-/// A mount whose server does not answer, until it is dropped.
+/// Mount whose server does not answer, until it is dropped.
 struct Silent(SlowFile);
 
 impl Drop for Silent {
@@ -341,7 +343,7 @@ fn a_mount_whose_server_does_not_answer_holds_up_no_recording() {
     let silent = Silent(served);
     let mut child = scratch.command(["record", "-o", "r.rec", "--", "true"]);
     let mut child = child.stderr(std::process::Stdio::piped()).spawn().unwrap();
-    // A liveness limit: without the server the command waited for ever.
+    // Liveness limit: a command that waits for the server would never end.
     let has_ended = (0..300).any(|_| {
         std::thread::sleep(std::time::Duration::from_millis(100));
         child.try_wait().unwrap().is_some()
