@@ -59,7 +59,7 @@ pub struct ExplainArgs {
     /// Print one JSON document in place of the text
     #[arg(long)]
     pub json: bool,
-    /// Write the explanation with pictures to this file too, as one page that needs nothing else
+    /// Also write the explanation with pictures to this file, as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 }

@@ -46,29 +46,29 @@ use storage::RealStorage;
     readpath run JOB.fio --on measured,toml=mine.toml,nvme"
 )]
 pub struct ProfileArgs {
-    /// A file or block device, which is only read; or a folder, in which a file is made for it, and
-    /// removed
+    /// File or block device to measure, which is only read; or a folder for a scratch file, removed
+    /// at the end
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// Write the description to this file
+    /// Write the device description to this file
     #[arg(long, value_name = "FILE")]
     pub toml: Option<PathBuf>,
-    /// Measure for about so long
+    /// Approximate duration of the measurement, in seconds
     #[arg(long, value_name = "N", default_value = "60")]
     pub seconds: NonZero<u64>,
-    /// Read about so many bytes at most, with a unit
+    /// Approximate maximum of the bytes read, with a unit
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub bytes: String,
-    /// The length of the file that is made in a folder, with a unit
+    /// Length of the scratch file in a folder, with a unit
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub size: String,
-    /// Seed of the places that are read
+    /// Seed of the read offsets
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the description also where its figures contradict each other
+    /// Write the description even if its figures contradict each other
     #[arg(long, requires = "toml")]
     pub noisy: bool,
-    /// Print one JSON document in place of the tables
+    /// Print one JSON document instead of tables
     #[arg(long)]
     pub json: bool,
 }

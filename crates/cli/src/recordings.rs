@@ -19,25 +19,25 @@ mod merge;
 
 /// `readpath recording`.
 #[derive(Debug, Subcommand)]
-pub enum RecordingCommand {
-    /// Print the records, one a line, as JSON
+pub enum TraceCommand {
+    /// Print the records as JSON, one per line
     Show(ShowArgs),
-    /// Keep what ended within a span of time
+    /// Keep the records that ended within a time span
     Cut(CutArgs),
-    /// Merge recordings that were made beside each other, aligned by when each began
+    /// Merge recordings of the same time, aligned by their start times
     Merge(MergeArgs),
-    /// Take the names out: of files, threads and programs
-    Anonymize(AnonymizeArgs),
-    /// Make a recording of the text of `strace -f -ttt -T -y -s 0`, or of a trace of requests
+    /// Remove the names of files, threads and programs
+    Anonymise(AnonymiseArgs),
+    /// Import the output of `strace -f -ttt -T -y -s 0`, or a trace of requests
     Import(ImportArgs),
-    /// Write a recording in a format that other tools read
+    /// Export a recording to a format of other tools
     Export(ExportArgs),
 }
 
 /// `readpath recording show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The recording
+    /// Recording to print
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
 }
@@ -45,16 +45,16 @@ pub struct ShowArgs {
 /// `readpath recording cut`.
 #[derive(Debug, Args)]
 pub struct CutArgs {
-    /// The recording
+    /// Recording to cut
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// From this time of the recording on, in seconds or with a unit
+    /// Start of the span, in seconds or with a unit
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub from: String,
-    /// Up to this time [default: its end]
+    /// End of the span [default: end of the recording]
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
-    /// The recording to be made
+    /// Path of the new recording
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -62,21 +62,21 @@ pub struct CutArgs {
 /// `readpath recording merge`.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
-    /// The recordings
+    /// Recordings to merge
     #[arg(value_name = "RECORDING", num_args = 2.., required = true)]
     pub recordings: Vec<PathBuf>,
-    /// The recording to be made
+    /// Path of the new recording
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
 
 /// `readpath recording anonymize`.
 #[derive(Debug, Args)]
-pub struct AnonymizeArgs {
-    /// The recording
+pub struct AnonymiseArgs {
+    /// Recording to anonymise
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// The recording to be made
+    /// Path of the new recording
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -84,11 +84,11 @@ pub struct AnonymizeArgs {
 /// `readpath recording import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The text of strace, or a trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim,
-    /// spc, alibaba, tencent), which is known by what stands in it
+    /// Output of strace, or a trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim,
+    /// spc, alibaba, tencent), recognized by its content
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
-    /// The recording to be made
+    /// Path of the new recording
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -96,13 +96,13 @@ pub struct ImportArgs {
 /// `readpath recording export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The recording
+    /// Recording to export
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// In which format
+    /// Format of the output
     #[arg(long = "as", value_name = "FORMAT")]
     pub format: ExportFormat,
-    /// The file to be made [default: standard output]
+    /// Path of the output [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -110,9 +110,9 @@ pub struct ExportArgs {
 /// Formats of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// fio's iolog, version 3: reads, with their times
+    /// fio's iolog, version 3: reads with their times
     Iolog,
-    /// The JSON that Perfetto and Chrome's tracing show: reads, waits and requests in time
+    /// JSON for Perfetto and Chrome's tracing: reads, waits and requests over time
     Chrome,
 }
 

@@ -36,55 +36,54 @@ use crate::table::{Column, Table, number};
     readpath eval policies --cells /hdd-1/,mmap"
 )]
 pub struct RegretArgs {
-    /// Only the cells whose name contains each of these, as in `/hdd-1/,seq`
+    /// Only the cells whose name contains each of these parts, as in `/hdd-1/,seq`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
-    /// Run the workloads on this storage in place of the modelled devices, each contender twice in a
-    /// row: a file, a block device, or a folder, in which their files, up to 3 GiB at a time, are
-    /// made for the run
+    /// Run the workloads on this storage instead of the device models, each contender twice in a
+    /// row: a file, a block device, or a folder for scratch files of up to 3 GiB
     #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
     pub on: Option<PathBuf>,
-    /// Only the cells on which laws are worked on: without a third of the devices, of the workloads
-    /// and of the numbers of processes, chosen by a hash of the name
+    /// Only the tuning set, on which policies are developed: without a third of the devices,
+    /// workloads and process counts, chosen by a hash of the name
     #[arg(long, conflicts_with_all = ["on", "held_out"])]
     pub developed: bool,
-    /// Only the others, by which laws are judged; four devices whose parameters are drawn from the
-    /// seed are among them
+    /// Only the held-out set, by which policies are judged; it includes four devices whose
+    /// parameters are drawn from the seed
     #[arg(long, conflicts_with = "on")]
     pub held_out: bool,
-    /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
+    /// Do a sixty-fourth of the work, to check that the cells run; the figures are not meaningful
     #[arg(long)]
     pub smoke: bool,
     /// Print every cell, not only the summary and the worst
     #[arg(long)]
     pub all: bool,
-    /// Judge these two laws in place of `adaptive` in both places; on real storage in place of what
-    /// a program gets that sets nothing
+    /// Judge these two policies instead of `adaptive` in both roles; on real storage, instead of
+    /// the library's defaults
     #[arg(long, value_name = "READAHEAD,SCHEDULER")]
     pub policies: Option<String>,
-    /// Take the rivals' runs from this document, which `--json` printed with the same seeds, in
-    /// place of running them anew: where only a law under test has changed
+    /// Take the baselines' results from this document instead of running them again: the output of
+    /// `--json` with the same seeds, for changes of the tested policy alone
     #[arg(long, value_name = "FILE")]
     pub beside: Option<PathBuf>,
-    /// How many cells run at a time [default: the processors that there are]
+    /// Number of cells that run at a time [default: number of processors]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZero<usize>>,
-    /// First seed of everything that is random
+    /// First seed of everything random
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How many seeds each run is the mean of
+    /// Number of seeds over which each run is averaged
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub seeds: u64,
-    /// Write every decision of the laws under test to this file, with the numbers that decided it,
-    /// one a line: of the chosen cells that read, with the first seed
+    /// Write every decision of the tested policies to this file, with the numbers behind it, one
+    /// per line: of the chosen cells that read, with the first seed
     #[arg(long, value_name = "FILE", conflicts_with = "on")]
     pub log: Option<PathBuf>,
-    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
-    /// sorts, and pictures
+    /// Also write the result to this file, as one self-contained HTML page with sortable tables and
+    /// pictures
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
-    /// Print one JSON document in place of the table
+    /// Print one JSON document instead of the table
     #[arg(long)]
     pub json: bool,
 }

@@ -22,13 +22,13 @@ const GROUP_BYTES_MIN: u64 = 16 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CacheState {
-    /// The kernel's cache has nothing of it
+    /// No page of the files is in the kernel page cache
     Cold,
-    /// The kernel's cache has all of it, read by another process
+    /// All pages are in the kernel page cache, read by another process
     Cached,
     /// Cold, and read once before by the same process
     Second,
-    /// Cold, and read twice by a process whose memory is a quarter of what it reads
+    /// Cold, and read twice by a process with memory for a quarter of the bytes
     Short,
 }
 
