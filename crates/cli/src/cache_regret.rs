@@ -130,7 +130,7 @@ fn sentence(summary: &EvictionSummary) -> String {
 
 /// HTML page with every cell.
 fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
-    let title = "What to keep, cell by cell";
+    let title = "Eviction policies, cell by cell";
     let mut page = Page::new(title, &sentence(summary));
     page.heading("Every policy in every cell");
     let caption = "The least cost of any policy ÷ this policy's: 1 is the best of the cell, ½ costs twice as \
@@ -138,10 +138,7 @@ fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
     page.picture(caption, &heat::draw(title, &map(judged)));
     page.heading("Cells");
     let all: Vec<&JudgedEviction> = judged.iter().collect();
-    page.table(
-        "Cost to what it would be without memory; ratio: judged ÷ best baseline",
-        &cells_table(&all),
-    );
+    page.table("Cost ÷ cost without memory; ratio: judged ÷ best baseline", &cells_table(&all));
     page.heading("One policy everywhere");
     page.table("Each policy's cost ÷ that of the best of each cell", &policies_table(summary));
     page

@@ -88,7 +88,7 @@ fn text(report: &ConformanceReport, system: &str) -> String {
     }
     let more = report.differences.len().saturating_sub(DIFFERENCES_TOLD);
     if more > 0 {
-        text += &format!("and {more} more; --json tells them all\n");
+        text += &format!("and {more} more; --json prints them all\n");
     }
     text
 }
@@ -184,6 +184,6 @@ mod tests {
         );
         assert_eq!(lines.len(), 12);
         assert!(lines[10].starts_with("step 10: 0 1: "), "{}", lines[10]);
-        assert_eq!(lines[11], "and 2 more; --json tells them all");
+        assert_eq!(lines[11], "and 2 more; --json prints them all");
     }
 }

@@ -128,9 +128,10 @@ impl BenchDocument<'_> {
         let BenchDocument { readpath, kernel, processors, memory_bytes, .. } = self;
         let memory = memory_bytes.map(|bytes| format!(", {} GiB of memory", bytes >> 30));
         let memory = memory.unwrap_or_default();
-        let small = if self.scale == Scale::Small { "; small: it judges nothing" } else { "" };
+        let small =
+            if self.scale == Scale::Small { "; small: the figures are not meaningful" } else { "" };
         format!(
-            "Everyday reads: readpath {readpath}, {kernel}, {processors} processors{memory}{small}"
+            "Access patterns: readpath {readpath}, {kernel}, {processors} processors{memory}{small}"
         )
     }
 }
@@ -150,7 +151,7 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
     if let Some(part) = parts.iter().find(|part| !all.iter().any(|row| row.name.contains(*part))) {
         let names: Vec<&str> = all.iter().map(|row| row.name.as_str()).collect();
         return Err(Failure::Usage(format!(
-            "--rows {part}: no row's name has that; there are: {}",
+            "--rows {part}: no row has this part in its name; the rows are: {}",
             names.join(", ")
         )));
     }
@@ -174,7 +175,7 @@ fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFo
         )
     })?;
     if !found.is_dir() {
-        let problem = "is no folder; name one on the storage to be measured";
+        let problem = "is not a folder; name a folder on the storage to be measured";
         return Err(Failure::about(at.display(), problem));
     }
     let room = rustix::fs::statvfs(at).map_err(|error| Failure::about(at.display(), error))?;
@@ -225,8 +226,9 @@ fn possible_states(
     let kept = make_cold(&path, &mut || !interrupt.has_come())?;
     if kept.resident > 0 {
         let why = format!(
-            "{} of {} pages of a file stay in memory when the kernel is asked to drop them: the file \
-             system there is memory itself (tmpfs), or has a cache of its own; name a folder on a disk",
+            "{} of {} pages of a file stay in memory after the kernel was asked to drop them: \
+                the file system is in memory (tmpfs) or has its own cache; name a folder on a \
+                disk",
             kept.resident, kept.pages
         );
         leave_out(&mut states, |state| state.is_cold(), &why);
@@ -259,8 +261,8 @@ fn unfinished(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     let none = cells.iter().filter(|cell| !is_begun(cell)).count();
     (short > 0).then(|| {
         format!(
-            "the time was over: {short} of {} cells have fewer than {runs} runs, {none} of them none; \
-             give more --minutes, or choose --rows",
+            "time limit reached: {short} of {} cells have fewer than {runs} runs, {none} of them \
+                no run; increase --minutes, or choose fewer --rows",
             cells.len()
         )
     })

@@ -43,9 +43,7 @@ impl Failure {
             Failure::Run(text) => (1, text.as_str()),
             Failure::Usage(text) => (2, text.as_str()),
             Failure::Unavailable(text) => (3, text.as_str()),
-            Failure::Interrupted => {
-                (130, "interrupted; any figures are of what was done until then")
-            }
+            Failure::Interrupted => (130, "interrupted; the figures cover the work until then"),
             Failure::ReaderGone => return ExitCode::SUCCESS,
         };
         notice::print(text);

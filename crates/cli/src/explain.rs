@@ -155,8 +155,8 @@ fn verdict(explanation: &Explanation) -> String {
         ProgramLimit::Program => {
             "Nothing is wrong with its reads; they are not what takes the time"
         }
-        ProgramLimit::Nothing => "Nothing to say",
-        ProgramLimit::Unseen => "Nothing can be said of its reads",
+        ProgramLimit::Nothing => "No diagnosis",
+        ProgramLimit::Unseen => "Its reads were not recorded",
     };
     format!("{what}: {}.", explanation.limit_text)
 }
@@ -171,7 +171,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
         let way = way_name(*way);
         writeln!(
             out,
-            "{count} reads by {way} were not seen; threads waited {seconds:.3} s for them"
+            "{count} reads by {way} were not recorded; threads waited {seconds:.3} s for them"
         )?;
     }
     writeln!(out)?;
@@ -203,7 +203,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "  {}", ways.collect::<Vec<String>>().join(", "))?;
     writeln!(
         out,
-        "  {:.0} % go on where one before ended; {:.1} requests at the device at a time",
+        "  {:.0} % continue where an earlier read ended; {:.1} requests in flight at the device",
         shape.sequential_part * 100.0,
         shape.depth
     )?;

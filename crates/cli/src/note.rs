@@ -23,7 +23,7 @@ pub fn carried_by(in_use: BackendInUse) -> Option<String> {
 /// Reports the bytes that the kernel page cache already had.
 pub fn kernel_cached(bytes: u64) -> Option<String> {
     (bytes > 0).then(|| {
-        format!("{:.1} MiB taken from the kernel's cache", bytes as f64 / f64::from(1 << 20))
+        format!("{:.1} MiB taken from the kernel page cache", bytes as f64 / f64::from(1 << 20))
     })
 }
 

@@ -68,7 +68,10 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     };
     match unpack(&packed, most) {
         Ok(bytes) => Ok((bare.to_owned(), bytes)),
-        Err(error) => Err(not_packed(path, ending, &error)),
+        Err(error) => Err(Failure::Usage(format!(
+            "{}: is not a .{ending} file, is truncated, or is too large when decompressed: {error}",
+            path.display()
+        ))),
     }
 }
 

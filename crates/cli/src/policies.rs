@@ -71,7 +71,7 @@ fn list() -> String {
             text += &format!("  {:14} {}\n", policy.name, policy.line);
         }
     }
-    text + "\n`readpath policies NAME` tells one in full.\n"
+    text + "\n`readpath policies NAME` prints one policy in full.\n"
 }
 
 /// Returns the policies with this name. `none` is a readahead and a swap-in policy; `swap-in/none`

@@ -84,7 +84,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         bytes: input::size("--bytes", &args.bytes)?,
     };
     if budget.bytes == 0 {
-        let problem = "--bytes 0: nothing would be measured; give some MiB, or leave it out";
+        let problem = "--bytes 0: no read is possible; give some MiB, or leave it out";
         return Err(Failure::Usage(problem.to_owned()));
     }
     check_writable(args.toml.as_deref())?;
@@ -297,7 +297,7 @@ fn found(
         return Ok(path.to_path_buf());
     }
     if !kind.is_dir() {
-        let problem = "is no file, block device or folder; name one";
+        let problem = "is neither a file, a block device nor a folder; name one of them";
         return Err(Failure::about(path.display(), problem));
     }
     let room = rustix::fs::statvfs(path).map_err(|error| about(error.into()))?;

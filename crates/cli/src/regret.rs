@@ -267,8 +267,8 @@ fn tell(
 /// Summary of a set of cells in one sentence.
 fn sentence(name: &str, part: &MatrixSummary) -> String {
     format!(
-        "{name}: {} cells: minimum {}, geometric mean {} ({} without what no classic policy can do), {} below \
-         0.95, {} below 0.80",
+        "{name}: {} cells: minimum {}, geometric mean {} ({} without gains that no classic \
+            policy can reach), {} below 0.95, {} below 0.80",
         part.cells,
         number(part.minimum, 3),
         number(part.geometric_mean, 3),
@@ -361,8 +361,8 @@ fn cells_table(shown: &[&JudgedCell]) -> Table {
         ("MiB/s", |cell| number(Some(cell.baselines[0].mib_per_s), 2)),
         ("adaptive", |cell| number(Some(cell.adaptive.mib_per_s), 2)),
         ("ratio", |cell| number(Some(cell.ratio), 3)),
-        ("ampl", |cell| number(cell.adaptive.amplification, 2)),
-        ("cover", |cell| number(cell.adaptive.coverage, 2)),
+        ("read amp", |cell| number(cell.adaptive.amplification, 2)),
+        ("coverage", |cell| number(cell.adaptive.coverage, 2)),
         ("KiB/req", |cell| number(cell.adaptive.device_request_kib_mean, 0)),
         ("depth", |cell| number(cell.adaptive.device_depth_mean, 1)),
     ];

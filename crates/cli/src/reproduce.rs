@@ -59,7 +59,7 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
         let is_named = |experiment: &&Experiment| experiment.name.eq_ignore_ascii_case(name);
         EXPERIMENTS.iter().find(is_named).ok_or_else(|| {
             let there: Vec<&str> = EXPERIMENTS.iter().map(|experiment| experiment.name).collect();
-            Failure::Usage(format!("there is no table `{name}`; there are: {}", there.join(", ")))
+            Failure::Usage(format!("no table is called `{name}`; there are: {}", there.join(", ")))
         })
     };
     names.iter().map(find).collect()

@@ -131,7 +131,8 @@ impl Drop for ScratchFolder {
 /// Failure to write the cleanup journal.
 fn no_record(path: &Path, error: &io::Error) -> Failure {
     Failure::Unavailable(format!(
-        "{}: no record of it can be kept, by which it would be removed if this run is killed: {error}",
+        "{}: the cleanup journal can't be written, so the file would stay if this run is killed: \
+            {error}",
         path.display()
     ))
 }
@@ -153,7 +154,7 @@ fn cannot_make(path: &Path, error: &io::Error) -> Failure {
         io::ErrorKind::NotFound => "; make its folder first",
         _ => "",
     };
-    Failure::Usage(format!("{}: can't be made: {error}{what_to_do}", path.display()))
+    Failure::Usage(format!("{}: can't be created: {error}{what_to_do}", path.display()))
 }
 
 /// Fills a file with bytes that no file system can compress.

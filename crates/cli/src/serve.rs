@@ -85,7 +85,7 @@ pub fn run(args: &ServeArgs) -> CommandResult {
     let reported = report(&engine.answered());
     if is_detached {
         notice::print(format_args!(
-            "{} was still in use and has been detached; what had it open gets errors",
+            "{} was still in use and has been detached; programs that have it open get errors",
             args.folder.display()
         ));
     }
@@ -140,7 +140,7 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     let mut entries = match std::fs::read_dir(folder) {
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
             return Err(Failure::Usage(format!(
-                "{0}: a dead mount is there; remove it with `umount -l {0}`",
+                "{0}: a dead mount is in the way; remove it with `umount -l {0}`",
                 folder.display()
             )));
         }
@@ -148,7 +148,7 @@ fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
     };
     if entries.next().is_some() {
         return Err(Failure::Usage(format!(
-            "{}: not an empty folder; what is in it would be hidden",
+            "{}: is not an empty folder; its content would be hidden",
             folder.display()
         )));
     }

@@ -258,7 +258,7 @@ fn begin(args: &RecordPlan, watch: &mut Recorder) -> Result<(String, Option<Chil
     }
     if let Some(group) = &args.cgroup {
         if attach_group(group, watch)? == 0 {
-            return Err(Failure::about(group.display(), "there is no process in it"));
+            return Err(Failure::about(group.display(), "it has no process"));
         }
         let name = group.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok((name, None));
@@ -282,7 +282,7 @@ fn program(args: &RecordPlan) -> (String, Command) {
 fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
     match status {
         Some(status) if !status.success() => {
-            let told = if is_recorded { "; what it read is recorded" } else { "" };
+            let told = if is_recorded { "; its reads are recorded" } else { "" };
             Err(Failure::Run(format!("{name} ended with {status}{told}")))
         }
         _ => Ok(()),
@@ -351,7 +351,7 @@ fn tell(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
     }
     if let Some(path) = path.map(Path::display) {
         notice::print(format_args!(
-            "recorded {seconds:.2} s in {path}; `readpath explain {path}` says what is wrong"
+            "recorded {seconds:.2} s in {path}; `readpath explain {path}` explains its waits"
         ));
     }
     if *lost > 0 {

@@ -83,7 +83,8 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         Ok(())
     })?;
     let recorded = gathered.finish().ok_or_else(|| {
-        let problem = "has no read that brought in anything: other storage would change nothing";
+        let problem = "has no read that waited for storage: other storage would not change its \
+            time";
         Failure::about(args.events.display(), problem)
     })?;
     let memories = memories(&args.memory, recorded.memory_bytes)?;
@@ -119,8 +120,8 @@ fn storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
     match storages.iter().find(refused) {
         None => Ok(storages),
         Some(storage) => Err(Failure::Usage(format!(
-            "--on {storage}: the recorded files are made again, in a folder: name file:FOLDER or \
-             kernel:FOLDER (of a mount, for a server), or a modelled device"
+            "--on {storage}: a replay creates the recorded files in a folder; name file:FOLDER \
+                or kernel:FOLDER (on a mount, for a server), or a modelled device"
         ))),
     }
 }
@@ -347,8 +348,8 @@ fn table(rows: &[Predicted]) -> Table {
         ("times as fast", |row| number(Some(row.times_as_fast), 2)),
         ("dev reqs", |row| count(row.device_requests)),
         ("dev MiB", |row| mib(row.device_bytes)),
-        ("ampl", |row| number(row.amplification, 2)),
-        ("cover", |row| number(row.coverage, 2)),
+        ("read amp", |row| number(row.amplification, 2)),
+        ("coverage", |row| number(row.coverage, 2)),
     ];
     Table::of(rows, &columns, 4)
 }
@@ -404,7 +405,8 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
     let RecordedProgram { cached_before, lost, .. } = *recorded;
     let found = (cached_before > 0).then(|| {
         format!(
-            "{cached_before} reads found what was in memory before; they find it again in every row"
+            "{cached_before} reads hit pages that were in memory before; they hit again in every \
+                row"
         )
     });
     let lost = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
@@ -415,8 +417,9 @@ fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item =
 
 /// Rows as an HTML page.
 fn page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
-    let lead = "A recorded program's reads made again, on modelled devices in virtual time and on real storage by \
-                the clock: who waited for an answer waits for it, and thinks between its reads for as long as it did.";
+    let lead = "Replay of a recorded program's reads, on modelled devices in virtual time and on \
+        real storage in real time. Each thread waits for its reads and keeps its recorded think \
+        times.";
     let mut page = Page::new(program(recorded).trim_end_matches(':'), lead);
     let bar = |row: &Predicted| {
         let policies = [&row.readahead, &row.eviction].into_iter().flatten().cloned();

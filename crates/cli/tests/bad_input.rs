@@ -237,7 +237,7 @@ fn what_may_not_be_opened_is_refused() {
         ("run j.fio --on file:secret", "secret: permission refused"),
         ("run j.fio --on kernel:secret", "secret: permission refused"),
         ("run w.fio --on file:shown --overwrite", "shown: permission refused"),
-        ("run j.fio --on file:new --create", "new: can't be made: Permission denied"),
+        ("run j.fio --on file:new --create", "new: can't be created: Permission denied"),
     ] {
         let ran = as_nobody(arguments);
         ran.has_ended(2, arguments);

@@ -130,7 +130,7 @@ fn what_can_not_be_measured_is_refused_before_anything_is_made() {
         scratch.refused(&format!("bench {arguments} --small"), words);
     };
     refused("missing", &["missing", "No such file", "name a folder"]);
-    refused("file", &["file: is no folder"]);
+    refused("file", &["file: is not a folder"]);
     refused(". --rows floppy", &["--rows floppy", "stream/1MiB/4KiB", "map/touches"]);
     refused(". --states lukewarm", &["lukewarm", "cold, cached, second, short"]);
     refused(". --runs 0", &["--runs", "0"]);

@@ -66,7 +66,7 @@ fn what_can_not_be_run_raw_is_refused_with_the_next_step() {
         .refused("run j.fio --on file:data --overwrite --raw ring,chunk=3", &["a size from 4096"]);
     scratch.refused(
         "run mixed.fio --on file:data --overwrite",
-        &["raw jobs can't run beside others", "files of their own"],
+        &["raw jobs can't run together with other jobs", "another job file"],
     );
     scratch.run("run mixed.fio --on ssd").has_ended(0, "modelled, both kinds run together");
 }

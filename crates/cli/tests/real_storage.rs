@@ -250,7 +250,7 @@ fn a_full_disk_is_told_and_nothing_is_left_on_it() {
         return println!("skipped: a_full_disk_is_told needs root and a mount");
     };
     scratch.file("j.fio", RANDOM);
-    let words = ["small/new: can't be made", "No space left", "`size`", "a place elsewhere"];
+    let words = ["small/new: can't be created", "No space left", "`size`", "a place elsewhere"];
     scratch.refused("run j.fio --on ssd --on file:small/new --create --json", &words);
     assert_eq!(fs::read_dir(&small.0).unwrap().count(), 0, "nothing is left");
     // A file on tmpfs is readable, and the row names the method.

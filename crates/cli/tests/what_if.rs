@@ -223,7 +223,7 @@ fn real_storage_that_cannot_take_the_files_is_refused_by_name() {
     scratch.file("large.rec", reads_of(1 << 50, 0, &[(0, ReadMethod::Pread, 0, 4096)]));
     scratch.file("small.rec", reads_of(MIB, 0, &[(0, ReadMethod::Pread, 0, 4096)]));
     scratch.refused("replay large.rec --on kernel:.", &["1073741824 MiB", "are free"]);
-    scratch.refused("replay small.rec --on file:small.rec", &["is no folder"]);
+    scratch.refused("replay small.rec --on file:small.rec", &["is not a folder"]);
     scratch.refused("replay small.rec --on nfs://host/e/f", &["kernel:FOLDER"]);
     scratch.refused("replay small.rec --on kernel:. --memory +1GiB", &["leave the + out"]);
     scratch.refused("replay small.rec --on kernel:. --memory 900TiB", &["this machine has"]);

@@ -165,7 +165,7 @@ impl BrokenOff {
             BrokenOff::Failed(reason) => reason.clone(),
             BrokenOff::OutOfMemory => "killed: the group's memory did not suffice".to_owned(),
             BrokenOff::TooSlow { seconds } => {
-                format!("broken off after {seconds:.1} s, out of the race")
+                format!("aborted after {seconds:.1} s: too slow")
             }
         }
     }

@@ -113,7 +113,7 @@ pub struct Measurement {
 pub fn run() -> CommandResult {
     let order: MeasurementOrder = Orders::take(NAME, "everyday").next()?;
     let row = Row::of(&order.row, order.scale)
-        .ok_or_else(|| Failure::about(&order.row, "there is no such row"))?;
+        .ok_or_else(|| Failure::about(&order.row, "no row has this name"))?;
     refused::refuse(&order.refused)
         .map_err(|error| Failure::Unavailable(format!("--refuse: {error}")))?;
     say(&match measure(&order, &row) {

@@ -8,11 +8,11 @@ use crate::html::Page;
 pub fn of(document: &BenchDocument<'_>) -> Page {
     let BenchDocument { notes, summary, results, .. } = document;
     let title = document.title();
-    let lead = "The same accesses by the library with nothing set, pread, mmap and O_DIRECT, each in a \
-                process of its own; ratio: time of the fastest of the three to ours, above 1 ours is \
-                faster.";
+    let lead = "The same accesses by the library with default options, pread, mmap and O_DIRECT, \
+        each in its own process. Ratio: time of the fastest of the three ÷ the library's; above \
+        1 the library is faster.";
     let mut page = Page::new(&title, lead);
-    let caption = "A line for each row, a field for each state; point at a dot for its figures.";
+    let caption = "One line per row, one field per state. Point at a dot for its figures.";
     page.picture_on_white(caption, &picture::svg(results, summary, &title));
     page.notes(notes.iter().cloned());
     for summary in *summary {

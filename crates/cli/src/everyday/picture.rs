@@ -73,12 +73,12 @@ pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> Stri
         }
     }
     let legend =
-        "Time of the fastest of pread, mmap and O_DIRECT ÷ ours: right of 1, ours is faster.";
+        "Fastest of pread, mmap and O_DIRECT ÷ the library: right of 1, the library is faster.";
     put(
         &mut svg,
         &format!("<text x=\"8\" y=\"{}\" fill=\"#57606a\">{legend}</text>", bottom + 38.0),
     );
-    for (x, colour, word) in [(520.0, MET, "reaches its bar"), (620.0, BELOW, "below")] {
+    for (x, colour, word) in [(520.0, MET, "meets its goal"), (620.0, BELOW, "below")] {
         put(
             &mut svg,
             &format!("<circle cx=\"{x}\" cy=\"{}\" r=\"4\" fill=\"{colour}\"/>", bottom + 34.0),
@@ -101,8 +101,8 @@ fn header(svg: &mut String, left: f64, bottom: f64, summary: &StateSummary) {
     };
     centred(44.0, 13, summary.state.name());
     let mean = number(summary.geometric_mean, 2);
-    centred(60.0, 11, &format!("mean {mean}, least {}", number(summary.minimum, 2)));
-    centred(74.0, 11, &format!("{} of {} below", summary.below, summary.cells));
+    centred(60.0, 11, &format!("mean {mean}, min {}", number(summary.minimum, 2)));
+    centred(74.0, 11, &format!("{} of {} miss the goal", summary.below, summary.cells));
     for (ratio, word) in MARKS {
         let x = place(left, ratio);
         let colour = if ratio == 1.0 { "#24292f" } else { "#d0d7de" };
@@ -136,7 +136,7 @@ fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
         cell.row,
         cell.state.name(),
         number(cell.ratio, 2),
-        cell.best.unwrap_or("nobody")
+        cell.best.unwrap_or("none")
     );
     let title = format!("<title>{}</title>", escaped(&title));
     match cell.ratio {

@@ -230,7 +230,7 @@ impl<'r> Matrix<'_, 'r> {
                 let oom_kills = group.as_ref().map_or(0, |(group, _)| group.counts().oom_kills);
                 Ok(Err(match is_killed && oom_kills > 0 {
                     true => BrokenOff::OutOfMemory,
-                    false => BrokenOff::Failed(format!("its process has ended: {status}")),
+                    false => BrokenOff::Failed(format!("its process ended: {status}")),
                 }))
             }
         }

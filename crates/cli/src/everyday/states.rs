@@ -50,11 +50,12 @@ impl CacheState {
     /// Description for the title of a table.
     pub const fn words(self) -> &'static str {
         match self {
-            CacheState::Cold => "nothing of the file is in memory",
-            CacheState::Cached => "another process has read it: the kernel's cache has all of it",
-            CacheState::Second => "the second pass over it in one process",
+            CacheState::Cold => "no page of the file is in memory",
+            CacheState::Cached => "all pages are in the kernel page cache, read by another process",
+            CacheState::Second => "second pass over the file in one process",
             CacheState::Short => {
-                "two passes with a quarter of the memory that they touch, the kernel's cache included"
+                "two passes with memory for a quarter of the touched bytes, including the kernel \
+                    page cache"
             }
         }
     }

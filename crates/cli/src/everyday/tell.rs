@@ -24,7 +24,7 @@ pub fn text(cells: &[BenchCell], summaries: &[StateSummary], notes: &[String]) -
 pub fn cells_table(rows: &[&BenchCell]) -> Table {
     let columns: [Column<&BenchCell>; 12] = [
         ("row", |cell| cell.row.clone()),
-        ("ours MiB/s", |cell| rate(&cell.ours)),
+        ("readpath MiB/s", |cell| rate(&cell.ours)),
         ("pread", |cell| rate(&cell.pread)),
         ("mmap", |cell| rate(&cell.mmap)),
         ("O_DIRECT", |cell| rate(&cell.o_direct)),
@@ -34,7 +34,7 @@ pub fn cells_table(rows: &[&BenchCell]) -> Table {
         ("cpu ratio", |cell| number(cell.cpu_ratio, 2)),
         ("peak MiB", |cell| mib(cell.ours.peak_bytes)),
         ("read MiB", |cell| mib(cell.ours.device_bytes)),
-        ("below its bar", |cell| below(cell)),
+        ("misses goal", |cell| below(cell)),
     ];
     Table::of(rows, &columns, 1)
 }
@@ -81,7 +81,8 @@ pub fn line(summary: &StateSummary) -> String {
         _ => "-".to_owned(),
     };
     format!(
-        "{}: {} cells, to the fastest of three peers: geometric mean {}, least {least}; {} below the bar\n",
+        "{}: {} cells, ratio to the fastest of three baselines: geometric mean {}, minimum \
+            {least}; {} miss the goal\n",
         summary.state.name(),
         summary.cells,
         number(summary.geometric_mean, 2),

@@ -49,7 +49,7 @@ fn findings(page: &mut Page, explanation: &Explanation) {
     let bars: Vec<ChartBar> =
         findings.iter().map(|finding| ChartBar::new(&finding.title, finding.seconds, 1)).collect();
     let caption = "Seconds that the program waited, or spent in small reads, for each.";
-    page.picture(caption, &bars::draw("What costs how much", "s", &bars));
+    page.picture(caption, &bars::draw("Cost of each finding", "s", &bars));
     for finding in findings {
         let share = finding.share * 100.0;
         page.paragraph(&format!("{}: {:.2} s ({share:.0} %).", finding.title, finding.seconds));
@@ -125,7 +125,7 @@ fn depth(page: &mut Page, pictures: &Pictures) {
     if points.is_empty() {
         return;
     }
-    page.heading("How much it asks for at a time");
+    page.heading("Queue depth");
     let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
     let field = PlotField::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
     let name = "reading requests at the devices".to_owned();
@@ -136,7 +136,7 @@ fn depth(page: &mut Page, pictures: &Pictures) {
 
 /// Draws the use of the fetched bytes.
 fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
-    page.heading("What was read, and what of it was used");
+    page.heading("Bytes read and their use");
     let mib = |bytes: u64| bytes as f64 / MIB;
     let bars = [
         ChartBar::new("given to the program", mib(shape.got_bytes), 2),
@@ -144,8 +144,8 @@ fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
         ChartBar::new("of that, fetched before", mib(shape.again_bytes), 1),
         ChartBar::new("of that, not asked for", mib(shape.unused_bytes), 1),
     ];
-    let caption = "MiB. What was given and not fetched was in memory.";
-    page.picture(caption, &bars::draw("Bytes given, fetched, and in vain", "MiB", &bars));
+    let caption = "MiB. Bytes that were given but not fetched were in memory.";
+    page.picture(caption, &bars::draw("Bytes given, fetched, and unused", "MiB", &bars));
 }
 
 /// Draws the miss ratio over the size of a memory.
@@ -153,7 +153,7 @@ fn working_set(page: &mut Page, shape: &ReadShape) {
     let points: Vec<(f64, f64)> =
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();
     let Some(most) = points.last().map(|point| point.0) else { return };
-    page.heading("What it uses again");
+    page.heading("Working set");
     let field = PlotField::new(
         Axis::logarithmic("MiB of memory", points[0].0, most, plain),
         Axis::linear("not found in memory", 1.0, percent),
@@ -162,7 +162,7 @@ fn working_set(page: &mut Page, shape: &ReadShape) {
     let name = "pages that a memory of that size would not hold".to_owned();
     let line = ChartLine { name, points, series: 0, is_dashed: false, has_steps: true };
     let caption =
-        "Where the line falls, a memory of that size holds what the program comes back to.";
+        "Where the line falls, a memory of that size holds pages that the program reads again.";
     page.picture(caption, &lines::draw("Working set", &field, &[line]));
 }
 

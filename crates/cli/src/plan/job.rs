@@ -334,8 +334,8 @@ fn refuse_raw(run: &JobRun, is_policy_named: bool, storages: &[Storage]) -> Comm
     let file = storages.iter().find(|storage| matches!(storage, Storage::File(_)));
     match (cached, file) {
         (Some(job), Some(storage)) => Err(Failure::Usage(format!(
-            "{job_file}: on {storage} raw jobs can't run beside others, and `{}` is none; give \
-             them files of their own",
+            "{job_file}: on {storage} raw jobs can't run together with other jobs, and `{}` is \
+                not raw; move it to another job file",
             job.name
         ))),
         _ => Ok(()),
@@ -365,8 +365,8 @@ fn memory_bytes(text: &str) -> Result<u64, Failure> {
             "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
         ))),
         _ if bytes > most => Err(Failure::Usage(format!(
-            "--memory {text}: the books of so large a cache don't fit into this machine; give at \
-             most {} GiB",
+            "--memory {text}: the bookkeeping of this cache doesn't fit into this machine's \
+                memory; give at most {} GiB",
             most >> 30
         ))),
         _ => Ok(bytes),

@@ -265,7 +265,7 @@ fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     let shown = path.display();
     if !path.exists() {
         return Err(Failure::Usage(format!(
-            "{shown}: is not there; check the path, or name a folder or block device"
+            "{shown}: does not exist; check the path, or name a folder or block device"
         )));
     }
     if path.is_dir() {

@@ -54,7 +54,8 @@ pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandRes
 fn refuse_kernel(storage: &Storage) -> CommandResult {
     match storage {
         Storage::Kernel(_) => Err(Failure::Usage(format!(
-            "--log: on {storage} the kernel decides, and tells nobody why; leave out one of the two"
+            "--log: on {storage} the kernel decides and keeps no log; leave out --log or this \
+                storage"
         ))),
         _ => Ok(()),
     }

@@ -30,11 +30,10 @@ pub fn name(cell: &MeasurementCell) -> String {
 /// Returns the summary and the tables as text.
 pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> String {
     let mut text = summary(description);
-    for (what, lines) in [
-        ("at random", &description.random),
-        ("each where the last one ended", &description.following),
-    ] {
-        text += &format!("\ntime of a request, {what}, by how many are under way\n");
+    for (what, lines) in
+        [("at random", &description.random), ("sequential", &description.following)]
+    {
+        text += &format!("\ntime of a request, {what}, by queue depth\n");
         text += &by_depth(description, lines);
     }
     let alone = |sample: &&ProfileSample| {
@@ -99,8 +98,8 @@ fn summary(description: &StorageDescription) -> String {
         duration(Some(description.following[0].us[0])),
         duration(Some(nearest)),
         match description.is_rotational {
-            true => "so distance counts",
-            false => "so distance doesn't count",
+            true => "so distance matters",
+            false => "so distance does not matter",
         }
     )
 }

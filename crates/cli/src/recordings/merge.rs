@@ -18,7 +18,7 @@ type Wrong = Rc<RefCell<Option<Failure>>>;
 pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
     if recordings.iter().any(|recording| same_file(recording, output)) {
-        let why = "it is one of the recordings: name another file";
+        let why = "it is one of the recordings; name another file";
         return Err(Failure::about(output.display(), why));
     }
     let wrong = Wrong::default();

@@ -13,7 +13,7 @@ pub fn of(
     sentences: &[String],
     policies: &str,
 ) -> Page {
-    let title = format!("{policies}, beside the best classic policy of each cell");
+    let title = format!("{policies}, compared with the best classic policy of each cell");
     let mut page = Page::new(&title, &format!("{}.", sentences.join("; ")));
     page.heading("Throughput to that of the best baseline");
     let mut processes: Vec<u32> = judged.iter().map(|cell| cell.processes).collect();

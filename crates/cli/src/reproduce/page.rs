@@ -10,9 +10,9 @@ use crate::html::lines::{self, ChartLine};
 
 /// Page with a picture for each table, and the READs counted at a server as notes.
 pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
-    let lead = "What the classic threads published, beside what the modelled world gives for the same \
-                workload on the same machine.";
-    let mut page = Page::new("Published beside modelled", lead);
+    let lead = "Figures published in the classic threads, compared with the simulation of the \
+        same workload on the same machine.";
+    let mut page = Page::new("Published and modelled figures", lead);
     for table in tables {
         page.heading(&format!("Table {}: {}", table.table, table.title));
         page.paragraph(&format!("Machine: {}", table.machine));

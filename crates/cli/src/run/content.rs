@@ -77,7 +77,7 @@ fn compare(seed: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
             let read = &bytes[range.clone()];
             let place = offset + range.start as u64;
             result = Err(format!(
-                "verify: at byte {place} {word:02x?} was written, and {read:02x?} is read"
+                "verify: at byte {place} {word:02x?} was written, but {read:02x?} was read"
             ));
         }
         is_equal

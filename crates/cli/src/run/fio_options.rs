@@ -19,7 +19,7 @@ const OF_OPTIONS: [Column<&FioOption>; 3] = [
         };
         class.to_owned()
     }),
-    ("what it takes, or why", |option| {
+    ("accepted values, or reason", |option| {
         let (OptionClass::Honoured { takes: text }
         | OptionClass::WithoutEffect { because: text }
         | OptionClass::Refused { because: text }) = option.class;

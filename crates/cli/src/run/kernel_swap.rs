@@ -209,7 +209,9 @@ fn looked_at(gone: Gone, group: &MemoryGroup) -> Stopped {
         Gone::TooLate => unreachable!("a load takes as long as it takes"),
         Gone::Process(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
             match group.counts().oom_kills {
-                0 => Stopped::Broken("somebody killed a process of the load".to_owned()),
+                0 => Stopped::Broken(
+                    "a process of the load was killed by a signal from outside".to_owned(),
+                ),
                 _ => Stopped::OutOfMemory,
             }
         }

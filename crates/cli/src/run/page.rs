@@ -33,13 +33,13 @@ pub fn of_job(rows: &[ResultRow], seen: &[Events]) -> Page {
         rows.iter().enumerate().filter_map(|(number, row)| distribution(number, row)).collect();
     if !distributions.is_empty() {
         page.heading("Latency");
-        let caption = "The share of operations that took no longer: what stands farther to the left is \
-                       quicker, what reaches the top late has a long tail.";
+        let caption = "Cumulative distribution of latencies: a line farther to the left is \
+            faster; a line that reaches the top late has a long tail.";
         page.picture(caption, &latencies(&distributions));
     }
     page.heading("Rows");
     page.table(
-        "A row for each storage and policies; sections of a job stand below it",
+        "One row per storage and policies, with the sections of the job below",
         &job_table(rows),
     );
     page.notes(
@@ -218,8 +218,8 @@ fn moment(page: &mut Page, events: &Events) {
             pieces: pieces(written),
         });
     }
-    let caption = "Requests: each from when the device was given it to when it was done, at its place on the \
-                   device.";
+    let caption = "Requests: each from its submission to its completion, at its offset on the \
+        device.";
     page.picture(
         caption,
         &dots::draw("Requests by place and time", &field("MiB on the device", most), &kinds),
@@ -239,7 +239,7 @@ fn moment(page: &mut Page, events: &Events) {
             is_thin: false,
             pieces: thinned(windows),
         }];
-        let caption = "Windows: how much a readahead policy had read beyond what was asked for.";
+        let caption = "Windows: data that the readahead policy had read beyond the request.";
         page.picture(caption, &dots::draw("Windows by time", &field("KiB ahead", most), &kinds));
     }
     if events.dropped > 0 {
@@ -279,8 +279,7 @@ fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotFiel
             pieces: thinned(hits),
         },
     ];
-    let caption =
-        "Reads: each from when it was asked for to when it was there, at its place in its file.";
+    let caption = "Reads: each from its request to its completion, at its offset in its file.";
     page.picture(
         caption,
         &dots::draw("Reads by place and time", &field("MiB in the file", most), &kinds),

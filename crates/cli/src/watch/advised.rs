@@ -6,7 +6,7 @@ use readpath_peers::watch::{Help, Vain};
 pub fn lines(help: &Help) -> Vec<String> {
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     if help.brought_bytes == 0 {
-        return vec!["nothing was brought in: nothing of it could be foreseen".to_owned()];
+        return vec!["no page was prefetched: no read was predictable".to_owned()];
     }
     let used = help.used_bytes.min(help.brought_bytes);
     let percent = used as f64 / help.brought_bytes as f64 * 100.0;

@@ -30,15 +30,15 @@ pub fn run(
 ) -> CommandResult {
     if LIBRARY.is_empty() {
         return Err(Failure::Unavailable(
-            "who isn't root records by a library for Linux with the GNU C library, and this command was not \
-             built for that; run it as root (`sudo readpath record …`)"
+            "recording without root needs Linux with the GNU C library, and this command was \
+                built without that support; run it as root (`sudo readpath watch …`)"
                 .to_owned(),
         ));
     }
     notice::print(
-        "not root: functions put before the C library's record what calls read, and not touches of \
-         mappings, io_uring, reads within the C library (stdio), static and setuid programs, and what the page \
-         cache had",
+        "not root: a preloaded library records the reads by calls, but not touches of mappings, \
+            io_uring, reads within the C library (stdio), static and setuid programs, and hits \
+            in the page cache",
     );
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
     let about = |error: std::io::Error| Failure::about(output.display(), error);

@@ -33,14 +33,15 @@ pub fn run(
     };
     if let Some(path) = &args.output {
         return Some(Err(Failure::Usage(format!(
-            "-o {}: who isn't root can't have the single reads of a running process, and so no recording of them: \
-             leave it out, or run it as root",
+            "-o {}: without root the single reads of a running process are not visible, and \
+                there is no recording; leave it out, or run it as root",
             path.display()
         ))));
     }
     notice::print(
-        "not root: the process is looked at ten times a second at most; single reads, their places and \
-         waits, its threads and what it starts are not known, and nothing is recorded",
+        "not root: the process is sampled at most ten times a second; single reads with their \
+            offsets and waits, its threads and its child processes are not visible, and there is \
+            no recording",
     );
     let began = Instant::now();
     let is_over = || span.is_some_and(|span| began.elapsed() >= span);
@@ -60,19 +61,17 @@ pub fn tell(samples: &Samples) -> CommandResult {
     };
     let rows: Vec<SampledFile> = files.iter().filter(is_told).take(ROWS_MAX).cloned().collect();
     let mut text = counted(*counts, *seconds);
-    text += &format!("Sampled in {looks} looks, MiB:\n\n");
+    text += &format!("{looks} samples, MiB:\n\n");
     match rows.is_empty() {
-        true => text += "no file of which anything was read or is cached\n",
+        true => text += "no open file was read or is cached\n",
         false => text += &Table::of(&rows, &COLUMNS, 2).to_string(),
     }
     let left_out = files.len() - rows.len();
     if left_out > 0 {
-        text += &format!(
-            "\n{left_out} more files were open or mapped, with less or nothing to tell.\n"
-        );
+        text += &format!("\n{left_out} more files were open or mapped, with smaller figures.\n");
     }
     if *has_more {
-        text += "\nThere were more files than are looked at.\n";
+        text += "\nMore files were open than are sampled.\n";
     }
     text += "\n`moved`: how far positions went forward, by read(2) or a seek; reads at places (pread) \
         and touches of mappings move none. \
@@ -99,8 +98,8 @@ fn counted(counts: KernelCounts, seconds: f64) -> String {
     );
     if device_bytes > bytes {
         text += &format!(
-            "At least {:.1} MiB of what was fetched no call was given: touches of mappings had it, or \
-             nobody.\n",
+            "At least {:.1} MiB of the fetched bytes were returned by no call: touches of \
+                mappings used them, or they were unused.\n",
             mib(device_bytes - bytes),
         );
     }

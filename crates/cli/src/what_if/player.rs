@@ -117,7 +117,7 @@ fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
             Err(error) => return Err(about(error)),
         }
     }
-    let nothing = || Failure::about(order.recording.0.display(), "has nothing to be read again");
+    let nothing = || Failure::about(order.recording.0.display(), "has no read to replay");
     gathered.finish().ok_or_else(nothing)
 }
 

@@ -75,7 +75,8 @@ impl<'a> RealStorage<'a> {
         let about = |problem: String| Err(Failure::about(folder.display(), problem));
         if !folder.is_dir() {
             return about(
-                "is no folder: name one, in which the recorded files are made again".into(),
+                "is not a folder; name a folder, in which the replay creates the recorded files"
+                    .into(),
             );
         }
         let room =
@@ -83,8 +84,8 @@ impl<'a> RealStorage<'a> {
         let (free, bytes) = (room.f_bavail * room.f_frsize, self.recorded.file_bytes());
         if bytes + bytes / OVERHEAD_PART > free {
             return about(format!(
-                "the recorded files are made again there, {} MiB, and {} MiB are free; name a \
-                 folder with more room, or cut the recording (`readpath recording cut`)",
+                "the recorded files need {} MiB there, and {} MiB are free; name a folder with \
+                    more space, or cut the recording (`readpath trace cut`)",
                 bytes.div_ceil(1 << 20),
                 free >> 20
             ));

@@ -117,7 +117,7 @@ impl<'a> Ways<'a> {
         let mapped = modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapped_by);
         let carried = ours.path.stats().backend.and_then(note::carried_by);
         let each = (ours.mappings.len() > 1 && self.order.memory_bytes.is_some())
-            .then(|| "each mapped file has so much memory".to_owned());
+            .then(|| "the memory limit applies to each mapped file".to_owned());
         note::join(note::join(mapped, carried), each)
     }
 }
