@@ -29,9 +29,10 @@ use crate::table::{Column, Table, number};
 /// `readpath eval policies`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its baselines are the classic readahead \
-    policies (of a\nload on memory, `swap-…`: the classic swap-in policies) under each classic scheduler; the \
-    figure is\nthe throughput of `adaptive` ÷ that of the best of them. What is below 0.95 is a regret.\n\n\
+    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its baselines are the classic readahead policies\n\
+    (for a load on memory, `swap-…`, the classic swap-in policies) under each classic scheduler. The\n\
+    figure is the throughput of `adaptive` ÷ the throughput of the best baseline. Cells below 0.95\n\
+    count as a regret.\n\n\
     Example:\n  \
     readpath eval policies --cells /hdd-1/,mmap"
 )]

@@ -15,8 +15,8 @@ pub fn name(cell: &MeasurementCell) -> String {
     let MeasurementCell { access, bytes, depth } = cell;
     let size = size(*bytes);
     match access {
-        ProfileAccess::Random => format!("random {size}, {depth} under way"),
-        ProfileAccess::Following => format!("following {size}, {depth} under way"),
+        ProfileAccess::Random => format!("random {size}, {depth} in flight"),
+        ProfileAccess::Following => format!("sequential {size}, {depth} in flight"),
         ProfileAccess::Near(distance) if *distance < 0 => {
             format!("{size}, {} back", self::size(distance.unsigned_abs()))
         }
@@ -41,12 +41,12 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
     };
     let rows: Vec<&ProfileSample> = samples.iter().filter(alone).collect();
     let columns: [Column<&ProfileSample>; 4] = [
-        ("one under way", |sample| name(&sample.cell)),
+        ("one in flight", |sample| name(&sample.cell)),
         ("mean", |sample| duration(Some(sample.mean_ns / 1e3))),
         ("p50", |sample| duration(Some(sample.quantile_ns(0.5) as f64 / 1e3))),
         ("p99", |sample| duration(Some(sample.quantile_ns(0.99) as f64 / 1e3))),
     ];
-    text += "\nfrom the end of the last request\n";
+    text += "\nby distance from the end of the last request\n";
     text + &Table::of(&rows, &columns, 1).to_string()
 }
 
@@ -84,10 +84,9 @@ fn summary(description: &StorageDescription) -> String {
     let enough = (0..first.us.len()).find(|&at| rate(at) >= 0.9 * best).unwrap_or(0);
     let nearest = description.near.iter().map(|near| near.us).fold(f64::MAX, f64::min);
     format!(
-        "{}: {:.1} GB\n\
-         a request at random costs {}, each KiB of it {} more; {:.0} MB/s at most\n\
-         {} of 4 KiB at once are {:.1} times as fast as one; more bring little\n\
-         one that follows costs {}, one nearby {} at the least, {}\n",
+        "{}: {:.1} GB\na random request costs {}, each KiB of it {} more; {:.0} MB/s at most\n{} \
+            of 4 KiB at once are {:.1} times as fast as one; more bring little\na sequential one \
+            costs {}, a nearby one at least {}, {}\n",
         description.name,
         description.bytes as f64 / 1e9,
         duration(Some(request_us)),
@@ -246,9 +245,9 @@ mod tests {
         let samples = [sample(1, &[6000.0, 6100.0]), sample(64, &[2500.0, 5000.0])];
         let trust = Trust::of(&samples);
         let lines = warnings(&trust, &samples);
-        let impossible = "not possible: random 4 KiB, 64 under way took 2.50 ms each, and random \
-                          4 KiB, 1 under way took 6.00 ms: other work disturbed one of them";
-        let apart = "rounds disagree: random 4 KiB, 64 under way took from 2.50 ms to 5.00 ms in 2 \
+        let impossible = "not possible: random 4 KiB, 64 in flight took 2.50 ms each, and random \
+                          4 KiB, 1 in flight took 6.00 ms: other work disturbed one of them";
+        let apart = "rounds disagree: random 4 KiB, 64 in flight took from 2.50 ms to 5.00 ms in 2 \
                      rounds";
         assert_eq!(lines, [impossible, apart]);
         assert!(spread(&trust).ends_with("cells at 1.5 or more: 1"), "{}", spread(&trust));

@@ -11,8 +11,8 @@ pub fn lines(help: &Help) -> Vec<String> {
     let used = help.used_bytes.min(help.brought_bytes);
     let percent = used as f64 / help.brought_bytes as f64 * 100.0;
     let mut lines = vec![format!(
-        "brought in {:.1} MiB of {} {}, {:.1} MiB of it used ({percent:.0} %); no more than {:.1} MiB \
-         stood unused, {:.1} MiB as the kernel counts",
+        "brought in {:.1} MiB of {} {}, {:.1} MiB of it used ({percent:.0} %); at most {:.1} MiB \
+            were unused at a time, {:.1} MiB by the kernel's count",
         mib(help.brought_bytes),
         help.files,
         if help.files == 1 { "file" } else { "files" },

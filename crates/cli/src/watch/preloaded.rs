@@ -84,9 +84,10 @@ pub fn run(
             (None, None) => {}
         }
         return Err(Failure::Unavailable(format!(
-            "no read of {name} was seen, and nothing but what was sampled of it is told: it is linked statically, or has other rights than who starts it \
-             (setuid); run it as root (`sudo readpath record …`), or record its system calls by `strace -f -ttt -T \
-             -yy -o FILE COMMAND` and `readpath recording import FILE`"
+            "no read of {name} was recorded, and only its samples are printed: it is linked \
+             statically, or runs with other rights than its user (setuid); run it as root \
+             (`sudo readpath watch …`), or record its system calls by `strace -f -ttt -T -yy -o \
+             FILE COMMAND` and `readpath trace import FILE`"
         )));
     }
     tell(Some(&output), &recorded.summary, status.is_none());
@@ -118,11 +119,12 @@ fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
     }
     match counts {
         Some(counts) => notice::print(format_args!(
-            "{reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \
-             terminals and sockets, of loaders, and those that can't be seen so",
+            "{reads} reads of files were recorded; the kernel counts {} calls that read, {} more: \
+             of pipes, terminals, sockets and loaders, and calls that a preloaded library cannot \
+             record",
             counts.reads,
             counts.reads.saturating_sub(*reads),
         )),
-        None => notice::print(format_args!("{reads} reads of files were seen")),
+        None => notice::print(format_args!("{reads} reads of files were recorded")),
     }
 }

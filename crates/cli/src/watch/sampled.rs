@@ -73,11 +73,11 @@ pub fn tell(samples: &Samples) -> CommandResult {
     if *has_more {
         text += "\nMore files were open than are sampled.\n";
     }
-    text += "\n`moved`: how far positions went forward, by read(2) or a seek; reads at places (pread) \
-        and touches of mappings move none. \
-        `came` and `left`: pages of the page cache between two looks, whoever brought them in, so \
-        these are the least. `-`: the kernel tells it to the file's owner and to who may write it. \
-        Which bytes were asked for, and so what was read ahead in vain, is not known: as root it is.\n";
+    text += "\n`moved`: forward moves of file positions, by read(2) or a seek; pread and touches of \
+        mappings do not move them. `came` and `left`: pages of the page cache between two samples, \
+        by any process, so these are lower bounds. `-`: the kernel reports it only to the file's \
+        owner and to users with write permission. The requested bytes, and thus the unused \
+        readahead, is not known without root.\n";
     print(&text)
 }
 

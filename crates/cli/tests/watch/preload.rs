@@ -177,6 +177,6 @@ fn a_program_that_takes_no_library_is_told_of() {
         return println!("skipped: another user may not enter the build's folder");
     }
     ran.has_ended(3, "watch");
-    ran.says(&["no read of ldconfig was seen", "linked statically"], "watch");
+    ran.says(&["no read of ldconfig was recorded", "linked statically"], "watch");
     assert!(ran.stdout.contains("Counted by the kernel"), "{}", ran.stdout);
 }
