@@ -151,10 +151,8 @@ fn head(explanation: &Explanation) -> String {
 /// Sentence for a program without findings.
 fn verdict(explanation: &Explanation) -> String {
     let what = match explanation.limit {
-        ProgramLimit::Device => "Nothing is wrong with its reads; the device is the limit",
-        ProgramLimit::Program => {
-            "Nothing is wrong with its reads; they are not what takes the time"
-        }
+        ProgramLimit::Device => "Its reads have no fault; the device is the limit",
+        ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
         ProgramLimit::Nothing => "No diagnosis",
         ProgramLimit::Unseen => "Its reads were not recorded",
     };
@@ -178,7 +176,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     if explanation.findings.is_empty() {
         writeln!(out, "{}", verdict(explanation))?;
     } else {
-        writeln!(out, "What is wrong, the most costly first:")?;
+        writeln!(out, "Findings, the most costly first:")?;
         for (number, finding) in (1..).zip(&explanation.findings) {
             let percent = finding.share * 100.0;
             writeln!(
@@ -186,8 +184,8 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
                 "\n{number}. {}: {:.2} s ({percent:.0} %)",
                 finding.title, finding.seconds
             )?;
-            writeln!(out, "   Seen by: {}.", finding.evidence)?;
-            writeln!(out, "   What helps: {}.", finding.remedy)?;
+            writeln!(out, "   Evidence: {}.", finding.evidence)?;
+            writeln!(out, "   Remedy: {}.", finding.remedy)?;
         }
     }
     if explanation.shape.reads > 0 {
@@ -209,7 +207,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     )?;
     writeln!(
         out,
-        "  {} MiB given; {} MiB fetched, of which {} MiB again and {} MiB not asked for",
+        "  {} MiB returned; {} MiB fetched, of which {} MiB again and {} MiB not requested",
         table::mib(Some(shape.got_bytes)),
         table::mib(Some(shape.fetched_bytes)),
         table::mib(Some(shape.again_bytes)),
@@ -267,14 +265,14 @@ fn tables(shape: &ReadShape) -> [Table; 2] {
     let files: [Column<readpath_sim::explain::FileStatistics>; 5] = [
         ("file", |file| shown(&file.path)),
         ("reads", |file| file.reads.to_string()),
-        ("MiB given", |file| table::mib(Some(file.got_bytes))),
+        ("MiB returned", |file| table::mib(Some(file.got_bytes))),
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
         ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
     ];
     let threads: [Column<readpath_sim::explain::ThreadStatistics>; 4] = [
         ("thread", |thread| format!("{} {}", shown(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
-        ("MiB given", |thread| table::mib(Some(thread.got_bytes))),
+        ("MiB returned", |thread| table::mib(Some(thread.got_bytes))),
         ("waited s", |thread| table::number(Some(thread.waited_seconds), 3)),
     ];
     [Table::of(&shape.files, &files, 1), Table::of(&shape.threads, &threads, 1)]

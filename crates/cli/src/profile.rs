@@ -91,7 +91,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     let mut made = ScratchFiles::default();
     let path = found(&args.path, size, args.seed, &mut made, &interrupt)?;
     let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
-        Failure::about(error, "its kernel cache would be measured; name a file on a disk")
+        Failure::about(error, "the kernel page cache would be measured; name a file on a disk")
     })?;
     let bytes = file.bytes().map_err(Failure::usage)? / PAGE_BYTES * PAGE_BYTES;
     if bytes < STORAGE_BYTES_MIN {
@@ -130,8 +130,8 @@ fn report(
     let written = args.toml.as_ref().filter(|_| !is_refused);
     if let Some(path) = written {
         let mut head = vec![
-            format!("`readpath devices measure {}` measured this.", args.path.display()),
-            format!("It is what `--on measured,toml={}` takes.", path.display()),
+            format!("`readpath profile {}` measured this device.", args.path.display()),
+            format!("Use it as `--on measured,toml={}`.", path.display()),
             tell::spread(&trust),
         ];
         head.extend(warnings);
@@ -155,7 +155,7 @@ fn report(
             "\n{0}: written; `readpath run JOB.fio --on measured,toml={0}` runs on it\n",
             path.display()
         )),
-        (None, None) => print("\n--toml FILE writes it as a device that --on takes\n"),
+        (None, None) => print("\n--toml FILE writes it as a device for --on\n"),
     }
 }
 

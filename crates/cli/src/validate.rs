@@ -90,7 +90,7 @@ fn text(rows: &[ValidationRow]) -> String {
     let table = Table::of(rows, &columns, 1);
     format!(
         "{table}\nTimes in ms. rms distance: root mean square horizontal distance between the two \
-         distributions\nof service times. as described: nothing but the description, the phase \
+         distributions\nof service times. as described: the description alone, the phase \
          unknown at the start; phase\nobserved: the platter's phase corrected after each request from \
          its measured completion.\n"
     )

@@ -28,7 +28,7 @@ fn the_text_of_strace_is_explained_and_handed_on() {
 
     let explained = scratch.run("explain reads.rec");
     explained.has_ended(0, "explain");
-    for words in ["one request at a time", "100 reads of 4 KiB", "/d/a b", "What helps"] {
+    for words in ["one request at a time", "100 reads of 4 KiB", "/d/a b", "Remedy"] {
         assert!(explained.stdout.contains(words), "{words} in\n{}", explained.stdout);
     }
 

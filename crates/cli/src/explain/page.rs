@@ -23,7 +23,7 @@ pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
     if explanation.lost > 0 {
         page.paragraph(&format!("{} events were lost: figures are too low.", explanation.lost));
     }
-    page.heading("What is wrong");
+    page.heading("Findings");
     match explanation.findings.is_empty() {
         true => page.paragraph(&verdict(explanation)),
         false => findings(&mut page, explanation),
@@ -48,14 +48,14 @@ fn findings(page: &mut Page, explanation: &Explanation) {
     let findings = &explanation.findings;
     let bars: Vec<ChartBar> =
         findings.iter().map(|finding| ChartBar::new(&finding.title, finding.seconds, 1)).collect();
-    let caption = "Seconds that the program waited, or spent in small reads, for each.";
+    let caption = "Seconds of waits, or of small reads, for each finding.";
     page.picture(caption, &bars::draw("Cost of each finding", "s", &bars));
     for finding in findings {
         let share = finding.share * 100.0;
         page.paragraph(&format!("{}: {:.2} s ({share:.0} %).", finding.title, finding.seconds));
         page.notes([
-            format!("Seen by: {}.", finding.evidence),
-            format!("What helps: {}.", finding.remedy),
+            format!("Evidence: {}.", finding.evidence),
+            format!("Remedy: {}.", finding.remedy),
         ]);
     }
 }
@@ -139,13 +139,13 @@ fn use_of_bytes(page: &mut Page, shape: &ReadShape) {
     page.heading("Bytes read and their use");
     let mib = |bytes: u64| bytes as f64 / MIB;
     let bars = [
-        ChartBar::new("given to the program", mib(shape.got_bytes), 2),
+        ChartBar::new("returned to the program", mib(shape.got_bytes), 2),
         ChartBar::new("fetched from devices", mib(shape.fetched_bytes), 0),
         ChartBar::new("of that, fetched before", mib(shape.again_bytes), 1),
-        ChartBar::new("of that, not asked for", mib(shape.unused_bytes), 1),
+        ChartBar::new("of that, not requested", mib(shape.unused_bytes), 1),
     ];
-    let caption = "MiB. Bytes that were given but not fetched were in memory.";
-    page.picture(caption, &bars::draw("Bytes given, fetched, and unused", "MiB", &bars));
+    let caption = "MiB. Bytes that were returned but not fetched were in memory.";
+    page.picture(caption, &bars::draw("Bytes returned, fetched, and unused", "MiB", &bars));
 }
 
 /// Draws the miss ratio over the size of a memory.

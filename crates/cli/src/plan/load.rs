@@ -250,8 +250,8 @@ fn may_hold_a_region(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
         Ok(found) if !found.is_dir() && !found.file_type().is_block_device() => {
             Err(Failure::Usage(format!(
-                "{}: is neither a folder nor a block device; name a folder, in which a file is \
-                 made that goes with the run, or a device that is free",
+                "{}: is neither a folder nor a block device; name a folder for a scratch file, \
+                    or an unused device",
                 path.display()
             )))
         }
@@ -275,8 +275,8 @@ fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::Usage(format!(
-        "{shown}: would be swapped to, and its content lost: add --overwrite if it may be, or name a \
-         folder, in which a file is made that goes with the run"
+        "{shown}: would be swapped to and lose its content; add --overwrite if it may be lost, \
+            or name a folder for a scratch file"
     )))
 }
 

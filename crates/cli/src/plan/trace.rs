@@ -98,7 +98,7 @@ impl TraceSource {
         if jobs.jobs.len() > 1 {
             return Err(Failure::about(
                 job_file.display(),
-                "a job with read_iolog runs alone; give it a file of its own",
+                "a job with read_iolog runs alone; move the other jobs to another job file",
             ));
         }
         let here = PathBuf::from(name);
@@ -107,10 +107,7 @@ impl TraceSource {
             _ => here,
         };
         let format = TraceFormat::detect(&start(&path)?).ok_or_else(|| {
-            Failure::about(
-                shown(&path.display().to_string()),
-                "is no trace in a format that is known",
-            )
+            Failure::about(shown(&path.display().to_string()), "is not a trace in a known format")
         })?;
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
         let change = Change { scale: scale.into(), align_bytes, skips };

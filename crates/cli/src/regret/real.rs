@@ -94,8 +94,8 @@ fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(
     let (_, have_bytes) = found(path, RawFile::builder())?;
     if have_bytes < need_bytes {
         return Err(Failure::Usage(format!(
-            "{}: has {have_bytes} bytes, and these workloads need {need_bytes}; name a larger file, or a \
-             folder, in which files are made for the run, or fewer --cells",
+            "{}: has {have_bytes} bytes, and these workloads need {need_bytes}; name a larger \
+                file, a folder for scratch files, or fewer --cells",
             path.display()
         )));
     }
