@@ -27,7 +27,9 @@ mod picture;
 #[derive(Clone, Debug, Serialize)]
 pub struct MissCell {
     trace: String,
+    /// Number of references in the trace.
     references: usize,
+    /// Number of distinct blocks in the trace.
     blocks: u32,
     /// Cache size as given on the command line.
     size: String,
@@ -79,6 +81,7 @@ pub fn run(args: &CacheArgs) -> CommandResult {
 pub struct CacheSize {
     /// Text of the option.
     pub text: String,
+    /// Parsed size.
     amount: Amount,
 }
 

@@ -20,7 +20,9 @@ use crate::table::Table;
 #[derive(Clone, Debug)]
 pub struct Page {
     title: String,
+    /// HTML of the content so far.
     body: String,
+    /// Number of tables so far, which gives each table its id.
     tables: usize,
 }
 

@@ -25,6 +25,7 @@ const BUFFER_BYTES: usize = 64 << 10;
 pub struct OperationLogs {
     /// Suffix of the file names in the job, which distinguishes the rows.
     row: String,
+    /// Open logs by path.
     files: BTreeMap<PathBuf, SharedLogFile>,
 }
 
@@ -128,7 +129,9 @@ impl LogSink for SharedLogFile {
 #[derive(Debug)]
 struct LogFile {
     path: PathBuf,
+    /// Lines that are not yet written.
     lines: String,
+    /// Time of the first entry, from which the log counts its times.
     counted_from: Option<Time>,
     /// First write error. Later lines are discarded.
     failed: Option<io::Error>,

@@ -102,6 +102,7 @@ fn xz(mut packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
 /// Keeps what is written to it, up to so many bytes.
 struct Kept {
     bytes: Vec<u8>,
+    /// Maximum number of bytes to keep.
     most: u64,
 }
 

@@ -27,6 +27,7 @@ const NAP: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct WorkerProcess {
     child: Child,
+    /// Lines of its standard output.
     answers: Receiver<String>,
 }
 
@@ -134,6 +135,7 @@ impl From<OrderPath> for String {
 pub struct Orders {
     lines: Lines<StdinLock<'static>>,
     subcommand: &'static str,
+    /// Command that starts the worker, for error messages.
     giver: &'static str,
 }
 

@@ -162,7 +162,9 @@ fn report(
 /// Limits of the measurement.
 #[derive(Clone, Copy)]
 struct Budget {
+    /// Maximum duration.
     time: Duration,
+    /// Maximum number of bytes to read.
     bytes: u64,
 }
 
@@ -178,13 +180,16 @@ const KEPT_PART: u32 = 5;
 /// Measurements of all cells, and the remaining byte budget.
 struct Rounds<'a> {
     file: &'a RawFile,
+    /// Length of the measured file or device.
     bytes: u64,
     seed: u64,
     interrupt: &'a Interrupt,
     cells: Vec<MeasurementCell>,
     /// Samples of each cell, one per round.
     rounds: Vec<Vec<ProfileSample>>,
+    /// Remaining part of the byte budget.
     bytes_left: u64,
+    /// Number of measurements so far, which varies the seed.
     number: u64,
 }
 

@@ -93,8 +93,11 @@ pub struct RegretArgs {
 #[derive(Serialize)]
 struct MatrixDocument<'a> {
     readpath: &'static str,
+    /// First seed.
     seed: u64,
+    /// Number of seeds per run.
     seeds: u64,
+    /// True if a sixty-fourth of the work was done.
     smoke: bool,
     policies: String,
     /// Summary of the cells in the tuning set, and in the held-out set below; null if the run has
@@ -293,6 +296,7 @@ fn policies(named: Option<&str>) -> Result<Option<Policies>, Failure> {
 
 /// Baselines of an earlier run, by the name of the cell.
 struct Beside {
+    /// Option and path, for error messages.
     file: String,
     baselines: HashMap<String, Vec<MatrixResult>>,
 }

@@ -31,14 +31,18 @@ pub fn run(args: &ValidateArgs) -> CommandResult {
 /// Row of the table. Times in ms.
 #[derive(Serialize)]
 struct ValidationRow {
+    /// Name of the replay: complete model, observed phase, or an ablation.
     replay: String,
     requests: usize,
     measured_mean_ms: f64,
     modelled_mean_ms: f64,
+    /// Root mean square horizontal distance between the distributions.
     rms_distance_ms: f64,
+    /// The same distance ÷ the measured mean service time.
     rms_distance_relative: f64,
     error_mean_ms: f64,
     error_deviation_ms: f64,
+    /// Share of requests whose modelled time is within 0.5 ms.
     met_within_half_ms: f64,
     requests_per_s_at_depth_16: Option<f64>,
 }

@@ -14,6 +14,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 /// flight.
 pub struct Tasks {
     runtime: Runtime,
+    /// Offsets of the reads, divided between the tasks.
     places: AccessPattern,
     reading: TaskRead,
 }

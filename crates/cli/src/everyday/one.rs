@@ -150,6 +150,7 @@ fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
 
 /// Counters at the start of a measurement.
 struct MeasurementStart {
+    /// Bytes read from storage by this process so far.
     device_bytes: Option<u64>,
     cpu: CpuTime,
     clock: Instant,

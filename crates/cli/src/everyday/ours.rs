@@ -19,6 +19,7 @@ use crate::note;
 pub struct Ours {
     /// Accesses of one pass.
     pub accesses: Box<dyn Accesses>,
+    /// Read path or mapping in use.
     through: Through,
 }
 
@@ -110,7 +111,9 @@ impl ReadAt for OurFile {
 struct InBatch {
     batch: Batch,
     file: File,
+    /// Offsets of the reads.
     places: AccessPattern,
+    /// Number of reads in flight.
     depth: usize,
     buffer: PageBuffer,
 }

@@ -16,9 +16,11 @@ const SPAN_NS: u64 = 1_000_000;
 /// Read in a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Drawn {
+    /// Number of the file in the recording.
     pub file: u32,
     pub begin_ns: u64,
     pub end_ns: u64,
+    /// Time for which the read waited for a device.
     pub waited_ns: u64,
     pub offset: u64,
     pub bytes: u64,
@@ -29,12 +31,15 @@ pub struct Drawn {
 pub struct Pictures {
     /// Path of each file, by its number.
     pub paths: BTreeMap<u32, String>,
+    /// Kept reads, in order of their ends.
     pub reads: Vec<Drawn>,
     /// Thinning factor: one of `each` reads is kept.
     pub each: u64,
+    /// Number of all reads so far.
     count: u64,
     /// Sum over all read requests of their time at the devices, per span.
     busy_ns: Vec<u64>,
+    /// Length of a span.
     span_ns: u64,
     /// End of the last read or request.
     pub end_ns: u64,

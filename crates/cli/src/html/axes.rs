@@ -9,6 +9,7 @@ pub struct Axis {
     least: f64,
     most: f64,
     is_logarithmic: bool,
+    /// Formats the label of a mark.
     tell: fn(f64) -> String,
 }
 

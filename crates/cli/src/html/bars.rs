@@ -7,7 +7,9 @@ use super::escaped;
 #[derive(Clone, Debug)]
 pub struct ChartBar {
     label: String,
+    /// Length of the bar; `None` if not measured.
     value: Option<f64>,
+    /// Number of the colour.
     series: usize,
 }
 

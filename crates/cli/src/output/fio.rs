@@ -130,7 +130,9 @@ const US_MS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
 /// Latencies in nanoseconds with their counts, in ascending order, and the total count.
 struct Bins {
+    /// Latency in nanoseconds and number of operations.
     recorded: Vec<(u64, u64)>,
+    /// Number of all operations.
     all: u64,
 }
 

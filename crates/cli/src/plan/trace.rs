@@ -27,10 +27,11 @@ pub struct TraceSource {
     format: TraceFormat,
     /// Summary of the requests.
     pub survey: TraceSummary,
-    /// The event that stood in for queued requests.
-    note: Option<&'static str>,
+    /// Replay speed in thousandths of the recorded one; `None` ignores the trace's times.
     speed_milli: Option<u64>,
+    /// Maximum number of requests in flight.
     depth: u32,
+    /// Transformation of each request.
     change: Change,
     /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
@@ -42,8 +43,11 @@ pub struct TraceSource {
 /// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
 struct Change {
+    /// Divisor of the offsets.
     scale: u64,
+    /// Alignment to which offsets are rounded down.
     align_bytes: u64,
+    /// True for each direction (reads, writes) that is left out.
     skips: [bool; 2],
 }
 

@@ -13,6 +13,7 @@ pub struct RealStorage<'f> {
     batch: RawBatch<'f>,
     /// Buffers by ticket; `None` during a read.
     memory: Vec<Option<RawMemory>>,
+    /// Size of each request.
     bytes: usize,
     clock: Instant,
     interrupt: &'f Interrupt,

@@ -105,6 +105,7 @@ fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(
 /// Files of a workload on the storage.
 struct Data {
     files: Vec<workload::WorkloadFile>,
+    /// Files or device that contain the workload's files.
     paths: Vec<PathBuf>,
     /// Index into `paths` and start offset of each file. An empty file has an arbitrary place.
     places: Vec<(usize, u64)>,

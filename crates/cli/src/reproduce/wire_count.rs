@@ -109,13 +109,16 @@ fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Wir
 /// READ call seen on the wire.
 #[derive(Clone, Copy)]
 struct WireRead {
+    /// Requested size.
     bytes: u32,
+    /// True if an answer had been forwarded before.
     is_after_answer: bool,
 }
 
 /// Proxy that forwards connections to a server and records the READs. Its threads end with the
 /// program.
 struct Tap {
+    /// Local port of the listener.
     port: u16,
     reads: Arc<Mutex<Reads>>,
 }
@@ -123,6 +126,7 @@ struct Tap {
 #[derive(Default)]
 struct Reads {
     seen: Vec<WireRead>,
+    /// True once an answer has been forwarded.
     is_answered: bool,
 }
 

@@ -102,7 +102,9 @@ fn with_note(mut row: LoadRow, note: Option<String>) -> LoadRow {
 
 /// Counters of the kernel at one moment.
 struct SwapCounts {
+    /// Pages swapped in and out by the whole machine.
     swapped: Option<SwappedPages>,
+    /// Requests of the swap area's device, if it has its own.
     device: Option<DeviceCounts>,
 }
 

@@ -7,7 +7,7 @@
 //! | `psync`, `sync` | [`File::read_exact_at`](readpath::File::read_exact_at) |
 //! | `libaio`, `io_uring` | a [`Batch`](readpath::Batch) with a ticket for each read in flight |
 //! | `mmap` | copies out of one [`Mapping`](readpath::Mapping) that all processes share |
-//! | `direct=1` | a [`RawFile`](readpath::RawFile), or a [`RawBatch`] of it with several operations in flight |
+//! | `direct=1` | a [`RawFile`](readpath::RawFile), or a [`RawBatch`] with several in flight |
 //! | `raw` | a [`RawFile`](readpath::RawFile) under the named chunking policy |
 //!
 //! All files of a read path share its memory and its policies: the named ones, or the library's
@@ -180,6 +180,7 @@ fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
 /// State shared by the processes of a run.
 struct Stack {
     file: File,
+    /// Mapping of the file, for jobs with `ioengine=mmap`.
     mapping: Option<Mapping>,
     backend: BackendKind,
     /// Bytes requested by reads through the cache, and the part of them found there.

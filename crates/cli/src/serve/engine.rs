@@ -33,13 +33,17 @@ struct EngineShared {
 struct ServedState {
     device: BoxedDevice,
     caps: DeviceCaps,
+    /// Number of parts in the device.
     in_flight: u32,
     /// Parts that the device has no free slot for, in order of arrival.
     waiting: VecDeque<DeviceRequest>,
     /// Request number of each part, by the number of the part.
     parts: BTreeMap<u32, u32>,
+    /// Unfinished requests by number.
     requests: BTreeMap<u32, Pending>,
+    /// Next number to try for a request or part.
     next_number: u32,
+    /// Completed requests whose answers are due, with their due times.
     finished: Vec<(Time, Pending)>,
     /// One entry per answer: from its due time to the time it was given.
     answered: ReadCounters,
@@ -48,8 +52,10 @@ struct ServedState {
 
 /// Request that waits for its parts.
 struct Pending {
+    /// Number of unfinished parts.
     parts_left: u32,
     bytes: u64,
+    /// First error of any part.
     result: Result<(), DeviceError>,
     answer: AnswerFn,
 }

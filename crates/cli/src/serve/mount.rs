@@ -39,7 +39,9 @@ pub struct Mount {
     engine: Arc<RealTimeDevice>,
     backing: File,
     bytes: u64,
+    /// Time of the mount, reported as the time of the file.
     made_at: SystemTime,
+    /// User and group of the file.
     owner: (u32, u32),
 }
 

@@ -174,6 +174,7 @@ fn buffer_bytes(thread: &ReadList) -> u64 {
 /// Reads of one recorded thread, shared by its workers.
 struct RecordedThread<'a> {
     thread: &'a ReadList,
+    /// Read methods of the row.
     ways: &'a Ways<'a>,
     /// Index of the last read of each file, after which the file is closed.
     last_of: BTreeMap<FileId, usize>,
@@ -183,9 +184,11 @@ struct RecordedThread<'a> {
 /// State of the workers' turns: the next read, and the open files.
 #[derive(Default)]
 struct ReplayTurn {
+    /// Index of the next read.
     next: usize,
     /// Start of the last read.
     begun: Time,
+    /// Files that are open.
     open: BTreeMap<FileId, Arc<Door>>,
 }
 

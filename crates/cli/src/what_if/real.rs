@@ -31,6 +31,7 @@ pub struct RealStorage<'a> {
     recorded: &'a RecordedProgram,
     seed: u64,
     interrupt: &'a Interrupt,
+    /// Scratch folder in each named folder.
     made: BTreeMap<PathBuf, ScratchFolder>,
 }
 

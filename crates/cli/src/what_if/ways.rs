@@ -32,8 +32,11 @@ pub type Door = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
 pub struct Ways<'a> {
     order: &'a ReplayOrder,
     recorded: &'a RecordedProgram,
+    /// State of the library; `None` reads through the kernel.
     ours: Option<Ours>,
+    /// Mappings of the kernel, by file.
     kernel_mappings: BTreeMap<FileId, Arc<KernelMapping>>,
+    /// Bytes read from storage before the replay.
     read_before: Option<u64>,
 }
 
@@ -43,6 +46,7 @@ struct Ours {
     /// Opened files, kept open to the end. Their cached pages thus stay, as the kernel's would.
     files: Mutex<BTreeMap<FileId, File>>,
     mappings: BTreeMap<FileId, Arc<Mapping>>,
+    /// True if any thread reads with direct I/O, whose requests are not counted.
     has_raw: bool,
 }
 
