@@ -41,7 +41,7 @@ pub struct RegretArgs {
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
     /// Run the workloads on this storage instead of the device models, each contender twice in a
-    /// row: a file, a block device, or a folder for scratch files of up to 3 GiB
+    /// row. PATH is a file, a block device, or a folder for scratch files of up to 3 GiB
     #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
     pub on: Option<PathBuf>,
     /// Only the tuning set, on which policies are developed: without a third of the devices,

@@ -38,7 +38,7 @@ struct ValidationRow {
     modelled_mean_ms: f64,
     /// Root mean square horizontal distance between the distributions.
     rms_distance_ms: f64,
-    /// The same distance ÷ the measured mean service time.
+    /// Distance ÷ the measured mean service time.
     rms_distance_relative: f64,
     error_mean_ms: f64,
     error_deviation_ms: f64,
