@@ -98,8 +98,8 @@ fn reads_of_aio_and_io_uring_are_recorded_as_those_of_pread() {
     }
 }
 
-/// fio maps the file with random advice and touches a page at a time. A few touches lie next to each
-/// other by chance and count as a stream of 64 KiB.
+/// fio maps the file with random advice and touches a page at a time. A few touches lie next to
+/// each other by chance and count as a stream of 64 KiB.
 #[test]
 fn touches_of_a_mapping_with_random_advice_count_a_page_each() {
     let Some(scratch) = scratch("watch-asynchronous-mapped") else { return };

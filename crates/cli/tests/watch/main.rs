@@ -142,10 +142,10 @@ fn mib(line: &str) -> Vec<f64> {
     numbers.map(|pair| pair[0].parse().unwrap()).collect()
 }
 
-/// A file of 32 MiB behind a hard disk. It is used up, and its rest fits into 32 MiB, where nearly all
-/// that is brought in is used. It does not fit into 4: there the readahead policy alone brings pages
-/// in, and a loaded machine decides how far it is ahead of the program. The bound on waste holds on
-/// any machine: twice the start of 2 MiB, and twice the pages that were used.
+/// A file of 32 MiB behind a hard disk. It is used up, and its rest fits into 32 MiB, where nearly
+/// all prefetched pages are used. It does not fit into 4 MiB: there the readahead policy alone
+/// prefetches, and a loaded machine decides how far it is ahead of the program. The bound on waste
+/// holds on any machine: twice the start of 2 MiB, and twice the pages that were used.
 #[test]
 fn advice_brings_in_what_is_used_and_never_more_than_the_budget() {
     let scratch = Scratch::new("watch-advise");
