@@ -1,5 +1,5 @@
-//! Builds the library that `readpath record` preloads into a program where it may not trace, and
-//! embeds it into the command. It uses the compiler of the command and has no dependencies.
+//! Builds the library that `readpath record` puts into a program where it may not trace: with the compiler that builds
+//! the command, into the command. It has no dependencies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +10,7 @@ fn main() {
     let output = PathBuf::from(variable("OUT_DIR")).join("preload.so");
     println!("cargo::rerun-if-changed={}", source.with_file_name("").display());
     if variable("CARGO_CFG_TARGET_OS") != "linux" || variable("CARGO_CFG_TARGET_ENV") != "gnu" {
-        // A statically linked command cannot preload a library. It reports that at run time.
+        // A command that is linked statically puts nothing into programs; it says so.
         std::fs::write(output, "").expect("the folder for output can be written");
         return;
     }
@@ -22,7 +22,7 @@ fn main() {
         .args(
             ["opt-level=2", "panic=abort", "lto=fat", "strip=symbols"].map(|it| format!("-C{it}")),
         )
-        // A thread cancelled in a read unwinds through the library.
+        // A thread that is cancelled in a read unwinds through the library.
         .args(["-Cforce-unwind-tables=yes", "-Crelro-level=full"]);
     if let Ok(linker) = std::env::var("RUSTC_LINKER") {
         compiler.arg(format!("-Clinker={linker}"));

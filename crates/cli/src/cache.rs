@@ -27,9 +27,7 @@ mod picture;
 #[derive(Clone, Debug, Serialize)]
 pub struct MissCell {
     trace: String,
-    /// Number of references in the trace.
     references: usize,
-    /// Number of distinct blocks in the trace.
     blocks: u32,
     /// Cache size as given on the command line.
     size: String,
@@ -81,7 +79,6 @@ pub fn run(args: &CacheArgs) -> CommandResult {
 pub struct CacheSize {
     /// Text of the option.
     pub text: String,
-    /// Parsed size.
     amount: Amount,
 }
 
@@ -140,8 +137,8 @@ fn formats() -> String {
 /// Returns the trace format of that name.
 fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
-        let known = BlockTraceFormat::ALL.map(|(name, _)| name).join(", ");
-        Failure::Usage(format!("--format {name}: is not a format; expected one of {known}"))
+        let known = formats();
+        Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
     })
 }
 
@@ -163,8 +160,8 @@ fn read_trace(
     let format = format.or_else(|| detect_format(&name, &bytes)).ok_or_else(|| {
         let known = formats();
         Failure::Usage(format!(
-            "{}: the format is not recognizable from the name and the first lines; add --format \
-                with one of {known}",
+            "{}: its name and its first lines don't say in which format it is; add --format, one of \
+             {known}",
             path.display()
         ))
     })?;
@@ -236,8 +233,8 @@ fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
 
 /// HTML page with the curves and the table.
 fn page(cells: &[MissCell], policies: &[Spec]) -> Page {
-    let lead = "Miss ratio by eviction policy and cache size. optimum is Belady's policy, which \
-        knows all future references: no policy can miss less.";
+    let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
+                optimum is Belady's, which knows what is to come: no policy can miss less.";
     let mut page = Page::new("Miss ratios", lead);
     for cells in cells.chunk_by(|a, b| a.trace == b.trace) {
         let curves = picture::draw(cells, picture::PictureFormat::Svg);

@@ -20,8 +20,7 @@ fn list() -> CommandResult {
     for (name, line) in registry::DEVICES {
         text += &format!("{name:10} {line}\n");
     }
-    text += "\n`readpath devices NAME` prints every parameter of one device, with unit and \
-        source.\n";
+    text += "\n`readpath devices show NAME` prints every parameter of one, with unit and source.\n";
     print(&text)
 }
 
@@ -35,8 +34,8 @@ fn tell(name: &str) -> CommandResult {
         ("parameter", |parameter| parameter.name.clone()),
         ("value", |parameter| parameter.value.clone()),
         ("unit", |parameter| parameter.unit.to_owned()),
-        ("origin", |parameter| parameter.origin.word().to_owned()),
-        ("description and source", |parameter| parameter.source.clone()),
+        ("come by", |parameter| parameter.origin.word().to_owned()),
+        ("what it is, and the source", |parameter| parameter.source.clone()),
     ];
     let parameters = registry::describe(&spec).map_err(Failure::usage)?;
     let table = Table::of(&parameters, &columns, 9);

@@ -68,10 +68,7 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     };
     match unpack(&packed, most) {
         Ok(bytes) => Ok((bare.to_owned(), bytes)),
-        Err(error) => Err(Failure::Usage(format!(
-            "{}: is not a .{ending} file, is truncated, or is too large when decompressed: {error}",
-            path.display()
-        ))),
+        Err(error) => Err(not_packed(path, ending, &error)),
     }
 }
 
@@ -102,7 +99,6 @@ fn xz(mut packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
 /// Keeps what is written to it, up to so many bytes.
 struct Kept {
     bytes: Vec<u8>,
-    /// Maximum number of bytes to keep.
     most: u64,
 }
 

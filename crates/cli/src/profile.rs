@@ -32,42 +32,43 @@ use storage::RealStorage;
 /// `readpath devices measure`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Only direct reads are made: requests of 4 KiB to 1 MiB, 1 to 64 in flight, random and\n\
-    sequential, near and far, and from several streams. At most 16 MiB are in flight. Each cell is\n\
-    measured three times, and the median counts; at least once, with a few requests, if the time or\n\
-    the bytes are spent before. Cells whose rounds disagree, and cells that contradict each other,\n\
-    are measured again. The spread is printed. If figures still contradict each other, no description\n\
-    is written (exit code 1): measure again when the machine is quiet, for longer (--seconds), or\n\
-    accept the figures (--noisy).\n\n\
-    The file should be larger than the storage's own cache, and contiguous on a hard disk.\n\n\
+    after_help = "Only reads, past the kernel's cache: requests of 4 KiB to 1 MiB, 1 to 64 of \
+    them under way, at\nrandom and one after the other, near and far from each other, of several \
+    streams. Never more\nthan 16 MiB are under way. Everything is measured three times, and the \
+    middle\none counts; at least once, with a few requests each, when the time or the bytes are spent \
+    before.\nCells whose rounds disagree, and cells that contradict each other, are measured again. \
+    The spread is\nprinted. Where figures still contradict each other no description is written (exit \
+    code 1): measure\nagain when the machine is quiet, for longer (--seconds), or take it as it is \
+    (--noisy).\n\n\
+    A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
     Example:\n  \
     readpath devices measure /dev/sdb --toml mine.toml\n  \
     readpath run JOB.fio --on measured,toml=mine.toml,nvme"
 )]
 pub struct ProfileArgs {
-    /// File or block device to measure, which is only read; or a folder for a scratch file, removed
-    /// at the end
+    /// A file or block device, which is only read; or a folder, in which a file is made for it, and
+    /// removed
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// Write the device description to this file
+    /// Write the description to this file
     #[arg(long, value_name = "FILE")]
     pub toml: Option<PathBuf>,
-    /// Approximate duration of the measurement, in seconds
+    /// Measure for about so long
     #[arg(long, value_name = "N", default_value = "60")]
     pub seconds: NonZero<u64>,
-    /// Approximate maximum of the bytes read, with a unit
+    /// Read about so many bytes at most, with a unit
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub bytes: String,
-    /// Length of the scratch file in a folder, with a unit
+    /// The length of the file that is made in a folder, with a unit
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub size: String,
-    /// Seed of the read offsets
+    /// Seed of the places that are read
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the description even if its figures contradict each other
+    /// Write the description also where its figures contradict each other
     #[arg(long, requires = "toml")]
     pub noisy: bool,
-    /// Print one JSON document instead of tables
+    /// Print one JSON document in place of the tables
     #[arg(long)]
     pub json: bool,
 }
@@ -83,7 +84,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         bytes: input::size("--bytes", &args.bytes)?,
     };
     if budget.bytes == 0 {
-        let problem = "--bytes 0: no read is possible; give some MiB, or leave it out";
+        let problem = "--bytes 0: nothing would be measured; give some MiB, or leave it out";
         return Err(Failure::Usage(problem.to_owned()));
     }
     check_writable(args.toml.as_deref())?;
@@ -91,7 +92,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     let mut made = ScratchFiles::default();
     let path = found(&args.path, size, args.seed, &mut made, &interrupt)?;
     let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
-        Failure::about(error, "the kernel page cache would be measured; name a file on a disk")
+        Failure::about(error, "its kernel cache would be measured; name a file on a disk")
     })?;
     let bytes = file.bytes().map_err(Failure::usage)? / PAGE_BYTES * PAGE_BYTES;
     if bytes < STORAGE_BYTES_MIN {
@@ -130,8 +131,8 @@ fn report(
     let written = args.toml.as_ref().filter(|_| !is_refused);
     if let Some(path) = written {
         let mut head = vec![
-            format!("`readpath profile {}` measured this device.", args.path.display()),
-            format!("Use it as `--on measured,toml={}`.", path.display()),
+            format!("`readpath devices measure {}` measured this.", args.path.display()),
+            format!("It is what `--on measured,toml={}` takes.", path.display()),
             tell::spread(&trust),
         ];
         head.extend(warnings);
@@ -155,16 +156,14 @@ fn report(
             "\n{0}: written; `readpath run JOB.fio --on measured,toml={0}` runs on it\n",
             path.display()
         )),
-        (None, None) => print("\n--toml FILE writes it as a device for --on\n"),
+        (None, None) => print("\n--toml FILE writes it as a device that --on takes\n"),
     }
 }
 
 /// Limits of the measurement.
 #[derive(Clone, Copy)]
 struct Budget {
-    /// Maximum duration.
     time: Duration,
-    /// Maximum number of bytes to read.
     bytes: u64,
 }
 
@@ -180,16 +179,13 @@ const KEPT_PART: u32 = 5;
 /// Measurements of all cells, and the remaining byte budget.
 struct Rounds<'a> {
     file: &'a RawFile,
-    /// Length of the measured file or device.
     bytes: u64,
     seed: u64,
     interrupt: &'a Interrupt,
     cells: Vec<MeasurementCell>,
     /// Samples of each cell, one per round.
     rounds: Vec<Vec<ProfileSample>>,
-    /// Remaining part of the byte budget.
     bytes_left: u64,
-    /// Number of measurements so far, which varies the seed.
     number: u64,
 }
 
@@ -301,7 +297,7 @@ fn found(
         return Ok(path.to_path_buf());
     }
     if !kind.is_dir() {
-        let problem = "is neither a file, a block device nor a folder; name one of them";
+        let problem = "is no file, block device or folder; name one";
         return Err(Failure::about(path.display(), problem));
     }
     let room = rustix::fs::statvfs(path).map_err(|error| about(error.into()))?;

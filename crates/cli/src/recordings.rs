@@ -19,25 +19,25 @@ mod merge;
 
 /// `readpath recording`.
 #[derive(Debug, Subcommand)]
-pub enum TraceCommand {
-    /// Print the records as JSON, one per line
+pub enum RecordingCommand {
+    /// Print the records, one a line, as JSON
     Show(ShowArgs),
-    /// Keep the records that ended within a time span
+    /// Keep what ended within a span of time
     Cut(CutArgs),
-    /// Merge recordings of the same time, aligned by their start times
+    /// Merge recordings that were made beside each other, aligned by when each began
     Merge(MergeArgs),
-    /// Remove the names of files, threads and programs
-    Anonymise(AnonymiseArgs),
-    /// Import the output of `strace -f -ttt -T -y -s 0`, or a trace of requests
+    /// Take the names out: of files, threads and programs
+    Anonymize(AnonymizeArgs),
+    /// Make a recording of the text of `strace -f -ttt -T -y -s 0`, or of a trace of requests
     Import(ImportArgs),
-    /// Export a recording to a format of other tools
+    /// Write a recording in a format that other tools read
     Export(ExportArgs),
 }
 
 /// `readpath recording show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// Recording to print
+    /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
 }
@@ -45,16 +45,16 @@ pub struct ShowArgs {
 /// `readpath recording cut`.
 #[derive(Debug, Args)]
 pub struct CutArgs {
-    /// Recording to cut
+    /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// Start of the span, in seconds or with a unit
+    /// From this time of the recording on, in seconds or with a unit
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub from: String,
-    /// End of the span [default: end of the recording]
+    /// Up to this time [default: its end]
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
-    /// Path of the new recording
+    /// The recording to be made
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -62,21 +62,21 @@ pub struct CutArgs {
 /// `readpath recording merge`.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
-    /// Recordings to merge
+    /// The recordings
     #[arg(value_name = "RECORDING", num_args = 2.., required = true)]
     pub recordings: Vec<PathBuf>,
-    /// Path of the new recording
+    /// The recording to be made
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
 
 /// `readpath recording anonymize`.
 #[derive(Debug, Args)]
-pub struct AnonymiseArgs {
-    /// Recording to anonymise
+pub struct AnonymizeArgs {
+    /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// Path of the new recording
+    /// The recording to be made
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -84,11 +84,11 @@ pub struct AnonymiseArgs {
 /// `readpath recording import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// Output of strace, or a trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim,
-    /// spc, alibaba, tencent), recognized by its content
+    /// The text of strace, or a trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim,
+    /// spc, alibaba, tencent), which is known by what stands in it
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
-    /// Path of the new recording
+    /// The recording to be made
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -96,13 +96,13 @@ pub struct ImportArgs {
 /// `readpath recording export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Recording to export
+    /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// Format of the output
+    /// In which format
     #[arg(long = "as", value_name = "FORMAT")]
     pub format: ExportFormat,
-    /// Path of the output [default: standard output]
+    /// The file to be made [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -110,9 +110,9 @@ pub struct ExportArgs {
 /// Formats of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// fio's iolog, version 3: reads with their times
+    /// fio's iolog, version 3: reads, with their times
     Iolog,
-    /// JSON for Perfetto and Chrome's tracing: reads, waits and requests over time
+    /// The JSON that Perfetto and Chrome's tracing show: reads, waits and requests in time
     Chrome,
 }
 

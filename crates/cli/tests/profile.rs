@@ -75,7 +75,7 @@ fn a_device_of_known_costs_is_measured_and_run_on() {
     // A loaded machine may answer late in some cells: that is a warning, and refused without
     // --noisy.
     ran.says(&[], "profile");
-    assert!(ran.stdout.contains("a sequential one costs"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("one that follows costs"), "{}", ran.stdout);
     drop(served);
     let random = times(&scratch.path("mine.toml"), "[random]]");
     // 4 KiB: 3 ms, and 82 µs for the bytes. 64 at once are 16 rounds of four. A request that
@@ -120,13 +120,13 @@ fn in_a_folder_a_file_is_made_and_removed_also_when_interrupted() {
 fn what_cannot_be_measured_is_refused_by_name() {
     let scratch = Scratch::new("profile-refused");
     scratch.data("small", 1 << 20);
-    scratch.refused("profile nothing", &["nothing", "No such file"]);
-    scratch.refused("profile small", &["small", "64 MiB", "larger file"]);
-    scratch.refused("profile . --bytes 0", &["--bytes 0", "no read is possible"]);
-    scratch.refused("profile . --noisy", &["--toml"]);
-    scratch.refused("profile . --size 900TiB", &["MiB free", "smaller --size"]);
-    scratch.refused("profile small --toml no/such/folder.toml", &["can't be written"]);
-    scratch.refused("profile /dev/null", &["neither a file, a block device nor a folder"]);
+    scratch.refused("devices measure nothing", &["nothing", "No such file"]);
+    scratch.refused("devices measure small", &["small", "64 MiB", "larger file"]);
+    scratch.refused("devices measure . --bytes 0", &["--bytes 0", "nothing would be measured"]);
+    scratch.refused("devices measure . --noisy", &["--toml"]);
+    scratch.refused("devices measure . --size 900TiB", &["MiB free", "smaller --size"]);
+    scratch.refused("devices measure small --toml no/such/folder.toml", &["can't be written"]);
+    scratch.refused("devices measure /dev/null", &["no file, block device or folder"]);
     scratch.file("bad.toml", "name = \"x\"\nalignment_bytes = 777\n");
     scratch.file("j.fio", support::RANDOM);
     let words = &["bad.toml:2", "alignment_bytes", "512 or 4096"];

@@ -27,11 +27,10 @@ pub struct TraceSource {
     format: TraceFormat,
     /// Summary of the requests.
     pub survey: TraceSummary,
-    /// Replay speed in thousandths of the recorded one; `None` ignores the trace's times.
+    /// The event that stood in for queued requests.
+    note: Option<&'static str>,
     speed_milli: Option<u64>,
-    /// Maximum number of requests in flight.
     depth: u32,
-    /// Transformation of each request.
     change: Change,
     /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
@@ -43,11 +42,8 @@ pub struct TraceSource {
 /// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
 struct Change {
-    /// Divisor of the offsets.
     scale: u64,
-    /// Alignment to which offsets are rounded down.
     align_bytes: u64,
-    /// True for each direction (reads, writes) that is left out.
     skips: [bool; 2],
 }
 
@@ -102,7 +98,7 @@ impl TraceSource {
         if jobs.jobs.len() > 1 {
             return Err(Failure::about(
                 job_file.display(),
-                "a job with read_iolog runs alone; move the other jobs to another job file",
+                "a job with read_iolog runs alone; give it a file of its own",
             ));
         }
         let here = PathBuf::from(name);
@@ -111,7 +107,10 @@ impl TraceSource {
             _ => here,
         };
         let format = TraceFormat::detect(&start(&path)?).ok_or_else(|| {
-            Failure::about(shown(&path.display().to_string()), "is not a trace in a known format")
+            Failure::about(
+                shown(&path.display().to_string()),
+                "is no trace in a format that is known",
+            )
         })?;
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
         let change = Change { scale: scale.into(), align_bytes, skips };

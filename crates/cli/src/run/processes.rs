@@ -45,11 +45,9 @@ pub struct ProcessesShared<'a> {
     /// File on which all files of the job are laid out.
     pub path: &'a Path,
     /// Start offset of each of them in that file.
-    pub starts: Vec<u64>,
-    pub clock: Clock,
-    /// Bytes transferred so far, for the progress.
-    bytes: AtomicU64,
-    /// Returns true if the run was interrupted.
+    starts: &'a [u64],
+    start: &'a Start,
+    bytes: &'a AtomicU64,
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
     /// Whether this process has said that it is prepared.
     is_prepared: Cell<bool>,
@@ -259,7 +257,6 @@ pub fn run_processes(
 
 /// Data of a process that is needed after its end.
 struct Past {
-    /// Identity and share of the process.
     stream: ProcessShare,
     is_direct: bool,
 }

@@ -30,15 +30,15 @@ pub fn run(
 ) -> CommandResult {
     if LIBRARY.is_empty() {
         return Err(Failure::Unavailable(
-            "recording without root needs Linux with the GNU C library, and this command was \
-                built without that support; run it as root (`sudo readpath watch …`)"
+            "who isn't root records by a library for Linux with the GNU C library, and this command was not \
+             built for that; run it as root (`sudo readpath record …`)"
                 .to_owned(),
         ));
     }
     notice::print(
-        "not root: a preloaded library records the reads by calls, but not touches of mappings, \
-            io_uring, reads within the C library (stdio), static and setuid programs, and hits \
-            in the page cache",
+        "not root: functions put before the C library's record what calls read, and not touches of \
+         mappings, io_uring, reads within the C library (stdio), static and setuid programs, and what the page \
+         cache had",
     );
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
     let about = |error: std::io::Error| Failure::about(output.display(), error);
@@ -84,10 +84,9 @@ pub fn run(
             (None, None) => {}
         }
         return Err(Failure::Unavailable(format!(
-            "no read of {name} was recorded, and only its samples are printed: it is linked \
-             statically, or runs with other rights than its user (setuid); run it as root \
-             (`sudo readpath watch …`), or record its system calls by `strace -f -ttt -T -yy -o \
-             FILE COMMAND` and `readpath trace import FILE`"
+            "no read of {name} was seen, and nothing but what was sampled of it is told: it is linked statically, or has other rights than who starts it \
+             (setuid); run it as root (`sudo readpath record …`), or record its system calls by `strace -f -ttt -T \
+             -yy -o FILE COMMAND` and `readpath recording import FILE`"
         )));
     }
     tell(Some(&output), &recorded.summary, status.is_none());
@@ -119,12 +118,11 @@ fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
     }
     match counts {
         Some(counts) => notice::print(format_args!(
-            "{reads} reads of files were recorded; the kernel counts {} calls that read, {} more: \
-             of pipes, terminals, sockets and loaders, and calls that a preloaded library cannot \
-             record",
+            "{reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \
+             terminals and sockets, of loaders, and those that can't be seen so",
             counts.reads,
             counts.reads.saturating_sub(*reads),
         )),
-        None => notice::print(format_args!("{reads} reads of files were recorded")),
+        None => notice::print(format_args!("{reads} reads of files were seen")),
     }
 }

@@ -31,7 +31,6 @@ pub struct RealStorage<'a> {
     recorded: &'a RecordedProgram,
     seed: u64,
     interrupt: &'a Interrupt,
-    /// Scratch folder in each named folder.
     made: BTreeMap<PathBuf, ScratchFolder>,
 }
 
@@ -76,8 +75,7 @@ impl<'a> RealStorage<'a> {
         let about = |problem: String| Err(Failure::about(folder.display(), problem));
         if !folder.is_dir() {
             return about(
-                "is not a folder; name a folder, in which the replay creates the recorded files"
-                    .into(),
+                "is no folder: name one, in which the recorded files are made again".into(),
             );
         }
         let room =
@@ -85,8 +83,8 @@ impl<'a> RealStorage<'a> {
         let (free, bytes) = (room.f_bavail * room.f_frsize, self.recorded.file_bytes());
         if bytes + bytes / OVERHEAD_PART > free {
             return about(format!(
-                "the recorded files need {} MiB there, and {} MiB are free; name a folder with \
-                    more space, or cut the recording (`readpath trace cut`)",
+                "the recorded files are made again there, {} MiB, and {} MiB are free; name a \
+                 folder with more room, or cut the recording (`readpath recording cut`)",
                 bytes.div_ceil(1 << 20),
                 free >> 20
             ));
