@@ -153,7 +153,7 @@ class Bench:
         self.drop()
         before = []
         if is_helped:
-            before = [one_head.COMMAND, "watch", "--advise", "--memory", self.arguments.memory, "--"]
+            before = [one_head.COMMAND, "advise", "--memory", self.arguments.memory, "--"]
         if name in OF_TENSORS:
             ran = subprocess.run([*before, *self.program(name, nth)], capture_output=True, text=True)
             if ran.returncode:

@@ -42,7 +42,7 @@ def contained(user: int) -> None:
 
 
 def measured(command: pathlib.Path, folder: str, user: int, state: str, more: list[str]) -> tuple[dict, list[dict]]:
-    words = [command, "everyday", folder, "--refuse", "io_uring,userfaultfd", "--states", state, "--json", *more]
+    words = [command, "bench", folder, "--refuse", "io_uring,userfaultfd", "--states", state, "--json", *more]
     told = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: contained(user))
     document = json.loads(told.stdout)
     cells = []

@@ -61,7 +61,7 @@ def optimum(program, cache, folder, reads, every):
     def missed(asked):
         with open(trace, "wb") as pages:
             subprocess.run([program, "-", "-", "trace", "0", str(asked), str(every)], check=True, stdout=pages)
-        command = [cache, "cache", trace, "--format", "lirs", "--eviction", "lru", "--sizes", f"{MEMORY_MIB}MiB", "--json"]
+        command = [cache, "cachesim", trace, "--format", "lirs", "--eviction", "lru", "--sizes", f"{MEMORY_MIB}MiB", "--json"]
         rows = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)["results"]
         return next(row["misses"] for row in rows if row["eviction"] == "optimum")
 

@@ -33,7 +33,7 @@ def main() -> None:
     numbers = (sys.argv[1:] + ["300", "5"][len(sys.argv) - 1:])[:2]
     command, mapping_speed = built.command(), built.bench("mapping_speed")
     with tempfile.TemporaryDirectory() as mount:
-        server = subprocess.Popen([command, "serve", DEVICE, "--at", mount, "--size", "1GiB"],
+        server = subprocess.Popen([command, "emulate", DEVICE, "--at", mount, "--size", "1GiB"],
                                   stdout=subprocess.DEVNULL)
         try:
             rows = measure(mapping_speed, pathlib.Path(mount) / "device", numbers)

@@ -62,7 +62,7 @@ class Disk:
         self.size = size
 
     def __enter__(self) -> pathlib.Path:
-        command = [COMMAND, "serve", self.device, "--at", self.mount, "--size", self.size]
+        command = [COMMAND, "emulate", self.device, "--at", self.mount, "--size", self.size]
         self.server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         file = pathlib.Path(self.mount) / "device"
         while not file.exists():

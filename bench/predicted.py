@@ -132,7 +132,7 @@ class Served:
     def __enter__(self):
         self.folder.mkdir()
         backing = self.folder.parent / "data"
-        words = [self.command, "serve", self.name, "--at", self.folder, "--backing", backing]
+        words = [self.command, "emulate", self.name, "--at", self.folder, "--backing", backing]
         # The device keeps its time under any other load of the machine.
         first = lambda: os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(2))
         self.server = subprocess.Popen(words, stdout=subprocess.DEVNULL, preexec_fn=first)
@@ -215,7 +215,7 @@ class Bench:
         """The device as `readpath devices measure` describes it."""
         if device_name not in self.measured:
             toml = self.folder / f"{len(self.measured)}.toml"
-            self.run(device_name, lambda _, path, __: [self.command, "profile", path, "--toml", toml], None)
+            self.run(device_name, lambda _, path, __: [self.command, "devices", "measure", path, "--toml", toml], None)
             # Space for the program's own files as well.
             toml.write_text(toml.read_text().replace(f"\nbytes = {FILE_BYTES}", f"\nbytes = {FILE_BYTES * 64}", 1))
             self.measured[device_name] = f"measured,toml={toml}"
@@ -234,7 +234,7 @@ class Bench:
         rows = []
         for _ in range(times):
             recording = self.folder / "reads.rec"
-            watch = [self.command, "watch", "-o", recording, "--"]
+            watch = [self.command, "record", "-o", recording, "--"]
             self.run(NEAR, recorded, recorded_bytes, watch)
             before, predicted = self.predicted(then_device, recording, options)
             rows.append((before, predicted, self.run(then_device, then, then_bytes)))

@@ -23,11 +23,11 @@ ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = [
     ("explain", ["explain", "large.rec"]),
     ("explain --html", ["explain", "large.rec", "--html", "page.html"]),
-    ("recording cut", ["trace", "cut", "large.rec", "--from", "10s", "-o", "cut.rec"]),
-    ("recording anonymize", ["trace", "anonymise", "large.rec", "-o", "cut.rec"]),
-    ("recording show", ["trace", "show", "large.rec"]),
-    ("recording merge", ["trace", "merge", "large.rec", "second.rec", "-o", "cut.rec"]),
-    ("recording export", ["trace", "export", "large.rec", "--as", "iolog"]),
+    ("recording cut", ["recording", "cut", "large.rec", "--from", "10s", "-o", "cut.rec"]),
+    ("recording anonymize", ["recording", "anonymize", "large.rec", "-o", "cut.rec"]),
+    ("recording show", ["recording", "show", "large.rec"]),
+    ("recording merge", ["recording", "merge", "large.rec", "second.rec", "-o", "cut.rec"]),
+    ("recording export", ["recording", "export", "large.rec", "--as", "iolog"]),
 ]
 
 

@@ -61,7 +61,7 @@ def main():
         user = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"] if arguments.without_root else []
         for nth in range(2 * arguments.times):
             is_watched = nth % 2 == 1
-            before = [arguments.command.resolve(), "watch", "-o", recording, "--"] if is_watched else []
+            before = [arguments.command.resolve(), "record", "-o", recording, "--"] if is_watched else []
             # Another user has no access to root's own folders.
             python = "/usr/bin/python3" if user else sys.executable
             words = [*user, *before, python, Path(__file__).resolve(), "--program", data]

@@ -120,7 +120,7 @@ def explained(command, folder, words):
     """First cause and its share of the time, and the waiting time of the program."""
     recording = folder / "reads.rec"
     cold(folder)
-    watched = [command, "watch", "-o", recording, "--", *words]
+    watched = [command, "record", "-o", recording, "--", *words]
     ran = subprocess.run(watched, cwd=folder, capture_output=True, text=True)
     if ran.returncode:
         sys.exit(f"{' '.join(map(str, watched))}: {ran.stderr}")

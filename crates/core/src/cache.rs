@@ -86,8 +86,7 @@ struct Frame {
     order: u8,
     /// True if the page carries the readahead mark.
     is_marked: bool,
-    /// For a page of a file: its next use is the one that it was read for. For memory: its
-    /// referenced bit.
+    /// For a file's page: its next use is the one it was read for. For memory: referenced bit.
     is_referenced: bool,
     /// True if its data was overwritten on the device while it was in flight.
     is_stale: bool,
@@ -169,8 +168,7 @@ impl Cache {
         }
     }
 
-    /// Shares filled pages with readers outside the machine. Must be called before the first page
-    /// is added.
+    /// Shares filled pages with readers outside the machine, before the first page is added.
     pub fn lend_through(&mut self, lender: Box<dyn PageSharer>) {
         self.lender = Some(lender);
     }
@@ -403,8 +401,7 @@ impl Cache {
         });
     }
 
-    /// Drops filled pages. A page in use is dropped only if `is_to_go` returns true. The frames are
-    /// reused in the order of the drops, as after eviction.
+    /// Drops filled pages; a page in use only if `is_to_go` returns true. Frames are reused in order.
     fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
         let mark = self.supply.mark();
         for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
@@ -444,8 +441,7 @@ impl Cache {
         self.supply.put(id);
     }
 
-    /// Changes a frame and updates the counts of memory pages. The change must not turn a file's
-    /// page into memory.
+    /// Changes a frame and updates the counts of memory pages; a file's page stays one.
     fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
         let frame = &mut self.frames[id.0 as usize];
         if !frame.memory.is_memory {

@@ -211,8 +211,7 @@ impl Machine {
         self.base.frames.cache.settle();
     }
 
-    /// Sets the constructor of policies for files opened from here on: for a policy from another
-    /// crate, or a wrapped one.
+    /// Sets the constructor of policies for files opened later: of another crate, or wrapped.
     pub fn set_policy_maker(&mut self, make: PolicyMaker) {
         self.files.set_policy_maker(make, &mut self.base.queue);
     }
@@ -222,8 +221,7 @@ impl Machine {
         self.files.bytes_of(handle)
     }
 
-    /// The chunking policy of raw transfers: each of their chunks is a direct read or write of this
-    /// machine.
+    /// The chunking policy of raw transfers: each chunk is a direct read or write.
     pub fn raw_policy(&self) -> &dyn ChunkingPolicy {
         &*self.raw
     }
@@ -243,8 +241,7 @@ impl Machine {
         self.base.queue.process_ended(now, process);
     }
 
-    /// The log of the scheduler's decisions, to enable and to drain it; `None` if its policy has no
-    /// log.
+    /// The log of the scheduler's decisions, to enable and drain; `None` if its policy has none.
     pub fn scheduler_decisions(&mut self) -> Option<&mut DecisionLog> {
         self.base.queue.scheduler_decisions()
     }

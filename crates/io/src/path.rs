@@ -235,7 +235,7 @@ pub enum Coherence {
 ///     .build()?;
 /// assert_eq!(path.stats().device_reads, 0);
 /// let error = readpath::ReadPath::builder().readahead("psychic").build().err().unwrap();
-/// assert!(error.to_string().contains("there is no readahead law `psychic`"));
+/// assert!(error.to_string().contains("there is no readahead policy `psychic`"));
 /// # Ok::<(), readpath::BuildError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -332,8 +332,8 @@ impl Builder {
     /// leave in order of arrival, as in `two-lists`.
     ///
     /// ```
-    /// let error = readpath::ReadPath::builder().reclaim("psychic").build().err().unwrap();
-    /// assert!(error.to_string().contains("there is no reclaim law `psychic`"));
+    /// let error = readpath::ReadPath::builder().eviction("psychic").build().err().unwrap();
+    /// assert!(error.to_string().contains("there is no eviction policy `psychic`"));
     /// ```
     pub fn eviction(mut self, policy: &str) -> Builder {
         self.eviction = Cow::Owned(policy.to_owned());

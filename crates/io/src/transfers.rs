@@ -95,7 +95,6 @@ impl Progress {
             file_bytes: 0,
             alignment_bytes: 1,
         };
-        // Enough for most transfers, to avoid a later allocation.
         let segments = Vec::with_capacity(4);
         Progress { fd: -1, open: None, is_direct: false, asked, segments, is_withdrawn: false }
     }
@@ -144,8 +143,7 @@ impl Progress {
     /// follow.
     fn answered(&mut self, raw: i32) -> Option<Outcome> {
         match verdict(raw, &self.asked) {
-            // A thread that exits takes its requests that wait for a kernel worker with it: repeat
-            // such a request. Limited, for a device that itself answers so.
+            // A thread that exits takes its queued requests with it: repeat, up to a limit.
             Verdict::Over(Outcome::Failed(DeviceError::Cancelled))
                 if !self.is_withdrawn && self.asked.agains < AGAIN_MAX =>
             {
@@ -323,7 +321,6 @@ impl<K> Transfers<K> {
             self.cancel(self.slots[index].id);
         }
         while self.in_flight() > 0 {
-            // After an error no further transfer ends.
             if self.exchange(Sleep::UntilAnswered).is_err() {
                 return;
             }
@@ -414,8 +411,7 @@ impl<K> Drop for Transfers<K> {
     fn drop(&mut self) {
         self.drain();
         if self.in_flight() > 0 {
-            // The backend cannot find out when the kernel has finished with them: leak the kept
-            // values.
+            // The backend cannot find out when the kernel has finished with them: leak them.
             std::mem::forget(std::mem::take(&mut self.slots));
         }
     }
@@ -565,7 +561,6 @@ mod tests {
         const CANCELLED: i32 = -125; // ECANCELED
         let (outcome, _, asked) = read(&[CANCELLED, 16_384], false);
         assert_eq!((outcome, asked.len()), (Outcome::Done, 2));
-        // A device that always answers so is believed after 1 + 64 requests.
         let (outcome, _, asked) = read(&[CANCELLED; 65], false);
         assert_eq!((outcome, asked.len()), (Outcome::Failed(DeviceError::Cancelled), 65));
         let (outcome, _, asked) = read(&[CANCELLED], true);

@@ -126,7 +126,7 @@ pub struct BlockTrace {
     pub references: Vec<u32>,
     /// Number of distinct blocks.
     pub blocks: u32,
-    /// What a reader of the figures must know ([`trace::Reader::note`]).
+    /// Note for readers of the figures ([`trace::TraceReader::note`]).
     pub note: Option<&'static str>,
 }
 

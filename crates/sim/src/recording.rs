@@ -43,7 +43,7 @@
 //! | offset | the difference to where the last range of the same file in this block ended, 0 at first |
 //! | result of a read | the number `(asked - got) × 2`, or `error number × 2 + 1` |
 //!
-//! The first record is [`Record::RecordingStart`]. The last is [`Record::RecordingEnd`], unless the recorder was
+//! The first record is [`Record::Start`]. The last is [`Record::End`], unless the recorder was
 //! killed. Records of reads and requests stand in the order in which these *ended*, and times are
 //! counted from the start.
 //!

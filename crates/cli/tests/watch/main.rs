@@ -71,7 +71,16 @@ impl Drop for SlowFile {
 
 /// What `readpath record` with these options, parted by spaces, says of a program.
 fn watch(scratch: &Scratch, options: &str, program: &Program) -> Ran {
-    let mut watch = scratch.command(["record"]);
+    follow(scratch, "record", options, program)
+}
+
+fn advise(scratch: &Scratch, options: &str, program: &Program) -> Ran {
+    follow(scratch, "advise", options, program)
+}
+
+/// Runs the program under one of the commands that follow it.
+fn follow(scratch: &Scratch, command: &str, options: &str, program: &Program) -> Ran {
+    let mut watch = scratch.command([command]);
     watch.args(options.split(' ')).arg("--").arg(std::env::current_exe().unwrap());
     watch.args(["--exact", "program", "--ignored", "--nocapture"]).env(PROGRAM, program.name);
     let ran = Ran::of(watch.output().unwrap());
@@ -177,7 +186,7 @@ fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
         println!("skipped: it needs FUSE");
         return None;
     };
-    let ran = watch(scratch, &format!("--advise --memory {budget}MiB"), &PIECES);
+    let ran = advise(scratch, &format!("--memory {budget}MiB"), &PIECES);
     println!("{}", ran.stderr);
     let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
     let [brought, used, standing, counted] = mib(brought.expect("it is told"))[..] else {
@@ -256,7 +265,7 @@ fn all_of_a_control_group_are_watched() {
 #[test]
 fn what_can_not_be_advised_is_refused() {
     let scratch = Scratch::new("watch-advise-refused");
-    scratch.refused("record --memory 1GiB -- true", &["--advise"]);
+    scratch.refused("record --memory 1GiB -- true", &["--memory"]);
     scratch.refused("advise --memory much -- true", &["--memory much", "size"]);
     scratch.refused("advise --memory 64KiB -- true", &["--memory 64KiB", "1MiB or more"]);
 }

@@ -253,7 +253,7 @@ fn advice_for_a_mapping_in_order_counts_what_is_used() {
         return;
     }
     make_data(&scratch);
-    let ran = watch(&scratch, "--advise --memory 64MiB", &PROGRAMS[0]);
+    let ran = advise(&scratch, "--memory 64MiB", &PROGRAMS[0]);
     println!("{}", ran.stderr);
     let Some(line) = ran.stderr.lines().find(|line| line.contains("brought in ")) else { return };
     let [brought, used, ..] = crate::mib(line)[..] else { panic!("{}", ran.stderr) };

@@ -88,7 +88,7 @@ impl RawFileBuilder {
     /// ```
     /// # use readpath::RawFile;
     /// # let path = std::env::current_exe()?;
-    /// let file = RawFile::builder().law("kiobuf,chunk=64KiB").open(&path)?;
+    /// let file = RawFile::builder().policy("kiobuf,chunk=64KiB").open(&path)?;
     /// assert_eq!((file.chunk_bytes(), file.depth()), (65_536, 1));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
