@@ -1,5 +1,5 @@
-//! Builds the library that `readpath record` puts into a program where it may not trace: with the compiler that builds
-//! the command, into the command. It has no dependencies.
+//! Builds the library that `readpath record` puts into a program where it may not trace: with the
+//! compiler that builds the command, into the command. It has no dependencies.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -54,8 +54,9 @@ pub struct RunArgs {
     /// Readahead policies, each a row [default: adaptive]
     #[arg(long, value_name = "POLICY,…")]
     pub readahead: Option<String>,
-    /// Swap-in policies of a load, each a row. On kernel: the kernel has its own, and the policy's name is
-    /// `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole machine
+    /// Swap-in policies of a load, each a row. On kernel: the kernel has its own, and the policy's
+    /// name is `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole
+    /// machine
     #[arg(long, value_name = "POLICY,…")]
     pub swapin: Option<String>,
     /// Schedulers, each a row
@@ -78,9 +79,9 @@ pub struct RunArgs {
     /// Seed of everything that is random in the run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write every decision of the policies to this file, with the numbers that decided it, one a line
-    /// (the schedulers `cfq` and `adaptive` and the readahead policy `adaptive` write them; not on
-    /// kernel:)
+    /// Write every decision of the policies to this file, with the numbers that decided it, one a
+    /// line (the schedulers `cfq` and `adaptive` and the readahead policy `adaptive` write them;
+    /// not on kernel:)
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
     /// Make the files of file: and kernel: that don't exist, filled with random bytes, and remove
@@ -330,15 +331,16 @@ pub struct BenchArgs {
     readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive\n  \
     readpath replay reads.rec --on file:/mnt/fast --on kernel:/mnt/fast --memory 1GiB,+4GiB")]
 pub struct ReplayArgs {
-    /// A recording of `readpath record`, or a list of a scheduler's events: known by its first bytes
+    /// A recording of `readpath record`, or a list of a scheduler's events: known by its first
+    /// bytes
     #[arg(value_name = "FILE")]
     pub events: PathBuf,
     /// The scheduler [default: of a recording adaptive, of a list cfq]
     #[arg(long, value_name = "POLICY")]
     pub scheduler: Option<String>,
-    /// Of a recording: make its reads again on these modelled devices, each a row; or on real storage:
-    /// file:FOLDER by our read path, kernel:FOLDER by the kernel's, over scratch files as long as those
-    /// that were recorded; repeat it
+    /// Of a recording: make its reads again on these modelled devices, each a row; or on real
+    /// storage: file:FOLDER by our read path, kernel:FOLDER by the kernel's, over scratch files as
+    /// long as those that were recorded; repeat it
     #[arg(
         long = "on",
         value_name = "STORAGE,…",
@@ -352,9 +354,9 @@ pub struct ReplayArgs {
     /// Of a recording: eviction policies, each a row
     #[arg(long, value_name = "POLICY,…", default_value = "two-lists")]
     pub eviction: String,
-    /// Of a recording: memory for its pages, with a unit, each a row; +SIZE is that much more than its
-    /// machine has. On kernel: a control group's (root) [default: all that its machine has; on file:
-    /// and kernel: what this one has to spare]
+    /// Of a recording: memory for its pages, with a unit, each a row; +SIZE is that much more than
+    /// its machine has. On kernel: a control group's (root) [default: all that its machine has; on
+    /// file: and kernel: what this one has to spare]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     pub memory: Vec<String>,
     /// Of a recording: seed of what is random in devices, and of what is in the scratch files

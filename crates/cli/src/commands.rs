@@ -7,6 +7,7 @@ use crate::args::{
     PoliciesArgs, ReplayArgs, ReproduceArgs, RunArgs, ServeArgs, ValidateArgs,
 };
 use crate::explain::ExplainArgs;
+use crate::input::with_path;
 use crate::profile::ProfileArgs;
 use crate::recordings::RecordingCommand;
 use crate::regret::RegretArgs;
@@ -121,7 +122,7 @@ pub struct DevicesArgs {
     #[command(subcommand)]
     pub command: Option<DevicesCommand>,
     /// A device to show, as with `show`
-    #[arg(value_name = "NAME")]
+    #[arg(value_name = "NAME", value_parser = with_path())]
     pub name: Option<String>,
 }
 

@@ -1,5 +1,5 @@
-//! `readpath bench`: what a program gets that uses the library with nothing set, beside `pread`, `mmap`
-//! and `O_DIRECT`, row by row of what programs do and in each state that memory is in.
+//! `readpath bench`: what a program gets that uses the library with nothing set, beside `pread`,
+//! `mmap` and `O_DIRECT`, row by row of what programs do and in each state that memory is in.
 
 mod cells;
 mod futures;

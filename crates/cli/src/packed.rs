@@ -1,8 +1,8 @@
 //! The bytes of a trace, which is often compressed where it is published (`.gz`, `.xz`, `.zst`).
 //!
 //! A few bytes of a compressed file can stand for more than a machine has memory. A trace that is
-//! read whole may have, as it is and unpacked, half of the machine's memory and no more. One that is
-//! read as a stream has no bound, but for `.xz`, which is unpacked whole.
+//! read whole may have, as it is and unpacked, half of the machine's memory and no more. One that
+//! is read as a stream has no bound, but for `.xz`, which is unpacked whole.
 
 use std::fmt::Display;
 use std::fs::File;

@@ -25,7 +25,7 @@ const KINDS: [(PolicyKind, &str, &[Policy]); 5] = [
     (PolicyKind::Readahead, "readahead", readahead::POLICIES),
     (PolicyKind::SwapIn, "swap-in", swapin::POLICIES),
     (PolicyKind::Scheduler, "scheduler", scheduler::POLICIES),
-    (PolicyKind::Raw, "raw", raw::POLICIES),
+    (PolicyKind::Raw, "chunking", raw::POLICIES),
     (PolicyKind::Eviction, "eviction", eviction::POLICIES),
 ];
 

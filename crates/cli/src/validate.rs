@@ -1,4 +1,5 @@
-//! `readpath devices validate`: a modelled disk against service times that were measured on the real one.
+//! `readpath devices validate`: a modelled disk against service times that were measured on the
+//! real one.
 
 use readpath_core::policy::Spec;
 use readpath_sim::device::hdd::drive_of;

@@ -75,11 +75,13 @@ fn the_swap_example_ends_under_every_scheduler() {
     }
 }
 
-/// The README's commands from a recording to its findings and to other storage run as they stand,
+/// The book's commands from a recording to its findings and to other storage run as they stand,
 /// by a shell, in a folder of the test's own. The recorded program reads something.
 #[test]
-fn the_readmes_recording_can_be_explained_and_replayed() {
-    let text = std::fs::read_to_string(root().join("README.md")).unwrap();
+fn a_recording_of_the_book_can_be_explained_and_replayed() {
+    let pages = ["record", "explain", "replay", "recording"];
+    let text: String =
+        pages.iter().map(|page| document(&format!("book/src/commands/{page}.md"))).collect();
     let line = |begin: &str| {
         let found = text.lines().find(|line| line.starts_with(begin));
         found.unwrap_or_else(|| panic!("no command `{begin}`"))

@@ -16,7 +16,7 @@ fn a_raw_job_makes_the_same_requests_modelled_and_real() {
     scratch.data("data", 6 << 20);
     let ran = scratch.run(
         "run j.fio --on ssd --on file:data --on kernel:data --overwrite --json \
-         --raw kiobuf,chunk=64KiB,ring --scheduler noop,deadline",
+         --chunking kiobuf,chunk=64KiB,ring --scheduler noop,deadline",
     );
     ran.has_ended(0, "a raw job in both worlds");
     let rows = ran.results();
@@ -57,13 +57,20 @@ fn what_can_not_be_run_raw_is_refused_with_the_next_step() {
     scratch.file("mixed.fio", format!("{RAW}[c]\nioengine=psync\nrw=read\n"));
     scratch.file("none.fio", "[c]\nrw=read\nsize=1m\n");
     scratch.data("data", 8 << 20);
-    scratch
-        .refused("run none.fio --raw ring", &["--raw is for jobs with ioengine=raw", "leave it"]);
-    scratch.refused("run j.fio --raw rung", &["there is no raw I/O policy `rung`", "kiobuf, ring"]);
+    scratch.refused(
+        "run none.fio --chunking ring",
+        &["--chunking is for jobs with ioengine=raw", "leave it"],
+    );
+    scratch.refused(
+        "run j.fio --chunking rung",
+        &["there is no raw I/O policy `rung`", "kiobuf, ring"],
+    );
     scratch.refused("run j.fio --on nfs://127.0.0.1/e/f", &["raw jobs need a device or a file"]);
-    scratch.refused("run j.fio --raw ring,depth=0", &["a whole number from 1 to 256"]);
-    scratch
-        .refused("run j.fio --on file:data --overwrite --raw ring,chunk=3", &["a size from 4096"]);
+    scratch.refused("run j.fio --chunking ring,depth=0", &["a whole number from 1 to 256"]);
+    scratch.refused(
+        "run j.fio --on file:data --overwrite --chunking ring,chunk=3",
+        &["a size from 4096"],
+    );
     scratch.refused(
         "run mixed.fio --on file:data --overwrite",
         &["raw jobs can't run together with other jobs", "another job file"],

@@ -244,10 +244,15 @@ fn the_dependencies_are_allowed() {
 /// Subcommands listed in the help.
 fn subcommands() -> Vec<String> {
     let help = readpath(&["help"]);
-    let listed = help.split("Commands:\n").nth(1).unwrap().split("\n\n").next().unwrap();
-    // A continuation line of a description is indented further.
-    let names = listed.lines().filter(|line| !line.starts_with("   "));
-    names.map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
+    let listed = help.split("Options:\n").next().unwrap();
+    // A command stands behind two blanks; an example begins with the name of the program.
+    let lines = listed.lines().filter_map(|line| line.strip_prefix("  "));
+    let names: Vec<String> = lines
+        .filter(|line| !line.starts_with(' ') && !line.starts_with("readpath"))
+        .map(|line| line.split_whitespace().next().unwrap().to_owned())
+        .collect();
+    assert!(names.len() > 10, "the commands are found in\n{help}");
+    names
 }
 
 #[test]

@@ -401,7 +401,8 @@ impl Cache {
         });
     }
 
-    /// Drops filled pages; a page in use only if `is_to_go` returns true. Frames are reused in order.
+    /// Drops filled pages; a page in use only if `is_to_go` returns true. Frames are reused in
+    /// order.
     fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
         let mark = self.supply.mark();
         for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {

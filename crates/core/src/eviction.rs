@@ -8,8 +8,8 @@
 //! the page. Uses therefore reach a policy in two ways. If the reader holds the cache's lock anyway
 //! (it missed other pages, or it is simulated), the use is reported at once:
 //! [`used`](EvictionPolicy::used). All other uses are found when the policy reads the access bits:
-//! [`AccessBits::uses`] returns the number of uses since the last call, up to two. A policy reads the
-//! bits before it evicts a page, and then handles the uses late. A [`Simulation`] of a trace
+//! [`AccessBits::uses`] returns the number of uses since the last call, up to two. A policy reads
+//! the bits before it evicts a page, and then handles the uses late. A [`Simulation`] of a trace
 //! reports all uses at once, and its access bits are always zero. One code thus serves both: exact
 //! in a simulation, and as exact as two bits allow in the cache.
 

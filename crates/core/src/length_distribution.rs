@@ -6,8 +6,8 @@
 //! length by length: a *survival curve*. Without observations, half of the runs of a length reach
 //! twice that length. A run of length `b` reaches `b + w` with the probability `b ÷ (b + w)`. A
 //! request that continues no other is not a run yet: it is expected to go on only after some such
-//! requests did ([`LengthDistribution::of_requests`]). This prior counts as one run in addition to the
-//! observed ones, so a few observations outweigh it.
+//! requests did ([`LengthDistribution::of_requests`]). This prior counts as one run in addition to
+//! the observed ones, so a few observations outweigh it.
 //!
 //! An observation at one length also affects the next lengths. If runs of 2 pages end three times
 //! as often as the prior predicts, or a third as often, the same factor is expected for runs of 3.
@@ -24,9 +24,10 @@ pub(crate) const CERTAIN: u64 = 1 << 16;
 const INVERSE_MAX: u64 = CERTAIN << 20;
 
 /// Largest factor by which an observation at one length changes the expected ends of the next
-/// lengths. Chosen on the tuning set of `readpath eval policies` (geometric mean, cells below 0.95), and
-/// by slices of a mapping by 64 processes ÷ `runs` (`bench/slices.py`). 2 gives 1.535, 103 and
-/// 1.03; 4 gives 1.547, 94 and 0.99; 8 gives 1.554, 95 and 0.94; 16 gives 1.550, 94 and 0.86.
+/// lengths. Chosen on the tuning set of `readpath eval policies` (geometric mean, cells below
+/// 0.95), and by slices of a mapping by 64 processes ÷ `runs` (`bench/slices.py`). 2 gives 1.535,
+/// 103 and 1.03; 4 gives 1.547, 94 and 0.99; 8 gives 1.554, 95 and 0.94; 16 gives 1.550, 94 and
+/// 0.86.
 const PRIOR_FACTOR_MAX: u64 = 4;
 
 /// First length that is not a step of its own. From there on a step is a quarter of an octave: 8 to

@@ -197,8 +197,8 @@ impl Machine {
         self.base.frames.budget.pages * PAGE_BYTES
     }
 
-    /// Processes the pages that the lender had to [`forget`](PageSharer::forget) and that are no longer
-    /// in use: waiting reads may go on.
+    /// Processes the pages that the lender had to [`forget`](PageSharer::forget) and that are no
+    /// longer in use: waiting reads may go on.
     pub fn take_returned(&mut self, now: Time) {
         self.base.frames.cache.take_returned();
         if self.retry_at.is_some() {
@@ -272,8 +272,8 @@ impl Machine {
 
     /// Starts a read.
     ///
-    /// A [`Fault`](ReadAccess::Fault) is for one page, the one that holds `offset`. A read at or past
-    /// the end of the file is done at once, with 0 bytes.
+    /// A [`Fault`](ReadAccess::Fault) is for one page, the one that holds `offset`. A read at or
+    /// past the end of the file is done at once, with 0 bytes.
     ///
     /// # Errors
     /// The read is larger than the memory of the cache, direct and misaligned, or too many reads

@@ -41,7 +41,8 @@ pub struct TransferProgress {
 /// A chunking policy: decides the size and the concurrency of the chunks of a large transfer.
 pub trait ChunkingPolicy {
     /// Number of bytes to submit now, as one chunk: at least 1, and at most
-    /// [`chunk_bytes`](ChunkingPolicy::chunk_bytes). `None`: wait until a chunk in flight has completed.
+    /// [`chunk_bytes`](ChunkingPolicy::chunk_bytes). `None`: wait until a chunk in flight has
+    /// completed.
     ///
     /// It is never `None` without a chunk in flight.
     fn next(&self, facts: &TransferProgress) -> Option<u64>;

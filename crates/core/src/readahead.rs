@@ -194,8 +194,9 @@ pub trait ReadaheadPolicy: Send {
     fn advise(&mut self, advice: Advice);
 
     /// Returns the way to continue a read at `page`, cached or not. Called after
-    /// [`read`](ReadaheadPolicy::read) or [`fault`](ReadaheadPolicy::fault) for the first page. After
-    /// each [`Demand::Page`] it is called for the next page, once the pages before it have arrived.
+    /// [`read`](ReadaheadPolicy::read) or [`fault`](ReadaheadPolicy::fault) for the first page.
+    /// After each [`Demand::Page`] it is called for the next page, once the pages before it have
+    /// arrived.
     fn demand(&mut self, _page: u64, _ask: &ReadRequest, _pages: &mut dyn PageView) -> Demand {
         Demand::Whole
     }
@@ -218,8 +219,8 @@ pub trait ReadaheadPolicy: Send {
         true
     }
 
-    /// Returns true if [`read`](ReadaheadPolicy::read) must be called even for a read that finds every
-    /// page cached and none marked. False makes such reads cheaper where many threads share a
+    /// Returns true if [`read`](ReadaheadPolicy::read) must be called even for a read that finds
+    /// every page cached and none marked. False makes such reads cheaper where many threads share a
     /// cache. The policy then receives only the end of the last of them, in
     /// [`passed`](ReadaheadPolicy::passed).
     fn sees_every_hit(&self) -> bool {

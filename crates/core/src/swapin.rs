@@ -2,10 +2,10 @@
 //!
 //! A policy sees each fault that must read, and each fault that finds a prefetched page. It returns
 //! a range, by slot of the swap area or by address. It can query the swapped-out pages and the
-//! costs of the device ([`SwappedPageQueries`]). The machine reads the slots in use of that range whose pages
-//! are not in memory. The page of the fault itself is always read. All other pages are *marked*.
-//! The first fault on a marked page clears the mark and is a *hit*, at which a policy may read
-//! more.
+//! costs of the device ([`SwappedPageQueries`]). The machine reads the slots in use of that range
+//! whose pages are not in memory. The page of the fault itself is always read. All other pages are
+//! *marked*. The first fault on a marked page clears the mark and is a *hit*, at which a policy may
+//! read more.
 //!
 //! # Driving memory from an environment
 //! The machine is [`Machine`](crate::machine::Machine), with the same cache, frames and budget as

@@ -5,8 +5,8 @@
 //! request costs as much as 122 pages. There are no other readers. A window is the largest `w` with
 //! `U ÷ S ≤ 122 + 1 + w`. `S` is the probability that the run reaches its `w`-th page, and `U` the
 //! sum of these from the present page on. Both come from a table in fractions of the runs observed
-//! by then (`crates/core/src/length_distribution.rs`). A window of at least 2ⁿ pages ends at the nearest
-//! multiple of 2ⁿ⁻¹; a backward one at the multiple below.
+//! by then (`crates/core/src/length_distribution.rs`). A window of at least 2ⁿ pages ends at the
+//! nearest multiple of 2ⁿ⁻¹; a backward one at the multiple below.
 
 use readpath_core::readahead::{
     AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, KernelPageView, PageTable,

@@ -326,7 +326,8 @@ impl File {
     }
 
     /// Read counters of this handle (in a child made by `fork`: of its reads there), and the
-    /// present readahead estimate ([`ReadaheadState`]). Takes the path's lock, like a read that misses.
+    /// present readahead estimate ([`ReadaheadState`]). Takes the path's lock, like a read that
+    /// misses.
     pub fn stats(&self) -> FileStats {
         let [bytes, cached_bytes, kernel_bytes, kernel_cached_bytes] = self.handle.sums();
         let kernel_read_bytes = kernel_bytes - kernel_cached_bytes;

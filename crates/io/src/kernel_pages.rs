@@ -6,16 +6,16 @@
 //! in one of three modes ([`KernelCache`]):
 //!
 //! - `Keeps`, the default: **the kernel caches the pages**. A read goes through its cache into the
-//!   caller's memory. The readahead policy sees these reads and [advises](kernel_readahead) the kernel of
-//!   future ones.
+//!   caller's memory. The readahead policy sees these reads and [advises](kernel_readahead) the
+//!   kernel of future ones.
 //! - `Taken`, if memory, a policy or a depth is set: the path caches pages itself. A read that
 //!   finds none of its pages there checks residency in the kernel first (`cachestat(2)`, Linux 6.5,
 //!   which neither reads nor marks pages). It reads completely resident ranges from there. Partly
 //!   resident ranges bypass the kernel page cache, so no page is cached twice.
 //! - `Unused`, by option.
 //!
-//! In mode `Keeps` there is no residency check: reads themselves [sample](residency_sampling) residency now and
-//! then.
+//! In mode `Keeps` there is no residency check: reads themselves [sample](residency_sampling)
+//! residency now and then.
 //!
 //! In mode `Taken` a check costs a system call, as much as the read. A read that finds its pages
 //! resident therefore also checks the 2 MiB window around them, and later reads in that window

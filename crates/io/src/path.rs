@@ -308,9 +308,9 @@ impl Builder {
         self
     }
 
-    /// Readahead policy with its parameters, as `readpath policies` names it. Default `adaptive`: it
-    /// estimates the cost of a request and of a byte, and reads as far ahead of each stream as its
-    /// reader needs.
+    /// Readahead policy with its parameters, as `readpath policies` names it. Default `adaptive`:
+    /// it estimates the cost of a request and of a byte, and reads as far ahead of each stream as
+    /// its reader needs.
     pub fn readahead(mut self, policy: &str) -> Builder {
         self.readahead = Cow::Owned(policy.to_owned());
         self

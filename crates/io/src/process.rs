@@ -3,8 +3,8 @@
 //! A child made by `fork(2)` has a copy of its parent's memory but none of its other threads, and
 //! shares kernel objects with it, above all the rings. The child must neither use nor drop such
 //! objects. It must also never wait for a lock that another thread held at the fork, because no
-//! thread would release it. Values of one process are therefore marked with its [`ProcessName`], and
-//! each operation checks [`ProcessName::is_this`] before it touches them.
+//! thread would release it. Values of one process are therefore marked with its [`ProcessName`],
+//! and each operation checks [`ProcessName::is_this`] before it touches them.
 //!
 //! The check is two loads. The process number lies in a page that the kernel zeroes in every child
 //! (`MADV_WIPEONFORK`, Linux 4.14), also after `clone(2)`, which calls no handlers. A child reads 0

@@ -1,8 +1,8 @@
 //! Storage interface between the driver of a machine and real I/O.
 //!
 //! A [`Storage`] takes requests together with their memory and completes each one exactly once. It
-//! decides nothing and owns no memory of the cache. [`FileStorage`] serves any number of local files and
-//! block devices; an NFS connection is the other implementation.
+//! decides nothing and owns no memory of the cache. [`FileStorage`] serves any number of local
+//! files and block devices; an NFS connection is the other implementation.
 
 use std::sync::Arc;
 
@@ -17,9 +17,9 @@ use crate::transfers::{Progress, TransferFile, TransferStart, Transfers};
 
 /// Executes requests between memory and storage.
 ///
-/// The core's machine knows a [`IoBackend`](readpath_core::machine::IoBackend), which asks the machine
-/// for a request's memory. A storage knows no machine, gets addresses, and can be slept in. The
-/// real-time driver of a machine is therefore the carrier, over a storage.
+/// The core's machine knows a [`IoBackend`](readpath_core::machine::IoBackend), which asks the
+/// machine for a request's memory. A storage knows no machine, gets addresses, and can be slept in.
+/// The real-time driver of a machine is therefore the carrier, over a storage.
 ///
 /// Order of calls: `submit` while fewer requests than the depth are in flight, then `exchange` to
 /// submit them to the kernel and to collect completions. A storage shared by several threads comes
@@ -169,8 +169,8 @@ impl FileStorage {
             .expect("a request is for a file that is there")
     }
 
-    /// True if a waiting thread may [execute](FileStorage::progress) its request by itself: the backend
-    /// was chosen automatically.
+    /// True if a waiting thread may [execute](FileStorage::progress) its request by itself: the
+    /// backend was chosen automatically.
     pub(crate) fn lets_carry(&self) -> bool {
         self.lets_carry
     }

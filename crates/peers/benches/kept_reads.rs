@@ -1,14 +1,18 @@
 //! What a law of what to keep is worth on real storage: a skewed working set beside a scan.
 //!
-//! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED kernel|trace|POLICY[/READAHEAD] MEMORY_MIB READS EVERY`
+//! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED
+//! kernel|trace|POLICY[/READAHEAD] MEMORY_MIB READS EVERY`
 //!
-//! Two files of 1 GiB, or twice the same, of 2: of the first GiB of WANTED pages of 4 KiB are read at random, skewed as Zipf has
-//! it (0.9), and after EVERY of these reads the next 64 KiB of the last GiB of SCANNED, from its end on from its start.
-//! READS are made to warm up and as many measured: printed are the bytes that came from the device meanwhile, those
-//! that the scan asked for, and how many milliseconds it took. `kernel` reads by pread(2), LAW through memory of our own. The places
-//! are the same for all. That both have the same memory is for a control group to see to: `bench/kept.py` does that.
+//! Two files of 1 GiB, or twice the same, of 2: of the first GiB of WANTED pages of 4 KiB are read
+//! at random, skewed as Zipf has it (0.9), and after EVERY of these reads the next 64 KiB of the
+//! last GiB of SCANNED, from its end on from its start. READS are made to warm up and as many
+//! measured: printed are the bytes that came from the device meanwhile, those that the scan asked
+//! for, and how many milliseconds it took. `kernel` reads by pread(2), LAW through memory of our
+//! own. The places are the same for all. That both have the same memory is for a control group to
+//! see to: `bench/kept.py` does that.
 //!
-//! `trace` reads nothing: it prints the pages of READS of these reads and of the scan among them, for `readpath cachesim`.
+//! `trace` reads nothing: it prints the pages of READS of these reads and of the scan among them,
+//! for `readpath cachesim`.
 
 use std::error::Error;
 use std::fs::File;

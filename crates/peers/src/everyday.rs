@@ -1,7 +1,7 @@
 //! What programs do with files every day, written once for whatever gives them the bytes.
 //!
-//! A row of `readpath bench` is one of these families of accesses, over something that
-//! [reads at places](ReadAt) or [from a place of its own](SequentialFile): the library, or one of its
+//! A row of `readpath bench` is one of these families of accesses, over something that [reads at
+//! places](ReadAt) or [from a place of its own](SequentialFile): the library, or one of its
 //! [peers](Peer). All of them make the same accesses in the same order, and each pass gives a
 //! [`Checksum`] over what was read, which must be the same for all.
 //!

@@ -1,22 +1,27 @@
-//! Functions that stand before the C library's in a recorded program (`LD_PRELOAD`). Each calls the function that it
-//! stands for and reports the read to the recorder.
+//! Functions that stand before the C library's in a recorded program (`LD_PRELOAD`). Each calls the
+//! function that it stands for and reports the read to the recorder.
 //!
-//! `readpath record` uses this library where the tracepoints of the kernel are not available. Reports go through shared
-//! memory (`layout.rs`). The library allocates nothing, locks nothing and never waits; `errno` stays as it was. A read
-//! of a pipe, a socket or a terminal costs one more system call and is not reported. A read of a file costs none or
-//! one, and one more now and then. Without the environment variable all calls go through at once.
+//! `readpath record` uses this library where the tracepoints of the kernel are not available.
+//! Reports go through shared memory (`layout.rs`). The library allocates nothing, locks nothing and
+//! never waits; `errno` stays as it was. A read of a pipe, a socket or a terminal costs one more
+//! system call and is not reported. A read of a file costs none or one, and one more now and then.
+//! Without the environment variable all calls go through at once.
 //!
 //! **The program must behave as it does alone.** These rules keep that true:
 //!
-//! 1. A process under seccomp is not recorded (`sandbox.rs`): a system call that its filter does not expect ends it.
-//! 2. A call on a signal stack with less than [`thread::STACK_ROOM`] bytes left is not recorded (`thread.rs`).
+//! 1. A process under seccomp is not recorded (`sandbox.rs`): a system call that its filter does
+//!    not expect ends it.
+//! 2. A call on a signal stack with less than [`thread::STACK_ROOM`] bytes left is not recorded
+//!    (`thread.rs`).
 //! 3. The shared memory is allocated before the program starts, and its file is small.
-//! 4. No Rust standard library, no lazily allocated thread-local storage, no symbol that is bound late.
+//! 4. No Rust standard library, no lazily allocated thread-local storage, no symbol that is bound
+//!    late.
 //!
 //! Calls that rules 1 and 2 exclude are counted, and the recorder reports their number.
 //!
-//! **The file of a descriptor** is asked from the kernel and believed for `BELIEVED_NS`, as the question costs as much
-//! as a small read. Functions of the C library that close or replace a descriptor end that at once.
+//! **The file of a descriptor** is asked from the kernel and believed for `BELIEVED_NS`, as the
+//! question costs as much as a small read. Functions of the C library that close or replace a
+//! descriptor end that at once.
 //!
 //! The build script of the command builds this library with `panic=abort`.
 

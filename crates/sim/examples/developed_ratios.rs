@@ -2,8 +2,8 @@
 //! tuning set.
 //!
 //! `cargo run --release -p readpath-sim --example developed_ratios -- REGRET.json` takes the
-//! baselines' results from a document of `readpath eval policies --json`. The output is one JSON object,
-//! with the names of the cells as keys.
+//! baselines' results from a document of `readpath eval policies --json`. The output is one JSON
+//! object, with the names of the cells as keys.
 #![allow(clippy::disallowed_methods, reason = "a document is read")]
 
 use std::collections::BTreeMap;

@@ -12,7 +12,8 @@
 //! - `cloudphysics`: numbers of 32 bits each, the highest byte first;
 //! - `oracle-general`: libCacheSim's records of 24 bytes, of which the object's number counts;
 //! - those of [`crate::trace`]: requests by their bytes, and this project's recordings;
-//! - `reads`: this project's lists of reads (`readpath check-kernel`): `OFFSET LENGTH`, `touch OFFSET`.
+//! - `reads`: this project's lists of reads (`readpath check-kernel`): `OFFSET LENGTH`, `touch
+//!   OFFSET`.
 
 use std::fmt;
 

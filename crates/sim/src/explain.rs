@@ -2,37 +2,40 @@
 //!
 //! # Rules
 //!
-//! The cost of a cause is the time that the program waited for a device because of it. Time in which
-//! it computed, or in which its bytes were in memory, is not lost by reading. Each read that waited
-//! is charged to one cause: the first of these whose rule holds.
+//! The cost of a cause is the time that the program waited for a device because of it. Time in
+//! which it computed, or in which its bytes were in memory, is not lost by reading. Each read that
+//! waited is charged to one cause: the first of these whose rule holds.
 //!
 //! 1. [`Again`](WaitCause::Again): most of the bytes fetched for it had been fetched before.
 //! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a run of at least
 //!    [`ORDERED_BYTES`] in order; or a sequential hint holds, and the read does not go on.
-//! 3. [`PageFaults`](WaitCause::PageFaults): it is a touch of a mapping, and one page was fetched for it.
-//! 4. [`Small`](WaitCause::Small): it goes on where the last one ended, nothing was read ahead, and it
-//!    is smaller than [`SMALL_BYTES`]: the device is paid for a request, and moves little. Without
-//!    root only direct reads are known to be requests of their own.
-//! 5. [`Depth`](WaitCause::Depth): it is somewhere else than the last one ended, neither it nor the bytes
-//!    fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on average.
+//! 3. [`PageFaults`](WaitCause::PageFaults): it is a touch of a mapping, and one page was fetched
+//!    for it.
+//! 4. [`Small`](WaitCause::Small): it goes on where the last one ended, nothing was read ahead, and
+//!    it is smaller than [`SMALL_BYTES`]: the device is paid for a request, and moves little.
+//!    Without root only direct reads are known to be requests of their own.
+//! 5. [`Depth`](WaitCause::Depth): it is somewhere else than the last one ended, neither it nor the
+//!    bytes fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on
+//!    average.
 //!
 //! Four causes show in the whole alone, and take their part of those charges:
 //!
-//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not asked for.
-//!   The parts that were used would have taken less time as requests of their own, by the service
-//!   times of the recording. The difference is charged.
-//! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the other.
+//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not asked
+//!   for. The parts that were used would have taken less time as requests of their own, by the
+//!   service times of the recording. The difference is charged.
+//! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the
+//!   other.
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.
-//! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as those
-//!   that did not, or as the fastest tenth where all did.
+//! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as
+//!   those that did not, or as the fastest tenth where all did.
 //!
-//! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads by
-//! system calls.
+//! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads
+//! by system calls.
 //!
 //! Charges of threads that waited at the same time are scaled to the time that passed. A finding
-//! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_LEAST`], and [`WAITS_LEAST`] waits.
-//! Without a finding the device is the limit, or reading is not what takes the time.
+//! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_LEAST`], and [`WAITS_LEAST`]
+//! waits. Without a finding the device is the limit, or reading is not what takes the time.
 //!
 //! # Limits of the evidence
 //!
@@ -168,8 +171,8 @@ pub struct Explanation {
 }
 
 /// Takes the records of a recording one after the other, in memory that grows with the files'
-/// lengths and not with the number of reads: two bits for each page that was read or fetched, a third
-/// where pages are fetched again, and a fourth where faults mapped pages.
+/// lengths and not with the number of reads: two bits for each page that was read or fetched, a
+/// third where pages are fetched again, and a fourth where faults mapped pages.
 #[derive(Debug, Default)]
 pub struct Explainer {
     gathered: RecordingData,

@@ -1,8 +1,8 @@
 //! Fields of a parameter file in any syntax, read with bounds and units.
 //!
-//! A parsed file is a tree of blocks with named values and their line numbers. A [`FieldBlock`] is read
-//! field by field. Errors contain file, line, field, unit and the violated bound. A field that is
-//! never read is an error too: a misspelt name must not silently leave the default.
+//! A parsed file is a tree of blocks with named values and their line numbers. A [`FieldBlock`] is
+//! read field by field. Errors contain file, line, field, unit and the violated bound. A field that
+//! is never read is an error too: a misspelt name must not silently leave the default.
 
 pub mod toml_text;
 

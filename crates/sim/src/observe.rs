@@ -2,9 +2,9 @@
 //! the readahead policy. They serve for plots and for the explanation of results.
 //!
 //! An [`Observer`] receives the events of a simulation from
-//! [`SimulatedEnvironment::observed_by`](crate::world::SimulatedEnvironment::observed_by). It also wraps
-//! readahead policies ([`Observer::watch`]) and passes all calls on unchanged. A policy has no
-//! clock, so the simulation sets the time of the log, and a decision has the time of the call.
+//! [`SimulatedEnvironment::observed_by`](crate::world::SimulatedEnvironment::observed_by). It also
+//! wraps readahead policies ([`Observer::watch`]) and passes all calls on unchanged. A policy has
+//! no clock, so the simulation sets the time of the log, and a decision has the time of the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};

@@ -7,8 +7,8 @@
 //! period, divided by the requests completed in it. The first requests, which fill the loop, are
 //! excluded.
 //!
-//! [`measure`] uses any executor of requests with a clock ([`RequestExecutor`]): a simulated device or real
-//! storage. [`describe`] converts the samples into a description for `--on measured`.
+//! [`measure`] uses any executor of requests with a clock ([`RequestExecutor`]): a simulated device
+//! or real storage. [`describe`] converts the samples into a description for `--on measured`.
 
 use readpath_core::unit::Time;
 

@@ -22,9 +22,9 @@
 //! | 4 | CRC-32 (IEEE 802.3, as in gzip) of its records |
 //! | … | records, each whole |
 //!
-//! So a file that is cut off gives all blocks that stand before the cut, and a byte that was changed
-//! is noticed in its block. A block can be understood with the names alone ([`FileRecord`], [`ThreadName`],
-//! [`DeviceRecord`]) that came before it.
+//! So a file that is cut off gives all blocks that stand before the cut, and a byte that was
+//! changed is noticed in its block. A block can be understood with the names alone ([`FileRecord`],
+//! [`ThreadName`], [`DeviceRecord`]) that came before it.
 //!
 //! # A record
 //!
@@ -49,10 +49,11 @@
 //!
 //! # What may be relied on
 //!
-//! A [`RecordingReader`] has checked of each record that its files, threads and devices have been named
-//! before, that it doesn't end before it begins, that no range goes beyond 2⁶³ bytes, and that no call was given more than
-//! a call can be ([`CALL_BYTES_MAX`]). All times together, all bytes and all counts of a recording are at most
-//! [`RECALL_BATCH_MAX`], so that whoever sums them up needs no more than 64 bits.
+//! A [`RecordingReader`] has checked of each record that its files, threads and devices have been
+//! named before, that it doesn't end before it begins, that no range goes beyond 2⁶³ bytes, and
+//! that no call was given more than a call can be ([`CALL_BYTES_MAX`]). All times together, all
+//! bytes and all counts of a recording are at most [`RECALL_BATCH_MAX`], so that whoever sums them
+//! up needs no more than 64 bits.
 
 use serde::Serialize;
 
@@ -89,8 +90,8 @@ pub const TEXT_BYTES_MAX: u64 = 64 << 10;
 /// Maximum end of a file range.
 pub const OFFSET_MAX: u64 = 1 << 63;
 
-/// What one call is given at most, what it brings into the page cache, and what a [`Mapped`] names: Linux gives 2 GiB less a page, and reads ahead
-/// beyond that.
+/// What one call is given at most, what it brings into the page cache, and what a [`Mapped`] names:
+/// Linux gives 2 GiB less a page, and reads ahead beyond that.
 pub const CALL_BYTES_MAX: u64 = 1 << 32;
 
 /// Maximum sum over a recording, in nanoseconds or bytes: durations of reads and requests, waits

@@ -254,8 +254,8 @@ impl MatrixCell {
         Ok(baselines)
     }
 
-    /// Simulates `policies` and compares them with `baselines`, the best first. If the result is a regret,
-    /// finds the policy that causes it.
+    /// Simulates `policies` and compares them with `baselines`, the best first. If the result is a
+    /// regret, finds the policy that causes it.
     ///
     /// # Errors
     /// Fails in the same cases as [`run`](MatrixCell::run).

@@ -20,8 +20,8 @@
 //! events that it has, and [`TraceReader::note`] says which.
 //!
 //! Times are counted from the first request; one that goes backwards counts as the time before it.
-//! A trace is read line by line, as bytes, so that its length costs no memory. What moves no data (flushes,
-//! discards, opening of files) is passed over and counted.
+//! A trace is read line by line, as bytes, so that its length costs no memory. What moves no data
+//! (flushes, discards, opening of files) is passed over and counted.
 
 use std::collections::BTreeMap;
 use std::fmt;

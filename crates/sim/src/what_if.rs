@@ -1,8 +1,9 @@
-//! What if: a recorded program's reads, made again on other storage, under other laws, with other memory.
+//! What if: a recorded program's reads, made again on other storage, under other laws, with other
+//! memory.
 //!
-//! The loop is closed, as it was in the program: a thread that waited for a read waits for it again,
-//! however long it takes now, and then does what it did between its reads for as long as it took
-//! (think time). Threads run beside each other as they did, the first read of each as long
+//! The loop is closed, as it was in the program: a thread that waited for a read waits for it
+//! again, however long it takes now, and then does what it did between its reads for as long as it
+//! took (think time). Threads run beside each other as they did, the first read of each as long
 //! after the start as it was. So the figure is the program's own time, and not that of its reads.
 //!
 //! - What was in memory before the recording began can't be known by its pages coming in. A read

@@ -226,8 +226,8 @@ impl IoBackend for SimulatedEnvironment {
         self.give(request);
     }
 
-    /// Returns a completion from the last [advance](SimulatedEnvironment::advance) of time. Requests
-    /// submitted since then are not polled, for any device.
+    /// Returns a completion from the last [advance](SimulatedEnvironment::advance) of time.
+    /// Requests submitted since then are not polled, for any device.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         self.completed.pop_front()
     }

@@ -252,7 +252,8 @@ fn the_bytes_are_those_of_the_description() {
         // File 0, no device, no inode, 200 bytes, "/f".
         &[3, 0, 0, 0, 0xc9, 1, 2, b'/', b'f'],
         &[4, 0, 5, 5, 0],
-        // 1000 × 2; 100 before; 60; thread 0; pread; descriptor 3; file 0; offset 64 × 2; 256; 120 × 2.
+        // 1000 × 2; 100 before; 60; thread 0; pread; descriptor 3; file 0; offset 64 × 2; 256; 120
+        // × 2.
         &[8, 0xd0, 0x0f, 100, 60, 0, 1, 4, 0, 0x80, 1, 0x80, 2, 0xf0, 1],
         // 10 back: 10 × 2 - 1.
         &[13, 19, 0, 1],

@@ -1,8 +1,8 @@
-//! `readpath everyday-one`: one measurement, in a process of its own, started by `readpath bench`.
+//! `readpath bench-one`: one measurement, in a process of its own, started by `readpath bench`.
 //!
-//! What is measured begins before the file is opened and ends after it is closed, so that everything
-//! counts that a program has to do for its bytes; of a second pass it is the pass alone. The processor
-//! time is that of all the process's threads.
+//! What is measured begins before the file is opened and ends after it is closed, so that
+//! everything counts that a program has to do for its bytes; of a second pass it is the pass alone.
+//! The processor time is that of all the process's threads.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::part::{OrderPath, Orders, say};
 
 /// Name of the subcommand.
-pub const NAME: &str = "everyday-one";
+pub const NAME: &str = "bench-one";
 
 /// Contender: the library or a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

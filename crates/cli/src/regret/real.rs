@@ -1,19 +1,19 @@
 //! `readpath eval policies --on PATH`: the workloads of the matrix on real storage, with the
 //! kernel's own path as one of the rivals.
 //!
-//! All contenders read the same bytes, with a thread for each process and a handle for
-//! each of its files, which it closes behind the last read: ours through a [`ReadPath`], the kernel's by `pread(2)`. In a folder the
-//! workload's files are made as they are. On a file or a device that is there they lie side by
-//! side: then no law can see where one ends, or use one of them up. Each round runs
-//! all contenders one after the other, and each round begins with another one.
+//! All contenders read the same bytes, with a thread for each process and a handle for each of its
+//! files, which it closes behind the last read: ours through a [`ReadPath`], the kernel's by
+//! `pread(2)`. In a folder the workload's files are made as they are. On a file or a device that is
+//! there they lie side by side: then no law can see where one ends, or use one of them up. Each
+//! round runs all contenders one after the other, and each round begins with another one.
 //!
-//! Under test is what a program gets that sets nothing, or the laws that are named, which as those of the rivals decide
-//! of pages of our own.
+//! Under test is what a program gets that sets nothing, or the laws that are named, which as those
+//! of the rivals decide of pages of our own.
 //!
-//! Each runs twice in a row, and the two are judged apart. A host may take memory back that
-//! was free for a while, and to touch it again for the first time takes up to 2 ns a byte: as long as
-//! the reads that are measured. The first run brings it back, for whichever contender: what differs between contenders
-//! then is what they do.
+//! Each runs twice in a row, and the two are judged apart. A host may take memory back that was
+//! free for a while, and to touch it again for the first time takes up to 2 ns a byte: as long as
+//! the reads that are measured. The first run brings it back, for whichever contender: what differs
+//! between contenders then is what they do.
 
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -74,7 +74,7 @@ fn watch(scratch: &Scratch, options: &str, program: &Program) -> Ran {
     follow(scratch, "record", options, program)
 }
 
-fn advise(scratch: &Scratch, options: &str, program: &Program) -> Ran {
+fn run_advised(scratch: &Scratch, options: &str, program: &Program) -> Ran {
     follow(scratch, "advise", options, program)
 }
 
@@ -186,7 +186,7 @@ fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
         println!("skipped: it needs FUSE");
         return None;
     };
-    let ran = advise(scratch, &format!("--memory {budget}MiB"), &PIECES);
+    let ran = run_advised(scratch, &format!("--memory {budget}MiB"), &PIECES);
     println!("{}", ran.stderr);
     let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
     let [brought, used, standing, counted] = mib(brought.expect("it is told"))[..] else {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::programs::{DATA_BYTES, Program, data, random_access};
 use crate::support::{Ran, Scratch};
-use crate::{can_watch, watch};
+use crate::{can_watch, run_advised, watch};
 
 const PAGE: usize = 4096;
 const MIB: f64 = 1_048_576.0;
@@ -253,7 +253,7 @@ fn advice_for_a_mapping_in_order_counts_what_is_used() {
         return;
     }
     make_data(&scratch);
-    let ran = advise(&scratch, "--memory 64MiB", &PROGRAMS[0]);
+    let ran = run_advised(&scratch, "--memory 64MiB", &PROGRAMS[0]);
     println!("{}", ran.stderr);
     let Some(line) = ran.stderr.lines().find(|line| line.contains("brought in ")) else { return };
     let [brought, used, ..] = crate::mib(line)[..] else { panic!("{}", ran.stderr) };

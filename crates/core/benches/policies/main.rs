@@ -1,8 +1,8 @@
 //! Processor time of the policies on one core: a read through a readahead policy, a request through
 //! a scheduler.
 //!
-//! `cargo bench -p readpath-core --bench policies [-- PART OF A NAME]`. Without `--bench`, as in the
-//! tests, each is run once, and times are not checked.
+//! `cargo bench -p readpath-core --bench policies [-- PART OF A NAME]`. Without `--bench`, as in
+//! the tests, each is run once, and times are not checked.
 
 mod readahead;
 mod scheduler;

@@ -11,8 +11,9 @@
 //!    spared only because it is in use. A scan therefore ends.
 //! 3. During a scan a pin may move to a page behind the scan while another ends before it. Pages
 //!    can then refuse one after another, although only one at a time is pinned. The missing frames
-//!    are therefore searched for once more while no reader may begin to pin ([`PageSharer::let_hold`]).
-//!    Each pin of that time then refuses at most one recall: it ends, or stays on its page.
+//!    are therefore searched for once more while no reader may begin to pin
+//!    ([`PageSharer::let_hold`]). Each pin of that time then refuses at most one recall: it ends,
+//!    or stays on its page.
 //! 4. A page that was forgotten while in use stays pinned until it is returned. Returned pages are
 //!    processed before that scan.
 //!
@@ -275,8 +276,8 @@ impl Cache {
         }
     }
 
-    /// Recalls at most [`RECALL_BATCH_MAX`] pages. Returns a bit for each refusal, the lowest for the
-    /// first page.
+    /// Recalls at most [`RECALL_BATCH_MAX`] pages. Returns a bit for each refusal, the lowest for
+    /// the first page.
     pub(super) fn recall_all(&mut self, ids: &[FrameId]) -> u64 {
         if self.lender.is_none() {
             return 0;

@@ -5,8 +5,8 @@
 //! own, and tries the others.
 //!
 //! The law in words: a sample of the pages is chosen by their keys, one of 64, or as many as 1,536
-//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `arc`, `lru`)
-//! is simulated on the references to them, in a memory that is smaller by as much: that is as if it
+//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `arc`, `lru`) is
+//! simulated on the references to them, in a memory that is smaller by as much: that is as if it
 //! had the whole (miniature simulation: Waldspurger, Saemundsson, Ahmad and Park, USENIX ATC 2017).
 //! One of them is *in force*, `clock2q` at first: it alone says which pages go. The misses of each
 //! candidate are counted, and fade: by a 64th while as many references of the sample come as it has
@@ -19,18 +19,20 @@
 //! with those that it kept apart, and the ghosts. Where the one in force remembers nothing (`lru`),
 //! the ghosts are kept for the next. A change costs a walk over all pages.
 //!
-//! `s3fifo` and `two-lists` are no candidates: where one of them is the best, another is next to it, and a
-//! larger sample is worth more than they are.
+//! `s3fifo` and `two-lists` are no candidates: where one of them is the best, another is next to
+//! it, and a larger sample is worth more than they are.
 //!
 //! What was tried and is worse (`bench/README.md` has more): to count a candidate's advantage only
 //! since it was last no better. Each has its moments, and whoever has just had one is followed by
 //! another: on traces of storage servers, and on `multi1` of the LIRS authors, the law in force was
-//! then always yesterday's. And to keep just the pages that the candidate's own simulation has, where
-//! the sample is all pages: of a loop any part is as good as any other, but not while it is fetched.
+//! then always yesterday's. And to keep just the pages that the candidate's own simulation has,
+//! where the sample is all pages: of a loop any part is as good as any other, but not while it is
+//! fetched.
 //!
 //! When the size of the cache changes the misses counted stay as they are, and so does what the
-//! candidates have. The part of all pages that is the sample may become another: pages that are none
-//! of it any more are dropped. One that is of it from then on is a miss of every candidate, once.
+//! candidates have. The part of all pages that is the sample may become another: pages that are
+//! none of it any more are dropped. One that is of it from then on is a miss of every candidate,
+//! once.
 //!
 //! Uses of sampled pages that are known only as bits are asked for in turn: with each victim 64
 //! frames are looked at. So a candidate hears of a use late by a 64th of the frames in victims at
@@ -198,8 +200,8 @@ impl AdaptiveEviction {
     }
 }
 
-/// Whether the page is of the sample that has so much of the memory. Tables are entered by other bits
-/// of the key.
+/// Whether the page is of the sample that has so much of the memory. Tables are entered by other
+/// bits of the key.
 #[inline]
 fn is_sampled(page: PageKey, sample_pages: u32, pages: u32) -> bool {
     ((page.0 >> 32) * u64::from(pages)) >> 32 < u64::from(sample_pages)
@@ -327,8 +329,8 @@ mod tests {
         }
     }
 
-    /// Misses of a cache of `before` pages that learns from `references` and is to have `after` pages
-    /// then, and of one that had these from the start, while they come once more.
+    /// Misses of a cache of `before` pages that learns from `references` and is to have `after`
+    /// pages then, and of one that had these from the start, while they come once more.
     fn misses_resized(before: u32, after: u32, references: &[u64]) -> [usize; 2] {
         [before, after].map(|pages| {
             let mut cache = Simulation::new(Box::new(AdaptiveEviction::new(pages)), pages);
@@ -344,10 +346,10 @@ mod tests {
         })
     }
 
-    /// A walk to and fro is `lru`'s, a loop `lirs`'s, and neither is what the law begins with: a cache
-    /// that is to be smaller or larger misses at most a twentieth more than one of that size that had
-    /// it from the start, and what it takes to fill the room that is new. Of 20,000 pages one of 13 is
-    /// sampled, of 2,000 three of four, of 800 each.
+    /// A walk to and fro is `lru`'s, a loop `lirs`'s, and neither is what the law begins with: a
+    /// cache that is to be smaller or larger misses at most a twentieth more than one of that size
+    /// that had it from the start, and what it takes to fill the room that is new. Of 20,000 pages
+    /// one of 13 is sampled, of 2,000 three of four, of 800 each.
     #[test]
     fn what_was_learned_stays_when_the_size_changes() {
         for (before, after) in [(2000, 800), (800, 2000), (20_000, 4000), (4000, 20_000)] {

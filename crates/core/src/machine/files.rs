@@ -1,10 +1,12 @@
 //! Files, handles with their policies, reads, and prefetch.
 //!
 //! # The poll contract
-//! 1. [`read`](MachineFiles::read) and [`write`](MachineFiles::write) open a read, which may have to wait for
-//!    memory. [`begin`](MachineFiles::begin) pins its cached pages and requests the rest.
-//! 2. [`complete_pages`](MachineFiles::complete_pages) or [`complete_direct`](MachineFiles::complete_direct) for
-//!    each ended part of a request with data of a file.
+//! 1. [`read`](MachineFiles::read) and [`write`](MachineFiles::write) open a read, which may have
+//!    to wait for memory. [`begin`](MachineFiles::begin) pins its cached pages and requests the
+//!    rest.
+//! 2. [`complete_pages`](MachineFiles::complete_pages) or
+//!    [`complete_direct`](MachineFiles::complete_direct) for each ended part of a request with data
+//!    of a file.
 //! 3. [`poll_done`](MachineFiles::poll_done) until it returns none; each result is
 //!    [released](MachineFiles::release).
 //!
@@ -260,8 +262,8 @@ impl MachineFiles {
         self.policy_mut(handle).advise(advice);
     }
 
-    /// Opens a read. It may begin when there is memory for [its pages](MachineFiles::pages_of); a direct
-    /// one begins at once.
+    /// Opens a read. It may begin when there is memory for [its pages](MachineFiles::pages_of); a
+    /// direct one begins at once.
     pub(super) fn read(
         &mut self,
         now: Time,

@@ -1,12 +1,13 @@
 //! Swapping: mappings, faults, touches, and the swap area behind them.
 //!
 //! A page of a mapping has no storage (it was never written: all zeros), a frame, a slot of the
-//! swap area, or both while their content is the same. See [`swapin`] for the calls
-//! of an environment.
+//! swap area, or both while their content is the same. See [`swapin`] for the calls of an
+//! environment.
 //!
 //! # The poll contract
-//! 1. [`open_fault`](MachineMemory::open_fault) for a fault; [`begin`](MachineMemory::begin) when there is a
-//!    frame for its page, or when the page is [already in memory](MachineMemory::is_resident).
+//! 1. [`open_fault`](MachineMemory::open_fault) for a fault; [`begin`](MachineMemory::begin) when
+//!    there is a frame for its page, or when the page is [already in
+//!    memory](MachineMemory::is_resident).
 //! 2. [`make_room`](MachineMemory::make_room) after every change of the available memory, then
 //!    [`poll_unmap`](MachineMemory::poll_unmap), each answered by
 //!    [`handle_unmapped`](MachineMemory::handle_unmapped).

@@ -1,12 +1,13 @@
 //! Requests on their way to the device, from creation to completion.
 //!
 //! # The poll contract
-//! 1. [`send`](RequestQueue::send) for each new request. It is *plugged*: held back, so that requests
-//!    created together are merged with each other before the device receives the first.
-//! 2. [`poll`](RequestQueue::poll) until it returns none: requests for the device, and cancelled ones.
-//! 3. [`handle_completion`](RequestQueue::handle_completion) for each request that the device finished.
-//!    After it, as after each cancelled request, [`poll_ended`](RequestQueue::poll_ended) until it returns
-//!    none: the parts that were merged into it, each with its waiters.
+//! 1. [`send`](RequestQueue::send) for each new request. It is *plugged*: held back, so that
+//!    requests created together are merged with each other before the device receives the first.
+//! 2. [`poll`](RequestQueue::poll) until it returns none: requests for the device, and cancelled
+//!    ones.
+//! 3. [`handle_completion`](RequestQueue::handle_completion) for each request that the device
+//!    finished. After it, as after each cancelled request, [`poll_ended`](RequestQueue::poll_ended)
+//!    until it returns none: the parts that were merged into it, each with its waiters.
 //! 4. If no call has work, wait for a completion, a new request, or the time returned by
 //!    [`next_wake`](RequestQueue::next_wake).
 //!

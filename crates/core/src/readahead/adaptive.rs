@@ -1,44 +1,53 @@
 //! `adaptive`: reads ahead what the evidence says will be used, as far ahead as the device needs.
 //!
-//! Ideally a reader never waits for a page that could have been foreseen, and
-//! no page is read that nobody uses. The law in words:
+//! Ideally a reader never waits for a page that could have been foreseen, and no page is read that
+//! nobody uses. The law in words:
 //!
-//! - *Streams, not descriptors.* A handle may carry many streams: forward,
-//!   backward, strided. A request that continues none may begin one; the next
-//!   request that continues it (a third one, for a stride) shows that it did. A stride is one in bytes, or in pages (`adaptive/stride.rs`).
-//! - *How far it goes* is learned (`length_distribution.rs`): of the runs that came to a length, how many went on. It is
-//!   learned apart for runs that begin with their file, for strides, and for requests anywhere, by their sizes; for
-//!   in these a program's pieces differ. And apart for what goes on with a request of another size, more than twice as large or less
-//!   than half: a header and what it names. A run has ended when its reader goes elsewhere, or closes the file before its end. While
-//!   nothing is known a run comes to twice its length as likely as not, and a request anywhere is not expected to go on.
-//! - *The window is what costs least.* Too small a window is paid for in requests, too large a one in pages
-//!   that nobody uses. The price is that of one more request, in pages (`DeviceEvidence::window`). No knob, and no
-//!   window that a device would have to be told: a disk's requests are dear, a solid-state drive's
-//!   are cheap, and both are measured.
-//! - *The price is that of the moment.* What a request occupies of the device is taken from all who wait: nearly all of it on a disk, next to nothing
-//!   on many drives. The rest, its latency, one reader waits for: of `n` that wait it is an `n`-th of what they get done meanwhile. It costs no more than the
-//!   device has nothing to do for the others: nothing where they are so many that it is never idle (`estimate.rs`).
-//! - *The next window* is read when the reader has to wait for a page; and when it comes to the middle of the newest,
-//!   if that it goes on to its end is likely enough to make a request for which nobody waits. Of a run that has not gone on
-//!   yet it isn't known where it goes: wherever in its window the reader is next, the law hears of it.
-//! - *Of a mapping* it hears of each touch of a page that was not used before and that whoever serves the mapping
-//!   has left for it to hear of. It decides at the same places, and learns from all of them how far runs go.
-//! - *It is bounded by what it risks.* No more
-//!   is ahead than will still be in memory when the reader comes to it, by the part that the stream has of
-//!   all that is asked for: at first that of one among as many as there are. Nor is it more than such a
-//!   part of the memory that is not read ahead into yet. A page that was read ahead and is gone halves the
-//!   window, and what is left of it is gone through anew.
-//! - *Round ends.* Windows end at multiples of a power of two: servers, stripes and drives take bytes so.
-//! - *A gap is read through* when it is smaller than the block before it and
-//!   costs less than a request occupies; else the blocks of a stride are read one by one.
-//! - *A file that is being used up at random is read whole*, and so is a part in which far more requests fall than in the
-//!   others: on a sixteenth of what such requests have cost, and then on what that has saved (`adaptive/sweep.rs`).
-//! - *Anything else is read as it was asked.* A request that finds all its pages
-//!   filled, none of them marked, costs nothing but that look.
+//! - *Streams, not descriptors.* A handle may carry many streams: forward, backward, strided. A
+//!   request that continues none may begin one; the next request that continues it (a third one,
+//!   for a stride) shows that it did. A stride is one in bytes, or in pages (`adaptive/stride.rs`).
+//! - *How far it goes* is learned (`length_distribution.rs`): of the runs that came to a length,
+//!   how many went on. It is learned apart for runs that begin with their file, for strides, and
+//!   for requests anywhere, by their sizes; for in these a program's pieces differ. And apart for
+//!   what goes on with a request of another size, more than twice as large or less than half: a
+//!   header and what it names. A run has ended when its reader goes elsewhere, or closes the file
+//!   before its end. While nothing is known a run comes to twice its length as likely as not, and a
+//!   request anywhere is not expected to go on.
+//! - *The window is what costs least.* Too small a window is paid for in requests, too large a one
+//!   in pages that nobody uses. The price is that of one more request, in pages
+//!   (`DeviceEvidence::window`). No knob, and no window that a device would have to be told: a
+//!   disk's requests are dear, a solid-state drive's are cheap, and both are measured.
+//! - *The price is that of the moment.* What a request occupies of the device is taken from all who
+//!   wait: nearly all of it on a disk, next to nothing on many drives. The rest, its latency, one
+//!   reader waits for: of `n` that wait it is an `n`-th of what they get done meanwhile. It costs
+//!   no more than the device has nothing to do for the others: nothing where they are so many that
+//!   it is never idle (`estimate.rs`).
+//! - *The next window* is read when the reader has to wait for a page; and when it comes to the
+//!   middle of the newest, if that it goes on to its end is likely enough to make a request for
+//!   which nobody waits. Of a run that has not gone on yet it isn't known where it goes: wherever
+//!   in its window the reader is next, the law hears of it.
+//! - *Of a mapping* it hears of each touch of a page that was not used before and that whoever
+//!   serves the mapping has left for it to hear of. It decides at the same places, and learns from
+//!   all of them how far runs go.
+//! - *It is bounded by what it risks.* No more is ahead than will still be in memory when the
+//!   reader comes to it, by the part that the stream has of all that is asked for: at first that of
+//!   one among as many as there are. Nor is it more than such a part of the memory that is not read
+//!   ahead into yet. A page that was read ahead and is gone halves the window, and what is left of
+//!   it is gone through anew.
+//! - *Round ends.* Windows end at multiples of a power of two: servers, stripes and drives take
+//!   bytes so.
+//! - *A gap is read through* when it is smaller than the block before it and costs less than a
+//!   request occupies; else the blocks of a stride are read one by one.
+//! - *A file that is being used up at random is read whole*, and so is a part in which far more
+//!   requests fall than in the others: on a sixteenth of what such requests have cost, and then on
+//!   what that has saved (`adaptive/sweep.rs`).
+//! - *Anything else is read as it was asked.* A request that finds all its pages filled, none of
+//!   them marked, costs nothing but that look.
 //!
-//! Hints are where belief starts: after `SEQUENTIAL` each request begins a run that is told to go on, as at the
-//! begin of a file; after `RANDOM` nothing is read ahead of a request that continues none, until one went on, nor of a stride, and nothing is
-//! read whole. What is seen later of runs outweighs both.
+//! Hints are where belief starts: after `SEQUENTIAL` each request begins a run that is told to go
+//! on, as at the begin of a file; after `RANDOM` nothing is read ahead of a request that continues
+//! none, until one went on, nor of a stride, and nothing is read whole. What is seen later of runs
+//! outweighs both.
 
 use alloc::collections::VecDeque;
 
@@ -94,7 +103,8 @@ struct AccessContext {
     misses: bool,
     /// Whether a page of it is marked.
     is_marked: bool,
-    /// Whether it is a touch of a mapping: then the law hears of the first touch of any page, marked or not.
+    /// Whether it is a touch of a mapping: then the law hears of the first touch of any page,
+    /// marked or not.
     is_touch: bool,
 }
 
@@ -135,8 +145,9 @@ impl AdaptiveReadahead {
         Ok(AdaptiveReadahead::default())
     }
 
-    /// How many pages are worth reading ahead of the run that was seen last, where that began at a place of which nothing was known;
-    /// `None` where it began with its file, as a stride, or where it was told to go on.
+    /// How many pages are worth reading ahead of the run that was seen last, where that began at a
+    /// place of which nothing was known; `None` where it began with its file, as a stride, or where
+    /// it was told to go on.
     pub fn wanted_anywhere(&self) -> Option<u64> {
         self.streams.back()?.wanted_anywhere()
     }

@@ -18,8 +18,8 @@
 //!
 //! Credit is applied to reads only. The use of mapped pages is invisible, so a policy for mapped
 //! files would be limited without cause: a mapping of 512 MiB read in order took 919 requests
-//! instead of 156. The policies of Linux are [exempt](super::ReadaheadPolicy::is_on_credit), because
-//! they are measured here unchanged.
+//! instead of 156. The policies of Linux are [exempt](super::ReadaheadPolicy::is_on_credit),
+//! because they are measured here unchanged.
 
 use super::evidence::WINDOW_COST_FACTOR;
 use crate::request::Need;

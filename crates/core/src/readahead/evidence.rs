@@ -89,8 +89,8 @@ impl DeviceEvidence {
     /// began as `begin`.
     ///
     /// The cost is the marginal cost of a request plus the pages that the run is unlikely to reach
-    /// ([`LengthDistribution`]). The window has at most 16 times that marginal cost: beyond it, requests are
-    /// less than a sixteenth of the total and the gain is negligible.
+    /// ([`LengthDistribution`]). The window has at most 16 times that marginal cost: beyond it,
+    /// requests are less than a sixteenth of the total and the gain is negligible.
     ///
     /// After a request that continues no stream, a page is prefetched only if it is more likely
     /// used than wasted. Many such requests would each bring in unused pages, and the marginal cost

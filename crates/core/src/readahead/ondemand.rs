@@ -20,8 +20,8 @@
 //! to the demand read. A read touches a marked folio at its first page. A mapped access touches it
 //! at the accessed page, so that a page in its middle looks like another stream.
 //!
-//! Source: KERNEL.md section 2, then the running kernel 6.18, read by read (`readpath check-kernel`).
-//! The policy follows the kernel where the two differ:
+//! Source: KERNEL.md section 2, then the running kernel 6.18, read by read (`readpath
+//! check-kernel`). The policy follows the kernel where the two differ:
 //!
 //! - a look-back counts at most one page less than the window;
 //! - looking around is wrong inside large folios (see `lookaround`), so that two streams on one

@@ -1,7 +1,7 @@
 //! Accesses of a program to one file, and the folios that were read for them: plain data.
 //!
-//! A list of [`HandleStep`]s can be played to a policy and to the running kernel. Each returns the folios
-//! that every step added, and the two results can be compared.
+//! A list of [`HandleStep`]s can be played to a policy and to the running kernel. Each returns the
+//! folios that every step added, and the two results can be compared.
 
 use alloc::string::String;
 use alloc::vec::Vec;

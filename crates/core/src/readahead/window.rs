@@ -14,7 +14,8 @@
 //! A page that is absent when the read loop reaches it is read alone, and the loop waits for it.
 //! With readahead off, a read therefore proceeds page by page. The misses of concurrent reads of
 //! one file interleave and look random, so that readahead stays off. This is the failure of source
-//! A, kept here to be measured: [`demand`](ReadaheadPolicy::demand) always returns [`Demand::Page`].
+//! A, kept here to be measured: [`demand`](ReadaheadPolicy::demand) always returns
+//! [`Demand::Page`].
 //!
 //! Source: KERNEL.md section 1.
 

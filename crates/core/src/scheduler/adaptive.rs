@@ -10,8 +10,8 @@
 //!   if they were never due (`adaptive/open.rs`). Initially all processes are *active*.
 //! - *Evidence first.* A limit on active processes can help only under two conditions. Most of the
 //!   readers are *near*: they continue close to their last request, without a growing window
-//!   (`adaptive/locality.rs`). And their requests delay each other (`adaptive/contention.rs`). Otherwise
-//!   no limit is tried.
+//!   (`adaptive/locality.rs`). And their requests delay each other (`adaptive/contention.rs`).
+//!   Otherwise no limit is tried.
 //! - *A few processes are tried* then, initially one. The limit is kept if its throughput is a
 //!   quarter higher than with all processes (`adaptive/probe.rs`).
 //! - An active process keeps its place until its *time slice* ends, or until it has sent no request
@@ -20,9 +20,9 @@
 //!   first request of a slice, so that at most an eighth is spent on seeks. The process that has
 //!   waited longest is next.
 //! - *Depth.* This rule applies while all processes are active and some keep many requests queued
-//!   and others few (`adaptive/queue_depth.rs`). The number of requests in progress is then limited to
-//!   the lowest that gives seven eighths of the full throughput, beyond one for each process. The
-//!   limit is found in the same way. The next request is from the process with the fewest in
+//!   and others few (`adaptive/queue_depth.rs`). The number of requests in progress is then limited
+//!   to the lowest that gives seven eighths of the full throughput, beyond one for each process.
+//!   The limit is found in the same way. The next request is from the process with the fewest in
 //!   progress. A process with few requests then waits behind a few, and not behind all requests of
 //!   the most demanding process. If all processes keep about the same number queued, such a limit
 //!   could only cost throughput: there is none.

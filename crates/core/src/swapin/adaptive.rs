@@ -7,8 +7,8 @@
 //!   or in the slots of the swap area. Runs go up or down, and any number can be interleaved.
 //!   Addresses show the order of the program. Slots show the order in which the pages of all
 //!   programs were used before they left.
-//! - *Run lengths are measured* (`length_distribution.rs`), for each mapping and for the slots: the share of
-//!   runs of each length that went on. A run counts as ended when another begins, until it
+//! - *Run lengths are measured* (`length_distribution.rs`), for each mapping and for the slots: the
+//!   share of runs of each length that went on. A run counts as ended when another begins, until it
 //!   continues after all. Without observations, half of the runs with two faults double their
 //!   length. Each page ahead thus has a likelihood.
 //! - *Each page must pay.* A used page saves a fault. An unused page costs its transfer and a later

@@ -166,9 +166,9 @@ impl EngineState {
 
     /// One read less is under way on the handle, and its pages are given back.
     ///
-    /// Where the kernel keeps the pages of the file, a read comes here only because the kernel could
-    /// not give its bytes. The pages that it brought in, with those read ahead, go with it: they would
-    /// stay as they are while the kernel's follow the file.
+    /// Where the kernel keeps the pages of the file, a read comes here only because the kernel
+    /// could not give its bytes. The pages that it brought in, with those read ahead, go with it:
+    /// they would stay as they are while the kernel's follow the file.
     pub(super) fn read_ended(&mut self, handle: HandleId) {
         let in_use = &mut self.in_use[handle.0 as usize];
         in_use.reads -= 1;

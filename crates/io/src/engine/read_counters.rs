@@ -36,8 +36,8 @@ struct PaddedCounters {
     passed_end: AtomicU64,
     /// Start of the sequential run of the last read through the kernel page cache.
     run_from: AtomicU64,
-    /// Page of the end of the last read, through the machine or not; [`UNUSED_TAG`] before the first
-    /// read.
+    /// Page of the end of the last read, through the machine or not; [`UNUSED_TAG`] before the
+    /// first read.
     last_page: AtomicU64,
     /// End of the last read through the kernel page cache that was reported to the policy;
     /// [`NOT_PASSED`] before the first.

@@ -1,9 +1,9 @@
 //! Reads of files whose pages the kernel caches.
 //!
-//! A read whose pages are [trusted](super::residency_sampling) to be resident is one system call. Any other read
-//! is checked: `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete.
-//! Otherwise the policy sees it, the kernel is advised of the policy's windows, and the rest is
-//! read with waiting.
+//! A read whose pages are [trusted](super::residency_sampling) to be resident is one system call.
+//! Any other read is checked: `RWF_NOWAIT` returns its resident bytes, and if that is all, the read
+//! is complete. Otherwise the policy sees it, the kernel is advised of the policy's windows, and
+//! the rest is read with waiting.
 //!
 //! *Reads without kernel readahead.* A run that begins at a new offset (a header and its content)
 //! is read *alone*, through a second open file with `POSIX_FADV_RANDOM`. It stays so while the
@@ -12,8 +12,8 @@
 //! policy; the policy then also sees the skipped reads of the run. A read longer than the run
 //! before it (content after a trusted header) is also checked alone, because the check itself would
 //! start the kernel's window. Example: entries of 4 to 200 KiB of a zip file at random, headers
-//! first, 26 MiB. The kernel alone reads 111 MiB, advice without this mode 84 MiB, and this mode
-//! 35 MiB.
+//! first, 26 MiB. The kernel alone reads 111 MiB, advice without this mode 84 MiB, and this mode 35
+//! MiB.
 //!
 //! *Reads without a check.* The check is skipped while advised pages wait for their reader, if a
 //! miss is expected, and if the file system does not support `RWF_NOWAIT`. The policy then sees the

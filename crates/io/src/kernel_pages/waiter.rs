@@ -11,8 +11,8 @@
 //! Invariants:
 //!
 //! 1. While reads are queued and a thread is in a read, another thread *watches*. It sleeps for
-//!    [`IDLE_TIMEOUT`] and takes a read itself if none has ended meanwhile. A queue that progresses is
-//!    thus served by one thread, and a stalled one gains a thread each 4 ms.
+//!    [`IDLE_TIMEOUT`] and takes a read itself if none has ended meanwhile. A queue that progresses
+//!    is thus served by one thread, and a stalled one gains a thread each 4 ms.
 //! 2. A file with fewer threads in reads comes first; among equals, the older read.
 //! 3. At most [`FILE_THREADS_MAX`] threads are in one file and [`DEVICE_FILES_MAX`] on one device.
 //!    Stalled reads take no thread from others.

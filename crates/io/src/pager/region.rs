@@ -61,10 +61,10 @@ impl Default for RegionBuilder {
 }
 
 impl RegionBuilder {
-    /// The most memory that pages of the region may take, in bytes; default 256
-    /// MiB, or half of what is free where that is less; at least 256 KiB (less is raised to that); more than twice the region's length
-    /// is as much as that. Beside it the region takes about 100 bytes a page of this memory
-    /// and 12 bytes a page of its length.
+    /// The most memory that pages of the region may take, in bytes; default 256 MiB, or half of
+    /// what is free where that is less; at least 256 KiB (less is raised to that); more than twice
+    /// the region's length is as much as that. Beside it the region takes about 100 bytes a page of
+    /// this memory and 12 bytes a page of its length.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> RegionBuilder {
         self.memory_bytes = Some(bytes);
@@ -94,16 +94,16 @@ impl RegionBuilder {
         self
     }
 
-    /// A region of `bytes` bytes, all zero, over a file without a name in the
-    /// folder `folder`. Its space, a ninth more than the region, is taken now, so that
-    /// a full file system is an error here and not later. On btrfs copy-on-write is turned
-    /// off for the file, and checksums with it, since each write would take fresh space. File systems
-    /// that always write elsewhere (bcachefs, f2fs) can't keep space: a full one is met later. When
-    /// the process ends, however it ends, the file is gone.
+    /// A region of `bytes` bytes, all zero, over a file without a name in the folder `folder`. Its
+    /// space, a ninth more than the region, is taken now, so that a full file system is an error
+    /// here and not later. On btrfs copy-on-write is turned off for the file, and checksums with
+    /// it, since each write would take fresh space. File systems that always write elsewhere
+    /// (bcachefs, f2fs) can't keep space: a full one is met later. When the process ends, however
+    /// it ends, the file is gone.
     ///
     /// # Errors
-    /// There is no such folder, its file system has no room or no files without
-    /// a name; the system gives no memory, ring or userfaultfd; the law is unknown.
+    /// There is no such folder, its file system has no room or no files without a name; the system
+    /// gives no memory, ring or userfaultfd; the law is unknown.
     pub fn in_folder(self, bytes: u64, folder: impl AsRef<Path>) -> Result<Region, PagerError> {
         let folder = folder.as_ref();
         let slots = slots_wanted(bytes);
@@ -198,8 +198,8 @@ impl RegionBuilder {
     }
 }
 
-/// Refuses a file beyond the limit on the size of files: the kernel would end the program by `SIGXFSZ`.
-/// Threads of this crate, which write the file later, have all signals blocked.
+/// Refuses a file beyond the limit on the size of files: the kernel would end the program by
+/// `SIGXFSZ`. Threads of this crate, which write the file later, have all signals blocked.
 fn within_file_limit(bytes: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if bytes > limit => Err(io::Error::from_raw_os_error(libc::EFBIG)),

@@ -48,7 +48,8 @@ pub fn misses(
 /// 1966).
 pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
     let next = next_uses(trace);
-    // `cached` contains the cached blocks by next use, `next_use_of_block` the next use of each block.
+    // `cached` contains the cached blocks by next use, `next_use_of_block` the next use of each
+    // block.
     let mut cached: BTreeSet<(u64, u32)> = BTreeSet::new();
     let mut next_use_of_block = vec![ABSENT; trace.blocks as usize];
     let mut misses = 0;

@@ -178,7 +178,8 @@ fn database(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     out
 }
 
-/// Generates the references of one program with a Zipf distribution over a few blocks, and one that loops.
+/// Generates the references of one program with a Zipf distribution over a few blocks, and one that
+/// loops.
 fn two_tenants(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(10, 30);
     let mut hot = ZipfBlocks::new(draw, 0, blocks);

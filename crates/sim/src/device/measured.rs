@@ -1,4 +1,5 @@
-//! Real storage as `readpath devices measure` measured it: a server whose speed depends on its queue.
+//! Real storage as `readpath devices measure` measured it: a server whose speed depends on its
+//! queue.
 //!
 //! The model assumes nothing about the internals of the storage. The measurement is the response
 //! time of a request at each queue depth, for random and for sequential access. The model is the
@@ -15,8 +16,8 @@
 //!   streams costs the time measured for interleaved streams.
 //! - Response times of random requests have the measured distribution.
 //!
-//! Writes were not measured, because `readpath devices measure` only reads real storage. A write takes as
-//! long as a read, and a flush takes no time.
+//! Writes were not measured, because `readpath devices measure` only reads real storage. A write
+//! takes as long as a read, and a flush takes no time.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
 //! Device parameters that are set by text, each with default, quantity, bounds and source.
 //!
-//! A device declares its parameters once, in a table of [`ParameterSpec`]. [`ParameterValues::read`] checks a
-//! [`Spec`] against that table and returns every current value. Later code needs no further check.
-//! `readpath devices NAME` prints the same table.
+//! A device declares its parameters once, in a table of [`ParameterSpec`].
+//! [`ParameterValues::read`] checks a [`Spec`] against that table and returns every current value.
+//! Later code needs no further check. `readpath devices NAME` prints the same table.
 //!
 //! Values have the form that fio uses. `4k`, `16m`, `1g` are binary sizes, and `75us`, `3.8ms`,
 //! `2s` are times. `3000m` for a bandwidth key means decimal megabytes per second, as in data
@@ -60,7 +60,8 @@ impl ParameterValues {
     /// Reads the values from `spec`. Parameters that `spec` does not set get their defaults.
     ///
     /// # Errors
-    /// Fails on a key that is not among `parameter_specs`, and on a malformed or out-of-range value.
+    /// Fails on a key that is not among `parameter_specs`, and on a malformed or out-of-range
+    /// value.
     pub fn read(
         spec: &Spec,
         parameter_specs: &[ParameterSpec],
@@ -94,7 +95,8 @@ impl ParameterValues {
         value.expect("a device reads its own knobs").1
     }
 
-    /// Returns the value like [`of`](ParameterValues::of), for parameters whose upper bound fits 32 bits.
+    /// Returns the value like [`of`](ParameterValues::of), for parameters whose upper bound fits 32
+    /// bits.
     pub fn get_u32(&self, key: &str) -> u32 {
         u32::try_from(self.of(key)).expect("the knob's bound fits 32 bits")
     }

@@ -103,8 +103,8 @@ struct FlashLayout {
 }
 
 impl Ssd {
-    /// Builds the drive that `spec` describes. `parameter_specs` contains the defaults: [`sata_2012`],
-    /// [`nvme_today`] or [`mqsim`].
+    /// Builds the drive that `spec` describes. `parameter_specs` contains the defaults:
+    /// [`sata_2012`], [`nvme_today`] or [`mqsim`].
     ///
     /// # Errors
     /// Fails on an unknown parameter and on an invalid value.

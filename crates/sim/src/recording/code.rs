@@ -13,8 +13,8 @@ pub(super) enum RecordProblem {
     Wrong(&'static str),
 }
 
-/// Processes the fields of a record one after another: a [`FieldEncoder`] writes them, an [`FieldDecoder`] fills
-/// them in.
+/// Processes the fields of a record one after another: a [`FieldEncoder`] writes them, an
+/// [`FieldDecoder`] fills them in.
 pub(super) trait FieldCodec {
     /// Processes a number.
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem>;

@@ -4,9 +4,9 @@
 //! in two lines, `… <unfinished ...>` and `<... call resumed> …`. What was read stands in it too,
 //! unless strace was told `-s 0`: nothing of it is kept.
 //!
-//! Where descriptors don't have their paths with them (`-y`), they are followed from the opening on.
-//! The position of a `read` is followed from the opening on as well, with what `lseek` answers; one
-//! that was open before is taken to stand at its beginning.
+//! Where descriptors don't have their paths with them (`-y`), they are followed from the opening
+//! on. The position of a `read` is followed from the opening on as well, with what `lseek` answers;
+//! one that was open before is taken to stand at its beginning.
 //!
 //! Imported are reads (`read`, `pread64`, `readv`, `preadv`, `preadv2`), reads by copying
 //! (`sendfile`, `copy_file_range`, `splice`), asynchronous reads (`io_submit` with the
@@ -135,7 +135,8 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, StraceError> {
     text.finish()
 }
 
-/// Reads a line, at most so far that it is seen to be too long; says how many bytes that are, 0 at the end.
+/// Reads a line, at most so far that it is seen to be too long; says how many bytes that are, 0 at
+/// the end.
 fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     source.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)
 }

@@ -338,8 +338,8 @@ impl ReadPattern {
     }
 }
 
-/// Returns the reads of [`ReadPattern::Scans`]. Each round has 112 records of a 1 GiB table and 1 MiB
-/// in sequence.
+/// Returns the reads of [`ReadPattern::Scans`]. Each round has 112 records of a 1 GiB table and 1
+/// MiB in sequence.
 fn scans(files: &mut WorkloadFiles, rounds: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
     let file = files.add(GIB);
     let mut readings = Vec::new();
@@ -363,9 +363,9 @@ fn zipf(blocks: u64, draw: &mut SeededRng) -> u64 {
     rank.wrapping_mul(0x9E37_79B9_7F4A_7C15) % blocks
 }
 
-/// Returns the reads of [`ReadPattern::Columns`]. A file has eight row groups with chunks of 64 to 512
-/// KiB. The order follows Parquet readers: the last 8 bytes, the footer of up to 64 KiB, then two
-/// of the columns, 64 KiB at a time.
+/// Returns the reads of [`ReadPattern::Columns`]. A file has eight row groups with chunks of 64 to
+/// 512 KiB. The order follows Parquet readers: the last 8 bytes, the footer of up to 64 KiB, then
+/// two of the columns, 64 KiB at a time.
 fn columns(
     files: &mut WorkloadFiles,
     row_groups: u64,
@@ -397,8 +397,8 @@ fn columns(
     readings
 }
 
-/// Returns the reads of [`ReadPattern::Tensors`]: `count` tensors of 256 KiB to 2 MiB after a header of
-/// 64 KiB, 256 KiB at a time.
+/// Returns the reads of [`ReadPattern::Tensors`]: `count` tensors of 256 KiB to 2 MiB after a
+/// header of 64 KiB, 256 KiB at a time.
 fn tensors(files: &mut WorkloadFiles, count: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
     let mut end = 64 * KIB;
     let mut places = Vec::new();

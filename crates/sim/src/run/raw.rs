@@ -1,9 +1,9 @@
 //! Raw operations: one large transfer in chunks.
 //!
 //! Before a chunk is submitted, its memory is pinned and described, which keeps the process busy
-//! ([`SimulatedEnvironment::pin`]). The chunk is then a direct read or write of the machine. The chunking
-//! policy decides its size, and whether the next chunk is pinned while it is in flight. A process
-//! has one raw operation at a time.
+//! ([`SimulatedEnvironment::pin`]). The chunk is then a direct read or write of the machine. The
+//! chunking policy decides its size, and whether the next chunk is pinned while it is in flight. A
+//! process has one raw operation at a time.
 
 use readpath_core::machine::{Done, ReadError};
 use readpath_core::raw::{Chunk, RawTransfer};

@@ -75,7 +75,8 @@ impl Chosen {
         false
     }
 
-    /// The trace is over, or long enough: makes the choice. Returns whether that has given requests.
+    /// The trace is over, or long enough: makes the choice. Returns whether that has given
+    /// requests.
     pub fn end(&mut self) -> bool {
         if self.event.is_some() {
             return false;

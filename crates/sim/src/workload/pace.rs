@@ -107,7 +107,8 @@ impl RateControl {
     }
 
     /// Counts a pause behind an operation of this direction as the bytes of its time, where the job
-    /// does not catch up pauses. The one operation that goes out right behind the pause is left out.
+    /// does not catch up pauses. The one operation that goes out right behind the pause is left
+    /// out.
     pub fn on_pause(&mut self, op: Op, pause: Time) {
         let way = op as usize;
         let (rate, least_bytes) = (self.bytes_per_s[way], self.least_bytes[way]);

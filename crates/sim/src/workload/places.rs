@@ -300,8 +300,8 @@ impl ProcessOffsets {
         block.checked_mul(align)
     }
 
-    /// The place behind the last operation, with the gap that the job leaves, counted from the start
-    /// of the zone. Gaps wrap where the file ends, of which fio compares the length with a
+    /// The place behind the last operation, with the gap that the job leaves, counted from the
+    /// start of the zone. Gaps wrap where the file ends, of which fio compares the length with a
     /// place in the zone.
     fn sequential_start(&mut self, grain: &PositionRules, way: usize) -> Option<u64> {
         let skip = grain.sequence.skip_bytes;

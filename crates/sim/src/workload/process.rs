@@ -325,8 +325,8 @@ impl Process {
         self.listed = Some(readings);
     }
 
-    /// Replaces the job's pattern by these steps. Each has at most `largest_bytes`, and together they
-    /// transfer `all_bytes`.
+    /// Replaces the job's pattern by these steps. Each has at most `largest_bytes`, and together
+    /// they transfer `all_bytes`.
     pub(crate) fn set_steps(
         &mut self,
         steps: Box<dyn Iterator<Item = ScriptStep> + Send>,

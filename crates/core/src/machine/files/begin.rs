@@ -35,8 +35,8 @@ impl MachineFiles {
         is_had
     }
 
-    /// Begins a buffered read that has been [secured](MachineFiles::secure): there is memory for all its
-    /// pages.
+    /// Begins a buffered read that has been [secured](MachineFiles::secure): there is memory for
+    /// all its pages.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
         let ask = self.ask(base, id);
         let read = &mut self.reads[id.0 as usize];

@@ -30,8 +30,8 @@ impl SequentialRun {
         (behind / self.each).max(1)
     }
 
-    /// Whether a request of so many pages is more than twice as large as those of this run, or less than half. (Requests of
-    /// one size touch a page more where they don't begin with one.)
+    /// Whether a request of so many pages is more than twice as large as those of this run, or less
+    /// than half. (Requests of one size touch a page more where they don't begin with one.)
     pub(super) fn is_of_other_size(&self, pages: u64) -> bool {
         pages > 2 * self.each || 2 * pages < self.each
     }

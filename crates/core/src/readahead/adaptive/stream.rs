@@ -106,7 +106,8 @@ impl ReadStream {
         used.count() as u64
     }
 
-    /// How many pages ahead of its reader it is worth reading, where it began anywhere; `None` where it was expected to go on.
+    /// How many pages ahead of its reader it is worth reading, where it began anywhere; `None`
+    /// where it was expected to go on.
     pub(super) fn wanted_anywhere(&self) -> Option<u64> {
         matches!(self.run.begin, RunBegin::Request { .. }).then_some(self.wanted)
     }
@@ -169,8 +170,8 @@ impl ReadStream {
         }
     }
 
-    /// How many pages more the stream has used when its reader has come to `request`, for a stride so many steps on; 0
-    /// where that lies behind it.
+    /// How many pages more the stream has used when its reader has come to `request`, for a stride
+    /// so many steps on; 0 where that lies behind it.
     fn pages_on_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
         match &self.shape {
             StreamShape::Open | StreamShape::Forward => request.end.saturating_sub(self.last.end),
@@ -240,8 +241,9 @@ impl ReadStream {
         self.ended(unseen, pages.evidence().device);
     }
 
-    /// Its file, of so many pages, was closed; the last that was read is `last_page`, where that is known. What came to the end
-    /// of the file tells of no end: it may have gone on in a longer one.
+    /// Its file, of so many pages, was closed; the last that was read is `last_page`, where that is
+    /// known. What came to the end of the file tells of no end: it may have gone on in a longer
+    /// one.
     pub(super) fn closed(
         &mut self,
         last_page: Option<u64>,
@@ -411,8 +413,9 @@ impl ReadStream {
         let middle = window.first + early;
         let is_half = pages.add_absent(window.clipped(middle), false);
         let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
-        // Where there was no room for all of it, it goes on behind what there was room for. A reader that finds its pages is
-        // heard of at a mark alone: were that beyond what is believed to be ahead, it would be another stream.
+        // Where there was no room for all of it, it goes on behind what there was room for. A
+        // reader that finds its pages is heard of at a mark alone: were that beyond what is
+        // believed to be ahead, it would be another stream.
         let is_there = |page: &u64| pages.is_cached(*page);
         self.ahead = match is_half && is_whole {
             true => window.end,
@@ -420,8 +423,8 @@ impl ReadStream {
         };
     }
 
-    /// The reader comes to the last page of a backward window first: that one is marked, and where memory has no
-    /// room for all, those next to it come in, in pieces that double.
+    /// The reader comes to the last page of a backward window first: that one is marked, and where
+    /// memory has no room for all, those next to it come in, in pieces that double.
     fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) {
         let mut end = window.end;
         while end > window.first {
@@ -437,8 +440,8 @@ impl ReadStream {
         }
     }
 
-    /// Reads the next blocks of a stride, so many, and the gaps before them if that is worth it. Gives
-    /// from where to where.
+    /// Reads the next blocks of a stride, so many, and the gaps before them if that is worth it.
+    /// Gives from where to where.
     fn add_blocks(
         &mut self,
         mut stride: Stride,
@@ -487,8 +490,8 @@ fn was_used(range: PageRange, pages: &dyn PageView) -> bool {
 /// at most.
 ///
 /// Servers, stripes and drives take bytes in powers of two. A piece of 68 KiB is three calls of an
-/// NFS server whose calls are of 32 KiB, and one of 64 KiB is two; and the cost of a window is flat where it
-/// is least: a quarter more or less of it costs a thirtieth.
+/// NFS server whose calls are of 32 KiB, and one of 64 KiB is two; and the cost of a window is flat
+/// where it is least: a quarter more or less of it costs a thirtieth.
 fn roundness(pages: u64) -> u64 {
     1 << (pages.max(2).ilog2() - 1)
 }
@@ -500,8 +503,8 @@ fn round_end(first: u64, pages: u64) -> u64 {
     if end > first { end } else { first + pages }
 }
 
-/// Where a backward window of so many pages begins that ends at `end`: no later, for its reader comes
-/// to its last page first, and what is cut off there is a window that comes late.
+/// Where a backward window of so many pages begins that ends at `end`: no later, for its reader
+/// comes to its last page first, and what is cut off there is a window that comes late.
 fn round_begin(end: u64, pages: u64) -> u64 {
     end.saturating_sub(pages) / roundness(pages) * roundness(pages)
 }

@@ -1,9 +1,10 @@
 //! Blocks of one length at one distance.
 //!
-//! What a program reads so lies at equal distances in bytes: records of 10,000 bytes, a tensor of each layer, a column of
-//! each group of rows. Their pages don't, unless the distance is one of whole pages: a law that looked at pages alone would take them for
-//! places at random, or foresee the wrong page now and then. So a stride is followed in bytes; and in pages
-//! where these are at equal distances and the bytes aren't, as of records of different lengths that each begin a page.
+//! What a program reads so lies at equal distances in bytes: records of 10,000 bytes, a tensor of
+//! each layer, a column of each group of rows. Their pages don't, unless the distance is one of
+//! whole pages: a law that looked at pages alone would take them for places at random, or foresee
+//! the wrong page now and then. So a stride is followed in bytes; and in pages where these are at
+//! equal distances and the bytes aren't, as of records of different lengths that each begin a page.
 
 use super::AccessContext;
 use crate::unit::{PAGE_BYTES, PageRange};
@@ -58,7 +59,8 @@ impl RandomAccess {
         (self.distance_pages > 0, self.distance_pages < 0)
     }
 
-    /// The stride of which it is the third block, if it lies from the one before as that from its own.
+    /// The stride of which it is the third block, if it lies from the one before as that from its
+    /// own.
     ///
     /// A request that finds its pages, or has them on their way, is seen by chance, as another
     /// guess brought them in. Requests around it may not have been seen, and its distance from
@@ -139,7 +141,8 @@ impl Stride {
             .map(move |nth| stride.pages_at(stride.last.wrapping_add_signed(nth * stride.distance)))
     }
 
-    /// How many blocks there are from the last one on to the one that was neither read nor read ahead.
+    /// How many blocks there are from the last one on to the one that was neither read nor read
+    /// ahead.
     pub(super) fn steps_ahead(&self) -> i64 {
         self.ahead.wrapping_sub(self.last) as i64 / self.distance
     }

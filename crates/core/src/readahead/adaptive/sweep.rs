@@ -1,28 +1,31 @@
 //! What is being used up at random is read whole: all of a file, or a part of it.
 //!
-//! A request that continues no stream and finds pages absent pays *rent*: the price of one more request at that
-//! moment. Its pages are no rent, for they would have had to be read all the same; so where the device is busy with
-//! bytes alone, there is nothing to be spared. One that finds all its pages has *saved* what it would have paid. When
-//! reading the rest pays nobody can know, for any program may end with its next request; but what was read can be
-//! seen to pay for itself. The law in words:
+//! A request that continues no stream and finds pages absent pays *rent*: the price of one more
+//! request at that moment. Its pages are no rent, for they would have had to be read all the same;
+//! so where the device is busy with bytes alone, there is nothing to be spared. One that finds all
+//! its pages has *saved* what it would have paid. When reading the rest pays nobody can know, for
+//! any program may end with its next request; but what was read can be seen to pay for itself. The
+//! law in words:
 //!
-//! - *On what was earned.* In all no more is read so than a sixteenth of the rent, with which it is tried, and twice
-//!   what that has saved since. So a file of which nobody wants more costs a sixteenth more; one that is used up goes
-//!   on to earn, and is read in a few steps that double.
-//! - *A file* is begun with once a 64th of it was asked for and half of the price of its pages was paid. It is read
-//!   from its first page on, in pieces that cost no less than a request. And it must fit: into a quarter of the
-//!   memory, or into all of it once an eighth of the file was asked for.
-//! - *A part* counts for itself in which more than three times as many requests fell as in the others on average, a
-//!   few aside: no chance does that. It is taken to be asked for as much again as it was. So it is read once the
-//!   price of its pages was paid there, or was earned by others.
+//! - *On what was earned.* In all no more is read so than a sixteenth of the rent, with which it is
+//!   tried, and twice what that has saved since. So a file of which nobody wants more costs a
+//!   sixteenth more; one that is used up goes on to earn, and is read in a few steps that double.
+//! - *A file* is begun with once a 64th of it was asked for and half of the price of its pages was
+//!   paid. It is read from its first page on, in pieces that cost no less than a request. And it
+//!   must fit: into a quarter of the memory, or into all of it once an eighth of the file was asked
+//!   for.
+//! - *A part* counts for itself in which more than three times as many requests fell as in the
+//!   others on average, a few aside: no chance does that. It is taken to be asked for as much again
+//!   as it was. So it is read once the price of its pages was paid there, or was earned by others.
 
 use super::super::{DeviceEvidence, Evidence, FileEvidence, PageView, WINDOW_COST_FACTOR};
 use super::{AccessContext, LatestReadahead, say};
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
-/// The share of a file larger than a quarter of the memory that was asked for before the rest is read. Without, such files were never
-/// read whole: half of 128 MiB by 16 KiB in 256 MiB of memory had 0.47 of the best, held out.
+/// The share of a file larger than a quarter of the memory that was asked for before the rest is
+/// read. Without, such files were never read whole: half of 128 MiB by 16 KiB in 256 MiB of memory
+/// had 0.47 of the best, held out.
 const SHARE_ASKED: u64 = 8;
 
 /// A request that continues no stream was seen: it counts, and the sweep goes on. A reader
@@ -76,7 +79,8 @@ pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView)
     }
 }
 
-/// Reads the range, of which each page tells when it is used; of a mapping, where that takes a fault each, one of a few.
+/// Reads the range, of which each page tells when it is used; of a mapping, where that takes a
+/// fault each, one of a few.
 fn read(
     range: PageRange,
     why: &'static str,
@@ -98,8 +102,8 @@ fn read(
     }
 }
 
-/// How much is read at a time, at the most. It doesn't go by what stands unused, as windows do: that is known late, and a part
-/// would be read whole or not by when it was looked at.
+/// How much is read at a time, at the most. It doesn't go by what stands unused, as windows do:
+/// that is known late, and a part would be read whole or not by when it was looked at.
 fn pages_max(device: &DeviceEvidence) -> u64 {
     device.memory_pages / 8
 }

@@ -16,8 +16,8 @@ use crate::scheduler::requests::{QueuedRequests, SectorKey};
 ///
 /// 1. `position` is set while the queue has requests, or is the active one.
 /// 2. `next` is set while it has requests.
-/// 3. `next_sector_key` is set while it has requests, is synchronous, not of the idle class, and not
-///    the active one.
+/// 3. `next_sector_key` is set while it has requests, is synchronous, not of the idle class, and
+///    not the active one.
 #[derive(Debug)]
 pub(super) struct CfqQueue {
     /// Its process; `None`: several processes share it.

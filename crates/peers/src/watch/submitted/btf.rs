@@ -97,7 +97,8 @@ fn structures(btf: &[u8], wanted: &[&str]) -> Option<HashMap<(String, String), i
 mod tests {
     use super::*;
 
-    /// A file table begins with a reference count, so its pointer comes later. Pointers are aligned.
+    /// A file table begins with a reference count, so its pointer comes later. Pointers are
+    /// aligned.
     #[test]
     fn offsets_of_the_running_kernel_are_found() {
         let Ok(btf) = std::fs::read(PATH) else { return println!("skipped: no {PATH}") };

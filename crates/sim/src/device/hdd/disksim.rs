@@ -1,4 +1,5 @@
-//! Reads DiskSim's parameter files (`.parv`, `.diskspecs`, `.model`, `.seek`) as a [`DriveDescription`].
+//! Reads DiskSim's parameter files (`.parv`, `.diskspecs`, `.model`, `.seek`) as a
+//! [`DriveDescription`].
 //!
 //! A `.parv` describes a system. Its drive is read from the `.diskspecs` that it names. Buses and
 //! controllers between host and drive limit the transfer rate: as in DiskSim, the slowest

@@ -186,7 +186,8 @@ impl Translation {
         stream.map(|stream| stream.1)
     }
 
-    /// Invalidates one old page: in the block `last_old_block` if it has any, otherwise in a random block.
+    /// Invalidates one old page: in the block `last_old_block` if it has any, otherwise in a random
+    /// block.
     fn invalidate_old_page(&mut self, last_old_block: Option<u32>) -> Option<u32> {
         let block = match last_old_block {
             Some(block) if self.blocks[block as usize].old > 0 => block,

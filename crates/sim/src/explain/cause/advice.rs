@@ -1,8 +1,8 @@
 //! The kernel was given a hint that the reads contradict.
 //!
-//! It holds for a read in a run of at least [`ORDERED_BYTES`] in order for which a random hint turned
-//! readahead off. It also holds for a read elsewhere than the last one ended under a sequential hint,
-//! if more was fetched than it asked for.
+//! It holds for a read in a run of at least [`ORDERED_BYTES`] in order for which a random hint
+//! turned readahead off. It also holds for a read elsewhere than the last one ended under a
+//! sequential hint, if more was fetched than it asked for.
 
 use super::super::gather::RecordingData;
 use super::super::{ORDERED_BYTES, WaitCause};

@@ -2,9 +2,10 @@
 //!
 //! A wait for `b` bytes is taken to be `fixed + b × per byte`. Waits of two sizes that lie far
 //! enough apart give both terms. The faster quarter of each size counts: the slower waits include
-//! requests of others, and readahead. A single size gives the sum of both terms alone. Then a request is assumed to cost as much as [`HALF_BYTES`] of data do, or as
-//! [`HALF_BYTES_MOVING`] where it takes as long as a head that moves. The kernel's own flag for that
-//! is wrong for many virtual disks.
+//! requests of others, and readahead. A single size gives the sum of both terms alone. Then a
+//! request is assumed to cost as much as [`HALF_BYTES`] of data do, or as [`HALF_BYTES_MOVING`]
+//! where it takes as long as a head that moves. The kernel's own flag for that is wrong for many
+//! virtual disks.
 
 use std::collections::BTreeMap;
 
