@@ -47,21 +47,21 @@ impl From<Failure> for PyErr {
         };
         let errno = match error {
             ReadError::Device { error, .. } => match error {
-                DeviceError::Gone => 19, // ENODEV
-                DeviceError::Full => 28, // ENOSPC
+                DeviceError::Gone => 19,       // ENODEV
+                DeviceError::Full => 28,       // ENOSPC
                 DeviceError::Cancelled => 125, // ECANCELED
-                DeviceError::Refused => 13, // EACCES
-                DeviceError::Stale => 116, // ESTALE
-                DeviceError::TimedOut => 110, // ETIMEDOUT
-                DeviceError::Garbled => 74, // EBADMSG
+                DeviceError::Refused => 13,    // EACCES
+                DeviceError::Stale => 116,     // ESTALE
+                DeviceError::TimedOut => 110,  // ETIMEDOUT
+                DeviceError::Garbled => 74,    // EBADMSG
                 DeviceError::Other(errno) => errno,
                 _ => 5, // EIO
             },
             ReadError::Shrunk { .. } => 116, // ESTALE
-            ReadError::TooManyReads { .. } => 11, // EAGAIN
-            ReadError::HeldMax { .. } => 16, // EBUSY
+            ReadError::TooManyReads { .. } => EAGAIN,
+            ReadError::HeldMax { .. } => 16,  // EBUSY
             ReadError::TooLarge { .. } => 22, // EINVAL
-            _ => 5, // EIO
+            _ => 5,                           // EIO
         };
         PyOSError::new_err((errno, error.to_string()))
     }
@@ -95,6 +95,7 @@ fn not_carried(error: &BackendError) -> PyErr {
     let errno = match *error {
         BackendError::Depth { .. } => return refused(error),
         BackendError::OldRing => ENOSYS,
+        BackendError::AioShare { .. } => EAGAIN,
         BackendError::NoRing { errno }
         | BackendError::NoAio { errno }
         | BackendError::NoBell { errno }
@@ -108,7 +109,9 @@ pub fn no_memory(error: &PagerError) -> PyErr {
     let errno = match error {
         PagerError::Open(error) => return not_opened_here(error),
         PagerError::Backend(error) => return not_carried(error),
-        PagerError::Policy(_) | PagerError::Config(_) | PagerError::Swap(_) => return refused(error),
+        PagerError::Policy(_) | PagerError::Config(_) | PagerError::Swap(_) => {
+            return refused(error);
+        }
         PagerError::Space { error: errno, path, .. } => {
             let text = error.to_string();
             let words =
@@ -118,22 +121,23 @@ pub fn no_memory(error: &PagerError) -> PyErr {
         }
         PagerError::System(error) => error.raw_os_error(),
         PagerError::AddressSpace { errno, .. } => Some(*errno),
-        PagerError::Small { .. } => Some(28), // ENOSPC
+        PagerError::Small { .. } => Some(28),      // ENOSPC
         PagerError::NotADevice { .. } => Some(15), // ENOTBLK
-        _ => Some(ENOSYS), // Faults can't be served here.
+        _ => Some(ENOSYS),                         // Faults can't be served here.
     };
     PyOSError::new_err((errno.unwrap_or(EIO), error.to_string()))
 }
 
 const EIO: i32 = 5;
 const ENOSYS: i32 = 38;
+const EAGAIN: i32 = 11;
 
 /// Exception for a local name that cannot be opened. Python selects the class by the number.
 pub fn not_opened_here(error: &OpenError) -> PyErr {
     let (errno, path) = match error {
-        OpenError::Missing { path } => (2, path), // ENOENT
+        OpenError::Missing { path } => (2, path),    // ENOENT
         OpenError::Directory { path } => (21, path), // EISDIR
-        OpenError::Refused { path } => (13, path), // EACCES
+        OpenError::Refused { path } => (13, path),   // EACCES
         OpenError::Other { path, errno } => (*errno, path),
         OpenError::TooLarge { path, .. } => (27, path), // EFBIG
         // EINVAL: neither a file nor a block device, or not usable in this way.

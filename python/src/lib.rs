@@ -13,13 +13,13 @@ mod beside;
 mod buffers;
 mod engine;
 mod failure;
-mod policy;
 mod local;
 mod many;
 mod memory;
 mod modelled;
 mod pages;
 mod planner;
+mod policy;
 mod populate;
 mod process;
 mod spec;
@@ -36,8 +36,6 @@ mod _native {
     #[pymodule_export]
     use crate::engine::Engine;
     #[pymodule_export]
-    use crate::policy::NamedPolicy;
-    #[pymodule_export]
     use crate::local::LocalFile;
     #[pymodule_export]
     use crate::memory::{MappedFile, PagedMemory};
@@ -48,11 +46,13 @@ mod _native {
     #[pymodule_export]
     use crate::planner::Planner;
     #[pymodule_export]
+    use crate::policy::NamedPolicy;
+    #[pymodule_export]
     use crate::populate::populate;
     #[pymodule_export]
     use crate::process::forked;
     #[pymodule_export]
-    use crate::spec::{devices, policies, memory_bytes, parse_specs};
+    use crate::spec::{devices, memory_bytes, parse_specs, policies};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -23,8 +23,8 @@ use crate::beside::beside;
 use crate::buffers::{BufferMemory, Writable, new_bytes, zeroed};
 use crate::engine::{Engine, Remade, counted};
 use crate::failure::{Failure, not_opened};
+use crate::many::{Offsets, Ranges, ReadRange, read_many};
 use crate::policy::advice_named;
-use crate::many::{Offsets, ReadRange, Ranges, read_many};
 use crate::process::Own;
 use crate::spec::{Count, check_name, refused};
 
@@ -503,7 +503,9 @@ impl LocalFile {
     ///
     /// `None` in a child of `fork` that cannot have its own path.
     fn readahead_state(&self, py: Python<'_>) -> PyResult<Option<String>> {
-        self.with(py, |file| Ok(file.stats().readahead_state.map(|readahead_state| readahead_state.to_string())))
+        self.with(py, |file| {
+            Ok(file.stats().readahead_state.map(|readahead_state| readahead_state.to_string()))
+        })
     }
 
     /// Counters of its read path for all files, as `ReadPath.stats`.

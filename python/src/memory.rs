@@ -14,8 +14,8 @@ use readpath_core::readahead::Advice;
 use crate::beside::beside;
 use crate::engine::backend_named;
 use crate::failure::no_memory;
-use crate::policy::advice_named;
 use crate::many::Ranges;
+use crate::policy::advice_named;
 use crate::process::Own;
 use crate::spec::{Count, check_name};
 

@@ -12,7 +12,8 @@ use readpath_sim::job::JobFile;
 use readpath_sim::observe::{Events, Observer};
 use readpath_sim::run::{Go, Progress, Watch};
 use readpath_sim::simulate::{
-    ErrorSubject, Participants, SimulationSetup, SimulateError, check as check_setup, check_memory, simulate_with,
+    ErrorSubject, Participants, SimulateError, SimulationSetup, check as check_setup, check_memory,
+    simulate_with,
 };
 
 use crate::policy::{Raised, policy_maker};

@@ -12,10 +12,11 @@ use std::time::Instant;
 use pyo3::exceptions::{PyBufferError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use readpath_core::policy::Spec;
 use readpath_core::machine::{
-    ReadAccess, Buffer, IoBackend, Config, Done, Driver, HandleId, Machine, ReadError, ReadId, Transfer,
+    Buffer, Config, Done, Driver, HandleId, IoBackend, Machine, ReadAccess, ReadError, ReadId,
+    Transfer,
 };
+use readpath_core::policy::Spec;
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::request::{
     Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome, ProcessId, RequestId,

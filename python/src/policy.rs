@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pyo3::prelude::*;
-use readpath_core::policy::Spec;
 use readpath_core::machine::PolicyMaker;
-use readpath_core::readahead::{self, Advice, ReadRequest, NoReadahead, PageView, ReadaheadPolicy};
+use readpath_core::policy::Spec;
+use readpath_core::readahead::{self, Advice, NoReadahead, PageView, ReadRequest, ReadaheadPolicy};
 
 use crate::ask::{PyAsk, PyLimits};
 use crate::pages::PyPages;

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use readpath_core::policy::{Policy, Spec};
 use readpath_core::unit::PAGE_BYTES;
-use readpath_core::{readahead, eviction, scheduler};
+use readpath_core::{eviction, readahead, scheduler};
 use readpath_sim::device::registry;
 use readpath_sim::{simulate, size};
 
@@ -74,8 +74,9 @@ pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)
         "scheduler" => scheduler::POLICIES,
         "eviction" => eviction::POLICIES,
         _ => {
-            let what =
-                format!("there are no policies of `{kind}`; there are: readahead, scheduler, eviction");
+            let what = format!(
+                "there are no policies of `{kind}`; there are: readahead, scheduler, eviction"
+            );
             return Err(refused(what));
         }
     };
