@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::observe::{Events, Observer};
-use readpath_sim::run::{Go, Progress, Watch};
+use readpath_sim::run::{ProgressAnswer, Progress, RunObserver};
 use readpath_sim::simulate::{
     ErrorSubject, Participants, SimulateError, SimulationSetup, check as check_setup, check_memory,
     simulate_with,
@@ -118,10 +118,10 @@ pub fn simulate<'py>(
         let heard = raised.is_any()
             || stop.as_ref().is_some_and(|stop| stop.get().is_set())
             || hear(&progress, tell.as_ref()).map_err(|error| raised.keep(error)).is_err();
-        if heard { Go::Stop } else { Go::On }
+        if heard { ProgressAnswer::Stop } else { ProgressAnswer::On }
     };
     let row = py.detach(|| {
-        let watch = Watch::progress(&mut progress);
+        let watch = RunObserver::progress(&mut progress);
         simulate_with(&point.name, &point.job, &point.setup, guests, watch)
     });
     raised.result()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use readpath_peers::notice;
-use readpath_sim::run::{Go, Progress};
+use readpath_sim::run::{Progress, ProgressAnswer};
 
 use crate::scratch_files;
 
@@ -99,7 +99,7 @@ impl RunProgress {
     }
 
     /// Shows the progress and returns an order to continue or to stop.
-    pub fn tell(&self, progress: Progress) -> Go {
+    pub fn tell(&self, progress: Progress) -> ProgressAnswer {
         if let Some(total) = progress.bytes_total
             && self.bar.length() != Some(total)
         {
@@ -107,7 +107,7 @@ impl RunProgress {
             self.bar.set_style(style());
         }
         self.bar.set_position(progress.bytes);
-        if self.interrupt.has_come() { Go::Stop } else { Go::On }
+        if self.interrupt.has_come() { ProgressAnswer::Stop } else { ProgressAnswer::On }
     }
 }
 

@@ -9,7 +9,7 @@ use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_sim::recording::MAGIC;
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::Watch;
+use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::what_if::{RecordedProgram, RecordingInput};
 use readpath_sim::workload::ReadList;
@@ -261,7 +261,7 @@ fn model(
     let _modelled = interrupt.modelled();
     let mut tell = |progress| bar.tell(progress);
     let (row, time) = recorded
-        .simulate(&setup, Watch::progress(&mut tell))
+        .simulate(&setup, RunObserver::progress(&mut tell))
         .map_err(|error| Failure::about(&setup.device, error))?;
     Ok(predicted(recorded, &setup, memory_bytes, &row, time.seconds()))
 }

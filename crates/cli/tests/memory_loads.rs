@@ -368,7 +368,7 @@ fn a_region_is_refused_where_it_has_no_place() {
     assert_eq!(fs::read(precious).unwrap(), fs::read(scratch.data("same", 1 << 20)).unwrap());
     for flags in ["", " --overwrite"] {
         let nowhere = format!("run sweeps.toml --on region:nowhere{flags}");
-        scratch.refused(&nowhere, &["nowhere: is not there", "name a folder or block device"]);
+        scratch.refused(&nowhere, &["nowhere: does not exist", "name a folder or block device"]);
     }
     scratch.refused("run shared.toml --on region:.", &["shared", "2 processes"]);
     scratch.refused("run sweeps.toml --on region:. --swapin guess", &["guess"]);

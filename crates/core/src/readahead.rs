@@ -179,7 +179,7 @@ pub enum Demand {
 /// Order of calls: any of `read`, `fault`, `advise`, in the order of the program's calls, and
 /// `demand` after each `read` or `fault`. `passed` is called only when [`sees_every_hit`] is false.
 ///
-/// [`sees_every_hit`]: ReadaheadLaw::sees_every_hit
+/// [`sees_every_hit`]: ReadaheadPolicy::sees_every_hit
 pub trait ReadaheadPolicy: Send {
     /// Handles a read. The policy adds to `pages` the pages to be read now. The machine then adds
     /// all pages of the request that are still absent.

@@ -10,7 +10,7 @@
 
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::run::Go;
+use readpath_sim::run::ProgressAnswer;
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
 /// Numbers of processes: the columns of the tables.
@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let text = format!("[j]\nbs=64k\nnumjobs={count}\nio_size={mib}m\n{job}");
             let setup =
                 SimulationSetup { memory_bytes: 1 << 30, ..SimulationSetup::new(device.clone()) };
-            let row = simulate("d", &JobFile::parse(&text)?, &setup, &mut |_| Go::On)?;
+            let row = simulate("d", &JobFile::parse(&text)?, &setup, &mut |_| ProgressAnswer::On)?;
             let unit = if scale == 1 { 1 << 20 } else { 1 << 10 };
             let model = row.bytes as f64 / row.seconds / f64::from(unit);
             let published = published.map_or("-".to_owned(), |figure| figure.to_string());

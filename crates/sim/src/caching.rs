@@ -28,7 +28,7 @@ use serde::Serialize;
 use crate::blocks::{BlockTrace, belady, misses};
 use crate::load::{LoadSetup, simulate_load};
 use crate::regret::has_parts;
-use crate::run::{Go, Watch};
+use crate::run::{ProgressAnswer, RunObserver};
 use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
 
 mod reads;
@@ -221,8 +221,9 @@ impl EvictionCell {
                     ..SimulationSetup::new(device)
                 };
                 let workload = reads.workload(LoadSize { seed: *seed, part: *part });
-                let mut go_on = |_| Go::On;
-                let row = simulate_workload(None, workload, &setup, Watch::progress(&mut go_on))?;
+                let mut go_on = |_| ProgressAnswer::On;
+                let row =
+                    simulate_workload(None, workload, &setup, RunObserver::progress(&mut go_on))?;
                 let cost = row.device_bytes.expect("a modelled device counts its bytes");
                 Ok(CellResult {
                     eviction: policy.to_string(),
@@ -236,8 +237,8 @@ impl EvictionCell {
                 let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
                 let eviction = policy.clone();
                 let setup = LoadSetup { eviction, seed: *seed, ..LoadSetup::new(device) };
-                let mut go_on = |_| Go::On;
-                let row = simulate_load(load, &setup, Watch::progress(&mut go_on))?;
+                let mut go_on = |_| ProgressAnswer::On;
+                let row = simulate_load(load, &setup, RunObserver::progress(&mut go_on))?;
                 let cost = row.device_bytes.expect("a modelled device counts its bytes");
                 let touched_bytes = load.touches * u64::from(load.processes) * PAGE_BYTES;
                 Ok(CellResult {

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::job::JobFile;
 use crate::report::ResultRow;
-use crate::run::{Go, Progress};
+use crate::run::{Progress, ProgressAnswer};
 use crate::simulate::{SimulateError, SimulationSetup, simulate};
 
 mod a;
@@ -28,7 +28,7 @@ pub struct Experiment {
 }
 
 /// Callback for the progress of a simulation.
-pub type ProgressCallback<'a> = dyn FnMut(Progress) -> Go + 'a;
+pub type ProgressCallback<'a> = dyn FnMut(Progress) -> ProgressAnswer + 'a;
 
 /// All reproducible tables.
 pub const EXPERIMENTS: &[Experiment] =

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::device::array::TWELVE_DISKS;
 use crate::load::{LoadRow, LoadSetup, simulate_load};
 use crate::report::ResultRow;
-use crate::run::{Go, Watch};
+use crate::run::{ProgressAnswer, RunObserver};
 use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
 
 #[cfg(test)]
@@ -304,7 +304,11 @@ impl MatrixCell {
         decided: &mut dyn FnMut(&LoggedDecision),
     ) -> Result<bool, SimulateError> {
         let MatrixTask::Reads(pattern) = self.task else { return Ok(false) };
-        let watch = Watch { tell: &mut |_| Go::On, decided: Some(decided), prepare: None };
+        let watch = RunObserver {
+            tell: &mut |_| ProgressAnswer::On,
+            decided: Some(decided),
+            prepare: None,
+        };
         self.read(pattern, policies, size.seed, size.part, watch)?;
         Ok(true)
     }
@@ -317,9 +321,13 @@ impl MatrixCell {
         part: u64,
     ) -> Result<MatrixResult, SimulateError> {
         match self.task {
-            MatrixTask::Reads(pattern) => {
-                self.read(pattern, policies, seed, part, Watch::progress(&mut |_| Go::On))
-            }
+            MatrixTask::Reads(pattern) => self.read(
+                pattern,
+                policies,
+                seed,
+                part,
+                RunObserver::progress(&mut |_| ProgressAnswer::On),
+            ),
             MatrixTask::Touches(touching) => {
                 let load = touching.load(self.processes, part);
                 let setup = LoadSetup {
@@ -327,8 +335,8 @@ impl MatrixCell {
                     seed,
                     ..setup_under(&policies.swapin, self.device()?)
                 };
-                let mut go_on = |_| Go::On;
-                let row = simulate_load(&load, &setup, Watch::progress(&mut go_on))?;
+                let mut go_on = |_| ProgressAnswer::On;
+                let row = simulate_load(&load, &setup, RunObserver::progress(&mut go_on))?;
                 Ok(MatrixResult::of_load(&row))
             }
         }
@@ -346,7 +354,7 @@ impl MatrixCell {
         policies: &Policies,
         seed: u64,
         part: u64,
-        watch: Watch<'_>,
+        watch: RunObserver<'_>,
     ) -> Result<MatrixResult, SimulateError> {
         let setup = SimulationSetup {
             readahead: policies.readahead.clone(),

@@ -28,7 +28,7 @@ mod raw;
 mod watch;
 mod writes;
 
-pub use watch::{Go, Progress, Watch};
+pub use watch::{Progress, ProgressAnswer, RunObserver};
 
 use raw::{ChunksInFlight, RawOperation};
 use writes::{flush_of, process_of_flush};
@@ -132,7 +132,7 @@ pub fn run(
     machine: &mut Machine,
     mut workload: Workload,
     world: &mut SimulatedEnvironment,
-    mut watch: Watch<'_>,
+    mut watch: RunObserver<'_>,
 ) -> Result<RunMeasurements, RunError> {
     if let Some(prepare) = &mut watch.prepare {
         prepare(&mut workload);
@@ -229,7 +229,7 @@ impl<'a> RunningJob<'a> {
         })
     }
 
-    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
+    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
         let mut turns: u32 = 0;
         let mut steps = Steps::default();
         loop {
@@ -241,7 +241,7 @@ impl<'a> RunningJob<'a> {
             if turns.is_multiple_of(STEPS_PER_PROGRESS) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
-                if (watch.tell)(progress) == Go::Stop && !self.is_stopping {
+                if (watch.tell)(progress) == ProgressAnswer::Stop && !self.is_stopping {
                     self.stop();
                     continue;
                 }

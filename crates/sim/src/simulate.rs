@@ -12,7 +12,7 @@ use crate::device::{BoxedDevice, registry};
 use crate::job::{Job, JobEngine, JobFile};
 use crate::observe::Observer;
 use crate::report::ResultRow;
-use crate::run::{Go, Progress, RunError, Watch, add_files, run};
+use crate::run::{Progress, ProgressAnswer, RunError, RunObserver, add_files, run};
 use crate::stuck::Stuck;
 use crate::workload::{FileSource, Workload, WorkloadError};
 use crate::world::{HostCosts, SimulatedEnvironment};
@@ -148,9 +148,9 @@ pub fn simulate(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    tell: &mut dyn FnMut(Progress) -> Go,
+    tell: &mut dyn FnMut(Progress) -> ProgressAnswer,
 ) -> Result<ResultRow, SimulateError> {
-    simulate_with_callbacks(job, job_file, setup, Watch::progress(tell))
+    simulate_with_callbacks(job, job_file, setup, RunObserver::progress(tell))
 }
 
 /// Simulates a job file like [`simulate`], with all callbacks.
@@ -161,7 +161,7 @@ pub fn simulate_with_callbacks(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    watch: Watch<'_>,
+    watch: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
     simulate_with(job, job_file, setup, Participants::default(), watch)
 }
@@ -175,7 +175,7 @@ pub fn simulate_with(
     job_file: &JobFile,
     setup: &SimulationSetup,
     guests: Participants,
-    watch: Watch<'_>,
+    watch: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
     let (device, workload, mut path) = prepare(job_file, setup)?;
     let mut world = SimulatedEnvironment::new(device, setup.host);
@@ -209,7 +209,7 @@ pub(crate) fn simulate_workload(
     job: Option<(&str, &JobFile)>,
     workload: Workload,
     setup: &SimulationSetup,
-    watch: Watch<'_>,
+    watch: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;

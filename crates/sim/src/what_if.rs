@@ -25,7 +25,7 @@ use crate::job::JobEngine;
 use crate::page_set::PageSet;
 use crate::recording::{self, MappedUse, ReadMethod, ReadRecord, Record, RecordingMethod};
 use crate::report::ResultRow;
-use crate::run::Watch;
+use crate::run::RunObserver;
 use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
 use crate::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
 use crate::world::HostCosts;
@@ -280,7 +280,7 @@ impl RecordedProgram {
     pub fn simulate(
         &self,
         setup: &SimulationSetup,
-        watch: Watch<'_>,
+        watch: RunObserver<'_>,
     ) -> Result<(ResultRow, Time), SimulateError> {
         let workload = Workload::listed(self.files.clone(), self.lists.clone());
         let setup = SimulationSetup { host: self.host, ..setup.clone() };

@@ -6,7 +6,7 @@
 
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::run::Go;
+use readpath_sim::run::ProgressAnswer;
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
 /// Drives of 10,000 rpm that sort four commands, with adjacent files. With the default of sixteen,
@@ -21,7 +21,8 @@ fn bytes_per_second(job: &str, processes: u32, mib: u32) -> f64 {
         memory_bytes: 1 << 30,
         ..SimulationSetup::new(Spec::parse(ARRAY).unwrap())
     };
-    let row = simulate("d", &JobFile::parse(&text).unwrap(), &setup, &mut |_| Go::On).unwrap();
+    let row = simulate("d", &JobFile::parse(&text).unwrap(), &setup, &mut |_| ProgressAnswer::On)
+        .unwrap();
     row.bytes as f64 / row.seconds
 }
 

@@ -13,7 +13,7 @@ use std::fmt::Write;
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::load::{LoadSetup, MemoryLoad, MemorySharing, TouchPattern, simulate_load};
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
 const RECORDED: &str = include_str!("recorded/decisions.txt");
@@ -114,14 +114,14 @@ fn job_decisions(device: &str, readahead: &str, scheduler: &str, job: &str) -> S
         memory_bytes: 6 << 20,
         ..SimulationSetup::new(spec(device))
     };
-    simulate("decisions", &job, &setup, &mut |_| Go::On)
+    simulate("decisions", &job, &setup, &mut |_| ProgressAnswer::On)
         .map_or_else(|error| error.to_string(), |row| row.decisions.expect("a modelled run"))
 }
 
 fn load_decisions(device: &str, swapin: &str, load: &MemoryLoad) -> String {
     let spec = |text| Spec::parse(text).expect("a name of this file");
     let setup = LoadSetup { swapin: spec(swapin), ..LoadSetup::new(spec(device)) };
-    simulate_load(load, &setup, Watch::progress(&mut |_| Go::On))
+    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
         .map_or_else(|error| error.to_string(), |row| row.decisions.expect("a modelled run"))
 }
 

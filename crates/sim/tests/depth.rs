@@ -10,7 +10,7 @@ use readpath_core::policy::Spec;
 use readpath_core::unit::Time;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{SimulationSetup, simulate, simulate_with_callbacks};
 
 const READS: &str = "[global]\nioengine=io_uring\ndirect=1\nrw=randread\nrandom_generator=permutation\nbs=4k\nfilename=f\n\
@@ -22,7 +22,7 @@ fn run(sections: &str, device: &str, scheduler: &str) -> ResultRow {
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let job = JobFile::parse(&format!("{READS}{sections}")).unwrap();
-    simulate("reads", &job, &setup, &mut |_| Go::On).unwrap()
+    simulate("reads", &job, &setup, &mut |_| ProgressAnswer::On).unwrap()
 }
 
 /// A drive that serves a request in 100 µs and 50,000 a second needs about five requests in flight
@@ -89,7 +89,11 @@ fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
             depths.push((decided.at, depth));
         }
     };
-    let watch = Watch { tell: &mut |_| Go::On, decided: Some(&mut decided), prepare: None };
+    let watch = RunObserver {
+        tell: &mut |_| ProgressAnswer::On,
+        decided: Some(&mut decided),
+        prepare: None,
+    };
     simulate_with_callbacks("reads", &job, &setup, watch).unwrap();
     depths
 }

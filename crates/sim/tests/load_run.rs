@@ -4,7 +4,7 @@ use readpath_core::policy::Spec;
 use readpath_sim::load::{
     LoadRow, LoadSetup, MemoryLoad, MemorySharing, TouchPattern, check_load, simulate_load,
 };
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 
 const MIB: u64 = 1 << 20;
 
@@ -17,7 +17,7 @@ fn run_under(load: &MemoryLoad, swapin: &str, eviction: Option<&str>) -> LoadRow
     let mut setup =
         LoadSetup { swapin: Spec::parse(swapin).unwrap(), ..LoadSetup::new(Spec::plain("ssd")) };
     setup.eviction = eviction.map_or(setup.eviction, Spec::plain);
-    simulate_load(load, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
+    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On)).unwrap()
 }
 
 /// 2,000 touches of 100 ns, all resident since the fill.

@@ -5,7 +5,7 @@ use readpath_core::readahead::NoReadahead;
 use readpath_sim::job::JobFile;
 use readpath_sim::observe::{Events, Observer};
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{Participants, SimulationSetup, simulate, simulate_with};
 
 const SEQUENTIAL: &str = "[a]\nrw=read\nbs=64k\nsize=1m\n";
@@ -19,12 +19,19 @@ fn observed(job: &str, setup: &SimulationSetup, events_max: usize) -> (ResultRow
     let observer = Observer::new(events_max);
     let guests = Participants { observer: Some(observer.clone()), policy_maker: None };
     let job = JobFile::parse(job).unwrap();
-    let row = simulate_with("job", &job, setup, guests, Watch::progress(&mut |_| Go::On)).unwrap();
+    let row = simulate_with(
+        "job",
+        &job,
+        setup,
+        guests,
+        RunObserver::progress(&mut |_| ProgressAnswer::On),
+    )
+    .unwrap();
     (row, observer.take())
 }
 
 fn plain(job: &str, setup: &SimulationSetup) -> ResultRow {
-    simulate("job", &JobFile::parse(job).unwrap(), setup, &mut |_| Go::On).unwrap()
+    simulate("job", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::On).unwrap()
 }
 
 #[test]
@@ -88,7 +95,13 @@ fn a_policy_from_outside_runs_in_place_of_the_named_one() {
     };
     for guests in [guests(), Participants { observer: None, ..guests() }] {
         let setup = setup("ssd", "ondemand");
-        let row = simulate_with("job", &job, &setup, guests, Watch::progress(&mut |_| Go::On));
+        let row = simulate_with(
+            "job",
+            &job,
+            &setup,
+            guests,
+            RunObserver::progress(&mut |_| ProgressAnswer::On),
+        );
         let expected = plain(SEQUENTIAL, &self::setup("ssd", "none"));
         assert_eq!(row.unwrap().decisions, expected.decisions);
     }

@@ -3,7 +3,7 @@
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::Go;
+use readpath_sim::run::ProgressAnswer;
 use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
 
 fn try_run(job: &str, raw: &str, device: &str) -> Result<ResultRow, SimulateError> {
@@ -11,7 +11,7 @@ fn try_run(job: &str, raw: &str, device: &str) -> Result<ResultRow, SimulateErro
         raw: Spec::parse(raw).unwrap(),
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
-    simulate("test", &JobFile::parse(job).unwrap(), &setup, &mut |_| Go::On)
+    simulate("test", &JobFile::parse(job).unwrap(), &setup, &mut |_| ProgressAnswer::On)
 }
 
 fn run(job: &str, raw: &str, device: &str) -> ResultRow {

@@ -3,11 +3,11 @@
 use std::sync::LazyLock;
 
 use readpath_sim::experiment::{EXPERIMENTS, Grid, ReproducedTable, TableRow};
-use readpath_sim::run::Go;
+use readpath_sim::run::ProgressAnswer;
 
 fn tables(name: &str, shortened: u32) -> Vec<ReproducedTable> {
     let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == name).unwrap();
-    experiment.run(1, shortened, &mut |_| Go::On).unwrap()
+    experiment.run(1, shortened, &mut |_| ProgressAnswer::On).unwrap()
 }
 
 /// Device reads of the policies alone, from a model of their rules (12,287, 262,144 and 12,256),

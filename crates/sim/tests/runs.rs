@@ -3,11 +3,11 @@
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::Go;
+use readpath_sim::run::ProgressAnswer;
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
 fn run(job: &str, setup: &SimulationSetup) -> ResultRow {
-    simulate("test", &JobFile::parse(job).unwrap(), setup, &mut |_| Go::On).unwrap()
+    simulate("test", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::On).unwrap()
 }
 
 fn setup(device: &str) -> SimulationSetup {
@@ -111,7 +111,7 @@ fn a_sync_waits_for_what_the_drive_has_in_its_cache() {
 #[test]
 fn a_stopped_run_says_so() {
     let job = JobFile::parse("[r]\nrw=randread\nbs=4k\nsize=1g\ndirect=1\n").unwrap();
-    let row = simulate("test", &job, &setup("ssd"), &mut |_| Go::Stop).unwrap();
+    let row = simulate("test", &job, &setup("ssd"), &mut |_| ProgressAnswer::Stop).unwrap();
     assert!(row.bytes < 1 << 30);
     assert_eq!(row.note.as_deref(), Some("interrupted before its end"));
 }
@@ -122,7 +122,7 @@ fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
     let job = "[global]\nrw=randread\nbs=4k\nsize=64m\nioengine=libaio\niodepth=8\n\
                [a]\n[b]\nstonewall\n";
     let job = JobFile::parse(job).unwrap();
-    let row = simulate("test", &job, &setup("ssd"), &mut |_| Go::Stop).unwrap();
+    let row = simulate("test", &job, &setup("ssd"), &mut |_| ProgressAnswer::Stop).unwrap();
     assert_eq!(row.note.as_deref(), Some("interrupted before its end"));
     assert!(row.sections[0].bytes > 0 && row.sections[0].bytes < 64 << 20);
     assert_eq!((row.sections[1].bytes, row.errors), (0, 0));

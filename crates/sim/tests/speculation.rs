@@ -7,7 +7,7 @@ use readpath_core::readahead::{
 use readpath_core::unit::PageRange;
 use readpath_sim::job::JobFile;
 use readpath_sim::regret::DEVICES;
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
 
 /// Pages added by the policy per read.
@@ -51,8 +51,8 @@ fn p99_us(device: &str, processes: u32, policy: Policy) -> f64 {
     };
     let policy_maker = Some(Box::new(move |_: &ReadaheadLimits| policy()) as _);
     let guests = Participants { policy_maker, observer: None };
-    let mut go = |_: _| Go::On;
-    let watch = Watch::progress(&mut go);
+    let mut go = |_: _| ProgressAnswer::On;
+    let watch = RunObserver::progress(&mut go);
     let row = simulate_with("j", &JobFile::parse(&job).unwrap(), &setup, guests, watch).unwrap();
     row.sections[0].latency_us.p99.unwrap()
 }

@@ -6,7 +6,7 @@ use readpath_sim::recording::{
     FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
     RecordingEnd, RecordingStart, ThreadName,
 };
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::what_if::{RecordedProgram, RecordingInput};
 
@@ -67,7 +67,8 @@ fn gathered(records: &[Record]) -> Option<RecordedProgram> {
 }
 
 fn seconds(recorded: &RecordedProgram, setup: &SimulationSetup) -> f64 {
-    let (_, time) = recorded.simulate(setup, Watch::progress(&mut |_| Go::On)).unwrap();
+    let (_, time) =
+        recorded.simulate(setup, RunObserver::progress(&mut |_| ProgressAnswer::On)).unwrap();
     time.seconds()
 }
 

@@ -16,7 +16,7 @@ use readpath_sim::job::JobFile;
 use readpath_sim::load::{self, LoadSetup, MemoryLoad, observe_load};
 use readpath_sim::observe::{Events, Observer, RequestEvent};
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
 
 use super::PolicyKind;
@@ -65,8 +65,14 @@ fn observed(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
     let job = JobFile::parse(job).expect("the job of a lesson is well formed");
     let observer = Observer::new(EVENTS_MAX);
     let guests = Participants { observer: Some(observer.clone()), policy_maker: None };
-    let row = simulate_with("lesson", &job, setup, guests, Watch::progress(&mut |_| Go::On))
-        .expect("a policy by its name alone, and a device that is there");
+    let row = simulate_with(
+        "lesson",
+        &job,
+        setup,
+        guests,
+        RunObserver::progress(&mut |_| ProgressAnswer::On),
+    )
+    .expect("a policy by its name alone, and a device that is there");
     (row, observer.take())
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use readpath_core::decision::LoggedDecision;
 use readpath_sim::observe::{Events, Observer};
 use readpath_sim::report::ResultRow;
-use readpath_sim::run::Watch;
+use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::{Participants, device_bytes, simulate_with};
 use readpath_sim::trace::simulate_trace;
 
@@ -132,7 +132,7 @@ fn simulate(
     let mut decided = onlookers.decisions.map(|log| |one: &LoggedDecision| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
     let mut prepare = |workload: &mut _| onlookers.operations.attach(&run.jobs, workload);
-    let watch = Watch { tell: &mut tell, decided, prepare: Some(&mut prepare) };
+    let watch = RunObserver { tell: &mut tell, decided, prepare: Some(&mut prepare) };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let (workload, note) = trace.workload(device_bytes, false)?;

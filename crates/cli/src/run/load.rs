@@ -3,7 +3,7 @@
 use readpath_core::decision::LoggedDecision;
 use readpath_sim::load::{LoadRow, LoadSetup, simulate_load_with};
 use readpath_sim::observe::{Events, Observer};
-use readpath_sim::run::Watch;
+use readpath_sim::run::RunObserver;
 
 use super::kernel_swap;
 use super::region;
@@ -63,7 +63,7 @@ fn simulate(
     let mut tell = |progress| bar.tell(progress);
     let mut decided = log.map(|log| |one: &LoggedDecision| log.decided(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
-    let watch = Watch { tell: &mut tell, decided, prepare: None };
+    let watch = RunObserver { tell: &mut tell, decided, prepare: None };
     let simulated = simulate_load_with(&row.load, setup, observer, watch);
     let simulated = simulated.map_err(|error| row.failure(&error))?;
     if bar.is_wanted() { Ok(simulated) } else { Err(Failure::Interrupted) }

@@ -7,7 +7,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use readpath_core::policy::Spec;
 use readpath_sim::load::{LoadSetup, MemoryHost, MemoryLoad, TouchPattern, simulate_load};
-use readpath_sim::run::{Go, Watch};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
 
 use crate::sized;
 
@@ -49,8 +49,8 @@ fn touches(bencher: Bencher, case: &SwapinCase) {
         ..LoadSetup::new(Spec::plain("ssd"))
     };
     bencher.counter(ItemsCount::new(touches)).bench_local(|| {
-        let row =
-            simulate_load(&load, &setup, Watch::progress(&mut |_| Go::On)).expect("it can be run");
+        let row = simulate_load(&load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
+            .expect("it can be run");
         assert_eq!(row.touches, Some(touches));
     });
 }

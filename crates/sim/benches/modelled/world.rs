@@ -5,7 +5,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
-use readpath_sim::run::Go;
+use readpath_sim::run::ProgressAnswer;
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
 use crate::sized;
@@ -28,7 +28,8 @@ fn requests(bencher: Bencher, case: &str) {
         ..SimulationSetup::new(Spec::plain(device))
     };
     bencher.counter(ItemsCount::new(operations)).bench_local(|| {
-        let row = simulate("speed", &job, &setup, &mut |_| Go::On).expect("the run is well formed");
+        let row = simulate("speed", &job, &setup, &mut |_| ProgressAnswer::On)
+            .expect("the run is well formed");
         assert_eq!(row.device_requests, Some(operations));
     });
 }

@@ -37,7 +37,7 @@ use super::{Experiment, ProgressCallback, ReproducedTable, TableRow, policy};
 use crate::load::{
     LoadRow, LoadSetup, MemoryHost, MemoryLoad, MemorySharing, TouchPattern, simulate_load,
 };
-use crate::run::Watch;
+use crate::run::RunObserver;
 use crate::simulate::SimulateError;
 
 pub(super) const EXPERIMENT: Experiment = Experiment {
@@ -177,7 +177,7 @@ fn table(
             seed,
             host: MemoryHost::OF_2012,
         };
-        let row = simulate_load(&load, &setup, Watch::progress(tell))?;
+        let row = simulate_load(&load, &setup, RunObserver::progress(tell))?;
         let published = cell.published.and_then(|times| times.get(nth).copied());
         rows.push(comparison(label, swapin, published, &row, &rows));
     }

@@ -270,14 +270,14 @@ fn job(machine: &Testbed, load: &TableLoad, processes: u32, seed: u64) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Go;
+    use crate::run::ProgressAnswer;
 
     /// In 20 s one process goes round its file of 4 GiB almost twice. 386 MiB/s is the most that
     /// the source read over its link: 8 processes, direct, `deadline`. A hundredth is for rounding.
     #[test]
     fn a_file_that_is_read_again_comes_over_the_link_again() {
         for (policy, processes) in [("deadline", 1), ("cfq,seeky=mean", 1), ("adaptive", 1)] {
-            let tell = &mut |_| Go::On;
+            let tell = &mut |_| ProgressAnswer::On;
             let rate = cell(&ARRAY, &BUFFERED, (policy, policy), processes, 1, tell).unwrap();
             assert!(rate <= 386.0 * 1.01, "{policy}, {processes}: {rate} MiB/s");
         }

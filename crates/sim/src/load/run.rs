@@ -20,7 +20,7 @@ use super::{LoadRow, MemoryHost, MemoryLoad, MemorySharing, Touch, Touches};
 use crate::device::registry;
 use crate::observe::{Events, Observer};
 use crate::report::ReadCounters;
-use crate::run::{Go, Progress, STEPS_PER_PROGRESS, Watch};
+use crate::run::{Progress, ProgressAnswer, RunObserver, STEPS_PER_PROGRESS};
 use crate::simulate::SimulateError;
 use crate::stuck::{Steps, Stuck, state_of};
 use crate::world::{HostCosts, SimulatedEnvironment};
@@ -70,7 +70,7 @@ impl LoadSetup {
 pub fn simulate_load(
     load: &MemoryLoad,
     setup: &LoadSetup,
-    watch: Watch<'_>,
+    watch: RunObserver<'_>,
 ) -> Result<LoadRow, SimulateError> {
     simulate_load_with(load, setup, None, watch)
 }
@@ -84,11 +84,11 @@ pub fn simulate_load_with(
     load: &MemoryLoad,
     setup: &LoadSetup,
     observer: Option<Observer>,
-    mut watch: Watch<'_>,
+    mut watch: RunObserver<'_>,
 ) -> Result<LoadRow, SimulateError> {
     let (world, mut machine) = prepare(load, setup)?;
     let mut run = RunningLoad::new(load, setup, world);
-    let filled = run.fill(&mut machine, &mut Watch::progress(watch.tell));
+    let filled = run.fill(&mut machine, &mut RunObserver::progress(watch.tell));
     filled.map_err(SimulateError::Stuck)?;
     let filled = LoadCounts::of(&machine);
     if let Some(observer) = observer {
@@ -109,8 +109,8 @@ pub fn observe_load(
     events_max: usize,
 ) -> Result<(LoadRow, Events), SimulateError> {
     let observer = Observer::new(events_max);
-    let mut goes_on = |_: Progress| Go::On;
-    let watch = Watch::progress(&mut goes_on);
+    let mut goes_on = |_: Progress| ProgressAnswer::On;
+    let watch = RunObserver::progress(&mut goes_on);
     let row = simulate_load_with(load, setup, Some(observer.clone()), watch)?;
     Ok((row, observer.take()))
 }
@@ -243,7 +243,7 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Writes every page of every mapping once, in order.
-    fn fill(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
+    fn fill(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
         let filling = MemoryLoad {
             pattern: super::TouchPattern::Sequential,
             writes_percent: 100,
@@ -267,26 +267,30 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    fn touch_all(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
+    fn touch_all(
+        &mut self,
+        machine: &mut Machine,
+        watch: &mut RunObserver<'_>,
+    ) -> Result<(), Stuck> {
         watch.begin(machine);
         self.began = self.world.now();
         self.go(machine, watch)
     }
 
     /// So much more was done, in touches: now and then the progress is reported.
-    fn note_work(&mut self, touches: u32, watch: &mut Watch<'_>) {
+    fn note_work(&mut self, touches: u32, watch: &mut RunObserver<'_>) {
         self.work += touches;
         if self.work >= STEPS_PER_PROGRESS {
             self.work = 0;
             let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
             let (now, bytes) = (self.world.now(), self.read_counters.bytes);
             let progress = Progress { now, bytes, bytes_total: Some(bytes_total) };
-            self.is_stopping |= (watch.tell)(progress) == Go::Stop;
+            self.is_stopping |= (watch.tell)(progress) == ProgressAnswer::Stop;
         }
     }
 
     /// Lets all processes run until their touches are used up.
-    fn go(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
+    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
         let start = self.world.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
         let mut steps = Steps::default();
@@ -319,7 +323,7 @@ impl<'a> RunningLoad<'a> {
         machine: &mut Machine,
         now: Time,
         id: u32,
-        watch: &mut Watch<'_>,
+        watch: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let others = self.ready.peek().map(|Reverse((time, _))| *time);
         let events = [others, self.world.next_event(), machine.next_wake()];
@@ -355,7 +359,7 @@ impl<'a> RunningLoad<'a> {
         machine: &mut Machine,
         now: Time,
         (id, touch): (u32, Touch),
-        watch: &mut Watch<'_>,
+        watch: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let running = &mut self.processes[id as usize];
         running.issued = now;
@@ -372,7 +376,7 @@ impl<'a> RunningLoad<'a> {
 
     /// Performs all work of the machine at the present time. Pages are unmapped before any request
     /// is submitted, so the scheduler has the writes together with the reads.
-    fn settle(&mut self, machine: &mut Machine, watch: &mut Watch<'_>) -> Result<(), Stuck> {
+    fn settle(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
         let now = self.world.now();
         let mut steps = Steps::default();
         machine.take_in(now, self);

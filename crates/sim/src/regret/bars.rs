@@ -6,7 +6,7 @@ use readpath_core::policy::Spec;
 use super::workloads::ReadPattern;
 use super::{CellSize, DEVICES, MatrixCell, MatrixResult, Policies, cells};
 use crate::report::ResultRow;
-use crate::run::{Go, Watch};
+use crate::run::{ProgressAnswer, RunObserver};
 use crate::simulate::{SimulationSetup, simulate_workload};
 
 /// One seed, all the work.
@@ -35,7 +35,8 @@ fn alone(device: &str, pattern: ReadPattern, memory_bytes: u64) -> ResultRow {
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let workload = pattern.workload(1, 1, 1);
-    simulate_workload(None, workload, &setup, Watch::progress(&mut |_| Go::On)).unwrap()
+    simulate_workload(None, workload, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
+        .unwrap()
 }
 
 #[test]

@@ -8,7 +8,7 @@ use readpath_core::policy::Spec;
 
 use crate::device::random::SeededRng;
 use crate::job::JobEngine;
-use crate::run::{Go, Watch};
+use crate::run::{ProgressAnswer, RunObserver};
 use crate::simulate::{SimulationSetup, simulate_workload};
 use crate::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
 
@@ -33,7 +33,12 @@ fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
         readahead: Spec::parse(readahead).unwrap(),
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
-    let row = simulate_workload(None, workload, &setup, Watch::progress(&mut |_| Go::On));
+    let row = simulate_workload(
+        None,
+        workload,
+        &setup,
+        RunObserver::progress(&mut |_| ProgressAnswer::On),
+    );
     row.unwrap().mib_per_s.unwrap()
 }
 

@@ -19,7 +19,7 @@ pub struct Progress {
 
 /// Whether a run goes on after it has told its progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Go {
+pub enum ProgressAnswer {
     /// It does.
     On,
     /// It stops issuing, waits for what is under way, and reports.
@@ -27,9 +27,9 @@ pub enum Go {
 }
 
 /// Who looks on while a run goes on.
-pub struct Watch<'a> {
+pub struct RunObserver<'a> {
     /// Hears of the progress now and then.
-    pub tell: &'a mut dyn FnMut(Progress) -> Go,
+    pub tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer,
     /// Hears of every decision of the laws that keep a log of them.
     /// `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&LoggedDecision)>,
@@ -37,10 +37,10 @@ pub struct Watch<'a> {
     pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
 }
 
-impl<'a> Watch<'a> {
+impl<'a> RunObserver<'a> {
     /// Hears of the progress alone.
-    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> Go) -> Watch<'a> {
-        Watch { tell, decided: None, prepare: None }
+    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer) -> RunObserver<'a> {
+        RunObserver { tell, decided: None, prepare: None }
     }
 
     /// Has the laws keep their decisions, if anybody hears of them.

@@ -10,7 +10,7 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 use super::{TraceError, TraceRequest};
 use crate::job::{Job, JobFile};
 use crate::report::ResultRow;
-use crate::run::Watch;
+use crate::run::RunObserver;
 use crate::simulate::{SimulateError, SimulationSetup, simulate_workload};
 use crate::workload::{ScriptStep, Workload};
 
@@ -159,7 +159,7 @@ pub fn simulate_trace(
     job_file: &JobFile,
     workload: Workload,
     setup: &SimulationSetup,
-    watch: Watch<'_>,
+    watch: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
     simulate_workload(Some((name, job_file)), workload, setup, watch)
 }
