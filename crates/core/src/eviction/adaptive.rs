@@ -1,42 +1,49 @@
-//! `adaptive`: the one of the other laws that would have missed least.
+//! Eviction policy `adaptive`: follows the candidate policy that would have missed least.
 //!
-//! No law is best everywhere: what keeps a part of a loop misses everything of what walks to and
-//! fro, and what is best for recency is driven out by a scan. So this law holds no belief of its
-//! own, and tries the others.
+//! No single policy is best for every load. `lirs` keeps part of a loop but misses nearly all of a
+//! walk to and fro. `lru` is best for recency, and a scan drives out its pages. This policy has no
+//! replacement rule of its own and simulates the others.
 //!
-//! The law in words: a sample of the pages is chosen by their keys, one of 64, or as many as 1,536
-//! pages of memory are a part of all. Each *candidate* (`clock2q`, `lirs`, `arc`, `lru`) is
-//! simulated on the references to them, in a memory that is smaller by as much: that is as if it
-//! had the whole (miniature simulation: Waldspurger, Saemundsson, Ahmad and Park, USENIX ATC 2017).
-//! One of them is *in force*, `clock2q` at first: it alone says which pages go. The misses of each
-//! candidate are counted, and fade: by a 64th while as many references of the sample come as it has
-//! pages. When a candidate has fewer misses than the one in force, by more than a 64th of the
-//! sample's pages, it takes over. Where the sample is not all pages they must be fewer by more than
-//! chance makes them as well: the root of the misses counted. No lead counts for more than half of
-//! the sample's pages, so that a load that changes is followed soon, however long the last one was.
+//! How it works:
 //!
-//! The one that takes over gets the pages in the order in which the other would have let them go,
-//! with those that it kept apart, and the ghosts. Where the one in force remembers nothing (`lru`),
-//! the ghosts are kept for the next. A change costs a walk over all pages.
+//! - *Sample.* Page keys select a sample of the pages: one of 64, or a larger share in a small
+//!   cache, so that the sample has at least 1,536 pages of memory.
+//! - *Simulation.* Each *candidate* (`clock2q`, `lirs`, `arc`, `lru`) is simulated on the
+//!   references to sampled pages, in a memory scaled down by the same factor. Its miss ratio
+//!   approximates the miss ratio in the whole memory (miniature simulation: Waldspurger,
+//!   Saemundsson, Ahmad and Park, USENIX ATC 2017).
+//! - *Policy in force.* One candidate is *in force*, initially `clock2q`. It alone selects victims.
+//! - *Counting.* Each candidate's misses are counted. The counts decay by a 64th each time the
+//!   number of references to the sample equals the sample's size in pages.
+//! - *Switching.* A candidate takes over when its misses are fewer than the misses of the policy in
+//!   force by more than a 64th of the sample's pages. If the sample is smaller than the whole
+//!   cache, the difference must also exceed the statistical error, the square root of the counted
+//!   misses.
+//! - *Bounded lead.* Leads are capped at half of the sample's pages. A change of load is therefore
+//!   followed soon, however long the previous phase was.
 //!
-//! `s3fifo` and `two-lists` are no candidates: where one of them is the best, another is next to
-//! it, and a larger sample is worth more than they are.
+//! On a switch, the new policy adopts the pages in the eviction order of the old one, and learns
+//! which pages the old one protected. It also inherits the ghosts. If the policy in force has no
+//! ghosts (`lru`), this module keeps them for the next policy. A switch costs a walk over all
+//! pages.
 //!
-//! What was tried and is worse (`bench/README.md` has more): to count a candidate's advantage only
-//! since it was last no better. Each has its moments, and whoever has just had one is followed by
-//! another: on traces of storage servers, and on `multi1` of the LIRS authors, the law in force was
-//! then always yesterday's. And to keep just the pages that the candidate's own simulation has,
-//! where the sample is all pages: of a loop any part is as good as any other, but not while it is
-//! fetched.
+//! `s3fifo` and `two-lists` are not candidates. Wherever one of them is best, another candidate is
+//! close to it, and the simulation memory is better spent on a larger sample.
 //!
-//! When the size of the cache changes the misses counted stay as they are, and so does what the
-//! candidates have. The part of all pages that is the sample may become another: pages that are
-//! none of it any more are dropped. One that is of it from then on is a miss of every candidate,
-//! once.
+//! Rejected alternatives (`bench/README.md` has more):
 //!
-//! Uses of sampled pages that are known only as bits are asked for in turn: with each victim 64
-//! frames are looked at. So a candidate hears of a use late by a 64th of the frames in victims at
-//! most.
+//! - Counting a candidate's advantage only since it was last no better. Short phases then caused
+//!   switches that came too late, on storage server traces and on `multi1` of the LIRS authors.
+//! - Keeping exactly the pages of the candidate's simulation when the sample is the whole cache.
+//!   All parts of a loop are equally good, but fetching a different part costs misses.
+//!
+//! When the cache is resized, the miss counts and the candidates' contents remain. The sampled
+//! share of the pages may change. Pages that leave the sample are dropped. A page that joins the
+//! sample causes one miss in every candidate.
+//!
+//! For some uses of sampled pages only access bits are recorded. Each victim selection reads the
+//! access bits of 64 frames in turn. A candidate therefore learns of a use after at most a 64th of
+//! the frames has been evicted.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -48,61 +55,62 @@ use super::{
 use crate::cache::FrameId;
 use crate::policy::Spec;
 
-/// The laws that are tried, first the one to begin with: it does well where little is known.
+/// Names of the simulated policies. The first is in force initially, because it performs well while
+/// little is known.
 const CANDIDATES: [&str; 4] = ["clock2q", "lirs", "arc", "lru"];
 
-/// The sample is one page of so many…
+/// Reciprocal of the sampled share of the pages: one page of 64.
 const SAMPLE_SHARE: u32 = 64;
-/// …and has so much memory at least, in pages, if there is as much. The simulations take up to 60
-/// bytes for each of these pages and each candidate.
+/// Minimum size of the sample's memory in pages, unless the cache is smaller. Each candidate's
+/// simulation takes up to 60 bytes for each of these pages.
 const SAMPLE_PAGES_MIN: u32 = 1536;
 
-/// A candidate must be better by one page of so many of the sample's memory.
+/// Divisor of the sample's memory: a candidate must lead by more than this share of its pages.
 const ADVANTAGE_SHARE: u32 = 64;
-/// And by so many misses, however small the memory is.
+/// Minimum lead in misses that a switch requires, however small the memory is.
 const ADVANTAGE_MIN: u64 = 8;
 
-/// Misses fade by one of so many while as many references come as the sample has pages.
+/// Divisor of the decay: counts lose this share each time the references reach the sample's size.
 const FADING: u64 = 64;
-/// A miss, in the parts in which misses are counted: they fade in whole numbers.
+/// Fixed-point scale of the miss counts: one miss adds 64, so that the decay works in integers.
 const MISS: u64 = 64;
 
-/// The best has a lead over any other of one page of so many of the sample's memory at the most.
+/// Divisor of the sample's memory: the best candidate's lead is capped at half of its pages.
 const LEAD_SHARE: u64 = 2;
 
-/// Frames that are looked at together.
+/// Number of frames in one word of the `sampled` bitmap.
 const WORD_FRAMES: u32 = u64::BITS;
 
-/// A law on trial.
+/// A simulated policy.
 #[derive(Debug)]
 struct Candidate {
     name: &'static str,
     simulation: Simulation,
-    /// Its misses, fading, in parts of a [`MISS`].
+    /// Decaying count of its misses, in units of 1/[`MISS`].
     misses: u64,
 }
 
-/// The reclaim law `adaptive`.
+/// Eviction policy `adaptive`.
 #[derive(Debug)]
 pub struct AdaptiveEviction {
     pages: u32,
     sample_pages: u32,
     candidates: [Candidate; CANDIDATES.len()],
-    /// References to the sample since misses last faded.
+    /// References to sampled pages since the last decay.
     references: u32,
     in_force: usize,
-    /// The one that takes over with the next victim.
+    /// Index of the candidate that takes over at the next victim selection.
     next_in_force: usize,
     policy: Box<dyn EvictionPolicy>,
-    /// What has left, while the law in force remembers nothing.
+    /// Ghosts of evicted pages, while the policy in force keeps none.
     ghosts: Option<Ghosts>,
-    /// A bit for each frame whose page is of the sample, and the word to be looked at next.
+    /// Bitmap of the frames that contain a sampled page, and index of the next word to check.
     sampled: Vec<u64>,
     word: usize,
 }
 
 impl AdaptiveEviction {
-    /// For a cache of so many pages.
+    /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> AdaptiveEviction {
         let sample_pages = sample_of(pages);
         let candidate = |name| Candidate {
@@ -128,7 +136,7 @@ impl AdaptiveEviction {
         is_sampled(page, self.sample_pages, self.pages)
     }
 
-    /// Finds out anew which frames have pages of the sample.
+    /// Rebuilds the bitmap of frames that contain sampled pages.
     fn mark_sampled(&mut self, places: &FrameLists, looks: &dyn AccessBits) {
         self.sampled.resize(places.frames().max(self.pages).div_ceil(WORD_FRAMES) as usize, 0);
         for word in 0..self.sampled.len() {
@@ -143,7 +151,8 @@ impl AdaptiveEviction {
         self.word = 0;
     }
 
-    /// A page of the sample is referenced: each candidate shows what it would have had.
+    /// Records a reference to a sampled page in every simulation, and selects the next policy in
+    /// force.
     fn refer(&mut self, page: PageKey) {
         for candidate in &mut self.candidates {
             let is_there = candidate.simulation.reference(page);
@@ -164,7 +173,8 @@ impl AdaptiveEviction {
             if mine - others > self.advantage(mine) { least } else { self.in_force };
     }
 
-    /// By how much a candidate must have missed less than the law in force, which missed `misses`.
+    /// Lead that a candidate needs over the policy in force, whose misses are `misses`. Both
+    /// numbers are in units of 1/[`MISS`].
     fn advantage(&self, misses: u64) -> u64 {
         let share = u64::from(self.sample_pages / ADVANTAGE_SHARE).max(ADVANTAGE_MIN);
         let is_all = self.sample_pages == self.pages;
@@ -172,7 +182,7 @@ impl AdaptiveEviction {
         share.max(chance) * MISS
     }
 
-    /// Has the candidate that is to be in force take over what is there.
+    /// Switches to the selected candidate, which adopts the resident pages and the ghosts.
     fn change(&mut self, places: &mut FrameLists, looks: &dyn AccessBits) {
         let order = self.policy.give_up(places);
         let ghosts = self.policy.release_ghosts().or_else(|| self.ghosts.take());
@@ -184,7 +194,7 @@ impl AdaptiveEviction {
         self.in_force = self.next_in_force;
     }
 
-    /// Takes in how the next sampled pages were used that readers used by themselves.
+    /// Records the uses that the access bits show for the sampled pages of the next bitmap word.
     fn look(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) {
         let first = self.word as u32 * WORD_FRAMES;
         let mut bits = self.sampled[self.word];
@@ -192,7 +202,7 @@ impl AdaptiveEviction {
         while bits != 0 {
             let frame = FrameId(first + bits.trailing_zeros());
             bits &= bits - 1;
-            // Another page may have come into the frame that is none of the law's.
+            // The frame may meanwhile contain a page that is on none of the policy's lists.
             for _ in 0..if is_of_policy(places, frame) { looks.uses(frame) } else { 0 } {
                 self.used(places, frame, looks.page(frame));
             }
@@ -200,19 +210,19 @@ impl AdaptiveEviction {
     }
 }
 
-/// Whether the page is of the sample that has so much of the memory. Tables are entered by other
-/// bits of the key.
+/// True if the page belongs to a sample of `sample_pages` of `pages`. Uses the key's upper 32 bits;
+/// hash tables use other bits.
 #[inline]
 fn is_sampled(page: PageKey, sample_pages: u32, pages: u32) -> bool {
     ((page.0 >> 32) * u64::from(pages)) >> 32 < u64::from(sample_pages)
 }
 
-/// Whether the frame is on one of the law's lists.
+/// True if the frame is on one of the policy's lists.
 fn is_of_policy(places: &FrameLists, frame: FrameId) -> bool {
     places.list_of(frame).is_some_and(|list| List::OF_POLICY.contains(&list))
 }
 
-/// How much memory the sample of a cache of so many pages has, in pages.
+/// Size of the sample's memory in pages, for a cache of `pages` pages.
 fn sample_of(pages: u32) -> u32 {
     (pages / SAMPLE_SHARE).max(SAMPLE_PAGES_MIN).min(pages)
 }
@@ -276,7 +286,8 @@ impl EvictionPolicy for AdaptiveEviction {
         }
         let (pages_before, sample_before) = (self.pages, self.sample_pages);
         (self.pages, self.sample_pages) = (pages, sample_of(pages));
-        // What a candidate would have of the sample as it was, in the new size.
+        // First resize the old sample in proportion to the cache, then drop pages outside the new
+        // sample.
         let scaled = u64::from(sample_before) * u64::from(pages) / u64::from(pages_before);
         let scaled = (scaled as u32).clamp(1, sample_before);
         let AdaptiveEviction { candidates, sample_pages, .. } = self;
@@ -303,8 +314,8 @@ mod tests {
         references.filter(|&page| !cache.reference(PageKey::numbered(page))).count()
     }
 
-    /// Of a loop of 5,000 in 2,000 pages `lru` has nothing, and of what walks to and fro `lirs` has
-    /// next to nothing: the one that is in force has to change twice.
+    /// `lru` hits nothing in a loop of 5,000 pages in a memory of 2,000. `lirs` hits almost nothing
+    /// in a walk to and fro. The policy in force must therefore change twice.
     #[test]
     fn it_follows_the_load_from_policy_to_policy_and_back() {
         let round = || (0..5000).cycle().take(200_000);
@@ -319,7 +330,7 @@ mod tests {
         assert!(fixed.iter().all(|&other| ours < other), "{ours} against {fixed:?}");
     }
 
-    /// It costs what a loop larger than memory is worth to find out, and no more.
+    /// The misses during learning stay within a twentieth of the misses of `lirs`.
     #[test]
     fn loops_larger_than_memory_are_kept_within_a_twentieth_of_lirs() {
         for (pages, length) in [(1000, 1100), (3000, 3300), (20_000, 22_000), (20_000, 40_000)] {
@@ -329,8 +340,8 @@ mod tests {
         }
     }
 
-    /// Misses of a cache of `before` pages that learns from `references` and is to have `after`
-    /// pages then, and of one that had these from the start, while they come once more.
+    /// Returns the misses in the second pass over `references` of two caches of `after` pages. The
+    /// first had `before` pages during the first pass; the second had `after` pages throughout.
     fn misses_resized(before: u32, after: u32, references: &[u64]) -> [usize; 2] {
         [before, after].map(|pages| {
             let mut cache = Simulation::new(Box::new(AdaptiveEviction::new(pages)), pages);
@@ -346,10 +357,10 @@ mod tests {
         })
     }
 
-    /// A walk to and fro is `lru`'s, a loop `lirs`'s, and neither is what the law begins with: a
-    /// cache that is to be smaller or larger misses at most a twentieth more than one of that size
-    /// that had it from the start, and what it takes to fill the room that is new. Of 20,000 pages
-    /// one of 13 is sampled, of 2,000 three of four, of 800 each.
+    /// `lru` is best for a walk to and fro and `lirs` for a loop, and neither is initially in
+    /// force. A resized cache may miss a twentieth more than a cache that always had the new size,
+    /// plus the misses that fill added frames. The sample is one of 13 pages in a cache of 20,000,
+    /// three of four in 2,000, and all pages in 800.
     #[test]
     fn what_was_learned_stays_when_the_size_changes() {
         for (before, after) in [(2000, 800), (800, 2000), (20_000, 4000), (4000, 20_000)] {
@@ -368,7 +379,8 @@ mod tests {
         }
     }
 
-    /// A sample of 1,536 pages stands for 20,000.
+    /// In a cache of 20,000 pages the sample has 1,536 pages, so about 15,360 of 200,000 keys are
+    /// sampled.
     #[test]
     fn a_sampled_page_is_one_of_as_many_as_the_sample_is_smaller() {
         let policy = AdaptiveEviction::new(20_000);

@@ -1,15 +1,16 @@
-//! Which streams a request may continue, of many: the pages between which it lies then.
+//! Fast search for the stream that a request continues, by the page range that each stream covers.
 
 use alloc::vec::Vec;
 
 use crate::unit::PageRange;
 
-/// So many are looked at together, a few instructions for each four.
+/// Number of ranges compared in one block. The compiler vectorizes a block, four ranges at a time.
 const AT_A_TIME: usize = 16;
 
-/// The reaches of the streams of one handle, in the same order.
+/// Page ranges of the streams of one file handle, in the order of the streams.
 ///
-/// Page numbers are cut to 31 bits here, 8 TiB: what lies beyond is told apart by who asks.
+/// Page numbers are clamped to 31 bits (8 TiB). Beyond that every range matches, and the caller's
+/// predicate distinguishes the streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reaches {
     firsts: Vec<i32>,
@@ -28,7 +29,8 @@ impl Reaches {
         self.ends.remove(at);
     }
 
-    /// The last that the request lies in or touches, of those for which `is_it` is true.
+    /// Returns the index of the last range that the request overlaps or touches and for which
+    /// `is_it` returns true.
     pub(super) fn last(
         &self,
         request: PageRange,
@@ -43,7 +45,8 @@ impl Reaches {
             all.rfind(|&at| touches((&self.firsts[at], &self.ends[at])) && is_it(at))
         };
         for (nth, (firsts, ends)) in firsts.iter().zip(ends).enumerate().rev() {
-            // All of them, whatever the first says: so the compiler takes four at a time.
+            // Compares all ranges of the block without an early exit, so that the compiler
+            // vectorizes the loop.
             let is_any = firsts.iter().zip(ends).fold(false, |any, one| any | touches(one));
             let from = rest.len() + nth * AT_A_TIME;
             if is_any && let Some(at) = last_of(from, from + AT_A_TIME) {

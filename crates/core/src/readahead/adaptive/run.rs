@@ -1,27 +1,28 @@
-//! A run of one reader, or its newest part: how long it is, and what the curves learn of it.
+//! Length of one reader's sequential run, or of its latest part, and its record in the run-length
+//! distributions.
 
 use super::super::{DeviceEvidence, RunBegin};
 
-/// Pages that were used in order, counted in requests of one size.
+/// Pages used in order. The length is counted in requests of the first request's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SequentialRun {
-    /// What was known when it began, which says by which curve it is judged.
+    /// How the run began. This selects the run-length distribution that records it.
     pub(super) begin: RunBegin,
-    /// How many pages its first request asked for, at least 1.
+    /// Size of the first request in pages, at least 1.
     pub(super) each: u64,
-    /// Pages that its reader has behind it.
+    /// Number of pages that the reader has used.
     pub(super) behind: u64,
-    /// With which length it is taken to have ended, if it is.
+    /// Length with which the run was recorded as ended, if it was.
     ended_with: Option<u64>,
 }
 
 impl SequentialRun {
-    /// One of so many pages, the first request of which asked for `each`.
+    /// Creates a run of `behind` used pages, whose first request had `each` pages.
     pub(super) fn begun(begin: RunBegin, each: u64, behind: u64) -> SequentialRun {
         SequentialRun { begin, each: each.max(1), behind, ended_with: None }
     }
 
-    /// How long it is: in requests of the size of its first.
+    /// Length in requests of the first request's size.
     pub(super) fn length(&self) -> u64 {
         self.length_with(self.behind)
     }
@@ -30,13 +31,13 @@ impl SequentialRun {
         (behind / self.each).max(1)
     }
 
-    /// Whether a request of so many pages is more than twice as large as those of this run, or less
-    /// than half. (Requests of one size touch a page more where they don't begin with one.)
+    /// True if a request of `pages` pages is more than twice as large as the first one, or less
+    /// than half as large. The factor tolerates unaligned requests, which touch one page more.
     pub(super) fn is_of_other_size(&self, pages: u64) -> bool {
         pages > 2 * self.each || 2 * pages < self.each
     }
 
-    /// So many pages more were used.
+    /// Records that the reader used `pages` more pages. Undoes an end that was recorded too early.
     pub(super) fn grew(&mut self, pages: u64, device: &mut DeviceEvidence) {
         let before = self.length();
         self.behind += pages;
@@ -47,7 +48,8 @@ impl SequentialRun {
         length_distribution.grew(before, self.length());
     }
 
-    /// It has ended, with so many pages more than were seen, as far as is known.
+    /// Records the run's end. `unseen_pages` is the estimated number of pages used without a call
+    /// to the policy.
     pub(super) fn ended(&mut self, unseen_pages: u64, device: &mut DeviceEvidence) {
         if self.ended_with.is_some() {
             return;
