@@ -1,53 +1,56 @@
-//! `adaptive`: reads ahead what the evidence says will be used, as far ahead as the device needs.
+//! Readahead policy `adaptive`: predicts each reader's next pages from recorded runs, and sizes
+//! windows by measured device costs.
 //!
-//! Ideally a reader never waits for a page that could have been foreseen, and no page is read that
-//! nobody uses. The law in words:
+//! The goal: a reader never waits for a predictable page, and every prefetched page is used.
 //!
-//! - *Streams, not descriptors.* A handle may carry many streams: forward, backward, strided. A
-//!   request that continues none may begin one; the next request that continues it (a third one,
-//!   for a stride) shows that it did. A stride is one in bytes, or in pages (`adaptive/stride.rs`).
-//! - *How far it goes* is learned (`length_distribution.rs`): of the runs that came to a length,
-//!   how many went on. It is learned apart for runs that begin with their file, for strides, and
-//!   for requests anywhere, by their sizes; for in these a program's pieces differ. And apart for
-//!   what goes on with a request of another size, more than twice as large or less than half: a
-//!   header and what it names. A run has ended when its reader goes elsewhere, or closes the file
-//!   before its end. While nothing is known a run comes to twice its length as likely as not, and a
-//!   request anywhere is not expected to go on.
-//! - *The window is what costs least.* Too small a window is paid for in requests, too large a one
-//!   in pages that nobody uses. The price is that of one more request, in pages
-//!   (`DeviceEvidence::window`). No knob, and no window that a device would have to be told: a
-//!   disk's requests are dear, a solid-state drive's are cheap, and both are measured.
-//! - *The price is that of the moment.* What a request occupies of the device is taken from all who
-//!   wait: nearly all of it on a disk, next to nothing on many drives. The rest, its latency, one
-//!   reader waits for: of `n` that wait it is an `n`-th of what they get done meanwhile. It costs
-//!   no more than the device has nothing to do for the others: nothing where they are so many that
-//!   it is never idle (`estimate.rs`).
-//! - *The next window* is read when the reader has to wait for a page; and when it comes to the
-//!   middle of the newest, if that it goes on to its end is likely enough to make a request for
-//!   which nobody waits. Of a run that has not gone on yet it isn't known where it goes: wherever
-//!   in its window the reader is next, the law hears of it.
-//! - *Of a mapping* it hears of each touch of a page that was not used before and that whoever
-//!   serves the mapping has left for it to hear of. It decides at the same places, and learns from
-//!   all of them how far runs go.
-//! - *It is bounded by what it risks.* No more is ahead than will still be in memory when the
-//!   reader comes to it, by the part that the stream has of all that is asked for: at first that of
-//!   one among as many as there are. Nor is it more than such a part of the memory that is not read
-//!   ahead into yet. A page that was read ahead and is gone halves the window, and what is left of
-//!   it is gone through anew.
-//! - *Round ends.* Windows end at multiples of a power of two: servers, stripes and drives take
-//!   bytes so.
-//! - *A gap is read through* when it is smaller than the block before it and costs less than a
-//!   request occupies; else the blocks of a stride are read one by one.
-//! - *A file that is being used up at random is read whole*, and so is a part in which far more
-//!   requests fall than in the others: on a sixteenth of what such requests have cost, and then on
-//!   what that has saved (`adaptive/sweep.rs`).
-//! - *Anything else is read as it was asked.* A request that finds all its pages filled, none of
-//!   them marked, costs nothing but that look.
+//! How it works:
 //!
-//! Hints are where belief starts: after `SEQUENTIAL` each request begins a run that is told to go
-//! on, as at the begin of a file; after `RANDOM` nothing is read ahead of a request that continues
-//! none, until one went on, nor of a stride, and nothing is read whole. What is seen later of runs
-//! outweighs both.
+//! - *Streams per handle.* A file handle may have many streams: forward, backward, strided. A
+//!   request that continues no stream may begin one. The next request that continues it confirms
+//!   it; a stride needs three requests. Strides are detected in bytes or in pages
+//!   (`adaptive/stride.rs`).
+//! - *Run lengths* are learned: for each length, the share of the runs that went on
+//!   (`length_distribution.rs`). Separate distributions exist for runs that begin with their file,
+//!   for strides, and for requests elsewhere, by request size. Another one is for runs that go on
+//!   with a request more than twice as large or less than half as large, such as a header and the
+//!   data after it. A run ends when its reader goes elsewhere, or closes the file before the file's
+//!   end. Without observations a run reaches twice its length with probability one half, and a
+//!   request elsewhere is not expected to go on.
+//! - *Window size.* The window has the least expected cost. Small windows cost more requests, large
+//!   windows cost unused pages. The cost of one more request is measured in pages
+//!   (`DeviceEvidence::window`). No parameter or device type is configured: a disk's requests are
+//!   expensive and a solid-state drive's are cheap, and both are measured.
+//! - *Marginal cost.* A request's service time delays all waiting readers: nearly its whole
+//!   duration on a disk, almost none of it on many drives. The rest is latency, which delays one
+//!   reader. With `n` waiting readers it costs an `n`-th of their throughput, and at most the time
+//!   for which the device is otherwise idle. It costs nothing when the device is never idle
+//!   (`estimate.rs`).
+//! - *When the next window is read.* A window is read when the reader waits for a page. It is also
+//!   read when the reader reaches the middle of the newest window, if the run is likely enough to
+//!   justify a speculative request. All pages of a run's first window are marked, because the run's
+//!   direction is unknown.
+//! - *Mappings.* The policy is called for first touches of unused pages, as far as the mapping's
+//!   server reports them. It decides at the same positions as for reads, and learns run lengths
+//!   from all touches.
+//! - *Memory bound.* A stream's prefetched pages must remain in memory until the reader reaches
+//!   them. The bound is the memory times the stream's share of all requested pages. A new stream's
+//!   share is one divided by the number of streams. A window is also at most the stream's share of
+//!   the memory that prefetching may still use. A prefetched page that was evicted unused halves
+//!   the window, and the rest of that window is checked again.
+//! - *Round ends.* Windows end at multiples of a power of two, because servers, stripes and drives
+//!   transfer such sizes.
+//! - *Gaps of a stride* are read along with the blocks if a gap is smaller than a block and costs
+//!   less than a request's service time. Otherwise each block is read separately.
+//! - *Whole-file prefetch.* A file under random access is read whole, or a region that receives far
+//!   more requests than the others. The budget is a sixteenth of the cost of the random requests,
+//!   plus twice the cost avoided since (`adaptive/sweep.rs`).
+//! - *Other requests* are read as requested. A request whose pages are all filled and unmarked
+//!   costs only that check.
+//!
+//! Hints set the initial estimates. After `SEQUENTIAL` each request begins a run that is expected
+//! to go on, like a run at the start of a file. After `RANDOM` strides and whole files are not
+//! prefetched, nor is anything after a request that continues no stream, until a request continued
+//! one. Later observations outweigh both hints.
 
 use alloc::collections::VecDeque;
 
@@ -70,41 +73,41 @@ use reaches::Reaches;
 use stream::ReadStream;
 use stride::RandomAccess;
 
-/// The law `adaptive`, for one open file.
+/// Readahead policy `adaptive` for one open file.
 #[derive(Clone, Debug, Default)]
 pub struct AdaptiveReadahead {
-    /// The streams, the one that was seen last at the end.
+    /// Streams in the order of their last request, the most recent at the end.
     streams: VecDeque<ReadStream>,
-    /// What a request must touch to continue each of them.
+    /// Page range that a request must overlap or touch to continue each stream.
     reaches: Reaches,
-    /// The last request that continued none.
+    /// Last request that continued no stream.
     last_scattered: Option<RandomAccess>,
-    /// How many such requests in a row lay above the one before, or below it.
+    /// Numbers of consecutive such requests that lay above the previous one, and below it.
     rises: u64,
     falls: u64,
     advice: Advice,
-    /// Whether the last stream that went on went down.
+    /// True if the stream continued last is backward.
     goes_down: bool,
-    /// Whether a request has continued another since that advice.
+    /// True if a request has continued a stream since the last advice.
     has_gone_on: bool,
 }
 
-/// A request, and what it finds.
+/// A request with the cache state of its pages.
 #[derive(Clone, Copy, Debug)]
 struct AccessContext {
     request: PageRange,
-    /// The same in bytes: where it begins, and how many.
+    /// Offset and size of the request in bytes.
     offset: u64,
     bytes: u64,
     file_pages: u64,
-    /// Whether a page of it isn't there, so that the reader waits.
+    /// True if a page is not filled, so that the reader waits.
     waits: bool,
-    /// Whether a page of it is not even on its way: no guess had it.
+    /// True if a page is neither cached nor being read: it was not prefetched.
     misses: bool,
-    /// Whether a page of it is marked.
+    /// True if a page is marked as a trigger for the next window.
     is_marked: bool,
-    /// Whether it is a touch of a mapping: then the law hears of the first touch of any page,
-    /// marked or not.
+    /// True for a touch of a mapping. The policy may then be called for any first touch, marked or
+    /// not.
     is_touch: bool,
 }
 
@@ -129,30 +132,29 @@ impl AccessContext {
         AccessContext { request, offset, bytes, file_pages, waits, misses, is_marked, is_touch }
     }
 
-    /// Whether it is the time to see whether more is to be read.
+    /// True if the next window should be considered.
     fn is_due(&self) -> bool {
         self.waits || self.is_marked
     }
 }
 
 impl AdaptiveReadahead {
-    /// Parses `adaptive`: it has no parameter.
+    /// Parses `adaptive`, which has no parameter.
     ///
     /// # Errors
-    /// A parameter is given.
+    /// The specification contains a parameter.
     pub fn from_spec(spec: &Spec) -> Result<AdaptiveReadahead, SpecError> {
         spec.only(&[])?;
         Ok(AdaptiveReadahead::default())
     }
 
-    /// How many pages are worth reading ahead of the run that was seen last, where that began at a
-    /// place of which nothing was known; `None` where it began with its file, as a stride, or where
-    /// it was told to go on.
+    /// Window size in pages of the last stream, if it began at a position without prior knowledge.
+    /// Returns `None` if it began at the start of the file, as a stride, or after a hint.
     pub fn wanted_anywhere(&self) -> Option<u64> {
         self.streams.back()?.wanted_anywhere()
     }
 
-    /// A request that finds a page absent, or marked, or touches one that was read ahead.
+    /// Processes a request that waits, reaches a mark, or touches an unused prefetched page.
     fn seen(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
         for page in seen.request.pages() {
             if let Some(folio) = pages.marked(page) {
@@ -166,7 +168,8 @@ impl AdaptiveReadahead {
                 let is_due = seen.is_due() || !stream.has_gone_on();
                 stream.advance(&seen, pages);
                 self.goes_down = stream.is_backward();
-                // Who jumps as it has said may jump as far four times.
+                // After `POSIX_FADV_RANDOM`, equally spaced requests may be coincidence: do not
+                // prefetch strides.
                 let is_random = self.advice == Advice::Random && stream.is_strided();
                 self.has_gone_on |= !is_random;
                 if is_due && !is_random {
@@ -178,7 +181,7 @@ impl AdaptiveReadahead {
         }
     }
 
-    /// The stream that the request continues, the one that was seen last first.
+    /// Returns the index of the most recent stream that the request continues.
     fn continued_by(&self, seen: &AccessContext, pages: &dyn PageView) -> Option<usize> {
         let request = seen.request;
         self.reaches.last(request, |at| {
@@ -188,13 +191,14 @@ impl AdaptiveReadahead {
         })
     }
 
-    /// The stream was seen last.
+    /// Adds the stream as the most recent one.
     fn push(&mut self, stream: ReadStream) {
         self.reaches.push(stream.reach());
         self.streams.push_back(stream);
     }
 
-    /// A request that continues no stream: it may begin one.
+    /// Processes a request that continues no stream. It becomes a stream of its own, replaces the
+    /// oldest one if there are too many, and may cause a whole-file prefetch.
     fn random_access(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
         let request = seen.request;
         if let Some(stream) = self.streams.back_mut() {
@@ -221,8 +225,8 @@ impl AdaptiveReadahead {
         };
         if !is_random {
             stream.read_ahead(seen, pages);
-            // A reader that passes over the file in one direction leaves behind what it did not ask
-            // for.
+            // A reader that moves over the file in one direction does not return to the pages it
+            // skipped.
             let passes = self.rises.max(self.falls) >= EWMA_WINDOW;
             if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
                 sweep::sweep(seen, passes, pages);
@@ -268,13 +272,14 @@ impl ReadaheadPolicy for AdaptiveReadahead {
         self.streams.drain(..).for_each(|mut stream| stream.closed(last_page, file_pages, device));
     }
 
-    /// [`read`](ReadaheadPolicy::read) passes over a request that finds everything.
+    /// False: [`read`](ReadaheadPolicy::read) ignores requests whose pages are all filled and
+    /// unmarked.
     fn sees_every_hit(&self) -> bool {
         false
     }
 }
 
-/// Says what was read ahead, and what is known that bears on it.
+/// Records the prefetched range, and logs the decision with the estimates it is based on.
 fn say(pages: &mut dyn PageView, ahead: LatestReadahead) {
     let Evidence { device, file } = pages.evidence();
     file.newest = Some(ahead);

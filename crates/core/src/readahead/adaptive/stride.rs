@@ -1,44 +1,46 @@
-//! Blocks of one length at one distance.
+//! Strides: blocks of one length at equal distances.
 //!
-//! What a program reads so lies at equal distances in bytes: records of 10,000 bytes, a tensor of
-//! each layer, a column of each group of rows. Their pages don't, unless the distance is one of
-//! whole pages: a law that looked at pages alone would take them for places at random, or foresee
-//! the wrong page now and then. So a stride is followed in bytes; and in pages where these are at
-//! equal distances and the bytes aren't, as of records of different lengths that each begin a page.
+//! Programs read records of 10,000 bytes, a tensor of each layer, or a column of each row group at
+//! equal distances in bytes. Their page numbers are equally spaced only if the distance is a
+//! multiple of the page size. A policy that used page numbers alone would predict wrong pages or
+//! treat the stride as random access. A stride is therefore followed in bytes. It is followed in
+//! pages if only the page numbers are equally spaced, as for records of different lengths that
+//! begin at page boundaries.
 
 use super::AccessContext;
 use crate::unit::{PAGE_BYTES, PageRange};
 
-/// Where a reader is on its way over such blocks.
+/// A reader's position in a sequence of equally spaced blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stride {
-    /// In how many bytes the rest is counted: 1, or a page's.
+    /// Unit of the other fields in bytes: 1, or the page size.
     unit_bytes: u64,
-    /// From block to block, upwards or downwards.
+    /// Distance from block to block, negative for a backward stride.
     distance: i64,
-    /// How long a block is.
+    /// Length of a block.
     length: u64,
-    /// Where the block begins that was read last.
+    /// Offset of the last block that was read.
     last: u64,
-    /// Where the next one begins that was neither read nor read ahead.
+    /// Offset of the next block that was neither read nor prefetched.
     ahead: u64,
 }
 
-/// A request that continued none, as a stride may begin with it.
+/// A request that continues no stream and may begin a stride.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RandomAccess {
     request: PageRange,
     offset: u64,
     bytes: u64,
-    /// How far it lies from the one before, in pages and in bytes.
+    /// Distances from the previous such request, in pages and in bytes.
     distance_pages: i64,
     distance_bytes: i64,
-    /// How many in a row have asked for a page that no guess had, this one the last.
+    /// Number of consecutive such requests, including this one, with a page that was not
+    /// prefetched.
     missed: u64,
 }
 
 impl RandomAccess {
-    /// One after another.
+    /// Creates the record of a request from the preceding one.
     pub(super) fn after(before: Option<RandomAccess>, seen: &AccessContext) -> RandomAccess {
         let AccessContext { request, offset, bytes, .. } = *seen;
         let from = |place: u64, of: fn(&RandomAccess) -> u64| {
@@ -54,17 +56,16 @@ impl RandomAccess {
         }
     }
 
-    /// Whether it lies above the one before, and whether below.
+    /// Returns whether the request lies above the previous one, and whether below.
     pub(super) fn way(&self) -> (bool, bool) {
         (self.distance_pages > 0, self.distance_pages < 0)
     }
 
-    /// The stride of which it is the third block, if it lies from the one before as that from its
-    /// own.
+    /// Returns the stride whose third block is this request, if the last two distances are equal.
     ///
-    /// A request that finds its pages, or has them on their way, is seen by chance, as another
-    /// guess brought them in. Requests around it may not have been seen, and its distance from
-    /// others is no evidence. Each of the three has therefore missed a page.
+    /// A request whose pages are cached or being read is reported only because of another prefetch.
+    /// Requests before and after it may be unreported, so its distances are not evidence. Each of
+    /// the three requests must therefore have missed a page.
     pub(super) fn stride(&self, before: Option<RandomAccess>) -> Option<Stride> {
         let before = before.filter(|_| self.missed >= 3)?;
         let is_of_bytes =
@@ -79,15 +80,16 @@ impl RandomAccess {
             _ => return None,
         };
         let ahead = last.wrapping_add_signed(distance);
-        // Closer than a page it is no stride: their pages follow each other.
+        // Blocks closer than a page are contiguous in pages and form no stride.
         (self.distance_pages != 0).then_some(Stride { unit_bytes, distance, length, last, ahead })
     }
 }
 
 impl Stride {
-    /// The pages of the block that begins at a place; none where that lies before the file.
+    /// Pages of the block at `place`, in the stride's unit. Empty if the block lies before the
+    /// file.
     fn pages_at(&self, place: u64) -> PageRange {
-        // A place before the file has wrapped around.
+        // An offset before the file has wrapped around.
         match place.checked_mul(self.unit_bytes) {
             Some(offset) if offset <= i64::MAX as u64 => {
                 PageRange::covering(offset, self.length * self.unit_bytes)
@@ -96,17 +98,17 @@ impl Stride {
         }
     }
 
-    /// The pages of the next block that was neither read nor read ahead; none before the file.
+    /// Pages of the next block that was neither read nor prefetched. Empty before the file.
     pub(super) fn ahead_pages(&self) -> PageRange {
         self.pages_at(self.ahead)
     }
 
-    /// The pages of the block before it.
+    /// Pages of the last block that was read or prefetched.
     pub(super) fn before_ahead_pages(&self) -> PageRange {
         self.pages_at(self.ahead.wrapping_add_signed(-self.distance))
     }
 
-    /// The pages of the block after the last that was read; none before the file.
+    /// Pages of the block after the last one that was read. Empty before the file.
     pub(super) fn next_pages(&self) -> PageRange {
         self.pages_at(self.next())
     }
@@ -115,7 +117,7 @@ impl Stride {
         self.last.wrapping_add_signed(self.distance)
     }
 
-    /// How many pages lie between a block's pages and those of the next one, at the least.
+    /// Minimum number of pages between the pages of two successive blocks.
     pub(super) fn gap_pages(&self, block_pages: u64) -> u64 {
         let distance_bytes = self.distance.unsigned_abs().saturating_mul(self.unit_bytes);
         (distance_bytes / PAGE_BYTES).saturating_sub(block_pages)
@@ -128,26 +130,26 @@ impl Stride {
         }
     }
 
-    /// How many strides the request is from the last block; 0 when it is off the stride.
+    /// Number of strides from the last block to the request, or 0 if it lies off the stride.
     pub(super) fn steps_to(&self, seen: &AccessContext) -> i64 {
         let way = self.place_of(seen).wrapping_sub(self.last) as i64;
         if way % self.distance == 0 { way / self.distance } else { 0 }
     }
 
-    /// The pages of the blocks between the last one and that so many steps on.
+    /// Pages of the blocks between the last one and the block `steps` strides further on.
     pub(super) fn blocks_between(&self, steps: i64) -> impl Iterator<Item = PageRange> {
         let stride = *self;
         (1..steps)
             .map(move |nth| stride.pages_at(stride.last.wrapping_add_signed(nth * stride.distance)))
     }
 
-    /// How many blocks there are from the last one on to the one that was neither read nor read
-    /// ahead.
+    /// Number of strides from the last block to the next block that was neither read nor
+    /// prefetched.
     pub(super) fn steps_ahead(&self) -> i64 {
         self.ahead.wrapping_sub(self.last) as i64 / self.distance
     }
 
-    /// How many strides the block is from the last one of which `page` is the last page, or 0.
+    /// Number of strides from the last block to the block that ends with `page`, or 0.
     pub(super) fn steps_to_last_page(&self, page: u64) -> i64 {
         let at = page.saturating_mul(PAGE_BYTES) / self.unit_bytes;
         let nearest = at.wrapping_sub(self.last) as i64 / self.distance;
@@ -158,27 +160,27 @@ impl Stride {
         (nearest - 1..=nearest + 1).find(ends_there).unwrap_or(0)
     }
 
-    /// Whether the request is the block that was to be read ahead next.
+    /// True if the request is the next block to be prefetched.
     pub(super) fn is_next_ahead(&self, seen: &AccessContext) -> bool {
         self.place_of(seen) == self.ahead
     }
 
-    /// The reader has come to the request.
+    /// Sets the last block to the request.
     pub(super) fn advance(&mut self, seen: &AccessContext) {
         self.last = self.place_of(seen);
     }
 
-    /// It goes on so many strides from the last block.
+    /// Moves the last block on by `steps` strides.
     pub(super) fn went(&mut self, steps: i64) {
         self.last = self.last.wrapping_add_signed(steps * self.distance);
     }
 
-    /// Nothing is ahead of the reader.
+    /// Sets the next block to prefetch to the block after the last one.
     pub(super) fn restart(&mut self) {
         self.ahead = self.next();
     }
 
-    /// The block that was to be read ahead next is.
+    /// Moves on the next block to prefetch by one stride.
     pub(super) fn pass(&mut self) {
         self.ahead = self.ahead.wrapping_add_signed(self.distance);
     }

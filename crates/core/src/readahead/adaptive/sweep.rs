@@ -1,35 +1,41 @@
-//! What is being used up at random is read whole: all of a file, or a part of it.
+//! Whole-file prefetch: reads all of a file, or a region of it, that is under random access.
 //!
-//! A request that continues no stream and finds pages absent pays *rent*: the price of one more
-//! request at that moment. Its pages are no rent, for they would have had to be read all the same;
-//! so where the device is busy with bytes alone, there is nothing to be spared. One that finds all
-//! its pages has *saved* what it would have paid. When reading the rest pays nobody can know, for
-//! any program may end with its next request; but what was read can be seen to pay for itself. The
-//! law in words:
+//! The decision follows ski rental. A request that continues no stream and misses pages adds the
+//! marginal cost of its request to `cost_paid_pages`. Its own pages are not counted, because they
+//! must be read in any case. If the device is limited by bandwidth alone, there is therefore
+//! nothing to save. A request that finds all its pages adds its marginal cost to
+//! `cost_avoided_pages`. The benefit of reading the rest is unknown in advance, because the program
+//! may end with its next request. It becomes visible as avoided cost.
 //!
-//! - *On what was earned.* In all no more is read so than a sixteenth of the rent, with which it is
-//!   tried, and twice what that has saved since. So a file of which nobody wants more costs a
-//!   sixteenth more; one that is used up goes on to earn, and is read in a few steps that double.
-//! - *A file* is begun with once a 64th of it was asked for and half of the price of its pages was
-//!   paid. It is read from its first page on, in pieces that cost no less than a request. And it
-//!   must fit: into a quarter of the memory, or into all of it once an eighth of the file was asked
-//!   for.
-//! - *A part* counts for itself in which more than three times as many requests fell as in the
-//!   others on average, a few aside: no chance does that. It is taken to be asked for as much again
-//!   as it was. So it is read once the price of its pages was paid there, or was earned by others.
+//! How it works:
+//!
+//! - *Budget.* The pages read this way are at most a sixteenth of the cost paid, plus twice the
+//!   cost avoided. A file whose other pages are never used therefore costs at most a sixteenth
+//!   more. A file whose pages are used increases its budget, and is read in a few steps that double
+//!   in size.
+//! - *Whole file.* Prefetch begins once a 64th of the file was requested and the cost paid equals
+//!   half of its pages. The file is read from its first page, in pieces at least as large as the
+//!   cost of a request. The file must fit into a quarter of the memory, or into all of it once an
+//!   eighth of the file was requested.
+//! - *Region.* A region qualifies if it received more than three times the average number of
+//!   requests per page, not counting the first few. Coincidence does not explain such a density.
+//!   The expected number of future requests equals the number so far. The region is read once the
+//!   cost paid in it, or the budget from other regions, equals its pages.
 
 use super::super::{DeviceEvidence, Evidence, FileEvidence, PageView, WINDOW_COST_FACTOR};
 use super::{AccessContext, LatestReadahead, say};
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
-/// The share of a file larger than a quarter of the memory that was asked for before the rest is
-/// read. Without, such files were never read whole: half of 128 MiB by 16 KiB in 256 MiB of memory
-/// had 0.47 of the best, held out.
+/// Reciprocal of the share of a file that must be requested before the rest is read, if the file is
+/// larger than a quarter of the memory. Without this rule such files were never read whole: random
+/// 16 KiB reads of half of a 128 MiB file in 256 MiB of memory reached 0.47 of the best result
+/// (held-out set).
 const SHARE_ASKED: u64 = 8;
 
-/// A request that continues no stream was seen: it counts, and the sweep goes on. A reader
-/// that `passes` over the file in one direction does not come back, and has no part read whole.
+/// Accounts for a request that continues no stream, and reads the next piece if the budget allows
+/// it. A reader that moves over the file in one direction (`passes`) does not return, so nothing is
+/// read for it.
 pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView) {
     let AccessContext { request, file_pages, is_touch, .. } = seen;
     let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
@@ -58,8 +64,8 @@ pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView)
     }
     if read_end >= file_pages {
         if absent > 0 {
-            // It was read whole and still pages are missing: they were evicted. What is spent
-            // from here on counts anew.
+            // The whole file was read and pages are missing, so they were evicted. Accounting
+            // starts again.
             *file = FileEvidence { newest: file.newest, ..FileEvidence::new(file.number) };
         }
         return;
@@ -79,8 +85,8 @@ pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView)
     }
 }
 
-/// Reads the range, of which each page tells when it is used; of a mapping, where that takes a
-/// fault each, one of a few.
+/// Prefetches the range and marks each page, so that its first use is reported. In a mapping each
+/// report costs a fault, so only one of [`MIN_SAMPLES`] pages is marked.
 fn read(
     range: PageRange,
     why: &'static str,
@@ -102,14 +108,14 @@ fn read(
     }
 }
 
-/// How much is read at a time, at the most. It doesn't go by what stands unused, as windows do:
-/// that is known late, and a part would be read whole or not by when it was looked at.
+/// Maximum number of pages read at once. Independent of the number of unused pages, which limits
+/// windows: that number is known late, and would make the result depend on the time of the check.
 fn pages_max(device: &DeviceEvidence) -> u64 {
     device.memory_pages / 8
 }
 
-/// The region in which the request fell and cost so much, if it is being used up for itself, and
-/// what was paid for it. It counts anew then.
+/// Returns the region of the request and the cost paid in it, if the region qualifies for being
+/// read. Adds `cost_pages` to the region's cost, and resets its counters if it qualifies.
 fn dense_region(
     request: PageRange,
     cost_pages: u64,
