@@ -1,4 +1,4 @@
-//! One stream: where its reader is, how far is read ahead of it, and the window.
+//! One stream of requests: its reader's position, the end of its prefetched pages, and its window.
 
 use super::super::{DeviceEvidence, Era, PageView, RunBegin};
 use super::run::SequentialRun;
@@ -7,16 +7,16 @@ use super::{AccessContext, LatestReadahead, say};
 use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
-/// In which order a stream takes its pages.
+/// Order in which a stream reads its pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamShape {
-    /// One request was seen; it may go anywhere. Entered at the begin.
+    /// Direction unknown: only one request has arrived. Initial state.
     Open,
-    /// Upwards without gaps.
+    /// Ascending without gaps.
     Forward,
-    /// Downwards without gaps.
+    /// Descending without gaps.
     Backward,
-    /// Blocks at one distance.
+    /// Blocks at equal distances.
     Strided(Stride),
 }
 
@@ -31,36 +31,36 @@ impl StreamShape {
     }
 }
 
-/// A stream of requests.
+/// Readahead state of one stream of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadStream {
     shape: StreamShape,
-    /// The last request that was seen.
+    /// Last request that was reported.
     last: PageRange,
-    /// The page after the last that was read ahead, or asked for: forward. The
-    /// lowest such page: backward. A stride knows it by itself.
+    /// Forward: the page after the last one that was prefetched or requested. Backward: the lowest
+    /// such page. Unused by strides, which have their own position.
     ahead: u64,
-    /// How many pages ahead of the reader cost least, as far as was known when that was last asked.
+    /// Target window in pages at the last evaluation: the distance of least expected cost.
     wanted: u64,
-    /// The newest window in pages.
+    /// Latest window in pages.
     window: u64,
-    /// What the next one may not exceed: half of one of which a page was evicted unused, and so
-    /// much more for each that was read since.
+    /// Maximum of the next window in pages. Half of a window from which an unused page was evicted,
+    /// doubled with each window read since.
     window_limit: u64,
-    /// All that the reader has behind it.
+    /// The stream's whole run.
     run: SequentialRun,
-    /// What of it came since a request was of another size than those before it, if one was.
+    /// Part of the run since the last change of the request size, if the size has changed.
     part: Option<SequentialRun>,
-    /// How many pages had been asked for of the device, by everybody, when it began.
+    /// Total number of pages that all readers had requested from the device when the stream began.
     begun_at: u64,
-    /// Whether it is taken to go down while nothing shows which way it goes.
+    /// True if a stream of unknown direction is assumed to be backward.
     goes_down: bool,
-    /// Since when it counts among [`DeviceEvidence::streams`], if it does.
+    /// Era since which the stream is counted in [`DeviceEvidence::streams`], if it is.
     counted: Option<Era>,
 }
 
 impl ReadStream {
-    /// A request that continues nothing.
+    /// Creates a stream from a request that continues no other.
     pub(super) fn begun(request: PageRange, begin: RunBegin, begun_at: u64) -> ReadStream {
         ReadStream {
             shape: StreamShape::Open,
@@ -77,12 +77,12 @@ impl ReadStream {
         }
     }
 
-    /// The same, taken to go down if that is what the last did that went on.
+    /// Sets the assumed direction, which is the direction of the stream continued last.
     pub(super) fn taken_to_go(self, goes_down: bool) -> ReadStream {
         ReadStream { goes_down, ..self }
     }
 
-    /// Three requests, so far apart.
+    /// Creates a strided stream from its third request.
     pub(super) fn strided(request: PageRange, stride: Stride, begun_at: u64) -> ReadStream {
         ReadStream {
             shape: StreamShape::Strided(stride),
@@ -91,12 +91,12 @@ impl ReadStream {
         }
     }
 
-    /// The run, or its newest part, by which it is judged how it goes on.
+    /// Returns the run, or its latest part, from which the run length is predicted.
     fn newest(&self) -> &SequentialRun {
         self.part.as_ref().unwrap_or(&self.run)
     }
 
-    /// How many pages right ahead it has used unseen.
+    /// Number of pages right after the last request that were used without a call to the policy.
     fn pages_unseen(&self, pages: &dyn PageView) -> u64 {
         if self.shape != StreamShape::Forward {
             return 0;
@@ -106,29 +106,29 @@ impl ReadStream {
         used.count() as u64
     }
 
-    /// How many pages ahead of its reader it is worth reading, where it began anywhere; `None`
-    /// where it was expected to go on.
+    /// Target window in pages, if the stream began at a position without prior knowledge. Returns
+    /// `None` if the run was expected to go on.
     pub(super) fn wanted_anywhere(&self) -> Option<u64> {
         matches!(self.run.begin, RunBegin::Request { .. }).then_some(self.wanted)
     }
 
-    /// Whether it is known to go down.
+    /// True if the stream is known to be backward.
     pub(super) fn is_backward(&self) -> bool {
         self.shape == StreamShape::Backward
     }
 
-    /// Whether it is of blocks at one distance.
+    /// True if the stream consists of blocks at equal distances.
     pub(super) fn is_strided(&self) -> bool {
         matches!(self.shape, StreamShape::Strided(_))
     }
 
-    /// Whether a request continued it.
+    /// True if a request has continued the stream.
     pub(super) fn has_gone_on(&self) -> bool {
         self.run.behind > self.run.each
     }
 
-    /// The pages between which a request lies, or which it touches, that continues the stream:
-    /// most of what others ask for is passed over by this alone.
+    /// Page range that any continuing request overlaps or touches. This check alone excludes most
+    /// requests of other streams.
     pub(super) fn reach(&self) -> PageRange {
         let (next, ahead) = match self.shape {
             StreamShape::Strided(stride) => (stride.next_pages().first, stride.ahead_pages().first),
@@ -138,11 +138,11 @@ impl ReadStream {
         PageRange { first, end: self.last.end.max(ahead).max(next) }
     }
 
-    /// Whether the request goes on where the stream's reader was, or further
-    /// within what was read ahead of it.
+    /// True if the request continues after the reader's position, or further on within the
+    /// prefetched pages.
     ///
-    /// What lies between was used by then: a reader that jumps into what was
-    /// read ahead doesn't go on.
+    /// Pages between the position and the request must have been used. A reader that jumps into
+    /// prefetched pages does not continue the stream.
     pub(super) fn is_continued_by(&self, seen: &AccessContext, pages: &dyn PageView) -> bool {
         let request = seen.request;
         let is_forward = || {
@@ -163,15 +163,15 @@ impl ReadStream {
                 let is_ahead = (1..=stride.steps_ahead().max(1)).contains(&steps);
                 is_ahead && stride.blocks_between(steps).all(|block| was_used(block, pages))
             }
-            // Where it was taken to go isn't known to be so.
+            // The assumed direction is not confirmed yet, so both are accepted.
             _ if !self.has_gone_on() => is_forward() || is_backward(self.ahead),
             StreamShape::Open | StreamShape::Forward => is_forward(),
             StreamShape::Backward => is_backward(self.ahead),
         }
     }
 
-    /// How many pages more the stream has used when its reader has come to `request`, for a stride
-    /// so many steps on; 0 where that lies behind it.
+    /// Number of pages that the stream uses by going on to `request`, or 0 if the request lies
+    /// behind it. For a stride, `steps` returns the number of strides.
     fn pages_on_to(&self, request: PageRange, steps: impl FnOnce(&Stride) -> i64) -> u64 {
         match &self.shape {
             StreamShape::Open | StreamShape::Forward => request.end.saturating_sub(self.last.end),
@@ -180,7 +180,8 @@ impl ReadStream {
         }
     }
 
-    /// The reader has come to `request`: the window shrinks if what was read ahead is gone.
+    /// Moves the reader's position to `request`. Halves the window if a prefetched page of the
+    /// request was evicted.
     pub(super) fn advance(&mut self, seen: &AccessContext, pages: &mut dyn PageView) {
         let request = seen.request;
         if !self.has_gone_on() {
@@ -195,7 +196,7 @@ impl ReadStream {
         if is_evicted {
             self.window = (self.window / 2).max(MIN_SAMPLES);
             self.window_limit = self.window;
-            // What is left of it may have holes: it is gone through anew.
+            // The rest of the window may have gaps, so it is checked again.
             self.ahead = match self.shape {
                 StreamShape::Backward => request.first,
                 StreamShape::Strided(_) => self.ahead,
@@ -220,7 +221,7 @@ impl ReadStream {
         self.last = request;
     }
 
-    /// The request shows which way it goes.
+    /// Sets the direction from the second request.
     fn turn(&mut self, request: PageRange) {
         let goes_down = request.first < self.last.first;
         match self.shape {
@@ -235,15 +236,15 @@ impl ReadStream {
         }
     }
 
-    /// Its reader went elsewhere.
+    /// Records the end of the run, because the reader went elsewhere.
     pub(super) fn left(&mut self, pages: &mut dyn PageView) {
         let unseen = self.pages_unseen(pages);
         self.ended(unseen, pages.evidence().device);
     }
 
-    /// Its file, of so many pages, was closed; the last that was read is `last_page`, where that is
-    /// known. What came to the end of the file tells of no end: it may have gone on in a longer
-    /// one.
+    /// Records the end of the run when its file of `file_pages` pages is closed. `last_page` is the
+    /// last page that was read, if known. A run that reached the end of the file is not recorded as
+    /// ended: in a longer file it might have gone on.
     pub(super) fn closed(
         &mut self,
         last_page: Option<u64>,
@@ -280,7 +281,7 @@ impl ReadStream {
         self.ended(more, device);
     }
 
-    /// It has ended with so many pages more than were seen, as far as is known.
+    /// Records that the run ended `unseen_pages` pages after its last reported request.
     fn ended(&mut self, unseen_pages: u64, device: &mut DeviceEvidence) {
         self.run.ended(unseen_pages, device);
         if let Some(part) = &mut self.part {
@@ -289,12 +290,12 @@ impl ReadStream {
         self.leave(device);
     }
 
-    /// It has ended, as far as is known.
+    /// Removes the stream from the count of active streams.
     pub(super) fn leave(&mut self, device: &mut DeviceEvidence) {
         device.streams.ended(self.counted.take());
     }
 
-    /// Reads the next window, when the reader has come to the newest.
+    /// Prefetches the next window, if the reader waits or another request pays for itself.
     pub(super) fn read_ahead(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
         let AccessContext { request, file_pages, .. } = seen;
         let device = &mut *pages.evidence().device;
@@ -335,8 +336,8 @@ impl ReadStream {
                 let first = self.ahead.max(request.end);
                 let room = size.saturating_sub(first - request.end).min(share);
                 let window = PageRange { first, end: round_end(first, room) }.clipped(file_pages);
-                // A crumb waits until it is more, or until there is nothing ahead; the end of the
-                // file never will be more.
+                // Less than a quarter of a window is not worth a request. It is read only if
+                // nothing is prefetched, or if it ends with the file.
                 let is_crumb = window.count() < size.min(share) / 4 && window.end < file_pages;
                 if first > request.end && is_crumb {
                     return;
@@ -356,7 +357,8 @@ impl ReadStream {
                 }
                 let steps_ahead = stride.steps_ahead() as u64 - 1;
                 let all = (size.min(share) / request.count()).max(1);
-                // Half a window more than one, so that a few disks have enough to put in order.
+                // Keep up to one and a half windows ahead, so that a small disk array has enough
+                // requests to sort.
                 let count = (3 * all / 2).saturating_sub(steps_ahead).min(all);
                 let pays = || device.pays_ahead(begin, length, each, steps_ahead + 1);
                 if count < (all / 4).max(1) || !(seen.waits || pays()) {
@@ -380,20 +382,21 @@ impl ReadStream {
         say(pages, LatestReadahead { range: added, shape, why, behind, size });
     }
 
-    /// How many pages ahead of the reader are still in memory when it comes to them.
+    /// Maximum number of pages ahead of the reader that remain in memory until the reader reaches
+    /// them.
     ///
-    /// The memory is refilled while as many pages are asked for as it has; of these the stream has
-    /// its part. What part that is the pages that it has behind it say, of all that were asked for
-    /// meanwhile; and as long as these are few, how many streams there are.
+    /// The memory is replaced once as many pages were requested as it has. The stream's share of
+    /// these is its number of used pages, divided by all pages requested since it began. While
+    /// these numbers are small, the share is one divided by the number of streams.
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
         let asked = device.requested_pages().saturating_sub(self.begun_at);
         let all = asked + EWMA_WINDOW * device.streams.count();
         device.memory_pages * (self.run.behind + EWMA_WINDOW) / all.max(1)
     }
 
-    /// Where the next window can be on its way while this one is used, the middle is
-    /// marked: there the reader still has half of it. Where memory has no room for
-    /// both, the last page is: the next one is then as large as this.
+    /// Prefetches a forward window. Its middle page is marked, so that the next window is read
+    /// while the reader still has half of this one. If memory has no room for two windows, the last
+    /// page is marked instead.
     fn add_forward(
         &mut self,
         window: PageRange,
@@ -405,7 +408,7 @@ impl ReadStream {
         let early =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
         if !(self.has_gone_on() || seen.is_touch) {
-            // Wherever the reader is next, that is heard of.
+            // Mark each page, so that the reader's next position is reported wherever it is.
             let has_room = |page| pages.add_absent(PageRange::new(page, 1), true);
             self.ahead = if window.pages().all(has_room) { window.end } else { request.end };
             return;
@@ -413,9 +416,9 @@ impl ReadStream {
         let middle = window.first + early;
         let is_half = pages.add_absent(window.clipped(middle), false);
         let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
-        // Where there was no room for all of it, it goes on behind what there was room for. A
-        // reader that finds its pages is heard of at a mark alone: were that beyond what is
-        // believed to be ahead, it would be another stream.
+        // If the window was cut short, the next one begins after the pages that were added. The
+        // mark must lie below `ahead`: a request that finds its pages is reported only at a mark,
+        // and a mark beyond `ahead` would begin another stream.
         let is_there = |page: &u64| pages.is_cached(*page);
         self.ahead = match is_half && is_whole {
             true => window.end,
@@ -423,8 +426,9 @@ impl ReadStream {
         };
     }
 
-    /// The reader comes to the last page of a backward window first: that one is marked, and where
-    /// memory has no room for all, those next to it come in, in pieces that double.
+    /// Prefetches a backward window. Its last page is marked, because the reader uses it first.
+    /// Pieces of doubling size are added from the end, so that a full memory cuts off the pages
+    /// used last.
     fn add_backward(&mut self, window: PageRange, pages: &mut dyn PageView) {
         let mut end = window.end;
         while end > window.first {
@@ -440,8 +444,8 @@ impl ReadStream {
         }
     }
 
-    /// Reads the next blocks of a stride, so many, and the gaps before them if that is worth it.
-    /// Gives from where to where.
+    /// Prefetches the next `count` blocks of a stride, with the gaps before them if `reads_through`
+    /// is set. Returns the range from the lowest to the highest page.
     fn add_blocks(
         &mut self,
         mut stride: Stride,
@@ -480,31 +484,30 @@ impl ReadStream {
     }
 }
 
-/// True if a reader has used all pages of a range: each is in memory, and none that was read ahead
-/// is still unused.
+/// True if all pages of the range have been used: each is in memory, and no prefetched one is
+/// unused.
 fn was_used(range: PageRange, pages: &dyn PageView) -> bool {
     range.pages().all(|page| pages.is_cached(page) && !pages.is_unused(page))
 }
 
-/// What a window is rounded by, so that it ends at a round page number: a power of two, half of it
-/// at most.
+/// Power of two to which a window's end is rounded, at most half of the window.
 ///
-/// Servers, stripes and drives take bytes in powers of two. A piece of 68 KiB is three calls of an
-/// NFS server whose calls are of 32 KiB, and one of 64 KiB is two; and the cost of a window is flat
-/// where it is least: a quarter more or less of it costs a thirtieth.
+/// Servers, stripes and drives transfer powers of two. With NFS calls of 32 KiB, 68 KiB take three
+/// calls and 64 KiB take two. Rounding costs little: a window a quarter larger or smaller than the
+/// best one costs a thirtieth more.
 fn roundness(pages: u64) -> u64 {
     1 << (pages.max(2).ilog2() - 1)
 }
 
-/// Where a window of about so many pages ends that begins at `first`.
+/// Rounded end of a window of about `pages` pages that begins at `first`.
 fn round_end(first: u64, pages: u64) -> u64 {
     let by = roundness(pages);
     let end = (first + pages + by / 2) / by * by;
     if end > first { end } else { first + pages }
 }
 
-/// Where a backward window of so many pages begins that ends at `end`: no later, for its reader
-/// comes to its last page first, and what is cut off there is a window that comes late.
+/// Rounded begin of a backward window of at least `pages` pages that ends at `end`. Rounding down
+/// never shortens the window.
 fn round_begin(end: u64, pages: u64) -> u64 {
     end.saturating_sub(pages) / roundness(pages) * roundness(pages)
 }
