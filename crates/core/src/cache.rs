@@ -361,7 +361,7 @@ impl Cache {
         returned.into_iter().for_each(|id| self.unpin(id));
     }
 
-    /// Collects all uses from the lender, so that [`counters`](Cache::counters) are up to date.
+    /// Collects all uses from the sharer, so that [`counters`](Cache::counters) are up to date.
     pub fn settle(&mut self) {
         for id in (0..self.frames.len() as u32).map(FrameId) {
             if self.state(id) == FrameState::Filled {

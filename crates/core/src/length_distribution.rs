@@ -3,7 +3,7 @@
 //! A *run* is a sequence in order: the pages of a file that one reader takes, neighbouring faults
 //! in a mapping, consecutive slots. Readahead always has the same question: the probability that
 //! the run goes so far, and the benefit if it does. The probability is learned from observed runs,
-//! length by length: a *survival curve*. Without observations, half of the runs of a length reach
+//! length by length. Without observations, half of the runs of a length reach
 //! twice that length. A run of length `b` reaches `b + w` with the probability `b ÷ (b + w)`. A
 //! request that continues no other is not a run yet: it is expected to go on only after some such
 //! requests did ([`LengthDistribution::of_requests`]). This prior counts as one run in addition to

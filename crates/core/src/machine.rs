@@ -197,7 +197,7 @@ impl Machine {
         self.base.frames.budget.pages * PAGE_BYTES
     }
 
-    /// Processes the pages that the lender had to [`forget`](PageSharer::forget) and that are no
+    /// Processes the pages that the sharer had to [`forget`](PageSharer::forget) and that are no
     /// longer in use: waiting reads may go on.
     pub fn take_returned(&mut self, now: Time) {
         self.base.frames.cache.take_returned();

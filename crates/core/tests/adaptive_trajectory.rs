@@ -249,7 +249,7 @@ fn a_possible_coincidence_gets_a_small_window() {
 /// Ten readers wait for a page each: a request costs a tenth of 122 pages, and its service time is
 /// unknown. The other nine leave the device idle for most of the time, so that this doesn't reduce
 /// the cost. A run of 100 reaches 100 + w with 100 ÷ (100 + w). With a request cost of 12 pages, 52
-/// are best: 1 + 100 × (1/101 + … + 1/152) is 42.7, and 1.52 times that 64.9, of 65. With the
+/// are best: 1 + 100 × (1/101 + … + 1/152) = 42.7, times 1.52 is 64.9, of 65. With the
 /// minimum cost of one page, 13 are best.
 #[test]
 fn the_request_cost_falls_with_waiting_readers() {

@@ -41,7 +41,7 @@ impl Cache {
     /// Reserves frames for `pages` pages. They stay free until the same number of pages is added
     /// pinned, or the reservation is [given back](Cache::give_back). Returns false, without a
     /// reservation, while too many pages are being copied from, which ends by itself. Without a
-    /// lender the caller's own budget is sufficient, and no frames are reserved.
+    /// sharer the caller's own budget is sufficient, and no frames are reserved.
     pub fn promise(&mut self, pages: u32) -> bool {
         if self.lender.is_none() {
             return true;

@@ -1,10 +1,9 @@
 //! Pages of memory in the cache: mapped, dirty, being written.
 //!
-//! A page of memory is *held* while it can't be given away at once though
-//! nobody has pinned it: a program maps it, it is dirty, or it is being
-//! written. Each frame is then in just one of these classes: free; in flight;
-//! pinned; held; or to be had at once (a file's page, or a page of memory that
-//! is clean and unmapped). That is what the machine's budget counts by.
+//! A page of memory is *held* while it is unpinned but cannot be evicted at once: a program maps
+//! it, it is dirty, or it is being written. Each frame is in exactly one class: free, in flight,
+//! pinned, held, or available at once. A file's page and a clean, unmapped page of memory are
+//! available at once. The machine's memory budget uses these classes.
 //!
 //! Invariant: an unpinned page of memory is on the list that its state names
 //! (`list_memory`), or on none while it is leaving or being written. Under a policy a page
@@ -74,7 +73,7 @@ impl MemoryCounts {
 pub enum LeavingChoice {
     /// It left at once: its frame is free.
     Gone,
-    /// It is held, and on no list any more: it must be unmapped or written first. Its age is the
+    /// The frame is held and on no list. The page must be unmapped or written first. Its age is the
     /// number of pushes to any list since its own.
     Held {
         /// Its frame.

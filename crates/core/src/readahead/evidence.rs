@@ -123,10 +123,11 @@ impl DeviceEvidence {
     /// How many of `count` blocks of a stride of `length` requests of `each` pages may be read by
     /// requests of their own, from the one on that is `ahead` blocks on.
     ///
-    /// All of them where three of four strides of that length go on. Else each has to pay for
-    /// itself: in vain it occupies the device twice, on the way there, and back to the block that
-    /// the reader asks for in its place. And a distance that repeats less often than one time in
-    /// four is no stride: so often the commonest gap repeats where pages are drawn.
+    /// All of them if at least three of four strides of that length go on. Otherwise each block
+    /// must pay for itself. A wasted block costs two requests' service time: one for the block, and
+    /// one for the seek back to the block that the reader requests instead. A distance that repeats
+    /// less often than one time in four is no stride, because the most common distance of random
+    /// requests repeats as often.
     pub fn blocks_that_pay(&self, length: u64, each: u64, ahead: u64, count: u64) -> u64 {
         let strides = self.lengths.of(RunBegin::Stride);
         match 4 * strides.probability_of_reaching(length, 1) / CERTAIN {

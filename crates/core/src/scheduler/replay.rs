@@ -5,11 +5,11 @@
 //! One event per line, in order of time; `#` begins a comment:
 //!
 //! ```text
-//! at_ms=0      event=arrive request=1 process=1 op=read start=0 sectors=8 class=be level=4 sync=yes
-//! at_ms=0      event=dispatch request=1
-//! at_ms=1.25   event=complete request=1
-//! at_ms=9      event=wait
-//! at_ms=9      event=end process=1
+//! at_ms=0     event=arrive request=1 process=1 op=read start=0 sectors=8 class=be level=4 sync=yes
+//! at_ms=0     event=dispatch request=1
+//! at_ms=1.25  event=complete request=1
+//! at_ms=9     event=wait
+//! at_ms=9     event=end process=1
 //! ```
 //!
 //! `class` (`rt`, `be`, `idle`), `level` (0 to 7) and `sync` are optional. The defaults are

@@ -1,4 +1,4 @@
-//! The cache with a lender: pages that are shared, used, pinned, recalled and returned.
+//! The cache with a sharer: pages that are shared, used, pinned, recalled and returned.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use readpath_core::unit::PageRange;
 
 use super::lender::{FrameSharer, SharerRecord};
 
-/// A cache of four pages of one file, all filled, prefetched and shared by a lender.
+/// A cache of four pages of one file, all filled, prefetched and shared by a sharer.
 fn lent() -> (Cache, FileId, Arc<Mutex<SharerRecord>>) {
     let books = Arc::new(Mutex::default());
     let mut cache = Cache::new(4, Box::new(TwoLists));

@@ -64,7 +64,7 @@ fn event() -> impl Strategy<Value = SharingEvent> {
     ]
 }
 
-/// A machine with a lender, and the model of its pins.
+/// A machine with a sharer, and the model of its pins.
 struct PinnedRun {
     world: FileEnvironment,
     books: Arc<Mutex<SharerRecord>>,

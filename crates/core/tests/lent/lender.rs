@@ -1,4 +1,4 @@
-//! A lender for tests: it records calls, and shares no memory itself.
+//! A sharer for tests: it records calls, and shares no memory itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
