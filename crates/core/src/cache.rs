@@ -376,8 +376,7 @@ impl Cache {
         Some(self.table.first_where(&self.frames, file, range, is_in_flight)?.0)
     }
 
-    /// The first page of the range that was in flight when it was [invalidated](Cache::invalidate),
-    /// and still is.
+    /// First page of the range that is in flight and was [invalidated](Cache::invalidate).
     pub fn first_stale(&self, file: FileId, range: PageRange) -> Option<u64> {
         let is_stale =
             |frame: &Frame| frame.is_stale && matches!(frame.state, FrameState::InFlight(_));

@@ -170,7 +170,7 @@ impl ReadRequest {
 pub enum Demand {
     /// All of it now, in as few requests as the device accepts.
     Whole,
-    /// One page now, in a request of its own. When it has arrived, `demand` is called again.
+    /// One page now, in a request of its own. `demand` is called again when it has arrived.
     Page,
 }
 

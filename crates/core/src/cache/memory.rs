@@ -328,9 +328,9 @@ impl Cache {
         }
     }
 
-    /// A page that was chosen to leave can't go now. Under a policy it is out of the way until
-    /// [`take_back`](Cache::take_back), so that the policy names others meanwhile; on a list of
-    /// memory's own it goes to the front at once.
+    /// Keeps a selected page that cannot leave now. Under a policy the page is on no list until
+    /// [`take_back`](Cache::take_back), so that the policy selects other pages meanwhile. On a list
+    /// of memory pages alone it moves to the front at once.
     pub fn set_aside(&mut self, id: FrameId) {
         if self.is_memory_apart || self.frame(id).pins > 0 {
             return self.stay(id);

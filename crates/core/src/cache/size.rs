@@ -101,7 +101,7 @@ mod tests {
         for page in 0..4 {
             filled(&mut cache, file, page);
         }
-        // Of six frames, two were never used.
+        // Two of the six frames were never used.
         assert_eq!(cache.shrink(2), []);
         assert_eq!(cache.counters().evicted_pages, 0);
         let withdrawing = cache.shrink(1);

@@ -25,7 +25,7 @@
 //!   reader. With `n` waiting readers it costs an `n`-th of their throughput, and at most the time
 //!   for which the device is otherwise idle. It costs nothing when the device is never idle
 //!   (`estimate.rs`).
-//! - *When the next window is read.* A window is read when the reader waits for a page. It is also
+//! - *Next window.* A window is read when the reader waits for a page. It is also
 //!   read when the reader reaches the middle of the newest window, if the run is likely enough to
 //!   justify a speculative request. All pages of a run's first window are marked, because the run's
 //!   direction is unknown.

@@ -120,10 +120,10 @@ impl DeviceEvidence {
         chance * self.marginal_cost_pages(each) > (CERTAIN - chance) * in_vain
     }
 
-    /// How many of `count` blocks of a stride of `length` requests of `each` pages may be read by
-    /// requests of their own, from the one on that is `ahead` blocks on.
+    /// Number of the next `count` blocks of a stride that may each be read by a separate request.
+    /// The stride has `length` requests of `each` pages, and the first block is `ahead` blocks on.
     ///
-    /// All of them if at least three of four strides of that length go on. Otherwise each block
+    /// Returns `count` if at least three of four strides of that length go on. Otherwise each block
     /// must pay for itself. A wasted block costs two requests' service time: one for the block, and
     /// one for the seek back to the block that the reader requests instead. A distance that repeats
     /// less often than one time in four is no stride, because the most common distance of random

@@ -264,7 +264,7 @@ impl ReadaheadPolicy for OnDemand {
         if let Some(folio) = pages.marked(page) {
             self.asynchronous(folio, page, window, ask, pages);
         } else if pages.is_cached(page) {
-            // Nothing to do: the page was prefetched without a mark.
+            // The page was prefetched without a mark, and triggers nothing.
         } else if self.is_sequential {
             self.synchronous(page, window, ask, pages);
         } else {

@@ -6,7 +6,7 @@ use super::super::{DeviceEvidence, RunBegin};
 /// Pages used in order. The length is counted in requests of the first request's size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SequentialRun {
-    /// How the run began. This selects the run-length distribution that records it.
+    /// Kind of the run's begin, which selects the run-length distribution that records the run.
     pub(super) begin: RunBegin,
     /// Size of the first request in pages, at least 1.
     pub(super) each: u64,

@@ -14,7 +14,7 @@ pub(super) enum TouchOrder {
 
 impl TouchOrder {
     /// Converts pages to positions along this direction, which increase in the order of touches.
-    /// The same call converts positions back to pages.
+    /// This conversion is its own inverse.
     pub(super) fn along(self, pages: PageRange) -> PageRange {
         match self {
             TouchOrder::Up => pages,
