@@ -17,7 +17,7 @@
 //! 4. A page that was forgotten while in use stays pinned until it is returned. Returned pages are
 //!    processed before that scan.
 //!
-//! Let `P` pages be pinned or in flight, and `H` pinned by readers at most (in the lender's count,
+//! Let `P` pages be pinned or in flight, and `H` pinned by readers at most (in the sharer's count,
 //! in which a pin ends only after its page was returned). All but `P + H` frames are then free or
 //! can be freed, except those that are being copied from at that moment. A read that finds too few
 //! frames for this reason waits ([`Cache::promise`]).
@@ -327,7 +327,7 @@ impl AccessBits for CacheAccessBits<'_> {
         if frame.memory.is_memory {
             return u8::from(frame.pins == 0 && core::mem::take(&mut frame.is_referenced));
         }
-        // For a page in flight, the lender's access bits belong to the frame's previous page. A
+        // For a page in flight, the sharer's access bits belong to the frame's previous page. A
         // pinned page can't be evicted, and is checked after its return.
         let is_asked = frame.pins == 0 && frame.state == FrameState::Filled && *self.asks_left > 0;
         if !is_asked {

@@ -35,7 +35,7 @@
 //! - Counting a candidate's advantage only since it was last no better. Short phases then caused
 //!   switches that came too late, on storage server traces and on `multi1` of the LIRS authors.
 //! - Keeping exactly the pages of the candidate's simulation when the sample is the whole cache.
-//!   All parts of a loop are equally good, but fetching a different part costs misses.
+//!   Any part of a loop is as good to keep as any other, except while it is being fetched.
 //!
 //! When the cache is resized, the miss counts and the candidates' contents remain. The sampled
 //! share of the pages may change. Pages that leave the sample are dropped. A page that joins the
@@ -84,7 +84,9 @@ const WORD_FRAMES: u32 = u64::BITS;
 /// A simulated policy.
 #[derive(Debug)]
 struct Candidate {
+    /// Name in [`CANDIDATES`].
     name: &'static str,
+    /// Miniature cache with its policy, which contains the sampled pages it would keep.
     simulation: Simulation,
     /// Decaying count of its misses, in units of 1/[`MISS`].
     misses: u64,
@@ -93,14 +95,19 @@ struct Candidate {
 /// Eviction policy `adaptive`.
 #[derive(Debug)]
 pub struct AdaptiveEviction {
+    /// Size of the cache in pages.
     pages: u32,
+    /// Size of each simulated memory in pages.
     sample_pages: u32,
+    /// Simulated policies, in the order of [`CANDIDATES`].
     candidates: [Candidate; CANDIDATES.len()],
     /// References to sampled pages since the last decay.
     references: u32,
+    /// Index of the candidate that selects victims.
     in_force: usize,
     /// Index of the candidate that takes over at the next victim selection.
     next_in_force: usize,
+    /// Policy in force, for the whole cache.
     policy: Box<dyn EvictionPolicy>,
     /// Ghosts of evicted pages, while the policy in force keeps none.
     ghosts: Option<Ghosts>,
@@ -132,6 +139,7 @@ impl AdaptiveEviction {
         }
     }
 
+    /// True if the page belongs to the present sample.
     fn is_sampled(&self, page: PageKey) -> bool {
         is_sampled(page, self.sample_pages, self.pages)
     }
@@ -227,6 +235,7 @@ fn sample_of(pages: u32) -> u32 {
     (pages / SAMPLE_SHARE).max(SAMPLE_PAGES_MIN).min(pages)
 }
 
+/// Builds a candidate policy for a memory of `pages` pages.
 fn built(name: &'static str, pages: u32) -> Box<dyn EvictionPolicy> {
     super::build(&Spec::plain(name), pages).expect("each candidate is a policy without parameters")
 }
@@ -308,6 +317,7 @@ impl EvictionPolicy for AdaptiveEviction {
 mod tests {
     use super::*;
 
+    /// Number of misses of a policy for a sequence of references.
     fn misses(policy: &str, pages: u32, references: impl Iterator<Item = u64>) -> usize {
         let policy = super::super::build(&Spec::plain(policy), pages).unwrap();
         let mut cache = Simulation::new(policy, pages);

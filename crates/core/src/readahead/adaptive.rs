@@ -11,11 +11,11 @@
 //!   (`adaptive/stride.rs`).
 //! - *Run lengths* are learned: for each length, the share of the runs that went on
 //!   (`length_distribution.rs`). Separate distributions exist for runs that begin with their file,
-//!   for strides, and for requests elsewhere, by request size. Another one is for runs that go on
-//!   with a request more than twice as large or less than half as large, such as a header and the
-//!   data after it. A run ends when its reader goes elsewhere, or closes the file before the file's
-//!   end. Without observations a run reaches twice its length with probability one half, and a
-//!   request elsewhere is not expected to go on.
+//!   for strides, and for requests elsewhere, by request size. Another distribution is for runs that
+//!   change their request size by more than a factor of two, such as a header and the data after
+//!   it. A run ends when its reader goes elsewhere, or closes the file before the file's end.
+//!   Without observations a run reaches twice its length with probability one half, and a request
+//!   elsewhere is not expected to go on.
 //! - *Window size.* The window has the least expected cost. Small windows cost more requests, large
 //!   windows cost unused pages. The cost of one more request is measured in pages
 //!   (`DeviceEvidence::window`). No parameter or device type is configured: a disk's requests are
@@ -85,6 +85,7 @@ pub struct AdaptiveReadahead {
     /// Numbers of consecutive such requests that lay above the previous one, and below it.
     rises: u64,
     falls: u64,
+    /// Latest `Normal`, `Sequential` or `Random` advice for the file.
     advice: Advice,
     /// True if the stream continued last is backward.
     goes_down: bool,
@@ -95,10 +96,12 @@ pub struct AdaptiveReadahead {
 /// A request with the cache state of its pages.
 #[derive(Clone, Copy, Debug)]
 struct AccessContext {
+    /// Pages of the request, within the file.
     request: PageRange,
     /// Offset and size of the request in bytes.
     offset: u64,
     bytes: u64,
+    /// Size of the file in pages.
     file_pages: u64,
     /// True if a page is not filled, so that the reader waits.
     waits: bool,
@@ -112,6 +115,7 @@ struct AccessContext {
 }
 
 impl AccessContext {
+    /// Collects the cache state of the request's pages. A touch counts as one page.
     fn by(
         request: PageRange,
         ask: &ReadRequest,

@@ -13,17 +13,21 @@ const AT_A_TIME: usize = 16;
 /// predicate distinguishes the streams.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reaches {
+    /// First page of each range.
     firsts: Vec<i32>,
+    /// End of each range.
     ends: Vec<i32>,
 }
 
 impl Reaches {
+    /// Adds the range of the stream that becomes the last.
     pub(super) fn push(&mut self, reach: PageRange) {
         let [first, end] = cut(reach);
         self.firsts.push(first);
         self.ends.push(end);
     }
 
+    /// Removes the range of the stream at index `at`.
     pub(super) fn remove(&mut self, at: usize) {
         self.firsts.remove(at);
         self.ends.remove(at);
@@ -57,6 +61,7 @@ impl Reaches {
     }
 }
 
+/// First page and end of a range, clamped to 31 bits.
 fn cut(range: PageRange) -> [i32; 2] {
     [range.first, range.end].map(|page| i32::try_from(page).unwrap_or(i32::MAX))
 }

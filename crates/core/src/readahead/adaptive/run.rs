@@ -27,6 +27,7 @@ impl SequentialRun {
         self.length_with(self.behind)
     }
 
+    /// Length that the run has with `behind` used pages, at least 1.
     fn length_with(&self, behind: u64) -> u64 {
         (behind / self.each).max(1)
     }

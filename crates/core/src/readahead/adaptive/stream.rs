@@ -21,6 +21,7 @@ pub(super) enum StreamShape {
 }
 
 impl StreamShape {
+    /// Name in the decision log.
     fn name(self) -> &'static str {
         match self {
             StreamShape::Open => "open",
@@ -34,6 +35,7 @@ impl StreamShape {
 /// Readahead state of one stream of requests.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadStream {
+    /// Order of the requests.
     shape: StreamShape,
     /// Last request that was reported.
     last: PageRange,

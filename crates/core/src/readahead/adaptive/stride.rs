@@ -28,6 +28,7 @@ pub(super) struct Stride {
 /// A request that continues no stream and may begin a stride.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RandomAccess {
+    /// Pages of the request, and its offset and size in bytes.
     request: PageRange,
     offset: u64,
     bytes: u64,
@@ -113,6 +114,7 @@ impl Stride {
         self.pages_at(self.next())
     }
 
+    /// Offset of the block after the last one that was read.
     fn next(&self) -> u64 {
         self.last.wrapping_add_signed(self.distance)
     }
@@ -123,6 +125,7 @@ impl Stride {
         (distance_bytes / PAGE_BYTES).saturating_sub(block_pages)
     }
 
+    /// Position of the request in the stride's unit.
     fn place_of(&self, seen: &AccessContext) -> u64 {
         match self.unit_bytes {
             1 => seen.offset,

@@ -17,7 +17,7 @@
 //!   half of its pages. The file is read from its first page, in pieces at least as large as the
 //!   cost of a request. The file must fit into a quarter of the memory, or into all of it once an
 //!   eighth of the file was requested.
-//! - *Region.* A region qualifies if it received more than three times the average number of
+//! - *Region.* A region qualifies if it received at least three times the average number of
 //!   requests per page, not counting the first few. Coincidence does not explain such a density.
 //!   The expected number of future requests equals the number so far. The region is read once the
 //!   cost paid in it, or the budget from other regions, equals its pages.
