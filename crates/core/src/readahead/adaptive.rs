@@ -11,9 +11,9 @@
 //!   (`adaptive/stride.rs`).
 //! - *Run lengths* are learned: for each length, the share of the runs that went on
 //!   (`length_distribution.rs`). Separate distributions exist for runs that begin with their file,
-//!   for strides, and for requests elsewhere, by request size. Another distribution is for runs that
-//!   change their request size by more than a factor of two, such as a header and the data after
-//!   it. A run ends when its reader goes elsewhere, or closes the file before the file's end.
+//!   for strides, and for requests elsewhere, by request size. Another one is for runs
+//!   that change their request size by more than a factor of two, such as a header and the data
+//!   after it. A run ends when its reader goes elsewhere, or closes the file before the file's end.
 //!   Without observations a run reaches twice its length with probability one half, and a request
 //!   elsewhere is not expected to go on.
 //! - *Window size.* The window has the least expected cost. Small windows cost more requests, large
@@ -25,9 +25,9 @@
 //!   reader. With `n` waiting readers it costs an `n`-th of their throughput, and at most the time
 //!   for which the device is otherwise idle. It costs nothing when the device is never idle
 //!   (`estimate.rs`).
-//! - *Next window.* A window is read when the reader waits for a page. It is also
-//!   read when the reader reaches the middle of the newest window, if the run is likely enough to
-//!   justify a speculative request. All pages of a run's first window are marked, because the run's
+//! - *Next window.* A window is read when the reader waits for a page. It is also read when the
+//!   reader reaches the middle of the newest window, if the expected gain of a request for which no
+//!   reader waits is positive. All pages of a run's first window are marked, because the run's
 //!   direction is unknown.
 //! - *Mappings.* The policy is called for first touches of unused pages, as far as the mapping's
 //!   server reports them. It decides at the same positions as for reads, and learns run lengths
