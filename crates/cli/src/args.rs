@@ -25,8 +25,8 @@ use crate::output::OutputFormat;
     POLICY is a name from `readpath policies`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
-    /// A job file in fio's format, a file of loads on memory (its name ends with .toml), or a
-    /// trace of block requests, which is known by what stands in it
+    /// Job file in fio's format, file of memory loads (.toml), or trace of block requests
+    /// (recognized by its content)
     #[arg(
         value_name = "JOB.fio|LOAD.toml|TRACE",
         required_unless_present = "fio_options",
@@ -34,81 +34,76 @@ pub struct RunArgs {
         hide_default_value = true
     )]
     pub job: PathBuf,
-    /// The job is a trace in this format, one of iolog, blkparse, blktrace, msr, mqsim, disksim,
-    /// spc, alibaba, tencent
+    /// Format of the trace, if the job is one: iolog, blkparse, blktrace, msr, mqsim, disksim, spc,
+    /// alibaba or tencent
     #[arg(long, value_name = "FORMAT")]
     pub trace: Option<String>,
-    /// Replay a trace this many times as fast as it was recorded [default: 1]
+    /// Speed of a trace's replay, as a multiple of its recorded speed [default: 1]
     #[arg(long, value_name = "FACTOR", conflicts_with = "closed")]
     pub speed: Option<f64>,
-    /// Replay a trace with this many requests in flight, whatever its times
+    /// Number of a trace's requests in flight; its arrival times are ignored
     #[arg(long, value_name = "N")]
     pub closed: Option<NonZero<u32>>,
-    /// List fio's options and engines: which are honoured, which change nothing here, and which
-    /// are refused, and why
+    /// List fio's options and engines: honoured, without effect, or refused, each with the reason
     #[arg(long, exclusive = true)]
     pub fio_options: bool,
-    /// Where to run it; repeat it, or separate with commas [default: hdd]
+    /// Storage that the job runs on; repeat the option, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE", value_parser = with_path())]
     pub storages: Vec<String>,
-    /// Readahead policies, each a row [default: adaptive]
+    /// Readahead policies, one row each [default: adaptive]
     #[arg(long, value_name = "POLICY,…")]
     pub readahead: Option<String>,
-    /// Swap-in policies of a load, each a row. On kernel: the kernel has its own, and the policy's
-    /// name is `kernel`: kernel,page_cluster=3 sets vm.page_cluster for the run, for the whole
-    /// machine
+    /// Swap-in policies of a load, one row each. On kernel: the only policy is `kernel`;
+    /// kernel,page_cluster=3 sets vm.page_cluster for the whole machine during the run
     #[arg(long, value_name = "POLICY,…")]
     pub swapin: Option<String>,
-    /// Schedulers, each a row
+    /// Schedulers, one row each
     #[arg(long, value_name = "POLICY,…", default_value = "adaptive")]
     pub scheduler: String,
-    /// The eviction policy, for all rows; on kernel: the kernel has its own [default: adaptive]
+    /// Eviction policy for all rows; not used on kernel:, which has its own [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     pub eviction: Option<String>,
-    /// How jobs with ioengine=raw cut their transfers, each a row (not on kernel:) [default: ring]
+    /// Policies that split the transfers of jobs with ioengine=raw, one row each; not on kernel:
+    /// [default: ring]
     #[arg(long, value_name = "POLICY,…")]
     pub chunking: Option<String>,
-    /// What carries the requests of file:, one of auto, aio, io_uring, threads; auto is the first
-    /// that suits of those that this system gives, and the row says where that isn't the best
+    /// Backend for requests to file: auto, aio, io_uring or threads. auto takes the first suitable
+    /// backend that this system offers; the row reports if it isn't the best one
     #[arg(long, value_name = "NAME", default_value_t = BackendKind::Auto)]
     pub backend: BackendKind,
-    /// Memory of the page cache, with a unit (KiB, MiB, GiB) [default: 256MiB; on file: what this
-    /// machine has to spare; what a load says]
+    /// Page cache memory, with a unit (KiB, MiB, GiB) [default: 256MiB; on file: this machine's
+    /// spare memory; for a load, the size in its file]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
-    /// Seed of everything that is random in the run
+    /// Seed of all random choices in the run
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write every decision of the policies to this file, with the numbers that decided it, one a
-    /// line (the schedulers `cfq` and `adaptive` and the readahead policy `adaptive` write them;
-    /// not on kernel:)
+    /// File for the policies' decisions, one per line, with the numbers behind each. Written by
+    /// schedulers `cfq` and `adaptive` and readahead `adaptive`; not on kernel:
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
-    /// Make the files of file: and kernel: that don't exist, filled with random bytes, and remove
-    /// them afterwards
+    /// Create missing files of file: and kernel: with random bytes, and remove them afterwards
     #[arg(long)]
     pub create: bool,
-    /// Let each process of a job run for this long at most, in seconds or with a unit, whatever the
-    /// job says
+    /// Longest run of each process of a job, in seconds or with a unit; overrides the job
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,
-    /// Let a job that writes overwrite the data of file: and kernel: storage
+    /// Allow a writing job to overwrite the data of file: and kernel: storage
     #[arg(long)]
     pub overwrite: bool,
-    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
-    /// sorts, and pictures
+    /// File for a copy of the results: one self-contained HTML page with sortable tables and charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
     #[arg(long)]
     pub json: bool,
-    /// In which form the rows of a job are printed; fio is fio's own JSON, for what reads that
+    /// Output format of a job's rows; fio means fio's own JSON, for tools that read it
     #[arg(long, value_name = "FORMAT", conflicts_with = "json")]
     pub output_format: Option<OutputFormat>,
 }
 
 impl RunArgs {
-    /// In which form the rows of a job are printed.
+    /// Output format of a job's rows: `--output-format`, else `--json`, else a table.
     pub fn format(&self) -> OutputFormat {
         match self.output_format {
             Some(format) => format,
@@ -121,18 +116,17 @@ impl RunArgs {
 /// `readpath reproduce`.
 #[derive(Debug, Args)]
 pub struct ReproduceArgs {
-    /// Which tables (A to E); all that there are when none is named
+    /// Tables to reproduce, A to E; all tables if none is named
     #[arg(value_name = "TABLE")]
     pub tables: Vec<String>,
-    /// Count table C's READs on the wire to this file of an NFS server as well
-    /// (nfs://HOST[:PORT]/EXPORT/PATH, of 96 KiB at least)
+    /// NFS file, 96 KiB or more, on which table C's READs are also counted on the wire
+    /// (nfs://HOST[:PORT]/EXPORT/PATH)
     #[arg(long, value_name = "URL")]
     pub server: Option<String>,
-    /// Seed of everything that is random
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
-    /// sorts, and pictures
+    /// File for a copy of the results: one self-contained HTML page with sortable tables and charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document in place of the tables
@@ -154,20 +148,20 @@ pub struct ReproduceArgs {
     readpath check-kernel --generate 500 --seed 7 --file /mnt/data/large.bin"
 )]
 pub struct CheckKernelArgs {
-    /// The list of reads
+    /// List of reads
     #[arg(long, value_name = "FILE", conflicts_with = "generate")]
     pub reads: Option<PathBuf>,
-    /// Make a list of this many reads of all sorts [default: 2000]
+    /// Number of reads in a generated list of mixed patterns [default: 2000]
     #[arg(long, value_name = "N")]
     pub generate: Option<usize>,
-    /// Let half of the patterns of a made list touch the mapped file
+    /// Access the file by mapping in half of the generated patterns
     #[arg(long, conflicts_with = "reads")]
     pub mapped: bool,
     /// Seed of the list
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// A file to read from, on the device to be asked; one is made in TMPDIR or
-    /// /var/tmp, and removed, when none is given
+    /// File to read, on the device under test [default: a scratch file in TMPDIR or /var/tmp,
+    /// removed afterwards]
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
     /// Print one JSON document in place of the text
@@ -175,10 +169,10 @@ pub struct CheckKernelArgs {
     pub json: bool,
 }
 
-/// A list, or one of it in full.
+/// Argument of the commands that list things: nothing, or one name to show in full.
 #[derive(Debug, Args)]
 pub struct NameArgs {
-    /// One of them, in full
+    /// Name of one entry to show in full
     #[arg(value_name = "NAME", value_parser = with_path())]
     pub name: Option<String>,
 }
@@ -189,10 +183,10 @@ pub struct NameArgs {
     readpath policies eviction/adaptive\n  \
     readpath policies scheduler/cfq --picture cfq.svg")]
 pub struct PoliciesArgs {
-    /// One of them, in full; KIND/NAME where two kinds have a policy of that name
+    /// Name of one policy to show in full; KIND/NAME if two kinds share the name
     #[arg(value_name = "NAME")]
     pub name: Option<String>,
-    /// Draw what the policy does in a small modelled run to this file, as SVG
+    /// SVG file for a picture of the policy's actions in a small modelled run
     #[arg(long, value_name = "FILE", requires = "name")]
     pub picture: Option<PathBuf>,
 }
@@ -202,7 +196,7 @@ pub struct PoliciesArgs {
 #[command(after_help = "Example:\n  readpath completions bash > \
     ~/.local/share/bash-completion/completions/readpath")]
 pub struct CompletionsArgs {
-    /// The shell
+    /// Shell to generate the completions for
     pub shell: clap_complete::Shell,
 }
 
@@ -210,7 +204,7 @@ pub struct CompletionsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  readpath man ~/.local/share/man/man1")]
 pub struct ManArgs {
-    /// The folder; it is made if it isn't there
+    /// Folder for the manual pages; created if missing
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
@@ -223,19 +217,19 @@ pub struct ManArgs {
     losetup --direct-io=on --find --show /mnt/slow/device\n\n\
     Needs root, or fusermount3. `umount DIR` ends it too.")]
 pub struct ServeArgs {
-    /// A modelled device (`readpath devices`), with parameters after commas
+    /// Modelled device (`readpath devices`), with parameters after commas
     #[arg(value_name = "DEVICE", value_parser = with_path())]
     pub device: String,
-    /// An empty folder, on which it is mounted; the file is DIR/device
+    /// Empty folder used as the mount point; the device is the file DIR/device
     #[arg(long = "at", value_name = "DIR")]
     pub folder: PathBuf,
-    /// Keep the data in this file, whose length is the file's
+    /// File that holds the device's data; its length is the device's size
     #[arg(long, value_name = "FILE", conflicts_with = "size")]
     pub backing: Option<PathBuf>,
-    /// Keep the data in a temporary file of this length, with a unit [default: the device's size]
+    /// Length of the temporary file that holds the data, with a unit [default: the device's size]
     #[arg(long, value_name = "SIZE")]
     pub size: Option<String>,
-    /// Seed of everything that is random in the device
+    /// Seed of all random choices in the device
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
 }
@@ -246,13 +240,13 @@ pub struct ServeArgs {
     R|W  Hit|Miss  first-sector  sectors  service-time-µs  idle-time-µs\n\n\
     Example:\n  readpath devices validate atlas10k.trace --on hdd,disksim=atlas10k.diskspecs")]
 pub struct ValidateArgs {
-    /// The trace
+    /// Trace with measured service times
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
-    /// The disk: hdd,disksim=FILE.diskspecs, hdd,toml=FILE, hdd,drive=NAME
+    /// Disk to validate: hdd,disksim=FILE.diskspecs, hdd,toml=FILE or hdd,drive=NAME
     #[arg(long = "on", value_name = "DISK", default_value = "hdd", value_parser = with_path())]
     pub disk: String,
-    /// Print also how much each feature of the model is worth
+    /// Print also the error of the model without each of its features
     #[arg(long)]
     pub ablate: bool,
     /// Seed of the platter's phase at the start
@@ -274,35 +268,35 @@ pub struct ValidateArgs {
     readpath bench . --rows stream,map --states cold,cached --runs 5"
 )]
 pub struct BenchArgs {
-    /// A folder on the storage to be measured; the files are made in it, and removed
+    /// Folder on the storage to measure; scratch files are created in it and removed
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
-    /// Only the rows whose names have one of these parts in them
+    /// Parts of names: only rows that contain one of them are measured
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub rows: Vec<String>,
-    /// Only these states [default: all]
+    /// Cache states to measure [default: all]
     #[arg(long, value_name = "STATE,…", value_enum, value_delimiter = ',')]
     pub states: Vec<CacheState>,
-    /// How often each is measured; figures are medians [default: 3; --full 5; --small 1]
+    /// Number of measurements for each figure, which is their median [default: 3; --full 5; --small
+    /// 1]
     #[arg(long, value_name = "N")]
     pub runs: Option<NonZero<u32>>,
-    /// Files of 2 GiB too, and no limit of time
+    /// Measure files of 2 GiB too, without a time limit
     #[arg(long)]
     pub full: bool,
-    /// Files of 4 MiB at most: shows that the rows run, and judges nothing
+    /// Limit files to 4 MiB: a check that the rows run, not a measurement
     #[arg(long, conflicts_with = "full")]
     pub small: bool,
-    /// Begin no measurement after so many minutes [default: 9; --full: none]
+    /// Minutes after which no new measurement starts [default: 9; --full: none]
     #[arg(long, value_name = "N")]
     pub minutes: Option<NonZero<u64>>,
-    /// Refuse these to the library and to its peers, as a container's profile does (seccomp)
+    /// System calls denied to the library and its baselines with seccomp, as in a container
     #[arg(long, value_name = "WHAT,…", value_enum, value_delimiter = ',')]
     pub refuse: Vec<Refused>,
-    /// Draw the ratios to this file, as SVG
+    /// SVG file for a picture of the ratios
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
-    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
-    /// sorts, and pictures
+    /// File for a copy of the results: one self-contained HTML page with sortable tables and charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document in place of the tables
@@ -331,16 +325,15 @@ pub struct BenchArgs {
     readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive\n  \
     readpath replay reads.rec --on file:/mnt/fast --on kernel:/mnt/fast --memory 1GiB,+4GiB")]
 pub struct ReplayArgs {
-    /// A recording of `readpath record`, or a list of a scheduler's events: known by its first
-    /// bytes
+    /// Recording of `readpath record`, or list of scheduler events; recognized by its first bytes
     #[arg(value_name = "FILE")]
     pub events: PathBuf,
-    /// The scheduler [default: of a recording adaptive, of a list cfq]
+    /// Scheduler [default: adaptive for a recording, cfq for a list]
     #[arg(long, value_name = "POLICY")]
     pub scheduler: Option<String>,
-    /// Of a recording: make its reads again on these modelled devices, each a row; or on real
-    /// storage: file:FOLDER by our read path, kernel:FOLDER by the kernel's, over scratch files as
-    /// long as those that were recorded; repeat it
+    /// Storage for a recording's reads, one row each; the option may be repeated. Modelled devices,
+    /// or real storage: file:FOLDER through our read path, kernel:FOLDER through the kernel's. Real
+    /// storage uses scratch files as long as the recorded files
     #[arg(
         long = "on",
         value_name = "STORAGE,…",
@@ -348,27 +341,27 @@ pub struct ReplayArgs {
         value_parser = with_path()
     )]
     pub storages: Vec<String>,
-    /// Of a recording: readahead policies, each a row; the kernel has its own
+    /// Readahead policies for a recording, one row each; not used on kernel:, which has its own
     #[arg(long, value_name = "POLICY,…", default_value = "ondemand,adaptive")]
     pub readahead: String,
-    /// Of a recording: eviction policies, each a row
+    /// Eviction policies for a recording, one row each
     #[arg(long, value_name = "POLICY,…", default_value = "two-lists")]
     pub eviction: String,
-    /// Of a recording: memory for its pages, with a unit, each a row; +SIZE is that much more than
-    /// its machine has. On kernel: a control group's (root) [default: all that its machine has; on
-    /// file: and kernel: what this one has to spare]
+    /// Page cache memory for a recording, with a unit, one row each; +SIZE adds to the memory of
+    /// the recorded machine. On kernel: it limits a control group (root) [default: the recorded
+    /// machine's memory; on file: and kernel: this machine's spare memory]
     #[arg(long, value_name = "SIZE,…", value_delimiter = ',')]
     pub memory: Vec<String>,
-    /// Of a recording: seed of what is random in devices, and of what is in the scratch files
+    /// Seed of a recording's random choices in devices, and of the scratch files' content
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// How many requests the device takes at once
+    /// Queue depth: number of requests that the device accepts at once
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
     pub depth: u32,
-    /// The device has no head that moves
+    /// Treat the device as solid-state, without a moving head
     #[arg(long)]
     pub solid_state: bool,
-    /// Of a recording: write the rows to this file too, as one page of HTML that needs nothing else
+    /// File for a copy of a recording's rows, as one self-contained HTML page
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document
@@ -392,14 +385,14 @@ pub struct ReplayArgs {
     Example:\n  readpath cachesim gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg"
 )]
 pub struct CacheArgs {
-    /// Traces
+    /// Traces of block references
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
-    /// Eviction policies (`readpath policies`), each a column [default: all]
+    /// Eviction policies (`readpath policies`), one column each [default: all]
     #[arg(long, value_name = "POLICY,…")]
     pub eviction: Option<String>,
-    /// Sizes of memory: parts of the different blocks of a trace, rounded down to one block at
-    /// least, or sizes with a unit, of blocks of 4 KiB
+    /// Memory sizes: shares of a trace's distinct blocks, rounded down (1 block at least), or sizes
+    /// with a unit, in blocks of 4 KiB
     #[arg(
         long,
         value_name = "SIZE,…",
@@ -407,14 +400,13 @@ pub struct CacheArgs {
         default_value = "0.5%,2%,5%,10%,20%,40%"
     )]
     pub sizes: Vec<String>,
-    /// How they are read.
+    /// Options for reading the traces.
     #[command(flatten)]
     pub read: TraceArgs,
-    /// Draw the miss-ratio curves to this file, .svg or .html
+    /// File (.svg or .html) for a picture of the miss-ratio curves
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
-    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
-    /// sorts, and pictures
+    /// File for a copy of the results: one self-contained HTML page with sortable tables and charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
@@ -422,13 +414,13 @@ pub struct CacheArgs {
     pub json: bool,
 }
 
-/// How traces of blocks are read.
+/// Options for reading traces of block references.
 #[derive(Debug, Args)]
 pub struct TraceArgs {
-    /// The format of the traces [default: what names and first lines speak for]
+    /// Format of the traces [default: recognized by file names and first lines]
     #[arg(long, value_name = "NAME")]
     pub format: Option<String>,
-    /// Take this many references of each trace, from its beginning [default: all]
+    /// Number of references to take from the beginning of each trace [default: all]
     #[arg(long, value_name = "N")]
     pub first: Option<NonZero<usize>>,
 }
@@ -449,10 +441,10 @@ pub struct TraceArgs {
     readpath eval eviction gli.trace.gz --cells /gli --sizes 5%,20%,40% --seed 7"
 )]
 pub struct CacheRegretArgs {
-    /// Traces of blocks, next to the loads made here
+    /// Traces of block references, in addition to the generated loads
     #[arg(value_name = "TRACE")]
     pub traces: Vec<PathBuf>,
-    /// Sizes of memory for the traces, as for `readpath cachesim`
+    /// Memory sizes for the traces, as for `readpath cachesim`
     #[arg(
         long,
         value_name = "SIZE,…",
@@ -461,29 +453,28 @@ pub struct CacheRegretArgs {
         requires = "traces"
     )]
     pub sizes: Vec<String>,
-    /// How the traces are read.
+    /// Options for reading the traces.
     #[command(flatten)]
     pub read: TraceArgs,
-    /// Only the cells whose name contains each of these, as in `/zipf/,/20%/`
+    /// Parts of names: only cells that contain all of them run, as in `/zipf/,/20%/`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
-    /// Judge this eviction policy
+    /// Eviction policy to judge
     #[arg(long, value_name = "POLICY", default_value = "adaptive")]
     pub eviction: String,
-    /// Do a sixty-fourth of the work: shows that the cells run, and judges nothing
+    /// Do 1/64 of the work: a check that the cells run, not a measurement
     #[arg(long)]
     pub smoke: bool,
     /// Print every cell, not only the worst and the summary
     #[arg(long)]
     pub all: bool,
-    /// How many cells run at a time [default: the processors that there are]
+    /// Number of cells that run at a time [default: the number of processors]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZero<usize>>,
-    /// Seed of everything that is random
+    /// Seed of all random choices
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write it to this file too, as one page of HTML that needs nothing else: tables that a click
-    /// sorts, and pictures
+    /// File for a copy of the results: one self-contained HTML page with sortable tables and charts
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Print one JSON document in place of the table
