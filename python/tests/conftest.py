@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-# A shell that starts a command behind another has it ignore SIGINT; then Python installs no handler, and
-# nothing could interrupt a run.
+# A command that a shell starts in the background ignores SIGINT. Python then installs no handler,
+# and a run could not be interrupted.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -108,7 +108,7 @@ def test_what_was_read_together_of_a_row_group_is_fetched_together_of_the_next(u
             end_of_file = 256 << 10 if group == 19 else 0
             assert counters["fetched_bytes"] - before <= wanted[group] + 8 * 4096 + end_of_file
             assert (counters["depth_max"] >= 4) == (group != 19)
-    # The next file with these columns uses the learned ranges. A different read order replaces them.
+    # The next file with these columns uses the learned ranges. Another read order replaces them.
     with fsspec.open(url) as file:
         read = pyarrow.parquet.ParquetFile(file, pre_buffer=True).read_row_group
         read(18, columns=["c1"])

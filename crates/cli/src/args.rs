@@ -16,12 +16,12 @@ use crate::output::OutputFormat;
     hdd, ssd, nvme, raid0:12xhdd, …  a modelled device (`readpath devices`); parameters follow\n                                   \
     after commas: hdd,drive=sata2010\n  \
     file:PATH                        a file or block device, through our read path\n  \
-    kernel:PATH                      the same through the kernel's own: the peer\n  \
-    nfs://HOST[:PORT]/EXPORT/PATH    a file of an NFS server, over the wire; options after ?:\n                                   \
+    kernel:PATH                      the same through the kernel's read path: the baseline\n  \
+    nfs://HOST[:PORT]/EXPORT/PATH    a file of an NFS server, over the network; options after ?:\n                                   \
     rsize=32768&slots=16&timeout=60s&mountport=20048\n\n\
-    A load names memory that is touched, not files that are read. It runs on modelled devices and\n\
-    on kernel:PATH: under the kernel's own swap (root), on a file made in the folder PATH, or on\n\
-    the file or block device PATH, whose content is lost (--overwrite).\n\n\
+    A load touches memory instead of reading files. It runs on modelled devices and on kernel:PATH,\n\
+    with the kernel's own swap (root). The swap space is a file created in the folder PATH, or the\n\
+    file or block device PATH, whose content is lost (--overwrite).\n\n\
     POLICY is a name from `readpath policies`; parameters follow after commas:\n  \
     --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
 pub struct RunArgs {
@@ -137,11 +137,11 @@ pub struct ReproduceArgs {
 /// `readpath check-kernel`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Needs root and tracefs (exit code 3 without). A list of reads has one step a \
+    after_help = "Needs root and tracefs (exit code 3 without). A list of reads has one step per \
     line:\n  \
     OFFSET LENGTH    a read, in bytes\n  \
-    touch OFFSET     one byte of the mapped file\n  \
-    advice NAME      normal, sequential, random, dontneed\n  \
+    touch OFFSET     an access to one byte of the mapped file\n  \
+    advice NAME      access advice: normal, sequential, random, dontneed\n  \
     reopen           close the file and open it again\n  \
     # …              a comment\n\n\
     Example:\n  \
@@ -215,7 +215,7 @@ pub struct ManArgs {
     readpath emulate hdd --at /mnt/slow --size 8G &\n  \
     fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
     losetup --direct-io=on --find --show /mnt/slow/device\n\n\
-    Needs root, or fusermount3. `umount DIR` ends it too.")]
+    Needs root or fusermount3. Ends on ctrl-C or `umount DIR`.")]
 pub struct ServeArgs {
     /// Modelled device (`readpath devices`), with parameters after commas
     #[arg(value_name = "DEVICE", value_parser = with_path())]
@@ -236,7 +236,7 @@ pub struct ServeArgs {
 
 /// `readpath devices validate`.
 #[derive(Debug, Args)]
-#[command(after_help = "A line of a trace, as DiskSim's validation set has them:\n  \
+#[command(after_help = "Format of a trace's lines, as in DiskSim's validation set:\n  \
     R|W  Hit|Miss  first-sector  sectors  service-time-µs  idle-time-µs\n\n\
     Example:\n  readpath devices validate atlas10k.trace --on hdd,disksim=atlas10k.diskspecs")]
 pub struct ValidateArgs {
@@ -260,9 +260,10 @@ pub struct ValidateArgs {
 /// `readpath bench`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A row is what a program does, as in stream/256MiB/64KiB. Each is measured in each \
-    state, each\ntime in a new process: the library with nothing set, and the same accesses by pread, mmap \
-    and\nO_DIRECT. The ratio is the time of the fastest of the three to ours: below 1, ours is slower.\n\n\
+    after_help = "A row is one access pattern of a program, as in stream/256MiB/64KiB. It is measured in \
+    each cache\nstate, each time in a new process: the library with default settings, and the same \
+    accesses by pread,\nmmap and O_DIRECT. The ratio is the time of the fastest of the three divided by \
+    the library's time:\nbelow 1, the library is slower.\n\n\
     Examples:\n  \
     readpath bench /mnt/data --picture everyday.svg\n  \
     readpath bench . --rows stream,map --states cold,cached --runs 5"
@@ -306,20 +307,20 @@ pub struct BenchArgs {
 
 /// `readpath replay`.
 #[derive(Debug, Args)]
-#[command(after_help = "FILE has one event a line, in the order of time:\n  \
+#[command(after_help = "A list of scheduler events has one event per line, in order of time:\n  \
     at_ms=0    event=arrive request=1 process=1 op=read start=0 sectors=8\n  \
-    at_ms=0    event=dispatch request=1  the other scheduler gave it to the device\n  \
+    at_ms=0    event=dispatch request=1  the other scheduler sent it to the device\n  \
     at_ms=1.25 event=complete request=1\n  \
     at_ms=9    event=wait                time passes\n  \
-    at_ms=9    event=end process=1       the process is gone\n  \
+    at_ms=9    event=end process=1       the process has ended\n  \
     # …                                  a comment\n\
-    An arrival may say class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
-    Printed are the decisions, one a line, as `readpath run --log` writes them, among them as\n\
-    `event=divergence` where the list has a request in the device and the policy did otherwise, and\n\
-    at the end how many requests are equal. Exit code 1: some are not.\n\n\
-    A recording's reads are made again, on modelled devices in virtual time and on real storage by\n\
-    the clock: who waited for an answer waits for it, and thinks for as long as then. The figure is\n\
-    the time of the program.\n\n\
+    An arrival may have class=rt|be|idle (be), level=0..7 (4) and sync=yes|no (yes for a read).\n\
+    The output is the policy's decisions, one per line, as `readpath run --log` writes them. An\n\
+    `event=divergence` marks each difference between a dispatch of the list and the policy. The\n\
+    last line counts the equal requests. Exit code 1: some requests differ.\n\n\
+    The reads of a recording are repeated, on modelled devices in virtual time and on real storage\n\
+    in real time. A process that waited for a read waits for it again, and pauses between reads for\n\
+    as long as in the recording. The result is the program's run time.\n\n\
     Examples:\n  \
     readpath record -o reads.rec -- COMMAND\n  \
     readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive\n  \
@@ -374,14 +375,15 @@ pub struct ReplayArgs {
 #[command(
     after_help = "A TRACE is a list of references to blocks, compressed (.gz, .xz, .zst) or \
     not, in one of\nthese formats:\n  \
-    lirs            a block's number a line\n  \
-    arc             FIRST COUNT … a line (.lis)\n  \
-    cloudphysics    numbers of 32 bits, the highest byte first\n  \
+    lirs            one block number per line\n  \
+    arc             FIRST COUNT … on each line (.lis)\n  \
+    cloudphysics    block numbers of 32 bits, big-endian\n  \
     oracle-general  libCacheSim's records of 24 bytes\n  \
-    blkparse        what blkparse prints: requests that are queued, in pages of 4 KiB\n  \
+    blkparse        output of blkparse: its queued requests, in pages of 4 KiB\n  \
     msr             timestamp,host,disk,type,offset,size,response, in pages of 4 KiB\n  \
-    reads           OFFSET LENGTH a line, as for `readpath check-kernel`, in pages of 4 KiB\n\n\
-    Reads and writes are references alike. `optimum` is Belady's: it knows what is to come.\n\n\
+    reads           OFFSET LENGTH per line, as for `readpath check-kernel`, in pages of 4 KiB\n\n\
+    Reads and writes both count as references. `optimum` is Belady's policy: it knows all future\n\
+    references.\n\n\
     Example:\n  readpath cachesim gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg"
 )]
 pub struct CacheArgs {
@@ -428,13 +430,14 @@ pub struct TraceArgs {
 /// `readpath eval eviction`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A cell is a load in a memory that is too small for it, in one of these forms:\n  \
-    references/LOAD/SIZE  references to blocks by the policies alone; what counts is what they miss\n  \
-    reads/LOAD            reads of files through the whole modelled path; what counts is the bytes\n                        \
-    that the device is asked for\n  \
-    touches/LOAD          touches of memory larger than memory; the bytes to the device and back\n\n\
-    The ratio is what the policy costs to what the best of the others costs: above 1 the best of them,\n\
-    known in hindsight, costs less. Numbers of the loads made here are drawn from the seed. A TRACE, as\n\
+    after_help = "A cell is a load with less memory than it needs, in one of these forms:\n  \
+    references/LOAD/SIZE  references to blocks, with the policies alone; the cost is the misses\n  \
+    reads/LOAD            reads of files through the whole modelled path; the cost is the bytes\n                        \
+    requested from the device\n  \
+    touches/LOAD          touches of more pages than memory holds; the cost is the bytes moved\n                        \
+    from and to the device\n\n\
+    The ratio is the policy's cost divided by the cost of the best other policy: above 1, that policy,\n\
+    known in hindsight, costs less. The numbers of generated loads are drawn from the seed. A TRACE, as\n\
     for `readpath cachesim`, is one more load of references.\n\n\
     Examples:\n  \
     readpath eval eviction --cells reads/\n  \

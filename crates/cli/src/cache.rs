@@ -1,5 +1,5 @@
-//! `readpath cachesim`: how much of a trace each reclaim law would miss, size by size, beside the
-//! least that is possible.
+//! `readpath cachesim`: miss ratio of a trace with each eviction policy and memory size,
+//! compared with the optimum.
 
 use std::path::{Path, PathBuf};
 

@@ -65,16 +65,16 @@ Start with:
 /// Subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say why a program waits for storage, and what would help
+    /// Explain why a program waits for storage, and suggest remedies
     Explain(ExplainArgs),
-    /// Record what a program reads, from outside, into a file
+    /// Record the reads of an unmodified program into a file
     Record(RecordArgs),
     /// Show, cut, merge, anonymize, import and export recordings
     #[command(subcommand)]
     Recording(RecordingCommand),
     /// Bring pages into the page cache ahead of a program's reads
     Advise(AdviseArgs),
-    /// Make recorded reads again on modelled or real storage, or print what a scheduler decides
+    /// Repeat recorded reads on modelled or real storage, or print a scheduler's decisions
     Replay(ReplayArgs),
     /// Compare access patterns of programs with pread, mmap and O_DIRECT, in a folder
     Bench(BenchArgs),

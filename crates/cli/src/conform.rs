@@ -1,4 +1,4 @@
-//! `readpath check-kernel`: the law `ondemand` against the running kernel, read by read.
+//! `readpath check-kernel`: comparison of the policy `ondemand` with the running kernel, read by read.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,6 @@
-//! `readpath bench`: what a program gets that uses the library with nothing set, beside `pread`,
-//! `mmap` and `O_DIRECT`, row by row of what programs do and in each state that memory is in.
+//! `readpath bench`: compares the library with default settings with `pread`, `mmap` and `O_DIRECT`.
+//!
+//! Each row is one access pattern of a program, measured in each state of the page cache.
 
 mod cells;
 mod futures;

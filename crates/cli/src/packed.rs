@@ -72,10 +72,10 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     }
 }
 
-/// Gives the bytes that packed ones stand for, of which there may be so many.
+/// Decompressor: takes the compressed bytes and the largest allowed decompressed size in bytes.
 type Unpack = fn(&[u8], u64) -> Result<Vec<u8>, String>;
 
-/// How long a trace may be: half of the machine's memory.
+/// Largest size of a trace in bytes: half of the machine's memory.
 fn bytes_max() -> u64 {
     let system = rustix::system::sysinfo();
     (system.totalram as u64).saturating_mul(system.mem_unit.into()) / 2
@@ -96,7 +96,7 @@ fn xz(mut packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
     Ok(kept.bytes)
 }
 
-/// Keeps what is written to it, up to so many bytes.
+/// Writer that keeps the bytes in memory, `most` bytes at most; more are an error.
 struct Kept {
     bytes: Vec<u8>,
     most: u64,

@@ -50,19 +50,19 @@ pub struct ProfileArgs {
     /// removed
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
-    /// Write the description to this file
+    /// File for the device's description
     #[arg(long, value_name = "FILE")]
     pub toml: Option<PathBuf>,
-    /// Measure for about so long
+    /// Approximate duration of the measurement, in seconds
     #[arg(long, value_name = "N", default_value = "60")]
     pub seconds: NonZero<u64>,
-    /// Read about so many bytes at most, with a unit
+    /// Approximate limit of the bytes read, with a unit
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     pub bytes: String,
-    /// The length of the file that is made in a folder, with a unit
+    /// Length of the scratch file that is created if PATH is a folder, with a unit
     #[arg(long, value_name = "SIZE", default_value = "1GiB")]
     pub size: String,
-    /// Seed of the places that are read
+    /// Seed of the read positions
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
     /// Write the description also where its figures contradict each other

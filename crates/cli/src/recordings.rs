@@ -1,4 +1,4 @@
-//! `readpath recording`: recordings shown, cut, anonymized, made of others' formats and handed on.
+//! `readpath recording`: shows, cuts, merges, anonymizes, imports and exports recordings.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -24,7 +24,7 @@ pub enum RecordingCommand {
     Show(ShowArgs),
     /// Keep what ended within a span of time
     Cut(CutArgs),
-    /// Merge recordings that were made beside each other, aligned by when each began
+    /// Merge recordings made at the same time, aligned by their start times
     Merge(MergeArgs),
     /// Take the names out: of files, threads and programs
     Anonymize(AnonymizeArgs),
@@ -54,7 +54,7 @@ pub struct CutArgs {
     /// Up to this time [default: its end]
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
-    /// The recording to be made
+    /// Recording to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -65,7 +65,7 @@ pub struct MergeArgs {
     /// The recordings
     #[arg(value_name = "RECORDING", num_args = 2.., required = true)]
     pub recordings: Vec<PathBuf>,
-    /// The recording to be made
+    /// Recording to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -76,7 +76,7 @@ pub struct AnonymizeArgs {
     /// The recording
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// The recording to be made
+    /// Recording to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }
@@ -84,11 +84,11 @@ pub struct AnonymizeArgs {
 /// `readpath recording import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The text of strace, or a trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim,
-    /// spc, alibaba, tencent), which is known by what stands in it
+    /// Output of strace, or trace of requests (iolog, blkparse, blktrace, msr, mqsim, disksim, spc,
+    /// alibaba, tencent), recognized by its content
     #[arg(value_name = "TRACE")]
     pub trace: PathBuf,
-    /// The recording to be made
+    /// Recording to write
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! `readpath eval policies`: the law `adaptive` against the best classic law of each cell.
+//! `readpath eval policies`: compares the policy `adaptive` with the best baseline of each cell.
 
 mod page;
 mod real;

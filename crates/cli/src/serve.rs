@@ -1,11 +1,9 @@
 //! `readpath emulate`: a modelled device as a file for real programs.
 //!
-//! The device is a file, `DIR/device`, on a FUSE mount. Reads and writes take
-//! as long as the model says, many in flight; the data lies in a backing file.
-//! With `losetup` on top it is a block device. It is there until ctrl-C,
-//! SIGTERM, the end of the process that started it, or `umount`; then the mount
-//! goes away, also when somebody still has the file open, and how late the
-//! answers were is reported.
+//! The device is a file, `DIR/device`, on a FUSE mount. Reads and writes take the time that the
+//! model computes, with many in flight; the data is in a backing file. With `losetup` on top it is
+//! a block device. The mount ends on ctrl-C, SIGTERM, the end of the parent process, or `umount`,
+//! also while a program has the file open. The command then reports the delay of the answers.
 
 use std::fs::{File, OpenOptions};
 use std::path::Path;

@@ -86,7 +86,7 @@ pub struct AdviseArgs {
     /// Recording of the reads [default: none]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Most bytes in the page cache that were brought in for the program and are not used yet
+    /// Limit of prefetched bytes in the page cache that the program has not used yet
     /// [default: 256MiB, or an eighth of the machine's memory if that is less]
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,

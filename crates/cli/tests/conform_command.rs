@@ -1,7 +1,7 @@
-//! `readpath check-kernel` as a person runs it: what it prints, and what it leaves.
+//! `readpath check-kernel` as a user runs it: its output, and that no traces or files stay behind.
 //!
-//! Needs root and tracefs; says so and skips where they are not. What the law
-//! decides is tested elsewhere, with recorded traces.
+//! Needs root and tracefs; skips with a message without them. Other tests check the
+//! policy's decisions with recorded traces.
 
 mod support;
 

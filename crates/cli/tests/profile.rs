@@ -1,5 +1,5 @@
-//! `readpath devices measure` end to end: a folder, a device whose costs are known, and what it
-//! refuses.
+//! `readpath devices measure` end to end: a folder, a device with known costs, and the
+//! refused arguments.
 //!
 //! Tests of a served device need root and FUSE; they say so and skip where these are not.
 

@@ -294,9 +294,9 @@ fn a_block_device_is_storage_too() {
     }
 }
 
-/// A row's seconds are those of its jobs. Of 1,024 reads of 4 KiB the preparation of 256 buffers
-/// took a hundred times as long as the reads. The machine may be busy: one of five runs has the
-/// time of its one section, but for a half.
+/// The seconds of a row are the time of its jobs, without preparation. Preparing 256 buffers took a
+/// hundred times as long as 1,024 reads of 4 KiB. The machine may be busy, so one of five runs
+/// is enough: the row takes less than 1.5 times the seconds of its jobs.
 #[test]
 fn preparation_is_no_part_of_a_rows_time() {
     let scratch = Scratch::new("prepared");

@@ -3,7 +3,8 @@
 //! file whose connections are cut.
 //!
 //! ```text
-//! READPATH_MINUTES=1440 READPATH_SEED=3 cargo test --release -p readpath-cli --test stress -- --ignored --nocapture for_minutes
+//! READPATH_MINUTES=1440 READPATH_SEED=3 cargo test --release -p readpath-cli --test stress -- \
+//!     --ignored --nocapture for_minutes
 //! ```
 //!
 //! Each byte of a file is a function of its offset. A read returns these bytes, or an error of the

@@ -345,9 +345,9 @@ def open(
 def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | ReadpathFile:
     """Opens a file, a block device, or any URL known to fsspec, for reading.
 
-    A path or `nfs://HOST[:PORT]/EXPORT/PATH` returns a `File`. Options are those of `ReadPath`, and
+    A path or `nfs://HOST[:PORT]/EXPORT/PATH` returns a `File`. The options are the arguments of `ReadPath`, and
     create a separate read path for this file. A URL such as `https://…` or `s3://…` returns a
-    `readpath.filesystem.ReadpathFile` (needs fsspec). Options are those of `readpath.reader.Options`,
+    `readpath.filesystem.ReadpathFile` (needs fsspec). The options are the fields of `readpath.reader.Options`,
     and options of the target storage under its protocol's name: `s3={"anon": True}`. A file without
     random access (a compressed file) is returned as opened by fsspec.
 

@@ -228,7 +228,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         check_names(
             kwargs, OF_ONE_FILE, "a file of readpath", "Memory and policies go to the file system"
         )
-        # fsspec's block cache replaces the cache of the file, which must be a file of fsspec's class.
+        # fsspec's block cache replaces the file's cache, so the file must be of fsspec's class.
         is_for_a_cache = kwargs.get("cache_type") == "none"
         if kwargs.get("cache_type") in PARTS:
             return self._open_below(path, mode, **kwargs)
@@ -237,7 +237,7 @@ class ReadpathFileSystem(ChainedFileSystem, metaclass=_OneForAllFiles):
         try:
             details = self._said.of_opening(path)
         except FileNotFoundError:
-            # fsspec's caches over http search a listing, and can open the file although it is not in it.
+            # fsspec's caches over http search a listing. They can open files that it lacks.
             return self._open_below(path, mode, **kwargs)
         if details["type"] == "directory":
             raise IsADirectoryError(path)

@@ -69,5 +69,5 @@ def _bytes_of(buffer: Any) -> memoryview:
         raise BufferError("the buffer is read-only; give a bytearray, say")
     if not view.c_contiguous:
         raise BufferError("the buffer is not in one piece; copy it first")
-    # A memoryview cannot cast ctypes formats. The raw view of a pickle buffer has bytes for any object.
+    # A memoryview cannot cast ctypes formats. PickleBuffer.raw() returns bytes for any object.
     return PickleBuffer(buffer).raw() if view.nbytes else memoryview(bytearray())

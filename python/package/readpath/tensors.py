@@ -72,7 +72,7 @@ def load_file(
     `framework`: `numpy`, or `pt` for torch. `device`: where torch is to have them. Each file is read in its
     own order. Tensors on the `cpu` are over the file: it must not change while they are used; they may be written
     to, and the file stays as it is. With `backend="pread"` they are in memory of their own. `options`: as
-    `readpath.open` takes them, those of the storage of a URL among them.
+    `readpath.open` takes them, including the options of a URL's storage.
 
     Raises OSError where a file can't be opened or read. Raises ValueError, which is a `SafetensorError` too, where a
     file is no whole file of safetensors, or two have a tensor of one name.
@@ -81,7 +81,7 @@ def load_file(
         return file.get_tensors()
 
 
-class safe_open:  # noqa: N801 - the name is that of the package safetensors
+class safe_open:  # noqa: N801 - the package safetensors has this name
     """Open safetensors files, compatible with the class `safe_open` of the package safetensors.
 
     `filename`: a path or URL, or several, whose tensors are had as if they were one file's.
@@ -159,7 +159,7 @@ class safe_open:  # noqa: N801 - the name is that of the package safetensors
         return {name: found[name] for name in asked}
 
     def get_slice(self, name: str) -> TensorSlice:
-        """A tensor to take parts of: `get_slice(name)[10:20, :5]` reads what these need, `[()]` all of it."""
+        """A tensor to index: `get_slice(name)[10:20, :5]` reads only these parts, `[()]` reads all of it."""
         return TensorSlice(self._file(name), name, self._make, self)
 
     def __enter__(self) -> Self:
@@ -270,7 +270,7 @@ class TensorSlice:
 
 
 class _Tensors:
-    """The tensors of one file: what its header says."""
+    """The tensors of one file, as its header lists them."""
 
     def __init__(self, name: str | bytes, text: bytes, data_begin: int, file_bytes: int) -> None:
         self.name = name
@@ -366,14 +366,13 @@ class _LocalTensors(_Tensors):
         return dict(zip(names, self._load(places, make), strict=True))
 
     def load_place(self, place: Place, make: Maker) -> Tensor:
-        """A tensor that is a part of another."""
+        """Loads a tensor that is a part of another."""
         return self._load([place], make)[0]
 
     def _load(self, places: list[Place], make: Maker) -> list[Tensor]:
-        """Tensors that lie one after the other, each over a mapping of its own: what is written to it is seen by
-        nobody else.
+        """Loads consecutive tensors, each over its own private mapping: writes to a tensor stay in it.
 
-        As much as `AHEAD_BYTES` is asked for in front of what has come.
+        At most about `AHEAD_BYTES` are requested ahead of the position that has arrived.
         """
         hints = self._hints([(place.offset, place.offset + place.size) for place in places])
         ahead_bytes = 0
@@ -402,9 +401,9 @@ class _LocalTensors(_Tensors):
         return mmap.mmap(self._file, size, mmap.MAP_PRIVATE, access, offset=offset)
 
     def _hints(self, ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int, bool]]:
-        """The pieces of ranges that lie one after the other, and whether the kernel reads each ahead by itself.
+        """Yields the pieces of the joined ranges, and whether the kernel's readahead covers each.
 
-        It does so in what is long, once it has been begun.
+        It covers all pieces of a long range except the first.
         """
         window = self._kernel_ahead_bytes
         for begin, end in _joined(ranges):
@@ -413,14 +412,14 @@ class _LocalTensors(_Tensors):
                 yield first, last, is_long and first > begin
 
     def _ask_for(self, begin: int, end: int) -> None:
-        """Has the kernel begin to read a piece, unless it holds it."""
+        """Starts the kernel's read of a piece that is not in the page cache."""
         if not self._is_held(begin, end):
             os.posix_fadvise(self._file, begin, end - begin, os.POSIX_FADV_WILLNEED)
 
     def _bring_in(self, mapping: mmap.mmap, mapping_begin: int, begin: int, end: int) -> None:
         """Waits until the kernel has read and mapped a part of the file.
 
-        Raises OSError where the device fails or the file has become shorter, where a touch would be a bus error.
+        Raises OSError if the device fails or the file has shrunk; an access would be a bus error.
         """
         first = begin - begin % mmap.PAGESIZE
         if _native.populate(mapping, first - mapping_begin, end - first):
@@ -430,10 +429,9 @@ class _LocalTensors(_Tensors):
                 raise self._has_shrunk(end)
 
     def _is_held(self, begin: int, end: int) -> bool:
-        """Whether the kernel holds a piece, judged by both its ends and its middle.
+        """True if the kernel page cache holds the first, middle and last byte of a piece.
 
-        Looked at by an open file of its own, of which the kernel is told that no stream is in it: else it would read
-        ahead of what is only looked at.
+        The check reads through a separate open file with POSIX_FADV_RANDOM: it causes no readahead.
         """
         if self._looked_at < 0:
             self._looked_at = os.open(f"/proc/self/fd/{self._file}", os.O_RDONLY | os.O_CLOEXEC)
@@ -558,7 +556,7 @@ class _OtherTensors(_Tensors):
         return dict(zip(names, tensors, strict=True))
 
     def load_place(self, place: Place, make: Maker) -> Tensor:
-        """A tensor that is a part of another."""
+        """Loads a tensor that is a part of another."""
         return self._load([place], make)[0]
 
     def _load(self, places: list[Place], make: Maker) -> list[Tensor]:

@@ -27,8 +27,8 @@ def open_url(name: str, options: dict[str, Any]) -> Any:
         return _open_alone(links[-1], options)
     opened = fsspec.open(name if name.startswith("readpath:") else PREFIX + name, **options)
     file = opened.open()
-    # The file system and the files below stay as long as the file: an archive closes its own when it goes. The
-    # file itself is not among them, and goes as soon as its last reference does.
+    # An archive closes its own file when it is freed: keep the file system and the files below
+    # alive with this file. The file itself is not in the list, so its last reference frees it.
     below = [opened.fs, *(one for one in opened.fobjects if one is not file)]
     opened.fobjects = []
     keep_with(file, below)

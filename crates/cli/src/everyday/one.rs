@@ -1,8 +1,8 @@
 //! `readpath bench-one`: one measurement, in a process of its own, started by `readpath bench`.
 //!
-//! What is measured begins before the file is opened and ends after it is closed, so that
-//! everything counts that a program has to do for its bytes; of a second pass it is the pass alone.
-//! The processor time is that of all the process's threads.
+//! A measurement begins before the file is opened and ends after it is closed: it includes all work
+//! that a program does for its bytes. A second pass is measured without opening and closing. The
+//! processor time is the sum over all threads of the process.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `readpath recording merge`: recordings that were made beside each other, as one.
+//! `readpath recording merge`: merges recordings that were made at the same time.
 
 use std::cell::RefCell;
 use std::fs::File;

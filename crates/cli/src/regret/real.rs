@@ -1,19 +1,20 @@
-//! `readpath eval policies --on PATH`: the workloads of the matrix on real storage, with the
-//! kernel's own path as one of the rivals.
+//! `readpath eval policies --on PATH`: the workloads of the matrix on real storage.
 //!
-//! All contenders read the same bytes, with a thread for each process and a handle for each of its
-//! files, which it closes behind the last read: ours through a [`ReadPath`], the kernel's by
-//! `pread(2)`. In a folder the workload's files are made as they are. On a file or a device that is
-//! there they lie side by side: then no law can see where one ends, or use one of them up. Each
-//! round runs all contenders one after the other, and each round begins with another one.
+//! The kernel's own read path is one of the baselines. All contenders read the same bytes, with one
+//! thread per process and one handle per file of a process, closed after its last read. Ours read
+//! through a [`ReadPath`], the kernel's through `pread(2)`.
 //!
-//! Under test is what a program gets that sets nothing, or the laws that are named, which as those
-//! of the rivals decide of pages of our own.
+//! In a folder, the workload's files are created as separate files. On an existing file or device
+//! they are adjacent ranges: there a policy does not see the end of a file, and cannot exhaust one.
+//! Each round runs all contenders one after the other, and each round begins with another one.
 //!
-//! Each runs twice in a row, and the two are judged apart. A host may take memory back that was
-//! free for a while, and to touch it again for the first time takes up to 2 ns a byte: as long as
-//! the reads that are measured. The first run brings it back, for whichever contender: what differs
-//! between contenders then is what they do.
+//! The contender under test is the library with default settings, or with the named policies. Named
+//! policies, like the policies of the baselines, manage pages of our own page cache.
+//!
+//! Each contender runs twice in a row, and the two runs are judged apart. A host may reclaim guest
+//! memory that was free for a while. The first touch of such memory takes up to 2 ns per byte, as
+//! long as the measured reads. The first run brings the memory back for every contender, so that
+//! the second run compares only the contenders.
 
 use std::io;
 use std::os::unix::fs::FileExt;

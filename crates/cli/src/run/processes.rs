@@ -49,7 +49,7 @@ pub struct ProcessesShared<'a> {
     start: &'a Start,
     bytes: &'a AtomicU64,
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
-    /// Whether this process has said that it is prepared.
+    /// True once this process has reported that its preparation is done.
     is_prepared: Cell<bool>,
 }
 

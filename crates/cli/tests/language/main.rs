@@ -1,6 +1,6 @@
 //! Fences of the language: comments and documents in plain technical English.
 //!
-//! The rules are those of CONTRIBUTING.md, "Language". Each fault is printed with file, line and
+//! CONTRIBUTING.md lists the rules, under "Language". Each fault is printed with file, line and
 //! rule. `cargo test -p readpath-cli --test language -- --nocapture table` prints the measured
 //! counts per crate and document.
 

@@ -49,7 +49,7 @@ const BANNED_PHRASES: [(&str, &str); 6] = [
     ("are to be had", "are available"),
 ];
 
-/// Whether the sentence begins with a clause that stands for a noun.
+/// True if the sentence begins with a clause that stands for a noun.
 pub fn begins_with_pronoun(sentence: &str) -> bool {
     PRONOUN_STARTS.iter().any(|start| {
         sentence.strip_prefix(start).is_some_and(|rest| {

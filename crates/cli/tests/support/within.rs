@@ -5,7 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Every command of a document has so long: none takes a minute on an idle machine.
+/// Time limit of every command of a document; none takes a minute on an idle machine.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs a command; one that has not ended within the limit is killed, and the test fails.

@@ -69,7 +69,7 @@ impl Drop for SlowFile {
     }
 }
 
-/// What `readpath record` with these options, parted by spaces, says of a program.
+/// Runs `readpath record` on a program; `options` are separated by spaces.
 fn watch(scratch: &Scratch, options: &str, program: &Program) -> Ran {
     follow(scratch, "record", options, program)
 }
