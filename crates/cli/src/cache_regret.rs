@@ -1,4 +1,4 @@
-//! `readpath eval eviction`: what to keep, judged cell by cell.
+//! `readpath eval eviction`: judges an eviction policy, cell by cell.
 
 use std::sync::Arc;
 

@@ -41,19 +41,19 @@ pub struct ExplainArgs {
         conflicts_with_all = ["command", "pid", "cgroup", "span", "output"]
     )]
     pub recording: Option<PathBuf>,
-    /// Start this program, record it and its children until it ends, and explain its reads
+    /// Program to start, record with its children until it ends, and explain
     #[arg(value_name = "COMMAND", last = true)]
     pub command: Vec<OsString>,
-    /// Record this process, and the children that it starts meanwhile, until it ends
+    /// Process to record until it ends, with the children that it starts meanwhile
     #[arg(long, value_name = "N", conflicts_with = "command")]
     pub pid: Option<u32>,
-    /// Record all processes of this control group and of the groups below it
+    /// Control group to record: all processes of it and of the groups below it
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["command", "pid"])]
     pub cgroup: Option<PathBuf>,
-    /// Record no longer than this, in seconds or with a unit; a program that was started runs on
+    /// Longest time to record, in seconds or with a unit; a started program continues
     #[arg(long = "for", value_name = "TIME")]
     pub span: Option<String>,
-    /// Keep the recording in this file
+    /// File in which to keep the recording
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Print one JSON document in place of the text

@@ -46,8 +46,8 @@ use storage::RealStorage;
     readpath run JOB.fio --on measured,toml=mine.toml,nvme"
 )]
 pub struct ProfileArgs {
-    /// A file or block device, which is only read; or a folder, in which a file is made for it, and
-    /// removed
+    /// File or block device, which is only read; or folder for a scratch file, which is removed
+    /// afterwards
     #[arg(value_name = "PATH")]
     pub path: PathBuf,
     /// File for the device's description
@@ -65,7 +65,7 @@ pub struct ProfileArgs {
     /// Seed of the read positions
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the description also where its figures contradict each other
+    /// Write the description even if its figures contradict each other
     #[arg(long, requires = "toml")]
     pub noisy: bool,
     /// Print one JSON document in place of the tables

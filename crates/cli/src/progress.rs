@@ -10,7 +10,7 @@ use readpath_sim::run::{Progress, ProgressAnswer};
 
 use crate::scratch_files;
 
-/// Whether the command is to end.
+/// True if the command must end.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<State>);
 

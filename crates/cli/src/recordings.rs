@@ -20,15 +20,15 @@ mod merge;
 /// `readpath recording`.
 #[derive(Debug, Subcommand)]
 pub enum RecordingCommand {
-    /// Print the records, one a line, as JSON
+    /// Print the records as JSON, one per line
     Show(ShowArgs),
-    /// Keep what ended within a span of time
+    /// Keep the records that ended within a span of time
     Cut(CutArgs),
     /// Merge recordings made at the same time, aligned by their start times
     Merge(MergeArgs),
-    /// Take the names out: of files, threads and programs
+    /// Remove the names of files, threads and programs
     Anonymize(AnonymizeArgs),
-    /// Make a recording of the text of `strace -f -ttt -T -y -s 0`, or of a trace of requests
+    /// Convert the output of `strace -f -ttt -T -y -s 0`, or of a trace of requests
     Import(ImportArgs),
     /// Write a recording in a format that other tools read
     Export(ExportArgs),
@@ -37,7 +37,7 @@ pub enum RecordingCommand {
 /// `readpath recording show`.
 #[derive(Debug, Args)]
 pub struct ShowArgs {
-    /// The recording
+    /// Recording to read
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
 }
@@ -45,13 +45,13 @@ pub struct ShowArgs {
 /// `readpath recording cut`.
 #[derive(Debug, Args)]
 pub struct CutArgs {
-    /// The recording
+    /// Recording to read
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// From this time of the recording on, in seconds or with a unit
+    /// Begin of the span in the recording, in seconds or with a unit
     #[arg(long, value_name = "TIME", default_value = "0")]
     pub from: String,
-    /// Up to this time [default: its end]
+    /// End of the span [default: end of the recording]
     #[arg(long, value_name = "TIME")]
     pub to: Option<String>,
     /// Recording to write
@@ -62,7 +62,7 @@ pub struct CutArgs {
 /// `readpath recording merge`.
 #[derive(Debug, Args)]
 pub struct MergeArgs {
-    /// The recordings
+    /// Recordings to merge
     #[arg(value_name = "RECORDING", num_args = 2.., required = true)]
     pub recordings: Vec<PathBuf>,
     /// Recording to write
@@ -73,7 +73,7 @@ pub struct MergeArgs {
 /// `readpath recording anonymize`.
 #[derive(Debug, Args)]
 pub struct AnonymizeArgs {
-    /// The recording
+    /// Recording to read
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
     /// Recording to write
@@ -96,13 +96,13 @@ pub struct ImportArgs {
 /// `readpath recording export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The recording
+    /// Recording to read
     #[arg(value_name = "RECORDING")]
     pub recording: PathBuf,
-    /// In which format
+    /// Format of the output
     #[arg(long = "as", value_name = "FORMAT")]
     pub format: ExportFormat,
-    /// The file to be made [default: standard output]
+    /// File to write [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }

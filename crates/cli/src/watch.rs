@@ -1,4 +1,4 @@
-//! `readpath record`: what a program reads, recorded from outside.
+//! `readpath record`: records the reads of an unmodified program.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -29,17 +29,17 @@ use output::Output;
 /// Program that is recorded or advised, and for how long.
 #[derive(Debug, Args)]
 pub struct ProgramArgs {
-    /// Start this program, and follow it and its children until it ends
+    /// Program to start and follow, with its children, until it ends
     #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["pid", "cgroup"])]
     pub command: Vec<OsString>,
-    /// Follow this process, and the children that it starts meanwhile, until it ends
+    /// Process to follow until it ends, with the children that it starts meanwhile
     #[arg(long, value_name = "N", conflicts_with = "command")]
     pub pid: Option<u32>,
-    /// Follow all processes of this control group and of the groups below it, until none is left;
-    /// the folder of the group, as /sys/fs/cgroup/system.slice/cron.service
+    /// Folder of a control group, such as /sys/fs/cgroup/system.slice/cron.service: follow all
+    /// processes of it and of the groups below it until none is left
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["command", "pid"])]
     pub cgroup: Option<PathBuf>,
-    /// Follow it no longer than this, in seconds or with a unit; a program that was started runs on
+    /// Longest time to follow, in seconds or with a unit; a started program continues
     #[arg(long = "for", value_name = "TIME")]
     pub span: Option<String>,
 }

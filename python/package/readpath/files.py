@@ -236,17 +236,17 @@ class File(_native.LocalFile, _Raw):  # type: ignore[misc, unused-ignore]
             self._advice = advice
 
     def write(self, data: Buffer, /) -> int:
-        """Raises UnsupportedOperation: it is open for reading."""
+        """Raises UnsupportedOperation: the file is open for reading only."""
         raise io.UnsupportedOperation("not open for writing")
 
     def writelines(self, lines: Iterable[Buffer], /) -> None:
-        """Raises UnsupportedOperation if there are any: it is open for reading."""
+        """Raises UnsupportedOperation if there are any: the file is open for reading only."""
         self._is_closed()
         for line in lines:
             self.write(line)
 
     def truncate(self, size: int | None = None, /) -> int:
-        """Raises UnsupportedOperation: it is open for reading."""
+        """Raises UnsupportedOperation: the file is open for reading only."""
         raise io.UnsupportedOperation("truncate")
 
     def flush(self) -> None:

@@ -54,7 +54,7 @@ class Maker:
         raise NotImplementedError
 
     def whole(self, part: Tensor) -> Tensor:
-        """The part in one piece."""
+        """Returns the part as contiguous memory."""
         raise NotImplementedError
 
 
@@ -102,7 +102,7 @@ class _Torch(Maker):
         if place.size == 0:
             return self._torch.empty(shape, dtype=kind, device=self._device)
         if offset % kind.itemsize:
-            # Its numbers lie across the borders of theirs in memory.
+            # torch needs aligned numbers: copy a tensor at an unaligned offset.
             buffer, offset = bytearray(memoryview(buffer)[offset : offset + place.size]), 0
         tensor = self._torch.frombuffer(buffer, dtype=kind, count=math.prod(shape), offset=offset)
         return tensor.reshape(shape).to(self._device)

@@ -67,15 +67,16 @@ def load_file(
     backend: Backend = "mmap",
     **options: Any,
 ) -> dict[str, Tensor]:
-    """All tensors of a file of safetensors, or of several, by their names.
+    """Loads all tensors of one or several safetensors files, by name.
 
-    `framework`: `numpy`, or `pt` for torch. `device`: where torch is to have them. Each file is read in its
-    own order. Tensors on the `cpu` are over the file: it must not change while they are used; they may be written
-    to, and the file stays as it is. With `backend="pread"` they are in memory of their own. `options`: as
-    `readpath.open` takes them, including the options of a URL's storage.
+    - `framework`: `numpy`, or `pt` for torch.
+    - `device`: torch's device for the tensors. Tensors on the `cpu` lie over a private mapping of the file. It must
+      not change while they are used; writes to a tensor do not reach the file.
+    - `backend`: `mmap`, or `pread` for tensors in separate memory.
+    - `options`: the options of `readpath.open`, including the options of a URL's storage.
 
-    Raises OSError where a file can't be opened or read. Raises ValueError, which is a `SafetensorError` too, where a
-    file is no whole file of safetensors, or two have a tensor of one name.
+    Each file is read in file order. Raises OSError if a file can't be opened or read. Raises ValueError (also a
+    `SafetensorError`) if a file is not a complete safetensors file, or two files have a tensor of the same name.
     """
     with safe_open(path, framework, device, backend=backend, **options) as file:
         return file.get_tensors()
@@ -84,13 +85,12 @@ def load_file(
 class safe_open:  # noqa: N801 - the package safetensors has this name
     """Open safetensors files, compatible with the class `safe_open` of the package safetensors.
 
-    `filename`: a path or URL, or several, whose tensors are had as if they were one file's.
-    Tensors are read when they are asked for, each whole; `get_tensors` reads many in the order of the file
-    whatever order they are named in.
+    - `filename`: one path or URL, or several, whose tensors appear as the tensors of one file.
+    - `backend`: `mmap` maps the tensors of a local file, `pread` copies them to separate memory.
+    - `options`: the options of `readpath.open`. A file with options is always copied.
 
-    `backend`: `mmap` has the tensors of a file of this machine over the file, `pread` in memory of their own; a file
-    with `options`, as `readpath.open` takes them, is read in the second way. Files close when this object goes. A
-    process that it is sent to opens the files again by their paths.
+    Each tensor is read whole when it is requested. `get_tensors` reads many in file order, independent of the order
+    of their names. Files close when this object is freed. After pickling, the files are reopened by their paths.
     """
 
     def __init__(
@@ -135,19 +135,19 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
         return sorted(self._of)
 
     def offset_keys(self) -> list[str]:
-        """The names of the tensors as they lie in the file."""
+        """The names of the tensors in file order."""
         return [name for file in self._files for name in file.in_order]
 
     def metadata(self) -> dict[str, str] | None:
-        """What the file says of itself, if anything; of several files the first."""
+        """The metadata in the header of the first file, or None."""
         return self._files[0].metadata if self._files else None
 
     def get_tensor(self, name: str) -> Tensor:
-        """A tensor."""
+        """Reads one tensor."""
         return self.get_tensors([name])[name]
 
     def get_tensors(self, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Tensors by their names, all of them unless some are named; read in the order of the files."""
+        """Reads the named tensors (default: all) in file order."""
         asked = self.offset_keys() if names is None else list(names)
         of: dict[int, list[str]] = {}
         for name in asked:
@@ -186,12 +186,12 @@ class safe_open:  # noqa: N801 - the package safetensors has this name
 def _opened_again(
     paths: list[Any], framework: Framework, device: str, backend: Backend, options: dict[str, Any]
 ) -> safe_open:
-    """Opens files in the process to which a `safe_open` was sent. Names of this machine are absolute paths."""
+    """Reopens the files of a pickled `safe_open`. Local names are absolute paths."""
     return safe_open(paths, framework, device, backend=backend, **options)
 
 
 class TensorSlice:
-    """A tensor of which parts are taken."""
+    """A tensor whose parts are read by index."""
 
     def __init__(self, file: _LocalTensors | _OtherTensors, name: str, make: Maker, opened: safe_open) -> None:
         self._file, self._name, self._make, self._opened = file, name, make, opened
@@ -205,14 +205,14 @@ class TensorSlice:
         return list(self._place.shape)
 
     def get_dtype(self) -> str:
-        """The type of its numbers, as safetensors names it."""
+        """The data type of the numbers, by its safetensors name."""
         return self._place.dtype
 
     def __getitem__(self, index: Index) -> Tensor:
-        """A part, by integers and slices, as of an array; `[()]` and `[...]` are all of it.
+        """Reads a part, indexed by integers and slices like an array; `[()]` and `[...]` read all of it.
 
-        Raises TypeError for another index and for numbers that share a byte, IndexError beyond the shape; both are a
-        `SafetensorError` too.
+        Raises TypeError for another index and for numbers that share a byte, IndexError outside the shape. Both are
+        also a `SafetensorError`.
         """
         given = index if isinstance(index, tuple) else (index,)
         if all(one is ... for one in given):
@@ -256,7 +256,7 @@ class TensorSlice:
         return self._make.whole(tensor[(head, *rest)])
 
     def _rows(self, head: Any) -> tuple[int, int]:
-        """The first row that an index of the first axis needs, and how many from there on."""
+        """Returns the first row that an index of the first axis needs, and the number of rows."""
         if not self._place.shape:
             return 0, 1
         rows = self._place.shape[0]
@@ -341,7 +341,7 @@ def _header_bytes(name: str | bytes, length: bytes, file_bytes: int) -> int:
 
 
 class _LocalTensors(_Tensors):
-    """Those of a file of this machine, by private mappings."""
+    """The tensors of a local file, over private mappings."""
 
     _file = _looked_at = -1
 
@@ -361,7 +361,7 @@ class _LocalTensors(_Tensors):
         self._kernel_ahead_bytes = _queue_bytes(found.st_dev, "read_ahead_kb") or 0
 
     def load(self, names: list[str], make: Maker) -> dict[str, Tensor]:
-        """Tensors, in the order of the file."""
+        """Reads tensors in file order."""
         places = [self.places[name] for name in names]
         return dict(zip(names, self._load(places, make), strict=True))
 
@@ -450,7 +450,7 @@ class _LocalTensors(_Tensors):
         return self._file
 
     def close(self) -> None:
-        """Lets go of the file; tensors over it stay."""
+        """Closes the file; tensors over its mappings stay valid."""
         opened = (self._file, self._looked_at)
         self._file = self._looked_at = -1
         for descriptor in opened:
@@ -458,12 +458,12 @@ class _LocalTensors(_Tensors):
                 os.close(descriptor)
 
     def __del__(self) -> None:
-        # Files of the package safetensors close without a `with` as well.
+        # The package safetensors also closes files without a `with`.
         self.close()
 
 
 def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Ranges that touch each other as one."""
+    """Merges adjacent and overlapping ranges; drops empty ones."""
     last: tuple[int, int] | None = None
     for begin, end in ranges:
         if begin == end:
@@ -479,7 +479,7 @@ def _joined(ranges: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _pieces(ranges: Iterable[tuple[int, int]], piece_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges cut where a request of the device ends."""
+    """Splits ranges at multiples of `piece_bytes`, the size of a device request."""
     for begin, end in ranges:
         while begin < end:
             piece_end = min(end, (begin // piece_bytes + 1) * piece_bytes)
@@ -488,13 +488,13 @@ def _pieces(ranges: Iterable[tuple[int, int]], piece_bytes: int) -> Iterator[tup
 
 
 def _piece_bytes(device: int) -> int:
-    """The largest request of a device: so much, and no more, the kernel reads ahead for one hint."""
+    """Returns the size of a device's largest request: the kernel reads no more than this for one hint."""
     said = _queue_bytes(device, "max_sectors_kb") or 0
     return min(max(said, PIECE_BYTES), PIECE_BYTES_MAX)
 
 
 def _queue_bytes(device: int, name: str) -> int | None:
-    """What the system says of a device, or of the one that it is a part of; None where it is no block device."""
+    """Returns a queue limit of a device or of its parent disk, in bytes; None if it is no block device."""
     place = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
     for queue in (place / "queue", place / ".." / "queue"):
         try:
@@ -505,7 +505,7 @@ def _queue_bytes(device: int, name: str) -> int | None:
 
 
 class _Whole:
-    """A file that its storage gives as one stream alone: all of it in memory."""
+    """A file on storage without random access, read whole into memory."""
 
     def __init__(self, stream: Any) -> None:
         with stream:
@@ -513,23 +513,23 @@ class _Whole:
         self.size = len(self._data)
 
     def readat(self, offset: int, size: int) -> bytes:
-        """Bytes from an offset on."""
+        """Returns up to `size` bytes from an offset."""
         return bytes(self._data[offset : offset + size])
 
     def readinto_many(self, offsets: list[int], buffers: list[bytearray]) -> list[int]:
-        """Fills each buffer from its offset on; returns the numbers of bytes."""
+        """Fills each buffer from its offset; returns the byte counts."""
         for offset, buffer in zip(offsets, buffers, strict=True):
             part = self._data[offset : offset + len(buffer)]
             buffer[: len(part)] = part
         return [min(len(buffer), self.size - offset) for offset, buffer in zip(offsets, buffers, strict=True)]
 
     def close(self) -> None:
-        """Gives the memory up."""
+        """Frees the memory."""
         self._data = memoryview(b"")
 
 
 class _OtherTensors(_Tensors):
-    """Those of a file that is read into memory of our own."""
+    """The tensors of a file that is read into separate memory."""
 
     def __init__(self, name: str | bytes, path: str | bytes, options: dict[str, Any]) -> None:
         opened: Any = open(path, **options)
@@ -543,7 +543,7 @@ class _OtherTensors(_Tensors):
             raise
 
     def load(self, names: list[str], make: Maker) -> dict[str, Tensor]:
-        """Tensors, in the order of the file; as many are asked for together as `AHEAD_BYTES` holds."""
+        """Reads tensors in file order, in batches of at most `AHEAD_BYTES` or one tensor."""
         tensors: list[Tensor] = []
         together: list[Place] = []
         for name in names:
@@ -568,5 +568,5 @@ class _OtherTensors(_Tensors):
         return [make.over(room, 0, place) for room, place in zip(memory, places, strict=True)]
 
     def close(self) -> None:
-        """Closes the file; tensors that were read stay."""
+        """Closes the file; loaded tensors stay valid."""
         self._file.close()

@@ -13,8 +13,8 @@ PREFIX = "readpath::"
 
 
 def open_url(name: str, options: dict[str, Any]) -> Any:
-    """Opens a URL or a chain of fsspec; `options` as `readpath.open` takes them."""
-    # An option of ours may have the name of a protocol, as `memory` has.
+    """Opens a URL or a chain of fsspec, with the options of `readpath.open`."""
+    # An option of readpath may have a protocol's name, such as `memory`.
     own = {
         option: options.pop(option)
         for option in Options.names()
@@ -36,12 +36,12 @@ def open_url(name: str, options: dict[str, Any]) -> Any:
 
 
 def _links(name: str) -> list[str]:
-    """The links of a chain. Two colons within a name, as in `http://[::1]/file`, part no links."""
+    """Returns the links of a chain. Two colons within a name, as in `http://[::1]/file`, separate no links."""
     known = fsspec.available_protocols()
     links: list[str] = []
     for part in name.split("::"):
         is_link = URL_START.match(part) or (PROTOCOL.fullmatch(part) and part in known)
-        # A path may end a chain that began with protocols alone: `simplecache::/folder/file`.
+        # A path may end a chain that begins with bare protocols: `simplecache::/folder/file`.
         ends_protocols = bool(links) and "://" not in links[-1] and links[-1] in known
         if not links or is_link or ends_protocols:
             links.append(part)
@@ -51,7 +51,7 @@ def _links(name: str) -> list[str]:
 
 
 def _open_alone(url: str, options: dict[str, Any]) -> Any:
-    """Opens a URL with two colons in it, which fsspec would take for a chain."""
+    """Opens a URL that contains two colons; fsspec would parse it as a chain."""
     url = url.removeprefix("readpath://")
     protocol = url.partition("://")[0] if URL_START.match(url) else "file"
     kind = fsspec.get_filesystem_class(protocol)

@@ -1,7 +1,7 @@
 """Ranges of one version of a remote file.
 
-A program may overwrite an object while another one has it open. Each range that is fetched here belongs to the version
-whose details the opening saw. Any other version is an error that names the file, never other bytes.
+A program may overwrite an object while another one has it open. Each fetched range belongs to the version that the
+open found. Any other version is an error that names the file; its bytes are never returned.
 
 - HTTP: `If-Match` with a strong ETag, else `If-Unmodified-Since`; ETag, `Last-Modified`, `Content-Range` and the
   length of the answer are compared.
@@ -26,7 +26,7 @@ from typing import Any
 from readpath.reader import Fetch, on_threads
 
 CHECK_SECONDS = 0.1
-"""Shortest time between two looks at the details of a file whose storage has no conditional reads."""
+"""Shortest time between two checks of a file's details on storage without conditional reads."""
 
 IDENTITY = frozenset(
     {
@@ -34,10 +34,10 @@ IDENTITY = frozenset(
         "Digest", "checksum", "Last-Modified", "LastModified", "last_modified", "modified", "mtime", "size",
     }
 )  # fmt: skip
-"""Names of details that differ between two versions, in the words of the known file systems."""
+"""Names of details that differ between two versions, as the known file systems name them."""
 
 CREATION = frozenset({"created", "creation_time"})
-"""Names that tell versions apart where the details have no time of a change."""
+"""Names of details that identify a version if the details have no modification time."""
 
 CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 """The header of RFC 9110, section 14.4."""
@@ -52,11 +52,11 @@ HTTP_OK = 200
 
 
 class Version:
-    """One version of a file of the file system `below`: the one that `details` describe."""
+    """The version of a file on the file system `below` that `details` describe."""
 
     def __init__(self, below: Any, path: str, details: Mapping[str, Any]) -> None:
         while type(below).__name__ == "DirFileSystem" and hasattr(below, "_join"):
-            # A folder of another file system; that one may have conditional reads.
+            # A wrapper for a folder of another file system, which may have conditional reads.
             below, path = below.fs, below._join(path)
         self._below, self._path, self._size = below, path, details["size"]
         self._identity = _identity_of(details)
@@ -82,7 +82,7 @@ class Version:
     async def range_of(self, start: int, end: int) -> bytes:
         """Returns the bytes of a range.
 
-        Raises OSError (`ESTALE`) with the file's name where the storage has another version by now.
+        Raises OSError (`ESTALE`) with the file's name if the storage now has another version.
         """
         if start >= end:
             return b""
@@ -101,7 +101,7 @@ class Version:
         return data
 
     def range_waited_for(self, start: int, end: int) -> bytes:
-        """Returns the bytes of a range, as `range_of` does, from a file system that waits."""
+        """Returns the bytes of a range like `range_of`, from a synchronous file system."""
         if start >= end:
             return b""
         data = self._below.cat_file(self._path, start, end)
@@ -114,7 +114,7 @@ class Version:
         return self._whole(data, start, end)
 
     def _conditional_read(self) -> Any:
-        """The read of this kind of storage that names a version, if it has one."""
+        """Returns the conditional read of this kind of storage, or None."""
         kind = type(self._below)
         http = sys.modules.get("fsspec.implementations.http")
         if http is not None and getattr(kind, "_cat_file", None) is http.HTTPFileSystem._cat_file:
@@ -151,7 +151,7 @@ class Version:
                 return bytes(await answer.read())
             if answer.status != HTTP_OK:
                 raise OSError(errno.EIO, f"the server answers {answer.status}", self._path)
-            # The server sends all of it.
+            # The server ignores the range and sends the whole file.
             whole = await answer.read()
             if len(whole) != self._size:
                 raise self._changed(f"it has {len(whole)} bytes, not {self._size}")
@@ -223,7 +223,7 @@ class Version:
     def _compare(self, details: Mapping[str, Any]) -> None:
         now = _identity_of(details)
         if now != self._identity:
-            # The next look finds it again.
+            # The next check finds the change again.
             self._checked_at = 0.0
             different = sorted(name for name in {*now, *self._identity} if now.get(name) != self._identity.get(name))
             raise self._changed(f"other than then: {', '.join(different)}")
@@ -233,7 +233,7 @@ class Version:
             raise self._changed(f"its ETag is {tag}, not {self._etag}")
 
     def _same_range(self, said: str | None, start: int, end: int) -> None:
-        """Compares the header `Content-Range` with the range that was asked for, and with the length of the file."""
+        """Compares the header `Content-Range` with the requested range and the length of the file."""
         found = CONTENT_RANGE.fullmatch((said or "").strip())
         if found is None:
             raise OSError(
@@ -275,7 +275,7 @@ def _identity_of(details: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _opaque(tag: str) -> str:
-    """The tag without the mark of a weak one: RFC 9110, section 8.8.3.2, the weak comparison."""
+    """Returns an ETag without its weak mark, for the weak comparison of RFC 9110, section 8.8.3.2."""
     return tag.removeprefix("W/").strip('"')
 
 
