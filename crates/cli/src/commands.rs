@@ -82,9 +82,9 @@ pub enum Command {
     Run(RunArgs),
     /// List and show modelled devices, measure real storage, validate a model
     Devices(DevicesArgs),
-    /// Put a modelled device behind a file, in real time, for any program
+    /// Emulate a modelled device as a file, in real time, for any program
     Emulate(ServeArgs),
-    /// Print the tables of the sources: published next to modelled
+    /// Print tables of published figures next to the modelled ones
     Reproduce(ReproduceArgs),
     /// List the policies, or print one in full
     Policies(PoliciesArgs),
@@ -142,9 +142,9 @@ pub enum DevicesCommand {
 /// Subcommands of `readpath eval`.
 #[derive(Debug, Subcommand)]
 pub enum EvalCommand {
-    /// Compare `adaptive` with the best classic readahead policy and scheduler of each cell
+    /// Compare `adaptive` with the best baseline readahead policy and scheduler of each cell
     Policies(RegretArgs),
-    /// Compare the eviction policy `adaptive` with the best of the others in each load
+    /// Compare the eviction policy `adaptive` with the best other policy in each load
     Eviction(CacheRegretArgs),
 }
 

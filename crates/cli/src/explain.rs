@@ -24,11 +24,11 @@ use pictures::Pictures;
 #[derive(Debug, Args)]
 #[command(
     after_help = "With a COMMAND, --pid or --cgroup the program is recorded first, as by `readpath \
-    record`. The\nrecording is removed afterwards unless -o names it. Ctrl-C ends it and explains the \
-    reads so far.\n\n\
-    What counts is the time in which the program waited for a device, and the processor time of small\n\
-    reads. Each wait is charged to one cause. A cause is reported from 5 % of the time and 16 waits on,\n\
-    with its evidence and what helps.\n\n\
+    record`. The\nrecording is removed afterwards unless -o names it. Ctrl-C ends the recording and explains \
+    the reads so far.\n\n\
+    The explanation covers the time in which the program waited for a device, and the processor time\n\
+    of small reads. Each wait is charged to one cause. A cause is reported from 5 % of the time and\n\
+    16 waits on, with its evidence and the remedy.\n\n\
     Examples:\n  \
     readpath explain -- sha256sum /usr/bin/env\n  \
     readpath explain examples/one-at-a-time.rec"

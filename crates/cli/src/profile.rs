@@ -32,15 +32,14 @@ use storage::RealStorage;
 /// `readpath devices measure`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Only reads, past the kernel's cache: requests of 4 KiB to 1 MiB, 1 to 64 of \
-    them under way, at\nrandom and one after the other, near and far from each other, of several \
-    streams. Never more\nthan 16 MiB are under way. Everything is measured three times, and the \
-    middle\none counts; at least once, with a few requests each, when the time or the bytes are spent \
-    before.\nCells whose rounds disagree, and cells that contradict each other, are measured again. \
-    The spread is\nprinted. Where figures still contradict each other no description is written (exit \
-    code 1): measure\nagain when the machine is quiet, for longer (--seconds), or take it as it is \
-    (--noisy).\n\n\
-    A file should be larger than what its storage caches by itself, and on a disk in one piece.\n\n\
+    after_help = "Measures reads that bypass the page cache: requests of 4 KiB to 1 MiB, queue depths \
+    of 1 to 64, random\nand sequential, near and far from each other, of several streams. At most 16 MiB \
+    are in flight.\n\nEach cell is measured three times, and the median counts. If the time or the bytes \
+    are used up\nbefore, each cell is measured at least once, with a few requests. Cells with different \
+    rounds, and\ncells that contradict each other, are measured again. The spread is printed. If figures \
+    still\ncontradict each other, no description is written (exit code 1): measure again on an idle \
+    machine or\nfor longer (--seconds), or accept the figures (--noisy).\n\n\
+    A file should be larger than the cache of its storage, and contiguous on a disk.\n\n\
     Example:\n  \
     readpath devices measure /dev/sdb --toml mine.toml\n  \
     readpath run JOB.fio --on measured,toml=mine.toml,nvme"

@@ -47,14 +47,14 @@ pub struct ProgramArgs {
 /// `readpath record`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Root records by the kernel's tracepoints (tracefs with the events of system calls; \
-    exit code 3\nwithout). Without root a COMMAND is recorded by functions put before the C \
-    library's: its reads\nby calls. Touches of mappings, io_uring, reads within the C library (stdio), \
-    static and setuid\nprograms, and the state of the page cache are not seen. A running process of the \
-    same user (--pid)\nis sampled ten times a second: its positions in files, and their pages in the page \
-    cache. That\nmakes no recording.\n\n\
-    A recording has the names of files and threads, and which bytes were read when. It has no\n\
-    contents of files, and no argument of a command.\n\n\
+    after_help = "As root, the kernel's tracepoints record the reads (needs tracefs with system call \
+    events; exit\ncode 3 without). Without root, a preloaded library records a COMMAND's read calls of \
+    the C library.\nIt misses accesses to mappings, io_uring, reads within the C library (stdio), static \
+    and setuid\nprograms, and the state of the page cache. A running process of the same user (--pid) is \
+    sampled ten\ntimes a second: its positions in files, and their pages in the page cache. That \
+    makes no recording.\n\n\
+    A recording contains the names of files and threads, and the position and time of each read. It\n\
+    contains no file contents and no command arguments.\n\n\
     Examples:\n  \
     readpath record -o reads.rec -- sha256sum /usr/bin/env\n  \
     readpath record --pid 4242 --for 30s\n  \
@@ -72,9 +72,9 @@ pub struct RecordArgs {
 /// `readpath advise`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The reads of the program go to the readahead policy `adaptive`. The pages that it \
-    expects are\nbrought into the page cache by readahead(2), as long as they are used. The program \
-    reads from the\nkernel as before. Needs root, and tracefs (exit code 3 without).\n\n\
+    after_help = "The readahead policy `adaptive` follows the program's reads. readahead(2) prefetches \
+    the pages that it\npredicts into the page cache, as long as prefetched pages are used. The program \
+    reads from the\nkernel as before. Needs root and tracefs (exit code 3 without).\n\n\
     Examples:\n  \
     readpath advise --memory 512MiB -- python3 load_model.py\n  \
     readpath advise --pid 4242 --for 30s"
