@@ -286,7 +286,7 @@ def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data
         assert in_child(lambda: file.readat(7, 100) == data[7:107])
 
 
-def test_what_the_law_believes_is_said_in_a_line(path):
+def test_what_the_policy_believes_is_said_in_a_line(path):
     # Pages in the kernel page cache need no readahead window.
     with readpath.ReadPath(memory="4MiB", kernel_cache=False).open(path) as file:
         begun = file.belief()

@@ -33,7 +33,7 @@ def plain(sweep):
     return [{key: value for key, value in row.items() if key not in added} for row in sweep.rows]
 
 
-def failing_law(flag, name):
+def failing_policy(flag, name):
     """A policy that fails until the file `flag` exists, and creates it."""
 
     class Failing(readpath.Policy):
@@ -46,7 +46,7 @@ def failing_law(flag, name):
     return Failing
 
 
-def hopeless_law():
+def hopeless_policy():
     """A policy that always fails."""
 
     class Hopeless(readpath.Policy):
