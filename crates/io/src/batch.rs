@@ -198,7 +198,8 @@ impl Batch {
     /// there directly, without the intermediate copy of `wait`.
     ///
     /// ```
-    /// # let name = std::env::temp_dir().join(format!("readpath-doc-wait-into-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let name = folder.join(format!("readpath-doc-wait-into-{}", std::process::id()));
     /// # std::fs::write(&name, vec![7u8; 100_000])?;
     /// # let path = readpath::ReadPath::builder().build()?;
     /// # let file = path.open(&name)?;

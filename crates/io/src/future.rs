@@ -46,7 +46,8 @@ impl File {
     /// provides no thread for the reactor.
     ///
     /// ```
-    /// # let name = std::env::temp_dir().join(format!("readpath-doc-future-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let name = folder.join(format!("readpath-doc-future-{}", std::process::id()));
     /// # std::fs::write(&name, vec![7u8; 100_000])?;
     /// let path = readpath::ReadPath::builder().build()?;
     /// let file = path.open(&name)?;

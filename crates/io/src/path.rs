@@ -325,8 +325,8 @@ impl Builder {
         self
     }
 
-    /// Eviction policy, as `readpath policies` names it. Default `adaptive`: the policy that would have
-    /// missed least on a sample of the pages.
+    /// Eviction policy, as `readpath policies` names it. Default `adaptive`: the policy that would
+    /// have missed least on a sample of the pages.
     ///
     /// With elastic memory it begins to choose when evicted pages are read again. Until then pages
     /// leave in order of arrival, as in `two-lists`.

@@ -185,7 +185,8 @@ impl RawFile {
     /// are in flight. This is the fastest way to pass over a file once.
     ///
     /// ```
-    /// # let path = std::env::temp_dir().join(format!("readpath-doc-reader-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("readpath-doc-reader-{}", std::process::id()));
     /// std::fs::write(&path, "0123456789")?;
     /// let mut file = readpath::RawFile::open(&path)?;
     /// let mut reader = file.reader(7, 100)?;
@@ -212,7 +213,8 @@ impl RawFile {
     ///
     /// ```
     /// # use readpath::raw::RawFault;
-    /// # let path = std::env::temp_dir().join(format!("readpath-doc-exact-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("readpath-doc-exact-{}", std::process::id()));
     /// std::fs::write(&path, "0123456789")?;
     /// let file = readpath::RawFile::open(&path)?;
     /// let error = file.read_exact_at(&mut [0; 8], 5).unwrap_err();
@@ -239,7 +241,8 @@ impl RawFile {
     ///
     /// ```
     /// # use readpath::RawFile;
-    /// # let path = std::env::temp_dir().join(format!("readpath-doc-write-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("readpath-doc-write-{}", std::process::id()));
     /// std::fs::write(&path, "0123456789")?;
     /// let file = RawFile::builder().write(true).open(&path)?;
     /// assert_eq!(file.write_at(b"abcd", 8)?, 4);
@@ -318,7 +321,8 @@ impl RawFile {
     ///
     /// ```
     /// # use readpath::RawFile;
-    /// # let path = std::env::temp_dir().join(format!("readpath-doc-sync-all-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("readpath-doc-sync-all-{}", std::process::id()));
     /// RawFile::builder().write(true).create(true).open(&path)?.sync_all()?;
     /// # std::fs::remove_file(&path)?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())

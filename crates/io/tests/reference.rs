@@ -5,7 +5,8 @@
 //! on real storage, with forks, and also covers raw files, mappings and regions.
 //!
 //! ```text
-//! READPATH_ROUNDS=200000 READPATH_SEED=9 cargo test --release -p readpath --test reference -- --nocapture
+//! export READPATH_ROUNDS=200000 READPATH_SEED=9
+//! cargo test --release -p readpath --test reference -- --nocapture
 //! ```
 
 mod support;

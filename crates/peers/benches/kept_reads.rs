@@ -1,17 +1,18 @@
-//! What a law of what to keep is worth on real storage: a skewed working set beside a scan.
+//! Value of an eviction policy on real storage: a skewed working set next to a scan.
 //!
 //! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED
 //! kernel|trace|POLICY[/READAHEAD] MEMORY_MIB READS EVERY`
 //!
-//! Two files of 1 GiB, or twice the same, of 2: of the first GiB of WANTED pages of 4 KiB are read
-//! at random, skewed as Zipf has it (0.9), and after EVERY of these reads the next 64 KiB of the
-//! last GiB of SCANNED, from its end on from its start. READS are made to warm up and as many
-//! measured: printed are the bytes that came from the device meanwhile, those that the scan asked
-//! for, and how many milliseconds it took. `kernel` reads by pread(2), LAW through memory of our
-//! own. The places are the same for all. That both have the same memory is for a control group to
-//! see to: `bench/kept.py` does that.
+//! WANTED and SCANNED are two files of 1 GiB, or the same file of 2 GiB twice. Pages of 4 KiB in
+//! the first GiB of WANTED are read at random with a Zipf skew of 0.9. After EVERY of these reads,
+//! the scan reads the next 64 KiB of the last GiB of SCANNED, and begins again at its end.
 //!
-//! `trace` reads nothing: it prints the pages of READS of these reads and of the scan among them,
+//! The first READS reads warm up, and the next READS are measured. The output is the number of
+//! bytes read from the device, the bytes requested by the scan, and the time in milliseconds.
+//! `kernel` reads by `pread(2)`; POLICY reads through memory of the library. All variants read the
+//! same offsets. A control group has to give both the same memory, as `bench/kept.py` does.
+//!
+//! `trace` reads nothing. It prints the pages of READS of these reads and of the scan among them,
 //! for `readpath cachesim`.
 
 use std::error::Error;

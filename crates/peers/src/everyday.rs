@@ -1,9 +1,9 @@
-//! What programs do with files every day, written once for whatever gives them the bytes.
+//! Common file access patterns, written once for every implementation of the reads.
 //!
-//! A row of `readpath bench` is one of these families of accesses, over something that [reads at
-//! places](ReadAt) or [from a place of its own](SequentialFile): the library, or one of its
-//! [peers](Peer). All of them make the same accesses in the same order, and each pass gives a
-//! [`Checksum`] over what was read, which must be the same for all.
+//! A row of `readpath bench` is one of these families of accesses. It uses [positioned
+//! reads](ReadAt) or [a file position](SequentialFile) of the library or of one of its
+//! [baselines](Peer). All implementations make the same accesses in the same order. Each pass
+//! returns a [`Checksum`] of the bytes read, which must be the same for all.
 //!
 //! - [`places`]: reads at places: streams, strides, backwards, at random, by many threads;
 //! - [`streams`]: `Read` from the start to the end, and `std::io::copy`;

@@ -1,47 +1,48 @@
-//! What is wrong with a program's reads, from a recording.
+//! Diagnosis of a program's reads from a recording.
 //!
 //! # Rules
 //!
-//! The cost of a cause is the time that the program waited for a device because of it. Time in
-//! which it computed, or in which its bytes were in memory, is not lost by reading. Each read that
-//! waited is charged to one cause: the first of these whose rule holds.
+//! The cost of a cause is the time that the program waited for a device because of it. Computation,
+//! and reads of bytes in memory, cost nothing. Each read that waited is charged to one cause: the
+//! first of these whose rule holds.
 //!
-//! 1. [`Again`](WaitCause::Again): most of the bytes fetched for it had been fetched before.
-//! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a run of at least
-//!    [`ORDERED_BYTES`] in order; or a sequential hint holds, and the read does not go on.
-//! 3. [`PageFaults`](WaitCause::PageFaults): it is a touch of a mapping, and one page was fetched
-//!    for it.
-//! 4. [`Small`](WaitCause::Small): it goes on where the last one ended, nothing was read ahead, and
-//!    it is smaller than [`SMALL_BYTES`]: the device is paid for a request, and moves little.
+//! 1. [`Again`](WaitCause::Again): most of the bytes fetched for the read had been fetched before.
+//! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a sequential run
+//!    of at least [`ORDERED_BYTES`]. Or a sequential hint holds, and the read is not sequential.
+//! 3. [`PageFaults`](WaitCause::PageFaults): the read is a touch of a mapping, and one page was
+//!    fetched for it.
+//! 4. [`Small`](WaitCause::Small): the read continues the last one, nothing was read ahead, and it
+//!    is smaller than [`SMALL_BYTES`]. The cost of the request exceeds the cost of its bytes.
 //!    Without root only direct reads are known to be requests of their own.
-//! 5. [`Depth`](WaitCause::Depth): it is somewhere else than the last one ended, neither it nor the
+//! 5. [`Depth`](WaitCause::Depth): the read does not continue the last one, neither it nor the
 //!    bytes fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on
 //!    average.
 //!
-//! Four causes show in the whole alone, and take their part of those charges:
+//! Four causes are found only in the statistics of the whole recording. They take their part of the
+//! charges above:
 //!
-//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not asked
-//!   for. The parts that were used would have taken less time as requests of their own, by the
-//!   service times of the recording. The difference is charged.
+//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not
+//!   requested. The used parts would have taken less time as separate requests, by the service
+//!   times of the recording. The difference is charged.
 //! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the
 //!   other.
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.
-//! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as
-//!   those that did not, or as the fastest tenth where all did.
+//! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as the
+//!   other waits. If all waits met writes, they are compared with the fastest tenth.
 //!
 //! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads
 //! by system calls.
 //!
 //! Charges of threads that waited at the same time are scaled to the time that passed. A finding
 //! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_LEAST`], and [`WAITS_LEAST`]
-//! waits. Without a finding the device is the limit, or reading is not what takes the time.
+//! waits. Without a finding, the device or work other than reading is the limit.
 //!
 //! # Limits of the evidence
 //!
 //! A fault maps up to 2 MiB, and the kernel reports no touch of the mapped pages. These pages never
 //! count as fetched without need. Reads that were not seen (`Unseen`) may have used any page, so
-//! `OverRead` is not claimed next to them. Where they are many, no verdict is given.
+//! `OverRead` is not claimed next to them. If they are many, no verdict is given.
 
 use std::collections::BTreeMap;
 
@@ -170,9 +171,11 @@ pub struct Explanation {
     pub shape: ReadShape,
 }
 
-/// Takes the records of a recording one after the other, in memory that grows with the files'
-/// lengths and not with the number of reads: two bits for each page that was read or fetched, a
-/// third where pages are fetched again, and a fourth where faults mapped pages.
+/// Processes the records of a recording one after the other.
+///
+/// Its memory grows with the lengths of the files, not with the number of reads. It takes two bits
+/// for each page that was read or fetched, a third bit if pages are fetched again, and a fourth if
+/// faults mapped pages.
 #[derive(Debug, Default)]
 pub struct Explainer {
     gathered: RecordingData,

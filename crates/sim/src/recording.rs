@@ -1,14 +1,15 @@
-//! Recordings: what a program read, when, and what of it the kernel had, in one file.
+//! Recordings: the reads of a program, their times, and their pages in the kernel's cache, in one
+//! file.
 //!
-//! `readpath record` writes them; everything else reads them. A recording names files and threads
-//! and says what was done with which bytes. It has no byte of what was read, and nothing of a
+//! `readpath record` writes them; all other commands read them. A recording names files and
+//! threads, and the byte ranges of their operations. It contains no data of the files and no
 //! command line.
 //!
 //! # The file
 //!
 //! All numbers of fixed width are little-endian.
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
 //! | 4 | the version: 2; version 1 has no `Mapped`, no `Unseen` and no `aio` |
@@ -16,20 +17,20 @@
 //!
 //! A block is:
 //!
-//! | bytes | what |
+//! | bytes | content |
 //! |---|---|
 //! | 4 | the length of its records in bytes: 1 to 1,048,576 |
 //! | 4 | CRC-32 (IEEE 802.3, as in gzip) of its records |
 //! | … | records, each whole |
 //!
-//! So a file that is cut off gives all blocks that stand before the cut, and a byte that was
-//! changed is noticed in its block. A block can be understood with the names alone ([`FileRecord`],
-//! [`ThreadName`], [`DeviceRecord`]) that came before it.
+//! A truncated file returns all blocks before the cut, and a changed byte is detected in its block.
+//! A block can be decoded with only the names ([`FileRecord`], [`ThreadName`], [`DeviceRecord`])
+//! from earlier blocks.
 //!
 //! # A record
 //!
-//! A byte that tells its kind ([`Record::tag`]), then its fields in the order in which they are
-//! declared, with these encodings:
+//! A record is a byte with its kind ([`Record::tag`]), then its fields in the order of declaration,
+//! with these encodings:
 //!
 //! | | |
 //! |---|---|
@@ -40,20 +41,24 @@
 //! | perhaps a number | 0 for none, else the number + 1 |
 //! | time | the difference to the last time in this block, 0 at its beginning, in nanoseconds |
 //! | a beginning | the number of nanoseconds from it to the time before which it stands |
-//! | offset | the difference to where the last range of the same file in this block ended, 0 at first |
+//! | offset | difference to the end of the last range of the same file in this block, 0 at first |
 //! | result of a read | the number `(asked - got) × 2`, or `error number × 2 + 1` |
 //!
 //! The first record is [`Record::Start`]. The last is [`Record::End`], unless the recorder was
-//! killed. Records of reads and requests stand in the order in which these *ended*, and times are
-//! counted from the start.
+//! killed. Records of reads and requests are in the order of their *ends*, and times are counted
+//! from the start.
 //!
-//! # What may be relied on
+//! # Guarantees
 //!
-//! A [`RecordingReader`] has checked of each record that its files, threads and devices have been
-//! named before, that it doesn't end before it begins, that no range goes beyond 2⁶³ bytes, and
-//! that no call was given more than a call can be ([`CALL_BYTES_MAX`]). All times together, all
-//! bytes and all counts of a recording are at most [`RECALL_BATCH_MAX`], so that whoever sums them
-//! up needs no more than 64 bits.
+//! A [`RecordingReader`] checks each record:
+//!
+//! - its files, threads and devices were named before;
+//! - it does not end before it begins;
+//! - no range extends beyond 2⁶³ bytes;
+//! - no call has more than [`CALL_BYTES_MAX`] bytes.
+//!
+//! The sums of all times, bytes and counts of a recording are at most [`RECALL_BATCH_MAX`]. Sums in
+//! 64 bits therefore do not overflow.
 
 use serde::Serialize;
 
@@ -78,7 +83,7 @@ pub const MAGIC: [u8; 8] = *b"\xd2readrec";
 /// Version of the format that is written.
 pub const VERSION: u32 = 2;
 
-/// Oldest version that is read. Its records are those of [`VERSION`], without the newer kinds.
+/// Oldest version that can be read. Its format is [`VERSION`] without the newer record kinds.
 pub const VERSION_OLDEST: u32 = 1;
 
 /// Maximum length of a block's records in bytes.
@@ -90,8 +95,8 @@ pub const TEXT_BYTES_MAX: u64 = 64 << 10;
 /// Maximum end of a file range.
 pub const OFFSET_MAX: u64 = 1 << 63;
 
-/// What one call is given at most, what it brings into the page cache, and what a [`Mapped`] names:
-/// Linux gives 2 GiB less a page, and reads ahead beyond that.
+/// Maximum number of bytes of one call, of one insertion into the page cache, and of a [`Mapped`].
+/// Linux limits a call to 2 GiB less a page, and reads ahead beyond that.
 pub const CALL_BYTES_MAX: u64 = 1 << 32;
 
 /// Maximum sum over a recording, in nanoseconds or bytes: durations of reads and requests, waits
@@ -337,13 +342,13 @@ pub struct Mapped {
     pub thread: u32,
     /// File.
     pub file: u32,
-    /// From which byte on.
+    /// First byte of the range.
     pub offset: u64,
-    /// How many bytes.
+    /// Length of the range.
     pub bytes: u64,
 }
 
-/// Reads were made of which neither the bytes nor the file is known.
+/// Reads of which neither the bytes nor the file is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Unseen {
     /// Time at which the loss was detected.
@@ -354,7 +359,7 @@ pub struct Unseen {
     pub way: ReadMethod,
     /// Number of reads.
     pub count: u64,
-    /// How long the thread waited for them, as far as that was seen.
+    /// Observed time that the thread waited for them.
     pub waited_ns: u64,
 }
 

@@ -1,21 +1,21 @@
-//! What if: a recorded program's reads, made again on other storage, under other laws, with other
+//! Replay of a recorded program's reads on other storage, under other policies, or with other
 //! memory.
 //!
-//! The loop is closed, as it was in the program: a thread that waited for a read waits for it
-//! again, however long it takes now, and then does what it did between its reads for as long as it
-//! took (think time). Threads run beside each other as they did, the first read of each as long
-//! after the start as it was. So the figure is the program's own time, and not that of its reads.
+//! The loop is closed, as in the program. A thread that waited for a read waits for it again, for
+//! as long as the simulated read takes. Then it pauses for its recorded think time. Threads run
+//! concurrently as recorded: the first read of each starts at its recorded distance from the start.
+//! The result is therefore the program's run time, not only the time of its reads.
 //!
-//! - What was in memory before the recording began can't be known by its pages coming in. A read
-//!   that found all its pages there, none of which had ever come in, is no read here but time that
-//!   passes: it finds them again, whatever memory there is.
-//! - A read that waited for nothing tells what calls and copies cost on the recorded machine, the
-//!   watching included; the modelled host is charged the same.
-//! - A thread that waited for another thread, and not for a read, is taken to have thought.
-//! - A mapped file is touched where the kernel had to serve a touch. A stream of touches reads all
-//!   pages that its faults mapped, any other touch one page ([`MappedUse`]).
+//! - Memory contents before the recording are unknown. A read whose pages were all cached, and were
+//!   never inserted during the recording, counts as think time. It stays cached in the replay,
+//!   whatever the memory size.
+//! - The duration of a read that did not wait gives the cost of calls and copies on the recorded
+//!   machine, including the cost of recording. The modelled host is charged the same.
+//! - A wait for another thread, instead of a read, counts as think time.
+//! - A mapped file is touched where the kernel had to serve a fault. A stream of faults reads all
+//!   pages that these faults mapped; any other fault reads one page ([`MappedUse`]).
 //!
-//! After the last read the program went on for a while; so it does here.
+//! The recorded time after the last read is added to the result.
 
 use std::collections::{BTreeMap, BTreeSet};
 

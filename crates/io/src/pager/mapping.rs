@@ -282,7 +282,8 @@ fn window_of(target: &Target) -> u64 {
 /// // SAFETY: nobody changes the file while it is mapped.
 /// let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&path)? };
 /// let numbers = mapping.as_slice().chunks_exact(4);
-/// let sum: u64 = numbers.map(|number| u64::from(u32::from_le_bytes(number.try_into().unwrap()))).sum();
+/// let numbers = numbers.map(|number| u32::from_le_bytes(number.try_into().unwrap()));
+/// let sum: u64 = numbers.map(u64::from).sum();
 /// assert_eq!(sum, 99_999 * 100_000 / 2);
 /// println!("{}: {:?}", mapping.mode(), mapping.statistics());
 /// # std::fs::remove_file(&path)?;

@@ -37,7 +37,8 @@ impl File {
     /// ```
     /// use readpath::{RawFile, ReadPath};
     ///
-    /// # let name = std::env::temp_dir().join(format!("readpath-doc-beside-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let name = folder.join(format!("readpath-doc-beside-{}", std::process::id()));
     /// std::fs::write(&name, vec![1; 100_000])?;
     /// let file = ReadPath::builder().build()?.open(&name)?;
     /// let mut byte = [0];

@@ -118,7 +118,8 @@ impl RawFileBuilder {
     ///
     /// ```
     /// # use readpath::RawFile;
-    /// # let path = std::env::temp_dir().join(format!("readpath-doc-create-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("readpath-doc-create-{}", std::process::id()));
     /// assert!(RawFile::builder().write(true).open(&path).is_err());
     /// assert_eq!(RawFile::builder().write(true).create(true).open(&path)?.bytes()?, 0);
     /// # std::fs::remove_file(&path)?;

@@ -105,7 +105,8 @@ impl<'f> RawReader<'f> {
     /// one if needed.
     ///
     /// ```
-    /// # let path = std::env::temp_dir().join(format!("readpath-doc-chunks-{}", std::process::id()));
+    /// # let folder = std::env::temp_dir();
+    /// # let path = folder.join(format!("readpath-doc-chunks-{}", std::process::id()));
     /// # std::fs::write(&path, vec![1; 3_000_000])?;
     /// let mut file = readpath::RawFile::open(&path)?;
     /// let mut reader = file.reader(0, u64::MAX)?; // up to the end of the file

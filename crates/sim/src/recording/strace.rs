@@ -1,12 +1,12 @@
 //! Recordings from the text of `strace -f -ttt -T` (with `-y` or `-yy`, or without).
 //!
-//! A line is `PID SECONDS call(arguments) = result <duration>`; a call that others interrupt stands
-//! in two lines, `… <unfinished ...>` and `<... call resumed> …`. What was read stands in it too,
-//! unless strace was told `-s 0`: nothing of it is kept.
+//! A line is `PID SECONDS call(arguments) = result <duration>`. An interrupted call takes two
+//! lines, `… <unfinished ...>` and `<... call resumed> …`. The text also contains the bytes that
+//! were read, unless strace ran with `-s 0`. The import discards them.
 //!
-//! Where descriptors don't have their paths with them (`-y`), they are followed from the opening
-//! on. The position of a `read` is followed from the opening on as well, with what `lseek` answers;
-//! one that was open before is taken to stand at its beginning.
+//! Without `-y`, descriptors have no paths in the text. The import then follows them from their
+//! opening. It also follows the file position of a `read` from the opening and through the results
+//! of `lseek`. A descriptor that was open before the recording is assumed to be at offset 0.
 //!
 //! Imported are reads (`read`, `pread64`, `readv`, `preadv`, `preadv2`), reads by copying
 //! (`sendfile`, `copy_file_range`, `splice`), asynchronous reads (`io_submit` with the
@@ -29,14 +29,14 @@ mod tables;
 /// The longest line.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// What is wrong with the text.
+/// Error in the text of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StraceError {
     /// A line is none of `strace -f -ttt -T`.
     Line {
-        /// Which, counted from 1.
+        /// Line number, counted from 1.
         line: u64,
-        /// What is expected.
+        /// Expected form.
         expected: &'static str,
     },
     /// It can't be read.
@@ -94,8 +94,8 @@ impl fmt::Display for StraceError {
 
 impl std::error::Error for StraceError {}
 
-/// Whether a file begins as the text of strace does: a time, and a call, after the number of a
-/// process or without.
+/// Returns true if a file begins as the output of strace does: an optional process ID, a time, and
+/// a call.
 pub fn is_start(start: &[u8]) -> bool {
     let text = String::from_utf8_lossy(start);
     text.lines().next().is_some_and(|line| {
@@ -366,8 +366,8 @@ mod tests {
         }
     }
 
-    /// Lines of strace 6.1 with `-y`, of a program that reads in each of these ways; offsets and
-    /// lengths are those of its calls.
+    /// Output of strace 6.1 with `-y` for a program that reads by each method. The expected offsets
+    /// and lengths are the arguments of its calls.
     #[test]
     fn each_way_of_reading_is_imported() {
         let text = "1 5.000 preadv2(4</b>, [...], 1, 0, 0) = 2 <0.000005>\n\

@@ -6,7 +6,7 @@ use readpath_core::unit::Time;
 
 use crate::workload::Workload;
 
-/// What a run tells while it goes on.
+/// Progress of a run, reported while it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The time of the world.
@@ -17,21 +17,20 @@ pub struct Progress {
     pub bytes_total: Option<u64>,
 }
 
-/// Whether a run goes on after it has told its progress.
+/// Decision of the observer after a progress report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressAnswer {
     /// It does.
     On,
-    /// It stops issuing, waits for what is under way, and reports.
+    /// Stop issuing requests, wait for those in flight, and report.
     Stop,
 }
 
-/// Who looks on while a run goes on.
+/// Observer of a run in progress.
 pub struct RunObserver<'a> {
-    /// Hears of the progress now and then.
+    /// Receives the progress now and then.
     pub tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer,
-    /// Hears of every decision of the laws that keep a log of them.
-    /// `None`: the log stays off.
+    /// Receives every decision of the policies that log them. `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&LoggedDecision)>,
     /// Sees the workload before it runs, and may give its processes logs.
     pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
@@ -43,7 +42,7 @@ impl<'a> RunObserver<'a> {
         RunObserver { tell, decided: None, prepare: None }
     }
 
-    /// Has the laws keep their decisions, if anybody hears of them.
+    /// Enables the decision logs of the policies if an observer receives them.
     pub(crate) fn begin(&self, path: &mut Machine) {
         if self.decided.is_none() {
             return;

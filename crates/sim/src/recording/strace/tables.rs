@@ -1,4 +1,4 @@
-//! What is known of a process at a line of strace: its descriptors, its mappings, its requests.
+//! State of a process at a line of strace: its descriptors, mappings and pending requests.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -47,7 +47,7 @@ impl Table {
         self.mapped.insert(address, mapped);
     }
 
-    /// Nothing is mapped in a range any more: mappings that begin in it are forgotten.
+    /// Removes a range: mappings that begin in it are forgotten.
     pub fn unmap(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
         self.mapped.retain(|start, _| !(address..end).contains(start));
@@ -74,7 +74,8 @@ pub struct Submitted {
 }
 
 /// Asynchronous requests by their context and their number (`aio_data`), the oldest first. Requests
-/// other than reads are kept as `None`, so that their ends are not taken for those of reads.
+/// other than reads are kept as `None`, so that their completions are not mistaken for completed
+/// reads.
 #[derive(Debug, Default)]
 pub struct Pending(BTreeMap<(String, String), VecDeque<Option<Submitted>>>);
 
