@@ -1,17 +1,17 @@
-//! Traces of references to blocks: which pages were wanted, in which order, and nothing else.
+//! Traces of references to blocks: the requested pages and their order only.
 //!
-//! A trace says what a cache is asked for; where the bytes lie, how long they take and how many are
-//! read at once is left out. Reads and writes are references alike: a block that was written is as
-//! good a guess for what is read next. A request for a range is one reference to each of its pages,
-//! in their order.
+//! A trace lists the references to a cache. It has no addresses on a device, no durations and no
+//! queue depth. Reads and writes are references alike: a written block predicts the next read as
+//! well as a read block does. A request for a range is one reference to each of its pages, in their
+//! order.
 //!
-//! Each format is one of those in which such traces are published:
+//! Formats in which such traces are published:
 //!
 //! - `lirs`: a block's number a line, as in the traces of the LIRS authors (`*` parts programs);
 //! - `arc`: `FIRST COUNT …` a line, as in the traces of the ARC paper (`.lis`);
 //! - `cloudphysics`: numbers of 32 bits each, the highest byte first;
 //! - `oracle-general`: libCacheSim's records of 24 bytes, of which the object's number counts;
-//! - those of [`crate::trace`]: requests by their bytes, and this project's recordings;
+//! - the formats of [`crate::trace`]: requests by their bytes, and this project's recordings;
 //! - `reads`: this project's lists of reads (`readpath check-kernel`): `OFFSET LENGTH`, `touch
 //!   OFFSET`.
 

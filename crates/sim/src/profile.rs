@@ -3,7 +3,7 @@
 //! A profile is a list of cells. The requests of a cell have one size and one queue depth. They are
 //! random, or continue the last one, or start at a distance from its end, or belong to several
 //! streams in rotation. Each cell is a closed loop: the next request starts when one ends. The
-//! result is the mean response time. By Little's law, it is the queue depth times the measured
+//! result is the mean response time. By Little's theorem, it is the queue depth times the measured
 //! period, divided by the requests completed in it. The first requests, which fill the loop, are
 //! excluded.
 //!

@@ -191,7 +191,7 @@ pub struct TraceReader<R> {
     has_failed: bool,
 }
 
-/// Where the requests come from.
+/// Input of the requests.
 enum Source<R> {
     /// Lines, or blktrace's records.
     Plain(R),
@@ -219,7 +219,7 @@ struct RawRequest<'a> {
     op: Op,
     offset: u64,
     bytes: u64,
-    /// Which event of the request this is; [`Event::Queued`] where there is one alone.
+    /// Event of the request. [`Event::Queued`] if the format has only one event for each.
     event: Event,
 }
 
@@ -254,7 +254,7 @@ impl<R: BufRead> TraceReader<R> {
         }
     }
 
-    /// What a reader of the figures must know: which event stood in for queued requests.
+    /// Returns a note for the results: the event that replaced queued requests, if any.
     pub fn note(&self) -> Option<&'static str> {
         self.chosen.note()
     }
@@ -403,7 +403,7 @@ fn unread(error: std::io::Error) -> TraceError {
 }
 
 impl TraceOrigin {
-    /// Whether there was no request so far.
+    /// Returns true if there was no request so far.
     fn is_empty(&self) -> bool {
         self.first.is_none()
     }

@@ -111,9 +111,11 @@ fn assert_near(value: f64, published: f64, what: &str) {
     assert!((value / published - 1.0).abs() <= 0.15, "{what}: {value}, published {published}");
 }
 
-/// Published for a Seagate ST2000DM006 and not used for its parameters, within 15 %: 124 random
-/// writes of 4 KiB per second, a flush after 8 and after 64 of them 127 and 630 ms, sequential
-/// reads 143 MB/s, sequential writes to the medium 132 MB/s.
+/// Published figures of a Seagate ST2000DM006 that were not used for its parameters are met within
+/// 15 %.
+///
+/// They are 124 random writes of 4 KiB per second, and 127 and 630 ms for a flush after 8 and 64 of
+/// them. Sequential reads reach 143 MB/s, and sequential writes to the medium 132 MB/s.
 #[test]
 fn a_modern_disk_writes_as_fast_as_was_published() {
     let text = "hdd,drive=sata";

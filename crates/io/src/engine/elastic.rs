@@ -54,8 +54,8 @@ const HELD_BYTES: u64 = 64 << 20;
 const HELD_PART: u64 = 16;
 /// Memory in bytes that is reserved for reads: three of the largest reads.
 const READS_BYTES: u64 = 48 << 20;
-/// The same in a small control group, which has a quarter of its memory for them; larger reads are
-/// made in pieces.
+/// Minimum memory in bytes that is reserved for reads. A small control group reserves a quarter of
+/// its memory; larger reads are split.
 const READS_BYTES_MIN: u64 = 1 << 20;
 /// Divisor of the elapsed time. Memory is short if tasks waited for memory during a larger part of
 /// it.

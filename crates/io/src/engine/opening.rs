@@ -164,11 +164,11 @@ impl EngineState {
         }
     }
 
-    /// One read less is under way on the handle, and its pages are given back.
+    /// Ends a read on the handle and releases its pages.
     ///
-    /// Where the kernel keeps the pages of the file, a read comes here only because the kernel
-    /// could not give its bytes. The pages that it brought in, with those read ahead, go with it:
-    /// they would stay as they are while the kernel's follow the file.
+    /// For a file in the kernel page cache, a read gets here only if the kernel could not return
+    /// its bytes. The pages that it fetched, prefetched ones included, are dropped with it. They
+    /// would become stale, while the kernel's pages follow changes of the file.
     pub(super) fn read_ended(&mut self, handle: HandleId) {
         let in_use = &mut self.in_use[handle.0 as usize];
         in_use.reads -= 1;

@@ -60,7 +60,7 @@ pub enum NfsError {
     NoExport {
         /// Requested URL.
         url: String,
-        /// What there is; control characters as escapes.
+        /// Exports of the server, with control characters escaped.
         exports: Vec<String>,
     },
     /// The server refuses to mount the export.
@@ -94,7 +94,8 @@ pub enum NfsError {
     Outside {
         /// Requested URL.
         url: String,
-        /// What the link holds, from where it leads out; control characters as escapes.
+        /// Target of the link, from the component that leaves the export, with control characters
+        /// escaped.
         target: String,
     },
     /// The path names neither a regular file nor a directory.

@@ -1,7 +1,8 @@
-//! Text of a server, for people to read.
+//! Text of a server in printable form.
 //!
-//! Names, links and exports are bytes of a stranger's choice. On a terminal, control characters in
-//! them move the cursor, rename the window or hide what follows; so they are written as escapes.
+//! Names, links and exports are arbitrary bytes of an untrusted server. On a terminal, control
+//! characters in them move the cursor, rename the window or hide later text. They are therefore
+//! escaped.
 
 /// The bytes as text in which a terminal finds nothing but characters to show.
 pub(crate) fn printable(bytes: &[u8]) -> String {

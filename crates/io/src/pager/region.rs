@@ -42,7 +42,7 @@ const MEMORY_BYTES: u64 = 256 << 20;
 /// [`on_device`](RegionBuilder::on_device).
 #[derive(Clone, Debug)]
 pub struct RegionBuilder {
-    /// None: as much as [`MEMORY_BYTES`], and no more than half of what is free.
+    /// Limit of the memory. `None` means [`MEMORY_BYTES`], but at most half of the free memory.
     memory_bytes: Option<u64>,
     swapin: String,
     eviction: String,
@@ -61,10 +61,12 @@ impl Default for RegionBuilder {
 }
 
 impl RegionBuilder {
-    /// The most memory that pages of the region may take, in bytes; default 256 MiB, or half of
-    /// what is free where that is less; at least 256 KiB (less is raised to that); more than twice
-    /// the region's length is as much as that. Beside it the region takes about 100 bytes a page of
-    /// this memory and 12 bytes a page of its length.
+    /// Sets the maximum memory for pages of the region, in bytes. Default 256 MiB, but at most half
+    /// of the free memory.
+    ///
+    /// Values under 256 KiB are raised to 256 KiB. Values over twice the length of the region are
+    /// reduced to that. In addition the region takes about 100 bytes for each page of this memory
+    /// and 12 bytes for each page of its length.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> RegionBuilder {
         self.memory_bytes = Some(bytes);
@@ -94,16 +96,17 @@ impl RegionBuilder {
         self
     }
 
-    /// A region of `bytes` bytes, all zero, over a file without a name in the folder `folder`. Its
-    /// space, a ninth more than the region, is taken now, so that a full file system is an error
-    /// here and not later. On btrfs copy-on-write is turned off for the file, and checksums with
-    /// it, since each write would take fresh space. File systems that always write elsewhere
-    /// (bcachefs, f2fs) can't keep space: a full one is met later. When the process ends, however
-    /// it ends, the file is gone.
+    /// Creates a region of `bytes` zero bytes over an unnamed file in the folder `folder`.
+    ///
+    /// The disk space, a ninth more than the region, is allocated now: a full file system is an
+    /// error here and not later. On btrfs, copy-on-write and therefore checksums are turned off for
+    /// the file, because each write would take fresh space. File systems that never overwrite in
+    /// place (bcachefs, f2fs) cannot reserve space: there a full file system is detected later. The
+    /// file is removed when the process ends, in any way.
     ///
     /// # Errors
-    /// There is no such folder, its file system has no room or no files without a name; the system
-    /// gives no memory, ring or userfaultfd; the law is unknown.
+    /// Fails if the folder does not exist, or if its file system has no space or no unnamed files.
+    /// Fails if the system provides no memory, ring or userfaultfd, or if the policy is unknown.
     pub fn in_folder(self, bytes: u64, folder: impl AsRef<Path>) -> Result<Region, PagerError> {
         let folder = folder.as_ref();
         let slots = slots_wanted(bytes);

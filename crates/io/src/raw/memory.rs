@@ -69,7 +69,7 @@ unsafe impl Send for RawMemory {}
 // SAFETY: as above.
 unsafe impl Sync for RawMemory {}
 
-/// A mapping of at least so many bytes takes whole huge pages.
+/// Minimum length in bytes of a mapping that takes whole huge pages.
 const HUGE_LEAST_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl RawMemory {
@@ -171,7 +171,7 @@ mod tests {
         let mut ends: Vec<usize> = all.iter().map(|one| one.as_ptr() as usize).collect();
         ends.sort_unstable();
         assert!(ends.windows(2).all(|pair| pair[1] - pair[0] == 4096));
-        // What is left after the others have gone is still there.
+        // The last buffer remains valid after the others are dropped.
         let last = all.pop().unwrap();
         drop(all);
         assert!(last.iter().all(|&byte| byte == 1023_u32 as u8));

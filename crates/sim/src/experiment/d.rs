@@ -222,7 +222,7 @@ fn table(
     })
 }
 
-/// The rate of so many processes under one policy, in the load's unit.
+/// Returns the rate of this number of processes under one policy, in the load's unit.
 fn cell(
     machine: &Testbed,
     load: &TableLoad,

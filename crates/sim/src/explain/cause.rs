@@ -37,7 +37,7 @@ pub(super) struct ReadWait {
     pub again_bytes: u64,
     /// Bytes of that beyond the pages that it asked for.
     pub ahead_bytes: u64,
-    /// Whether it is known that a request was made for it: the page cache was seen, or passed by.
+    /// True if a device request for the read is certain: the page cache was observed, or bypassed.
     pub is_request_seen: bool,
     /// The length of its file, where it is known.
     pub file_bytes: Option<u64>,
@@ -113,7 +113,7 @@ pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
     gathered.calls.saved_ns()
 }
 
-/// Whether a cause was seen often enough to be reported.
+/// Returns true if a cause was observed often enough to be reported.
 pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {
         // Both count waits of their own before they hold.

@@ -86,7 +86,7 @@ pub(super) struct FileData {
     /// without readahead each of them is a request.
     pub parts: u64,
     pub part_bytes: u64,
-    /// Whether it was read past the page cache.
+    /// True if the file was read by direct I/O.
     pub is_read_direct: bool,
     /// Number of small reads by system calls.
     pub small_calls: u64,
@@ -121,12 +121,12 @@ impl FileData {
         if way == ReadMethod::Fault { self.mapped_hints.at(offset) } else { self.hints.at(offset) }
     }
 
-    /// Whether a part of the file has this hint, for reads or for touches.
+    /// Returns true if a part of the file has this hint, for reads or for mapped access.
     pub fn has_hint(&self, hint: AdviceType) -> bool {
         self.hints.has(hint) || self.mapped_hints.has(hint)
     }
 
-    /// Whether touches of a part of the file have this hint.
+    /// Returns true if a part of the file has this hint for mapped access.
     pub fn has_mapped_hint(&self, hint: AdviceType) -> bool {
         self.mapped_hints.has(hint)
     }

@@ -166,7 +166,7 @@ struct LoadProcess {
     issued: Time,
 }
 
-/// A turn of the machine may look at every page: so many touches of work.
+/// Work of one step of the machine, in touches: a step may look at every page.
 const TURN_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
 
 /// State of a simulation.
@@ -277,7 +277,7 @@ impl<'a> RunningLoad<'a> {
         self.go(machine, watch)
     }
 
-    /// So much more was done, in touches: now and then the progress is reported.
+    /// Adds completed work, in touches, and reports the progress from time to time.
     fn note_work(&mut self, touches: u32, watch: &mut RunObserver<'_>) {
         self.work += touches;
         if self.work >= STEPS_PER_PROGRESS {

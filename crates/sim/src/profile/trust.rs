@@ -10,7 +10,7 @@ use super::{MeasurementCell, ProfileAccess, ProfileSample};
 /// Ratio of the slowest round of a cell to its fastest from which on they disagree.
 pub const ROUNDS_APART: f64 = 1.5;
 
-/// Part by which a mean may fall below that of a cell that costs less: noise of the means.
+/// Fraction by which a mean may be below the mean of a cheaper cell, because of noise.
 pub const FALL_MAX: f64 = 0.2;
 
 /// A cell that takes less time than one that asks for less.

@@ -46,7 +46,7 @@ struct Range {
 pub struct FaultUse {
     /// Pages that the fault mapped.
     pub mapped: PageRange,
-    /// Whether the fault belongs to a stream.
+    /// True if the fault belongs to a stream.
     pub is_stream: bool,
     /// Pages that count as used from now on: one range, or two.
     pub used: Vec<PageRange>,
@@ -115,7 +115,7 @@ impl MappedUse {
     }
 }
 
-/// Whether a range that begins at `first` goes on from one that ends at `end`.
+/// Returns true if a range that begins at `first` continues a range that ends at `end`.
 fn follows(end: u64, first: u64) -> bool {
     first >= end && first - end <= GAP_PAGES
 }

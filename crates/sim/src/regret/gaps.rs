@@ -1,8 +1,8 @@
-//! Rising pages of which a random part is read: bitmap heap scans, sparse indices, header scans.
+//! Ascending pages of which a random part is read: bitmap heap scans, sparse indices, header scans.
 //!
-//! Two equal gaps in a row are chance there, and no stride. The readahead policy `adaptive` has to
-//! find that out for no more than a twentieth of what the better of `none` and `ondemand` has; and
-//! it has to find true strides all the same.
+//! Two equal gaps in a row are coincidence there, not a stride. The readahead policy `adaptive` may
+//! lose at most a twentieth of the rate of the better of `none` and `ondemand`. It must still
+//! detect true strides.
 
 use readpath_core::policy::Spec;
 
@@ -92,9 +92,9 @@ fn other_random_gaps_are_no_strides() {
     }
 }
 
-/// Where from a quarter to a half of the pages is read, runs of neighbours are common, and one in
-/// three guesses is right: these cost more than they save on a disk with a cache of its own. A
-/// stride was taken from them before, which left a seventh of the rate.
+/// If a quarter to a half of the pages is read, runs of neighbours are common. One guess in three
+/// is right, and guesses cost more than they save on a disk with a cache of its own. Detecting a
+/// stride there left a seventh of the rate.
 #[test]
 fn denser_random_pages_cost_no_more_than_a_half() {
     for percent in [25, 30, 40, 50] {

@@ -1,8 +1,8 @@
-//! Which of a request's events counts in a block trace.
+//! Choice of the event that represents a request in a block trace.
 //!
-//! A trace that was made of some events alone (`blktrace -a issue`) has no queued requests. So
-//! other events are held back until a queued one comes, which puts an end to them; where none does,
-//! the first kind that is there counts, in the order of [`Event`].
+//! A trace of some events alone (`blktrace -a issue`) has no queued requests. Other events are
+//! therefore held back until a queued one comes, which discards them. Without a queued event, the
+//! first kind that is present counts, in the order of [`Event`].
 
 use std::collections::VecDeque;
 
@@ -56,7 +56,8 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Whether this event is the request; one that may be is held back.
+    /// Returns true if this event represents its request. An event that may represent it is held
+    /// back.
     pub fn take(&mut self, raw: &RawRequest<'_>, line: u64) -> bool {
         if let Some(event) = self.event {
             return raw.event == event;
@@ -93,7 +94,7 @@ impl Chosen {
         self.held.pop_front()
     }
 
-    /// Which event stands in for queued requests.
+    /// Returns the event that replaces queued requests, if there are none.
     pub fn note(&self) -> Option<&'static str> {
         match self.event? {
             Event::Queued => None,

@@ -1,4 +1,4 @@
-//! Each format by lines as they are published, and what is wrong with others.
+//! Tests each format with published lines, and the errors for malformed ones.
 
 use super::*;
 

@@ -11,7 +11,7 @@ use crate::job::{BlockSizes, Job};
 #[derive(Clone, Debug)]
 pub struct RandomChoices {
     seeds: ProcessSeeds,
-    /// Whether each pass begins with the same draws.
+    /// True if each pass begins with the same draws.
     is_reseeded: bool,
     /// True if positions and sizes need 64-bit random numbers.
     is_wide: bool,

@@ -28,7 +28,7 @@ pub struct RateControl {
     issued_bytes: [u64; 2],
     /// Sum of the drawn times of each direction.
     drawn: [Time; 2],
-    /// When the next operation of a direction is due.
+    /// Time at which the next operation of each direction is due.
     due: [Time; 2],
     /// Last check of the minimum rates.
     looked: Time,

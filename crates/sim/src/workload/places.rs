@@ -38,14 +38,14 @@ pub struct PositionRules {
     random_percent: [u8; 2],
     sequence: RandomSequence,
     strides: Option<StridedZones>,
-    /// Whether random blocks are taken again as soon as all were.
+    /// True if random blocks are drawn again as soon as all were used.
     is_restarted_at_once: bool,
-    /// Whether sequential places begin again at the end of the area, within one pass.
+    /// True if sequential offsets restart after the end of the area, within one pass.
     wraps_in_order: bool,
 }
 
 impl PositionRules {
-    /// The grain of a job that uses so many files.
+    /// Creates the rules of a job that uses `files` files.
     pub fn new(job: &Job, files: usize) -> PositionRules {
         let least = [0, 1].map(|way| job.block_sizes[way].least());
         PositionRules {
@@ -241,8 +241,8 @@ impl ProcessOffsets {
         }
     }
 
-    /// A random place, counted from the start of the zone. Where time alone ends the job, the
-    /// blocks are taken again when all were.
+    /// Returns a random offset, counted from the start of the zone. If only time ends the job, all
+    /// blocks are drawn again after each was used.
     fn random_start(
         &mut self,
         grain: &PositionRules,
@@ -290,7 +290,7 @@ impl ProcessOffsets {
                 let zone = zone_of(&zones[way], *is_absolute, align, blocks, draw);
                 let (start, end) = zone.unwrap_or((0, blocks));
                 let in_part = match lfsr {
-                    // Of the whole area, as in fio.
+                    // The offset is drawn from the whole area, as in fio.
                     Some((lfsr, _)) => lfsr.next()?,
                     None => chance.block(end - start),
                 };

@@ -22,7 +22,7 @@ pub enum RandomStream {
     Files = 5,
     /// Positions, if runs differ (`randrepeat=0`).
     Places = 6,
-    /// Whether a place is random: each direction has a generator with this seed.
+    /// Decides between random and sequential; each direction has a generator with this seed.
     IsRandom = 10,
     /// The times between reads.
     ReadTimes = 15,

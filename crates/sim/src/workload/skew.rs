@@ -154,7 +154,7 @@ pub fn hash_of_name(name: &str) -> u32 {
     (c ^ b).wrapping_sub(b.rotate_left(24))
 }
 
-/// Which part of the area, in blocks, a draw from 0 to 99 falls into.
+/// Returns the part of the area, in blocks, for a draw from 0 to 99.
 pub fn zone_of(
     zones: &[DistributionZone],
     is_absolute: bool,

@@ -111,7 +111,7 @@ fn drawn(draw: &mut Draw, exists: bool) -> Drawn {
     Drawn { options, file_bytes: file_bytes.copied() }
 }
 
-/// How large files and areas are.
+/// Draws the sizes of files and areas.
 fn sizes(draw: &mut Draw, file_bytes: Option<u64>, options: &mut Vec<String>) {
     match (file_bytes, draw.below(5)) {
         (Some(_), 0) => {}
@@ -143,7 +143,7 @@ fn sizes(draw: &mut Draw, file_bytes: Option<u64>, options: &mut Vec<String>) {
     }
 }
 
-/// How places are chosen.
+/// Draws the options that choose offsets.
 fn choices(
     draw: &mut Draw,
     is_random: bool,

@@ -77,12 +77,12 @@ impl SegmentCache {
         }
     }
 
-    /// Takes the spans that hold what was added since the last call.
+    /// Takes the spans that contain all sectors added since the last call.
     pub(super) fn take_added(&mut self) -> Added {
         std::mem::take(&mut self.added)
     }
 
-    /// Whether `sector` lies in some segment.
+    /// Returns true if `sector` is in some segment.
     pub(super) fn holds(&self, sector: u64) -> bool {
         // All of them, whatever the first says: so the compiler takes several at a time.
         self.segments
@@ -211,8 +211,8 @@ mod tests {
         assert_eq!((segments.with(59), segments.with(60)), (None, Some(index)));
     }
 
-    /// Each sector held is one that was held at the last call, or lies in a span that the next
-    /// call gives: for any order of what fills, extends and gives up segments.
+    /// Each cached sector was cached at the last call, or is in a span that the next call returns.
+    /// This holds for any order of fills, extensions and removals of segments.
     #[test]
     fn what_was_added_lies_in_its_spans() {
         let mut state = 11;

@@ -191,11 +191,11 @@ impl Mechanics {
         }
     }
 
-    /// As [`positioning_ns`](Mechanics::positioning_ns), where that is less than `below`.
+    /// Returns [`positioning_ns`](Mechanics::positioning_ns) if it is less than `below`.
     ///
-    /// The platter turns alike whether the arm moves or not: however short the move, the first
-    /// sector comes by no sooner than it comes by a head that is over its track already. Most
-    /// commands of a deep queue are ruled out by that, without their seek.
+    /// The platter rotates while the arm moves. However short the seek, the first sector arrives no
+    /// sooner than for a head that is already over its track. This bound rules out most commands of
+    /// a deep queue without computing their seek.
     pub(super) fn positioning_ns_below(
         &self,
         at: u64,

@@ -103,7 +103,7 @@ impl CommandQueue {
         self.ready_at = self.window().map(|command| command.ready_at).min();
     }
 
-    /// Notes which reads may find their first sector in what was added to the cache.
+    /// Records the reads that may find their first sector in the added spans.
     pub(super) fn note_added(&mut self, added: &Added) {
         for &(start, end) in added.spans() {
             for command in &mut self.commands {
@@ -155,10 +155,10 @@ impl CommandQueue {
         self.count_ready();
     }
 
-    /// Chooses what is served at `now`; `None` when nothing in the window is ready.
+    /// Chooses the command to serve at `now`. Returns `None` if no command in the window is ready.
     ///
-    /// `cost` gives what a command costs, if that is less than its second argument, the least
-    /// cost so far; `room_cost` gives the cost of written data that has to leave the cache.
+    /// `cost` returns the cost of a command if it is less than its second argument, the least cost
+    /// so far. `room_cost` returns the cost of written data that has to leave the cache.
     pub(super) fn take_next(
         &mut self,
         now: u64,
@@ -189,7 +189,7 @@ impl CommandQueue {
             };
             let Some(cost) = cost.filter(|cost| *cost < least) else { continue };
             (best, least) = (Some(index), cost);
-            // Of commands that cost the same the oldest is served, so no other can be chosen.
+            // The oldest command of the same cost is served, so no other can be chosen.
             if cost == 0 {
                 break;
             }

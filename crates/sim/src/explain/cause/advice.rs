@@ -14,7 +14,7 @@ use crate::recording::{AdviceType, ReadMethod};
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let is_run = wait.goes_on && wait.run_bytes >= ORDERED_BYTES;
     match wait.hint {
-        // Where more came in than was asked for, the hint did not count for this read.
+        // If more was fetched than requested, the hint had no effect on this read.
         Some(AdviceType::Random) => is_run && wait.fetched_bytes > 0 && wait.ahead_bytes == 0,
         Some(AdviceType::Sequential) => !wait.goes_on && wait.ahead_bytes > wait.asked_bytes,
         _ => false,

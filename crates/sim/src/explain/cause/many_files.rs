@@ -15,12 +15,12 @@ use super::words::{bytes, time};
 /// Number of small files that are many.
 const FILES_LEAST: usize = 16;
 
-/// Whether it is a small file that was waited for.
+/// Returns true if a file is small and had waits.
 pub(super) fn is_small(file: &FileData) -> bool {
     file.waits.waits > 0 && file.bytes.is_some_and(|bytes| bytes <= SMALL_BYTES)
 }
 
-/// Whether there are many of them.
+/// Returns true if there are at least [`FILES_LEAST`] such files.
 pub(super) fn are_many(gathered: &RecordingData) -> bool {
     gathered.files.values().filter(|file| is_small(file)).count() >= FILES_LEAST
 }

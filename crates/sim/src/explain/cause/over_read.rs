@@ -1,9 +1,10 @@
-//! More is fetched than is used, and it costs more than it saves.
+//! Cause: more data is fetched than is used, and it costs more than it saves.
 //!
-//! It holds for a file of which at least half of the bytes fetched were not asked for. Large
-//! requests also save requests: without readahead each part that was used is one of its own. So the
-//! waits are compared with the time of those, by the service times of the recording, and the
-//! difference is lost. It comes out of the waits without another cause, or with that of depth.
+//! The rule holds for a file if at least half of its fetched bytes were not requested. Large
+//! requests also save requests: without readahead, each used part is a separate request. The waits
+//! are therefore compared with the time of such requests, by the service times of the recording.
+//! The difference is lost. It is subtracted from the waits without another cause, or from the waits
+//! charged to depth.
 
 use super::super::WaitCause;
 use super::super::gather::{FileData, RecordingData};

@@ -1,4 +1,4 @@
-//! Small reads by system calls: their processor time is that of the call, not of the bytes.
+//! Small reads by system calls: the call, not the number of bytes, dominates their processor time.
 
 use super::super::spans::IntervalUnion;
 use crate::recording::{ReadMethod, ReadRecord, RecordingMethod};
@@ -25,9 +25,10 @@ pub(in super::super) struct Calls {
 }
 
 impl Calls {
-    /// Adds a read, if it is small and what it took is known. `strace` stops a program at each
-    /// call, and a trace of requests has no calls: their times say nothing of a call's own cost.
-    /// Returns whether it counts.
+    /// Adds a read if it is small and its duration is known. Returns true if it counts.
+    ///
+    /// `strace` stops a program at each call, and a trace of requests has no calls. Their times are
+    /// no measure of the cost of a call.
     pub fn add(
         &mut self,
         source: RecordingMethod,

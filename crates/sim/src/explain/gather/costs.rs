@@ -15,7 +15,7 @@ use super::super::SMALL_BYTES;
 /// 60 µs a request.
 const HALF_BYTES: f64 = SMALL_BYTES as f64;
 
-/// The same of a disk: 10 ms for a place, and 150 MB/s.
+/// Bytes that take as long as a request without any on a disk: 10 ms positioning time, 150 MB/s.
 const HALF_BYTES_MOVING: f64 = 1_500_000.0;
 
 /// Transfer time of a byte on such a disk, in nanoseconds.
@@ -137,7 +137,8 @@ mod tests {
         assert!(costs.classes.values().all(|class| class.kept.len() <= KEPT_MAX));
     }
 
-    /// Of 64 KiB that take 200 µs half is the request; of 10 ms nearly all is the way of a head.
+    /// A wait of 200 µs for 64 KiB is split in half. A wait of 10 ms is almost all positioning
+    /// time.
     #[test]
     fn one_size_is_split_as_on_devices_of_its_kind() {
         let request = |ns| {

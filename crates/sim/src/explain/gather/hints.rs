@@ -36,7 +36,7 @@ impl Hints {
         self.0.iter().rev().find(holds).map(|(_, _, hint)| *hint)
     }
 
-    /// Whether a range has this hint.
+    /// Returns true if a range has this hint.
     pub fn has(&self, hint: AdviceType) -> bool {
         self.0.iter().any(|(_, _, other)| *other == hint)
     }

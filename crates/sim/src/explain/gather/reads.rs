@@ -109,7 +109,7 @@ impl RecordingData {
             return;
         }
         if fetched.bytes == 0 && file.again.has(read.offset / PAGE_BYTES) {
-            // It waited for what was being read ahead, and that had been fetched before.
+            // The read waited for a readahead of pages that had been fetched before.
             fetched.again_bytes = u64::MAX;
         }
         let wait = ReadWait {
@@ -236,14 +236,15 @@ impl RecordingData {
     }
 }
 
-/// Whether a read with this outcome may have waited for a device: one that was given bytes, or
-/// that the device failed (`EIO`).
+/// Returns true if a read with this outcome may have waited for a device: it returned bytes, or the
+/// device failed (`EIO`).
 fn may_wait(outcome: &ReadOutcome) -> bool {
     const EIO: u32 = 5;
     matches!(outcome, ReadOutcome::Bytes(_) | ReadOutcome::Error(EIO))
 }
 
-/// Whether pages came in by an advice: it ended after they came, and names their file and range.
+/// Returns true if an advice caused the insertion of pages: it ended after the insertion, and
+/// covers the same file and range.
 fn covers(advice: &AdviceGiven, inserted: &Inserted) -> bool {
     let end = if advice.bytes == 0 { u64::MAX } else { advice.offset.saturating_add(advice.bytes) };
     let overlaps = inserted.offset < end && inserted.offset + inserted.bytes > advice.offset;

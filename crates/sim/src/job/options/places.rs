@@ -167,8 +167,8 @@ fn both_directions(
     Ok(both)
 }
 
-/// Parses zones. `60/10:30/20:8/30:2/40` means that 60 % of the operations are in the first tenth
-/// of the file, and so on.
+/// Parses zones. `60/10:30/20:8/30:2/40` puts 60 % of the operations in the first tenth of the
+/// file, 30 % in the next fifth, and so on.
 fn zones(value: OptionValue<'_>, is_absolute: bool) -> Result<Vec<DistributionZone>, ExpectedForm> {
     let expected = || match is_absolute {
         true => format!("OPERATIONS/BYTES:…, the operations 100 together: {BYTES_FORM}"),

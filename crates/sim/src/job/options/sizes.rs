@@ -118,7 +118,7 @@ pub const TABLE: &[FioOption] = &[
     without_effect("overwrite", &[], "files are there in full before they are written"),
 ];
 
-/// Puts block sizes in, those of trims included.
+/// Stores the block sizes of reads, writes and trims.
 fn sizes(
     draft: &mut JobDraft,
     value: OptionValue<'_>,

@@ -1,4 +1,4 @@
-//! What each call of a text means for the recording.
+//! Converts each system call in the output of strace into records.
 
 use super::syntax::{self, Call, Path, descriptor, field, is_file, quoted};
 use super::tables::{Held, Mapped, Submitted};
@@ -11,7 +11,7 @@ use crate::recording::{
 /// and mean "up to the end".
 const CALL_BYTES_MAX: u64 = 0x7fff_f000;
 
-/// Whether a call of this name reads a file.
+/// Returns true if a call of this name reads a file.
 pub fn is_read(name: &str) -> bool {
     way(name).is_some()
 }
@@ -31,7 +31,7 @@ fn way(name: &str) -> Option<ReadMethod> {
 /// A read, as its arguments say it.
 struct Asked {
     way: ReadMethod,
-    /// Which argument is the descriptor.
+    /// Index of the argument that holds the descriptor.
     descriptor_at: usize,
     /// The offset that is named; `None`: the descriptor's position counts.
     offset: Option<u64>,
@@ -267,7 +267,7 @@ impl StraceParser {
         let offset = call.number(5).unwrap_or(0);
         let path = match self.held(task, call.argument(4)) {
             Some((_, held)) if is_file(&held.path) => held.path.clone(),
-            // Memory without a file covers what was mapped there.
+            // An anonymous mapping replaces the mappings in its range.
             _ => return self.table(task).unmap(address, bytes),
         };
         if offset.checked_add(bytes).is_none_or(|end| end > OFFSET_MAX) {
@@ -354,7 +354,8 @@ impl StraceParser {
             self.leave_out(kind::NO_FILE);
             return None;
         }
-        // Of several buffers only their number stands there; the end says how many bytes came.
+        // A vectored request shows only its number of buffers. Its completion shows the number of
+        // bytes.
         let asked = match operation {
             "IOCB_CMD_PREAD" => field(request, "aio_nbytes").and_then(syntax::number),
             _ => None,

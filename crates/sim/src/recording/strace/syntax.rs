@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// The number of the process, the time in nanoseconds, and what follows.
+/// Returns the process ID, the time in nanoseconds, and the rest of the line.
 pub fn head(line: &str) -> Option<(u32, u64, &str)> {
     let line = line.trim_end();
     let line = line.strip_prefix("[pid").unwrap_or(line).trim_start();
@@ -109,7 +109,7 @@ pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
     Some((elements.iter().filter_map(structure).collect(), is_hidden))
 }
 
-/// The arguments up to the closing bracket, and what follows it.
+/// Returns the arguments up to the closing bracket, and the rest of the text.
 fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     parts(text, Some(')'))
 }
@@ -173,12 +173,12 @@ pub fn descriptor(text: &str) -> Option<(u64, Option<Path>)> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
     pub name: String,
-    /// Whether the file has no name any more.
+    /// True if the file was deleted.
     pub is_deleted: bool,
 }
 
 impl Path {
-    /// Reads what stands behind the `<` of a descriptor.
+    /// Parses the text after the `<` of a descriptor.
     pub fn parse(text: &str) -> Option<Path> {
         let (text, is_deleted) = match text.strip_suffix("(deleted)") {
             Some(text) => (text.trim_end(), true),
@@ -256,7 +256,7 @@ pub fn error_number(result: &str) -> u32 {
     }
 }
 
-/// Whether a path is of something that has places: no pipe, no terminal, nothing of the kernel's.
+/// Returns true if a path names a file with offsets: no pipe, no terminal, no kernel object.
 pub fn is_file(path: &str) -> bool {
     let others =
         ["/dev/pts", "/dev/tty", "/dev/null", "/dev/zero", "/dev/urandom", "/proc/", "/sys/"];

@@ -311,8 +311,8 @@ impl Process {
         self.on_zone_bytes = 0;
     }
 
-    /// Whether another pass follows: time first, then loops, then bytes that are still owed. A pass
-    /// without any operation is the last: the next ones would have none either.
+    /// Returns true if another pass follows. Time decides first, then loops, then bytes that are
+    /// still owed. A pass without any operation is the last: later ones would have none either.
     fn goes_on(&mut self) -> bool {
         if self.pass_operations == 0 {
             return false;
@@ -343,7 +343,7 @@ impl Process {
                 || is_reached(self.rules.limit_operations, self.issued_operations))
     }
 
-    /// Whether all that this pass moves was issued.
+    /// Returns true if all operations of this pass were issued.
     fn is_pass_over(&self) -> bool {
         // Passes of a job that time ends have an end of their own only to be read back.
         let has_end = self.rules.is_time_based && self.verification.is_on();

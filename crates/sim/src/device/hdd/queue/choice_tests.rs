@@ -141,9 +141,9 @@ fn by_all_prices(
         .map(|index| waiting[index].request.id)
 }
 
-/// Random queues on random mechanics are served to their end by the quick choice: each command
-/// taken is the first of those that cost least, and the time at which the window is ready is
-/// that of its commands.
+/// The quick choice serves random queues on random mechanics to their end. Each command taken is
+/// the first of the cheapest ones. The time at which the window is ready is the ready time of its
+/// commands.
 #[test]
 fn the_quick_choice_is_that_of_all_prices() {
     for seed in 0..3_000 {
