@@ -26,15 +26,14 @@ use crate::kernel_pages::kernel_readahead::KernelReadahead;
 use crate::storage::{FileStorage, Sleeper, Storage};
 use crate::target::{OpenError, OpenOptions, Target};
 
-/// One cache, one readahead law and one queue of requests, for any number of
-/// files on any number of threads.
+/// One cache, one readahead policy and one request queue, for any number of files and threads.
 ///
-/// Cheap to clone: every clone is the same path. Files keep it alive; with the
-/// last of them, and the last clone, requests in flight are withdrawn or waited
-/// for, and memory and threads are given back.
+/// A clone is cheap and shares the same path. Files keep the path alive. Dropping the last file and
+/// clone withdraws requests in flight or waits for them, and releases memory and threads.
 ///
-/// Each byte of a file that others change is one that the file had at some time since the opening.
-/// [`Builder::coherence`] promises more. See [`File`], also for a path in a child made by `fork(2)`.
+/// Each byte read from a file that others change is a byte that the file had at some time since its
+/// opening. [`Builder::coherence`] gives stronger guarantees. See [`File`], also for a path in a
+/// child made by `fork(2)`.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

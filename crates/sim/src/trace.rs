@@ -1,4 +1,4 @@
-//! Traces of block requests, as they are in the world: who asked for which bytes, and when.
+//! Traces of block requests in published formats: process or device, byte range and time.
 //!
 //! | format | a line (or record) |
 //! |---|---|
@@ -15,13 +15,13 @@
 //!
 //! Files of comma-separated values may begin with a line of column names.
 //!
-//! Block traces name a request several times: when it is queued (Q), inserted (I), issued (D) and
-//! complete (C). Queued requests count; a trace without any is read by the first of the other
-//! events that it has, and [`TraceReader::note`] says which.
+//! Block traces list a request several times: when it is queued (Q), inserted (I), issued (D) and
+//! complete (C). Queued requests count. In a trace without any, the first of the other event kinds
+//! that is present counts, and [`TraceReader::note`] reports it.
 //!
-//! Times are counted from the first request; one that goes backwards counts as the time before it.
-//! A trace is read line by line, as bytes, so that its length costs no memory. What moves no data
-//! (flushes, discards, opening of files) is passed over and counted.
+//! Times are counted from the first request. A time that goes backwards is replaced by the time
+//! before it. A trace is read line by line, as bytes, so memory use does not depend on its length.
+//! Operations without data (flushes, discards, opening of files) are skipped and counted.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -9,21 +9,18 @@ use rustix::mm;
 
 use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map_huge};
 
-/// Bytes that a device moves directly, and as fast as it can.
+/// Page-aligned memory for direct I/O, in huge pages if the system provides them.
 ///
-/// Memory of the usual allocator lies in pages of 4 KiB that are anywhere in the
-/// machine: a chunk of 512 KiB is pinned page by page, and reaches the device as
-/// 128 pieces. In huge pages it is one or two. On a virtual disk that is worth
-/// more than anything else: the same reads ran 1.6 to 2.6 times as fast as fio's,
-/// whose memory lies in small pages, for 0.23 to 0.69 of the processor time
-/// (`bench/raw.py`).
-/// Where the system has no huge pages to give it is memory like any other.
+/// Memory of the usual allocator consists of pages of 4 KiB at scattered physical addresses. A
+/// chunk of 512 KiB is then pinned page by page and reaches the device as 128 segments. In huge
+/// pages it is one or two segments. On a virtual disk this matters most: the same reads ran 1.6 to
+/// 2.6 times as fast as fio's with small pages. They took 0.23 to 0.69 of the processor time
+/// (`bench/raw.py`). If the system has no huge pages left, the memory is ordinary memory.
 ///
-/// All of it is taken from the system at once. A buffer of 256 KiB or more takes whole huge
-/// pages of 2 MiB, a smaller one pages of 4 KiB. [`RawMemory::several`] cuts many small buffers
-/// out of one piece, so that these lie in huge pages as well.
-/// The smaller it is, and the more often it is used again, the better: what lies
-/// in the processor's cache costs less to fill.
+/// All memory is allocated at once. A buffer of 256 KiB or more takes whole huge pages of 2 MiB, a
+/// smaller one pages of 4 KiB. [`RawMemory::several`] splits one allocation into many small
+/// buffers, so that these are in huge pages as well. Small buffers that are reused often are best:
+/// memory in the processor's cache is cheaper to fill.
 ///
 /// ```
 /// use readpath::RawFile;

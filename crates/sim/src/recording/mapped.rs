@@ -5,7 +5,7 @@
 //!
 //! - A fault at the page where an earlier range of the same thread and file ended belongs to a
 //!   stream. A page of a stream that is not mapped causes a fault. All pages of both ranges count
-//!   as used. The same holds for a stream that runs backward.
+//!   as used. Streams that run backward are treated alike.
 //! - Any other fault counts as a use of the page that was touched.
 //!
 //! The mapped ranges themselves are the upper bound of the use.

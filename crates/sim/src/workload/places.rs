@@ -1,16 +1,18 @@
-//! Where in an area the next operation goes, and how large it is.
+//! Offset and size of the next operation in an area.
 //!
-//! A sequential operation begins where the last one of its direction has ended; a random one at a
-//! block of the area, counted in the alignment of its direction. The rules are those of fio 3.33,
-//! found by comparing its operations for drawn option sets:
-//! - An operation begins within the area. A size that is drawn ends within it too; a fixed size
-//!   may reach past its end, as far as the file goes. The pass is over otherwise.
+//! A sequential operation begins at the end of the last one of its direction. A random one begins
+//! at a block of the area, counted in the alignment of its direction. The rules follow fio 3.33.
+//! They were derived by comparing its operations for random option sets:
+//!
+//! - An operation begins within the area. An operation of random size ends within it too. An
+//!   operation of fixed size may extend past its end, as far as the file goes. Otherwise the pass
+//!   is over.
 //! - Gaps between sequential operations (`rw=read:64k`) wrap at the end of the file and not of the
 //!   area: the pass ends with the first operation behind the area.
-//! - The random map has one bit for each smallest block of all directions, trims included, and
-//!   each direction counts in its own smallest block. A taken block gives way to the next free one.
-//!   Operations between random ones neither look at the map nor mark it.
-//! - With zones, places and the map count from the start of the zone in use.
+//! - The random map has one bit for each smallest block of all directions, trims included, and each
+//!   direction counts in its own smallest block. A taken block is replaced by the next free one.
+//!   Operations between random ones neither read the map nor mark it.
+//! - With zones, offsets and the map count from the start of the current zone.
 
 use readpath_core::request::Op;
 
