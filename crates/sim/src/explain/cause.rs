@@ -1,4 +1,4 @@
-//! Charges of waits to causes, and the words of each finding. The rules are in [`super`].
+//! Charges of waits to causes, and the texts of each finding. The rules are in [`super`].
 
 use std::collections::BTreeMap;
 
@@ -24,9 +24,9 @@ use words::{bytes, time};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ReadWait {
     pub way: ReadMethod,
-    /// True if it begins where the last one ended.
+    /// True if it begins at the end of the last read.
     pub goes_on: bool,
-    /// Bytes from the beginning of its run to its own end.
+    /// Bytes from the beginning of its sequential run to its own end.
     pub run_bytes: u64,
     pub hint: Option<AdviceType>,
     pub asked_bytes: u64,
@@ -35,11 +35,11 @@ pub(super) struct ReadWait {
     /// Number of those bytes that had been fetched before. Greater than `fetched_bytes` if the data
     /// in flight had been fetched before.
     pub again_bytes: u64,
-    /// Bytes of that beyond the pages that it asked for.
+    /// Number of fetched bytes beyond the requested pages.
     pub ahead_bytes: u64,
     /// True if a device request for the read is certain: the page cache was observed, or bypassed.
     pub is_request_seen: bool,
-    /// The length of its file, where it is known.
+    /// Length of its file, if known.
     pub file_bytes: Option<u64>,
 }
 
@@ -81,7 +81,7 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
         };
         take(WaitCause::Writers, writers::part(gathered, file));
         take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.part(*number)));
-        // Reads that were not seen may have used the pages that seem unused.
+        // Unobserved reads may have used the pages that seem unused.
         let is_complete = gathered.unseen.is_empty();
         let lost = if is_complete { over_read::part(gathered, file) } else { 0.0 };
         let is_one_of_many = are_many && many_files::is_small(file);
@@ -89,7 +89,7 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
             let ns = charge.ns as f64 * left;
             match cause {
                 cause if is_one_of_many && many_files::takes(*cause) => {
-                    // At a greater depth the files are read at the same time already.
+                    // At a greater depth the files are already read concurrently.
                     if is_depth_low {
                         add(WaitCause::ManyFiles, ns);
                     }
@@ -108,7 +108,7 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
     ChargedWaits { by_cause: all.into_iter().collect(), slow }
 }
 
-/// Time that small reads by system calls cost, in nanoseconds.
+/// Returns the cost of small reads by system calls, in nanoseconds.
 pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
     gathered.calls.saved_ns()
 }
@@ -116,7 +116,7 @@ pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
 /// Returns true if a cause was observed often enough to be reported.
 pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {
-        // Both count waits of their own before they hold.
+        // Both require a minimum number of waits in their own rules.
         WaitCause::SlowFile | WaitCause::Writers => true,
         WaitCause::Calls => gathered.calls.count >= calls::CALLS_LEAST,
         WaitCause::ManyFiles => many_files::are_many(gathered),
@@ -192,7 +192,7 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     (ProgramLimit::Device, text)
 }
 
-/// Reads that were not seen, in words, where they are too many to judge the others.
+/// Returns a text about unobserved reads if they are too many to judge the others.
 fn unseen(gathered: &RecordingData) -> Option<String> {
     let (count, waited_ns) =
         gathered.unseen.values().fold((0, 0), |sum, unseen| (sum.0 + unseen.0, sum.1 + unseen.1));

@@ -26,25 +26,25 @@ mod calls;
 mod syntax;
 mod tables;
 
-/// The longest line.
+/// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 /// Error in the text of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StraceError {
-    /// A line is none of `strace -f -ttt -T`.
+    /// A line does not have the form of `strace -f -ttt -T`.
     Line {
         /// Line number, counted from 1.
         line: u64,
         /// Expected form.
         expected: &'static str,
     },
-    /// It can't be read.
+    /// The text cannot be read.
     Unread {
-        /// Why not.
+        /// Error of the system.
         because: String,
     },
-    /// There is no read of a file in it.
+    /// The text contains no read of a file.
     Empty {
         /// Calls that are not imported, by kind.
         left_out: LeftOut,
@@ -65,10 +65,10 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// The content of a text.
+/// Result of an import.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// The records, in their order.
+    /// The records, in order.
     pub records: Vec<Record>,
     /// Calls that move data and are not in the records.
     pub left_out: LeftOut,
@@ -104,10 +104,10 @@ pub fn is_start(start: &[u8]) -> bool {
     })
 }
 
-/// The records of a text, and the calls that it leaves out.
+/// Converts a text to records, and counts the calls that are left out.
 ///
 /// # Errors
-/// The first line that is none, or there is no read in it.
+/// Fails at the first malformed line, or if the text contains no read.
 pub fn records(mut source: impl BufRead) -> Result<Imported, StraceError> {
     let mut text = StraceParser::default();
     let mut line = Vec::new();
@@ -135,8 +135,7 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, StraceError> {
     text.finish()
 }
 
-/// Reads a line, at most so far that it is seen to be too long; says how many bytes that are, 0 at
-/// the end.
+/// Reads a line, or its beginning if it is too long. Returns the number of bytes, 0 at the end.
 fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize> {
     source.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)
 }
@@ -147,12 +146,12 @@ struct StraceParser {
     end_ns: u64,
     files: BTreeMap<String, u32>,
     threads: BTreeMap<u32, u32>,
-    /// Descriptors and mappings, by the process that has them.
+    /// Descriptors and mappings by process.
     tables: BTreeMap<u32, Table>,
-    /// The process whose table a task uses.
+    /// Process whose table a task uses.
     table_of: BTreeMap<u32, u32>,
     unfinished: BTreeMap<u32, (u64, String)>,
-    /// Asynchronous reads whose end has not come yet.
+    /// Asynchronous reads that have not completed yet.
     pending: Pending,
     /// Records with the time at which each ended.
     records: Vec<(u64, Record)>,
@@ -161,7 +160,7 @@ struct StraceParser {
     left_out: BTreeMap<String, u64>,
 }
 
-/// Kinds of calls that are left out, where the name of the call does not say it.
+/// Names of the kinds of calls that are left out, if the name of the call is not enough.
 mod kind {
     pub const UNDER_WAY: &str = "calls under way at the end of the text";
     pub const BEGUN_BEFORE: &str = "reads that began before the text";
@@ -177,7 +176,7 @@ mod kind {
 }
 
 impl StraceParser {
-    /// Takes a line; `None` when it is none.
+    /// Processes a line. Returns `None` if it is malformed.
     fn line(&mut self, line: &str) -> Option<()> {
         let (task, at, rest) = head(line)?;
         let at_ns = at.saturating_sub(*self.start_ns.get_or_insert(at));
@@ -301,7 +300,7 @@ mod tests {
             8 5.2 preadv(9</d/g>, [{iov_base=\"\", iov_len=8}], 1, 512) = 8 <0.001000>\n\
             7 5.5 <... read resumed>\"\"..., 64) = 64 <0.500000>\n";
         let found = reads(text);
-        // Files have numbers in the order in which reads of them ended.
+        // Files are numbered in the order in which reads of them ended.
         assert_eq!(found[0], (0, 512, 8, 8, 200_000_000, 201_000_000));
         assert_eq!(found[1], (1, 0, 64, 64, 0, 500_000_000));
         assert_eq!(found.len(), 2);
@@ -333,7 +332,7 @@ mod tests {
         assert!(!is_start(b"fio version 3 iolog\n") && !is_start(b"1 2 3 4 5\n"));
     }
 
-    /// A source that gives the same letter for good; says when it is read further than it need be.
+    /// An endless source of one character. It panics if it is read further than necessary.
     struct Endless(usize);
 
     impl io::Read for Endless {
@@ -392,7 +391,8 @@ mod tests {
                 (100, 7, 7),
                 (8192, 4096, 4096),
                 (107, 8, 8),
-                // Behind the 8192, 100 and 7 bytes that were copied there without an offset.
+                // The position follows the 8192, 100 and 7 bytes that were copied there without an
+                // offset.
                 (8299, 10, 10),
                 (115, 5, 5),
             ]
@@ -432,8 +432,8 @@ mod tests {
         assert!(left_out.contains("1 advice on memory"), "{left_out}");
     }
 
-    /// Lines of fio's engine libaio under strace 6.1 with `-s 1` and `-s 0`: a request for each
-    /// element that is shown.
+    /// Output of fio's engine libaio under strace 6.1 with `-s 1` and `-s 0`. Each visible element
+    /// is imported as a request.
     #[test]
     fn asynchronous_reads_are_imported_as_far_as_they_are_shown() {
         let text = "1 5.0 io_submit(0x7f, 2, [{aio_data=0, aio_lio_opcode=IOCB_CMD_PREAD, \

@@ -1,4 +1,4 @@
-//! A run while it goes on: its progress, and its end before its time.
+//! Observation of a run: progress reports, decisions, and early stop.
 
 use readpath_core::decision::LoggedDecision;
 use readpath_core::machine::Machine;
@@ -9,18 +9,18 @@ use crate::workload::Workload;
 /// Progress of a run, reported while it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// The time of the world.
+    /// Simulated time.
     pub now: Time,
     /// Bytes moved so far.
     pub bytes: u64,
-    /// Bytes that the workload will move, where that is known.
+    /// Bytes that the workload will move, if known.
     pub bytes_total: Option<u64>,
 }
 
 /// Decision of the observer after a progress report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressAnswer {
-    /// It does.
+    /// Continue the run.
     On,
     /// Stop issuing requests, wait for those in flight, and report.
     Stop,
@@ -28,16 +28,16 @@ pub enum ProgressAnswer {
 
 /// Observer of a run in progress.
 pub struct RunObserver<'a> {
-    /// Receives the progress now and then.
+    /// Receives progress reports and decides whether the run goes on.
     pub tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer,
     /// Receives every decision of the policies that log them. `None`: the log stays off.
     pub decided: Option<&'a mut dyn FnMut(&LoggedDecision)>,
-    /// Sees the workload before it runs, and may give its processes logs.
+    /// Receives the workload before it runs, and may attach logs to its processes.
     pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
 }
 
 impl<'a> RunObserver<'a> {
-    /// Hears of the progress alone.
+    /// Creates an observer of the progress only.
     pub fn progress(tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer) -> RunObserver<'a> {
         RunObserver { tell, decided: None, prepare: None }
     }
@@ -53,7 +53,8 @@ impl<'a> RunObserver<'a> {
         }
     }
 
-    /// Takes the decisions of the last turn out of the laws' logs, in the order of time.
+    /// Takes the decisions of the last step from the logs of the policies, and forwards them in
+    /// order of time.
     pub(crate) fn forward_decisions(&mut self, path: &mut Machine) {
         let Some(decided) = &mut self.decided else { return };
         let mut all: Vec<LoggedDecision> = Vec::new();

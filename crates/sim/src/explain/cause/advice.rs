@@ -1,8 +1,8 @@
-//! The kernel was given a hint that the reads contradict.
+//! Cause: the reads contradict a hint to the kernel.
 //!
-//! It holds for a read in a run of at least [`ORDERED_BYTES`] in order for which a random hint
-//! turned readahead off. It also holds for a read elsewhere than the last one ended under a
-//! sequential hint, if more was fetched than it asked for.
+//! The rule holds for a read in a sequential run of at least [`ORDERED_BYTES`] if a random hint
+//! turned readahead off. It also holds for a read that does not continue the last one under a
+//! sequential hint, if more was fetched than requested.
 
 use super::super::gather::RecordingData;
 use super::super::{ORDERED_BYTES, WaitCause};

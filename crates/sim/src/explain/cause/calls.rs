@@ -1,4 +1,5 @@
-//! Small reads by system calls, of bytes that are in memory: each pays a call for a few bytes.
+//! Cause: small reads by system calls of bytes in memory. Each pays the cost of a call for a few
+//! bytes.
 
 use super::super::gather::{BUFFER_BYTES, RecordingData};
 use super::CauseText;

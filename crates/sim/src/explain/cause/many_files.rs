@@ -1,8 +1,8 @@
-//! Many small files are read one after the other: each costs a request of its own, and readahead
-//! ends where a file ends.
+//! Cause: many small files are read one after the other. Each costs a separate request, and
+//! readahead ends at the end of each file.
 //!
-//! It holds where at least [`FILES_LEAST`] files of up to [`SMALL_BYTES`] were waited for, and the
-//! device had little to do at a time.
+//! The rule holds if there were waits for at least [`FILES_LEAST`] files of up to [`SMALL_BYTES`],
+//! and the device's queue depth was low.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::super::{SMALL_BYTES, WaitCause};
 use super::CauseText;
 use super::words::{bytes, time};
 
-/// Number of small files that are many.
+/// Minimum number of small files before this cause is considered.
 const FILES_LEAST: usize = 16;
 
 /// Returns true if a file is small and had waits.
@@ -25,12 +25,14 @@ pub(super) fn are_many(gathered: &RecordingData) -> bool {
     gathered.files.values().filter(|file| is_small(file)).count() >= FILES_LEAST
 }
 
-/// True for causes that waits of small files get: the size of the file explains them.
+/// Returns true for causes whose waits are charged to this one for small files: the file size
+/// explains them.
 pub(super) fn takes(cause: Option<WaitCause>) -> bool {
     matches!(cause, None | Some(WaitCause::PageFaults | WaitCause::Small | WaitCause::Depth))
 }
 
-/// The deepest folder that holds at least half of the files, and how many of them it holds.
+/// Returns the deepest folder that contains at least half of the files, and the number of them in
+/// it.
 fn folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {
     let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
     for file in files {

@@ -12,24 +12,24 @@ use super::words::{bytes, time};
 use super::{CauseText, name};
 use crate::page_set::PAGE_BYTES;
 
-/// Number of fetched pages before a file is judged: fewer are the end of a window, or the head of a
-/// small file.
+/// Number of fetched pages before a file is judged. Fewer may be the end of a window, or the head
+/// of a small file.
 const FETCHED_PAGES_MIN: u64 = 256;
 
-/// Waits for a file that readahead may have made longer: number and nanoseconds.
+/// Returns the waits for a file that readahead may have prolonged: number and nanoseconds.
 fn judged(file: &FileData) -> (u64, f64) {
     let [plain, depth] = [None, Some(WaitCause::Depth)].map(|cause| file.charge(cause));
     (plain.waits + depth.waits, (plain.ns + depth.ns) as f64)
 }
 
-/// Time of the parts that were used as requests of their own, in nanoseconds.
+/// Returns the time of the used parts as separate requests, in nanoseconds.
 fn alone_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
     let cost = gathered.devices.get(&file.device)?.cost()?;
     let parts = file.parts.max(1);
     Some(parts as f64 * cost.request_ns(file.part_bytes as f64 / parts as f64))
 }
 
-/// The part of the judged waits of a file that is lost; 0 where it does not hold.
+/// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold.
 pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched = file.fetched.count();
     let unused = file.unused_pages();
@@ -38,7 +38,8 @@ pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
     }
     let Some(alone_ns) = alone_ns(gathered, file) else { return 0.0 };
     let (_, waited_ns) = judged(file);
-    // No more is lost than the part of the bytes: a byte that is not moved saves its own time.
+    // The lost fraction is at most the unused fraction of the bytes: a byte not moved saves only
+    // its own time.
     (1.0 - alone_ns / waited_ns.max(1.0)).clamp(0.0, unused as f64 / fetched as f64)
 }
 
@@ -46,7 +47,7 @@ fn files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
     gathered.files.values().filter(|file| part(gathered, file) > 0.0)
 }
 
-/// Number of waits that are judged.
+/// Returns the number of waits that are judged.
 pub(super) fn waits(gathered: &RecordingData) -> u64 {
     files(gathered).map(|file| judged(file).0).sum()
 }
@@ -59,7 +60,7 @@ pub(super) fn words(gathered: &RecordingData) -> CauseText {
     let parts: u64 = files(gathered).map(|file| file.parts).sum();
     let alone_ns: f64 = files(gathered).filter_map(|file| alone_ns(gathered, file)).sum();
     let waited_ns: f64 = files(gathered).map(|file| judged(file).1).sum();
-    // The number of used pages is an upper bound where a fault mapped more than it touched.
+    // The number of used pages is an upper bound if a fault mapped more than it touched.
     let is_bound = files(gathered).any(|file| file.mapped.count_without(&file.asked) > 0);
     let [most_of, least] = if is_bound { ["at most ", "at least "] } else { ["", ""] };
     let used = fetched - unused;

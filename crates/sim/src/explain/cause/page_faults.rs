@@ -1,7 +1,7 @@
-//! A mapping is fetched page by page: each touch waits for a request of one page.
+//! Cause: a mapping is fetched page by page. Each fault waits for a request of one page.
 //!
-//! It holds for a touch for which one page was fetched, of a file that has more. The kernel reads
-//! around a touch unless it was advised to expect random ones.
+//! The rule holds for a fault that fetched one page of a larger file. The kernel reads around a
+//! fault unless it was advised to expect random access.
 
 use super::super::WaitCause;
 use super::super::gather::RecordingData;

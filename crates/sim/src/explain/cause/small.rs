@@ -1,8 +1,8 @@
-//! Small requests in order: each pays a whole request for few bytes.
+//! Cause: small sequential requests. Each pays the cost of a whole request for few bytes.
 //!
-//! It holds for a read that goes on where the last one ended, is small, and for which nothing was
-//! fetched beyond its own pages. Without root only the time of a buffered read is known, and it may
-//! have waited for readahead. There the rule holds for direct reads alone.
+//! The rule holds for a small read that continues the last one, if only its own pages were fetched.
+//! Without root, only the duration of a buffered read is known, and it may have waited for
+//! readahead. In that case the rule holds for direct reads only.
 
 use super::super::gather::RecordingData;
 use super::super::{SMALL_BYTES, WaitCause};

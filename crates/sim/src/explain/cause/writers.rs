@@ -13,8 +13,8 @@ pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
     gathered.writes.lost_part(file.device).map_or(0.0, |(part, _, _)| part)
 }
 
-/// The writer of most of the bytes: a thread of the program, the kernel for the program, or one
-/// that the recording does not know.
+/// Returns the name of the main writer by bytes: a thread of the program, the kernel for the
+/// program, or an unknown one.
 fn writer(gathered: &RecordingData, device: u64, written: u64) -> String {
     let by_thread = gathered.writes.by_thread(device);
     let own: u64 = by_thread.iter().filter(|(thread, _)| thread.is_some()).map(|(_, it)| it).sum();

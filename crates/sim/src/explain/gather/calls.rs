@@ -3,24 +3,24 @@
 use super::super::spans::IntervalUnion;
 use crate::recording::{ReadMethod, ReadRecord, RecordingMethod};
 
-/// Largest read that counts as small, in bytes. A call costs as much as copying 2 to 5 KiB does, so
-/// below this the call is nearly all of it.
+/// Maximum size of a small read in bytes. A call costs as much as copying 2 to 5 KiB, so below this
+/// size the call dominates.
 const CALL_BYTES_MAX: u64 = 1024;
 
-/// Time of copying a byte out of memory, in nanoseconds: 10 GB/s.
+/// Time to copy a byte out of memory, in nanoseconds: 10 GB/s.
 const COPY_NS: f64 = 0.1;
 
-/// Size of the buffer that the gain is computed for, in bytes.
+/// Size in bytes of the buffer for which the saving is computed.
 pub(in super::super) const BUFFER_BYTES: u64 = 64 << 10;
 
 /// Small reads that did not wait for a device.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Calls {
-    /// The time in which at least one thread was in such a call.
+    /// Time in which at least one thread was in such a call.
     spans: IntervalUnion,
     pub count: u64,
     pub bytes: u64,
-    /// Number of calls that went on where the last one had ended.
+    /// Number of calls that began at the end of the last one.
     pub in_order: u64,
 }
 
@@ -53,24 +53,24 @@ impl Calls {
         true
     }
 
-    /// Time that the calls took, in nanoseconds, without the copies of their bytes.
+    /// Returns the duration of the calls in nanoseconds, without the copies of their bytes.
     pub fn call_ns(&self) -> f64 {
         let copies_ns = self.bytes as f64 * COPY_NS;
         (self.spans.union_ns() as f64 - copies_ns).max(0.0)
     }
 
-    /// Mean time of a call in nanoseconds, its copy included.
+    /// Returns the mean duration of a call in nanoseconds, including its copy.
     pub fn mean_ns(&self) -> f64 {
         self.spans.sum_ns() as f64 / self.count.max(1) as f64
     }
 
-    /// Number of calls that a buffer would leave.
+    /// Returns the number of calls that remain with a buffer.
     pub fn buffered(&self) -> u64 {
         self.bytes.div_ceil(BUFFER_BYTES)
     }
 
-    /// Time that a buffer of [`BUFFER_BYTES`], or a mapping where the reads are not in order, would
-    /// save.
+    /// Returns the time saved by a buffer of [`BUFFER_BYTES`], or by a mapping if the reads are not
+    /// sequential.
     pub fn saved_ns(&self) -> f64 {
         self.call_ns() * (1.0 - self.buffered() as f64 / self.count.max(1) as f64).max(0.0)
     }

@@ -1,36 +1,37 @@
-//! Service times of a device by request size, from the waits of the recording itself.
+//! Service times of a device by request size, estimated from the waits of the recording.
 //!
-//! A wait for `b` bytes is taken to be `fixed + b × per byte`. Waits of two sizes that lie far
-//! enough apart give both terms. The faster quarter of each size counts: the slower waits include
-//! requests of others, and readahead. A single size gives the sum of both terms alone. Then a
-//! request is assumed to cost as much as [`HALF_BYTES`] of data do, or as [`HALF_BYTES_MOVING`]
-//! where it takes as long as a head that moves. The kernel's own flag for that is wrong for many
-//! virtual disks.
+//! The model of a wait for `b` bytes is `fixed + b × per byte`. Waits of two sufficiently different
+//! sizes give both terms. Only the faster quarter of each size counts: slower waits include
+//! contention and readahead. A single size gives only the sum of both terms. A request is then
+//! assumed to cost as much as the transfer of [`HALF_BYTES`], or of [`HALF_BYTES_MOVING`] if it
+//! takes as long as a disk seek. The kernel's own rotational flag is wrong for many virtual disks.
 
 use std::collections::BTreeMap;
 
 use super::super::SMALL_BYTES;
 
-/// Bytes that take as long as a request without any, on a device without moving parts: 1 GB/s and
-/// 60 µs a request.
+/// Bytes whose transfer takes as long as the fixed part of a request, on a device without moving
+/// parts: 1 GB/s and 60 µs per request.
 const HALF_BYTES: f64 = SMALL_BYTES as f64;
 
-/// Bytes that take as long as a request without any on a disk: 10 ms positioning time, 150 MB/s.
+/// Bytes whose transfer takes as long as the fixed part of a request on a disk: 10 ms positioning
+/// time, 150 MB/s.
 const HALF_BYTES_MOVING: f64 = 1_500_000.0;
 
 /// Transfer time of a byte on such a disk, in nanoseconds.
 const MOVING_BYTE_NS: f64 = 6.7;
 
-/// Time of a place from which on a head moves, in nanoseconds: half a turn at 10,000 a minute.
+/// Positioning time in nanoseconds above which the device is taken for a disk: half a rotation at
+/// 10,000 per minute.
 const MOVES_NS: f64 = 3_000_000.0;
 
 /// Number of waits of one size before they are used.
 const MIN_SAMPLES: u64 = 16;
 
-/// Ratio of two sizes from which on they tell the two terms apart.
+/// Minimum ratio of two sizes before both terms are estimated from them.
 const SIZES_APART: f64 = 4.0;
 
-/// Number of waits of one size that are kept. Beyond it every second one goes, and so on.
+/// Number of waits kept for one size. Beyond it, every second one is dropped, repeatedly.
 const KEPT_MAX: usize = 512;
 
 /// Waits of one size class.
@@ -39,7 +40,7 @@ struct Class {
     count: u64,
     ns: u64,
     bytes: u64,
-    /// Each 2^`halvings`-th of the waits.
+    /// Every 2^`halvings`-th of the waits.
     kept: Vec<u64>,
     halvings: u32,
 }
@@ -62,7 +63,7 @@ impl Class {
         self.bytes += bytes;
     }
 
-    /// Mean size, and the wait that a quarter of the waits do not exceed.
+    /// Returns the mean size and the lower quartile of the waits.
     fn typical(&self) -> (f64, f64) {
         let mut kept = self.kept.clone();
         kept.sort_unstable();
@@ -73,7 +74,7 @@ impl Class {
 /// Service times of one device.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Costs {
-    /// By the logarithm of base 2 of their sizes.
+    /// Size classes by the binary logarithm of the size.
     classes: BTreeMap<u32, Class>,
 }
 
@@ -85,19 +86,19 @@ pub(in super::super) struct Cost {
 }
 
 impl Cost {
-    /// Service time of a request of this size.
+    /// Returns the service time of a request of this size.
     pub fn request_ns(&self, bytes: f64) -> f64 {
         self.fixed_ns + self.byte_ns * bytes
     }
 }
 
 impl Costs {
-    /// Adds a wait for bytes that were fetched meanwhile.
+    /// Adds a wait and the number of bytes fetched during it.
     pub fn add(&mut self, ns: u64, bytes: u64) {
         self.classes.entry(bytes.max(1).ilog2()).or_default().add(ns, bytes);
     }
 
-    /// The cost of a request; none where there were no waits.
+    /// Returns the cost of a request, or `None` without waits.
     pub fn cost(&self) -> Option<Cost> {
         let known = || self.classes.values().filter(|class| class.count >= MIN_SAMPLES);
         if let (Some(small), Some(large)) = (known().next(), known().next_back()) {
@@ -123,7 +124,8 @@ impl Costs {
 mod tests {
     use super::*;
 
-    /// 60 µs a request and 1 ns a byte; half of the small ones also waited for something else.
+    /// The device takes 60 µs a request and 1 ns a byte. Half of the small waits include another
+    /// delay.
     #[test]
     fn two_sizes_tell_the_terms_apart() {
         let mut costs = Costs::default();

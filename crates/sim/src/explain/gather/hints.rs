@@ -2,16 +2,16 @@
 
 use crate::recording::{AdviceGiven, AdviceType};
 
-/// Number of ranges that are kept. A program that advises more of them than this advises single
-/// records, and a stale hint is worse than none: all are forgotten.
+/// Number of ranges that are kept. A program with more ranges advises single records. All hints are
+/// then dropped, because a stale hint is worse than no hint.
 const RANGES_MAX: usize = 1 << 10;
 
-/// The hints of one file, for one way of access. The newest range that holds an offset counts.
+/// Hints of one file, for one method of access. The newest range that contains an offset counts.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Hints(Vec<(u64, u64, AdviceType)>);
 
 impl Hints {
-    /// Adds a hint about how accesses will follow each other; others say nothing of that.
+    /// Adds a hint about the order of accesses. Other hints are ignored.
     pub fn add(&mut self, advice: &AdviceGiven) {
         if !matches!(advice.hint, AdviceType::Normal | AdviceType::Random | AdviceType::Sequential)
         {
@@ -30,7 +30,7 @@ impl Hints {
         self.0.push((advice.offset, end, advice.hint));
     }
 
-    /// The hint that counts at an offset.
+    /// Returns the hint at an offset.
     pub fn at(&self, offset: u64) -> Option<AdviceType> {
         let holds = |(first, end, _): &&(u64, u64, AdviceType)| (*first..*end).contains(&offset);
         self.0.iter().rev().find(holds).map(|(_, _, hint)| *hint)

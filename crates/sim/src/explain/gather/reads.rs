@@ -1,4 +1,4 @@
-//! Reads and the pages that came in with them: each read's pages, wait and charge.
+//! Assignment of fetched pages and waits to reads, and their charges.
 
 use readpath_core::unit::PageRange;
 
@@ -11,21 +11,22 @@ use crate::recording::{
     AdviceGiven, AdviceType, FaultUse, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
 };
 
-/// Time after the end of a touch within which pages of its file are its readahead.
+/// Time in nanoseconds after the end of a fault within which inserted pages of its file are its
+/// readahead.
 const TOUCH_NS: u64 = 1_000_000;
 
-/// Bytes that came into the page cache for one read.
+/// Bytes inserted into the page cache for one read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fetched {
     bytes: u64,
-    /// Fetched before already.
+    /// Bytes that had been fetched before.
     again_bytes: u64,
-    /// Beyond the pages that the read asked for.
+    /// Bytes beyond the requested pages.
     ahead_bytes: u64,
 }
 
 impl RecordingData {
-    /// Takes a hint, and the pages that came in by it.
+    /// Records a hint, and the pages inserted because of it.
     pub(super) fn advice(&mut self, advice: &AdviceGiven) {
         let file = self.files.entry(advice.file).or_default();
         match advice.is_of_mapping {
@@ -46,13 +47,13 @@ impl RecordingData {
         });
     }
 
-    /// Takes pages that came into the page cache. They count as fetched once a read or an advice
-    /// claims them; otherwise the program wrote them.
+    /// Records pages inserted into the page cache. They count as fetched once a read or an advice
+    /// claims them. Otherwise the program wrote them.
     pub(super) fn insert(&mut self, insert: &PagesInserted) {
         let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
         let inserted = Inserted { at_ns, file, offset, bytes };
         let thread = self.threads.entry(thread).or_default();
-        // The pages of an advice come after its record, which has the time of the call's end.
+        // The pages of an advice come after its record, which has the end time of the call.
         if thread.will_need.as_ref().is_some_and(|advice| covers(advice, &inserted)) {
             self.files.entry(file).or_default().fetch(offset, bytes);
             return;
@@ -88,7 +89,7 @@ impl RecordingData {
             .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
         let waited_ns = match self.is_seen() {
             true => read.waited_ns,
-            // A read that a signal or an empty queue ended has waited for no device.
+            // A read that ended by a signal or an empty queue has not waited for a device.
             false if !may_wait(&read.outcome) => 0,
             false => read.took_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
         };
@@ -127,10 +128,10 @@ impl RecordingData {
         self.charge(read, &wait, waited_ns);
     }
 
-    /// The pages that the reading thread has put into the cache within this read; those before it
-    /// were written.
+    /// Claims the pages that the reading thread inserted into the cache within this read. Pages
+    /// inserted earlier were written.
     ///
-    /// The read asks for the bytes from `begin` to `end`, exclusive.
+    /// The read requests the bytes from `begin` to `end`, exclusive.
     fn claim(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Fetched {
         let thread = self.threads.entry(read.thread).or_default();
         let last_fault = thread.fault;
@@ -139,7 +140,7 @@ impl RecordingData {
         for inserted in thread.inserted.drain(..) {
             let Inserted { at_ns, file, offset, bytes } = inserted;
             let facts = self.files.entry(file).or_default();
-            // A touch that did not wait is over as it begins; its readahead comes after it.
+            // A fault without a wait ends as it begins; its readahead comes after it.
             let is_of_touch = last_fault.is_some_and(|(touched, end_ns)| {
                 touched == file && at_ns.saturating_sub(end_ns) <= TOUCH_NS
             });
@@ -160,15 +161,16 @@ impl RecordingData {
         fetched
     }
 
-    /// The step of a touch that was recorded already: the kernel starts a fault again after it has
-    /// waited for the page.
+    /// Returns the step of a fault that was recorded already: the kernel restarts a fault after it
+    /// has waited for the page.
     fn retried(&self, read: &ReadRecord) -> Option<Step> {
         let place = (read.file, read.offset / PAGE_BYTES);
         let (last, step) = self.threads.get(&read.thread)?.touched?;
         (read.way == ReadMethod::Fault && last == place).then_some(step)
     }
 
-    /// The step from the reads before to this one, of the bytes from `begin` to `end`, exclusive.
+    /// Returns the step from the previous reads to this one, of the bytes from `begin` to `end`,
+    /// exclusive.
     fn step(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Step {
         let reader = (read.thread, read.file, read.descriptor);
         let step = self.pattern.take(reader, begin, end);
@@ -179,7 +181,7 @@ impl RecordingData {
         step
     }
 
-    /// Counts a read by file, thread, way and size.
+    /// Counts a read by file, thread, method and size.
     fn count(&mut self, read: &ReadRecord, got: u64) {
         self.reads += 1;
         self.got_bytes += got;
@@ -217,7 +219,7 @@ impl RecordingData {
         *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
     }
 
-    /// Takes the pages that a read asks for: of a fault, the pages that it can have used.
+    /// Marks the requested pages as used. For a fault, these are the pages that it can have used.
     fn take_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>, step: Step) {
         let called = [PageRange::covering(read.offset, read.got_bytes())];
         let file = self.files.entry(read.file).or_default();

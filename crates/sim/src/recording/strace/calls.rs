@@ -7,8 +7,8 @@ use crate::recording::{
     AdviceGiven, AdviceType, FileMapped, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
 };
 
-/// The most bytes that one call moves (`MAX_RW_COUNT` in Linux). Programs that copy ask for more,
-/// and mean "up to the end".
+/// Maximum number of bytes that one call moves (`MAX_RW_COUNT` in Linux). Copying programs request
+/// more to mean "up to the end".
 const CALL_BYTES_MAX: u64 = 0x7fff_f000;
 
 /// Returns true if a call of this name reads a file.
@@ -16,7 +16,7 @@ pub fn is_read(name: &str) -> bool {
     way(name).is_some()
 }
 
-/// The way by which a call of this name reads.
+/// Returns the read method of a call, or `None` if it is not a read.
 fn way(name: &str) -> Option<ReadMethod> {
     Some(match name {
         "read" => ReadMethod::Read,
@@ -28,24 +28,25 @@ fn way(name: &str) -> Option<ReadMethod> {
     })
 }
 
-/// A read, as its arguments say it.
+/// A read as requested by the arguments of its call.
 struct Asked {
     way: ReadMethod,
     /// Index of the argument that holds the descriptor.
     descriptor_at: usize,
-    /// The offset that is named; `None`: the descriptor's position counts.
+    /// Offset in the arguments. `None`: the read uses the descriptor's position.
     offset: Option<u64>,
     bytes: Option<u64>,
 }
 
 impl Asked {
+    /// Returns the read that a call requests, or `None` if it is not a read.
     fn of(call: &Call<'_>) -> Option<Asked> {
         let way = way(call.name)?;
         let (descriptor_at, offset, bytes) = match call.name {
             "sendfile" | "sendfile64" => (1, call.pointed(2), call.number(3)),
             "copy_file_range" | "splice" => (0, call.pointed(1), call.number(4)),
             "pread64" | "pread" => (0, call.number(3), call.number(2)),
-            // An offset of -1 is the descriptor's position.
+            // An offset of -1 means the descriptor's position.
             "preadv" | "preadv2" => (0, call.number(3), None),
             "read" => (0, None, call.number(2)),
             _ => (0, None, None),
@@ -55,7 +56,7 @@ impl Asked {
 }
 
 impl StraceParser {
-    /// Takes a call; `None` when it can't be one.
+    /// Processes a call. Returns `None` if its arguments are malformed.
     pub(super) fn call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
         let end_ns = begin_ns.checked_add(call.took_ns)?;
         self.end_ns = self.end_ns.max(end_ns);
@@ -101,12 +102,13 @@ impl StraceParser {
         Some(())
     }
 
+    /// Returns the table of the task's process.
     fn table(&mut self, task: u32) -> &mut super::Table {
         let table = *self.table_of.entry(task).or_insert(task);
         self.tables.entry(table).or_default()
     }
 
-    /// The open file of a descriptor, under the path that stands with it.
+    /// Returns the open file of a descriptor, with the path of the descriptor's text.
     fn held(&mut self, task: u32, text: &str) -> Option<(u64, &mut Held)> {
         let (number, path) = descriptor(text)?;
         let held = self.table(task).held.entry(number).or_default();
@@ -114,12 +116,14 @@ impl StraceParser {
         Some((number, held))
     }
 
+    /// Advances the position of a descriptor after a read or copy.
     fn advance(&mut self, task: u32, text: &str, by: Option<u64>) {
         if let (Some((_, held)), Some(by)) = (self.held(task, text), by) {
             held.position = held.position.saturating_add(by);
         }
     }
 
+    /// Records the opening of a file.
     fn open(&mut self, task: u32, call: &Call<'_>) {
         let Some(descriptor) = call.given() else { return };
         // With `-y` the result has the whole path.
@@ -131,6 +135,7 @@ impl StraceParser {
         self.table(task).held.insert(descriptor, Held { path, position: 0 });
     }
 
+    /// Removes a closed descriptor.
     fn close(&mut self, task: u32, call: &Call<'_>) {
         let Some((first, _)) = descriptor(call.argument(0)) else { return };
         let last = match call.name {
@@ -141,6 +146,7 @@ impl StraceParser {
         self.table(task).held.retain(|number, _| !(first..=last).contains(number));
     }
 
+    /// Sets the position of a descriptor to the result of `lseek`.
     fn seek(&mut self, task: u32, call: &Call<'_>) {
         let position = match call.name {
             "_llseek" => call.given().and(call.pointed(2)),
@@ -227,7 +233,7 @@ impl StraceParser {
         })
     }
 
-    /// Puts a read in; `None` where there can be none like it.
+    /// Adds the record of a read. Returns `None` if its range or times are impossible.
     fn put(&mut self, read: ReadRecord) -> Option<()> {
         if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end > OFFSET_MAX) {
             return None;
@@ -240,17 +246,19 @@ impl StraceParser {
         Some(())
     }
 
+    /// Returns the number of a file.
     fn file(&mut self, path: String) -> u32 {
         let files = self.files.len() as u32;
         *self.files.entry(path).or_insert(files)
     }
 
+    /// Returns the number of a thread.
     fn thread(&mut self, task: u32) -> u32 {
         let threads = self.threads.len() as u32;
         *self.threads.entry(task).or_insert(threads)
     }
 
-    /// A copy moves the position of the file that it goes to.
+    /// Advances the position of the file that a copy writes to.
     fn copied_to(&mut self, task: u32, call: &Call<'_>) {
         let (to, offset) = match call.name {
             "sendfile" | "sendfile64" => (0, None),
@@ -262,6 +270,7 @@ impl StraceParser {
         }
     }
 
+    /// Records a mapping (`mmap`).
     fn map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(bytes)) = (call.given(), call.number(1)) else { return };
         let offset = call.number(5).unwrap_or(0);
@@ -279,6 +288,7 @@ impl StraceParser {
         self.leave_out(kind::MAPPED);
     }
 
+    /// Records advice on a file (`fadvise64`, `readahead`).
     fn advise_file(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let path = match self.held(task, call.argument(0)) {
             Some((_, held)) if is_file(&held.path) => held.path.clone(),
@@ -294,6 +304,7 @@ impl StraceParser {
         }
     }
 
+    /// Records advice on a mapping (`madvise`).
     fn advise_mapping(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(0)) = (call.number(0), call.value()) else { return };
         let hint = hint(call.argument(2));
@@ -302,12 +313,13 @@ impl StraceParser {
                 let bytes = call.number(1).unwrap_or(0);
                 self.advise(task, at_ns, path, (offset, bytes), hint, true);
             }
-            // Allocators give memory back that no file is mapped to.
+            // Allocators release memory that is not mapped to a file.
             None if hint == AdviceType::DontNeed || hint == AdviceType::Other => {}
             None => self.leave_out(kind::UNPLACED),
         }
     }
 
+    /// Adds the record of an advice.
     fn advise(
         &mut self,
         task: u32,
@@ -321,14 +333,14 @@ impl StraceParser {
         if offset > OFFSET_MAX {
             return;
         }
-        // 0 is "up to the end", and so is a length beyond all files.
+        // A length of 0 means "up to the end", and so does a length beyond any file.
         let bytes = if end > OFFSET_MAX || end == offset { 0 } else { bytes };
         let (file, thread) = (self.file(path), self.thread(task));
         let advice = AdviceGiven { at_ns, thread, file, offset, bytes, hint, is_of_mapping };
         self.records.push((at_ns, Record::Advice(advice)));
     }
 
-    /// Requests of `io_submit`: those that were taken are kept until they end.
+    /// Processes the requests of `io_submit`: accepted requests are pending until they end.
     fn submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
         let Some(taken) = call.given() else { return };
         let Some((requests, _)) = syntax::structures(call.argument(2)) else {
@@ -365,7 +377,7 @@ impl StraceParser {
         Some(Submitted { begin_ns, task, descriptor, path, offset, asked_bytes })
     }
 
-    /// Requests that have ended.
+    /// Processes the completions of `io_getevents`.
     fn events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
         let Some((events, _)) = syntax::structures(call.argument(3)) else { return Some(()) };
         for event in &events {
@@ -397,7 +409,7 @@ impl StraceParser {
     }
 }
 
-/// The advice that a constant of `fadvise64` or `madvise` stands for.
+/// Converts a constant of `fadvise64` or `madvise`.
 fn hint(constant: &str) -> AdviceType {
     match constant.trim_start_matches("POSIX_FADV_").trim_start_matches("MADV_") {
         "NORMAL" => AdviceType::Normal,

@@ -1,4 +1,4 @@
-//! Lines of strace: their head, their calls, and the text in them.
+//! Syntax of strace's output: line heads, calls, arguments and strings.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ pub fn head(line: &str) -> Option<(u32, u64, &str)> {
     let line = line.strip_prefix("[pid").unwrap_or(line).trim_start();
     let (first, rest) = line.split_once(' ')?;
     let first = first.trim_end_matches(']');
-    // Without `-f` there is no number.
+    // Without `-f` there is no process ID.
     if first.contains('.') {
         return Some((0, nanoseconds(first)?, rest.trim_start()));
     }
@@ -17,7 +17,7 @@ pub fn head(line: &str) -> Option<(u32, u64, &str)> {
     Some((first.parse().ok()?, nanoseconds(time)?, rest.trim_start()))
 }
 
-/// Seconds with a fraction, in nanoseconds.
+/// Parses seconds with a fraction. Returns nanoseconds.
 fn nanoseconds(text: &str) -> Option<u64> {
     let (seconds, fraction) = text.split_once('.')?;
     if fraction.is_empty() || fraction.len() > 9 {
@@ -28,7 +28,7 @@ fn nanoseconds(text: &str) -> Option<u64> {
     seconds.parse::<u64>().ok()?.checked_mul(1_000_000_000)?.checked_add(fraction * scale)
 }
 
-/// A call, as its line shows it.
+/// A call with its arguments and result as text.
 #[derive(Debug)]
 pub struct Call<'a> {
     pub name: &'a str,
@@ -39,7 +39,7 @@ pub struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Takes `call(arguments) = result <duration>` apart; `None`: it is no call.
+    /// Splits `call(arguments) = result <duration>`. Returns `None` if the text is not a call.
     pub fn parse(text: &'a str) -> Option<Call<'a>> {
         let (name, rest) = text.split_once('(')?;
         let (arguments, rest) = arguments(rest)?;
@@ -52,12 +52,12 @@ impl<'a> Call<'a> {
         Some(Call { name, arguments, result, took_ns })
     }
 
-    /// An argument; empty where there is none.
+    /// Returns an argument, or an empty text if it is missing.
     pub fn argument(&self, at: usize) -> &str {
         self.arguments.get(at).map(String::as_str).unwrap_or_default()
     }
 
-    /// The result as a number; `None` where the call was interrupted and begun again (`?`).
+    /// Returns the result as a number. `None` if the call was interrupted and restarted (`?`).
     pub fn value(&self) -> Option<i64> {
         let first = self.result.split([' ', '<']).next()?;
         match first.strip_prefix("0x") {
@@ -66,24 +66,25 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// The result, unless the call failed.
+    /// Returns the result, or `None` if the call failed.
     pub fn given(&self) -> Option<u64> {
         self.value().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// An argument that is a number, decimal or hexadecimal.
+    /// Parses an argument as a decimal or hexadecimal number.
     pub fn number(&self, at: usize) -> Option<u64> {
         number(self.argument(at))
     }
 
-    /// An argument that points to an offset, `[4096]` or `[4096] => [8192]`; `None` for `NULL`.
+    /// Parses an argument that points to an offset, `[4096]` or `[4096] => [8192]`. Returns `None`
+    /// for `NULL`.
     pub fn pointed(&self, at: usize) -> Option<u64> {
         let inside = self.argument(at).strip_prefix('[')?;
         number(inside.split([']', ' ']).next()?)
     }
 }
 
-/// A number, decimal or hexadecimal.
+/// Parses a decimal or hexadecimal number.
 pub fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -91,13 +92,14 @@ pub fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// The parts of `{name=value, …}`, by name.
+/// Returns the value of a field of `{name=value, …}`.
 pub fn field<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
     let value = |part: &'a String| part.strip_prefix(name)?.strip_prefix('=');
     structure.iter().find_map(value)
 }
 
-/// The elements of `[{…}, {…}, ...]`, each as its parts, and whether some are hidden (`...`).
+/// Splits `[{…}, {…}, ...]` into elements and their fields. The flag is true if strace left
+/// elements out (`...`).
 pub fn structures(text: &str) -> Option<(Vec<Vec<String>>, bool)> {
     let inside = text.strip_prefix('[')?.strip_suffix(']')?;
     let (elements, _) = parts(inside, None)?;
@@ -114,8 +116,8 @@ fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     parts(text, Some(')'))
 }
 
-/// The parts between commas up to `end`, which stands outside of all brackets, quotes and paths;
-/// or up to the end of the text.
+/// Splits the text at commas, up to `end` outside of all brackets, quotes and paths, or up to the
+/// end of the text.
 fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
     let mut all = vec![String::new()];
     let (mut depth, mut is_quoted, mut is_escaped) = (0_u32, false, false);
@@ -129,8 +131,8 @@ fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
             '\\' if is_quoted => is_escaped = true,
             '"' if path_depth == 0 => is_quoted = !is_quoted,
             _ if is_quoted => {}
-            // Behind a descriptor stands its path, in which brackets need not match. strace writes
-            // `<` and `>` of a name as octal numbers; `->` stands between two addresses.
+            // The path after a descriptor may contain unbalanced brackets. strace writes `<` and
+            // `>` of a name as octal numbers. `->` separates two addresses.
             '<' if path_depth > 0 || begins_path(previous, &text[at + 1..]) => path_depth += 1,
             '>' if path_depth > 0 && previous != '-' => path_depth -= 1,
             _ if path_depth > 0 => {}
@@ -155,12 +157,12 @@ fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
     Some((all, ""))
 }
 
-/// True for a `<` that begins the path of a descriptor, by the text around it.
+/// Returns true if a `<` begins the path of a descriptor, judged by the text around it.
 fn begins_path(before: char, behind: &str) -> bool {
     (before.is_ascii_digit() || before == 'D') && !behind.starts_with(['<', ' ', '='])
 }
 
-/// A descriptor, `3`, `3</path>` or `3</path>(deleted)`, with its path.
+/// Parses a descriptor with its path: `3`, `3</path>` or `3</path>(deleted)`.
 pub fn descriptor(text: &str) -> Option<(u64, Option<Path>)> {
     let (number, path) = match text.split_once('<') {
         Some((number, path)) => (number, Some(Path::parse(path)?)),
@@ -185,7 +187,7 @@ impl Path {
             None => (text, false),
         };
         let name = text.strip_suffix('>')?;
-        // `-yy` says more of devices: `3</dev/null<char 1:3>>`.
+        // `-yy` adds device numbers: `3</dev/null<char 1:3>>`.
         let name = name.split_once('<').map_or(name, |(name, _)| name);
         let (name, is_deleted) = match name.strip_suffix(" (deleted)") {
             Some(name) => (name, true),
@@ -195,12 +197,12 @@ impl Path {
     }
 }
 
-/// The text of a string in quotes.
+/// Returns the text of a quoted string.
 pub fn quoted(text: &str) -> String {
     plain(text.trim_end_matches("...").trim_matches('"'))
 }
 
-/// Text without escapes: `\303\244` are two bytes, `\x41` is one, `\n` a line's end.
+/// Decodes escapes: `\303\244` are two bytes, `\x41` is one, `\n` is a line end.
 fn plain(text: &str) -> String {
     if !text.contains('\\') {
         return text.to_owned();
@@ -231,7 +233,7 @@ fn plain(text: &str) -> String {
     }
 }
 
-/// The byte that up to `most` digits stand for; `left` is set to the text behind them.
+/// Decodes up to `most` digits as a byte. Sets `left` to the rest of the text.
 fn digits<'a>(text: &'a [u8], radix: u32, most: usize, left: &mut &'a [u8]) -> u8 {
     let digit = |byte: &u8| char::from(*byte).to_digit(radix);
     let found: Vec<u32> = text.iter().take(most).map_while(digit).collect();
@@ -239,10 +241,10 @@ fn digits<'a>(text: &'a [u8], radix: u32, most: usize, left: &mut &'a [u8]) -> u
     found.iter().fold(0_u32, |number, digit| number * radix + digit) as u8
 }
 
-/// The number of an error that stands as a name, as in `-1 EIO (Input/output error)`; 0 for an
-/// error that reads do not have.
+/// Returns the number of a named error, as in `-1 EIO (Input/output error)`. Returns 0 for an error
+/// that reads do not have.
 pub fn error_number(result: &str) -> u32 {
-    // Numbers of Linux on all machines but Alpha, MIPS, PA-RISC and SPARC.
+    // Error numbers of Linux on all architectures except Alpha, MIPS, PA-RISC and SPARC.
     match result.split(' ').nth(1).unwrap_or_default() {
         "EINTR" => 4,
         "EIO" => 5,

@@ -20,8 +20,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Takes the path that stands with the descriptor. A file that has lost its name keeps the one
-    /// under which it was opened.
+    /// Sets the path of the descriptor. A deleted file keeps the path under which it was opened.
     pub fn name(&mut self, path: Path) {
         let Path { name, is_deleted } = path;
         if is_deleted && self.path != name {
@@ -41,7 +40,7 @@ pub struct Mapped {
 }
 
 impl Table {
-    /// A file is mapped at an address.
+    /// Adds the mapping of a file at an address.
     pub fn map(&mut self, address: u64, mapped: Mapped) {
         self.unmap(address, mapped.bytes);
         self.mapped.insert(address, mapped);
@@ -53,7 +52,7 @@ impl Table {
         self.mapped.retain(|start, _| !(address..end).contains(start));
     }
 
-    /// The file mapped at an address, and the address's place in it.
+    /// Returns the file mapped at an address, and the offset of the address in the file.
     pub fn at(&self, address: u64) -> Option<(String, u64)> {
         let (start, mapped) = self.mapped.range(..=address).next_back()?;
         let within = address - start;
@@ -84,7 +83,7 @@ impl Pending {
         self.0.entry((context.to_owned(), data.to_owned())).or_default().push_back(request);
     }
 
-    /// The oldest request of this number, which has ended.
+    /// Removes and returns the oldest request with this number, which has completed.
     pub fn take(&mut self, context: &str, data: &str) -> Option<Submitted> {
         let key = (context.to_owned(), data.to_owned());
         self.0.get_mut(&key)?.pop_front()?
