@@ -253,7 +253,7 @@ fn covers(advice: &AdviceGiven, inserted: &Inserted) -> bool {
     advice.file == inserted.file && inserted.at_ns <= advice.at_ns && overlaps
 }
 
-/// Moves the waits of a run to [`WaitCause::AdviceGiven`] once it is long enough to show that the
+/// Moves the waits of a run to [`WaitCause::Advice`] once it is long enough to show that the
 /// hint is wrong. A shorter run may be a record that is read whole.
 fn settle_run(
     file: &mut FileData,

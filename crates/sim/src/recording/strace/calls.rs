@@ -157,6 +157,7 @@ impl StraceParser {
         }
     }
 
+    /// Copies a descriptor (`dup`, `F_DUPFD`).
     fn duplicate(&mut self, task: u32, call: &Call<'_>) {
         if let (Some((number, _)), Some(copy)) = (descriptor(call.argument(0)), call.given()) {
             let table = self.table(task);
@@ -166,6 +167,8 @@ impl StraceParser {
         }
     }
 
+    /// Gives a new task the descriptors and mappings of its creator: the same table for a thread
+    /// (`is_shared`), otherwise a copy.
     fn new_task(&mut self, task: u32, new: Option<u64>, is_shared: bool) {
         let Some(new) = new.and_then(|new| u32::try_from(new).ok()) else { return };
         let table = *self.table_of.entry(task).or_insert(task);
@@ -176,6 +179,7 @@ impl StraceParser {
         }
     }
 
+    /// Records a read, and advances the position of its descriptor if the read uses it.
     fn read(
         &mut self,
         task: u32,
@@ -233,7 +237,8 @@ impl StraceParser {
         })
     }
 
-    /// Adds the record of a read. Returns `None` if its range or times are impossible.
+    /// Adds the record of a read. Returns `None` if its range is beyond [`OFFSET_MAX`], or if it exceeds
+    /// the maximum sums of a recording.
     fn put(&mut self, read: ReadRecord) -> Option<()> {
         if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end > OFFSET_MAX) {
             return None;
@@ -354,6 +359,8 @@ impl StraceParser {
         }
     }
 
+    /// Parses one request of `io_submit`. Returns `None` and counts it as left out if it is not a
+    /// read of a file.
     fn submitted(&mut self, task: u32, begin_ns: u64, request: &[String]) -> Option<Submitted> {
         let operation = field(request, "aio_lio_opcode")?;
         if !operation.starts_with("IOCB_CMD_PREAD") {
