@@ -123,7 +123,7 @@ impl StraceParser {
         }
     }
 
-    /// Records the opening of a file.
+    /// Adds the descriptor of an opened file, with position 0.
     fn open(&mut self, task: u32, call: &Call<'_>) {
         let Some(descriptor) = call.given() else { return };
         // With `-y` the result has the whole path.
@@ -135,7 +135,7 @@ impl StraceParser {
         self.table(task).held.insert(descriptor, Held { path, position: 0 });
     }
 
-    /// Removes a closed descriptor.
+    /// Removes closed descriptors.
     fn close(&mut self, task: u32, call: &Call<'_>) {
         let Some((first, _)) = descriptor(call.argument(0)) else { return };
         let last = match call.name {
@@ -237,8 +237,8 @@ impl StraceParser {
         })
     }
 
-    /// Adds the record of a read. Returns `None` if its range is beyond [`OFFSET_MAX`], or if it exceeds
-    /// the maximum sums of a recording.
+    /// Adds the record of a read. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
+    /// sums of the recording exceed their maximum.
     fn put(&mut self, read: ReadRecord) -> Option<()> {
         if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end > OFFSET_MAX) {
             return None;
