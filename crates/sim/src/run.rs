@@ -114,20 +114,20 @@ struct OperationInFlight {
     next_byte: u64,
 }
 
-/// Why a run gives no figures.
+/// Error of a run without results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunError {
-    /// The workload's files don't fit on the device.
+    /// The workload's files exceed the device.
     TooLarge(BeyondDevice),
-    /// It does not come to an end.
+    /// The run makes no progress.
     Stuck(Stuck),
 }
 
-/// Runs all processes of `workload` to their ends; the machine's files must not
-/// have been added yet.
+/// Runs all processes of `workload` to their ends. The workload's files must not be on the machine
+/// yet.
 ///
 /// # Errors
-/// The workload's files don't fit on the device, or the run does not come to an end.
+/// Fails if the workload's files exceed the device, or if the run makes no progress.
 pub fn run(
     machine: &mut Machine,
     mut workload: Workload,
@@ -174,7 +174,7 @@ struct RunningJob<'a> {
     bytes_total: Option<u64>,
     first_error: Option<String>,
     is_stopping: bool,
-    /// Operations that failed at one time, and what came of too many of them.
+    /// Failed operations at one time, and the error after too many of them.
     failures: Steps,
     stuck: Option<Stuck>,
 }

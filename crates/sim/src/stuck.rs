@@ -1,26 +1,26 @@
-//! A run of the modelled world that does not go on is found, and reported with its state.
+//! Detection of a simulated run that makes no progress, with a report of its state.
 //!
-//! Virtual time goes on between any two turns of a run, or the run has ended. A model or a policy
-//! with a fault may break that: it names the same page over and over, or asks to be woken at the
-//! time that it is. A run that takes too many steps at one time stops with an error.
+//! Virtual time advances between two steps of a run, unless the run has ended. A faulty model or
+//! policy may break this rule. For example, it requests the same page again and again, or asks to
+//! be woken at the present time. A run with too many steps at one time stops with an error.
 
 use std::fmt;
 
 use readpath_core::machine::Machine;
 use readpath_core::unit::Time;
 
-/// A run that took too many steps without an end.
+/// Error: a run took too many steps without progress of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stuck {
-    /// The virtual time at which it stands.
+    /// Virtual time at which the run is stuck.
     pub at: Time,
-    /// The steps since time last went on.
+    /// Number of steps since the last progress of time.
     pub steps: u64,
-    /// The part of the run that repeats, and its state.
+    /// The repeating part of the run, and its state.
     pub state: String,
 }
 
-/// Steps at one time, of which a run takes no more than a few for each of its processes: a million.
+/// Maximum number of steps at one time: a million. A correct run takes a few per process.
 const STEPS_AT_ONE_TIME_MAX: u64 = 1 << 20;
 
 /// Counts the steps of a run at one virtual time.
@@ -31,10 +31,10 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// One more step at `now`.
+    /// Counts a step at `now`.
     ///
     /// # Errors
-    /// There were too many at this time.
+    /// Fails if there were too many steps at this time.
     #[inline]
     pub(crate) fn step(&mut self, now: Time, state: impl FnOnce() -> String) -> Result<(), Stuck> {
         if self.at < now {
@@ -48,7 +48,7 @@ impl Steps {
     }
 }
 
-/// The state of a machine, in words.
+/// Returns the state of a machine as text.
 pub(crate) fn state_of(machine: &Machine) -> String {
     let (depth, wake) = (machine.meter().in_device(), machine.next_wake());
     let wake = wake.map_or_else(|| "no wake".to_owned(), |at| format!("a wake at {} ns", at.ns()));

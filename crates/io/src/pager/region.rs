@@ -201,8 +201,9 @@ impl RegionBuilder {
     }
 }
 
-/// Refuses a file beyond the limit on the size of files: the kernel would end the program by
-/// `SIGXFSZ`. Threads of this crate, which write the file later, have all signals blocked.
+/// Returns an error for a file beyond the process's file size limit: the kernel would end the
+/// program by `SIGXFSZ`. Threads of this crate, which write the file later, have all signals
+/// blocked.
 fn within_file_limit(bytes: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if bytes > limit => Err(io::Error::from_raw_os_error(libc::EFBIG)),
@@ -210,11 +211,11 @@ fn within_file_limit(bytes: u64) -> io::Result<()> {
     }
 }
 
-/// `f_type` of btrfs (linux/magic.h).
+/// File system type of btrfs in `f_type` (linux/magic.h).
 const BTRFS: i64 = 0x9123_683e;
 
-/// Has btrfs overwrite the blocks of a file that is empty still, as `chattr +C` does. By default it
-/// writes each block to fresh space, whatever was taken for the file.
+/// Makes btrfs overwrite the blocks of a still empty file in place, as `chattr +C` does. By default
+/// it writes each block to fresh space, in spite of the allocation.
 fn overwrite_in_place(file: &File) -> rustix::io::Result<()> {
     if rustix::fs::fstatfs(file)?.f_type != BTRFS {
         return Ok(());
@@ -353,8 +354,8 @@ impl Region {
         self.bytes == 0
     }
 
-    /// Returns if system calls may use its memory. With [`FaultScope::UserOnly`], a system call
-    /// that meets an absent page fails with `EFAULT`.
+    /// Returns the scope of fault handling: whether system calls may use the memory. With
+    /// [`FaultScope::UserOnly`], a system call that meets an absent page fails with `EFAULT`.
     pub fn scope(&self) -> FaultScope {
         self.scope
     }

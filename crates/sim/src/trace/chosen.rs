@@ -11,19 +11,19 @@ use readpath_core::unit::Time;
 
 use super::RawRequest;
 
-/// The number of events that are held back before the choice is made without the rest.
+/// Maximum number of held events. At this number the choice is made without the rest.
 const HELD_MAX: usize = 1 << 16;
 
-/// An event in the life of a request, the best of them first.
+/// Event in the life of a request, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
-    /// It came to the queue (Q).
+    /// The request entered the queue (Q).
     Queued,
-    /// It was given to the device (D).
+    /// The request was issued to the device (D).
     Issued,
-    /// It was put into the scheduler (I).
+    /// The request was inserted into the scheduler (I).
     Inserted,
-    /// It is complete (C).
+    /// The request is complete (C).
     Completed,
 }
 
@@ -36,19 +36,19 @@ pub struct Held {
     offset: u64,
     bytes: u64,
     event: Event,
-    /// The line that it stands in.
+    /// Line of the event in the trace.
     pub line: u64,
 }
 
 impl Held {
-    /// The event as it stands in the trace.
+    /// Returns the event as in the trace.
     pub fn raw(&self) -> RawRequest<'_> {
         let &Held { at, ref device, op, offset, bytes, event, .. } = self;
         RawRequest { at, device, op, offset, bytes, event }
     }
 }
 
-/// The event that counts, as soon as it is known.
+/// State of the choice of the event that counts.
 #[derive(Debug, Default)]
 pub struct Chosen {
     event: Option<Event>,
@@ -76,8 +76,8 @@ impl Chosen {
         false
     }
 
-    /// The trace is over, or long enough: makes the choice. Returns whether that has given
-    /// requests.
+    /// Makes the choice at the end of the trace, or after enough events. Returns true if held
+    /// events became requests.
     pub fn end(&mut self) -> bool {
         if self.event.is_some() {
             return false;
@@ -88,7 +88,7 @@ impl Chosen {
         !self.held.is_empty()
     }
 
-    /// The next event that was held back and counts.
+    /// Returns the next held event that counts.
     pub fn next(&mut self) -> Option<Held> {
         self.event?;
         self.held.pop_front()

@@ -9,20 +9,20 @@ use crate::job::{LatencyTarget, RateLimits, SteadyStateRule};
 /// Nanoseconds in a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The rates of one process, as fio keeps them.
+/// Rates of one process, as in fio.
 ///
 /// An operation of a direction is due when the bytes before it have taken their time at the rate.
-/// With `rate_process=poisson` it is due after the sum of drawn times since the start: one time
-/// for each operation, of any size. A process that was held up catches up in both cases.
+/// With `rate_process=poisson` it is due after the sum of the random intervals since the start: one
+/// interval for each operation, of any size. A delayed process catches up in both cases.
 #[derive(Clone, Debug)]
 pub struct RateControl {
     rate: RateLimits,
     /// Maximum bytes per second for reads and writes, 0 for no limit.
     bytes_per_s: [u64; 2],
-    /// The smallest operation of each direction, in bytes.
+    /// Size in bytes of the smallest operation of each direction.
     least_bytes: [u64; 2],
-    /// Start of the process, and the bytes issued since; pauses count as bytes where they are not
-    /// caught up (`rate_ignore_thinktime`).
+    /// Start of the process. Pauses count as issued bytes if they are not caught up
+    /// (`rate_ignore_thinktime`).
     since: Time,
     /// Bytes issued since then, per direction.
     issued_bytes: [u64; 2],
@@ -30,7 +30,7 @@ pub struct RateControl {
     drawn: [Time; 2],
     /// Time at which the next operation of each direction is due.
     due: [Time; 2],
-    /// Last check of the minimum rates.
+    /// Time of the last check of the minimum rates.
     looked: Time,
     done_bytes: [u64; 2],
     done_operations: [u64; 2],
@@ -73,8 +73,8 @@ impl RateControl {
         self.due[op as usize]
     }
 
-    /// The next direction of a mix, and its due time. The drawn direction goes unless it is held
-    /// back and the other one is due before it.
+    /// Returns the next direction of a mix, and its due time. The drawn direction is used unless it
+    /// is delayed and the other one is due earlier.
     pub fn turn(&self, drawn: Op, now: Time) -> (Op, Time) {
         let other = match drawn {
             Op::Read => Op::Write,
@@ -106,9 +106,8 @@ impl RateControl {
         self.due[way] = self.since + Time(run_ns);
     }
 
-    /// Counts a pause behind an operation of this direction as the bytes of its time, where the job
-    /// does not catch up pauses. The one operation that goes out right behind the pause is left
-    /// out.
+    /// Counts a pause after an operation of this direction as the bytes of its time, if the job
+    /// does not catch up pauses. The first operation after the pause is excluded.
     pub fn on_pause(&mut self, op: Op, pause: Time) {
         let way = op as usize;
         let (rate, least_bytes) = (self.bytes_per_s[way], self.least_bytes[way]);

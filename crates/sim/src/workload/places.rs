@@ -34,7 +34,8 @@ pub struct PositionRules {
     is_unaligned: bool,
     is_size_by_order: bool,
     align_bytes: [u64; 2],
-    /// The smallest block of all directions, trims included: the unit of the random map.
+    /// Size in bytes of the smallest block of all directions, trims included: the unit of the
+    /// random map.
     least_bytes: u64,
     is_random: bool,
     random_percent: [u8; 2],
@@ -79,7 +80,7 @@ impl PositionRules {
     }
 }
 
-/// The places of one process in one area. Offsets count from the start of the file.
+/// Offsets of one process in one area. They count from the start of the file.
 #[derive(Clone, Debug)]
 pub struct ProcessOffsets {
     /// Start and length of the area.
@@ -87,7 +88,7 @@ pub struct ProcessOffsets {
     area_bytes: u64,
     /// Length of the whole file.
     file_bytes: u64,
-    /// Start of the zone in use; without zones, of the area.
+    /// Start of the current zone. Without zones, start of the area.
     zone_start: u64,
     /// End of the last operation of each direction, and its start.
     last_end: [u64; 2],
@@ -185,10 +186,12 @@ impl ProcessOffsets {
         })
     }
 
-    /// The next operation of this direction: its first byte in the file, and its length; `None`
-    /// at the end of this pass. `is_drawn`: a random place is due. `is_between` is set where the
-    /// place is not random; where it was set by a file that had no place left, this one is not
-    /// marked either, as in fio.
+    /// Returns the first byte and the length of the next operation of this direction, or `None` at
+    /// the end of this pass.
+    ///
+    /// `is_drawn` requests a random offset. `is_between` is set if the offset is not random. It
+    /// stays set if a file had no offset left, and then this operation is not marked in the map
+    /// either, as in fio.
     pub fn next(
         &mut self,
         grain: &PositionRules,
@@ -221,7 +224,7 @@ impl ProcessOffsets {
         Some((start, bytes))
     }
 
-    /// The place of the next operation, counted from the start of the zone.
+    /// Returns the offset of the next operation, counted from the start of the zone.
     fn chosen(
         &mut self,
         grain: &PositionRules,
@@ -302,9 +305,9 @@ impl ProcessOffsets {
         block.checked_mul(align)
     }
 
-    /// The place behind the last operation, with the gap that the job leaves, counted from the
-    /// start of the zone. Gaps wrap where the file ends, of which fio compares the length with a
-    /// place in the zone.
+    /// Returns the offset after the last operation and the job's gap, counted from the start of the
+    /// zone. Gaps wrap at the end of the file. fio compares the file's length with an offset in the
+    /// zone.
     fn sequential_start(&mut self, grain: &PositionRules, way: usize) -> Option<u64> {
         let skip = grain.sequence.skip_bytes;
         let end = self.area_start.saturating_add(self.area_bytes);
@@ -331,7 +334,7 @@ impl ProcessOffsets {
         })
     }
 
-    /// Marks the blocks of a random operation; returns how many of its bytes were free.
+    /// Marks the blocks of a random operation. Returns the number of its bytes that were free.
     fn taken(&mut self, grain: &PositionRules, way: usize, in_zone: u64, bytes: u64) -> u64 {
         let BlockOrder::Uniform { map: Some(map) } = &mut self.order else {
             return bytes;
@@ -339,7 +342,7 @@ impl ProcessOffsets {
         let unit = grain.sizes[way].least();
         let (first, count) = (in_zone / unit, bytes.div_ceil(unit).max(1));
         let taken = map.take(first, count);
-        // A block behind the last whole one has no bit.
+        // A partial block at the end has no bit.
         let is_to_the_end = first + taken >= map.blocks();
         match taken {
             0 => bytes,
@@ -348,7 +351,7 @@ impl ProcessOffsets {
         }
     }
 
-    /// Enters the next zone, if enough bytes were moved in this one; returns whether it does.
+    /// Enters the next zone if enough bytes were moved in this one. Returns true if it does.
     pub fn on_zone_bytes(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next = moved_bytes >= strides.moved_bytes;
         let way = op as usize;
@@ -378,7 +381,7 @@ impl ProcessOffsets {
         self.forget();
     }
 
-    /// Begins the last pass again.
+    /// Restarts the last pass.
     pub fn rewind(&mut self) {
         if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
             next.clone_from(at_pass_start);
@@ -386,7 +389,7 @@ impl ProcessOffsets {
         self.restart();
     }
 
-    /// Forgets which places of the zone were used.
+    /// Clears the used offsets of the zone.
     fn forget(&mut self) {
         self.last_end = [self.zone_start; 2];
         self.last_start = [None; 2];

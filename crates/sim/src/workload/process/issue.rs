@@ -301,7 +301,7 @@ impl Process {
         self.at_pass_start = (self.chance.clone(), self.turn, self.draw_in, self.is_between);
     }
 
-    /// Goes back to the start of this pass, with the draws that it began with.
+    /// Returns to the start of this pass, with the random state of that time.
     fn begin_check(&mut self) {
         (self.chance, self.turn, self.draw_in, self.is_between) = self.at_pass_start.clone();
         for region in &mut self.regions {
@@ -345,7 +345,7 @@ impl Process {
 
     /// Returns true if all operations of this pass were issued.
     fn is_pass_over(&self) -> bool {
-        // Passes of a job that time ends have an end of their own only to be read back.
+        // In a job limited by time, a pass ends on its own only for verification.
         let has_end = self.rules.is_time_based && self.verification.is_on();
         self.is_work_over() || (has_end && self.pass_bytes >= self.rules.pass_bytes)
     }
@@ -409,8 +409,9 @@ impl Process {
         ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
 
-    /// Direction and place of the next operation: in a file that is not done, by the job's rule.
-    /// A direction is drawn for each file that is tried, but for a first one that was drawn before.
+    /// Returns direction and offset of the next operation, in an unfinished file chosen by the
+    /// job's rule. Each file that is tried draws a direction, except the first if a direction was
+    /// drawn before.
     fn placed(&mut self, mut drawn: Option<Op>) -> Option<(Op, GivenRead)> {
         if self.listed.is_some() {
             let op = drawn.unwrap_or_else(|| self.direction());
@@ -443,7 +444,8 @@ impl Process {
         None
     }
 
-    /// The file whose turn it is, if one is not done; one operation of its turn is used up.
+    /// Returns the file whose turn it is, and counts one operation of its turn. Returns `None` if
+    /// all files are finished.
     fn next_file(&mut self) -> Option<usize> {
         let is_open = |at: usize| !self.regions[at].is_done;
         let count = self.regions.len();
