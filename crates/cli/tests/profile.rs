@@ -76,7 +76,7 @@ fn a_device_of_known_costs_is_measured_and_run_on() {
     // A loaded machine may answer late in some cells: that is a warning, and refused without
     // --noisy.
     ran.says(&[], "profile");
-    assert!(ran.stdout.contains("one that follows costs"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("a sequential one costs"), "{}", ran.stdout);
     drop(served);
     let random = times(&scratch.path("mine.toml"), "[random]]");
     // 4 KiB: 3 ms, and 82 µs for the bytes. 64 at once are 16 rounds of four. A request that

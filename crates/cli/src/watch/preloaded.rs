@@ -84,9 +84,10 @@ pub fn run(
             (None, None) => {}
         }
         return Err(Failure::Unavailable(format!(
-            "no read of {name} was seen, and nothing but what was sampled of it is told: it is linked statically, or has other rights than who starts it \
-             (setuid); run it as root (`sudo readpath record …`), or record its system calls by `strace -f -ttt -T \
-             -yy -o FILE COMMAND` and `readpath recording import FILE`"
+            "no read of {name} was recorded; only samples of it are reported. It is linked \
+             statically, or has other rights than its caller (setuid). Run it as root (`sudo \
+             readpath record …`), or record its system calls by `strace -f -ttt -T -yy -o FILE \
+             COMMAND` and `readpath recording import FILE`"
         )));
     }
     tell(Some(&output), &recorded.summary, status.is_none());

@@ -75,7 +75,7 @@ impl<'a> RealStorage<'a> {
         let about = |problem: String| Err(Failure::about(folder.display(), problem));
         if !folder.is_dir() {
             return about(
-                "is no folder: name one, in which the recorded files are made again".into(),
+                "is not a folder; name one for scratch copies of the recorded files".into(),
             );
         }
         let room =

@@ -144,24 +144,29 @@ fn words_of(sentence: &str) -> Vec<String> {
 
 /// Lines of comments or of a document that have more columns than this, with their numbers.
 ///
-/// Tables, links and code in documents are excepted.
+/// Tables, links and code are excepted.
 pub fn wide_lines<'a>(path: &Path, text: &'a str, columns_max: usize) -> Vec<(usize, &'a str)> {
     let marks = marks(path);
     let mut is_code = false;
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let trimmed = line.trim();
-        let is_prose = match marks {
-            Some(marks) => marks.iter().any(|mark| trimmed.starts_with(mark)),
-            None => {
-                if trimmed.starts_with("```") {
-                    is_code = !is_code;
-                }
-                !is_code && !trimmed.starts_with(['|', '<', '!'])
-            }
+        let body = match marks {
+            Some(marks) => marks.iter().find_map(|mark| trimmed.strip_prefix(mark)),
+            None => Some(trimmed),
         };
+        // Code between two comments ends a fence that was left open.
+        let Some(body) = body else {
+            is_code = false;
+            continue;
+        };
+        if body.trim_start().starts_with("```") {
+            is_code = !is_code;
+            continue;
+        }
+        let is_table = body.trim_start().starts_with(['|', '<', '!']) || body.starts_with("    ");
         let is_link = line.contains("](") || line.contains("://");
-        if is_prose && !is_link && line.chars().count() > columns_max {
+        if !is_code && !is_table && !is_link && line.chars().count() > columns_max {
             found.push((number + 1, line));
         }
     }

@@ -238,7 +238,10 @@ impl Drop for Waiter {
         let files = std::mem::take(&mut pool.files);
         pool.order.clear();
         drop(pool);
-        self.shared.called.notify_all();
+        // Notifying is a system call, also without a thread to wake.
+        if !threads.is_empty() {
+            self.shared.called.notify_all();
+        }
         // No future waits for these any more. Their wakers are foreign code.
         contain(|| drop(files));
         for Worker { handle, is_reading } in threads {
