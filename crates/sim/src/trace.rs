@@ -145,7 +145,7 @@ pub enum TraceError {
         /// Line number.
         line: u64,
     },
-    /// A recording can't be read.
+    /// A recording cannot be read.
     Recording(recording::RecordingError),
 }
 
@@ -196,7 +196,7 @@ enum Source<R> {
     /// Lines, or blktrace's records.
     Plain(R),
     Recording(Box<recording::RecordingReader<R>>),
-    /// It is no recording.
+    /// The source is not a recording.
     Wrong(recording::RecordingError),
 }
 
@@ -315,7 +315,7 @@ impl<R: BufRead> TraceReader<R> {
         })
     }
 
-    /// The next read of a recording that gave bytes, at the time when it began.
+    /// Returns the next read of a recording that returned bytes, with its start time.
     fn read_recorded(&mut self) -> Result<TraceRead, TraceError> {
         let record = match &mut self.source {
             Source::Recording(reader) => reader.next(),

@@ -31,8 +31,8 @@ use hints::Hints;
 /// per byte for the copy is added, as on a slow machine.
 const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 
-/// Number of runs of pages that are kept of a thread until a read claims them: as many as a read
-/// of 2 GiB brings in by windows of 128 KiB. The oldest ones beyond it are taken for written.
+/// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
+/// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
 const INSERTED_MAX: usize = 1 << 14;
 
 /// Sum of waits with the same charge.
@@ -72,7 +72,7 @@ pub(super) struct FileData {
     pub reads: u64,
     pub got_bytes: u64,
     pub asked: PageSet,
-    /// Pages that faults mapped: the program may have used each of them.
+    /// Pages mapped by faults. The program may have used each of them.
     pub mapped: PageSet,
     pub fetched: PageSet,
     pub fetched_bytes: u64,
@@ -80,17 +80,17 @@ pub(super) struct FileData {
     pub waits: WaitSum,
     /// Waits by cause. `None` means no cause.
     pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
-    /// Bytes that were put into the page cache by no read and on no advice: the program wrote them.
+    /// Bytes inserted into the page cache by neither a read nor an advice: the program wrote them.
     pub written_bytes: u64,
-    /// Ranges that were asked for and had been fetched, each without a gap in it, and their bytes:
-    /// without readahead each of them is a request.
+    /// Number of contiguous ranges that were both requested and fetched. Without readahead, each of
+    /// them is a request.
     pub parts: u64,
     pub part_bytes: u64,
     /// True if the file was read by direct I/O.
     pub is_read_direct: bool,
     /// Number of small reads by system calls.
     pub small_calls: u64,
-    /// Hints for reads, and for touches of mappings.
+    /// Hints for reads, and for accesses to mappings.
     hints: Hints,
     mapped_hints: Hints,
     /// Pages fetched more than once.
@@ -111,12 +111,12 @@ impl FileData {
         again.min(bytes)
     }
 
-    /// Number of pages that were fetched and cannot have been used.
+    /// Returns the number of fetched pages that cannot have been used.
     pub fn unused_pages(&self) -> u64 {
         self.fetched.count_without_both(&self.asked, &self.mapped)
     }
 
-    /// The hint that counts for reads by this way at an offset.
+    /// Returns the hint for reads by this method at an offset.
     fn hint(&self, way: ReadMethod, offset: u64) -> Option<AdviceType> {
         if way == ReadMethod::Fault { self.mapped_hints.at(offset) } else { self.hints.at(offset) }
     }
@@ -131,13 +131,13 @@ impl FileData {
         self.mapped_hints.has(hint)
     }
 
-    /// Charges to a cause.
+    /// Returns the charges to a cause.
     pub fn charge(&self, cause: Option<WaitCause>) -> WaitSum {
         self.charges.get(&cause).copied().unwrap_or_default()
     }
 }
 
-/// Pages that a thread has put into the page cache since its last read.
+/// Pages that a thread inserted into the page cache since its last read.
 #[derive(Clone, Copy, Debug)]
 struct Inserted {
     at_ns: u64,
@@ -155,11 +155,11 @@ pub(super) struct ThreadData {
     pub got_bytes: u64,
     pub waited_ns: u64,
     inserted: Vec<Inserted>,
-    /// The last range that it advised the kernel to fetch.
+    /// Last range that the thread advised the kernel to fetch.
     will_need: Option<AdviceGiven>,
-    /// The file of its last touch of a mapping, and when that ended.
+    /// File and end time of its last page fault.
     fault: Option<(u32, u64)>,
-    /// The page of its last touch of a mapping, while it has read nothing else.
+    /// Page of its last page fault, until it reads other data.
     touched: Option<((u32, u64), Step)>,
 }
 
@@ -175,7 +175,7 @@ pub(super) struct DeviceData {
 }
 
 impl DeviceData {
-    /// Service time of its requests; none where no read waited for it.
+    /// Returns the service time of its requests, or `None` if no read waited for it.
     pub fn cost(&self) -> Option<Cost> {
         self.costs.cost()
     }
@@ -202,7 +202,7 @@ pub(super) struct RecordingData {
     pub pattern: AccessStreams,
     pub reuse: ReuseSample,
     mapped: MappedUse,
-    /// By way: reads of which the bytes are not known, and the waits for them in nanoseconds.
+    /// Reads without known bytes, by method: their number, and the waits for them in nanoseconds.
     pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
     pub writes: WriteInterference,
     pub calls: Calls,
@@ -280,12 +280,12 @@ impl RecordingData {
         }
     }
 
-    /// True where the recording has the pages that came into the page cache, and measured waits.
+    /// Returns true if the recording has page cache insertions and measured waits.
     pub fn is_seen(&self) -> bool {
         self.source == RecordingMethod::Tracepoints
     }
 
-    /// Bytes that the program wrote into the page cache of files on a device.
+    /// Returns the bytes that the program wrote into the page cache of files on a device.
     pub fn written_bytes(&self, device: u64) -> u64 {
         let files = self.files.values().filter(|file| file.device == device);
         files.map(|file| file.written_bytes).sum()

@@ -28,7 +28,7 @@ struct Stream {
     run: Run,
 }
 
-/// The reads of a stream since its last jump.
+/// Reads of a stream since its last jump.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
     begin: u64,
@@ -36,12 +36,12 @@ pub(super) struct Run {
     pub provisional: Vec<(Option<WaitCause>, WaitSum)>,
 }
 
-/// Place of a read relative to those before it.
+/// Position of a read relative to earlier reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
-    /// It begins where a recent read of the same reader ended, or a small gap later.
+    /// True if it begins at the end of a recent read of the same reader, or a small gap later.
     pub goes_on: bool,
-    /// It begins in the page in which that one ended, or in the next.
+    /// True if it begins in the last page of that read, or in the next page.
     pub is_adjacent: bool,
     /// Bytes from the beginning of its run to its own end.
     pub run_bytes: u64,
@@ -58,7 +58,7 @@ pub(super) struct AccessStreams {
 }
 
 impl AccessStreams {
-    /// Takes a read, and returns its place relative to the last ones by the same reader.
+    /// Records a read, and returns its position relative to the last ones by the same reader.
     pub fn take(&mut self, reader: ReaderKey, offset: u64, end: u64) -> Step {
         if self.streams.len() >= READERS_MAX && !self.streams.contains_key(&reader) {
             self.streams.clear();
@@ -88,7 +88,7 @@ impl AccessStreams {
         Step { goes_on: place.is_some(), is_adjacent, run_bytes }
     }
 
-    /// The run of the reader's last read.
+    /// Returns the run of the reader's last read.
     pub fn run(&mut self, reader: ReaderKey) -> Option<&mut Run> {
         self.streams.get_mut(&reader)?.front_mut().map(|stream| &mut stream.run)
     }

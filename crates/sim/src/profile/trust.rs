@@ -1,31 +1,31 @@
-//! Checks of a profile: rounds that disagree, and curves that no storage has.
+//! Plausibility checks of a profile: rounds that disagree, and response times that no storage has.
 //!
-//! Other work on the storage or the machine makes requests slower, for a while. A cell that it met
-//! differs from round to round; where it met all rounds of a cell, the cell contradicts its
-//! neighbours. At random places a request never takes less time because more of them are under way,
-//! or because it is larger. (One that follows another may: read-ahead needs a second request.)
+//! Other work on the storage or the machine slows requests for a while. If it slows some rounds of
+//! a cell, these rounds disagree. If it slows all rounds, the cell contradicts its neighbours. For
+//! random reads, the response time never decreases with queue depth or request size. (It may for
+//! sequential ones: read-ahead needs a second request.)
 
 use super::{MeasurementCell, ProfileAccess, ProfileSample};
 
-/// Ratio of the slowest round of a cell to its fastest from which on they disagree.
+/// Ratio of the slowest round of a cell to its fastest above which the rounds disagree.
 pub const ROUNDS_APART: f64 = 1.5;
 
 /// Fraction by which a mean may be below the mean of a cheaper cell, because of noise.
 pub const FALL_MAX: f64 = 0.2;
 
-/// A cell that takes less time than one that asks for less.
+/// A cell with a shorter response time than a cell with less load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contradiction {
-    /// The cell that asks for less, and the mean time of its requests in ns.
+    /// The cell with less load, and the mean response time of its requests in ns.
     pub less: (MeasurementCell, f64),
-    /// The cell with more under way or larger requests, which took less time.
+    /// The cell with more or larger requests, which took less time.
     pub more: (MeasurementCell, f64),
 }
 
 /// Reliability of a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Trust {
-    /// Median over all cells of the ratio of slowest to fastest round; none where no cell was
+    /// Median over all cells of the ratio of slowest to fastest round. `None` if no cell was
     /// measured twice.
     pub median_spread: Option<f64>,
     /// Cells whose rounds disagree, the worst first.
@@ -46,7 +46,7 @@ impl Trust {
         Trust { median_spread, apart, contradictions: contradictions(samples) }
     }
 
-    /// The cells that are worth another measurement.
+    /// Returns the cells that should be measured again.
     pub fn speculative(&self) -> Vec<MeasurementCell> {
         let pairs = self.contradictions.iter().flat_map(|it| [it.less.0, it.more.0]);
         let mut cells: Vec<MeasurementCell> = Vec::new();
@@ -59,7 +59,7 @@ impl Trust {
     }
 }
 
-/// Pairs of neighbouring cells at random places whose times fall where they cannot.
+/// Returns pairs of neighbouring random cells whose response times decrease with load.
 fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
     let random = || samples.iter().filter(|sample| sample.cell.access == ProfileAccess::Random);
     let mut found = Vec::new();
@@ -68,7 +68,7 @@ fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
         let same_size = random().filter(|less| less.cell.bytes == bytes && less.cell.depth < depth);
         let same_depth =
             random().filter(|less| less.cell.depth == depth && less.cell.bytes < bytes);
-        // The slowest of those that ask for less says most.
+        // Among the cells with less load, the slowest is the strictest bound.
         for rest in [same_size.collect::<Vec<_>>(), same_depth.collect()] {
             let slowest = rest.into_iter().max_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
             if let Some(less) =
@@ -115,8 +115,8 @@ mod tests {
         assert!((1.0..1.14).contains(&spread), "{spread}");
     }
 
-    /// 64 at once 154 times as fast as one: 64 / 154 of the time of a request alone; and 16 at once
-    /// that take longer than 64.
+    /// Queue depth 64 has 154 times the throughput of depth 1, so its response time is 64 / 154 of
+    /// a single request. At depth 16 the response time is longer than at 64.
     #[test]
     fn more_at_once_do_not_take_less_time_each() {
         let alone_us = 6_000.0;
