@@ -56,7 +56,7 @@ impl BlockTraceFormat {
         ("reads", BlockTraceFormat::Reads),
     ];
 
-    /// All formats by name.
+    /// Returns all formats with their names.
     pub fn all() -> impl Iterator<Item = (&'static str, BlockTraceFormat)> {
         let requests =
             trace::FORMATS.iter().map(|&(name, format)| (name, BlockTraceFormat::Requests(format)));

@@ -14,7 +14,7 @@ const BASE: u32 = 0x10_ff00;
 /// The letters of the bytes from 0x80 to 0xff.
 const LETTERS: std::ops::RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
 
-/// The text of a path, or of an argument with a path in it.
+/// Returns the text of a path, or of an argument with a path in it.
 #[cfg(unix)]
 pub fn encode(path: &OsStr) -> String {
     use std::os::unix::ffi::OsStrExt;
@@ -32,7 +32,7 @@ pub fn encode(path: &OsStr) -> String {
     text
 }
 
-/// The path of a text.
+/// Returns the path of a text.
 #[cfg(unix)]
 pub fn decode(text: &str) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
@@ -46,13 +46,13 @@ pub fn decode(text: &str) -> PathBuf {
     PathBuf::from(std::ffi::OsString::from_vec(bytes))
 }
 
-/// The text of a path, or of an argument with a path in it.
+/// Returns the text of a path, or of an argument with a path in it.
 #[cfg(not(unix))]
 pub fn encode(path: &OsStr) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The path of a text.
+/// Returns the path of a text.
 #[cfg(not(unix))]
 pub fn decode(text: &str) -> PathBuf {
     PathBuf::from(text)

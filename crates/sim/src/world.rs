@@ -149,13 +149,13 @@ impl SimulatedEnvironment {
         self.charged(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
     }
 
-    /// Lets time pass until something is completed, or until `until`.
+    /// Advances the time to the next completion, or to `until`.
     ///
     /// # Errors
-    /// Things go on happening inside the device, and neither comes.
+    /// Fails if internal events of the device continue without end.
     ///
     /// # Panics
-    /// Neither will ever be.
+    /// Panics if no event is due and `until` is `None`.
     pub fn advance(&mut self, until: Option<Time>) -> Result<(), Stuck> {
         let mut steps = Steps::default();
         let mut events = 0;

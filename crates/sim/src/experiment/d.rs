@@ -131,7 +131,7 @@ const DIRECT: TableLoad = TableLoad {
 const BUFFERED: TableLoad =
     TableLoad { title: "buffered, sequential 64 KiB", job: "rw=read\nbs=64k\nsize=4g", ..DIRECT };
 
-/// Not in the source: a load on which no detection may lose.
+/// Load that is not in the source: no detection may lose on it.
 const RANDOM: TableLoad = TableLoad {
     title: "direct, random 4 KiB",
     job: "direct=1\nrw=randread\nrandom_generator=permutation\nbs=4k\nsize=4g",
@@ -272,8 +272,8 @@ mod tests {
     use super::*;
     use crate::run::ProgressAnswer;
 
-    /// In 20 s one process goes round its file of 4 GiB almost twice. 386 MiB/s is the most that
-    /// the source read over its link: 8 processes, direct, `deadline`. A hundredth is for rounding.
+    /// In 20 s one process reads its file of 4 GiB almost twice. The source measured at most 386
+    /// MiB/s over its link: 8 processes, direct, `deadline`. One percent is added for rounding.
     #[test]
     fn a_file_that_is_read_again_comes_over_the_link_again() {
         for (policy, processes) in [("deadline", 1), ("cfq,seeky=mean", 1), ("adaptive", 1)] {

@@ -315,7 +315,7 @@ impl JobDraft {
         }
     }
 
-    /// The zones.
+    /// Returns the zones, if the job has any.
     fn strides(&self) -> Option<StridedZones> {
         let is_on = self.zone_mode == Some(ZoneMode::Strided) && self.zone_moved_bytes > 0;
         let range_bytes = match self.zone_range_bytes {

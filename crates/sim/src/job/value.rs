@@ -176,8 +176,9 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// Values for reads, writes and, where `there` has three places, trims: `A` for all, `A,B`
-    /// whose second is for trims too, or `A,B,C`. A part that is left out keeps its present value.
+    /// Parses values for reads, writes and, if `there` has three elements, trims. The forms are `A`
+    /// for all, `A,B` (the second also for trims), and `A,B,C`. An empty part keeps its present
+    /// value.
     pub fn for_each_direction<T: Clone, const N: usize>(
         self,
         there: &mut [T; N],

@@ -25,12 +25,12 @@ const READERS_MAX: usize = 1 << 16;
 /// Largest gap between two ranges of one stream, in pages.
 const GAP_PAGES: u64 = 4;
 
-/// Follows the faults of a recording.
+/// Estimate of the used pages from the faults of a recording.
 #[derive(Clone, Debug, Default)]
 pub struct MappedUse {
-    /// By thread: the file and the range that its next fault maps.
+    /// File and range that the next fault maps, by thread.
     coming: BTreeMap<u32, (u32, PageRange)>,
-    /// By thread and file: the newest ranges, the newest first.
+    /// Recent ranges, the newest first, by thread and file.
     readers: BTreeMap<(u32, u32), VecDeque<Range>>,
 }
 
@@ -53,7 +53,7 @@ pub struct FaultUse {
 }
 
 impl MappedUse {
-    /// Takes the record that stands before the read of a fault.
+    /// Records the range of a fault, before the read of that fault.
     pub fn map(&mut self, mapped: &Mapped) {
         let range = PageRange::covering(mapped.offset, mapped.bytes);
         if self.coming.len() >= READERS_MAX {
@@ -62,7 +62,7 @@ impl MappedUse {
         self.coming.insert(mapped.thread, (mapped.file, range));
     }
 
-    /// Takes the read of a fault. Returns the pages that it shows to be used.
+    /// Records the read of a fault. Returns the pages that it shows to be used.
     pub fn fault(&mut self, read: &ReadRecord) -> FaultUse {
         let touched = PageRange::new(read.offset / PAGE_BYTES, 1);
         // Recordings of version 1 have the range that was mapped in the read itself.
@@ -97,7 +97,7 @@ impl MappedUse {
         FaultUse { mapped, is_stream: last.is_some(), used }
     }
 
-    /// The reads that stand for a read: itself, or the used pages of a fault.
+    /// Returns the reads that represent a read: itself, or the used pages of a fault.
     pub fn reads(&mut self, read: &ReadRecord) -> Vec<ReadRecord> {
         if read.way != super::ReadMethod::Fault {
             return vec![read.clone()];
@@ -120,7 +120,7 @@ fn follows(end: u64, first: u64) -> bool {
     first >= end && first - end <= GAP_PAGES
 }
 
-/// Two ranges in order, as one where they touch.
+/// Returns two ranges in order, or one if they are adjacent.
 fn joined(below: PageRange, above: PageRange) -> Vec<PageRange> {
     if below.is_empty() || above.is_empty() {
         return vec![if below.is_empty() { above } else { below }];

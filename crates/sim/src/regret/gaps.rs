@@ -14,7 +14,7 @@ use crate::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
 
 const PAGE: u64 = 8 << 10;
 
-/// The rate of a reader of these pages, in MiB/s.
+/// Returns the rate of a reader of these pages, in MiB/s.
 fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
     let reading = |&offset: &u64| GivenRead { file: FileId(0), offset, bytes };
     let list = ReadList {
@@ -103,8 +103,8 @@ fn denser_random_pages_cost_no_more_than_a_half() {
     }
 }
 
-/// True strides, past every gap that a disk reads through: where blocks go to the device one by
-/// one, those that come are asked for before their reader waits.
+/// Strides larger than every gap that a disk reads through. If blocks are requested one by one,
+/// prefetched ones are requested before their reader waits.
 #[test]
 fn true_strides_are_found_all_the_same() {
     for device in ["ssd", "nvme", "nfs"] {

@@ -115,7 +115,7 @@ impl RandomChoices {
         &self.seeds
     }
 
-    /// A pass begins.
+    /// Records the start of a pass.
     pub fn restart(&mut self) {
         if self.is_reseeded {
             let mix = self.streams.mix;
@@ -125,12 +125,12 @@ impl RandomChoices {
         self.streams.mix.kept_until = 0;
     }
 
-    /// An operation of this direction is issued.
+    /// Records the issue of an operation of this direction.
     pub fn on_issue(&mut self, op: Op) {
         self.streams.mix.issued[op as usize] += 1;
     }
 
-    /// A rate has turned the mix to this direction.
+    /// Records that a rate changed the mix to this direction.
     pub fn turn_to(&mut self, op: Op) {
         self.streams.mix.op = op;
     }
@@ -163,14 +163,15 @@ impl RandomChoices {
         self.streams.zones.below(100)
     }
 
-    /// A number from 0 to 1 for the times between operations of a direction, never 0.
+    /// Returns a random number from 0 to 1, never 0, for the interval between operations of a
+    /// direction.
     pub fn time(&mut self, op: Op) -> f64 {
         self.streams.times[op as usize].unit().max(1.0 / f64::from(u32::MAX))
     }
 
-    /// The size of an operation. A drawn size for which `fits` has no room is drawn again; a fixed
-    /// size is left to the caller.
-    /// `which` is the direction, or, by the order of places, 0 for sequential and 1 for random.
+    /// Returns the size of an operation. A random size is drawn again if `fits` rejects it. A fixed
+    /// size is not checked. `which` is the direction; for sizes by order, 0 is sequential and 1 is
+    /// random.
     pub fn size(
         &mut self,
         sizes: &BlockSizes,

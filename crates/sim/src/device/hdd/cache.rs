@@ -43,7 +43,7 @@ pub(super) struct Added {
 const ADDED_SPANS: usize = 4;
 
 impl Added {
-    /// The spans, each as first sector and end.
+    /// Returns the spans, each as first sector and end.
     pub(super) fn spans(&self) -> &[(u64, u64)] {
         &self.spans[..self.count]
     }

@@ -208,8 +208,8 @@ fn a_drive_that_never_disconnects_has_nothing_to_get_back() {
     assert!(held.never_disconnects && held.early_disconnect.is_none() && !held.leaves_bus);
 }
 
-/// As in the extracted file dec_rz26: every field is asked for, whatever another one says. A field
-/// that is not asked for would be refused as unknown.
+/// As in the extracted file dec_rz26, every field is read, whatever the others say. A field that is
+/// not read would be rejected as unknown.
 #[test]
 fn a_drive_that_never_disconnects_may_say_how_it_would() {
     let reselect = "First reselect overhead = 0.0";

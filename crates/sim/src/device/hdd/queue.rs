@@ -42,8 +42,8 @@ pub(super) struct DiskCommand {
 }
 
 impl DiskCommand {
-    /// The command goes on from the one queued before it, which is ready at `now` too: served
-    /// first it would cost that one a revolution.
+    /// Returns true if the command continues the one queued before it, which is ready at `now` too.
+    /// Serving it first would cost the other one a revolution.
     fn follows(&self, before: &DiskCommand, now: u64) -> bool {
         let (this, other) = (&self.request, &before.request);
         other.end() == this.start && other.op == this.op && before.ready_at <= now
@@ -94,7 +94,7 @@ impl CommandQueue {
         self.ready_at
     }
 
-    /// A command that is ready at `ready_at` has come into the window.
+    /// Records that a command ready at `ready_at` entered the window.
     fn note_ready(&mut self, ready_at: u64) {
         self.ready_at = Some(self.ready_at.map_or(ready_at, |first| first.min(ready_at)));
     }

@@ -105,7 +105,7 @@ pub(super) struct SeekTimes {
 }
 
 impl SeekTimes {
-    /// The times of `curve` on a drive of `cylinders` cylinders.
+    /// Creates the seek times of `curve` on a drive of `cylinders` cylinders.
     pub(super) fn new(curve: SeekCurve, cylinders: u32) -> SeekTimes {
         let lee = match &curve {
             SeekCurve::Lee(points) => Some(Lee::new(points, cylinders)),
@@ -114,7 +114,7 @@ impl SeekTimes {
         SeekTimes { curve, cylinders, lee }
     }
 
-    /// The time for a distance, in whole ns and never below 0.
+    /// Returns the time of a seek over a distance, in whole ns and never below 0.
     pub(super) fn ns(&self, distance: u32) -> u64 {
         let ms = match &self.lee {
             Some(lee) if distance > 0 => lee.ms(f64::from(distance)),

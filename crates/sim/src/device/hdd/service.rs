@@ -42,7 +42,7 @@ impl CostState {
         }
     }
 
-    /// As [`cost`](CostState::cost), where that is less than `below`.
+    /// Returns [`cost`](CostState::cost) if it is less than `below`.
     fn cost_below(
         &self,
         mechanics: &Mechanics,

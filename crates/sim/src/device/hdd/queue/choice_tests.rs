@@ -75,7 +75,8 @@ impl Draw {
         HeadPosition { cylinder: self.below(CYLINDERS.into()) as u32, head: self.below(2) as u32 }
     }
 
-    /// A command near the arm or anywhere; some go on from the one before, some are not ready.
+    /// Draws a command near the arm or anywhere. Some continue the one before, and some are not
+    /// ready.
     fn command(
         &mut self,
         id: u32,
@@ -116,7 +117,7 @@ impl Draw {
     }
 }
 
-/// The command that costs least of those that can be served, by the price of each.
+/// Returns the cheapest of the commands that can be served, from the cost of each.
 fn by_all_prices(
     queue: &CommandQueue,
     now: u64,
@@ -194,9 +195,9 @@ fn the_quick_choice_is_that_of_all_prices() {
     }
 }
 
-/// 10,000 turns a minute: one takes 6 ms. At angle 0 a sector half a turn on comes by after 3 ms
-/// at the soonest; whether the seek of 1 ms comes in between is of no account. One that has gone
-/// by less than 500 ns ago is still caught: it is priced in full.
+/// At 10,000 rotations a minute, a rotation takes 6 ms. At angle 0, a sector half a rotation away
+/// arrives after 3 ms or later, even without the seek of 1 ms. A sector that passed less than 500
+/// ns ago is still caught, so its full cost is computed.
 #[test]
 fn a_sector_that_comes_by_later_than_the_best_is_not_priced() {
     let spec = MechanicsSpec {
