@@ -108,7 +108,7 @@ impl File {
         self.len() == 0
     }
 
-    /// The read path of this file, for example for a [`Batch`](crate::Batch).
+    /// Returns the read path of this file, for example for a [`Batch`](crate::Batch).
     pub fn read_path(&self) -> ReadPath {
         ReadPath::of(Arc::clone(&self.handle.engine))
     }

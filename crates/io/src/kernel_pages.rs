@@ -212,7 +212,7 @@ impl KernelPages {
         }
     }
 
-    /// The second open file, opened at first use.
+    /// Returns the second open file, opened at first use.
     fn through(&self) -> Option<&Through> {
         let open = || Through::open(self.target.as_ref()?, self.are_kept());
         self.through.get_or_init(open).as_ref()
@@ -223,7 +223,8 @@ impl KernelPages {
         self.target.as_ref().is_some_and(|target| holds(target, pages))
     }
 
-    /// The second open file, if the range is known to be resident or a check finds it so.
+    /// Returns the second open file if the range is known to be resident, or if a check finds it
+    /// resident.
     fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
         if bytes >= LARGE_BYTES {
             return self.holding(offset, bytes);
@@ -235,7 +236,7 @@ impl KernelPages {
         }
     }
 
-    /// The second open file, if a check finds the range resident.
+    /// Returns the second open file if a check finds the range resident.
     fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
         let pages = PageRange::covering(offset, bytes);
         if !self.has(pages) {
@@ -393,8 +394,8 @@ impl Handle {
         true
     }
 
-    /// The second open file, if the range is resident in the kernel and the path's cache has none
-    /// of it.
+    /// Returns the second open file if the range is resident in the kernel and the path's cache has
+    /// none of it.
     fn held_by_kernel(&self, offset: u64, bytes: u64) -> Option<&Through> {
         let pages = &self.file.kernel_pages;
         let is_to_take = pages.target.is_some() && !self.has_own(offset, bytes);

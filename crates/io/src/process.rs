@@ -28,7 +28,7 @@ impl ProcessName {
     /// Number of no process.
     pub(crate) const NONE: ProcessName = ProcessName(u32::MAX);
 
-    /// The calling process; assigns its number at first use.
+    /// Returns the calling process, and assigns its number at first use.
     pub(crate) fn this() -> ProcessName {
         let word = word();
         loop {

@@ -215,7 +215,7 @@ impl UringBackend {
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
     }
 
-    /// The submission queue, read-only.
+    /// Returns a read-only view of the submission queue.
     fn submission(&self) -> squeue::SubmissionQueue<'_> {
         // SAFETY: the ring is `&mut` wherever the queue grows, so this view is the only one.
         unsafe { self.ring.submission_shared() }

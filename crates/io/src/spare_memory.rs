@@ -134,7 +134,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(of)
 }
 
-/// The `total` of the first line (`some`) of a pressure stall information file.
+/// Returns the `total` in µs of the first line (`some`) of a pressure stall information file.
 fn stalled_us(path: &Path) -> u64 {
     let text = read_to_string(path).unwrap_or_default();
     let total = text.lines().next().and_then(|line| line.split("total=").nth(1));

@@ -50,7 +50,7 @@ impl QueueLimits {
     }
 }
 
-/// The entry in brackets of a line such as `none [mq-deadline] kyber`.
+/// Returns the entry in brackets of a line such as `none [mq-deadline] kyber`.
 fn chosen(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }

@@ -331,13 +331,13 @@ impl Target {
         KeptOpen { file: Arc::clone(&self.file), late: self.late.clone() }
     }
 
-    /// The open file without O_DIRECT, if there is one.
+    /// Returns the open file without O_DIRECT, if there is one.
     pub(crate) fn cached_file(&self) -> Option<&Arc<File>> {
         (self.late.is_some() || self.mode != Mode::Direct).then_some(&self.file)
     }
 
-    /// The open file without O_DIRECT, opened again if necessary. `None` without `/proc` or a free
-    /// descriptor.
+    /// Returns the open file without O_DIRECT, opened again if necessary. `None` without `/proc` or
+    /// a free descriptor.
     pub(crate) fn through_cache(&self) -> Option<Arc<File>> {
         if let Some(file) = self.cached_file() {
             return Some(Arc::clone(file));

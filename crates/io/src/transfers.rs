@@ -127,7 +127,7 @@ impl Progress {
         };
     }
 
-    /// The next request to the kernel, identified by `token`.
+    /// Returns the next request to the kernel, identified by `token`.
     fn next(&self, token: u64) -> Transfer<'_> {
         Transfer {
             token,
@@ -310,7 +310,7 @@ impl<K> Transfers<K> {
         self.exchange(sleep)
     }
 
-    /// Next transfer that has ended, among the processed ones.
+    /// Returns the next completed transfer among the processed ones.
     pub(crate) fn next_ended(&mut self) -> Option<EndedTransfer<K>> {
         self.ended.pop_front()
     }

@@ -19,7 +19,7 @@ impl Clock {
         Clock { start: Instant::now() }
     }
 
-    /// A clock that reads `time` now.
+    /// Creates a clock that reads `time` now.
     pub fn that_reads(time: Time) -> Clock {
         Clock { start: Instant::now() - Duration::from_nanos(time.ns()) }
     }

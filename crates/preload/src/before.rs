@@ -123,14 +123,15 @@ fn here(way: u64, descriptor: c_int, asked: usize) -> RecordedCall {
     call(way, descriptor, ReadPosition::Here, Some(asked))
 }
 
-/// A vectored read at an offset. Offset -1 of `preadv2` means the position of the descriptor.
+/// Describes a vectored read at an offset. Offset -1 of `preadv2` means the position of the
+/// descriptor.
 fn pieces(descriptor: c_int, offset: off64_t) -> RecordedCall {
     let from = if offset == -1 { ReadPosition::Here } else { ReadPosition::At(offset as u64) };
     call(3, descriptor, from, None)
 }
 
-/// A copy within the kernel, from the offset at an address, or from the position of the descriptor
-/// for null.
+/// Describes a copy within the kernel, from the offset at an address. A null address means the
+/// position of the descriptor.
 fn copied(descriptor: c_int, offset: *const off64_t, asked: usize) -> RecordedCall {
     let from = if offset.is_null() { ReadPosition::Here } else { ReadPosition::Told(offset) };
     call(4, descriptor, from, Some(asked))

@@ -165,7 +165,7 @@ fn report_name(ring: RecordRing, descriptor: c_int, about: &About) -> Option<()>
     Some(())
 }
 
-/// The path `/proc/self/fd/N` with its terminating zero.
+/// Returns the path `/proc/self/fd/N` with its terminating zero.
 fn link(descriptor: c_int) -> [u8; 32] {
     const START: &[u8; 14] = b"/proc/self/fd/";
     let mut link = [0; 32];
@@ -183,7 +183,7 @@ fn link(descriptor: c_int) -> [u8; 32] {
     link
 }
 
-/// The finaliser of MurmurHash3.
+/// Mixes the bits of a key with the finaliser of MurmurHash3.
 fn hash(key: u64) -> u64 {
     let key = (key ^ key >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let key = (key ^ key >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

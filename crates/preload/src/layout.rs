@@ -168,7 +168,7 @@ impl RecordRing {
         RecordRing(address)
     }
 
-    /// The first page.
+    /// Returns the first page of the memory.
     pub fn head(&self) -> &Head {
         // SAFETY: the mapping is longer and aligned to a page; any bytes are atomics.
         unsafe { &*self.0.cast() }

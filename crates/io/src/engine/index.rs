@@ -407,7 +407,7 @@ impl<A: Atomics> PageIndex<A> {
         &self.group(key)[(key & GROUP_MASK) as usize]
     }
 
-    /// The heads of a key's group, indexed by the page's position in the group.
+    /// Returns the heads of a key's group, indexed by the page's position in the group.
     #[inline]
     fn group(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
         // The extent's number is hashed. The position of a group in its extent is permuted by the

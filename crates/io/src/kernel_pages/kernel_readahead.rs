@@ -189,7 +189,7 @@ impl KernelReadahead {
         self.evidence.lock().expect(POISON)
     }
 
-    /// The kernel's readahead window for the target's device, cached per device.
+    /// Returns the kernel's readahead window for the target's device, cached per device.
     fn window_of(&self, target: &Target) -> KernelWindow {
         let mut windows = self.windows.lock().expect(POISON);
         *windows.entry(target.device()).or_insert_with(|| KernelWindow::of(target.queue()))

@@ -146,7 +146,8 @@ impl Through {
         true
     }
 
-    /// The open file; for `is_alone` the one without kernel readahead, if it can be opened.
+    /// Returns the open file. With `is_alone`, returns the one without kernel readahead if it can
+    /// be opened.
     fn file(&self, is_alone: bool) -> &Arc<StdFile> {
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
@@ -156,7 +157,7 @@ impl Through {
         apart.unwrap_or(&self.file)
     }
 
-    /// A read to be made by a waiter thread.
+    /// Creates a read for a waiter thread.
     pub(super) fn wish(&self, offset: u64, bytes: u64) -> Wish {
         let file = Arc::clone(self.file(self.is_short.load(Ordering::Relaxed)));
         Wish::new(file, self.key, offset, bytes)

@@ -324,8 +324,8 @@ impl Client {
         }
     }
 
-    /// The READ whose data comes next and bypasses the buffer: its call, the offset in its reply's
-    /// data, and the number of bytes.
+    /// Returns the READ whose data comes next and bypasses the buffer: its call, the offset in its
+    /// reply's data, and the number of bytes.
     pub(crate) fn landing(&self) -> Option<(CallId, usize, usize)> {
         let landing = self.landing.as_ref()?;
         let bytes = self.records.past_bytes();

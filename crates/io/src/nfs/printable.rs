@@ -4,7 +4,7 @@
 //! characters in them move the cursor, rename the window or hide later text. They are therefore
 //! escaped.
 
-/// The bytes as text in which a terminal finds nothing but characters to show.
+/// Converts bytes to text without control characters, so that a terminal displays it safely.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut shown = String::with_capacity(text.len());

@@ -64,7 +64,7 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// The READ of a call, if it is one.
+    /// Returns the READ of a call, if it is one.
     fn reading(&self, call: CallId) -> Option<&NfsRead> {
         match &self.calls[call.0 as usize] {
             Some(Use::Read(reading)) => Some(reading),

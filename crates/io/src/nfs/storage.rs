@@ -222,7 +222,8 @@ impl Storage for NfsStorage {
         state.call(reading);
     }
 
-    /// The next `exchange` completes the request. A later answer of the server is dropped.
+    /// Cancels a request: the next `exchange` completes it. A later answer of the server is
+    /// dropped.
     fn cancel(&mut self, id: RequestId) {
         let mut state = self.shared.lock();
         let is_it = |used: &Option<Use>| matches!(used, Some(Use::Read(read)) if read.id == id);

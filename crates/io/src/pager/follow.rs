@@ -49,7 +49,7 @@ impl Follower {
     }
 }
 
-/// Last core of a thread of this process; `None` if the thread has ended.
+/// Returns the last core of a thread of this process. `None` if the thread has ended.
 fn core_of(thread: u32) -> Option<usize> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name in parentheses may contain any characters. `processor` is field 39 (proc(5)), the

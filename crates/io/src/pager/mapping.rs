@@ -265,7 +265,8 @@ impl std::fmt::Display for MappingMode {
     }
 }
 
-/// The device's own readahead window, which reflects its speed, or else the kernel's default.
+/// Returns the device's own readahead window, which reflects its speed, or else the kernel's
+/// default.
 fn window_of(target: &Target) -> u64 {
     let own = target.queue().map(|queue| queue.read_ahead_bytes).filter(|&bytes| bytes > 0);
     own.unwrap_or(ReadaheadLimits::default().window_pages_max * PAGE_BYTES)

@@ -327,7 +327,7 @@ impl Region {
         RegionBuilder::default()
     }
 
-    /// The memory.
+    /// Returns the memory of the region.
     pub fn as_slice(&self) -> &[u8] {
         // SAFETY: the area has this length, and each page, absent or not, reads as its last written
         // bytes, because its server fills it so. No thread writes to it while `self` is borrowed.
@@ -336,7 +336,7 @@ impl Region {
         }
     }
 
-    /// The memory, writable.
+    /// Returns the memory of the region, writable.
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: as in `as_slice`. `&mut self` makes this the only access.
         unsafe {

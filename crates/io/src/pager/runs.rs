@@ -48,13 +48,13 @@ impl PageRanges {
         }
     }
 
-    /// The last range that begins before a page. It may contain the page.
+    /// Returns the last range that begins before a page. It may contain the page.
     pub(super) fn below(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(..page).next_back()?;
         Some(PageRange { first, end })
     }
 
-    /// The first range that begins after a page.
+    /// Returns the first range that begins after a page.
     pub(super) fn above(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(page + 1..).next()?;
         Some(PageRange { first, end })

@@ -211,7 +211,7 @@ impl<'f> RawBatch<'f> {
     }
 }
 
-/// The transfers, if this process created the batch.
+/// Returns the transfers if this process created the batch, and an error in a child made by `fork`.
 fn own<'t, 'f>(
     file: &RawFile,
     transfers: &'t mut Own<Transfers<Kept<'f>>>,

@@ -82,7 +82,7 @@ impl Beside {
         Overwriting { beside: self, range }
     }
 
-    /// The read path's handle, in this process.
+    /// Returns the read path's handle in this process.
     fn here(&self) -> Result<Arc<Handle>, ReadError> {
         self.file.handle().here_as_seen()
     }

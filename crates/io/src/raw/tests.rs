@@ -129,7 +129,7 @@ impl Backend for Faulty {
     }
 }
 
-/// A raw file over the faulty backend, and the handle to its faults.
+/// Creates a raw file over the faulty backend. Returns it with the handle to its faults.
 fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     use std::os::fd::AsRawFd;
     let options = OpenOptions { is_writable: true, direct: Direct::Preferred };

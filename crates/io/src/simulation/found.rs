@@ -11,7 +11,7 @@ use Action::{
 
 mod paged;
 
-/// All of them.
+/// Returns all scenarios.
 pub fn found() -> Vec<Scenario> {
     let mut found = vec![
         failed_reads_of_a_batch_beside_a_read(),

@@ -50,7 +50,7 @@ fn builder(scenario: &Scenario) -> Builder {
         .kernel_cache(false)
 }
 
-/// A server's file as it was found first, which may have been at any earlier time.
+/// Returns the versions of a server's file as it was found first, which may be of any earlier time.
 pub(super) fn as_found(now: VisibleVersions) -> VisibleVersions {
     VisibleVersions { since: 0, ..now }
 }

@@ -186,8 +186,8 @@ impl World {
         self.memory.borrow_mut()
     }
 
-    /// The calling task touches a page. It may use the page's bytes until it passes another
-    /// [point](World::point).
+    /// Simulates a touch of a page by the calling task. The task may use the page's bytes until it
+    /// passes another [point](World::point).
     pub(super) fn touch(&self, address: usize, is_written: bool) -> Result<(), Bus> {
         let address = address - address % PAGE;
         loop {
@@ -223,7 +223,7 @@ impl World {
         }
     }
 
-    /// A system call of the program uses a page that it has touched, until it is
+    /// Simulates a system call of the program that uses a touched page, until it is
     /// [released](World::let_go).
     pub(super) fn hold(&self, address: usize) -> PinnedTransferPage {
         let mut memory = self.memory();
@@ -298,7 +298,7 @@ impl World {
         }
     }
 
-    /// The program locks or unlocks pages in memory.
+    /// Simulates that the program locks or unlocks pages in memory.
     pub(super) fn lock(&self, address: usize, pages: u64, is_locked: bool) {
         let mut memory = self.memory();
         for at in 0..pages as usize {
@@ -308,7 +308,7 @@ impl World {
         }
     }
 
-    /// The pager or the program drops the pages of a range (madvise(2)).
+    /// Simulates that the pager or the program drops the pages of a range (madvise(2)).
     pub(super) fn give_up(&self, address: usize, pages: usize, is_pagers: bool) {
         for address in (address..).step_by(PAGE).take(pages) {
             let mut memory = self.memory();

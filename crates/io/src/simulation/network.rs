@@ -119,7 +119,7 @@ impl World {
         self.wake_all(SLEEPING);
     }
 
-    /// The server handles a call.
+    /// Handles a call on the server.
     fn called(&self, wire: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
         if self.network.borrow().silent_until > self.now_ns() || self.one_of(server.silent) {

@@ -275,17 +275,17 @@ pub(crate) fn spawn(
     }
 }
 
-/// The current time.
+/// Returns the current time.
 pub(crate) fn now() -> Instant {
     world().map_or_else(Instant::now, |world| world.now())
 }
 
-/// A random number from the seed; `None` outside a simulation.
+/// Returns a random number from the seed. `None` outside a simulation.
 pub(crate) fn any_number() -> Option<u32> {
     world().map(|world| world.below(1 << 32) as u32)
 }
 
-/// A point at which other threads may run.
+/// Marks a point at which other threads may run.
 #[inline]
 pub(crate) fn point() {
     if let Some(world) = world() {

@@ -333,7 +333,7 @@ impl World {
         resume_unwind(Box::new(Wrong))
     }
 
-    /// The running task.
+    /// Returns the running task.
     pub(crate) fn task(&self) -> TaskId {
         TaskId(self.running.get())
     }
@@ -363,7 +363,7 @@ impl World {
         self.ns.get()
     }
 
-    /// A random number below `end`, which is not 0.
+    /// Returns a random number below `end`, which is not 0.
     pub(super) fn below(&self, end: u64) -> u64 {
         let mut state = self.random.get();
         let drawn = splitmix::next(&mut state);
@@ -396,7 +396,7 @@ impl World {
         }
     }
 
-    /// A step: another task may run first.
+    /// Marks a step, before which another task may run.
     #[inline]
     pub(crate) fn point(&self) {
         // No switch during unwinding: the flag of a panic belongs to the whole thread of the

@@ -307,7 +307,7 @@ impl Areas {
     }
 }
 
-/// The kernel's largest page of a file, in pages.
+/// Returns the size of the kernel's largest page of a file, in pages.
 fn large_pages() -> u64 {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(pages) = crate::simulation::memory::large_pages() {

@@ -7,7 +7,7 @@ use crate::simulation::scenario::Action;
 
 use MappingTouch::{GiveUp, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
 
-/// All of them.
+/// Returns all scenarios of mappings and regions.
 pub(super) fn found() -> Vec<Scenario> {
     vec![
         a_transfer_that_stops_half_way(),
