@@ -2,8 +2,8 @@
 //!
 //! A byte that is no part of UTF-8 becomes a letter of the private use plane 16: U+10FF00 + byte,
 //! which lies between U+10FF80 and U+10FFFF. Letters of this range that a path really has are
-//! written byte by byte in the same way. Each path therefore has one text, and each such text one path.
-//! Python does the same with other letters (PEP 383, `surrogateescape`).
+//! written byte by byte in the same way. Each path therefore has one text, and each such text one
+//! path. Python does the same with other letters (PEP 383, `surrogateescape`).
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
