@@ -154,6 +154,8 @@ pub fn undo_abandoned() -> Vec<CleanupEntry> {
     cleanup_journal
 }
 
+/// Cleans up after all ended processes with records in `folder`. Returns the entries that were
+/// cleaned up.
 fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
     if !is_own(folder).unwrap_or(false) {
@@ -170,6 +172,7 @@ fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     records.iter().filter_map(|record| undo(record)).collect()
 }
 
+/// Cleans up one record, unless its owner still runs and holds the lock.
 fn undo(record: &Path) -> Option<CleanupEntry> {
     let mut file = File::open(record).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;

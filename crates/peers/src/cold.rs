@@ -70,6 +70,8 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
     make_cold_while(file, &mut || true)
 }
 
+/// Drops the cached pages of a file, in several attempts. Returns the pages that remain resident.
+/// Stops with `Interrupted` if `is_wanted` returns false.
 fn make_cold_while(file: &File, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
     let pages = pages_of(file)?;
@@ -99,6 +101,7 @@ pub fn residency(path: &Path) -> io::Result<Residency> {
     Ok(Residency { pages, resident })
 }
 
+/// Counts the resident pages of a file.
 fn resident_pages(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
     match counted(file, pages)? {
         Some(resident) => Ok(resident),
@@ -106,6 +109,7 @@ fn resident_pages(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Res
     }
 }
 
+/// Returns the error `Interrupted` if the caller does not want to continue.
 fn ask(is_wanted: ContinueFn<'_>) -> io::Result<()> {
     match is_wanted() {
         true => Ok(()),

@@ -233,6 +233,7 @@ impl Session<'_> {
         Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
     }
 
+    /// Executes one step on the file.
     fn play(&mut self, step: HandleStep) -> Result<Vec<Folio>, OracleError> {
         match step {
             HandleStep::Read { offset, bytes } => self.read(offset, bytes)?,
@@ -291,6 +292,7 @@ impl Session<'_> {
         }
     }
 
+    /// Gives advice on the file and on its mapping, if any.
     fn advise(&mut self, advice: Advice) -> Result<(), OracleError> {
         let failed = |source| failed("advise on", self.path, source);
         fadvise(&self.file, 0, None, on_file(advice)).map_err(|errno| failed(errno.into()))?;
@@ -298,6 +300,7 @@ impl Session<'_> {
         self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
     }
 
+    /// Drops all cached pages of the file. Returns an error if some remain.
     fn drop_pages(&mut self) -> Result<(), OracleError> {
         // Mapped pages cannot be dropped from the kernel page cache.
         if let Some(mapping) = &self.mapping {
@@ -377,6 +380,7 @@ struct HeldSignals {
 }
 
 impl HeldSignals {
+    /// Blocks SIGINT, SIGTERM and SIGHUP for this thread.
     fn hold() -> HeldSignals {
         // SAFETY: the calls initialise both sets before they are read.
         unsafe {

@@ -163,6 +163,7 @@ struct Tracefs {
 }
 
 impl Tracefs {
+    /// Finds the mounted tracefs, or mounts one in a temporary folder.
     fn find() -> Result<Tracefs, TracefsError> {
         for place in USUAL_PLACES.map(PathBuf::from) {
             if place.join("instances").is_dir() {
@@ -225,6 +226,7 @@ fn remove_abandoned(instances: &Path) {
     }
 }
 
+/// Creates a trace instance with the first free number of this process.
 fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
     // A process may trace several files, so the first free number is taken.
     for count in 0.. {

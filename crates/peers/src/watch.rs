@@ -342,6 +342,7 @@ impl Recorder {
         Ok(())
     }
 
+    /// Writes records, and passes each to the advisor.
     fn put<W: Write>(
         &mut self,
         records: Vec<Record>,
@@ -368,6 +369,7 @@ impl Recorder {
         }
     }
 
+    /// Writes a record of the events lost since the last call, if any.
     fn count_lost<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
         let lost = self.tasks.instance.lost() + self.all.instance.lost();
         if lost > self.lost {

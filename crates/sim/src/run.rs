@@ -229,6 +229,8 @@ impl<'a> RunningJob<'a> {
         })
     }
 
+    /// Runs steps until no process can continue and no request is in flight. Reports the progress
+    /// and the decisions.
     fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
         let mut turns: u32 = 0;
         let mut steps = Steps::default();
@@ -354,12 +356,14 @@ impl<'a> RunningJob<'a> {
         }
     }
 
+    /// Starts all operations of a process that wait for their batch.
     fn submit_batch(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let mut batch = std::mem::take(&mut self.processes[id as usize].batch);
         batch.drain(..).for_each(|operation| self.start(machine, now, id, operation));
         self.processes[id as usize].batch = batch;
     }
 
+    /// Records the end of a process, with its failure if it has one.
     fn end_process(&mut self, machine: &mut Machine, now: Time, id: u32) {
         let running = &mut self.processes[id as usize];
         running.has_ended = true;
@@ -519,6 +523,7 @@ impl<'a> RunningJob<'a> {
         }
     }
 
+    /// Sums up the results of all processes.
     fn measured(self) -> RunMeasurements {
         let mut total = ReadCounters::default();
         self.jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));

@@ -60,6 +60,8 @@ impl FileFormat {
     }
 }
 
+/// Returns the ranges that a Parquet reader requests: the footer, then some columns of each row
+/// group.
 fn parquet(file_bytes: u64) -> Vec<(u64, u64)> {
     let footer_at = file_bytes - 8 - PARQUET_FOOTER_BYTES;
     let mut ranges = vec![(file_bytes - 8, 8), (footer_at, PARQUET_FOOTER_BYTES)];
@@ -72,6 +74,8 @@ fn parquet(file_bytes: u64) -> Vec<(u64, u64)> {
     ranges
 }
 
+/// Returns the ranges that a ZIP reader requests: the directory, then random entries, a tenth of
+/// the file.
 fn zip(file_bytes: u64) -> Vec<(u64, u64)> {
     let directory_bytes = file_bytes / 2048;
     let directory_at = file_bytes - ZIP_END_BYTES - directory_bytes;
@@ -91,6 +95,7 @@ fn zip(file_bytes: u64) -> Vec<(u64, u64)> {
     ranges
 }
 
+/// Returns the ranges that a safetensors reader requests: the header, then every second tensor.
 fn safetensors(file_bytes: u64) -> Vec<(u64, u64)> {
     let data_at = 8 + SAFETENSORS_HEADER_BYTES;
     let tensor_bytes = (file_bytes - data_at) / SAFETENSORS_TENSORS;

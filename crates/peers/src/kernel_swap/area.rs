@@ -80,6 +80,7 @@ impl SwapArea {
         enough(path, length(&file, path)?, bytes)
     }
 
+    /// Creates a swap file in a folder.
     fn made(folder: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
         let path = folder.join(fresh_name(ENDING));
         let refused = |action, error: io::Error| {
@@ -108,6 +109,7 @@ impl SwapArea {
         Ok(area)
     }
 
+    /// Opens an existing file or block device for swap.
     fn given(path: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
         SwapArea::check(path, bytes)?;
         let file = OpenOptions::new()
@@ -243,6 +245,7 @@ fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
         .map_err(|errno| SwapError::refused("measure", path, errno, NEEDS_ROOT))
 }
 
+/// Returns an error if the area and its header page do not fit.
 fn enough(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapError> {
     let needed_bytes = area_bytes + PAGE_BYTES;
     match have_bytes < needed_bytes {

@@ -213,6 +213,8 @@ impl Advisor {
         }
     }
 
+    /// Prefetches the next chunk of a file that is read as a whole, within the budgets for unused
+    /// pages.
     fn sweep(&mut self, inode: Inode, at_ns: u64) {
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
@@ -324,6 +326,8 @@ impl Advisor {
         self.help.counted_bytes_max = self.help.counted_bytes_max.max(pages * PAGE_BYTES);
     }
 
+    /// Processes a requested range: marks its pages as used, prefetches a large range, and asks the
+    /// policy.
     fn comes(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, Some((inode, range)), at_ns);
         let before = self.asked.get(&task).filter(|asked| asked.goes_on(inode, range));
@@ -341,6 +345,8 @@ impl Advisor {
         self.decide(inode, range, at_ns);
     }
 
+    /// Processes pages mapped by a fault. The policy decides unless all of them are known and
+    /// unmarked.
     fn mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, None, at_ns);
         self.worth.came(range.count());
@@ -422,6 +428,7 @@ impl Advisor {
         });
     }
 
+    /// Marks a task's last requested range as used, up to the start of its continuation `next`.
     fn passed(&mut self, task: u32, next: Option<(Inode, PageRange)>, at_ns: u64) {
         let Some(asked) = self.asked.get(&task).copied() else { return };
         let range = match next {
@@ -446,6 +453,8 @@ impl Advisor {
         }
     }
 
+    /// Passes a read to the readahead policy of its file, and prefetches the ranges that it
+    /// requests.
     fn decide(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.missed_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         let readers = waiting.count().max(1) as u64;
@@ -523,6 +532,8 @@ impl Advisor {
         }
     }
 
+    /// Returns true if a prefetched range has been unused for `STALE_NS`, and no whole-file
+    /// prefetch keeps it.
     fn is_stale(&self, standing: &Standing, at_ns: u64) -> bool {
         let file = self.inodes.get(&standing.file).and_then(|inode| self.files.get(inode));
         let is_waited_for =
@@ -530,6 +541,7 @@ impl Advisor {
         at_ns.saturating_sub(standing.since_ns) >= STALE_NS && !is_waited_for
     }
 
+    /// Drops an unused prefetched range from the page cache, and counts it as wasted.
     fn give_back(&mut self, Standing { file, range, .. }: Standing) {
         let lost = self.ledger.take_out(file, range);
         self.worth.lost(lost);
@@ -554,6 +566,7 @@ impl Advisor {
 }
 
 impl AdvisedFile {
+    /// Resets the readahead state and the known pages of a file.
     fn forget_all(&mut self, devices: &mut BTreeMap<u64, AdvisedDevice>) {
         let device = devices.entry(self.disk).or_default();
         self.policy.closed(None, 0, &mut device.evidence);
@@ -572,6 +585,7 @@ impl RequestedRange {
 }
 
 impl AdvisedDevice {
+    /// Records the start of a device request, for the estimate of its service time.
     fn issued(&mut self, at: Time, sector: u64) {
         if self.under_way.contains_key(&sector) {
             return;
@@ -582,6 +596,7 @@ impl AdvisedDevice {
         self.evidence.estimate.dispatched(at, id, None);
     }
 
+    /// Records the completion of a device request.
     fn completed(&mut self, at: Time, sector: u64, bytes: u64) {
         if let Some(id) = self.under_way.remove(&sector) {
             self.free.push(id);

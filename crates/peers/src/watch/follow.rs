@@ -317,6 +317,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
+    /// Removes an ended task, with its maps and its descriptor table if no other task uses them.
     fn forget(&mut self, number: u32) {
         let Some(task) = self.tasks.remove(&number) else { return };
         if !self.tasks.values().any(|other| other.process == task.process) {
@@ -327,6 +328,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
+    /// Records a new name of a task.
     fn rename(&mut self, number: u32, name: String) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         if task.name != name && !name.is_empty() {
@@ -361,6 +363,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
+    /// Records evicted pages. Contiguous ones become one record.
     fn evict(&mut self, at_ns: u64, inode: Inode, first: u64, count: u64) {
         let Some(&file) = self.files.get(&inode) else { return };
         let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
@@ -375,6 +378,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
+    /// Writes the pending record of evicted pages.
     fn put_evicted(&mut self, at: u64) {
         if let Some(evicted) = self.evicted.take() {
             self.out.put(at, Record::Evict(evicted));
@@ -467,6 +471,7 @@ impl<N: FileNames> Follow<N> {
 }
 
 impl RecordedTask {
+    /// Records inserted pages. Contiguous ones become one range.
     fn insert(&mut self, at: u64, inode: Inode, first: u64, count: u64) {
         let end = first.saturating_add(count);
         match self.inserted.last_mut() {

@@ -98,6 +98,7 @@ impl System {
     }
 }
 
+/// Stores path and length of an open file by its inode.
 fn note(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
     let Ok(file) = rustix::fs::fstat(&descriptor) else { return };
     let inode = Inode { device: kernel_device(file.st_dev), number: file.st_ino };

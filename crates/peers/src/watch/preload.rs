@@ -365,6 +365,7 @@ impl Preload {
         Ok(file)
     }
 
+    /// Returns the number of a thread. Writes its name at its first occurrence.
     fn thread<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
         if let Some(&thread) = self.threads.get(&task) {
             return Ok(thread);
@@ -515,6 +516,7 @@ const SANITIZER: &str = "ASAN_OPTIONS";
 const LIBRARY: &str = "preload.so";
 const RING: &str = "ring";
 
+/// Copies a slot of the ring, field by field.
 fn copied(slot: &RingSlot) -> RingSlot {
     let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
     RingSlot {

@@ -170,6 +170,7 @@ impl Sampled {
         self.due = Instant::now() + PERIOD.max(REST_PER_LOOK * begun.elapsed());
     }
 
+    /// Samples the open descriptors: finds new files and adds the movement of file positions.
     fn find_open(&mut self) {
         let folder = format!("/proc/{}/fd", self.process);
         let descriptors = fs::read_dir(&folder).into_iter().flatten().flatten();
@@ -196,6 +197,7 @@ impl Sampled {
         self.positions = positions;
     }
 
+    /// Finds the mapped files of the process.
     fn find_mapped(&mut self) {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.process)).unwrap_or_default();
         for (inode, path) in mapped_files(&maps) {

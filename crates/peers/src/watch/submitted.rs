@@ -159,6 +159,7 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
     Some(TraceEvent { at_ns, task, what })
 }
 
+/// Makes the system call `bpf(2)`, which returns a descriptor.
 fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
     // SAFETY: the length is correct, and the pointers in the attributes outlive the call.
     let result = unsafe {
@@ -167,6 +168,7 @@ fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
     owned(result)
 }
 
+/// Converts the result of a system call to an owned descriptor.
 fn owned(result: i64) -> io::Result<OwnedFd> {
     match i32::try_from(result) {
         // SAFETY: a new descriptor from the call, with no other owner.

@@ -50,12 +50,14 @@ impl WaitSum {
         self.add_all(&WaitSum { waits: 1, ns, bytes });
     }
 
+    /// Adds the waits of another sum.
     fn add_all(&mut self, other: &WaitSum) {
         self.waits += other.waits;
         self.ns += other.ns;
         self.bytes += other.bytes;
     }
 
+    /// Subtracts the waits of another sum.
     fn take_out(&mut self, other: &WaitSum) {
         self.waits -= other.waits;
         self.ns -= other.ns;

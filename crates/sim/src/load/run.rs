@@ -267,11 +267,8 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    fn touch_all(
-        &mut self,
-        machine: &mut Machine,
-        watch: &mut RunObserver<'_>,
-    ) -> Result<(), Stuck> {
+    /// Runs all processes to their ends, with the time counted from now.
+    fn touch_all(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
         watch.begin(machine);
         self.began = self.world.now();
         self.go(machine, watch)
@@ -354,6 +351,7 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
+    /// Submits the page fault of a touch to the machine.
     fn fault(
         &mut self,
         machine: &mut Machine,

@@ -263,6 +263,8 @@ impl ProcessOffsets {
         }
     }
 
+    /// Draws a random offset in the zone. Returns `None` if the zone has no block, or the order has
+    /// none left.
     fn random_place(
         &mut self,
         grain: &PositionRules,

@@ -159,6 +159,7 @@ impl Touches {
         known.into_iter().for_each(|task| self.end_fault(task, &mut tell));
     }
 
+    /// Ends the fault of a task, and reports the pages that it mapped.
     fn end_fault(&mut self, task: u32, tell: &mut impl FnMut(PageTouch)) {
         let Some(FaultRecord { inode, page, inserted_end }) = self.faults.remove(&task) else {
             return;

@@ -127,6 +127,7 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
+    /// Returns the idle time of a task and of its process, up to `at`.
     fn idle_ns(&self, at: u64, number: u32) -> (u64, u64) {
         let Some(task) = self.tasks.get(&number) else { return (0, 0) };
         let process = self.pending.idle.get(&task.process).map_or(0, |idle| idle.until(at));

@@ -266,6 +266,7 @@ impl<N: FileNames> Follow<N> {
         (held.of, held.flags) = (Of::File(inode), flags);
     }
 
+    /// Returns true if neither a record nor the system has a name of this file.
     fn has_no_name(&mut self, inode: Option<Inode>) -> bool {
         inode.is_some_and(|inode| {
             !self.files.contains_key(&inode) && self.names.file(inode).is_none()

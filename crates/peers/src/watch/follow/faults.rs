@@ -203,6 +203,7 @@ impl<N: FileNames> Follow<N> {
         range
     }
 
+    /// Writes the record of a completed page fault.
     fn put_fault(&mut self, number: u32, fault: &InFault) {
         let &InFault { inode, page, begin_ns, end_ns, waited_ns, .. } = fault;
         let (Some(thread), file) = (self.thread(number), self.file(inode, None)) else { return };

@@ -21,6 +21,7 @@ impl<N: FileNames> Follow<N> {
         self.issued.insert(place, Issued { begin_ns: at, bytes, work, is_ahead, task });
     }
 
+    /// Processes the completion of a device request, which may be partial.
     pub(super) fn complete(&mut self, at: u64, device: u64, sector: u64, sectors: u64) {
         let Some(issued) = self.issued.remove(&(device, sector)) else { return };
         let bytes = match sectors * 512 {

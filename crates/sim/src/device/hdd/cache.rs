@@ -48,6 +48,7 @@ impl Added {
         &self.spans[..self.count]
     }
 
+    /// Adds a span, merged with the last one if they touch or if no entry is free.
     fn note(&mut self, start: u64, end: u64) {
         if start >= end {
             return;

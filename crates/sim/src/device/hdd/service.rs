@@ -57,6 +57,8 @@ impl CostState {
         }
     }
 
+    /// Returns the rank of a position in an upward sweep of the arm. Cylinders that it has passed
+    /// come last.
     fn elevator_cost(&self, place: &SectorPosition) -> u64 {
         // A place that the arm has passed comes after all that it still comes to.
         let behind = u64::from(place.cylinder < self.arm_track.cylinder) << 32;

@@ -66,6 +66,7 @@ impl RecordingData {
         thread.inserted.push(inserted);
     }
 
+    /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
     pub(super) fn read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
         let retried = self.retried(read);
