@@ -43,12 +43,10 @@ pub use worth::{Vain, Waits};
 /// Age in nanoseconds at which an unused page counts as waste and may be evicted.
 const STALE_NS: u64 = 2_000_000_000;
 
-/// Interval in nanoseconds between two verdicts on the advice, and between counts of resident
-/// pages.
+/// Interval in nanoseconds between verdicts on the advice, and between resident page counts.
 const CHECK_NS: u64 = 250_000_000;
 
-/// Time in nanoseconds after a useful prefetch in which events are processed at once, not every 10
-/// ms.
+/// Time in nanoseconds of immediate event processing after a useful prefetch (else every 10 ms).
 const AWAKE_NS: u64 = 100_000_000;
 
 /// Age in nanoseconds up to which a task's last miss counts as a wait in progress.
@@ -68,8 +66,7 @@ pub struct Help {
     pub used_bytes: u64,
     /// Maximum of the bytes prefetched and not yet used.
     pub standing_bytes_max: u64,
-    /// Maximum of the resident pages in bytes, by the kernel (`cachestat(2)`, a few times a
-    /// second).
+    /// Maximum of the resident pages in bytes (`cachestat(2)`, a few times a second).
     pub counted_bytes_max: u64,
     /// Number of files with prefetched pages.
     pub files: u64,
@@ -103,8 +100,7 @@ pub(super) struct Advisor {
     missed_ns: HashMap<u32, u64>,
     /// Disk and inode number of a file by its number in the recording.
     recorded: HashMap<u32, (u64, u64)>,
-    /// Files with missing pages. True if the device reports requests, false if only waits are
-    /// known.
+    /// Files with missing pages. True if the device reports requests, false for waits only.
     missing: HashMap<(u64, u64), bool>,
     checked_ns: u64,
     awake_until_ns: u64,
@@ -167,8 +163,7 @@ impl Advisor {
         }
     }
 
-    /// Returns true while each event is needed at once. On few processors a wake-up slows the
-    /// program.
+    /// True while each event is needed at once. On few processors a wake-up slows the program.
     pub fn is_awake(&self, at_ns: u64) -> bool {
         at_ns < self.awake_until_ns
     }
@@ -213,8 +208,7 @@ impl Advisor {
         }
     }
 
-    /// Prefetches the next chunk of a file that is read as a whole, within the budgets for unused
-    /// pages.
+    /// Prefetches the next chunk of a file that is read as a whole, within the budgets.
     fn sweep(&mut self, inode: Inode, at_ns: u64) {
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
@@ -326,8 +320,7 @@ impl Advisor {
         self.help.counted_bytes_max = self.help.counted_bytes_max.max(pages * PAGE_BYTES);
     }
 
-    /// Processes a requested range: marks its pages as used, prefetches a large range, and asks the
-    /// policy.
+    /// Processes a requested range: marks pages as used, and prefetches a large range.
     fn comes(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, Some((inode, range)), at_ns);
         let before = self.asked.get(&task).filter(|asked| asked.goes_on(inode, range));
@@ -345,8 +338,7 @@ impl Advisor {
         self.decide(inode, range, at_ns);
     }
 
-    /// Processes pages mapped by a fault. The policy decides unless all of them are known and
-    /// unmarked.
+    /// Processes pages mapped by a fault. The policy decides unless all are known and unmarked.
     fn mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.passed(task, None, at_ns);
         self.worth.came(range.count());
@@ -441,7 +433,6 @@ impl Advisor {
         self.used(asked.inode, range, at_ns);
     }
 
-    /// Marks pages as used by the program.
     fn used(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.used_up.came(range);
@@ -453,8 +444,7 @@ impl Advisor {
         }
     }
 
-    /// Passes a read to the readahead policy of its file, and prefetches the ranges that it
-    /// requests.
+    /// Passes a read to the readahead policy of its file, and prefetches the chosen ranges.
     fn decide(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let waiting = self.missed_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         let readers = waiting.count().max(1) as u64;
@@ -486,8 +476,7 @@ impl Advisor {
         }
     }
 
-    /// Prefetches absent pages within budget and credit. Returns their number. The policy forgets
-    /// the rest.
+    /// Prefetches absent pages within the limits and returns their number. The rest is forgotten.
     fn bring(&mut self, inode: Inode, range: PageRange, why: Why, at_ns: u64) -> u64 {
         if self.worth.now(at_ns) != Now::Advise {
             return 0;
@@ -532,8 +521,7 @@ impl Advisor {
         }
     }
 
-    /// Returns true if a prefetched range has been unused for `STALE_NS`, and no whole-file
-    /// prefetch keeps it.
+    /// True for a range unused for `STALE_NS` that no whole-file prefetch keeps.
     fn is_stale(&self, standing: &Standing, at_ns: u64) -> bool {
         let file = self.inodes.get(&standing.file).and_then(|inode| self.files.get(inode));
         let is_waited_for =
@@ -566,7 +554,6 @@ impl Advisor {
 }
 
 impl AdvisedFile {
-    /// Resets the readahead state and the known pages of a file.
     fn forget_all(&mut self, devices: &mut BTreeMap<u64, AdvisedDevice>) {
         let device = devices.entry(self.disk).or_default();
         self.policy.closed(None, 0, &mut device.evidence);
@@ -585,7 +572,6 @@ impl RequestedRange {
 }
 
 impl AdvisedDevice {
-    /// Records the start of a device request, for the estimate of its service time.
     fn issued(&mut self, at: Time, sector: u64) {
         if self.under_way.contains_key(&sector) {
             return;
@@ -596,7 +582,6 @@ impl AdvisedDevice {
         self.evidence.estimate.dispatched(at, id, None);
     }
 
-    /// Records the completion of a device request.
     fn completed(&mut self, at: Time, sector: u64, bytes: u64) {
         if let Some(id) = self.under_way.remove(&sector) {
             self.free.push(id);

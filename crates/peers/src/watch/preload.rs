@@ -484,8 +484,7 @@ impl KernelCounts {
     }
 }
 
-/// Waits for a program. Returns the kernel's counters of it and of the children that it has waited
-/// for.
+/// Waits for a program. Returns the kernel's counters of it and of its collected children.
 ///
 /// # Errors
 /// The wait failed.
@@ -516,7 +515,6 @@ const SANITIZER: &str = "ASAN_OPTIONS";
 const LIBRARY: &str = "preload.so";
 const RING: &str = "ring";
 
-/// Copies a slot of the ring, field by field.
 fn copied(slot: &RingSlot) -> RingSlot {
     let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
     RingSlot {
