@@ -35,7 +35,7 @@ use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, map_huge};
 ///     if bytes == 0 {
 ///         break;
 ///     }
-///     // … what is to be done with `memory[..bytes]`
+///     // Process `memory[..bytes]` here.
 ///     offset += bytes as u64;
 /// }
 /// assert_eq!(offset, file.bytes()?);
