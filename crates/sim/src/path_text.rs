@@ -1,9 +1,9 @@
-//! Paths as text, without loss: a path of Unix is any bytes, and a name with parameters is text.
+//! Lossless conversion of paths to text: a Unix path is a byte string, and a specification is text.
 //!
-//! A byte that is no part of UTF-8 becomes a letter of the private use plane 16: U+10FF00 + byte,
-//! which lies between U+10FF80 and U+10FFFF. Letters of this range that a path really has are
-//! written byte by byte in the same way. Each path therefore has one text, and each such text one
-//! path. Python does the same with other letters (PEP 383, `surrogateescape`).
+//! A byte outside of UTF-8 becomes a character of the private use plane 16: U+10FF00 + byte, from
+//! U+10FF80 to U+10FFFF. Characters of this range in a path are written byte by byte in the same
+//! way. Each path therefore has one text, and each such text one path. Python does the same with
+//! other characters (PEP 383, `surrogateescape`).
 
 use std::ffi::OsStr;
 use std::path::PathBuf;

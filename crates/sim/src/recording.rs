@@ -40,7 +40,7 @@
 //! | text | its length in bytes as a number, then that many bytes of UTF-8 |
 //! | perhaps a number | 0 for none, else the number + 1 |
 //! | time | the difference to the last time in this block, 0 at its beginning, in nanoseconds |
-//! | a beginning | the number of nanoseconds from it to the time before which it stands |
+//! | a beginning | the number of nanoseconds from it to the end time of the same record |
 //! | offset | difference to the end of the last range of the same file in this block, 0 at first |
 //! | result of a read | the number `(asked - got) × 2`, or `error number × 2 + 1` |
 //!

@@ -62,11 +62,11 @@ impl LoadSetup {
     }
 }
 
-/// Runs a load as `setup` says; `watch` hears of it, of its decisions once memory is filled.
+/// Runs a load with `setup`. `watch` receives the progress, and the decisions once memory is full.
 ///
 /// # Errors
-/// A name, a parameter or a size is wrong; nothing has been run then. Or the run does not come
-/// to an end.
+/// Fails before the run if a name, a parameter or a size is wrong, or later if the run makes no
+/// progress.
 pub fn simulate_load(
     load: &MemoryLoad,
     setup: &LoadSetup,

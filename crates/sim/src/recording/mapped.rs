@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn touches_far_apart_count_one_page_each() {
-        // The last window lies next to the first one, and the touch does not.
+        // The last window is adjacent to the first one, and the touch is not.
         let told = used(&[(5, (0, 16)), (1000, (992, 1008)), (25, (16, 32))]);
         assert_eq!(told, [vec![(5, 6)], vec![(1000, 1001)], vec![(25, 26)]]);
     }

@@ -135,7 +135,7 @@ fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
     let every = behind.map(|count| count.integer(1..=u32::MAX)).transpose()?;
     Ok(match kind {
         Some(kind) => FileService { kind, every: Some(every.unwrap_or(1)) },
-        // One file after the other, whatever number stands behind it, as in fio.
+        // One file after the other, whatever number follows, as in fio.
         None => FileService { kind: FileServiceKind::InTurn, every: None },
     })
 }
