@@ -268,7 +268,11 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Runs all processes to their ends, with the time counted from now.
-    fn touch_all(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
+    fn touch_all(
+        &mut self,
+        machine: &mut Machine,
+        watch: &mut RunObserver<'_>,
+    ) -> Result<(), Stuck> {
         watch.begin(machine);
         self.began = self.world.now();
         self.go(machine, watch)
