@@ -1,4 +1,5 @@
-//! `readpath check-kernel`: comparison of the policy `ondemand` with the running kernel, read by read.
+//! `readpath check-kernel`: comparison of the policy `ondemand` with the running kernel, read by
+//! read.
 
 use std::path::PathBuf;
 

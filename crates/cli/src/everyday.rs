@@ -1,4 +1,5 @@
-//! `readpath bench`: compares the library with default settings with `pread`, `mmap` and `O_DIRECT`.
+//! `readpath bench`: compares the library with default settings with `pread`, `mmap` and
+//! `O_DIRECT`.
 //!
 //! Each row is one access pattern of a program, measured in each state of the page cache.
 
