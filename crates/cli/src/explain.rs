@@ -77,9 +77,10 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
         span: args.span.take(),
     };
     let kept = args.output.take();
-    let file = TemporaryRecording::new(kept.is_none());
+    let is_kept = kept.is_some();
+    let file = TemporaryRecording::new(!is_kept);
     let path = kept.unwrap_or_else(|| file.path.clone());
-    let recorded = watch::record_into(program, path.clone());
+    let recorded = watch::record_into(program, path.clone(), is_kept);
     // A program that failed was recorded all the same.
     match recorded {
         Ok(()) | Err(Failure::Run(_)) if path.exists() => explain(&path, &args).and(recorded),

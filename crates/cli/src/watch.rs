@@ -100,6 +100,8 @@ struct RecordPlan {
     cgroup: Option<PathBuf>,
     span: Option<String>,
     output: Option<PathBuf>,
+    /// True if the recording stays after the command.
+    is_kept: bool,
     is_advised: bool,
     memory: Option<String>,
 }
@@ -107,7 +109,16 @@ struct RecordPlan {
 impl RecordPlan {
     fn new(program: ProgramArgs, output: Option<PathBuf>) -> RecordPlan {
         let ProgramArgs { command, pid, cgroup, span } = program;
-        RecordPlan { command, pid, cgroup, span, output, is_advised: false, memory: None }
+        RecordPlan {
+            command,
+            pid,
+            cgroup,
+            span,
+            output,
+            is_kept: true,
+            is_advised: false,
+            memory: None,
+        }
     }
 }
 
@@ -116,9 +127,10 @@ pub fn record(args: RecordArgs) -> CommandResult {
     run(RecordPlan::new(args.program, args.output))
 }
 
-/// Records a program into `output`, for another command.
-pub fn record_into(program: ProgramArgs, output: PathBuf) -> CommandResult {
-    run(RecordPlan::new(program, Some(output)))
+/// Records a program into `output`, for another command. A recording that is not kept is not
+/// reported.
+pub fn record_into(program: ProgramArgs, output: PathBuf, is_kept: bool) -> CommandResult {
+    run(RecordPlan { is_kept, ..RecordPlan::new(program, Some(output)) })
 }
 
 /// Brings pages in ahead of a program's reads.
@@ -217,7 +229,7 @@ fn run(args: RecordPlan) -> CommandResult {
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let summary = watch.finish(writer, processor_ns, has_exited).map_err(about)?;
     ended_early.look(&sink, output.as_deref(), began);
-    let told = output.as_deref().filter(|_| !ended_early.is_so());
+    let told = output.as_deref().filter(|_| args.is_kept && !ended_early.is_so());
     tell(told, &summary, child.is_some() && !has_exited);
     ended_early.result()?;
     ended(&name, status, output.is_some())

@@ -90,7 +90,7 @@ pub fn run(
              COMMAND` and `readpath recording import FILE`"
         )));
     }
-    tell(Some(&output), &recorded.summary, status.is_none());
+    tell(args.is_kept.then_some(&*output), &recorded.summary, status.is_none());
     tell_unseen(&recorded, counts);
     ended(&name, status, true)
 }
