@@ -10,7 +10,7 @@ use pyo3::types::PyDict;
 use readpath_core::policy::Spec;
 use readpath_sim::job::JobFile;
 use readpath_sim::observe::{Events, Observer};
-use readpath_sim::run::{ProgressAnswer, Progress, RunObserver};
+use readpath_sim::run::{Progress, ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{
     ErrorSubject, Participants, SimulateError, SimulationSetup, check as check_setup, check_memory,
     simulate_with,
