@@ -289,11 +289,11 @@ def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data
 def test_what_the_policy_believes_is_said_in_a_line(path):
     # Pages in the kernel page cache need no readahead window.
     with readpath.ReadPath(memory="4MiB", kernel_cache=False).open(path) as file:
-        begun = file.belief()
+        begun = file.readahead_state()
         assert begun.startswith("a request costs 1ms or ") and "window" not in begun
         for at in reversed(range(16)):
             file.readat(at * 65_536, 65_536)
-        assert "the newest window" in file.belief()
+        assert "the newest window" in file.readahead_state()
 
 
 def test_files_that_are_sent_share_one_path_where_they_are_read(path):
