@@ -223,12 +223,15 @@ fn stream(folder: &Path) {
     (0..DATA_BYTES / (256 * KIB)).for_each(|at| read_at(&file, memory, at * 256 * KIB));
 }
 
+/// Reads cached pages and uses each byte. Without the use, a debug build of the recorder cannot
+/// follow, and the kernel drops events.
 fn in_memory(folder: &Path) {
     let (file, memory) = (open(&folder.join("few-0"), 0), buffer(4 * KIB));
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_millis(700) {
         for slot in random_access(FEW_BYTES / (4 * KIB)) {
             read_at(&file, memory, slot * 4 * KIB);
+            std::hint::black_box(memory.iter().map(|&byte| u64::from(byte)).sum::<u64>());
         }
     }
 }
