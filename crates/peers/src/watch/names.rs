@@ -58,6 +58,9 @@ pub(super) trait FileNames {
 
     /// Returns the disk of a device, by the kernel's number.
     fn disk(&mut self, device: u64) -> DeviceRecord;
+
+    /// Returns true for the number of a file system without storage, such as `/proc`.
+    fn is_without_storage(&self, device: u64) -> bool;
 }
 
 /// Names from the running system.
@@ -65,6 +68,7 @@ pub(super) trait FileNames {
 pub(super) struct System {
     fanotify: Option<Arc<Fanotify>>,
     paths: HashMap<Inode, NamedFile>,
+    without_storage: HashSet<u64>,
     /// Number of page table reads left until the next call of `drain`.
     lookups: u32,
 }
@@ -76,7 +80,9 @@ impl System {
     /// Starts to record the paths of opened files.
     pub fn new() -> System {
         let fanotify = start_fanotify();
-        System { fanotify, paths: HashMap::new(), lookups: LOOKUPS_MAX }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+        let without_storage = without_storage(&mounts);
+        System { fanotify, paths: HashMap::new(), without_storage, lookups: LOOKUPS_MAX }
     }
 
     /// Reads the opens since the last call.
@@ -107,6 +113,36 @@ fn note(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
         let path = path.to_string_lossy().into_owned();
         paths.insert(inode, NamedFile { path, bytes: Some(file.st_size as u64) });
     }
+}
+
+/// File systems whose files the kernel makes up.
+const WITHOUT_STORAGE: [&str; 14] = [
+    "proc",
+    "sysfs",
+    "cgroup",
+    "cgroup2",
+    "devpts",
+    "mqueue",
+    "debugfs",
+    "tracefs",
+    "securityfs",
+    "configfs",
+    "pstore",
+    "bpf",
+    "binfmt_misc",
+    "efivarfs",
+];
+
+/// Returns the device numbers of these file systems from the text of `mountinfo`, proc(5).
+fn without_storage(mounts: &str) -> HashSet<u64> {
+    let device = |line: &str| {
+        let (mount, file_system) = line.split_once(" - ")?;
+        let kind = file_system.split(' ').next()?;
+        let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
+        let number = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
+        WITHOUT_STORAGE.contains(&kind).then_some(number)
+    };
+    mounts.lines().filter_map(device).collect()
 }
 
 /// Watches each file system with storage. Returns `None` when fanotify is refused.
@@ -201,6 +237,10 @@ impl FileNames for System {
         pagemap(place)
     }
 
+    fn is_without_storage(&self, device: u64) -> bool {
+        self.without_storage.contains(&device)
+    }
+
     fn disk(&mut self, device: u64) -> DeviceRecord {
         let (major, minor) = (device >> 20, device & 0xf_ffff);
         // A mount of a server is no block device, but has a readahead size.
@@ -277,4 +317,19 @@ fn pagemap(place: &Place) -> Option<PageRange> {
 /// Converts a device number of `stat(2)` to the kernel's form: major × 2²⁰ + minor.
 pub(super) fn kernel_device(device: u64) -> u64 {
     u64::from(major(device)) << 20 | u64::from(minor(device))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines as in proc(5): an optional field, and a disk.
+    #[test]
+    fn file_systems_without_storage_are_known_by_their_device() {
+        let mounts = "22 28 0:20 / /sys rw,nosuid - sysfs sysfs rw\n\
+                      23 28 0:21 / /proc rw shared:5 - proc proc rw\n\
+                      28 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+                      30 28 0:25 / /memory rw - tmpfs tmpfs rw\n";
+        assert_eq!(without_storage(mounts), HashSet::from([20, 21]));
+    }
 }

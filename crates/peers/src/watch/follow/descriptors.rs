@@ -255,15 +255,18 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Records the regular file of an opened descriptor. Files without storage (`/proc`, `/sys`)
-    /// are skipped: they have no device and no path is known.
+    /// are no files of the recording. A later look-up in `/proc` would find the next file with the
+    /// same descriptor. Other files without a device and a path remain unknown.
     pub(super) fn opened(&mut self, number: u32, descriptor: u64, inode: Inode, flags: u64) {
-        if inode.device >> 20 == 0 && self.names.file(inode).is_none() {
-            return;
-        }
+        let of = match self.names.is_without_storage(inode.device) {
+            true => Of::Nothing,
+            false if inode.device >> 20 == 0 && self.names.file(inode).is_none() => return,
+            false => Of::File(inode),
+        };
         let Some(task) = self.tasks.get(&number) else { return };
         let held = self.tables.held(task.table, descriptor);
         let mut held = held.borrow_mut();
-        (held.of, held.flags) = (Of::File(inode), flags);
+        (held.of, held.flags) = (of, flags);
     }
 
     /// Returns true if neither a record nor the system has a name of this file.

@@ -18,6 +18,9 @@ fn named() -> NamedFile {
     NamedFile { path: "/data".to_owned(), bytes: Some(1 << 20) }
 }
 
+/// Number of the device of `/proc`.
+const PROC: u64 = 21;
+
 impl FileNames for Known {
     fn file(&mut self, inode: Inode) -> Option<NamedFile> {
         (inode == INODE).then(named)
@@ -41,6 +44,10 @@ impl FileNames for Known {
         // The partition lies on the disk.
         let device = if device == INODE.device { DISK } else { device };
         DeviceRecord { device, name: "sda".to_owned(), ..DeviceRecord::default() }
+    }
+
+    fn is_without_storage(&self, device: u64) -> bool {
+        device == PROC
     }
 }
 
@@ -122,6 +129,26 @@ fn a_read_has_its_file_its_place_and_its_wait() {
     let opened =
         records.iter().filter(|record| matches!(record, Record::Open(open) if open.at_ns == 10));
     assert_eq!(opened.count(), 1);
+}
+
+/// By the time of the look-up, the descriptor of a file of `/proc` belongs to another file.
+#[test]
+fn reads_of_files_without_storage_are_not_recorded() {
+    let open = |at: u64, device: u64| {
+        let inode = Inode { device, number: 1 };
+        [
+            (at, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
+            (at + 1, What::Exit(SystemCall::OpenAt, 5)),
+            (at + 2, What::Opened { descriptor: 5, inode, flags: 0 }),
+            (at + 3, enter(SystemCall::Read, [5, 0, 100, 0])),
+            (at + 4, What::Exit(SystemCall::Read, 100)),
+            (at + 5, enter(SystemCall::Close, [5, 0, 0, 0])),
+            (at + 6, What::Exit(SystemCall::Close, 0)),
+        ]
+    };
+    let records = records([open(10, PROC), open(20, INODE.device)].concat());
+    let begins: Vec<u64> = reads(&records).iter().map(|read| read.begin_ns).collect();
+    assert_eq!(begins, [23]);
 }
 
 /// For direct I/O only the descriptor identifies the file. A pipe has none.
