@@ -21,6 +21,7 @@ mod merge;
 mod observe;
 mod physics;
 mod profile;
+mod program_causes;
 mod raw;
 mod recorded_kernel;
 mod recorded_machine;

@@ -1,7 +1,7 @@
 //! Aggregated data of a recording: requested, fetched and awaited data per file, requests per
 //! device, reads per thread.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use readpath_core::unit::PageRange;
 
@@ -12,8 +12,8 @@ use super::writes::WriteInterference;
 use super::{LOW_DEPTH, WaitCause};
 use crate::page_set::{PAGE_BYTES, PageSet};
 use crate::recording::{
-    AdviceGiven, AdviceType, DeviceOperation, MappedUse, ReadMethod, Record, RecordingMethod,
-    Unseen,
+    AdviceGiven, AdviceType, DeviceOperation, MappedUse, ReadMethod, ReadRecord, Record,
+    RecordingMethod, RequestRecord, Unseen,
 };
 
 mod calls;
@@ -34,6 +34,9 @@ const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 /// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
 /// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
 const INSERTED_MAX: usize = 1 << 14;
+
+/// Maximum number of requests of a device that are kept to see which of them delayed a read.
+const RECENT_MAX: usize = 1 << 10;
 
 /// Sum of waits with the same charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -172,6 +175,8 @@ pub(super) struct DeviceData {
     /// Read requests of recorded threads.
     pub reads: IntervalUnion,
     pub read_bytes: u64,
+    /// Start and end of the last read requests, in the order of their ends.
+    recent: VecDeque<(u64, u64)>,
     /// Waits for bytes that were fetched from it.
     costs: Costs,
 }
@@ -180,6 +185,23 @@ impl DeviceData {
     /// Returns the service time of its requests, or `None` if no read waited for it.
     pub fn cost(&self) -> Option<Cost> {
         self.costs.cost()
+    }
+
+    /// Records a read request of a recorded thread.
+    fn request(&mut self, request: &RequestRecord) {
+        self.reads.add(request.begin_ns, request.end_ns);
+        self.read_bytes += request.bytes;
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((request.begin_ns, request.end_ns));
+    }
+
+    /// Returns true if no older request was in progress for an eighth of the read or more.
+    fn is_clear(&self, read: &ReadRecord) -> bool {
+        let until_ns = read.begin_ns + read.took_ns() / 8;
+        let later = self.recent.iter().rev().take_while(|(_, end_ns)| *end_ns > until_ns);
+        later.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0
     }
 }
 
@@ -249,9 +271,7 @@ impl RecordingData {
             Record::Request(request) => {
                 self.writes.take(request);
                 if request.work == DeviceOperation::Read && request.thread.is_some() {
-                    let device = self.devices.entry(request.device).or_default();
-                    device.reads.add(request.begin_ns, request.end_ns);
-                    device.read_bytes += request.bytes;
+                    self.devices.entry(request.device).or_default().request(request);
                 }
                 self.length_ns = self.length_ns.max(request.end_ns);
             }

@@ -2,7 +2,9 @@
 //!
 //! The model of a wait for `b` bytes is `fixed + b × per byte`. Waits of two sufficiently different
 //! sizes give both terms. Only the faster quarter of each size counts: slower waits include
-//! contention and readahead. A single size gives only the sum of both terms. A request is then
+//! contention and readahead. Waits that began behind another request of the program are left out
+//! where there are others: an unused readahead would make all requests after it look slow.
+//! A single size gives only the sum of both terms. A request is then
 //! assumed to cost as much as the transfer of [`HALF_BYTES`], or of [`HALF_BYTES_MOVING`] if it
 //! takes as long as a disk seek. The kernel's own rotational flag is wrong for many virtual disks.
 
@@ -74,6 +76,31 @@ impl Class {
 /// Service times of one device.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Costs {
+    /// All waits.
+    all: Classes,
+    /// Waits that began behind no other request.
+    clear: Classes,
+}
+
+impl Costs {
+    /// Adds a wait and the number of bytes fetched during it.
+    pub fn add(&mut self, ns: u64, bytes: u64, is_clear: bool) {
+        self.all.add(ns, bytes);
+        if is_clear {
+            self.clear.add(ns, bytes);
+        }
+    }
+
+    /// Returns the cost of a request, or `None` without waits.
+    pub fn cost(&self) -> Option<Cost> {
+        let has_clear = self.clear.known().next().is_some();
+        if has_clear { self.clear.cost() } else { self.all.cost() }
+    }
+}
+
+/// Waits by size.
+#[derive(Clone, Debug, Default)]
+struct Classes {
     /// Size classes by the binary logarithm of the size.
     classes: BTreeMap<u32, Class>,
 }
@@ -92,16 +119,18 @@ impl Cost {
     }
 }
 
-impl Costs {
-    /// Adds a wait and the number of bytes fetched during it.
-    pub fn add(&mut self, ns: u64, bytes: u64) {
+impl Classes {
+    fn add(&mut self, ns: u64, bytes: u64) {
         self.classes.entry(bytes.max(1).ilog2()).or_default().add(ns, bytes);
     }
 
-    /// Returns the cost of a request, or `None` without waits.
-    pub fn cost(&self) -> Option<Cost> {
-        let known = || self.classes.values().filter(|class| class.count >= MIN_SAMPLES);
-        if let (Some(small), Some(large)) = (known().next(), known().next_back()) {
+    /// Classes with enough waits, the smallest size first.
+    fn known(&self) -> impl DoubleEndedIterator<Item = &Class> {
+        self.classes.values().filter(|class| class.count >= MIN_SAMPLES)
+    }
+
+    fn cost(&self) -> Option<Cost> {
+        if let (Some(small), Some(large)) = (self.known().next(), self.known().next_back()) {
             let ((small_bytes, small_ns), (large_bytes, large_ns)) =
                 (small.typical(), large.typical());
             if large_bytes >= SIZES_APART * small_bytes {
@@ -131,12 +160,23 @@ mod tests {
         let mut costs = Costs::default();
         assert_eq!(costs.cost(), None);
         for bytes in [4096, 131_072] {
-            (0..5000).for_each(|_| costs.add(60_000 + bytes, bytes));
-            (0..5000).for_each(|at| costs.add(60_000 + bytes + at * 1000, bytes));
+            (0..5000).for_each(|_| costs.add(60_000 + bytes, bytes, true));
+            (0..5000).for_each(|at| costs.add(60_000 + bytes + at * 1000, bytes, true));
         }
         let cost = costs.cost().unwrap();
         assert!((cost.request_ns(1e6) - 1_060_000.0).abs() < 1.0, "{cost:?}");
-        assert!(costs.classes.values().all(|class| class.kept.len() <= KEPT_MAX));
+        assert!(costs.all.classes.values().all(|class| class.kept.len() <= KEPT_MAX));
+    }
+
+    /// Waits of 400 µs behind readahead count if they are all, and not next to sixteen of 100 µs.
+    #[test]
+    fn waits_behind_other_requests_count_only_without_others() {
+        let mut costs = Costs::default();
+        let whole = |costs: &Costs| costs.cost().unwrap().request_ns(65_536.0);
+        (0..1000).for_each(|_| costs.add(400_000, 65_536, false));
+        assert!((whole(&costs) - 400_000.0).abs() < 1.0);
+        (0..16).for_each(|_| costs.add(100_000, 65_536, true));
+        assert!((whole(&costs) - 100_000.0).abs() < 1.0);
     }
 
     /// A wait of 200 µs for 64 KiB is split in half. A wait of 10 ms is almost all positioning
@@ -145,7 +185,7 @@ mod tests {
     fn one_size_is_split_as_on_devices_of_its_kind() {
         let request = |ns| {
             let mut costs = Costs::default();
-            costs.add(ns, 65_536);
+            costs.add(ns, 65_536, true);
             costs.cost().unwrap().request_ns(0.0)
         };
         assert!((request(200_000) - 100_000.0).abs() < 1.0);

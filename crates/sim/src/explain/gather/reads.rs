@@ -215,7 +215,7 @@ impl RecordingData {
         if fetched_bytes > 0 {
             self.writes.wait(file.device, span, fetched_bytes);
             let device = self.devices.entry(file.device).or_default();
-            device.costs.add(waited_ns, fetched_bytes);
+            device.costs.add(waited_ns, fetched_bytes, device.is_clear(read));
         }
         *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
     }
