@@ -371,7 +371,8 @@ impl Recorder {
 
     /// Writes a record of the events lost since the last call, if any.
     fn count_lost<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
-        let lost = self.tasks.instance.lost() + self.all.instance.lost();
+        let submissions = self.submissions.as_ref().map_or(0, submitted::Submissions::lost);
+        let lost = self.tasks.instance.lost() + self.all.instance.lost() + submissions;
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
             writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;

@@ -20,7 +20,7 @@ use super::event::{Inode, SystemCall, TraceEvent, What};
 use super::folios::Folios;
 use super::maps::{Maps, Place, UNKNOWN};
 use super::names::{FileNames, NamedFile};
-use super::tables::{DescriptorTableId, Tables};
+use super::tables::{DescriptorTableId, Of, Tables};
 
 mod advice;
 mod asynchronous;
@@ -94,6 +94,8 @@ struct RecordedTask {
     /// Number in the recording, assigned with its first record.
     thread: Option<u32>,
     call: Option<InCall>,
+    /// Regular file that the call in progress has opened: descriptor, object and flags.
+    opened: Option<(u64, Of, u64)>,
     fault: Option<InFault>,
     /// Last exception in a mapping of unknown file, and its time.
     excepted: Option<(Place, u64)>,
@@ -250,6 +252,7 @@ impl<N: FileNames> Follow<N> {
                 let (waited_ns, cache) = (0, None);
                 let (begin_ns, device_ns) = (at, 0);
                 task.call = Some(InCall { call, arguments, begin_ns, waited_ns, cache, device_ns });
+                task.opened = None;
             }
             What::Exit(call, result) => {
                 self.end_fault(number, None);

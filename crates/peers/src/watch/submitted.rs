@@ -26,7 +26,7 @@ use crate::tracefs::{Instance, TracefsError};
 mod btf;
 mod program;
 
-use program::Program;
+use program::{Output, Program};
 
 /// Size of the ring that the programs write to, in bytes. A record takes at most 152 bytes.
 const RING_BYTES: usize = 4 << 20;
@@ -34,7 +34,10 @@ const RING_BYTES: usize = 4 << 20;
 /// Commands and attributes of bpf(2), from `linux/bpf.h`.
 const MAP_CREATE: u32 = 0;
 const PROG_LOAD: u32 = 5;
+const OBJ_GET_INFO_BY_FD: u32 = 15;
+const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_TYPE_RINGBUF: u32 = 27;
+const MAP_IS_MAPPABLE: u32 = 1 << 10;
 const PROG_TYPE_TRACEPOINT: u32 = 5;
 
 /// Constants of perf_event_open(2), from `linux/perf_event.h`.
@@ -52,11 +55,26 @@ const RECORD_HEAD_BYTES: u64 = 8;
 /// Request flag of io_uring: the descriptor is an index into the registered files.
 const FIXED_FILE: u64 = 1;
 
+/// Size of `struct bpf_prog_info` up to `recursion_misses`, and the offset of that field: the number
+/// of events at which the kernel has not run the program, because another one was running.
+const INFO_BYTES: usize = 216;
+const MISSES: usize = 208;
+
 /// The attached programs and their ring.
 #[derive(Debug)]
 pub(super) struct Submissions {
     ring: Ring,
-    _attached: Vec<[OwnedFd; 2]>,
+    dropped: Dropped,
+    attached: Vec<Attached>,
+}
+
+/// A program at an event.
+#[derive(Debug)]
+struct Attached {
+    _event: OwnedFd,
+    program: OwnedFd,
+    /// True if its records report reads. The file of an open call is found elsewhere too.
+    is_of_reads: bool,
 }
 
 impl Submissions {
@@ -69,6 +87,8 @@ impl Submissions {
             move |source| TracefsError::Unavailable { action, path: "bpf(2)".into(), source }
         };
         let ring = Ring::new().map_err(refused("make the ring of"))?;
+        let dropped = Dropped::new().map_err(refused("make an array of"))?;
+        let output = Output { ring: ring.map.as_raw_fd(), dropped: dropped.map.as_raw_fd() };
         let mut attached = Vec::new();
         let layout = |name: &str| {
             let text = instance.read(&format!("events/{name}/format"))?;
@@ -79,9 +99,10 @@ impl Submissions {
         let Some(offsets) = offsets else {
             return Err(TracefsError::UnknownEvent { line: btf::PATH.to_owned() });
         };
-        type Make<'a> = &'a dyn Fn(&EventLayout, i32) -> Option<Program>;
-        let opening: Make<'_> = &|layout, map| program::of_opening(layout, map, &offsets);
-        let completion: Make<'_> = &|layout, map| program::of_completion(layout, map, &offsets);
+        type Make<'a> = &'a dyn Fn(&EventLayout, Output) -> Option<Program>;
+        let opening: Make<'_> = &|layout, output| program::of_opening(layout, output, &offsets);
+        let completion: Make<'_> =
+            &|layout, output| program::of_completion(layout, output, &offsets);
         let programs: [(&str, Make<'_>); 6] = [
             ("syscalls/sys_exit_open", opening),
             ("syscalls/sys_exit_openat", opening),
@@ -91,17 +112,27 @@ impl Submissions {
             ("io_uring/io_uring_complete", completion),
         ];
         for (name, make) in programs {
+            let is_of_reads = !name.starts_with("syscalls/sys_exit_open");
             // Some architectures lack the older calls.
             let layout = match layout(name) {
-                Err(_) if name.starts_with("syscalls/sys_exit_open") => continue,
+                Err(_) if !is_of_reads => continue,
                 layout => layout?,
             };
-            let Some(program) = make(&layout, ring.map.as_raw_fd()) else {
+            let Some(program) = make(&layout, output) else {
                 return Err(TracefsError::UnknownEvent { line: name.to_owned() });
             };
-            attached.push(attach(layout.id, &program).map_err(refused("attach a program by"))?);
+            let [event, program] =
+                attach(layout.id, &program).map_err(refused("attach a program by"))?;
+            attached.push(Attached { _event: event, program, is_of_reads });
         }
-        Ok(Submissions { ring, _attached: attached })
+        Ok(Submissions { ring, dropped, attached })
+    }
+
+    /// Number of records lost since the start: the ring was full, or the kernel has not run a
+    /// program. Events of other tasks are included.
+    pub fn lost(&self) -> u64 {
+        let of_reads = self.attached.iter().filter(|attached| attached.is_of_reads);
+        self.dropped.count() + of_reads.map(|attached| misses(&attached.program)).sum::<u64>()
     }
 
     /// Reads the records since the last call.
@@ -220,6 +251,71 @@ fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     Ok([opened, loaded])
 }
 
+/// Number of events at which the kernel has not run the program. 0 for an older kernel, which does
+/// not count them.
+fn misses(program: &OwnedFd) -> u64 {
+    let mut info = [0_u8; INFO_BYTES];
+    let mut attributes = [0; 128];
+    put(&mut attributes, 0, &program.as_raw_fd().to_ne_bytes());
+    put(&mut attributes, 4, &(INFO_BYTES as u32).to_ne_bytes());
+    put(&mut attributes, 8, &(info.as_mut_ptr() as u64).to_ne_bytes());
+    let (command, bytes) = (OBJ_GET_INFO_BY_FD, attributes.len() as u32);
+    // SAFETY: the lengths are correct, and the kernel writes to `info` during the call only.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, command, attributes.as_mut_ptr(), bytes) };
+    let count = info[MISSES..].try_into().map_or(0, u64::from_ne_bytes);
+    if result == 0 { count } else { 0 }
+}
+
+/// A BPF array with one number, which the programs increase.
+#[derive(Debug)]
+struct Dropped {
+    map: OwnedFd,
+    number: *mut libc::c_void,
+    page_bytes: usize,
+}
+
+impl Dropped {
+    fn new() -> io::Result<Dropped> {
+        let mut attributes = [0; 128];
+        let (key_bytes, value_bytes, count) = (4_u32, 8_u32, 1_u32);
+        let fields = [MAP_TYPE_ARRAY, key_bytes, value_bytes, count, MAP_IS_MAPPABLE];
+        fields
+            .iter()
+            .enumerate()
+            .for_each(|(nth, field)| put(&mut attributes, nth * 4, &field.to_ne_bytes()));
+        let map = bpf(MAP_CREATE, &mut attributes)?;
+        let page_bytes = rustix::param::page_size();
+        let number = mapped(&map, page_bytes, libc::PROT_READ, 0)?;
+        Ok(Dropped { map, number, page_bytes })
+    }
+
+    fn count(&self) -> u64 {
+        // SAFETY: the page begins with the number and lives as long as the mapping.
+        unsafe { &*self.number.cast::<AtomicU64>() }.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        // SAFETY: it was mapped with this length and has no references.
+        unsafe { libc::munmap(self.number, self.page_bytes) };
+    }
+}
+
+/// Maps a BPF map.
+fn mapped(
+    map: &OwnedFd,
+    bytes: usize,
+    protection: i32,
+    offset: usize,
+) -> io::Result<*mut libc::c_void> {
+    let (flags, offset) = (libc::MAP_SHARED, offset as libc::off_t);
+    // SAFETY: a new mapping at an address chosen by the kernel.
+    let start =
+        unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, map.as_raw_fd(), offset) };
+    if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start) }
+}
+
 /// A BPF ring as in `kernel/bpf/ringbuf.c`. The first page holds the consumer position, the next
 /// one the producer position. The data follows, mapped twice in a row, so that a record never
 /// wraps.
@@ -238,22 +334,8 @@ impl Ring {
         put(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
-        let mapped = |bytes, protection, offset: usize| {
-            // SAFETY: a new mapping at an address chosen by the kernel.
-            let start = unsafe {
-                libc::mmap(
-                    ptr::null_mut(),
-                    bytes,
-                    protection,
-                    libc::MAP_SHARED,
-                    map.as_raw_fd(),
-                    offset as libc::off_t,
-                )
-            };
-            if start == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(start) }
-        };
-        let consumer = mapped(page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        let producer = mapped(page_bytes + 2 * RING_BYTES, libc::PROT_READ, page_bytes);
+        let consumer = mapped(&map, page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        let producer = mapped(&map, page_bytes + 2 * RING_BYTES, libc::PROT_READ, page_bytes);
         let producer = producer.inspect_err(|_| {
             // SAFETY: the mapping was made above and has no references.
             unsafe { libc::munmap(consumer, page_bytes) };
@@ -298,5 +380,32 @@ impl Drop for Ring {
             libc::munmap(self.consumer, self.page_bytes);
             libc::munmap(self.producer, self.page_bytes + 2 * RING_BYTES);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A record of an open call takes 80 bytes, so 60,000 of them exceed the ring of 4 MiB.
+    #[test]
+    fn records_beyond_a_full_ring_are_counted() {
+        let started = Instance::create().and_then(|instance| {
+            let submissions = Submissions::start(&instance)?;
+            Ok((submissions, instance))
+        });
+        let (mut submissions, _instance) = match started {
+            Ok(started) => started,
+            Err(error) => return println!("skipped: {error}"),
+        };
+        let executable = std::env::current_exe().unwrap();
+        assert_eq!(submissions.lost(), 0);
+        for _ in 0..60_000 {
+            std::fs::File::open(&executable).unwrap();
+        }
+        let mut events = Vec::new();
+        submissions.read(&mut events);
+        let lost = submissions.lost();
+        assert!(lost > 0 && events.len() as u64 + lost >= 60_000, "{} and {lost}", events.len());
     }
 }

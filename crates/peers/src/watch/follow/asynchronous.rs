@@ -63,6 +63,15 @@ struct Moment {
     waited_ns: u64,
 }
 
+/// Sources that report a submission to io_uring: the event, and the program that copies the range.
+/// They run in the order in which they were attached, for all recorders together. So either one may
+/// come first.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Told {
+    by_event: bool,
+    by_program: bool,
+}
+
 /// A read in flight.
 #[derive(Clone, Debug)]
 pub(super) struct UnderWay {
@@ -71,6 +80,8 @@ pub(super) struct UnderWay {
     begin_ns: u64,
     /// Sleep of its task and of its process at its start.
     idle_ns: (u64, u64),
+    /// Sources that have reported its submission to io_uring.
+    told: Told,
     descriptor: Option<u64>,
     /// Number of the file in the recording.
     file: Option<u32>,
@@ -140,6 +151,7 @@ impl<N: FileNames> Follow<N> {
             task: number,
             begin_ns: at,
             idle_ns: self.idle_ns(at, number),
+            told: Told::default(),
             descriptor: None,
             file: None,
             offset: None,
@@ -174,9 +186,19 @@ impl<N: FileNames> Follow<N> {
         if let Some(task) = self.tasks.get_mut(&number) {
             task.submitted = Some(request).filter(|_| is_read);
         }
-        if is_read && self.pending.uring.len() < UNDER_WAY_MAX {
-            let read = self.under_way(at, number, ReadMethod::Uring);
-            self.pending.uring.insert(request, read);
+        if !is_read || self.pending.uring.len() >= UNDER_WAY_MAX {
+            return;
+        }
+        let by_program = Told { by_event: false, by_program: true };
+        match self.pending.uring.get_mut(&request) {
+            Some(read) if read.told == by_program && read.task == number => {
+                read.told.by_event = true;
+            }
+            _ => {
+                let mut read = self.under_way(at, number, ReadMethod::Uring);
+                read.told.by_event = true;
+                self.pending.uring.insert(request, read);
+            }
         }
     }
 
@@ -194,8 +216,9 @@ impl<N: FileNames> Follow<N> {
         let Some(reader) = reader.filter(|_| self.pending.uring.len() < UNDER_WAY_MAX) else {
             return;
         };
-        let read = read.filter(|read| read.task == reader);
+        let read = read.filter(|read| read.task == reader && !read.told.by_program);
         let mut read = read.unwrap_or_else(|| self.under_way(at, reader, ReadMethod::Uring));
+        read.told.by_program = true;
         self.place(at, &mut read, given);
         self.pending.uring.insert(given.request, read);
     }

@@ -91,6 +91,7 @@ impl<N: FileNames> Follow<N> {
                     ..OpenFileState::default()
                 };
                 self.tables.set(table, opened, Rc::new(RefCell::new(held)));
+                self.assign_opened(number);
             }
             SystemCall::IoSubmit => self.io_submit_ends(at, number, &entered, result),
             SystemCall::IoGetevents => self.io_getevents_ends(at, number, &entered, result),
@@ -263,7 +264,18 @@ impl<N: FileNames> Follow<N> {
             false if inode.device >> 20 == 0 && self.names.file(inode).is_none() => return,
             false => Of::File(inode),
         };
-        let Some(task) = self.tasks.get(&number) else { return };
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        task.opened = Some((descriptor, of, flags));
+        // The event of the call's end may come later, with a new state of the descriptor.
+        if task.call.is_none() {
+            self.assign_opened(number);
+        }
+    }
+
+    /// Assigns the file reported by the last open call to its descriptor.
+    fn assign_opened(&mut self, number: u32) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let Some((descriptor, of, flags)) = task.opened.take() else { return };
         let held = self.tables.held(task.table, descriptor);
         let mut held = held.borrow_mut();
         (held.of, held.flags) = (of, flags);

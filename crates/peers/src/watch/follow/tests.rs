@@ -467,21 +467,51 @@ fn aio_through_the_cache_waits_in_its_call() {
     assert_eq!(order, [8192, 8192, 65536, 65536], "pages stand before the read that fetched them");
 }
 
-/// At depth 1 the thread sleeps in the submitting call.
+/// At depth 1 the thread sleeps in the submitting call. Next to an older recorder, the program that
+/// copies the range runs before the event, and reports the submission first.
 #[test]
 fn uring_waits_in_its_call() {
-    let records = asynchronous(vec![
-        (10, enter(SystemCall::UringEnter, [4, 1, 1, 1])),
-        (11, What::UringSubmit { request: 9, operation: "READ".to_owned() }),
-        (12, What::UringRead(given(9, 12288), 70)),
-        (15, switch(70, 0, true)),
-        (60, switch(0, 70, false)),
-        (61, What::UringComplete { request: 9, result: 4096 }),
-        (61, What::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
-        (62, What::Exit(SystemCall::UringEnter, 1)),
-    ]);
-    assert_eq!(spans(&records), [(12288, 11, 61, 45)]);
-    assert_eq!(reads(&records)[0].descriptor, Some(5));
+    let event = What::UringSubmit { request: 9, operation: "READ".to_owned() };
+    let program = |offset| What::UringRead(given(9, offset), 70);
+    let one = |offset| [event.clone(), program(offset)];
+    let other = |offset| [program(offset), event.clone()];
+    for orders in [[one(12288), one(4096)], [other(12288), other(4096)], [one(12288), other(4096)]]
+    {
+        let mut events = Vec::new();
+        for (at, [first, second]) in [0, 100].into_iter().zip(orders) {
+            events.extend([
+                (at + 10, enter(SystemCall::UringEnter, [4, 1, 1, 1])),
+                (at + 11, first),
+                (at + 12, second),
+                (at + 15, switch(70, 0, true)),
+                (at + 60, switch(0, 70, false)),
+                (at + 61, What::UringComplete { request: 9, result: 4096 }),
+                (at + 61, What::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
+                (at + 62, What::Exit(SystemCall::UringEnter, 1)),
+            ]);
+        }
+        let records = asynchronous(events);
+        assert_eq!(spans(&records), [(12288, 11, 61, 45), (4096, 111, 161, 45)]);
+        assert!(reads(&records).iter().all(|read| read.descriptor == Some(5)));
+        assert!(!records.iter().any(|record| matches!(record, Record::Unseen(_))));
+    }
+}
+
+/// Next to an older recorder, the file of an open call is reported before the end of the call.
+#[test]
+fn file_of_an_open_call_is_known_in_both_orders() {
+    let exit = What::Exit(SystemCall::OpenAt, 6);
+    let opened = What::Opened { descriptor: 6, inode: INODE, flags: libc::O_DIRECT as u64 };
+    for [first, second] in [[exit.clone(), opened.clone()], [opened, exit]] {
+        let records = records(vec![
+            (10, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
+            (11, first),
+            (12, second),
+            (20, enter(SystemCall::Read, [6, 0, 100, 0])),
+            (21, What::Exit(SystemCall::Read, 100)),
+        ]);
+        assert_eq!(spans(&records), [(0, 20, 21, 0)]);
+    }
 }
 
 /// Reads of unknown range are counted with their waits.

@@ -93,11 +93,24 @@ const fn jump_if_at_least_value(register: u8, value: i32, offset: i16) -> u64 {
     instruction(0x35, register, 0, offset, value)
 }
 
+/// Adds a register to the word at an address.
+const fn atomic_add(address: u8, from: u8) -> u64 {
+    instruction(0xdb, address, from, 0, 0)
+}
+
 const EXIT: u64 = instruction(0x95, 0, 0, 0, 0);
 const FRAME: u8 = 10;
 
+/// Maps that the programs write to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Output {
+    pub ring: RawFd,
+    /// Array with one number: the records for which the ring had no space.
+    pub dropped: RawFd,
+}
+
 /// Fills in task, kind and time of the record at `base` on the stack, and writes it to the ring.
-fn give_out(kind: u32, base: i16, bytes: i32, map: RawFd) -> Program {
+fn give_out(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
     vec![
         call(GET_CURRENT_PID_TGID),
         store_word(FRAME, base, 0),
@@ -106,18 +119,24 @@ fn give_out(kind: u32, base: i16, bytes: i32, map: RawFd) -> Program {
         move_value(1, kind as i32),
         store_word(FRAME, base + 16, 1),
         // A map reference by descriptor takes two instructions.
-        instruction(0x18, 1, 1, 0, map),
+        instruction(0x18, 1, 1, 0, output.ring),
         0,
         copy(2, FRAME),
         add(2, i32::from(base)),
         move_value(3, bytes),
         move_value(4, 0),
         call(RINGBUF_OUTPUT),
+        // Without space, 1 is added to the number in the array.
+        jump_if_equal(0, 0, 4),
+        instruction(0x18, 1, 2, 0, output.dropped),
+        0,
+        move_value(2, 1),
+        atomic_add(1, 2),
     ]
 }
 
 /// Program at `sys_enter_io_submit`: copies each `iocb` of the call.
-pub(super) fn of_aio(layout: &EventLayout, map: RawFd) -> Option<Program> {
+pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
         let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
@@ -139,7 +158,7 @@ pub(super) fn of_aio(layout: &EventLayout, map: RawFd) -> Option<Program> {
             call(PROBE_READ_USER),
             0,
         ];
-        each.extend(give_out(AIO, base, i32::from(bytes), map));
+        each.extend(give_out(AIO, base, i32::from(bytes), output));
         let end = each.len() as i16;
         // An unreadable request is skipped.
         each[7] = jump_if_not_equal(0, 0, end - 8);
@@ -159,7 +178,7 @@ pub(super) fn of_aio(layout: &EventLayout, map: RawFd) -> Option<Program> {
 }
 
 /// Program at `io_uring_submit_req`: copies each read request.
-pub(super) fn of_uring(layout: &EventLayout, map: RawFd) -> Option<Program> {
+pub(super) fn of_uring(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
         let bytes = HEAD_BYTES as i16 + REQUEST_BYTES + 16;
@@ -177,7 +196,7 @@ pub(super) fn of_uring(layout: &EventLayout, map: RawFd) -> Option<Program> {
             copy(3, 7),
             call(PROBE_READ_KERNEL),
         ];
-        rest.extend(give_out(URING, base, i32::from(bytes), map));
+        rest.extend(give_out(URING, base, i32::from(bytes), output));
         let end = rest.len() as i16;
         // READV, READ_FIXED and READ.
         let mut program = vec![
@@ -232,7 +251,11 @@ fn cleared() -> Program {
 }
 
 /// Program at the end of an open call: reports the file of the new descriptor.
-pub(super) fn of_opening(layout: &EventLayout, map: RawFd, offsets: &Offsets) -> Option<Program> {
+pub(super) fn of_opening(
+    layout: &EventLayout,
+    output: Output,
+    offsets: &Offsets,
+) -> Option<Program> {
     let [result] = layout.offsets(&["ret"])?;
     let mut program = vec![copy(6, 1)];
     program.extend(cleared());
@@ -247,7 +270,7 @@ pub(super) fn of_opening(layout: &EventLayout, map: RawFd, offsets: &Offsets) ->
     read_kernel(&mut rest, pointer, 0, 8);
     rest.push(load_word(8, FRAME, pointer));
     read_file(&mut rest, FILE_BASE, offsets);
-    rest.extend(give_out(OPENED, FILE_BASE, i32::from(FILE_BYTES), map));
+    rest.extend(give_out(OPENED, FILE_BASE, i32::from(FILE_BYTES), output));
     // A negative descriptor is an error.
     program.extend([load_word(7, 6, result), instruction(0xc5, 7, 0, rest.len() as i16, 0)]);
     program.extend(rest);
@@ -258,7 +281,7 @@ pub(super) fn of_opening(layout: &EventLayout, map: RawFd, offsets: &Offsets) ->
 /// Program at `io_uring_complete`: reports the request, its file and its result.
 pub(super) fn of_completion(
     layout: &EventLayout,
-    map: RawFd,
+    output: Output,
     offsets: &Offsets,
 ) -> Option<Program> {
     let [request, result] = layout.offsets(&["req", "res"])?;
@@ -276,7 +299,7 @@ pub(super) fn of_completion(
     read_kernel(&mut program, pointer, 0, 8);
     program.push(load_word(8, FRAME, pointer));
     read_file(&mut program, FILE_BASE, offsets);
-    program.extend(give_out(COMPLETED, FILE_BASE, i32::from(FILE_BYTES), map));
+    program.extend(give_out(COMPLETED, FILE_BASE, i32::from(FILE_BYTES), output));
     program.extend([move_value(0, 0), EXIT]);
     Some(program)
 }
