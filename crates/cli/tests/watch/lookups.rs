@@ -64,6 +64,8 @@ fn lookups_in_a_database_have_little_brought_in() {
     let [brought, used, ..] = mib(line)[..] else { panic!("{told}") };
     assert!(brought <= 4.0 + 2.0 * used + 0.2, "{told}");
     if used < 0.5 * brought && brought > 2.5 {
-        assert!(told.contains("stopped: ") && told.contains("% of what was brought in"), "{told}");
+        // Waits that grow are another reason: a loaded machine has them too.
+        let reasons = ["% of what was brought in", "waited longer with advice"];
+        assert!(told.contains("stopped: ") && reasons.iter().any(|it| told.contains(it)), "{told}");
     }
 }

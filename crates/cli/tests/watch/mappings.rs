@@ -22,15 +22,15 @@ const SCATTERED: u64 = 1000;
 
 /// Programs, each with its part of the file.
 pub const PROGRAMS: [Program; 9] = [
-    Program { name: "mapping in order", cause: None, run: in_order },
-    Program { name: "mapping backward", cause: None, run: backward },
-    Program { name: "mapping with huge pages", cause: None, run: huge },
-    Program { name: "mapping populated", cause: None, run: populated },
-    Program { name: "mapping fetched by advice", cause: None, run: willneed },
-    Program { name: "mapping in two processes", cause: None, run: two_processes },
-    Program { name: "two mappings of one file", cause: None, run: two_mappings },
-    Program { name: "mapping of what is in memory", cause: None, run: warm },
-    Program { name: "mapping at scattered pages", cause: None, run: at_scattered },
+    Program { name: "mapping in order", run: in_order },
+    Program { name: "mapping backward", run: backward },
+    Program { name: "mapping with huge pages", run: huge },
+    Program { name: "mapping populated", run: populated },
+    Program { name: "mapping fetched by advice", run: willneed },
+    Program { name: "mapping in two processes", run: two_processes },
+    Program { name: "two mappings of one file", run: two_mappings },
+    Program { name: "mapping of what is in memory", run: warm },
+    Program { name: "mapping at scattered pages", run: at_scattered },
 ];
 
 /// Maps the file `data` with these flags.
@@ -238,11 +238,13 @@ fn scattered_touches_are_diagnosed_by_what_they_can_have_used() {
     let touched = SCATTERED as f64 * 65_536.0 / MIB;
     assert!(got + mapped <= touched + 16.0, "{shape}");
     assert!((fetched - unused) <= touched + 16.0, "{shape}");
-    if fetched > 2.0 * (touched + 16.0) && explained["waited_seconds"].as_f64() > Some(0.0) {
-        // Other programs may write to the device meanwhile: then their writes are the first cause.
-        let is_busy = causes(&explained).contains(&"writers");
-        assert!(is_busy || causes(&explained).contains(&"over_read"), "{explained}");
-    }
+    // How the waits are divided between the two causes depends on the device. Other programs may
+    // write to it meanwhile.
+    let causes = causes(&explained);
+    let is_right = |cause: &&str| ["over_read", "depth", "writers"].contains(cause);
+    assert!(causes.iter().all(is_right), "{explained}");
+    let [waited, seconds] = ["waited_seconds", "seconds"].map(|it| explained[it].as_f64().unwrap());
+    assert!(waited < 0.2 * seconds || !causes.is_empty(), "{explained}");
 }
 
 /// Pages that are brought in for a mapping that is read in order are used.

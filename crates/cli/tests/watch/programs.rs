@@ -4,47 +4,75 @@
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-const KIB: u64 = 1 << 10;
-const MIB: u64 = 1 << 20;
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+
+/// Number of threads that write.
+const WRITERS: usize = 4;
 
 /// Length of the file `data`.
 pub const DATA_BYTES: u64 = 256 * MIB;
 
-/// Number of the files `few-0` and so on, and their length.
-pub const MIN_SAMPLES: usize = 4;
+/// Number of the files `few-0` and so on, and the length of each and of the file `cached`.
+pub const FEW_FILES: usize = 4;
 pub const FEW_BYTES: u64 = 4 * MIB;
+
+/// Numbers of reads of each of the few files, and of the slow file.
+const FEW_READS: u64 = 60;
+pub const SLOW_READS: u64 = 20;
+
+/// Number of reads of 1 MiB without a writer. Reads next to writers follow, up to the file's end.
+pub const CLEAR_READS: u64 = 64;
+
+/// Number of times that the file `cached` is read. Its events fit into the recorder's buffers.
+pub const CACHED_ROUNDS: u64 = 10;
 
 /// Test program.
 pub struct Program {
     pub name: &'static str,
-    /// Expected most costly cause; `None` for a program without a fault.
-    pub cause: Option<&'static str>,
     /// Entry point; the argument is the folder of the files.
     pub run: fn(&Path),
 }
 
-/// All programs.
-pub const PROGRAMS: [Program; 13] = [
-    Program { name: "random direct reads, one at a time", cause: Some("depth"), run: direct },
-    Program { name: "random buffered reads, one at a time", cause: Some("depth"), run: buffered },
-    Program { name: "small direct reads in a row", cause: Some("small"), run: small },
-    Program { name: "short runs far apart", cause: Some("over_read"), run: short_runs },
-    Program { name: "touches far apart", cause: Some("over_read"), run: touches },
-    Program { name: "slices of a mapping", cause: Some("page_faults"), run: slices },
-    Program { name: "a stream under random advice", cause: Some("advice"), run: advice },
-    Program { name: "rounds past the page cache", cause: Some("again"), run: rounds },
-    Program { name: "rounds that are forgotten", cause: Some("again"), run: forgotten },
-    Program { name: "a slow file among fast ones", cause: Some("slow_file"), run: slow_file },
-    Program { name: "reads among writes", cause: Some("writers"), run: among_writes },
-    Program { name: "a stream", cause: None, run: stream },
-    Program { name: "reads of what is in memory", cause: None, run: in_memory },
+pub const DIRECT: Program = Program { name: "random direct reads, one at a time", run: direct };
+pub const BUFFERED: Program =
+    Program { name: "random buffered reads, one at a time", run: buffered };
+pub const SMALL: Program = Program { name: "small direct reads in a row", run: small };
+pub const SHORT_RUNS: Program = Program { name: "short runs far apart", run: short_runs };
+pub const TOUCHES: Program = Program { name: "touches far apart", run: touches };
+pub const SLICES: Program = Program { name: "slices of a mapping", run: slices };
+pub const ADVICE: Program = Program { name: "a stream under random advice", run: advice };
+pub const ROUNDS: Program = Program { name: "rounds past the page cache", run: rounds };
+pub const FORGOTTEN: Program = Program { name: "rounds that are forgotten", run: forgotten };
+pub const SLOW_FILE: Program = Program { name: "a slow file among fast ones", run: slow_file };
+pub const AMONG_WRITES: Program = Program { name: "reads among writes", run: among_writes };
+pub const STREAM: Program = Program { name: "a stream", run: stream };
+pub const IN_MEMORY: Program = Program { name: "reads of what is in memory", run: in_memory };
+
+/// All programs above and below.
+pub const PROGRAMS: [Program; 14] = [
+    DIRECT,
+    BUFFERED,
+    SMALL,
+    SHORT_RUNS,
+    TOUCHES,
+    SLICES,
+    ADVICE,
+    ROUNDS,
+    FORGOTTEN,
+    SLOW_FILE,
+    AMONG_WRITES,
+    STREAM,
+    IN_MEMORY,
+    PIECES,
 ];
 
 /// Program that reads each piece of the slow file once, in an unpredictable order.
-pub const PIECES: Program = Program { name: "pieces in disorder", cause: None, run: pieces };
+pub const PIECES: Program = Program { name: "pieces in disorder", run: pieces };
 
 const PIECE: u64 = MIB;
 
@@ -183,39 +211,46 @@ fn forgotten(folder: &Path) {
 
 fn slow_file(folder: &Path) {
     let memory = buffer(4 * KIB);
-    let few = (0..MIN_SAMPLES).map(|number| folder.join(format!("few-{number}")));
-    for path in few.chain([folder.join("slow/device")]) {
+    let few = (0..FEW_FILES).map(|number| (folder.join(format!("few-{number}")), FEW_READS));
+    for (path, reads) in few.chain([(folder.join("slow/device"), SLOW_READS)]) {
         let file = open(&path, 0);
         forget(&file);
         advise(&file, libc::POSIX_FADV_RANDOM);
-        for slot in random_access(FEW_BYTES / (4 * KIB)).take(60) {
+        for slot in random_access(FEW_BYTES / (4 * KIB)).take(reads as usize) {
             read_at(&file, memory, slot * 4 * KIB);
         }
     }
 }
 
+/// Reads a part of the file alone, and the rest while four threads write.
 fn among_writes(folder: &Path) {
     let (file, memory) = (data(folder, libc::O_DIRECT), buffer(MIB));
-    let begun = Instant::now();
-    let writers = (0..4).map(|number| {
-        let path: PathBuf = folder.join(format!("written-{number}"));
-        std::thread::spawn(move || {
-            let mut options = OpenOptions::new();
-            let options = options.write(true).create(true).custom_flags(libc::O_DIRECT);
-            let (file, memory) = (options.open(path).unwrap(), buffer(4 * MIB));
-            std::thread::sleep(Duration::from_millis(100));
-            (0..200).for_each(|at| file.write_all_at(memory, at % 8 * 4 * MIB).unwrap());
-        })
-    });
-    let writers: Vec<_> = writers.collect();
-    for at in 0..DATA_BYTES / MIB {
-        if begun.elapsed() > Duration::from_millis(200) && writers.iter().all(|it| it.is_finished())
-        {
-            break;
+    let (begin, has_ended) = (Barrier::new(WRITERS + 1), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        for number in 0..WRITERS {
+            let (begin, has_ended) = (&begin, &has_ended);
+            scope.spawn(move || {
+                let mut options = OpenOptions::new();
+                let options = options.write(true).create(true).custom_flags(libc::O_DIRECT);
+                let file = options.open(folder.join(format!("written-{number}"))).unwrap();
+                let memory = buffer(4 * MIB);
+                begin.wait();
+                for at in 0.. {
+                    if at > 0 && has_ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    file.write_all_at(memory, at % 8 * 4 * MIB).unwrap();
+                }
+            });
         }
-        read_at(&file, memory, at * MIB);
-    }
-    writers.into_iter().for_each(|writer| writer.join().unwrap());
+        for at in 0..DATA_BYTES / MIB {
+            if at == CLEAR_READS {
+                begin.wait();
+            }
+            read_at(&file, memory, at * MIB);
+        }
+        has_ended.store(true, Ordering::Relaxed);
+    });
 }
 
 fn stream(folder: &Path) {
@@ -226,9 +261,8 @@ fn stream(folder: &Path) {
 /// Reads cached pages and uses each byte. Without the use, a debug build of the recorder cannot
 /// follow, and the kernel drops events.
 fn in_memory(folder: &Path) {
-    let (file, memory) = (open(&folder.join("few-0"), 0), buffer(4 * KIB));
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_millis(700) {
+    let (file, memory) = (open(&folder.join("cached"), 0), buffer(4 * KIB));
+    for _ in 0..CACHED_ROUNDS {
         for slot in random_access(FEW_BYTES / (4 * KIB)) {
             read_at(&file, memory, slot * 4 * KIB);
             std::hint::black_box(memory.iter().map(|&byte| u64::from(byte)).sum::<u64>());

@@ -336,7 +336,7 @@ fn a_mount_whose_server_does_not_answer_holds_up_no_recording() {
         return println!("skipped: needs root, to mount");
     }
     let scratch = Scratch::new("unharmed-silent");
-    let Some(served) = SlowFile::serve(&scratch.path("silent"), "1m") else {
+    let Some(served) = SlowFile::serve(&scratch.path("silent"), "hdd", "1m") else {
         return println!("skipped: no FUSE");
     };
     signal("-STOP", &served);
