@@ -2,12 +2,10 @@
 //!
 //! Needs root and tracefs; says so and skips where they are not.
 
-use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 #[path = "../support/mod.rs"]
 mod support;
@@ -39,20 +37,8 @@ fn program() {
     (program.run)(Path::new("."));
 }
 
-/// One recorder of root at a time. The end of another one makes the kernel drop reads of io_uring
-/// without a report.
-static RECORDER: Mutex<()> = Mutex::new(());
-
-thread_local! {
-    /// Held until the thread of the test ends.
-    static HELD: Cell<Option<MutexGuard<'static, ()>>> = const { Cell::new(None) };
-}
-
-/// Waits until no other test of this program records as root. Returns false where root cannot
-/// record, after the reason is printed.
+/// Returns false where root cannot record, after the reason is printed.
 fn can_watch(scratch: &Scratch) -> bool {
-    HELD.take();
-    HELD.set(Some(RECORDER.lock().unwrap_or_else(PoisonError::into_inner)));
     let ran =
         Ran::of(scratch.command(["record", "-o", "probe.rec", "--", "true"]).output().unwrap());
     if ran.code == Some(3) {
