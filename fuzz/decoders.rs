@@ -2,7 +2,7 @@
 //!
 //! A parser returns a value or an error for any bytes. It does not panic, overflow or loop, and
 //! allocates memory in proportion to the input. The fuzzers call these functions; an ordinary test
-//! calls them with the stored seeds (`crates/sim/tests/decoders.rs`).
+//! calls them with the stored seeds (`crates/eval/tests/decoders.rs`).
 
 // Each fuzzer uses one of these functions.
 #![allow(dead_code)]
@@ -11,15 +11,16 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::policy::Spec;
 use readpath_core::size;
-use readpath_sim::blocks::{self, BlockTrace};
-use readpath_sim::conform::{parse_recording, parse_steps};
-use readpath_sim::device::hdd::{drive_from_disksim, drive_of};
-use readpath_sim::explain::Explainer;
+
+use readpath_models::hdd::{drive_from_disksim, drive_of};
+use readpath_record::explain::Explainer;
 use readpath_sim::job::JobFile;
 use readpath_sim::load;
-use readpath_sim::recording::{self, MAGIC, MergedRecords, Record, VERSION, strace};
-use readpath_sim::trace::{FORMATS, TraceFormat, TraceReader};
-use readpath_sim::what_if::RecordingInput;
+use readpath_trace::block_trace::{FORMATS, TraceFormat, TraceReader};
+use readpath_trace::read_list::{parse_recording, parse_steps};
+use readpath_trace::recording::{self, MAGIC, MergedRecords, Record, VERSION, strace};
+use readpath_trace::references::{self, BlockTrace};
+use readpath_trace::replay::RecordingInput;
 
 /// Maximum length of an input. Longer inputs are slower and find no other faults.
 const BYTES_MAX: usize = 1 << 16;
@@ -77,7 +78,7 @@ pub fn drive_disksim(bytes: &[u8]) {
 /// Parses a block trace, in the format that the first byte selects.
 pub fn blocks(bytes: &[u8]) {
     let Some((&first, bytes)) = bytes.split_first() else { return };
-    let formats: Vec<_> = blocks::BlockTraceFormat::all().collect();
+    let formats: Vec<_> = references::BlockTraceFormat::all().collect();
     let format = formats[usize::from(first) % formats.len()].1;
     let _ = BlockTrace::parse(&bytes[..bytes.len().min(BYTES_MAX)], format, 1 << 20)
         .map_err(|error| error.to_string());

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use readpath_core::policy::{Policy, Spec};
 use readpath_core::unit::PAGE_BYTES;
 use readpath_core::{eviction, readahead, scheduler};
-use readpath_sim::device::registry;
+use readpath_models::registry;
 use readpath_sim::{simulate, size};
 
 /// Creates a `ValueError` with this error's message.

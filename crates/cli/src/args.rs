@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use readpath::BackendKind;
 
-use crate::everyday::{CacheState, Refused};
+use crate::bench::{CacheState, Refused};
 use crate::input::with_path;
 use crate::output::OutputFormat;
 

@@ -6,12 +6,12 @@ use crate::args::{
     BenchArgs, CacheArgs, CacheRegretArgs, CheckKernelArgs, CompletionsArgs, ManArgs, NameArgs,
     PoliciesArgs, ReplayArgs, ReproduceArgs, RunArgs, ServeArgs, ValidateArgs,
 };
+use crate::eval_policies::RegretArgs;
 use crate::explain::ExplainArgs;
 use crate::input::with_path;
-use crate::profile::ProfileArgs;
+use crate::measure::ProfileArgs;
+use crate::record::{AdviseArgs, RecordArgs};
 use crate::recordings::RecordingCommand;
-use crate::regret::RegretArgs;
-use crate::watch::{AdviseArgs, RecordArgs};
 
 /// Find out why a program waits for storage, help it, and compare policies and devices.
 #[derive(Debug, Parser)]

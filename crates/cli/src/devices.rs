@@ -5,9 +5,9 @@ use crate::output::print;
 use crate::table::{Column, Table};
 use readpath_core::policy::Spec;
 use readpath_core::unit::SECTOR_BYTES;
-use readpath_peers::notice;
-use readpath_sim::device::parameter::DeviceParameter;
-use readpath_sim::device::registry;
+use readpath_models::parameter::DeviceParameter;
+use readpath_models::registry;
+use readpath_record::notice;
 
 /// Prints the list, or one device in full.
 pub fn run(name: Option<&str>) -> CommandResult {

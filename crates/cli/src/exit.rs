@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::process::ExitCode;
 
-use readpath_peers::notice;
+use readpath_record::notice;
 
 /// Unsuccessful ends of the command, each with its exit code.
 #[derive(Debug)]

@@ -4,16 +4,16 @@ use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use readpath_sim::explain::{Explainer, Explanation, ProgramLimit, ReadShape};
+use readpath_record::explain::{Explainer, Explanation, ProgramLimit, ReadShape};
 use readpath_sim::job::shown;
-use readpath_sim::recording::ReadMethod;
+use readpath_trace::recording::ReadMethod;
 
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::output::print;
+use crate::record::{self, ProgramArgs};
 use crate::recordings::each_record;
 use crate::table::{self, Column, Table};
-use crate::watch::{self, ProgramArgs};
 
 mod page;
 mod pictures;
@@ -80,7 +80,7 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
     let is_kept = kept.is_some();
     let file = TemporaryRecording::new(!is_kept);
     let path = kept.unwrap_or_else(|| file.path.clone());
-    let recorded = watch::record_into(program, path.clone(), is_kept);
+    let recorded = record::record_into(program, path.clone(), is_kept);
     // A program that failed was recorded all the same.
     match recorded {
         Ok(()) | Err(Failure::Run(_)) if path.exists() => explain(&path, &args).and(recorded),
@@ -263,14 +263,14 @@ fn way_name(way: ReadMethod) -> String {
 
 /// Tables of the files and of the threads.
 fn tables(shape: &ReadShape) -> [Table; 2] {
-    let files: [Column<readpath_sim::explain::FileStatistics>; 5] = [
+    let files: [Column<readpath_record::explain::FileStatistics>; 5] = [
         ("file", |file| shown(&file.path)),
         ("reads", |file| file.reads.to_string()),
         ("MiB returned", |file| table::mib(Some(file.got_bytes))),
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
         ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
     ];
-    let threads: [Column<readpath_sim::explain::ThreadStatistics>; 4] = [
+    let threads: [Column<readpath_record::explain::ThreadStatistics>; 4] = [
         ("thread", |thread| format!("{} {}", shown(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
         ("MiB returned", |thread| table::mib(Some(thread.got_bytes))),

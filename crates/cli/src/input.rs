@@ -5,7 +5,8 @@ use std::path::Path;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use readpath_core::policy::Spec;
-use readpath_sim::{input_file, path_text, size};
+use readpath_models::{input_file, path_text};
+use readpath_sim::size;
 
 use crate::exit::Failure;
 

@@ -7,17 +7,20 @@ mod aliases;
 
 mod args;
 mod at_once;
-mod cache;
-mod cache_regret;
+mod bench;
+mod cachesim;
+mod check_kernel;
 mod commands;
-mod conform;
 mod decision_log;
 mod devices;
-mod everyday;
+mod emulate;
+mod eval_eviction;
+mod eval_policies;
 mod exit;
 mod explain;
 mod html;
 mod input;
+mod measure;
 mod note;
 mod operation_logs;
 mod output;
@@ -25,27 +28,26 @@ mod packed;
 mod part;
 mod plan;
 mod policies;
-mod profile;
 mod progress;
 mod real_file;
+mod record;
 mod recordings;
-mod regret;
 mod replay;
+mod replay_recording;
 mod reproduce;
 mod run;
 mod scratch_files;
-mod serve;
 mod shells;
 mod table;
 mod touch_memory;
 mod validate;
-mod watch;
-mod what_if;
 
 use std::process::ExitCode;
 
 use clap::Parser;
-use readpath_peers::notice;
+use readpath_eval::kernel_swap::page_cluster;
+use readpath_record::cleanup::undo_abandoned;
+use readpath_record::notice;
 
 use commands::{Cli, Command, DevicesCommand, EvalCommand};
 
@@ -55,37 +57,36 @@ fn main() -> ExitCode {
     notes.iter().for_each(notice::print);
     // A worker is a part of another run, which is alive.
     if !matches!(command, Command::TouchMemory | Command::BenchOne | Command::ReplayOne) {
-        for cleanup_entry in readpath_peers::cleanup_entry::undo_abandoned() {
-            notice::print(cleanup_entry);
-        }
+        let restored = page_cluster::restore_abandoned().into_iter();
+        restored.chain(undo_abandoned()).for_each(notice::print);
     }
     let ended = match command {
         Command::Explain(args) => explain::run(args),
-        Command::Record(args) => watch::record(args),
+        Command::Record(args) => record::record(args),
         Command::Recording(args) => recordings::run(&args),
-        Command::Advise(args) => watch::advise(args),
+        Command::Advise(args) => record::advise(args),
         Command::Replay(args) => replay::run(&args),
-        Command::Bench(args) => everyday::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Devices(args) => match args.command {
             None => devices::run(args.name.as_deref()),
             Some(DevicesCommand::List) => devices::run(None),
             Some(DevicesCommand::Show(args)) => devices::run(args.name.as_deref()),
-            Some(DevicesCommand::Measure(args)) => profile::run(&args),
+            Some(DevicesCommand::Measure(args)) => measure::run(&args),
             Some(DevicesCommand::Validate(args)) => validate::run(&args),
         },
-        Command::Emulate(args) => serve::run(&args),
+        Command::Emulate(args) => emulate::run(&args),
         Command::Reproduce(args) => reproduce::run(&args),
         Command::Policies(args) => policies::run(&args),
-        Command::Cachesim(args) => cache::run(&args),
-        Command::Eval(EvalCommand::Policies(args)) => regret::run(&args),
-        Command::Eval(EvalCommand::Eviction(args)) => cache_regret::run(&args),
-        Command::CheckKernel(args) => conform::run(&args),
+        Command::Cachesim(args) => cachesim::run(&args),
+        Command::Eval(EvalCommand::Policies(args)) => eval_policies::run(&args),
+        Command::Eval(EvalCommand::Eviction(args)) => eval_eviction::run(&args),
+        Command::CheckKernel(args) => check_kernel::run(&args),
         Command::Completions(args) => shells::complete(&args),
         Command::Man(args) => shells::write_manual(&args),
-        Command::BenchOne => everyday::run_one(),
+        Command::BenchOne => bench::run_one(),
         Command::TouchMemory => touch_memory::run(),
-        Command::ReplayOne => what_if::run_one(),
+        Command::ReplayOne => replay_recording::run_one(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

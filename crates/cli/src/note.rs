@@ -2,7 +2,7 @@
 
 use readpath::pager::MappingMode;
 use readpath::{BackendInUse, BackendKind, Mode};
-use readpath_peers::cold::Residency;
+use readpath_record::cold::Residency;
 
 /// Caveat about the start of a run on a file: its cache mode, and pages that stayed in the kernel
 /// page cache.

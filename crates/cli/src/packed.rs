@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
 use std::path::Path;
 
-use readpath_sim::input_file::{self, read_at_most};
+use readpath_models::input_file::{self, read_at_most};
 use readpath_sim::job::shown;
 
 use crate::exit::Failure;

@@ -1,7 +1,7 @@
 //! `readpath policies`: the list of policies, or one policy in full, also as a picture.
 
 use readpath_core::policy::{Policy, SpecError};
-use readpath_core::{eviction, raw, readahead, scheduler, swapin};
+use readpath_core::{chunking, eviction, readahead, scheduler, swapin};
 
 use crate::args::PoliciesArgs;
 use crate::exit::{CommandResult, Failure};
@@ -25,7 +25,7 @@ const KINDS: [(PolicyKind, &str, &[Policy]); 5] = [
     (PolicyKind::Readahead, "readahead", readahead::POLICIES),
     (PolicyKind::SwapIn, "swap-in", swapin::POLICIES),
     (PolicyKind::Scheduler, "scheduler", scheduler::POLICIES),
-    (PolicyKind::Raw, "chunking", raw::POLICIES),
+    (PolicyKind::Raw, "chunking", chunking::POLICIES),
     (PolicyKind::Eviction, "eviction", eviction::POLICIES),
 ];
 

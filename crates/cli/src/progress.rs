@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use readpath_peers::notice;
+use readpath_record::notice;
 use readpath_sim::run::{Progress, ProgressAnswer};
 
 use crate::scratch_files;

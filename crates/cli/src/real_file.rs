@@ -4,8 +4,8 @@ use std::path::Path;
 
 use readpath::raw::RawFileBuilder;
 use readpath::{Mode, OpenError};
-use readpath_peers::cold;
-use readpath_peers::queue::KernelQueue;
+use readpath_record::cold;
+use readpath_record::queue::KernelQueue;
 
 use crate::exit::Failure;
 

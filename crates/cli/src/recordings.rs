@@ -6,9 +6,9 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use readpath_peers::notice;
+use readpath_record::notice;
 use readpath_sim::job;
-use readpath_sim::recording::{Record, RecordingError, RecordingReader, RecordingWriter};
+use readpath_trace::recording::{Record, RecordingError, RecordingReader, RecordingWriter};
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::not_written;

@@ -1,19 +1,19 @@
 //! `readpath replay` of a list of arrivals and completions: prints the decisions of a scheduler on
 //! it. The list may be the log of another scheduler, to compare both. Recordings of programs are
-//! handled by `crate::what_if`.
+//! handled by `crate::replay_recording`.
 
 use readpath_core::policy::Spec;
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler::{self, replay};
 use readpath_core::unit::SECTOR_BYTES;
-use readpath_sim::input_file;
+use readpath_models::input_file;
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::input;
 use crate::output::{print, print_json};
-use crate::what_if;
+use crate::replay_recording;
 
 /// Maximum size of a request, including merged ones. Equals the kernel's usual `max_sectors_kb` of
 /// 512.
@@ -21,8 +21,8 @@ const REQUEST_BYTES_MAX: u64 = 512 << 10;
 
 /// Replays a recording, or prints the decisions of the scheduler on a list.
 pub fn run(args: &ReplayArgs) -> CommandResult {
-    if what_if::is_recording(&args.events) {
-        return what_if::run(args);
+    if replay_recording::is_recording(&args.events) {
+        return replay_recording::run(args);
     }
     if args.html.is_some() {
         let problem = "--html is for recordings; leave it out";

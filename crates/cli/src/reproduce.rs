@@ -3,7 +3,7 @@
 mod page;
 mod wire_count;
 
-use readpath_sim::experiment::{EXPERIMENTS, Experiment, Grid, ReproducedTable, TableRow};
+use readpath_eval::reproduce::{EXPERIMENTS, Experiment, Grid, ReproducedTable, TableRow};
 
 use crate::args::ReproduceArgs;
 use crate::exit::{CommandResult, Failure};

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use readpath_peers::cleanup_entry::{CleanupKind, Record};
-use readpath_peers::notice;
+use readpath_record::cleanup::{CleanupKind, Record};
+use readpath_record::notice;
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;

@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use readpath_core::unit::{PAGE_BYTES, Time};
-use readpath_peers::clock::Clock;
-use readpath_peers::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_passed_on};
-use readpath_peers::usage::{self, CpuTime};
+use readpath_eval::clock::Clock;
+use readpath_eval::kernel_swap::memory::{LoadMemory, WrongPage, shared_object_passed_on};
+use readpath_eval::usage::{self, CpuTime};
 use readpath_sim::load::{MemoryLoad, MemorySharing};
 use readpath_sim::report::ReadCounters;
 use serde::{Deserialize, Serialize};

@@ -2,8 +2,8 @@
 //! real one.
 
 use readpath_core::policy::Spec;
-use readpath_sim::device::hdd::drive_of;
-use readpath_sim::validate::{self, AblationRow, ModelAccuracy, ValidationReport};
+use readpath_models::hdd::drive_of;
+use readpath_models::validate::{self, AblationRow, ModelAccuracy, ValidationReport};
 use serde::Serialize;
 
 use crate::args::ValidateArgs;

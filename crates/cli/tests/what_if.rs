@@ -2,7 +2,7 @@
 
 mod support;
 
-use readpath_sim::recording::{
+use readpath_trace::recording::{
     FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
     RecordingEnd, RecordingStart, RecordingWriter, ThreadName,
 };

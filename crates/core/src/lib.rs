@@ -26,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 pub mod cache;
+pub mod chunking;
 pub mod decision;
 pub mod estimate;
 pub mod eviction;
@@ -33,7 +34,6 @@ pub mod length_distribution;
 pub mod machine;
 mod observed;
 pub mod policy;
-pub mod raw;
 pub mod readahead;
 pub mod request;
 pub mod scheduler;

@@ -44,8 +44,8 @@ use alloc::collections::VecDeque;
 use core::fmt;
 
 use crate::cache::{CacheCounters, FileId, FrameId, PageSharer};
+use crate::chunking::{self, ChunkingPolicy};
 use crate::decision::DecisionLog;
-use crate::raw::{self, ChunkingPolicy};
 use crate::readahead::{Advice, ReadaheadLimits, ReadaheadPolicy, ReadaheadState};
 use crate::request::{Completion, DeviceCaps, DeviceRequest, Op, Priority, ProcessId, RequestId};
 use crate::swapin::MemoryId;
@@ -116,7 +116,7 @@ impl Machine {
         let frames = Frames::new(&config)?;
         let mut queue = RequestQueue::new(&config)?;
         let files = MachineFiles::new(&config, &mut queue)?;
-        let raw = raw::build(&config.raw).map_err(ConfigError::Policy)?;
+        let raw = chunking::build(&config.raw).map_err(ConfigError::Policy)?;
         let base = SharedState { queue, frames, waiting: VecDeque::new() };
         let memory = MachineMemory::new(config.open_reads_max);
         Ok(Machine { config, base, files, memory, raw, retry_at: None })

@@ -6,6 +6,7 @@ mod bad_pages;
 mod cache_table;
 #[path = "cfq/main.rs"]
 mod cfq;
+mod chunking_trajectory;
 mod common;
 #[path = "lent/main.rs"]
 mod lent;
@@ -13,6 +14,5 @@ mod machine;
 #[path = "memory/main.rs"]
 mod memory;
 mod ondemand_trajectory;
-mod raw_trajectory;
 mod scans;
 mod stream_in_little_memory;

@@ -14,7 +14,7 @@
 //!   AIO calls.
 //! - Requests are submitted without a lock, because `io_submit` may block: for a tag of the device,
 //!   or for a block of the file's map.
-//! - Buffered AIO would do all its waiting in `io_submit`. [Threads](crate::threads) execute
+//! - Buffered AIO would do all its waiting in `io_submit`. [Threads](crate::thread_pool) execute
 //!   buffered transfers and signal the same eventfd. They also execute a transfer that `io_submit`
 //!   rejects for any reason: the plain call decides.
 //!
@@ -32,9 +32,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
 use crate::process::ProcessName;
-use crate::threads::{Pool, Threads};
+use crate::thread_pool::{Pool, Threads};
 
-pub(crate) mod share;
+pub(crate) mod request_share;
 
 /// Largest number of requests per `io_submit` call.
 const BATCH: usize = 32;
@@ -203,7 +203,7 @@ impl Aio {
                     let errno = last_errno();
                     return Err(BackendError::NoAio { errno });
                 }
-                share::add(depth);
+                request_share::add(depth);
                 id
             }
         };
@@ -370,7 +370,7 @@ impl Drop for Context {
         }
         // SAFETY: no request is in flight, and the queue has no readers left.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
-        share::remove(self.depth);
+        request_share::remove(self.depth);
     }
 }
 

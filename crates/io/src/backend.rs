@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use readpath_core::request::Op;
 
-use crate::aio::{Aio, share};
-use crate::outcome::raw_result;
-use crate::ring::UringBackend;
-use crate::threads::{Threads, ThreadsSleeper};
+use crate::aio::{Aio, request_share};
+use crate::answer::raw_result;
+use crate::thread_pool::{Threads, ThreadsSleeper};
+use crate::uring::UringBackend;
 
 /// Kind of I/O backend.
 ///
@@ -156,7 +156,7 @@ impl BackendKind {
     }
 
     /// Builds the named kind, or the first available one of `order`. `Auto` takes AIO only within
-    /// [its share](share::look) of the system's requests.
+    /// [its share](request_share::look) of the system's requests.
     pub(crate) fn first_of<B>(
         self,
         depth: u32,
@@ -168,7 +168,8 @@ impl BackendKind {
         }
         let mut because = None;
         for &kind in order {
-            let is_spared = if kind == BackendKind::Aio { share::look(depth) } else { Ok(()) };
+            let is_spared =
+                if kind == BackendKind::Aio { request_share::look(depth) } else { Ok(()) };
             match is_spared.and_then(|()| build(kind)) {
                 Ok(built) => return Ok((built, BackendInUse { kind, because })),
                 // Another kind would have the same limit.

@@ -3,21 +3,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::copied::Copied;
-use crate::engine::batches::{SharedRead, UnstartedRead};
-use crate::engine::copy::copy_out;
-use crate::engine::copy::slices;
+use crate::aligned_bytes::Copied;
+use crate::engine::batch_reads::{SharedRead, UnstartedRead};
+use crate::engine::copy_out::copy_out;
+use crate::engine::copy_out::slices;
+use crate::engine::engine_guard::Locked;
 use crate::engine::in_flight::{CompletedRead, QueueId};
-use crate::engine::locked::Locked;
 use crate::engine::{LazyEngine, READ_BYTES_MAX, Waited};
 use crate::file::{File, read_absent};
-use crate::kernel_pages::begun::Came;
+use crate::kernel_page_cache::submitted_reads::Came;
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
 
-mod begun;
+mod kernel_reads;
 
-use begun::Begun;
+use kernel_reads::Begun;
 
 /// Number of reads that start together. A group shares a lock, a clock reading and a system call.
 /// While it fills, the device has up to 8 fewer of the 32 or more requests that keep it busy.

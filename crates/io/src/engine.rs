@@ -25,42 +25,42 @@ use readpath_core::machine::Machine;
 use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::identity::Identity;
-use crate::kernel_pages::{KernelCache, KernelPages};
+use crate::kernel_page_cache::{KernelCache, KernelPages};
 use crate::storage::{Sleep, Sleeper};
 use crate::sync::{Condvar, JoinHandle, Mutex, current, now, park_timeout, spawn};
 use crate::target::{BufferedBecause, Mode};
 
-pub(crate) mod batches;
-pub(crate) mod below;
-pub(crate) mod copy;
-pub(crate) mod elastic;
+pub(crate) mod batch_reads;
+pub(crate) mod copy_out;
+pub(crate) mod elastic_memory;
+pub(crate) mod engine_guard;
 #[cfg(test)]
-mod faults;
+mod fault_tests;
 pub(crate) mod frame_cache;
 mod handle;
-#[cfg(test)]
-mod held_up;
 pub(crate) mod in_flight;
-pub(crate) mod index;
-pub(crate) mod locked;
-pub(crate) mod opening;
-pub(crate) mod owner;
-pub(crate) mod pending;
-pub(crate) mod read_counters;
-pub(crate) mod readers;
+mod invalidation;
+pub(crate) mod lazy_engine;
 #[cfg(any(test, feature = "simulation"))]
-mod settled;
-mod stale;
+mod leak_check;
+pub(crate) mod open_files;
+pub(crate) mod page_index;
+pub(crate) mod pending_read;
+pub(crate) mod read_counters;
+pub(crate) mod reader_slots;
+#[cfg(test)]
+mod stalled_thread_tests;
 pub(crate) mod state;
+pub(crate) mod storage_backend;
 
-use below::{Below, Opening};
-use elastic::Elastic;
+use elastic_memory::Elastic;
+use engine_guard::Locked;
 use frame_cache::FrameCache;
 pub(crate) use handle::Handle;
 use in_flight::{InFlightId, Parked, QueueId};
-use locked::Locked;
-pub(crate) use owner::LazyEngine;
+pub(crate) use lazy_engine::LazyEngine;
 use state::EngineState;
+use storage_backend::{Below, Opening};
 
 /// Reason for which the lock is never poisoned.
 const POISON: &str = "the engine's own code doesn't panic under its lock";

@@ -8,15 +8,15 @@ use std::sync::Arc;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use crate::copied::Copied;
+use crate::aligned_bytes::Copied;
 use crate::engine::Handle;
-use crate::engine::copy::copy_out;
+use crate::engine::copy_out::copy_out;
 use crate::engine::frame_cache::PinnedPage;
-use crate::engine::pending::PendingRead;
-use crate::guard::PageGuard;
-use crate::opening::{OpenFileError, find_again};
+use crate::engine::pending_read::PendingRead;
+use crate::open_file::{OpenFileError, find_again};
+use crate::page_guard::PageGuard;
 use crate::path::ReadPath;
-use crate::points;
+use crate::probes;
 use crate::read_error::ReadError;
 use crate::readahead_state::ReadaheadState;
 use crate::reader::Reader;
@@ -345,7 +345,7 @@ impl File {
     fn read_here(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
         let handle = self.handle.here()?;
         let buffer = cut(buffer, &handle, offset);
-        let _read = points::read(offset, buffer.len() as u64);
+        let _read = probes::read(offset, buffer.len() as u64);
         if !buffer.is_empty() && (handle.lends() || !handle.read_cached(offset, buffer)) {
             read_absent(&handle, offset, buffer)?;
         }

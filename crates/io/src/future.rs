@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::engine::Handle;
-use crate::engine::copy::copy_out;
-use crate::engine::pending::PendingRead;
+use crate::engine::copy_out::copy_out;
+use crate::engine::pending_read::PendingRead;
 use crate::file::{File, cut};
-use crate::kernel_pages::waiter::Wish;
+use crate::kernel_page_cache::blocking_pool::Wish;
 use crate::read_error::{Forked, ReadError};
 
 /// Future of a read. Its output is the number of bytes and the buffer.

@@ -44,51 +44,51 @@
 //! [book]: https://github.com/readpath/readpath/blob/main/book/src/introduction.md
 
 mod aio;
+mod aligned_bytes;
+mod answer;
 mod backend;
 mod batch;
-mod bell;
 mod clock;
-mod copied;
 mod engine;
+mod event_fd;
 mod file;
 mod frames;
 mod future;
-mod guard;
 mod identity;
-mod kernel_pages;
+mod kernel_page_cache;
 pub mod nfs;
-mod opening;
-mod outcome;
+mod open_file;
+mod page_guard;
 pub mod pager;
 mod path;
-mod points;
+mod probes;
 mod process;
 mod prometheus;
 pub mod raw;
 mod read_error;
 mod readahead_state;
 mod reader;
-mod ring;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
 pub mod simulation;
-mod spare_memory;
 mod storage;
 mod sync;
 mod sysfs;
+mod system_memory;
 mod target;
 mod thread;
-mod threads;
+mod thread_pool;
 mod transfers;
+mod uring;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead, PutRead};
 pub use file::{File, FileStats};
 pub use frames::FrameMemoryError;
 pub use future::ReadFuture;
-pub use guard::PageGuard;
 pub use nfs::{NfsError, NfsUrl};
-pub use opening::OpenFileError;
+pub use open_file::OpenFileError;
+pub use page_guard::PageGuard;
 pub use pager::{Mapping, PagerError, Region};
 pub use path::{BuildError, Builder, Coherence, ReadPath, Stats};
 pub use prometheus::LabelError;
@@ -121,7 +121,7 @@ pub mod inside {
     /// Passes `bytes` to every decoder of NFS replies, for fuzzing.
     #[cfg(feature = "simulation")]
     pub fn nfs_replies(bytes: &[u8]) {
-        crate::nfs::garbage::receive(bytes);
+        crate::nfs::fuzzing::receive(bytes);
     }
     pub use crate::storage::{FileStorage, Sleep, Sleeper, Storage};
     pub use crate::target::{OpenOptions, Target};

@@ -19,21 +19,21 @@
 //! READ into separate memory, and have one call in flight. libnfs has its own event loop and
 //! memory. Reading needs five procedures. The tests compare each of them with `nfs3_types`.
 
-mod caller;
-mod calls;
+mod call_results;
+mod calls_in_flight;
 mod client;
 mod connection;
 pub(crate) mod error;
 #[cfg(any(test, feature = "simulation"))]
-pub(crate) mod garbage;
-mod link;
+pub(crate) mod fuzzing;
 pub(crate) mod lookup;
 mod mount;
 mod options;
 mod printable;
-mod reading;
+mod procedures;
 mod records;
 mod rpc;
+mod server_link;
 pub(crate) mod socket;
 mod status;
 pub(crate) mod storage;
@@ -41,10 +41,10 @@ pub(crate) mod target;
 pub(crate) mod url;
 mod xdr;
 
-pub(crate) use calls::Attributes;
 pub use client::Traffic;
 pub use error::{NfsError, NfsStep};
 pub use options::{NfsOptions, SourcePort};
+pub(crate) use procedures::Attributes;
 pub use rpc::{CallError, Credentials};
 pub use status::Status;
 pub use storage::Connection;

@@ -14,19 +14,19 @@
 //! signal in the process. It would also run the whole read path in the middle of the program's
 //! code, on its stack, and the program may hold any lock at that time.
 
-mod area;
+mod anonymous_area;
+mod core_follower;
 mod error;
-mod follow;
-mod inherited;
-mod left_to_kernel;
-mod link;
+mod fork_replacement;
+mod kernel_mapping;
 mod mapping;
 mod mapping_server;
 mod page_map;
+mod page_ranges;
+mod pager_link;
 mod region;
 mod region_server;
-mod runs;
-mod take_back;
+mod take_back_thread;
 pub(crate) mod uffd;
 mod wait;
 

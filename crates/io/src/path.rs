@@ -14,15 +14,15 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::backend::{BackendError, BackendInUse, BackendKind};
 use crate::clock::Clock;
-use crate::engine::below::{Below, Opening};
-use crate::engine::elastic::{Elastic, FIXED_BYTES, MemoryPlan};
+use crate::engine::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
 use crate::engine::frame_cache::{FrameCache, FrameSharer};
+use crate::engine::storage_backend::{Below, Opening};
 use crate::engine::{Engine, Handle, LazyEngine};
 use crate::file::File;
 use crate::frames::{FrameMemoryError, has_room_for_tables};
 use crate::identity::file_time;
-use crate::kernel_pages::KernelCache;
-use crate::kernel_pages::kernel_readahead::KernelReadahead;
+use crate::kernel_page_cache::KernelCache;
+use crate::kernel_page_cache::kernel_readahead::KernelReadahead;
 use crate::storage::{FileStorage, Sleeper, Storage};
 use crate::target::{OpenError, OpenOptions, Target};
 

@@ -3,7 +3,7 @@
 //! A [`RawFile`] is for data that is moved once and in bulk: backups, model weights, column chunks,
 //! sort runs. Each call is split into chunks. The next chunk is submitted while the last is in
 //! flight, so the device and all disks of an array stay busy. The chunking policy `ring` of the
-//! core ([`readpath_core::raw`]) splits calls, here and in the simulator.
+//! core ([`readpath_core::chunking`]) splits calls, here and in the simulator.
 //!
 //! **Memory.** The device reads and writes the caller's memory directly if it is aligned like the
 //! file. Its address and the offset must have the same remainder in blocks of
@@ -64,26 +64,26 @@ use crate::backend::BackendInUse;
 use crate::target::Mode;
 
 mod batch;
-mod beside;
 mod buffers;
 mod builder;
+mod cache_invalidator;
 mod channel;
 mod error;
 mod layout;
 mod memory;
+mod process_channels;
 mod reader;
-mod spare;
 #[cfg(test)]
 mod tests;
 
 pub use batch::{RawBatch, RawMoved};
-use beside::Beside;
 pub use builder::RawFileBuilder;
+use cache_invalidator::Beside;
 use channel::Channel;
 pub use error::{RawError, RawFault, RawOpenError};
 pub use memory::RawMemory;
+use process_channels::{Channels, Spare};
 pub use reader::{RawChunk, RawReader};
-use spare::{Channels, Spare};
 
 /// A regular file or block device for large chunked transfers that bypass every cache.
 ///

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::file::{COPIED_BYTES, File};
-use crate::guard::PageGuard;
+use crate::page_guard::PageGuard;
 use crate::path::Coherence;
 
 /// Reads a [`File`] from a position that advances.

@@ -15,16 +15,16 @@
 //! cargo run --release -p readpath --features simulation --example simulate -- --minutes 10
 //! ```
 
-mod callers;
+mod build_path;
+pub(crate) mod channels;
 pub(crate) mod disk;
-mod found;
-mod front;
 pub(crate) mod memory;
 mod model;
 pub(crate) mod network;
 mod paged;
+mod panicking_callers;
 pub(crate) mod primitives;
-pub(crate) mod replies;
+mod regressions;
 mod run;
 mod scenario;
 mod server;
@@ -36,9 +36,9 @@ pub(crate) mod world;
 use std::path::Path;
 
 pub use disk::Faults;
-pub use found::found;
 pub use memory::Kernel;
 pub use paged::{MappingTouch, Paged};
+pub use regressions::found;
 pub use scenario::{Action, Scenario, Settings};
 pub use server::SimulatedServer;
 pub use world::Report;

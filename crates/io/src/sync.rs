@@ -5,12 +5,12 @@
 //! a list of names without cost.
 
 #[cfg(any(test, feature = "simulation"))]
+pub(crate) use crate::simulation::channels::{Receiver, SyncSender, sync_channel};
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) use crate::simulation::primitives::{
     Condvar, JoinHandle, Mutex, MutexGuard, Thread, any_number, current, now, park_timeout, point,
     processors, spawn, thread_number,
 };
-#[cfg(any(test, feature = "simulation"))]
-pub(crate) use crate::simulation::replies::{Receiver, SyncSender, sync_channel};
 
 #[cfg(not(any(test, feature = "simulation")))]
 pub(crate) use real::*;

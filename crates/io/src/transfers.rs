@@ -16,9 +16,9 @@ use std::os::fd::RawFd;
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 
+use crate::answer::{AGAIN_MAX, AnsweredTransfer, Verdict, verdict};
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Transfer, carry};
 use crate::clock::Clock;
-use crate::outcome::{AGAIN_MAX, AnsweredTransfer, Verdict, verdict};
 use crate::target::{KeptOpen, Mode, Target};
 
 /// An open file with the data needed to judge an answer.

@@ -161,7 +161,7 @@ fn without_the_option_a_handle_has_what_it_cached_until_it_is_revalidated() {
 fn what_has_not_changed_is_read_from_the_device_once() {
     let temp = filled(1);
     // Resident pages would be read from the kernel page cache.
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     std::thread::sleep(Duration::from_millis(2_100));
     for coherence in [Coherence::EachMiss, Coherence::EachRead] {
         let path = path(coherence);

@@ -94,7 +94,7 @@ fn pages_brought_in_by_a_read_that_met_a_cut_go_when_it_ends() {
             rewrite(&temp, 2);
             cut(&temp, 10);
             if is_cold {
-                readpath_peers::cold::drop_pages(&temp.path).unwrap();
+                readpath_record::cold::drop_pages(&temp.path).unwrap();
             }
             read(&path, &file);
             for byte in [7, 8] {

@@ -7,7 +7,7 @@ use std::fs::File as StdFile;
 use std::time::{Duration, Instant};
 
 use readpath::{BackendKind, File, Mapping, ReadPath, Region};
-use readpath_peers::kernel_swap::group::MemoryGroup;
+use readpath_eval::kernel_swap::group::MemoryGroup;
 use support::TempFile;
 use support::child::Child;
 

@@ -110,9 +110,9 @@ fn wakers_that_panic_end_no_other_future_of_the_path() {
             let file = path.open(&temp.path).unwrap();
             let mut waiting = 0;
             for _ in 0..20 {
-                readpath_peers::cold::drop_pages(&temp.path).unwrap();
+                readpath_record::cold::drop_pages(&temp.path).unwrap();
                 waiting += poll_with_panics(&file, panics_in_drop, keeps_futures);
-                readpath_peers::cold::drop_pages(&temp.path).unwrap();
+                readpath_record::cold::drop_pages(&temp.path).unwrap();
                 for at in (0..FILE_BYTES - 20_000).step_by(1_300_000) {
                     read_right(&file, &content, at);
                 }
@@ -168,7 +168,7 @@ fn buffers_that_shrink_or_panic_between_polls_take_no_memory_from_the_path() {
         ends(move || {
             let temp = TempFile::new(FILE_BYTES);
             let content = std::fs::read(&temp.path).unwrap();
-            readpath_peers::cold::drop_pages(&temp.path).unwrap();
+            readpath_record::cold::drop_pages(&temp.path).unwrap();
             let file = path.open(&temp.path).unwrap();
             let mut count = 0;
             for nth in 0..160u32 {
@@ -196,7 +196,7 @@ fn places_that_panic_leave_the_batch_and_the_path_usable() {
         ends(move || {
             let temp = TempFile::new(FILE_BYTES);
             let content = std::fs::read(&temp.path).unwrap();
-            readpath_peers::cold::drop_pages(&temp.path).unwrap();
+            readpath_record::cold::drop_pages(&temp.path).unwrap();
             let file = path.open(&temp.path).unwrap();
             for _ in 0..8 {
                 let mut batch = path.batch();
@@ -254,7 +254,7 @@ fn buffers_whose_drop_panics_take_no_memory_from_the_path() {
         ends(move || {
             let temp = TempFile::new(FILE_BYTES);
             let content = std::fs::read(&temp.path).unwrap();
-            readpath_peers::cold::drop_pages(&temp.path).unwrap();
+            readpath_record::cold::drop_pages(&temp.path).unwrap();
             let file = path.open(&temp.path).unwrap();
             for nth in 0..100 {
                 let mut read = Box::pin(file.read_at_async(Bomb(vec![0; 200_000]), nth * 70_000));

@@ -174,7 +174,7 @@ fn forgotten_reads_keep_their_file_open_and_the_path_goes_on() {
     for path in [own(), kept()] {
         let temp = TempFile::new(8 << 20);
         let content = std::fs::read(&temp.path).unwrap();
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        readpath_record::cold::drop_pages(&temp.path).unwrap();
         let file = path.open(&temp.path).unwrap();
         let mut batch = path.batch();
         for nth in 0..8 {

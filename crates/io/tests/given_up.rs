@@ -76,7 +76,7 @@ fn a_batch_that_stays_away_keeps_no_memory_that_others_need() {
 #[test]
 fn a_read_as_large_as_the_memory_is_several() {
     let temp = TempFile::new(FILE_BYTES);
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     let path = path();
     let file = path.open(&temp.path).unwrap();
     file.read_exact_at(&mut vec![0; MEMORY_BYTES as usize], 0).unwrap();

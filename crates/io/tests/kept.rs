@@ -21,7 +21,7 @@ const PAGE: usize = 4096;
 fn cold() -> Option<(TempFile, Vec<u8>, ReadPath, File)> {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     if resident(&temp, 0..FILE_BYTES / PAGE) > 0 {
         eprintln!("skipped: the kernel can't be brought to drop the pages here");
         return None;
@@ -35,7 +35,7 @@ fn cold() -> Option<(TempFile, Vec<u8>, ReadPath, File)> {
 fn resident(temp: &TempFile, pages: std::ops::Range<usize>) -> usize {
     let file = std::fs::File::open(&temp.path).unwrap();
     let range = PageRange { first: pages.start as u64, end: pages.end as u64 };
-    let held = readpath_peers::cold::resident(&file, range).unwrap();
+    let held = readpath_record::cold::resident(&file, range).unwrap();
     held.into_iter().filter(|&is_held| is_held).count()
 }
 
@@ -95,7 +95,7 @@ fn piece(nth: u64) -> (u64, usize) {
 fn pieces_behind_headers_are_right_and_stay_with_the_kernel() {
     let temp = TempFile::new((PIECES * APART) as usize);
     let content = std::fs::read(&temp.path).unwrap();
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     let path = ReadPath::builder().build().unwrap();
     let file = path.open(&temp.path).unwrap();
     for (at, bytes) in (0..PIECES).map(piece) {
@@ -225,7 +225,7 @@ fn a_mapping_is_left_to_the_kernel_only_where_nothing_is_set() {
     assert!(mapping.mode() == left || !can_serve() || mapping.mode() == MappingMode::Served);
     assert!(mapping.as_slice() == content);
     for named in [Mapping::builder().memory(1 << 20), Mapping::builder().readahead("none")] {
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        readpath_record::cold::drop_pages(&temp.path).unwrap();
         let mapping = map(named).unwrap();
         assert_ne!(mapping.mode(), left);
         assert!(mapping.as_slice()[5 << 20..6 << 20] == content[5 << 20..6 << 20]);
@@ -354,13 +354,13 @@ fn read_and_let_go(temp: &TempFile, file: &File, page: usize, pages: usize) -> V
             return Some(read);
         }
         // On a busy machine it may complete within the call.
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        readpath_record::cold::drop_pages(&temp.path).unwrap();
         None
     };
     let read = std::iter::repeat_with(begin).take(50).find_map(|read| read);
     let read = read.expect("nobody has it");
     assert!(comes_in(temp, page..page + pages));
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     let (result, bytes) = pollster::block_on(read);
     assert_eq!(result.unwrap(), pages * PAGE);
     bytes

@@ -101,7 +101,7 @@ fn a_pipe_is_refused_at_once() {
 fn each_read_of_a_batch_is_begun_before_it_is_waited_for() {
     let temp = TempFile::new(64 << 20);
     let calls = calls_between_marks(|| {
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        readpath_record::cold::drop_pages(&temp.path).unwrap();
         let path = ReadPath::builder().build().unwrap();
         let file = path.open(&temp.path).unwrap();
         let mut batch = path.batch();

@@ -37,7 +37,7 @@ fn on_a_device() -> Option<(TempFile, ReadPath, File)> {
 fn held_pages(temp: &TempFile) -> usize {
     let file = std::fs::File::open(&temp.path).unwrap();
     let pages = PageRange { first: 0, end: FILE_BYTES as u64 / 4096 };
-    readpath_peers::cold::resident(&file, pages)
+    readpath_record::cold::resident(&file, pages)
         .unwrap()
         .into_iter()
         .filter(|&is_held| is_held)
@@ -109,7 +109,7 @@ fn what_the_kernel_lets_go_comes_from_the_device() {
     let content = std::fs::read(&temp.path).unwrap();
     let mut page = [0; 4096];
     file.read_exact_at(&mut page, 0).unwrap();
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     if held_pages(&temp) > 0 {
         eprintln!("skipped: the kernel keeps the pages");
         return;
@@ -203,7 +203,7 @@ fn what_is_cut_off_while_it_is_copied_out_of_the_kernels_mapping_is_an_error() {
 fn a_read_of_what_the_kernel_does_not_hold_goes_past_it_and_leaves_nothing_there() {
     let Some((temp, path, file)) = on_a_device() else { return };
     let content = std::fs::read(&temp.path).unwrap();
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     if held_pages(&temp) > 0 {
         eprintln!("skipped: the kernel keeps the pages");
         return;
@@ -222,7 +222,7 @@ fn a_read_of_what_the_kernel_does_not_hold_goes_past_it_and_leaves_nothing_there
 #[test]
 fn dirty_pages_are_given_as_they_are_and_a_page_never_goes_back() {
     let Some((temp, path, file)) = on_a_device() else { return };
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     if held_pages(&temp) > 0 {
         eprintln!("skipped: the kernel keeps the pages");
         return;

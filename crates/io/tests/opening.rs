@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use readpath::inside::{OpenOptions, Target};
 use readpath::{BufferedBecause, Direct, Mode, OpenError};
 use readpath_core::unit::PageRange;
-use readpath_peers::cold::{Residency, drop_pages, resident};
+use readpath_record::cold::{Residency, drop_pages, resident};
 use support::*;
 
 #[test]

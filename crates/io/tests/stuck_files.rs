@@ -66,7 +66,7 @@ fn read_others(path: ReadPath) {
     let temp = TempFile::new(1 << 20);
     let content = std::fs::read(&temp.path).unwrap();
     for round in 0..10 {
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        readpath_record::cold::drop_pages(&temp.path).unwrap();
         let at = round * 77_777;
         assert!(read_async(&path, &temp.path, at as u64) == content[at..at + READ]);
     }
@@ -181,7 +181,7 @@ fn batch_gives_what_is_finished_while_another_file_is_stuck() {
         let path = ReadPath::builder().build().unwrap();
         let temp = TempFile::new(1 << 20);
         let content = std::fs::read(&temp.path).unwrap();
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        readpath_record::cold::drop_pages(&temp.path).unwrap();
         let held_up = path.open(stuck.name(0)).unwrap();
         stuck.stick(0, 0);
         let fast = path.open(&temp.path).unwrap();

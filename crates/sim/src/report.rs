@@ -287,7 +287,7 @@ impl ResultRow {
 }
 
 /// Converts bytes to MiB.
-pub(crate) fn mib(bytes: u64) -> f64 {
+pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
@@ -297,7 +297,7 @@ fn per_second(amount: f64, seconds: f64) -> Option<f64> {
 }
 
 /// Divides two numbers. Returns `None` if the divisor is not positive.
-pub(crate) fn ratio(amount: f64, per: f64) -> Option<f64> {
+pub fn ratio(amount: f64, per: f64) -> Option<f64> {
     (per > 0.0).then(|| amount / per)
 }
 

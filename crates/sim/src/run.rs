@@ -144,10 +144,7 @@ pub fn run(
 }
 
 /// Adds the workload's files to the machine, contiguously.
-pub(crate) fn add_files(
-    path: &mut Machine,
-    workload: &Workload,
-) -> Result<Vec<FileId>, BeyondDevice> {
+pub fn add_files(path: &mut Machine, workload: &Workload) -> Result<Vec<FileId>, BeyondDevice> {
     let (starts, _) = workload.side_by_side();
     let files = workload.files.iter().zip(starts);
     files.map(|(file, start)| path.add_file(file.bytes, start / SECTOR_BYTES)).collect()
@@ -180,7 +177,7 @@ struct RunningJob<'a> {
 }
 
 /// Number of steps between progress reports. A step takes about 1 µs.
-pub(crate) const STEPS_PER_PROGRESS: u32 = 4096;
+pub const STEPS_PER_PROGRESS: u32 = 4096;
 
 impl<'a> RunningJob<'a> {
     fn new(

@@ -8,7 +8,6 @@ use readpath_core::readahead::{self, ReadaheadLimits};
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
-use crate::device::{BoxedDevice, registry};
 use crate::job::{Job, JobEngine, JobFile};
 use crate::observe::Observer;
 use crate::report::ResultRow;
@@ -16,6 +15,7 @@ use crate::run::{Progress, ProgressAnswer, RunError, RunObserver, add_files, run
 use crate::stuck::Stuck;
 use crate::workload::{FileSource, Workload, WorkloadError};
 use crate::world::{HostCosts, SimulatedEnvironment};
+use readpath_models::{BoxedDevice, registry};
 
 /// Parameters of a simulation, in addition to the job.
 #[derive(Clone, Debug)]
@@ -205,7 +205,7 @@ pub fn simulate_with(
 ///
 /// # Errors
 /// Fails in the same cases as [`simulate`].
-pub(crate) fn simulate_workload(
+pub fn simulate_workload(
     job: Option<(&str, &JobFile)>,
     workload: Workload,
     setup: &SimulationSetup,

@@ -28,11 +28,11 @@ mod rules;
 mod skew;
 mod together;
 
-pub(crate) use chance::below;
-pub(crate) use process::ScriptStep;
-pub(crate) use process::seed_of;
+pub use chance::below;
+pub use process::ScriptStep;
+pub use process::seed_of;
 pub use process::{GivenRead, Lateness, NextAction, Process, ProcessOperation};
-pub(crate) use skew::SkewedPositions;
+pub use skew::SkewedPositions;
 
 /// Identifier of a file of the workload: its index in [`Workload::files`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -233,7 +233,7 @@ impl ReadList {
 
 impl Workload {
     /// Creates processes that each perform a list of reads in `files`, without advice.
-    pub(crate) fn listed(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
+    pub fn listed(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
         let processes = lists.into_iter().enumerate().map(|(at, list)| {
             let text = format!(
                 "[list]\nrw=read\nsize=4k\nfadvise_hint=0\nioengine={}\ndirect={}\niodepth={}",
@@ -268,7 +268,7 @@ impl Workload {
 impl Workload {
     /// Creates one process that performs `steps` on a file of `file_bytes`, with the other options
     /// of `job`. No step is larger than `largest_bytes`.
-    pub(crate) fn scripted(
+    pub fn scripted(
         job: &Job,
         file_bytes: u64,
         largest_bytes: u64,

@@ -6,9 +6,9 @@ use readpath_core::machine::{Done, IoBackend, Machine};
 use readpath_core::request::{Completion, DeviceError, DeviceRequest, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
-use crate::device::BoxedDevice;
 use crate::observe::Observer;
 use crate::stuck::{Steps, Stuck};
+use readpath_models::BoxedDevice;
 
 /// Processor costs of the host, measured on one core of a shared virtual machine (Linux 6.18). A
 /// `pread` of cached pages spread over 1 GiB takes 1.07 µs for 4 KiB and 6.0 µs for 64 KiB. A minor

@@ -1,6 +1,6 @@
 //! Explanation as an HTML page: the findings, and pictures of the reads.
 
-use readpath_sim::explain::{Explanation, ReadShape};
+use readpath_record::explain::{Explanation, ReadShape};
 use readpath_sim::job::shown;
 
 use super::pictures::{Drawn, Pictures};

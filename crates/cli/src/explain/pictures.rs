@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use readpath_sim::recording::{DeviceOperation, ReadOutcome, Record};
+use readpath_trace::recording::{DeviceOperation, ReadOutcome, Record};
 
 /// Maximum number of kept reads. Longer recordings are thinned to every second, fourth, … read.
 const READS_MAX: usize = 8_192;
@@ -135,7 +135,7 @@ impl Pictures {
 
 #[cfg(test)]
 mod tests {
-    use readpath_sim::recording::{ReadRecord, RequestRecord};
+    use readpath_trace::recording::{ReadRecord, RequestRecord};
 
     use super::*;
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::input_file;
+use readpath_models::input_file;
 use readpath_sim::job::{Environment, JobError, JobFile};
 
 /// Parses the job file at `path`.

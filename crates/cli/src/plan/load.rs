@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use readpath_core::machine::{ConfigError, SwapError};
 use readpath_core::policy::Spec;
 use readpath_core::swapin;
-use readpath_peers::kernel_swap::area::SwapArea;
-use readpath_peers::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
+use readpath_eval::kernel_swap::area::SwapArea;
+use readpath_eval::kernel_swap::page_cluster::PAGE_CLUSTER_MAX;
 use readpath_sim::load::{LoadSetup, MemoryLoad, MemorySharing, check_load, file};
 use readpath_sim::simulate::SimulateError;
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use readpath::nfs::NfsUrl;
 use readpath_core::policy::Spec;
-use readpath_sim::path_text;
+use readpath_models::path_text;
 
 use crate::devices::tell_unmodelled;
 use crate::exit::Failure;

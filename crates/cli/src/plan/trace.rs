@@ -3,10 +3,10 @@ use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
 use readpath_sim::job::{Job, JobEngine, JobFile, LogOptions, ReplayOptions, shown};
-use readpath_sim::trace::{
-    FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
-};
 use readpath_sim::workload::Workload;
+use readpath_trace::block_trace::{
+    self, FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
+};
 
 use super::storage::Storage;
 use crate::args::RunArgs;
@@ -211,7 +211,8 @@ impl TraceSource {
         let requests = TraceReader::new(packed::open(&self.path)?, self.format)
             .map_while(Result::ok)
             .filter_map(move |request| change.of(request));
-        let workload = Workload::of_trace(&job, &self.survey, placed, self.speed_milli, requests);
+        let workload =
+            block_trace::trace_workload(&job, &self.survey, placed, self.speed_milli, requests);
         Ok((workload, note))
     }
 

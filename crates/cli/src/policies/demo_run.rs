@@ -11,13 +11,13 @@
 use readpath_core::eviction::{self, PageKey, Simulation};
 use readpath_core::policy::{Spec, SpecError};
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
-use readpath_sim::blocks::{BlockTrace, belady};
 use readpath_sim::job::JobFile;
 use readpath_sim::load::{self, LoadSetup, MemoryLoad, observe_load};
 use readpath_sim::observe::{Events, Observer, RequestEvent};
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::{ProgressAnswer, RunObserver};
 use readpath_sim::simulate::{Participants, SimulationSetup, simulate_with};
+use readpath_trace::references::{BlockTrace, belady};
 
 use super::PolicyKind;
 use super::picture::{Colour, Mark, Scene};

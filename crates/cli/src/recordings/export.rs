@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use readpath_sim::operation_log::TRACE_HEADER;
-use readpath_sim::recording::{MappedUse, ReadRecord, Record, RequestRecord, ThreadName};
+use readpath_trace::recording::{MappedUse, ReadRecord, Record, RequestRecord, ThreadName};
 use serde_json::json;
 
 use super::{ExportFormat, Output, each_record};

@@ -5,12 +5,12 @@ use std::fs::File;
 use std::io::{BufRead, BufWriter};
 
 use readpath_core::request::Op;
-use readpath_peers::notice;
-use readpath_sim::recording::{
+use readpath_record::notice;
+use readpath_trace::block_trace::{self, TraceFormat};
+use readpath_trace::recording::{
     self, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
     RecordingStart, RecordingWriter, ThreadName, strace,
 };
-use readpath_sim::trace::{self, TraceFormat};
 
 use super::ImportArgs;
 use crate::exit::{CommandResult, Failure};
@@ -28,11 +28,11 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
         let note = (!left_out.0.is_empty()).then(|| format!("not imported: {left_out}"));
         (imported.records, note)
     } else if let Some(format) = format {
-        let mut reader = trace::TraceReader::new(source, format);
+        let mut reader = block_trace::TraceReader::new(source, format);
         let records = requests(&mut reader).map_err(|error| about(&error))?;
         (records, reader.note().map(str::to_owned))
     } else {
-        let names = trace::FORMATS.iter().map(|(name, _)| *name);
+        let names = block_trace::FORMATS.iter().map(|(name, _)| *name);
         let names: Vec<&str> = names.filter(|name| *name != "recording").collect();
         let text = format!(
             "neither the text of `strace -f -ttt -T` nor a trace in one of {}",
@@ -57,8 +57,8 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
 
 /// Converts a trace of requests to reads. The trace has no durations: each read has length zero.
 fn requests<R: BufRead>(
-    reader: &mut trace::TraceReader<R>,
-) -> Result<Vec<Record>, trace::TraceError> {
+    reader: &mut block_trace::TraceReader<R>,
+) -> Result<Vec<Record>, block_trace::TraceError> {
     let start = RecordingStart {
         source: RecordingMethod::Requests,
         page_bytes: 4096,

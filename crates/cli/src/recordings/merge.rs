@@ -6,7 +6,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::rc::Rc;
 
-use readpath_sim::recording::{MergedRecords, Record, RecordingWriter};
+use readpath_trace::recording::{MergedRecords, Record, RecordingWriter};
 
 use super::{MergeArgs, records, same_file};
 use crate::exit::{CommandResult, Failure};

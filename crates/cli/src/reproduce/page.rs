@@ -1,6 +1,6 @@
 //! Published tables as an HTML page.
 
-use readpath_sim::experiment::{Grid, ReproducedTable};
+use readpath_eval::reproduce::{Grid, ReproducedTable};
 
 use super::figures;
 use crate::html::Page;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use readpath::ReadPath;
 use readpath::nfs::NfsUrl;
-use readpath_sim::experiment::c::{READ_BYTES, READ_CASES, RSIZE_BYTES, ReadCase};
+use readpath_eval::reproduce::c::{READ_BYTES, READ_CASES, RSIZE_BYTES, ReadCase};
 use serde::Serialize;
 
 use crate::exit::Failure;

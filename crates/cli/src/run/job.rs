@@ -7,7 +7,7 @@ use readpath_sim::observe::{Events, Observer};
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
 use readpath_sim::simulate::{Participants, device_bytes, simulate_with};
-use readpath_sim::trace::simulate_trace;
+use readpath_trace::block_trace::simulate_trace;
 
 use super::processes::Onlookers;
 use super::{kernel, library, raw};

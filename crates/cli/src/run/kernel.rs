@@ -5,9 +5,9 @@ use std::path::Path;
 use readpath::Direct;
 use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
-use readpath_peers::clock::Clock;
-use readpath_peers::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
-use readpath_peers::queue::KernelQueue;
+use readpath_eval::clock::Clock;
+use readpath_eval::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
+use readpath_record::queue::KernelQueue;
 use readpath_sim::report::ResultRow;
 use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 

@@ -23,8 +23,8 @@ use readpath::raw::RawFile;
 
 use readpath::{BackendKind, Direct, File, Mapping, ReadPath};
 use readpath_core::request::Op;
-use readpath_peers::kernel::copy_mapped;
-use readpath_peers::usage::storage_read_bytes;
+use readpath_eval::kernel::copy_mapped;
+use readpath_eval::usage::storage_read_bytes;
 use readpath_sim::job::JobEngine;
 use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::SimulationSetup;

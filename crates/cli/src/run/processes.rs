@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
-use readpath_peers::clock::Clock;
+use readpath_eval::clock::Clock;
 use readpath_sim::report::{ProcessShare, ReadCounters, ResultRow};
 use readpath_sim::run::{Progress, RunMeasurements};
 use readpath_sim::workload::{Lateness, Process, ProcessOperation, Workload};

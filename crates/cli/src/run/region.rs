@@ -12,7 +12,7 @@ use readpath::Region;
 use readpath::pager::RegionStatistics;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_peers::usage::CpuTime;
+use readpath_eval::usage::CpuTime;
 use readpath_sim::load::{LoadRow, MemoryLoad};
 
 use crate::exit::Failure;

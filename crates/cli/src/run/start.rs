@@ -5,8 +5,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use readpath_core::unit::Time;
-use readpath_peers::clock::Clock;
-use readpath_peers::usage::CpuTime;
+use readpath_eval::clock::Clock;
+use readpath_eval::usage::CpuTime;
 
 /// The start and the end of one phase.
 #[derive(Debug)]

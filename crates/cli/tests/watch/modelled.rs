@@ -10,8 +10,8 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
 
-use readpath_sim::explain::{Explainer, Explanation};
-use readpath_sim::recording::{
+use readpath_record::explain::{Explainer, Explanation};
+use readpath_trace::recording::{
     PagesInserted, ReadMethod, ReadRecord, Record, RecordingReader, RequestRecord,
 };
 

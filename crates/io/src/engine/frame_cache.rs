@@ -2,7 +2,7 @@
 //!
 //! The machine decides the page of each frame. Readers on any thread copy shared pages directly
 //! from the frame cache, without the machine. Two kinds of access are safe: through the
-//! [index](super::index), found or pinned by a guard, or pinned by the machine (a completed read
+//! [index](super::page_index), found or pinned by a guard, or pinned by the machine (a completed read
 //! that is not released). In both cases no thread writes to the frame: the storage fills only
 //! frames in flight.
 
@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use readpath_core::cache::{FileId, FrameId, PageSharer, UseCount};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::copy::copy_out;
-use super::index::{GROUP_LOG2, Hold, PageIndex, Std, key};
+use super::copy_out::copy_out;
+use super::page_index::{GROUP_LOG2, Hold, PageIndex, Std, key};
 use super::read_counters::thread_number;
-use super::readers::{Copies, ReaderGuard};
+use super::reader_slots::{Copies, ReaderGuard};
 use crate::frames::{FrameMemory, FrameMemoryError};
 use crate::sync::{Mutex, point, processors};
 

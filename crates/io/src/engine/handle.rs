@@ -15,13 +15,13 @@ use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
 use super::OpenFile;
-use super::below::Opening;
 use super::frame_cache::{HeldMax, PinnedPage};
-use super::opening::InMachine;
-use super::owner::LazyEngine;
+use super::lazy_engine::LazyEngine;
+use super::open_files::InMachine;
 use super::read_counters::{ReadCounters, thread_number};
+use super::storage_backend::Opening;
 use crate::identity::{Identity, file_time};
-use crate::kernel_pages::kernel_readahead::HandlePolicy;
+use crate::kernel_page_cache::kernel_readahead::HandlePolicy;
 use crate::path::Coherence;
 use crate::process::{ForkLocal, ProcessName};
 use crate::read_error::{Forked, ReadError};

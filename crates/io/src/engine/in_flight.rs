@@ -20,12 +20,12 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use slab::Slab;
 
 use super::OpenFile;
-use super::below::Below;
-use super::copy::push_frame;
+use super::copy_out::push_frame;
 use super::frame_cache::FrameCache;
+use super::storage_backend::Below;
+use crate::aligned_bytes::Copied;
 use crate::backend::BackendError;
-use crate::copied::Copied;
-use crate::points;
+use crate::probes;
 use crate::sync::Thread;
 use crate::transfers::Progress;
 
@@ -306,7 +306,7 @@ impl InFlight {
 impl IoBackend for InFlight {
     /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
-        points::submitted(&request);
+        probes::submitted(&request);
         let is_own = self.carries.take_if(|read| machine.awaits(*read, request.id)).is_some();
         let spare = if is_own { self.spare_segments.pop() } else { None };
         let mut segments = spare.unwrap_or_else(|| std::mem::take(&mut self.segments));
@@ -335,10 +335,10 @@ impl IoBackend for InFlight {
     /// Passes the next collected completion to the machine.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let completion = self.completions.pop_front();
-        if points::ARE_TOLD
+        if probes::ARE_TOLD
             && let Some(completion) = &completion
         {
-            points::completed(completion);
+            probes::completed(completion);
         }
         completion
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::kernel_pages::residency_sampling::ResidencySampling;
+use crate::kernel_page_cache::residency_sampling::ResidencySampling;
 use crate::process::ForkLocal;
 
 /// Read counters of one handle.

@@ -2,7 +2,7 @@
 //! finds the waiting threads and tasks.
 //!
 //! This module never sleeps, makes no system call and runs no foreign code. These actions are
-//! recorded and performed after the lock is released (see [locked](super::locked)).
+//! recorded and performed after the lock is released (see [locked](super::engine_guard)).
 //!
 //! A completed read keeps its pages until it is taken. If another read waits for memory meanwhile,
 //! the bytes are copied to separate memory and the pages are released. No read therefore waits for
@@ -16,18 +16,18 @@ use readpath_core::request::{Completion, Outcome, ProcessId};
 use readpath_core::unit::Time;
 
 use super::Handle;
-use super::batches::lent_pages_max;
-use super::below::Below;
-use super::copy::slices;
+use super::batch_reads::lent_pages_max;
+use super::copy_out::slices;
 use super::frame_cache::FrameCache;
 use super::in_flight::{
     CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, Lead, OwnRequest, QueueId,
 };
-use super::opening::{InUse, OpenFiles, OpenHandle};
+use super::open_files::{InUse, OpenFiles, OpenHandle};
+use super::storage_backend::Below;
+use crate::aligned_bytes::Copied;
 use crate::backend::{BackendError, BackendInUse};
 use crate::clock::Clock;
-use crate::copied::Copied;
-use crate::points;
+use crate::probes;
 
 pub(crate) struct EngineState {
     pub(crate) machine: Machine,
@@ -271,8 +271,8 @@ impl EngineState {
         let now = self.clock.now();
         self.in_flight.recycle(progress);
         self.in_flight.own_under_way -= 1;
-        if points::ARE_TOLD {
-            points::completed(&Completion::at(now, request.id, outcome));
+        if probes::ARE_TOLD {
+            probes::completed(&Completion::at(now, request.id, outcome));
         }
         self.machine.handle_completion(now, Completion::at(now, request.id, outcome));
         if self.machine.meter().in_device() > self.in_flight.own_under_way {

@@ -34,8 +34,8 @@
 
 use readpath_core::unit::Time;
 
-use super::caller::{Caller, Results};
-use super::calls::{self, DataHead};
+use super::call_results::{Caller, Results};
+use super::procedures::{self, DataHead};
 use super::records::{RecordStep, Records};
 use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
 use super::status::JUKEBOX;
@@ -196,7 +196,7 @@ impl Client {
         let slot = || CallSlot {
             state: CallState::Free,
             xids: Vec::new(),
-            procedure: calls::READ,
+            procedure: procedures::READ,
             data_bytes: 0,
             message: Vec::new(),
             expires_at: Time::ZERO,
@@ -398,10 +398,12 @@ impl Client {
             return false;
         };
         let slot = &self.slots[index as usize];
-        if slot.procedure != calls::READ {
+        if slot.procedure != procedures::READ {
             return false;
         }
-        let Some((head, data)) = calls::data_begun(results, slot.data_bytes) else { return false };
+        let Some((head, data)) = procedures::data_begun(results, slot.data_bytes) else {
+            return false;
+        };
         let head_bytes = begun.len() - data.len();
         let is_diverted = self.records.divert(head_bytes, head.bytes as usize);
         if is_diverted {
@@ -563,7 +565,7 @@ fn awaiting(slots: &[CallSlot], xid: u32) -> Option<u32> {
 
 /// True if the server postpones the call.
 fn is_later(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
-    procedure.program == calls::PROGRAM
+    procedure.program == procedures::PROGRAM
         && results.is_ok_and(|results| XdrReader::new(results).u32() == Ok(JUKEBOX))
 }
 

@@ -6,10 +6,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-#[path = "landing_tests.rs"]
-mod landing;
+#[path = "direct_data_tests.rs"]
+mod direct_data;
 
-use landing::{bytes_of, data, in_fragments};
+use direct_data::{bytes_of, data, in_fragments};
 
 const TIMING: Timing =
     Timing { repeat_after: Time::from_ms(1_000), give_up_after: Time::from_ms(10_000) };
@@ -43,7 +43,7 @@ impl Caller for Heard {
             Ok(Results::Here(results)) if results.starts_with(self.garbage) => return Err(Garbled),
             Ok(Results::Here(results)) => match memory {
                 // As `reading` handles complete results.
-                Some(memory) => calls::data_told(results, memory.len() as u32 - 1)?
+                Some(memory) => procedures::data_told(results, memory.len() as u32 - 1)?
                     .map(|(_, data)| data.to_vec())
                     .map_err(|_| CallError::ServerFault),
                 None => Ok(results.to_vec()),
@@ -81,12 +81,12 @@ impl Rig {
     }
 
     fn call(&mut self, now: Time) -> u32 {
-        self.client.call(now, calls::GETATTR, 0, |_| {}).0
+        self.client.call(now, procedures::GETATTR, 0, |_| {}).0
     }
 
     /// Starts a READ.
     fn read(&mut self, now: Time, bytes: u32) -> u32 {
-        let call = self.client.call(now, calls::READ, bytes, |_| {}).0;
+        let call = self.client.call(now, procedures::READ, bytes, |_| {}).0;
         self.heard.memory.insert(call, vec![UNTOUCHED; bytes as usize + 1]);
         call
     }

@@ -6,10 +6,10 @@
 //! the server, and never out of the export. A link that leads out of the export refers to files of
 //! another machine, and is rejected.
 
-use super::calls::{self, Attributes, FileHandle, FileKind};
 use super::error::{NfsError, NfsStep};
-use super::link::Ask;
 use super::printable::printable;
+use super::procedures::{self, Attributes, FileHandle, FileKind};
+use super::server_link::Ask;
 use super::url::NfsUrl;
 use crate::storage::FILE_BYTES_MAX;
 
@@ -48,9 +48,10 @@ impl ExportPath {
             FileKind::Directory => return Err(NfsError::Directory { url: url() }),
             FileKind::Link | FileKind::Special => return Err(NfsError::NotFile { url: url() }),
         }
-        let put = |to: &mut Vec<u8>| calls::put_access(to, &found.handle, calls::ACCESS_READ);
-        let granted = self.told(ask.ask(calls::ACCESS, put, calls::access_told))?;
-        if granted & calls::ACCESS_READ == 0 {
+        let put =
+            |to: &mut Vec<u8>| procedures::put_access(to, &found.handle, procedures::ACCESS_READ);
+        let granted = self.told(ask.ask(procedures::ACCESS, put, procedures::access_told))?;
+        if granted & procedures::ACCESS_READ == 0 {
             return Err(NfsError::Refused { url: url() });
         }
         let bytes = found.attributes.bytes;
@@ -85,8 +86,8 @@ impl ExportPath {
             if links > LINKS_MAX {
                 return Err(NfsError::LinkLoop { url: self.url.to_string() });
             }
-            let put = |to: &mut Vec<u8>| calls::put_handle(to, &next.handle);
-            let target = self.told(ask.ask(calls::READLINK, put, calls::link_told))?;
+            let put = |to: &mut Vec<u8>| procedures::put_handle(to, &next.handle);
+            let target = self.told(ask.ask(procedures::READLINK, put, procedures::link_told))?;
             if target.is_empty() {
                 return Err(missing());
             }
@@ -114,13 +115,14 @@ impl ExportPath {
         directory: &FileHandle,
         name: &[u8],
     ) -> Result<RegularFile, NfsError> {
-        let put = |to: &mut Vec<u8>| calls::put_lookup(to, directory, name);
-        let (handle, told) = self.told(ask.ask(calls::LOOKUP, put, calls::lookup_told))?;
+        let put = |to: &mut Vec<u8>| procedures::put_lookup(to, directory, name);
+        let (handle, told) =
+            self.told(ask.ask(procedures::LOOKUP, put, procedures::lookup_told))?;
         let attributes = match told {
             Some(attributes) => attributes,
             None => {
-                let put = |to: &mut Vec<u8>| calls::put_handle(to, &handle);
-                self.told(ask.ask(calls::GETATTR, put, calls::attributes_told))?
+                let put = |to: &mut Vec<u8>| procedures::put_handle(to, &handle);
+                self.told(ask.ask(procedures::GETATTR, put, procedures::attributes_told))?
             }
         };
         Ok(RegularFile { handle, attributes })

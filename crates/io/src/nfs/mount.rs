@@ -1,7 +1,7 @@
 //! The MOUNT protocol, version 3 (RFC 1813, appendix I), and the port mapper, version 2 (RFC 1833).
 //! They provide the first file handle.
 
-use super::calls::{CallResult, FileHandle, HANDLE_BYTES_MAX};
+use super::procedures::{CallResult, FileHandle, HANDLE_BYTES_MAX};
 use super::rpc::Procedure;
 use super::status::Status;
 use super::xdr::{Garbled, XdrReader, put_opaque, put_u32};

@@ -16,14 +16,14 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use super::calls::{self, Attributes};
+use super::calls_in_flight::{NfsRead, Opened, Use, Uses};
 use super::client::{CallId, Traffic};
 use super::connection::{EventFd, sleep_on};
 use super::error::NfsError;
-use super::link::{Ask, ServerLink};
 use super::lookup::{ExportPath, RegularFile};
-use super::reading::{NfsRead, Opened, Use, Uses};
+use super::procedures::{self, Attributes};
 use super::rpc::{CallError, Procedure};
+use super::server_link::{Ask, ServerLink};
 use super::target::NfsTarget;
 use super::url::NfsUrl;
 use super::xdr::Garbled;
@@ -160,8 +160,8 @@ impl NfsStorage {
             return Ok(attributes);
         }
         drop(state);
-        let put = |to: &mut Vec<u8>| calls::put_handle(to, &handle);
-        let answer = (&*self.shared).ask(calls::GETATTR, put, calls::attributes_told);
+        let put = |to: &mut Vec<u8>| procedures::put_handle(to, &handle);
+        let answer = (&*self.shared).ask(procedures::GETATTR, put, procedures::attributes_told);
         let fresh = self.shared.place.told(answer)?;
         self.shared.lock().uses.told(0, fresh);
         Ok(fresh)
@@ -420,8 +420,8 @@ impl NfsState {
         reading.bytes_asked = left.min(u64::from(self.read_bytes)) as u32;
         let opened = self.uses.files[reading.file].as_ref().expect("its file is there");
         let (handle, offset) = (opened.found.handle, reading.offset + reading.bytes_done);
-        let put = |to: &mut Vec<u8>| calls::put_read(to, &handle, offset, reading.bytes_asked);
-        let call = self.link.call(calls::READ, reading.bytes_asked, put);
+        let put = |to: &mut Vec<u8>| procedures::put_read(to, &handle, offset, reading.bytes_asked);
+        let call = self.link.call(procedures::READ, reading.bytes_asked, put);
         self.uses.calls[call.0 as usize] = Some(Use::Read(reading));
     }
 

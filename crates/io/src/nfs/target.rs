@@ -9,14 +9,14 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, SECTOR_BYTES};
 
-use super::calls::{self, FsInfo};
 use super::error::{NfsError, NfsStep};
-use super::link::{Ask, ServerLink};
 use super::lookup::{ExportPath, RegularFile};
 use super::mount;
 use super::options::{NfsOptions, READ_BYTES_MAX};
 use super::printable::printable;
+use super::procedures::{self, FsInfo};
 use super::rpc::CallError;
+use super::server_link::{Ask, ServerLink};
 use super::url::NfsUrl;
 use crate::clock::Clock;
 
@@ -38,8 +38,8 @@ impl NfsTarget {
         let (address, place) = find(url, clock)?;
         let mut link = connect(address, &url.options, clock)?;
         let found = place.find(&mut link)?;
-        let put = |to: &mut Vec<u8>| calls::put_handle(to, &place.export);
-        let info = place.told(link.ask(calls::FSINFO, put, calls::fs_info_told))?;
+        let put = |to: &mut Vec<u8>| procedures::put_handle(to, &place.export);
+        let info = place.told(link.ask(procedures::FSINFO, put, procedures::fs_info_told))?;
         let read_bytes = read_bytes(info, &url.options);
         Ok(NfsTarget { link, found, read_bytes, place })
     }
@@ -146,7 +146,7 @@ fn ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u1
             .map_err(|error| NfsError::call(NfsStep::PortMapper, error))?
             .ok_or_else(|| NfsError::NoService { host: url.host.clone(), step })
     };
-    let nfs_port = port_of(calls::PROGRAM, NfsStep::File)?;
+    let nfs_port = port_of(procedures::PROGRAM, NfsStep::File)?;
     match url.options.mount_port {
         Some(mount_port) => Ok((nfs_port, mount_port)),
         None => Ok((nfs_port, port_of(mount::PROGRAM, NfsStep::Mount)?)),

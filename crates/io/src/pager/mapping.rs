@@ -14,17 +14,17 @@ use readpath_core::readahead::{Advice, ReadaheadLimits, build};
 use readpath_core::request::DeviceError;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use super::area::AnonymousArea;
+use super::anonymous_area::AnonymousArea;
 use super::error::PagerError;
-use super::inherited::ForkLocal;
-use super::left_to_kernel;
-use super::link::PagerLink;
+use super::fork_replacement::ForkLocal;
+use super::kernel_mapping;
 use super::mapping_server::{ByteRange, MappingCommand, MappingServer, MappingSetup};
+use super::pager_link::PagerLink;
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
 use crate::frames::has_room_for_tables;
-use crate::kernel_pages::holds_all;
-use crate::spare_memory::SpareMemory;
+use crate::kernel_page_cache::holds_all;
+use crate::system_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
 /// Default readahead policy.
@@ -178,7 +178,7 @@ impl MappingBuilder {
             check(&readahead)?;
             return by_kernel(fork_local, user, KernelMapping::Held);
         }
-        if self.names_nothing() && left_to_kernel::suits(&target) {
+        if self.names_nothing() && kernel_mapping::suits(&target) {
             return by_kernel(fork_local, user, KernelMapping::Swift);
         }
         let memory_bytes = self.memory_now().max(MEMORY_PAGES_MIN * PAGE_BYTES);

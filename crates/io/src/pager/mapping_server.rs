@@ -34,13 +34,13 @@ use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 use rustix::io::Errno;
 
-use super::area::{AnonymousArea, for_each_run};
+use super::anonymous_area::{AnonymousArea, for_each_run};
+use super::core_follower::Follower;
 use super::error::PagerError;
-use super::follow::Follower;
-use super::link::{Inbox, Serve};
 use super::mapping::MappingStatistics;
 use super::page_map::PageMap;
-use super::runs::PageRanges;
+use super::page_ranges::PageRanges;
+use super::pager_link::{Inbox, Serve};
 use super::uffd::{FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
@@ -49,11 +49,11 @@ use crate::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::{self, TransferStart, Transfers};
 
-mod around;
-mod given_up;
-mod lent;
+mod delegated_windows;
+mod dropped_pages;
+mod fault_around;
 
-use lent::Lending;
+use delegated_windows::Lending;
 
 /// Largest piece of a [`MappingCommand::Read`] in bytes, because its answer is allocated.
 const PIECE_BYTES_MAX: u64 = 1 << 20;

@@ -15,15 +15,15 @@ use readpath_core::policy::Spec;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::process::{Resource, getrlimit};
 
-use super::area::AnonymousArea;
+use super::anonymous_area::AnonymousArea;
 use super::error::PagerError;
-use super::inherited::ForkLocal;
-use super::link::PagerLink;
+use super::fork_replacement::ForkLocal;
+use super::pager_link::PagerLink;
 use super::region_server::{RegionCommand, RegionServer, RegionSetup};
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
 use crate::frames::has_room_for_tables;
-use crate::spare_memory::SpareMemory;
+use crate::system_memory::SpareMemory;
 use crate::target::{OpenOptions, Target};
 
 /// Divisor of the number of pages: this part is added as spare slots, so that long free runs exist

@@ -38,10 +38,10 @@ use readpath_core::swapin::MemoryId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use rustix::io::Errno;
 
-use super::area::AnonymousArea;
+use super::anonymous_area::AnonymousArea;
+use super::core_follower::Follower;
 use super::error::PagerError;
-use super::follow::Follower;
-use super::link::{Inbox, Serve};
+use super::pager_link::{Inbox, Serve};
 use super::region::RegionStatistics;
 use super::uffd::{FaultKind, FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
@@ -50,10 +50,10 @@ use crate::clock::Clock;
 use crate::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::{self, TransferStart, Transfers};
-use advice::{Advised, Discard};
+use prefetch_queue::{Advised, Discard};
 
-mod advice;
-mod places;
+mod page_moves;
+mod prefetch_queue;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Tag of a thread's fault.

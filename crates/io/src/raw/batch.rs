@@ -8,7 +8,7 @@ use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use slab::Slab;
 
-use super::beside::Overwriting;
+use super::cache_invalidator::Overwriting;
 use super::{RawError, RawFault, RawFile, RawMemory};
 use crate::backend::BackendError;
 use crate::clock::Clock;

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use readpath_core::chunking;
 use readpath_core::policy::{Spec, SpecError};
-use readpath_core::raw;
 
-use super::beside::Beside;
+use super::cache_invalidator::Beside;
 use super::channel::Channel;
-use super::spare::Spare;
+use super::process_channels::Spare;
 use super::{RawFile, RawOpenError};
 use crate::backend::BackendKind;
 use crate::clock::Clock;
@@ -197,7 +197,7 @@ impl RawFileBuilder {
         beside: Option<Beside>,
     ) -> Result<RawFile, RawOpenError> {
         let spec = self.policy.map_err(RawOpenError::Policy)?;
-        let policy = raw::build(&spec).map_err(RawOpenError::Policy)?;
+        let policy = chunking::build(&spec).map_err(RawOpenError::Policy)?;
         let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
         let creates = self.creates && self.is_writable;
         let target = Target::open_to_fill(path, options, creates).map_err(RawOpenError::Open)?;

@@ -10,22 +10,22 @@
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
-use readpath_core::raw::{Chunk, ChunkingPolicy, RawTransfer, TransferEnd};
+use readpath_core::chunking::{Chunk, ChunkingPolicy, RawTransfer, TransferEnd};
 use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 
 use super::buffers::Buffers;
 use super::layout::{BlockLayout, PieceMemory, clipped};
 use super::{RawCounters, RawFault, RawOpenError};
 use crate::aio::Aio;
+use crate::answer::{device_error, raw_result};
 use crate::backend::{
     BESIDE_OTHERS, Backend, BackendError, BackendInUse, BackendKind, Built, Sleep,
 };
 use crate::clock::Clock;
-use crate::outcome::{device_error, raw_result};
-use crate::ring::UringBackend;
 use crate::target::{Mode, Target};
-use crate::threads::Threads;
+use crate::thread_pool::Threads;
 use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
+use crate::uring::UringBackend;
 
 /// Smallest number of transfers. A write reads both of its edges at once, whatever the policy's
 /// depth.
@@ -535,7 +535,7 @@ unsafe fn copy(from: *const u8, to: *mut u8, range: &Range<u64>) {
 
 #[cfg(test)]
 mod tests {
-    use readpath_core::raw::RingChunking as RingPolicy;
+    use readpath_core::chunking::RingChunking as RingPolicy;
 
     use super::*;
     use crate::target::OpenOptions;

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use std::ops::{Deref, Range};
 use std::path::Path;
 
-use readpath_core::raw::RawTransfer;
+use readpath_core::chunking::RawTransfer;
 use readpath_core::request::{Op, Outcome};
 
 use super::channel::{Channel, ChunkOutcome, ChunkState};

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
+use readpath_core::chunking;
 use readpath_core::policy::Spec;
-use readpath_core::raw;
 use readpath_core::request::{DeviceError, Op};
 
 use super::buffers::Buffers;
@@ -145,7 +145,7 @@ fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     let policy = Spec::parse(policy).unwrap();
     let spare =
         Spare { target: target.clone(), policy: policy.clone(), backend: BackendKind::default() };
-    let policy = raw::build(&policy).unwrap();
+    let policy = chunking::build(&policy).unwrap();
     let buffers = Buffers::new(policy.chunk_bytes(), policy.depth()).unwrap();
     let in_use = BackendInUse { kind: BackendKind::Threads, because: None };
     let channel =

@@ -9,8 +9,8 @@
 //! [delegated](lent) to the kernel's own mapping count as pages, together with the kernel's
 //! readahead.
 
-mod asked;
-mod lent;
+mod kernel_mapping;
+mod system_calls;
 
 use std::cell::RefMut;
 use std::collections::BTreeMap;
@@ -22,15 +22,15 @@ use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 use rustix::io::Errno;
 
-pub(crate) use asked::{
+pub use kernel_mapping::Kernel;
+pub(crate) use system_calls::{
     cached_pages, call, drop_cached, has_locked, is_lost, is_present, large_pages, lend, look,
     looked_at, messages, move_into, open, queue, quieten, release, ring, sleep, spare, unlock,
     unmap,
 };
-pub use lent::Kernel;
 
 use super::world::World;
-use lent::KernelMemory;
+use kernel_mapping::KernelMemory;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Wait key of a pager's sleeping thread.

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::server::SimulatedServer;
 use super::world::{World, world};
-use crate::bell::EventFd as RealBell;
+use crate::event_fd::EventFd as RealBell;
 use crate::nfs::socket::{self, Lost, Making, Ready};
 
 /// An event on a connection.

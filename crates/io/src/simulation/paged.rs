@@ -25,7 +25,7 @@ use super::scenario::{Action, Scenario};
 use super::world::{TaskId, World, world};
 use crate::pager::{LoadError, Mapping, PagerError, Region};
 
-mod drawn;
+mod random_scenarios;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of parts of a region's page that are compared separately.

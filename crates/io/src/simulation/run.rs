@@ -13,17 +13,17 @@ use std::task::{Context, Poll, Waker};
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::callers::{PanickingBuffer, TaskWaker};
+use super::build_path;
 use super::disk::Disk;
-use super::front;
 use super::model::{Begun, Model, VisibleVersions};
 use super::paged;
+use super::panicking_callers::{PanickingBuffer, TaskWaker};
 use super::scenario::{Action, Scenario, ScenarioRead};
 use super::world::{Deliberate, Report, TaskId, Turns, World, world};
 use crate::engine::LazyEngine;
 use crate::file::File;
 use crate::future::ReadFuture;
-use crate::guard::PageGuard;
+use crate::page_guard::PageGuard;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
 
@@ -80,7 +80,7 @@ fn right(result: Result<(), String>) {
 
 /// Main thread: builds the path, starts the other threads, and checks for leaks.
 fn main(scenario: &Rc<Scenario>) {
-    let Some((path, served)) = front::build(scenario) else { return };
+    let Some((path, served)) = build_path::build(scenario) else { return };
     let shared = Rc::new(RunShared {
         scenario: Rc::clone(scenario),
         path,
@@ -170,7 +170,7 @@ impl Thread {
         let now = self.seen_now(name);
         let (before, file) = match &self.shared.served {
             // The state of the first look-up.
-            Some(file) => (front::as_found(now), file.reopen()),
+            Some(file) => (build_path::as_found(now), file.reopen()),
             None => match self.shared.path.open(name.to_string()) {
                 Ok(file) => (now, file),
                 Err(error) => panic!("{error}"),
@@ -279,7 +279,7 @@ impl Thread {
                 let before = self.seen_now(name);
                 let has_changed = match file.revalidate() {
                     Ok(has_changed) => has_changed,
-                    Err(error) => return right(front::check(&self.shared.scenario, &error)),
+                    Err(error) => return right(build_path::check(&self.shared.scenario, &error)),
                 };
                 let seen = if has_changed { self.seen(before, &file) } else { seen };
                 let is_old = seen.inode == before.inode && seen.since < before.since;

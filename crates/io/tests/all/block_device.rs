@@ -10,8 +10,8 @@ use readpath::{Direct, Mode};
 use readpath_core::readahead::Advice;
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::PageRange;
-use readpath_peers::clock::Clock;
-use readpath_peers::kernel::{KernelEngine, KernelFile, KernelOptions};
+use readpath_eval::clock::Clock;
+use readpath_eval::kernel::{KernelEngine, KernelFile, KernelOptions};
 
 /// A loop device over a file; both are removed on drop.
 struct LoopDevice {

@@ -7,7 +7,7 @@ const PAGE: usize = 4096;
 
 fn stream(path: &ReadPath, temp: &TempFile) {
     // Resident pages would be read from the kernel page cache.
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut buffer = vec![0; 16 * PAGE];
     for at in 0..64 {
@@ -71,7 +71,7 @@ fn what_is_believed_of_a_file_is_in_its_statistics() {
     let temp = TempFile::new(64 * 16 * PAGE);
     for builder in [ReadPath::builder(), ReadPath::builder().kernel_cache(false)] {
         let path = builder.build().unwrap();
-        readpath_peers::cold::drop_pages(&temp.path).unwrap();
+        readpath_record::cold::drop_pages(&temp.path).unwrap();
         let file = path.open(&temp.path).unwrap();
         let readahead_state = file.stats().readahead_state.expect("this is no child");
         assert_eq!((readahead_state.request.as_micros(), &readahead_state.window), (1000, &None));

@@ -182,7 +182,7 @@ fn a_thread_never_waits_for_what_it_was_lent_itself() {
 fn what_is_cached_costs_no_device_read_and_one_byte_more_costs_one() {
     let temp = TempFile::new(FILE_BYTES);
     // Drop the pages from the kernel page cache too, where the write left them.
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     let path = path(8 << 20, "none", BackendKind::Ring);
     let file = path.open(&temp.path).unwrap();
     let mut buffer = vec![0; 65_537];

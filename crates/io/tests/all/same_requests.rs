@@ -89,7 +89,7 @@ fn reads() -> Vec<(u64, u64)> {
 fn the_same_reads_make_the_same_requests() {
     let temp = TempFile::new(FILE_BYTES);
     // Large reads would read resident pages from the kernel page cache.
-    readpath_peers::cold::drop_pages(&temp.path).unwrap();
+    readpath_record::cold::drop_pages(&temp.path).unwrap();
     let reads = reads();
     for policy in ["none", "ondemand", "ondemand,read_ahead_kb=2048", "window-fixed", "window"] {
         let (alone, through) = (alone(&temp, policy, &reads), through_file(&temp, policy, &reads));

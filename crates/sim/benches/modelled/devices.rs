@@ -7,7 +7,7 @@ use divan::counter::ItemsCount;
 use readpath_core::policy::Spec;
 use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::Time;
-use readpath_sim::device::registry;
+use readpath_models::registry;
 
 use crate::sized;
 

@@ -29,8 +29,8 @@ use std::path::Path;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::{MemoryLoad, MemorySharing, TouchPattern};
-use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds, toml_text};
 use crate::size;
+use readpath_models::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds, toml_text};
 
 /// All keys of a load.
 const KEYS: [&str; 11] = [

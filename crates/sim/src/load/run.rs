@@ -17,13 +17,13 @@ use readpath_core::swapin::MemoryId;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
 use super::{LoadRow, MemoryHost, MemoryLoad, MemorySharing, Touch, Touches};
-use crate::device::registry;
 use crate::observe::{Events, Observer};
 use crate::report::ReadCounters;
 use crate::run::{Progress, ProgressAnswer, RunObserver, STEPS_PER_PROGRESS};
 use crate::simulate::SimulateError;
 use crate::stuck::{Steps, Stuck, state_of};
 use crate::world::{HostCosts, SimulatedEnvironment};
+use readpath_models::registry;
 
 /// Parameters of a simulation, in addition to the load.
 #[derive(Clone, Debug)]

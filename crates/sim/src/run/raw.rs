@@ -5,8 +5,8 @@
 //! chunking policy decides its size, and whether the next chunk is pinned while it is in flight. A
 //! process has one raw operation at a time.
 
+use readpath_core::chunking::{Chunk, RawTransfer};
 use readpath_core::machine::{Done, ReadError};
-use readpath_core::raw::{Chunk, RawTransfer};
 use readpath_core::request::{DeviceError, Op, Outcome};
 use readpath_core::unit::SECTOR_BYTES;
 

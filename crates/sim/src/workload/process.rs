@@ -40,7 +40,7 @@ mod script;
 mod verification;
 
 pub use script::Lateness;
-pub(crate) use script::ScriptStep;
+pub use script::ScriptStep;
 use script::TraceSteps;
 use verification::Verification;
 

@@ -1,0 +1,315 @@
+//! Results of the cells: medians, the ratio to the fastest baseline, and the comparison with the
+//! goal.
+
+use readpath_eval::access_patterns::Peer;
+use serde::Serialize;
+
+use super::one::ReadWay;
+use super::rounds::{BrokenOff, ContenderRuns, RowState};
+use super::states::CacheState;
+
+/// Cell of the table and of the JSON document.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchCell {
+    /// Name of the row.
+    pub row: String,
+    /// Cache state.
+    pub state: CacheState,
+    /// Bytes requested by the accesses in one pass.
+    pub bytes: u64,
+    /// Figures of the library.
+    pub ours: Figures,
+    /// Figures of `pread(2)`, through the kernel page cache.
+    pub pread: Figures,
+    /// Figures of `mmap(2)`.
+    pub mmap: Figures,
+    /// Figures of `O_DIRECT`, which bypasses the kernel page cache.
+    pub o_direct: Figures,
+    /// Name of the fastest baseline.
+    pub best: Option<&'static str>,
+    /// Time of the fastest baseline ÷ the library's time.
+    pub ratio: Option<f64>,
+    /// Processor time of the library ÷ processor time of the fastest baseline.
+    pub cpu_ratio: Option<f64>,
+    /// Baseline of the goal, if it is not the fastest one.
+    pub judged_beside: Option<&'static str>,
+    /// Time of the goal's baseline ÷ the library's time. Equals `ratio` if that baseline is the
+    /// fastest.
+    pub judged_ratio: Option<f64>,
+    /// Minimum of `judged_ratio` that meets the goal.
+    pub ratio_min: f64,
+    /// True if the cell meets its goal. `None` if no comparison is possible.
+    pub is_met: Option<bool>,
+    /// Caveat about the figures.
+    pub note: Option<String>,
+}
+
+/// Figures of one contender: medians of its runs.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Figures {
+    /// Duration. If the runs were aborted, the time until the abort.
+    pub seconds: Option<f64>,
+    /// Throughput: bytes requested by the accesses per second.
+    pub mib_per_s: Option<f64>,
+    /// User and system time.
+    pub cpu_seconds: Option<f64>,
+    /// Peak memory of the process.
+    pub peak_bytes: Option<u64>,
+    /// Bytes read from storage.
+    pub device_bytes: Option<u64>,
+    /// Duration of each run, in order.
+    pub seconds_by_run: Vec<f64>,
+    /// Reason of an abort or a failure.
+    pub broken_off: Option<String>,
+    /// True if `seconds` is the time until an abort, a lower bound of the duration.
+    pub is_bound: bool,
+}
+
+/// Summary of the cells of one state.
+#[derive(Clone, Debug, Serialize)]
+pub struct StateSummary {
+    /// Cache state.
+    pub state: CacheState,
+    /// Number of cells that have a ratio.
+    pub cells: usize,
+    /// Geometric mean of the ratios to the fastest baseline.
+    pub geometric_mean: Option<f64>,
+    /// Smallest ratio.
+    pub minimum: Option<f64>,
+    /// Row with the smallest ratio.
+    pub minimum_row: Option<String>,
+    /// Number of cells that miss their goal, including cells without a figure of the library.
+    pub below: usize,
+}
+
+/// Computes the figures of a cell and compares them with its goal.
+pub fn judge(cell: &RowState<'_>) -> BenchCell {
+    let [_, measured_passes] = cell.state.passes();
+    let bytes = cell.row.bytes();
+    let figures =
+        |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
+    let [ours, pread, mmap, o_direct] = std::array::from_fn(|at| figures(&cell.ways[at]));
+    let peers = [(Peer::Pread, &pread), (Peer::Mmap, &mmap), (Peer::Direct, &o_direct)];
+    let best = peers
+        .iter()
+        .filter(|(_, figures)| !figures.is_bound)
+        .filter_map(|&(peer, figures)| Some((peer, figures, figures.seconds?)))
+        .min_by(|one, two| one.2.total_cmp(&two.2));
+    let to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
+    let ratio = to(best.map(|best| best.2));
+    let cpu_ratio = best.and_then(|best| Some(ours.cpu_seconds? / best.1.cpu_seconds?));
+    let bar = cell.state.bar(cell.row.is_mapping());
+    let beside = bar.peer.filter(|peer| best.is_some_and(|best| best.0 != *peer));
+    let judged_ratio = match bar.peer {
+        Some(judge) => {
+            to(peers.iter().find(|(peer, _)| *peer == judge).and_then(|peer| peer.1.seconds))
+        }
+        None => ratio,
+    };
+    let is_too_dear = ratio.is_some_and(|ratio| ratio <= 1.0)
+        && bar.cpu_ratio_max.is_some_and(|most| cpu_ratio.is_some_and(|ratio| ratio > most));
+    let is_met = match judged_ratio {
+        Some(ratio) => Some(ratio >= bar.ratio_min && !is_too_dear && !ours.is_bound),
+        // The library failed where a baseline has figures: the goal is missed.
+        None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
+    };
+    let note = note(cell);
+    BenchCell {
+        row: cell.row.name.clone(),
+        state: cell.state,
+        bytes,
+        best: best.map(|best| best.0.name()),
+        ratio,
+        cpu_ratio,
+        judged_beside: beside.map(Peer::name),
+        judged_ratio,
+        ratio_min: bar.ratio_min,
+        is_met,
+        note,
+        ours,
+        pread,
+        mmap,
+        o_direct,
+    }
+}
+
+/// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.
+fn note(cell: &RowState<'_>) -> Option<String> {
+    let said = cell.ways[0].measured.iter().find_map(|run| run.note.clone());
+    let stray = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
+        true => format!("not cold: up to {} pages stayed in memory", cell.stray_pages),
+        false => {
+            format!("not all in the kernel's cache: up to {} pages were not", cell.stray_pages)
+        }
+    });
+    let of_ways = ReadWay::ALL.iter().zip(&cell.ways).filter_map(|(way, runs)| {
+        let words = match &runs.broken_off {
+            // The table already shows an aborted baseline.
+            Some(BrokenOff::TooSlow { .. }) if *way != ReadWay::Ours => None,
+            Some(reason) => Some(reason.words()),
+            None if runs.oom_kills > 0 => Some(format!(
+                "{} more runs were killed: the group's memory did not suffice",
+                runs.oom_kills
+            )),
+            None => None,
+        };
+        Some(format!("{}: {}", way.name(), words?))
+    });
+    [said, stray].into_iter().flatten().chain(of_ways).reduce(|a, b| format!("{a}; {b}"))
+}
+
+impl BrokenOff {
+    /// Message for the table's notes.
+    fn words(&self) -> String {
+        match self {
+            BrokenOff::Failed(reason) => reason.clone(),
+            BrokenOff::OutOfMemory => "killed: the group's memory did not suffice".to_owned(),
+            BrokenOff::TooSlow { seconds } => {
+                format!("aborted after {seconds:.1} s: too slow")
+            }
+        }
+    }
+}
+
+impl Figures {
+    /// Computes the medians of a contender's runs. An aborted contender has only the bound of its
+    /// time.
+    fn of(runs: &ContenderRuns, state: CacheState, bytes: u64) -> Figures {
+        let measured = &runs.measured;
+        let median = |of: &dyn Fn(&super::one::Measurement) -> Option<f64>| {
+            let values: Option<Vec<f64>> = measured.iter().map(of).collect();
+            values.and_then(median)
+        };
+        let bound = match runs.broken_off {
+            // The run may have been aborted in its first pass. No bound for the second pass
+            // follows.
+            Some(BrokenOff::TooSlow { seconds }) if state != CacheState::Second => Some(seconds),
+            _ => None,
+        };
+        let seconds = bound.or_else(|| median(&|run| Some(run.seconds)));
+        Figures {
+            seconds,
+            mib_per_s: seconds.map(|seconds| bytes as f64 / f64::from(1 << 20) / seconds),
+            cpu_seconds: median(&|run| Some(run.cpu_seconds)).filter(|_| bound.is_none()),
+            peak_bytes: median(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
+            device_bytes: median(&|run| Some(run.device_bytes? as f64)).map(|bytes| bytes as u64),
+            seconds_by_run: measured.iter().map(|run| run.seconds).collect(),
+            broken_off: runs.broken_off.as_ref().map(BrokenOff::words),
+            is_bound: bound.is_some(),
+        }
+    }
+}
+
+/// Median; for an even number of values, the mean of the middle two.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => None,
+        len if len % 2 == 1 => Some(values[middle]),
+        _ => Some((values[middle - 1] + values[middle]) / 2.0),
+    }
+}
+
+impl StateSummary {
+    /// Summarizes the cells of one state.
+    pub fn of(state: CacheState, cells: &[BenchCell]) -> StateSummary {
+        let of_state = || cells.iter().filter(|cell| cell.state == state);
+        let ratios: Vec<f64> = of_state().filter_map(|cell| cell.ratio).collect();
+        let least = of_state()
+            .filter(|cell| cell.ratio.is_some())
+            .min_by(|one, two| one.ratio.unwrap_or(0.0).total_cmp(&two.ratio.unwrap_or(0.0)));
+        let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
+        StateSummary {
+            state,
+            cells: ratios.len(),
+            geometric_mean: (!ratios.is_empty()).then(|| mean.exp()),
+            minimum: least.and_then(|cell| cell.ratio),
+            minimum_row: least.map(|cell| cell.row.clone()),
+            below: of_state().filter(|cell| cell.is_met == Some(false)).count(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::one::Measurement;
+    use super::super::rows::{Row, Scale};
+    use super::*;
+
+    fn runs(seconds: &[f64], cpu_seconds: f64) -> ContenderRuns {
+        let measured = seconds.iter().map(|&seconds| Measurement {
+            seconds,
+            cpu_seconds,
+            peak_bytes: Some(1 << 20),
+            device_bytes: None,
+            checksum: 1,
+            note: None,
+        });
+        ContenderRuns { measured: measured.collect(), ..ContenderRuns::default() }
+    }
+
+    fn judged(state: CacheState, row: &str, ways: [ContenderRuns; 4]) -> BenchCell {
+        let row = Row::of(row, Scale::Usual).unwrap();
+        judge(&RowState { row: &row, state, ways, stray_pages: 0 })
+    }
+
+    /// Throughput of 16 MiB. Medians: library 0.5 s, baselines 0.4 s and 0.2 s; one baseline is
+    /// aborted.
+    #[test]
+    fn the_ratio_is_to_the_fastest_peer_that_ended() {
+        let slow = ContenderRuns {
+            broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }),
+            ..ContenderRuns::default()
+        };
+        let ways = [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), slow];
+        let cell = judged(CacheState::Cold, "stream/16MiB/4KiB", ways);
+        assert_eq!((cell.best, cell.ratio), (Some("mmap"), Some(0.2 / 0.5)));
+        assert_eq!(cell.cpu_ratio, Some(0.3 / 0.2));
+        assert_eq!((cell.ours.mib_per_s, cell.is_met), (Some(32.0), Some(false)));
+        assert!(cell.o_direct.is_bound && cell.o_direct.cpu_seconds.is_none());
+    }
+
+    #[test]
+    fn cached_copies_are_judged_beside_pread_and_mappings_beside_mmap() {
+        let ways = || [runs(&[1.0], 0.1), runs(&[0.95], 0.1), runs(&[0.5], 0.1), runs(&[9.0], 0.1)];
+        let copy = judged(CacheState::Cached, "stream/16MiB/4KiB", ways());
+        assert_eq!((copy.judged_beside, copy.judged_ratio), (Some("pread"), Some(0.95)));
+        assert_eq!((copy.ratio, copy.is_met), (Some(0.5), Some(true)));
+        let mapping = judged(CacheState::Cached, "map/touches", ways());
+        assert_eq!((mapping.judged_beside, mapping.is_met), (None, Some(false)));
+    }
+
+    #[test]
+    fn processor_time_counts_where_a_cold_cell_is_not_faster() {
+        let ways =
+            |ours| [runs(&[ours], 0.2), runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
+        assert_eq!(judged(CacheState::Cold, "copy/16MiB", ways(1.0)).is_met, Some(false));
+        assert_eq!(judged(CacheState::Cold, "copy/16MiB", ways(0.9)).is_met, Some(true));
+    }
+
+    #[test]
+    fn a_cell_of_which_ours_was_killed_is_below_and_in_no_mean() {
+        let killed =
+            ContenderRuns { broken_off: Some(BrokenOff::OutOfMemory), ..ContenderRuns::default() };
+        let peers = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
+        let [pread, mmap, direct] = peers();
+        let lost =
+            judged(CacheState::Short, "random/64KiB/1-threads", [killed, pread, mmap, direct]);
+        assert_eq!((lost.ratio, lost.is_met), (None, Some(false)));
+        assert!(lost.note.as_ref().is_some_and(|note| note.contains("killed")));
+        let won = |seconds: f64| {
+            let [pread, mmap, direct] = peers();
+            judged(
+                CacheState::Short,
+                "stream/256MiB/4KiB",
+                [runs(&[seconds], 0.1), pread, mmap, direct],
+            )
+        };
+        let summary = StateSummary::of(CacheState::Short, &[lost, won(0.25), won(1.0)]);
+        assert_eq!((summary.cells, summary.below), (2, 1));
+        // Square root of 4 × 1.
+        assert!((summary.geometric_mean.unwrap() - 2.0).abs() < 1e-9);
+        assert_eq!(summary.minimum, Some(1.0));
+    }
+}

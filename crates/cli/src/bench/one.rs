@@ -1,0 +1,252 @@
+//! `readpath bench-one`: one measurement, in a process of its own, started by `readpath bench`.
+//!
+//! A measurement begins before the file is opened and ends after it is closed: it includes all work
+//! that a program does for its bytes. A second pass is measured without opening and closing. The
+//! processor time is the sum over all threads of the process.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Instant;
+
+use readpath_eval::access_patterns::batches::InRing;
+use readpath_eval::access_patterns::formats::Ranges;
+use readpath_eval::access_patterns::places::{AtPlaces, Taking};
+use readpath_eval::access_patterns::streams::{Blocks, Copied};
+use readpath_eval::access_patterns::whole_files::WholeFiles;
+use readpath_eval::access_patterns::{Accesses, Checksum, Peer, ReadAt, SequentialFile};
+use readpath_eval::usage::{CpuTime, peak_memory_bytes, storage_read_bytes};
+use serde::{Deserialize, Serialize};
+
+use super::futures::Tasks;
+use super::ours::Ours;
+use super::refused::{self, Refused};
+use super::rows::{Row, RowAccesses, Scale};
+use super::states::CacheState;
+use crate::exit::{CommandResult, Failure};
+use crate::part::{OrderPath, Orders, say};
+
+/// Name of the subcommand.
+pub const NAME: &str = "bench-one";
+
+/// Contender: the library or a baseline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReadWay {
+    /// The library.
+    Ours,
+    /// `pread(2)`.
+    Pread,
+    /// `mmap(2)`.
+    Mmap,
+    /// `O_DIRECT`.
+    Direct,
+}
+
+impl ReadWay {
+    /// All contenders, the library first.
+    pub const ALL: [ReadWay; 4] = [ReadWay::Ours, ReadWay::Pread, ReadWay::Mmap, ReadWay::Direct];
+
+    /// Returns the baseline, or `None` for the library.
+    pub const fn peer(self) -> Option<Peer> {
+        match self {
+            ReadWay::Ours => None,
+            ReadWay::Pread => Some(Peer::Pread),
+            ReadWay::Mmap => Some(Peer::Mmap),
+            ReadWay::Direct => Some(Peer::Direct),
+        }
+    }
+
+    /// Name in the table.
+    pub const fn name(self) -> &'static str {
+        match self.peer() {
+            None => "ours",
+            Some(peer) => peer.name(),
+        }
+    }
+}
+
+/// Parameters of one measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MeasurementOrder {
+    /// Name of the row at that scale.
+    pub row: String,
+    /// Scale of the matrix.
+    pub scale: Scale,
+    /// Contender to measure.
+    pub way: ReadWay,
+    /// Cache state. The parent process has already prepared it.
+    pub state: CacheState,
+    /// Folder of the run, which contains the data.
+    pub folder: OrderPath,
+    /// System calls to deny in the measured process.
+    pub refused: Vec<Refused>,
+}
+
+/// Answer of the measuring process.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum MeasurementOutcome {
+    /// All bytes were read.
+    Measured(Measurement),
+    /// The reads failed, for the given reason.
+    Failed(String),
+}
+
+/// Figures of one measurement.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Measurement {
+    /// Duration.
+    pub seconds: f64,
+    /// User and system time.
+    pub cpu_seconds: f64,
+    /// Peak resident memory of the process.
+    pub peak_bytes: Option<u64>,
+    /// Bytes read from storage during the measurement, if the kernel counts them.
+    pub device_bytes: Option<u64>,
+    /// Checksum over the bytes of one pass.
+    pub checksum: u64,
+    /// Caveat about the figures.
+    pub note: Option<String>,
+}
+
+/// Takes the order, measures, and answers.
+pub fn run() -> CommandResult {
+    let order: MeasurementOrder = Orders::take(NAME, "everyday").next()?;
+    let row = Row::of(&order.row, order.scale)
+        .ok_or_else(|| Failure::about(&order.row, "no row has this name"))?;
+    refused::refuse(&order.refused)
+        .map_err(|error| Failure::Unavailable(format!("--refuse: {error}")))?;
+    say(&match measure(&order, &row) {
+        Ok(measured) => MeasurementOutcome::Measured(measured),
+        Err(error) => MeasurementOutcome::Failed(error.to_string()),
+    })
+}
+
+/// Opens the files, runs the passes of the cache state, and returns the figures.
+fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
+    let files: Vec<PathBuf> =
+        row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();
+    let [before, measured] = order.state.passes();
+    let mut start = MeasurementStart::now();
+    let mut opened = Opened::by(order.way, row, &files)?;
+    let mut sum = Checksum::default();
+    if before > 0 {
+        for _ in 0..before {
+            opened.accesses().pass()?;
+        }
+        start = MeasurementStart::now();
+    }
+    for _ in 0..measured {
+        sum = opened.accesses().pass()?;
+    }
+    // The measurement of a second pass ends before closing: the cost of closing belongs to all
+    // passes.
+    let passed = (before > 0).then(|| start.end());
+    let note = opened.note();
+    drop(opened);
+    let figures = passed.unwrap_or_else(|| start.end());
+    Ok(Measurement { checksum: sum.0, note, ..figures })
+}
+
+/// Counters at the start of a measurement.
+struct MeasurementStart {
+    /// Bytes read from storage by this process so far.
+    device_bytes: Option<u64>,
+    cpu: CpuTime,
+    clock: Instant,
+}
+
+impl MeasurementStart {
+    fn now() -> MeasurementStart {
+        MeasurementStart {
+            device_bytes: storage_read_bytes(),
+            cpu: CpuTime::of_process(),
+            clock: Instant::now(),
+        }
+    }
+
+    /// Differences of the counters since the start, without checksum and note.
+    fn end(&self) -> Measurement {
+        let seconds = self.clock.elapsed().as_secs_f64();
+        let cpu_seconds = CpuTime::of_process().since(self.cpu).seconds();
+        let read = storage_read_bytes().zip(self.device_bytes);
+        Measurement {
+            seconds,
+            cpu_seconds,
+            peak_bytes: peak_memory_bytes(),
+            device_bytes: read.map(|(end, start)| end.saturating_sub(start)),
+            checksum: 0,
+            note: None,
+        }
+    }
+}
+
+/// Open accesses of a row.
+enum Opened {
+    Ours(Ours),
+    Peers(Box<dyn Accesses>),
+}
+
+impl Opened {
+    /// Opens the accesses of the row for one contender.
+    fn by(way: ReadWay, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
+        Ok(match way.peer() {
+            None => Opened::Ours(Ours::open(row.work, row.data, files)?),
+            Some(peer) => Opened::Peers(by_peer(peer, row, files)?),
+        })
+    }
+
+    fn accesses(&mut self) -> &mut dyn Accesses {
+        match self {
+            Opened::Ours(ours) => &mut *ours.accesses,
+            Opened::Peers(accesses) => &mut **accesses,
+        }
+    }
+
+    /// Caveat of the library about its figures; baselines have none.
+    fn note(&self) -> Option<String> {
+        match self {
+            Opened::Ours(ours) => ours.note(),
+            Opened::Peers(_) => None,
+        }
+    }
+}
+
+/// Opens the accesses of the row through a baseline.
+fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
+    let first = &files[0];
+    let file = || -> io::Result<Arc<dyn ReadAt>> {
+        // SAFETY: the file belongs to this run, and no process changes it after its creation.
+        Ok(Arc::from(unsafe { peer.open(first) }?))
+    };
+    let stream = || -> io::Result<Box<dyn SequentialFile>> {
+        // SAFETY: as above.
+        unsafe { peer.open_stream(first) }
+    };
+    Ok(match row.work {
+        RowAccesses::Places(places) => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
+        RowAccesses::Mapped { places, taking, .. } => {
+            Box::new(AtPlaces::over(file()?, places, taking))
+        }
+        RowAccesses::Blocks { bytes } => Box::new(Blocks::over(stream()?, bytes)),
+        RowAccesses::Copied => Box::new(Copied::over(stream()?)),
+        RowAccesses::Format(format) => {
+            Box::new(Ranges::over(stream()?, format.ranges(row.data.bytes())))
+        }
+        RowAccesses::WholeFiles { threads } => {
+            // SAFETY: as above.
+            let open = move |path: &std::path::Path| unsafe { peer.open(path) };
+            Box::new(WholeFiles::over(Box::new(open), files.to_vec(), threads))
+        }
+        RowAccesses::Batch { places, depth } => match peer {
+            // Touches have no depth.
+            Peer::Mmap => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
+            Peer::Pread | Peer::Direct => {
+                let is_direct = peer == Peer::Direct;
+                let ring = InRing::open(first, places, depth, is_direct);
+                Box::new(ring.map_err(io::Error::other)?)
+            }
+        },
+        RowAccesses::Futures(places) => Box::new(Tasks::blocking(file()?, places)?),
+    })
+}

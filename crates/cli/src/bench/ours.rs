@@ -1,0 +1,144 @@
+//! The library's side of a row, used with default options.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use readpath::{Batch, File, Mapping, Mode, ReadPath};
+use readpath_eval::access_patterns::formats::Ranges;
+use readpath_eval::access_patterns::places::{AccessPattern, AtPlaces, Taking};
+use readpath_eval::access_patterns::streams::{Blocks, Copied};
+use readpath_eval::access_patterns::whole_files::WholeFiles;
+use readpath_eval::access_patterns::{Accesses, Checksum, InMemory, PageBuffer, ReadAt};
+
+use super::futures::Tasks;
+use super::rows::{Data, RowAccesses};
+use crate::note;
+
+/// Open accesses of a row through the library.
+pub struct Ours {
+    /// Accesses of one pass.
+    pub accesses: Box<dyn Accesses>,
+    /// Read path or mapping in use.
+    through: Through,
+}
+
+/// Object that reports how the bytes were read, for the caveat.
+enum Through {
+    Path { path: ReadPath, mode: Option<Mode> },
+    Mapping(Arc<InMemory<Mapping>>),
+}
+
+impl Ours {
+    /// Opens the files of the row for its kind of access.
+    pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<Ours> {
+        let first = &files[0];
+        if let RowAccesses::Mapped { places, taking, memory_bytes } = work {
+            let mut builder = Mapping::builder();
+            if let Some(bytes) = memory_bytes {
+                builder = builder.memory(bytes);
+            }
+            // SAFETY: the file belongs to this run, and no process changes it after its creation.
+            let mapping = unsafe { builder.open(first) }.map_err(io::Error::other)?;
+            let mapping = Arc::new(InMemory(mapping));
+            let accesses = AtPlaces::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, places, taking);
+            let through = Through::Mapping(mapping);
+            return Ok(Ours { accesses: Box::new(accesses), through });
+        }
+        let path = ReadPath::builder().build().map_err(io::Error::other)?;
+        if let RowAccesses::WholeFiles { threads } = work {
+            let through = Through::Path { path: path.clone(), mode: None };
+            let open = move |name: &Path| Ok(Box::new(OurFile(open(&path, name)?)) as _);
+            let accesses = WholeFiles::over(Box::new(open), files.to_vec(), threads);
+            return Ok(Ours { accesses: Box::new(accesses), through });
+        }
+        let file = open(&path, first)?;
+        let through = Through::Path { path: path.clone(), mode: Some(file.mode()) };
+        let accesses: Box<dyn Accesses> = match work {
+            RowAccesses::Places(places) => {
+                Box::new(AtPlaces::over(Arc::new(OurFile(file)), places, Taking::Copied))
+            }
+            RowAccesses::Blocks { bytes } => Box::new(Blocks::over(Box::new(file.reader()), bytes)),
+            RowAccesses::Copied => Box::new(Copied::over(Box::new(file.reader()))),
+            RowAccesses::Format(format) => {
+                Box::new(Ranges::over(Box::new(file.reader()), format.ranges(data.bytes())))
+            }
+            RowAccesses::Batch { places, depth } => {
+                Box::new(InBatch::over(&path, file, places, depth))
+            }
+            RowAccesses::Futures(places) => Box::new(Tasks::ours(file, places)?),
+            RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => {
+                unreachable!("opened above")
+            }
+        };
+        Ok(Ours { accesses, through })
+    }
+
+    /// Returns a caveat if the bytes take another path than the default one.
+    pub fn note(&self) -> Option<String> {
+        match &self.through {
+            Through::Path { path, mode } => {
+                let mode = mode.filter(|&mode| mode != Mode::Direct).map(|mode| mode.to_string());
+                note::join(mode, path.stats().backend.and_then(note::carried_by))
+            }
+            Through::Mapping(mapping) => match mapping.0.mode() {
+                readpath::pager::MappingMode::Served => None,
+                mode => Some(mode.to_string()),
+            },
+        }
+    }
+}
+
+/// Opens a file on the read path, with the error as an I/O error.
+fn open(path: &ReadPath, name: &Path) -> io::Result<File> {
+    path.open(name).map_err(io::Error::other)
+}
+
+/// Library file as a [`ReadAt`].
+struct OurFile(File);
+
+impl ReadAt for OurFile {
+    fn bytes(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.0.read_at(buffer, offset)
+    }
+}
+
+/// Batch reads, up to `depth` in flight. Each completed read is copied into the buffer.
+struct InBatch {
+    batch: Batch,
+    file: File,
+    /// Offsets of the reads.
+    places: AccessPattern,
+    /// Number of reads in flight.
+    depth: usize,
+    buffer: PageBuffer,
+}
+
+impl InBatch {
+    fn over(path: &ReadPath, file: File, places: AccessPattern, depth: u32) -> InBatch {
+        let buffer = PageBuffer::of(places.read_bytes);
+        InBatch { batch: path.batch(), file, places, depth: depth as usize, buffer }
+    }
+}
+
+impl Accesses for InBatch {
+    fn pass(&mut self) -> io::Result<Checksum> {
+        let InBatch { batch, file, places, depth, buffer } = self;
+        let mut sum = Checksum::default();
+        let mut waiting = places.of_thread(0);
+        let mut under_way = 0;
+        loop {
+            for offset in waiting.by_ref().take(*depth - under_way) {
+                batch.read(file, offset, places.read_bytes, offset)?;
+                under_way += 1;
+            }
+            let Some(read) = batch.wait_into(|_, _| &mut *buffer)? else { return Ok(sum) };
+            under_way -= 1;
+            sum.add(read.ticket, &buffer[..read.bytes?]);
+        }
+    }
+}

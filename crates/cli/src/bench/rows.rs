@@ -1,0 +1,346 @@
+//! Rows of the matrix: common ways in which programs access files.
+//!
+//! A row has a name, the data files that the run creates, and the accesses. The name selects the
+//! row on the command line and identifies it to the measuring process. The accesses are the same
+//! for all contenders.
+
+use std::path::{Path, PathBuf};
+
+use readpath_eval::access_patterns::formats::FileFormat;
+use readpath_eval::access_patterns::places::{AccessOrder, AccessPattern, Taking};
+use readpath_eval::access_patterns::whole_files;
+use serde::{Deserialize, Serialize};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// Scale of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// At most 4 MiB: checks that every row runs; the figures are not meaningful.
+    Small,
+    /// At most 256 MiB.
+    Usual,
+    /// `Usual`, and additional rows of 2 GiB.
+    Full,
+}
+
+impl Scale {
+    /// Default number of runs of each cell.
+    pub const fn runs(self) -> u32 {
+        match self {
+            Scale::Small => 1,
+            Scale::Usual => 3,
+            Scale::Full => 5,
+        }
+    }
+
+    /// Default time limit of the command in minutes; `None`: no limit.
+    pub const fn minutes(self) -> Option<u64> {
+        match self {
+            Scale::Small | Scale::Usual => Some(9),
+            Scale::Full => None,
+        }
+    }
+}
+
+/// Row of the matrix.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Access pattern and size of a read.
+    pub name: String,
+    /// Data files of the row.
+    pub data: Data,
+    /// Accesses of one pass.
+    pub work: RowAccesses,
+}
+
+/// Data files of a row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Data {
+    /// One file.
+    File {
+        /// Length of the file.
+        bytes: u64,
+    },
+    /// Many small files.
+    Files {
+        /// Number of files.
+        count: usize,
+    },
+}
+
+/// Accesses of a row. The library has default options, except where a field says otherwise.
+#[derive(Clone, Copy, Debug)]
+pub enum RowAccesses {
+    /// `File::read_at` at the offsets of a pattern.
+    Places(AccessPattern),
+    /// `Reader`: sequential calls of `read`.
+    Blocks {
+        /// Buffer size of each call.
+        bytes: u64,
+    },
+    /// `Reader`: `std::io::copy`.
+    Copied,
+    /// `File::read_at` of each whole file, between its opening and closing.
+    WholeFiles {
+        /// Number of threads.
+        threads: usize,
+    },
+    /// `Reader`: seeks and reads of a parser of this file format.
+    Format(FileFormat),
+    /// `Mapping`: accesses to mapped memory.
+    Mapped {
+        /// Offsets and sizes.
+        places: AccessPattern,
+        /// Copy out of the mapping, or access in place.
+        taking: Taking,
+        /// Value of the option [`memory`](readpath::pager::MappingBuilder::memory).
+        memory_bytes: Option<u64>,
+    },
+    /// `Batch`, compared with io_uring.
+    Batch {
+        /// Offsets and sizes.
+        places: AccessPattern,
+        /// Number of reads in flight.
+        depth: u32,
+    },
+    /// `File::read_at_async` on tokio, with one task per thread of the pattern, compared with
+    /// `spawn_blocking`.
+    Futures(AccessPattern),
+}
+
+impl Row {
+    /// Returns the row with that name.
+    pub fn of(name: &str, scale: Scale) -> Option<Row> {
+        rows(scale).into_iter().find(|row| row.name == name)
+    }
+
+    /// Number of bytes that one pass requests. A touch counts as its whole page.
+    pub fn bytes(&self) -> u64 {
+        match self.work {
+            RowAccesses::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
+            RowAccesses::Places(places)
+            | RowAccesses::Batch { places, .. }
+            | RowAccesses::Futures(places) => places.bytes(),
+            RowAccesses::Blocks { .. } | RowAccesses::Copied | RowAccesses::WholeFiles { .. } => {
+                self.data.bytes()
+            }
+            RowAccesses::Format(format) => {
+                format.ranges(self.data.bytes()).iter().map(|&(_, bytes)| bytes).sum()
+            }
+        }
+    }
+
+    /// Size of the program's own buffer in bytes, where it matters for little memory.
+    pub fn buffer_bytes(&self) -> u64 {
+        match self.work {
+            RowAccesses::Mapped { places, taking: Taking::Copied, .. } => places.read_bytes,
+            _ => 0,
+        }
+    }
+
+    /// True if the row accesses a mapping.
+    pub fn is_mapping(&self) -> bool {
+        matches!(self.work, RowAccesses::Mapped { .. })
+    }
+}
+
+impl Data {
+    /// Total length of the files.
+    pub fn bytes(self) -> u64 {
+        match self {
+            Data::File { bytes } => bytes,
+            Data::Files { count } => whole_files::lengths(count).sum(),
+        }
+    }
+
+    /// Paths of the files in the run's folder, each with its length.
+    pub fn files(self, folder: &Path) -> Vec<(PathBuf, u64)> {
+        match self {
+            Data::File { bytes } => vec![(folder.join(size(bytes)), bytes)],
+            Data::Files { count } => {
+                let folder = folder.join("files");
+                let path = |number: usize| folder.join(format!("{number:04}"));
+                let lengths = whole_files::lengths(count).enumerate();
+                lengths.map(|(number, bytes)| (path(number), bytes)).collect()
+            }
+        }
+    }
+}
+
+/// Returns all rows, in the order of the table.
+pub fn rows(scale: Scale) -> Vec<Row> {
+    let (small, large, part) = match scale {
+        Scale::Small => (MIB, 4 * MIB, 64),
+        Scale::Usual | Scale::Full => (16 * MIB, 256 * MIB, 1),
+    };
+    let mut sizes = vec![small, large];
+    sizes.extend((scale == Scale::Full).then_some(2048 * MIB));
+    let mut rows = streams(&sizes);
+    rows.extend(at_random(large, part));
+    rows.extend(with_gaps(small, large));
+    for threads in [1, 8] {
+        let count = (2000 / part) as usize;
+        let name = format!("files/{count}/{threads}-threads");
+        rows.push(Row {
+            name,
+            data: Data::Files { count },
+            work: RowAccesses::WholeFiles { threads },
+        });
+    }
+    let of_large = |name: String, work| Row { name, data: Data::File { bytes: large }, work };
+    for format in FileFormat::ALL {
+        rows.push(of_large(format!("format/{}", format.name()), RowAccesses::Format(format)));
+    }
+    rows.extend(mapped(large, part));
+    for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
+        let places = AccessPattern::random(large, read_bytes, count / part, 1);
+        let work = RowAccesses::Batch { places, depth: 32 };
+        rows.push(of_large(format!("batch/{}/32-deep", size(read_bytes)), work));
+    }
+    for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
+        let places = AccessPattern::random(large, read_bytes, count / part, 32);
+        let work = RowAccesses::Futures(places);
+        rows.push(of_large(format!("futures/{}/32-tasks", size(read_bytes)), work));
+    }
+    let work = RowAccesses::Futures(AccessPattern::all(AccessOrder::Forward, large, 64 * KIB));
+    rows.push(of_large("futures/stream/64KiB".to_owned(), work));
+    rows
+}
+
+/// Rows of sequential reads: by `read_at`, by `Reader`, and by `std::io::copy`.
+fn streams(sizes: &[u64]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut add = |name: &str, bytes: u64, work: &dyn Fn(u64) -> RowAccesses| {
+        for block in [4 * KIB, 64 * KIB, MIB] {
+            let name = format!("{name}/{}/{}", size(bytes), size(block));
+            rows.push(Row { name, data: Data::File { bytes }, work: work(block) });
+        }
+    };
+    for &bytes in sizes {
+        add("stream", bytes, &|block| {
+            RowAccesses::Places(AccessPattern::all(AccessOrder::Forward, bytes, block))
+        });
+    }
+    for &bytes in sizes {
+        add("reader", bytes, &|block| RowAccesses::Blocks { bytes: block });
+    }
+    let copied = |&bytes| {
+        let name = format!("copy/{}", size(bytes));
+        Row { name, data: Data::File { bytes }, work: RowAccesses::Copied }
+    };
+    rows.extend(sizes.iter().map(copied));
+    rows
+}
+
+/// Rows of random reads by 1, 8 and 32 threads.
+fn at_random(large: u64, part: u64) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for (read_bytes, count) in [(4 * KIB, 8192), (16 * KIB, 4096), (64 * KIB, 2048)] {
+        for threads in [1, 8, 32] {
+            let places = AccessPattern::random(large, read_bytes, count / part, threads);
+            let name = format!("random/{}/{threads}-threads", size(read_bytes));
+            rows.push(Row {
+                name,
+                data: Data::File { bytes: large },
+                work: RowAccesses::Places(places),
+            });
+        }
+    }
+    rows
+}
+
+/// Rows of strided and backward reads.
+fn with_gaps(small: u64, large: u64) -> Vec<Row> {
+    let row = |order, bytes, block| {
+        let name = match order {
+            AccessOrder::Stride { step_bytes } => {
+                format!("stride/{}-of-{}", size(block), size(step_bytes))
+            }
+            _ => format!("backward/{}/{}", size(bytes), size(block)),
+        };
+        let work = RowAccesses::Places(AccessPattern::all(order, bytes, block));
+        Row { name, data: Data::File { bytes }, work }
+    };
+    let stride = |step_bytes| AccessOrder::Stride { step_bytes };
+    vec![
+        row(stride(64 * KIB), large, 4 * KIB),
+        row(stride(256 * KIB), large, 64 * KIB),
+        row(AccessOrder::Backward, small, 4 * KIB),
+        row(AccessOrder::Backward, large, 64 * KIB),
+    ]
+}
+
+/// Rows of mappings: copies, touches, and mappings limited to a quarter of the file.
+fn mapped(large: u64, part: u64) -> Vec<Row> {
+    let row = |name: String, places, taking, memory_bytes| {
+        let work = RowAccesses::Mapped { places, taking, memory_bytes };
+        Row { name, data: Data::File { bytes: large }, work }
+    };
+    let stream = |block| AccessPattern::all(AccessOrder::Forward, large, block);
+    let mut rows = Vec::new();
+    for block in [4 * KIB, 64 * KIB, MIB] {
+        let name = format!("map/stream/{}", size(block));
+        rows.push(row(name, stream(block), Taking::Copied, None));
+    }
+    rows.push(row("map/stream/whole".to_owned(), stream(large), Taking::Copied, None));
+    let touches = AccessPattern::random(large, 8, 8192 / part, 1);
+    let slices = AccessPattern::random(large, 64 * KIB, 2048 / part, 1);
+    rows.push(row("map/touches".to_owned(), touches, Taking::Lent, None));
+    rows.push(row("map/slices/64KiB".to_owned(), slices, Taking::Lent, None));
+    // Larger than memory: the mapping is limited to a quarter of the file.
+    let quarter = Some(large / 4);
+    rows.push(row(
+        "map-in-quarter/stream/64KiB".to_owned(),
+        stream(64 * KIB),
+        Taking::Copied,
+        quarter,
+    ));
+    rows.push(row("map-in-quarter/slices/64KiB".to_owned(), slices, Taking::Lent, quarter));
+    rows
+}
+
+/// Formats a size in the largest unit that divides it.
+pub fn size(bytes: u64) -> String {
+    match bytes {
+        _ if bytes.is_multiple_of(1024 * MIB) => format!("{}GiB", bytes >> 30),
+        _ if bytes.is_multiple_of(MIB) => format!("{}MiB", bytes >> 20),
+        _ => format!("{}KiB", bytes >> 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_row_has_a_name_of_its_own_at_every_scale() {
+        for (scale, count) in [(Scale::Small, 45), (Scale::Usual, 45), (Scale::Full, 52)] {
+            let rows = rows(scale);
+            let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
+            assert_eq!((names.len(), rows.len()), (count, count), "{scale:?}");
+        }
+    }
+
+    #[test]
+    fn no_access_reaches_past_its_data() {
+        for row in [Scale::Small, Scale::Usual, Scale::Full].into_iter().flat_map(rows) {
+            assert!((1..=row.data.bytes()).contains(&row.bytes()), "{}", row.name);
+            let (RowAccesses::Places(places)
+            | RowAccesses::Mapped { places, .. }
+            | RowAccesses::Futures(places)) = row.work
+            else {
+                continue;
+            };
+            assert_eq!(places.count % places.threads, 0, "{}", row.name);
+            for thread in 0..places.threads {
+                let end = places.of_thread(thread).map(|at| at + places.read_bytes).max().unwrap();
+                assert!(end <= row.data.bytes(), "{}", row.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! `readpath cachesim`: miss ratio of a trace with each eviction policy and memory size,
+//! compared with the optimum.
+
+use std::path::{Path, PathBuf};
+
+use readpath_core::eviction;
+use readpath_core::policy::Spec;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_record::notice;
+use readpath_sim::size;
+use readpath_trace::references::{
+    BlockTrace, BlockTraceFormat, OPTIMUM, belady, detect_format, misses,
+};
+use serde::Serialize;
+
+use crate::args::{CacheArgs, TraceArgs};
+use crate::at_once;
+use crate::exit::{CommandResult, Failure};
+use crate::html::{Page, check_writable};
+use crate::input;
+use crate::output::{print, print_json};
+use crate::packed;
+use crate::progress::Interrupt;
+use crate::table::Table;
+
+mod picture;
+
+/// Misses of one policy on one trace with one cache size.
+#[derive(Clone, Debug, Serialize)]
+pub struct MissCell {
+    trace: String,
+    references: usize,
+    blocks: u32,
+    /// Cache size as given on the command line.
+    size: String,
+    /// Cache size in blocks.
+    pages: u32,
+    /// Name of the policy; `optimum` is Belady's, the lowest possible number of misses.
+    eviction: String,
+    misses: u64,
+    miss_ratio: f64,
+}
+
+/// Trace with its name.
+pub struct NamedTrace {
+    /// File name without the ending of its compression.
+    pub name: String,
+    /// Parsed references.
+    pub trace: BlockTrace,
+}
+
+/// Prints the miss ratios and, on request, draws them as a picture.
+pub fn run(args: &CacheArgs) -> CommandResult {
+    let policies = match &args.eviction {
+        Some(names) => input::specs(names)?,
+        None => eviction::POLICIES.iter().map(|policy| Spec::plain(policy.name)).collect(),
+    };
+    for policy in &policies {
+        eviction::build(policy, 1).map_err(Failure::usage)?;
+    }
+    let sizes = CacheSize::parse_all(&args.sizes)?;
+    check_writable(args.html.as_deref())?;
+    let kind = args.picture.as_deref().map(picture::PictureFormat::of).transpose()?;
+    let traces = read_traces(&args.traces, &args.read)?;
+    let cells = simulate(&traces, &policies, &sizes)?;
+    if let (Some(kind), Some(path)) = (kind, &args.picture) {
+        std::fs::write(path, picture::draw(&cells, kind))
+            .map_err(|error| Failure::Run(format!("{}: {error}", path.display())))?;
+    }
+    if let Some(path) = &args.html {
+        page(&cells, &policies).write(path)?;
+    }
+    match args.json {
+        true => print_json(&cells, None),
+        false => print(&table(&cells, &policies).to_string()),
+    }
+}
+
+/// Cache size: a share of the trace's blocks or an absolute size.
+#[derive(Clone, Debug)]
+pub struct CacheSize {
+    /// Text of the option.
+    pub text: String,
+    amount: Amount,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Amount {
+    /// Share of the distinct blocks of a trace, in millionths.
+    Part(u64),
+    Pages(u32),
+}
+
+impl CacheSize {
+    /// Parses the values of `--sizes`.
+    pub fn parse_all(texts: &[String]) -> Result<Vec<CacheSize>, Failure> {
+        texts.iter().map(|text| CacheSize::parse(text)).collect()
+    }
+
+    /// Parses one size: a percentage of the trace's blocks, or bytes with a unit.
+    fn parse(text: &str) -> Result<CacheSize, Failure> {
+        let bad = || {
+            Failure::Usage(format!(
+                "--sizes {text}: expected parts of a trace's blocks, above 0% and up to 100%, as in \
+                 0.5%,20%, or sizes with a unit, as in 64MiB: of {PAGE_BYTES} bytes at least"
+            ))
+        };
+        let amount = match text.strip_suffix('%') {
+            Some(percent) => {
+                let percent: f64 = percent.parse().map_err(|_| bad())?;
+                let is_part = percent > 0.0 && percent <= 100.0;
+                Amount::Part(is_part.then_some((percent * 1e4).round() as u64).ok_or_else(bad)?)
+            }
+            None => {
+                let pages = size::parse(text).ok_or_else(bad)? / PAGE_BYTES;
+                let pages =
+                    u32::try_from(pages).ok().filter(|&pages| pages > 0 && pages < u32::MAX);
+                Amount::Pages(pages.ok_or_else(bad)?)
+            }
+        };
+        Ok(CacheSize { text: text.to_owned(), amount })
+    }
+
+    /// Returns the size in blocks of `trace`, at least one.
+    pub fn pages(&self, trace: &BlockTrace) -> u32 {
+        match self.amount {
+            Amount::Part(millionths) => {
+                ((u64::from(trace.blocks) * millionths / 1_000_000) as u32).max(1)
+            }
+            Amount::Pages(pages) => pages,
+        }
+    }
+}
+
+fn formats() -> String {
+    BlockTraceFormat::all().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the trace format of that name.
+fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
+    BlockTraceFormat::named(name).ok_or_else(|| {
+        let known = formats();
+        Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
+    })
+}
+
+/// Reads the traces, each up to the number of references in `--first`.
+pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace>, Failure> {
+    let format = args.format.as_deref().map(named_format).transpose()?;
+    let most = args.first.map_or(usize::MAX, |most| most.get());
+    paths.iter().map(|path| read_trace(path, format, most)).collect()
+}
+
+/// Reads one trace of at most `most` references. Without `format`, detects it from the name and the
+/// first lines.
+fn read_trace(
+    path: &Path,
+    format: Option<BlockTraceFormat>,
+    most: usize,
+) -> Result<NamedTrace, Failure> {
+    let (name, bytes) = packed::read(path)?;
+    let format = format.or_else(|| detect_format(&name, &bytes)).ok_or_else(|| {
+        let known = formats();
+        Failure::Usage(format!(
+            "{}: its name and its first lines don't say in which format it is; add --format, one of \
+             {known}",
+            path.display()
+        ))
+    })?;
+    let trace = BlockTrace::parse(&bytes, format, most)
+        .map_err(|error| Failure::about(path.display(), error))?;
+    if let Some(note) = trace.note {
+        notice::print(format_args!("{}: {note}", path.display()));
+    }
+    Ok(NamedTrace { name, trace })
+}
+
+/// Simulates every cell in parallel, one thread per processor. The order is trace, size, policy;
+/// the optimum comes last.
+fn simulate(
+    traces: &[NamedTrace],
+    policies: &[Spec],
+    sizes: &[CacheSize],
+) -> Result<Vec<MissCell>, Failure> {
+    let policies = || policies.iter().map(Some).chain([None]);
+    let tasks: Vec<(&NamedTrace, &CacheSize, Option<&Spec>)> = traces
+        .iter()
+        .flat_map(|named| sizes.iter().map(move |size| (named, size)))
+        .flat_map(|(named, size)| policies().map(move |policy| (named, size, policy)))
+        .collect();
+    // An immediate end of the process is safe: a cell leaves no files behind.
+    let interrupt = Interrupt::that_ends_at_once();
+    let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
+        Ok(cell(named, size, policy))
+    };
+    at_once::each(&tasks, &work, None, &interrupt)
+}
+
+/// Simulates one policy, or Belady's optimum for `None`, on one trace and size.
+fn cell(
+    NamedTrace { name, trace }: &NamedTrace,
+    size: &CacheSize,
+    policy: Option<&Spec>,
+) -> MissCell {
+    let pages = size.pages(trace);
+    let misses = match policy {
+        Some(policy) => misses(trace, policy, pages).expect("the policy was built once already"),
+        None => belady(trace, pages),
+    };
+    MissCell {
+        trace: name.clone(),
+        references: trace.references.len(),
+        blocks: trace.blocks,
+        size: size.text.clone(),
+        pages,
+        eviction: policy.map_or_else(|| OPTIMUM.to_owned(), Spec::to_string),
+        misses,
+        miss_ratio: misses as f64 / trace.references.len() as f64,
+    }
+}
+
+/// Table with one row per trace and size and one column per policy.
+fn table(cells: &[MissCell], policies: &[Spec]) -> Table {
+    let mut header: Vec<String> = ["trace", "size", "pages"].map(str::to_owned).into();
+    header.extend(policies.iter().map(Spec::to_string));
+    header.push(OPTIMUM.to_owned());
+    let mut table = Table::with_header(header, 1);
+    for row in cells.chunks(policies.len() + 1) {
+        let mut line = vec![row[0].trace.clone(), row[0].size.clone(), row[0].pages.to_string()];
+        line.extend(row.iter().map(|cell| format!("{:.4}", cell.miss_ratio)));
+        table.row(line);
+    }
+    table
+}
+
+/// HTML page with the curves and the table.
+fn page(cells: &[MissCell], policies: &[Spec]) -> Page {
+    let lead = "The share of references that find nothing in memory, by eviction policy and size of memory. \
+                optimum is Belady's, which knows what is to come: no policy can miss less.";
+    let mut page = Page::new("Miss ratios", lead);
+    for cells in cells.chunk_by(|a, b| a.trace == b.trace) {
+        let curves = picture::draw(cells, picture::PictureFormat::Svg);
+        page.picture_on_white(&format!("{}: less is better.", cells[0].trace), &curves);
+    }
+    page.table("Miss ratio, by policy", &table(cells, policies));
+    page
+}

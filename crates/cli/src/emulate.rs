@@ -1,0 +1,221 @@
+//! `readpath emulate`: a modelled device as a file for real programs.
+//!
+//! The device is a file, `DIR/device`, on a FUSE mount. Reads and writes take the time that the
+//! model computes, with many in flight; the data is in a backing file. With `losetup` on top it is
+//! a block device. The mount ends on ctrl-C, SIGTERM, the end of the parent process, or `umount`,
+//! also while a program has the file open. The command then reports the delay of the answers.
+
+use std::fs::{File, OpenOptions};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+use fuser::{BackgroundSession, Config, MountOption, Session};
+use readpath_core::policy::Spec;
+use readpath_core::unit::SECTOR_BYTES;
+use readpath_models::{BoxedDevice, registry};
+use readpath_record::cleanup::{CleanupKind, Record};
+use readpath_record::notice;
+use readpath_sim::report::ReadCounters;
+use rustix::io::Errno;
+use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::{Pid, getgid, getppid, getuid};
+
+use crate::args::ServeArgs;
+use crate::devices::tell_unmodelled;
+use crate::exit::{CommandResult, Failure};
+use crate::input;
+use crate::output::print;
+
+mod engine;
+mod mount;
+
+use engine::RealTimeDevice;
+use mount::{FILE_NAME, Mount};
+
+/// Interval of the checks of the parent process and the mount. Both events are rare, and a quarter
+/// of a second is fast enough for a person.
+const WATCH_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Reason of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ServeEnd {
+    /// Ctrl-C or SIGTERM.
+    Signal,
+    /// The parent process ended.
+    ParentDied,
+    /// The file system was unmounted.
+    Unmounted,
+}
+
+/// Serves the device until one of the events in [`ServeEnd`].
+pub fn run(args: &ServeArgs) -> CommandResult {
+    // Read the parent's id before any slow step: a change of the id reveals its end.
+    let parent = getppid();
+    let spec = Spec::parse(&args.device).map_err(Failure::usage)?;
+    let device = registry::build(&spec, args.seed).map_err(Failure::usage)?;
+    tell_unmodelled(&spec);
+    let (backing, bytes) = backing(args, &device)?;
+    let (sender, signals) = mpsc::channel();
+    ctrlc::set_handler(move || {
+        // The receiver is gone only if the end has already begun.
+        let _ = sender.send(());
+    })
+    .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
+
+    let starting = |error| Failure::Unavailable(format!("can't start a thread: {error}"));
+    let engine = Arc::new(RealTimeDevice::start(device).map_err(starting)?);
+    let owner = (getuid().as_raw(), getgid().as_raw());
+    let files = Mount::new(Arc::clone(&engine), backing, bytes, owner);
+    let session = mount_at(&args.folder, files)?;
+    // Dropped last, after the mount is removed. If this process is killed, the next run removes the
+    // mount.
+    let _record = Record::keep(CleanupKind::ServedMount, &args.folder)
+        .map_err(|error| Failure::about(args.folder.display(), error))?;
+    print(&format!(
+        "ready: {} ({bytes} bytes, `{spec}`)\n",
+        args.folder.join(FILE_NAME).display()
+    ))?;
+
+    let end = wait_for_end(&signals, parent, &session);
+    let is_detached = end_mount(session, &args.folder, end);
+    let reported = report(&engine.answered());
+    if is_detached {
+        notice::print(format_args!(
+            "{} was still in use and has been detached; programs that have it open get errors",
+            args.folder.display()
+        ));
+    }
+    reported
+}
+
+/// Returns the backing file and the number of served bytes.
+fn backing(args: &ServeArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
+    let device_bytes = device.caps().sectors * SECTOR_BYTES;
+    let (file, bytes) = match (&args.backing, &args.size) {
+        (Some(path), _) => {
+            let about = |error| Failure::about(path.display(), error);
+            let file = OpenOptions::new().read(true).write(true).open(path).map_err(about)?;
+            let bytes = file.metadata().map_err(about)?.len();
+            (file, bytes)
+        }
+        (None, given) => {
+            let bytes = match given {
+                Some(text) => input::size("--size", text)?,
+                None => device_bytes,
+            };
+            (temporary_file(bytes)?, bytes)
+        }
+    };
+    if bytes == 0 {
+        return Err(Failure::Usage("the backing file is empty: nothing to serve".to_owned()));
+    }
+    if bytes > device_bytes {
+        return Err(Failure::Usage(format!(
+            "`{}` has {device_bytes} bytes, less than the {bytes} to be served: \
+             give a smaller --size or --backing, or a larger device",
+            args.device
+        )));
+    }
+    Ok((file, bytes))
+}
+
+/// Creates a sparse file without a name, which disappears when it is closed.
+fn temporary_file(bytes: u64) -> Result<File, Failure> {
+    let path = std::env::temp_dir().join(format!("readpath-serve-{}", std::process::id()));
+    let about = |error: std::io::Error| Failure::about(path.display(), error);
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let file = file.map_err(about)?;
+    std::fs::remove_file(&path).map_err(about)?;
+    file.set_len(bytes).map_err(about)?;
+    Ok(file)
+}
+
+/// Mounts the file system on an empty folder.
+fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
+    let about = |error| Failure::about(folder.display(), error);
+    let mut entries = match std::fs::read_dir(folder) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            return Err(Failure::Usage(format!(
+                "{0}: a dead mount is in the way; remove it with `umount -l {0}`",
+                folder.display()
+            )));
+        }
+        entries => entries.map_err(about)?,
+    };
+    if entries.next().is_some() {
+        return Err(Failure::Usage(format!(
+            "{}: is not an empty folder; its content would be hidden",
+            folder.display()
+        )));
+    }
+    let mut config = Config::default();
+    config.mount_options =
+        vec![MountOption::FSName("readpath".to_owned()), MountOption::DefaultPermissions];
+    // One thread reads the backing file while the other one takes the next request.
+    config.n_threads = Some(2);
+    config.clone_fd = true;
+    let mounted = Session::new(files, folder, &config).and_then(Session::spawn);
+    mounted.map_err(|error| {
+        Failure::Unavailable(format!(
+            "{}: can't mount: {error}; it needs FUSE (/dev/fuse) and root or fusermount3",
+            folder.display()
+        ))
+    })
+}
+
+/// Waits for one of the events that end the command.
+fn wait_for_end(
+    signals: &mpsc::Receiver<()>,
+    parent: Option<Pid>,
+    session: &BackgroundSession,
+) -> ServeEnd {
+    loop {
+        match signals.recv_timeout(WATCH_INTERVAL) {
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return ServeEnd::Signal,
+            Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => {
+                return ServeEnd::Unmounted;
+            }
+            Err(RecvTimeoutError::Timeout) if getppid() != parent => return ServeEnd::ParentDied,
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// Removes the mount. Returns true if it was busy and could only be detached.
+fn end_mount(session: BackgroundSession, folder: &Path, end: ServeEnd) -> bool {
+    if end == ServeEnd::Unmounted {
+        return false;
+    }
+    match unmount(folder, UnmountFlags::empty()) {
+        Ok(()) => {
+            // The kernel has released the mount, and the session's loop ends by itself.
+            let _ = session.join();
+            false
+        }
+        Err(Errno::BUSY) => {
+            let _ = unmount(folder, UnmountFlags::DETACH);
+            // The loop continues while a program has the file open. This process does not wait for
+            // it.
+            std::mem::forget(session);
+            true
+        }
+        // Without root, unmount through fusermount3, as it was mounted.
+        Err(_) => session.umount_and_join().is_err(),
+    }
+}
+
+/// Prints the number of served requests and the lateness of the answers.
+fn report(answered: &ReadCounters) -> CommandResult {
+    let us = |late: Option<f64>| late.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
+    let late = answered.latency();
+    print(&format!(
+        "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)\n",
+        answered.operations,
+        answered.bytes,
+        us(late.p50),
+        us(late.p99),
+        us(late.max),
+    ))
+}

@@ -1,0 +1,308 @@
+//! Modelled device in real time: virtual time follows the wall clock.
+//!
+//! A request enters the model when it arrives, and is answered when the wall clock reaches the
+//! completion time of the model. One thread sleeps until the model's next event, executes all due
+//! events in the model's order, and gives the answers. The model's times are exact in any case.
+//! Only the answers can be late, and their lateness is counted.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+use readpath_core::request::{DeviceCaps, DeviceError, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::unit::{SECTOR_BYTES, Time};
+use readpath_eval::clock::Clock;
+use readpath_models::BoxedDevice;
+use readpath_sim::report::ReadCounters;
+
+/// Callback with the result of a request.
+pub type AnswerFn = Box<dyn FnOnce(Result<(), DeviceError>) + Send>;
+
+/// Device that answers in real time. Dropping it waits for the requests in flight.
+pub struct RealTimeDevice {
+    shared: Arc<EngineShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct EngineShared {
+    clock: Clock,
+    state: Mutex<ServedState>,
+    wake: Condvar,
+}
+
+struct ServedState {
+    device: BoxedDevice,
+    caps: DeviceCaps,
+    /// Number of parts in the device.
+    in_flight: u32,
+    /// Parts that the device has no free slot for, in order of arrival.
+    waiting: VecDeque<DeviceRequest>,
+    /// Request number of each part, by the number of the part.
+    parts: BTreeMap<u32, u32>,
+    /// Unfinished requests by number.
+    requests: BTreeMap<u32, Pending>,
+    /// Next number to try for a request or part.
+    next_number: u32,
+    /// Completed requests whose answers are due, with their due times.
+    finished: Vec<(Time, Pending)>,
+    /// One entry per answer: from its due time to the time it was given.
+    answered: ReadCounters,
+    is_stopping: bool,
+}
+
+/// Request that waits for its parts.
+struct Pending {
+    /// Number of unfinished parts.
+    parts_left: u32,
+    bytes: u64,
+    /// First error of any part.
+    result: Result<(), DeviceError>,
+    answer: AnswerFn,
+}
+
+impl RealTimeDevice {
+    /// Starts the clock and the thread of `device`.
+    ///
+    /// # Errors
+    /// The thread could not be started.
+    pub fn start(device: BoxedDevice) -> std::io::Result<RealTimeDevice> {
+        let state = ServedState {
+            caps: device.caps(),
+            device,
+            in_flight: 0,
+            waiting: VecDeque::new(),
+            parts: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next_number: 0,
+            finished: Vec::new(),
+            answered: ReadCounters::default(),
+            is_stopping: false,
+        };
+        let shared = Arc::new(EngineShared {
+            clock: Clock::start(),
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+        });
+        let worker = Arc::clone(&shared);
+        let thread =
+            std::thread::Builder::new().name("model".to_owned()).spawn(move || worker.work())?;
+        Ok(RealTimeDevice { shared, thread: Some(thread) })
+    }
+
+    /// Submits a request of `bytes` bytes, at least one, at `offset` to the model. `answer` is
+    /// called on the engine's thread.
+    ///
+    /// The range is widened to whole units of the device's alignment. It is split at the device's
+    /// maximum request size.
+    pub fn submit(&self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
+        let mut state = self.shared.lock();
+        let now = self.shared.clock.now();
+        state.advance(now);
+        state.enter(op, offset, bytes, answer);
+        state.feed(now);
+        drop(state);
+        self.shared.wake.notify_one();
+    }
+
+    /// Counters of the answered requests. The latencies are the lateness of the answers.
+    pub fn answered(&self) -> ReadCounters {
+        self.shared.lock().answered.clone()
+    }
+
+    /// Stops the thread once no request is in flight, and waits for its end.
+    fn join(&mut self) {
+        self.shared.lock().is_stopping = true;
+        self.shared.wake.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed; its counters up to then remain valid.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for RealTimeDevice {
+    fn drop(&mut self) {
+        self.join();
+    }
+}
+
+impl EngineShared {
+    fn lock(&self) -> MutexGuard<'_, ServedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps on the condition variable until the model's next event or a new request. Ends on
+    /// [`ServedState::is_stopping`] when no request is in flight.
+    fn work(&self) {
+        // Timers of this thread fire when due instead of up to 50 µs later. Without the file they
+        // stay late, which the report shows.
+        let _ = std::fs::write("/proc/thread-self/timerslack_ns", "1");
+        let mut state = self.lock();
+        loop {
+            state.advance(self.clock.now());
+            if !state.finished.is_empty() {
+                let finished = std::mem::take(&mut state.finished);
+                drop(state);
+                let answered = self.answer(finished);
+                state = self.lock();
+                for (due, given, bytes) in answered {
+                    state.answered.record(due, given, bytes);
+                }
+                continue;
+            }
+            if state.is_stopping && state.requests.is_empty() {
+                return;
+            }
+            state = match state.device.next_event() {
+                None => self.wake.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(at) => {
+                    let rest = self.clock.until(at);
+                    let waited = self.wake.wait_timeout(state, rest);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+    }
+
+    /// Gives the answers. Returns the due time, the time of the answer, and the bytes of each.
+    fn answer(&self, finished: Vec<(Time, Pending)>) -> Vec<(Time, Time, u64)> {
+        finished
+            .into_iter()
+            .map(|(due, pending)| {
+                (pending.answer)(pending.result);
+                (due, self.clock.now(), pending.bytes)
+            })
+            .collect()
+    }
+}
+
+impl ServedState {
+    /// Executes all events of the model that are due by `now`.
+    fn advance(&mut self, now: Time) {
+        while let Some(at) = self.device.next_event()
+            && at <= now
+        {
+            while let Some(completion) = self.device.poll(at) {
+                self.finish(completion.id.0, completion.at, completion.outcome);
+            }
+            self.feed(at);
+        }
+    }
+
+    /// Splits a request into aligned parts and queues them.
+    fn enter(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
+        let unit = u64::from(self.caps.alignment_sectors);
+        let most = u64::from(self.caps.request_sectors_max) / unit * unit;
+        let mut start = offset / SECTOR_BYTES / unit * unit;
+        let end = (offset + bytes).div_ceil(SECTOR_BYTES * unit) * unit;
+        let request = self.number();
+        let mut parts_left = 0;
+        while start < end {
+            let sectors = (end - start).min(most) as u32;
+            let part = self.number();
+            self.parts.insert(part, request);
+            self.waiting.push_back(DeviceRequest { id: RequestId(part), op, start, sectors });
+            start += u64::from(sectors);
+            parts_left += 1;
+        }
+        self.requests.insert(request, Pending { parts_left, bytes, result: Ok(()), answer });
+    }
+
+    /// Submits queued parts while the device has free slots.
+    fn feed(&mut self, now: Time) {
+        while self.in_flight < self.caps.depth_max
+            && let Some(part) = self.waiting.pop_front()
+        {
+            self.in_flight += 1;
+            self.device.submit(now, part);
+        }
+    }
+
+    /// Records the completion of a part, and of its request with the last part.
+    fn finish(&mut self, part: u32, at: Time, outcome: Outcome) {
+        self.in_flight -= 1;
+        let number = self.parts.remove(&part).expect("every part belongs to a request");
+        let pending = self.requests.get_mut(&number).expect("it is pending until its last part");
+        pending.parts_left -= 1;
+        match outcome {
+            Outcome::Done => {}
+            // A program would take zeroes in place of the missing bytes for data.
+            Outcome::Short { .. } => pending.result = Err(DeviceError::Medium),
+            Outcome::Failed(error) => pending.result = Err(error),
+        }
+        if pending.parts_left == 0
+            && let Some(pending) = self.requests.remove(&number)
+        {
+            self.finished.push((at, pending));
+        }
+    }
+
+    /// Returns a number that no request or part in flight has.
+    fn number(&mut self) -> u32 {
+        loop {
+            let number = self.next_number;
+            self.next_number = number.wrapping_add(1);
+            if !self.parts.contains_key(&number) && !self.requests.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use readpath_core::policy::Spec;
+    use readpath_models::registry;
+
+    use super::*;
+
+    fn engine(text: &str) -> RealTimeDevice {
+        let spec = Spec::parse(text).unwrap();
+        RealTimeDevice::start(registry::build(&spec, 1).unwrap()).unwrap()
+    }
+
+    /// Submits reads of `bytes` bytes at all offsets at once. Returns the answers in order of
+    /// arrival.
+    fn read(
+        engine: &RealTimeDevice,
+        places: &[u64],
+        bytes: u64,
+    ) -> Vec<(u64, Result<(), DeviceError>)> {
+        let (sender, receiver) = mpsc::channel();
+        for &place in places {
+            let sender = sender.clone();
+            let answer = Box::new(move |result| sender.send((place, result)).unwrap());
+            engine.submit(Op::Read, place, bytes, answer);
+        }
+        drop(sender);
+        receiver.iter().collect()
+    }
+
+    /// One die with 20 ms per page: three reads take at least 60 ms and are answered in order.
+    #[test]
+    fn answers_come_no_earlier_than_the_model_says() {
+        let engine = engine("ssd,channels=1,dies_per_channel=1,read_lsb=20ms,read_msb=20ms");
+        let clock = Clock::start();
+        let answers = read(&engine, &[0, 4_096, 1 << 20], 4_096);
+        assert!(clock.now() >= Time::from_ms(60), "{}", clock.now());
+        assert_eq!(answers, [(0, Ok(())), (4_096, Ok(())), (1 << 20, Ok(()))]);
+        // The engine counts an answer just after giving it.
+        while engine.answered().operations < 3 {
+            std::thread::yield_now();
+        }
+        assert_eq!(engine.answered().bytes, 3 * 4_096);
+    }
+
+    #[test]
+    fn an_error_reaches_the_requests_that_touch_it_and_large_ones_are_cut() {
+        let engine = engine("faulty:ssd,bad_from=1m,bad_bytes=512,ssd.request_max=64k,ssd.depth=2");
+        let bad = Err(DeviceError::Medium);
+        // An unaligned range is widened to whole sectors.
+        assert_eq!(read(&engine, &[3], 10), [(3, Ok(()))]);
+        assert_eq!(read(&engine, &[(1 << 20) + 511], 1), [((1 << 20) + 511, bad)]);
+        assert_eq!(read(&engine, &[0], 2 << 20), [(0, bad)]);
+        assert_eq!(read(&engine, &[2 << 20], 2 << 20), [(2 << 20, Ok(()))]);
+    }
+}

@@ -1,0 +1,167 @@
+//! `readpath eval eviction`: judges an eviction policy, cell by cell.
+
+use std::sync::Arc;
+
+use readpath_core::eviction;
+use readpath_eval::eviction_matrix::{
+    EvictionCell, EvictionSummary, FixedPolicyResult, JudgedEviction, LoadSize, cells,
+};
+use serde::Serialize;
+
+use crate::args::CacheRegretArgs;
+use crate::at_once;
+use crate::cachesim::{self, read_traces};
+use crate::exit::{CommandResult, Failure};
+use crate::html::heat::{self, HeatCell, Map};
+use crate::html::{Page, check_writable};
+use crate::input;
+use crate::output::print;
+use crate::progress::Interrupt;
+use crate::table::{Column, Table, number};
+
+/// JSON document of the command.
+#[derive(Serialize)]
+struct EvictionDocument<'a> {
+    readpath: &'static str,
+    seed: u64,
+    smoke: bool,
+    summary: &'a EvictionSummary,
+    results: &'a [JudgedEviction],
+}
+
+/// Runs the matrix, or the cells chosen by `--cells`.
+pub fn run(args: &CacheRegretArgs) -> CommandResult {
+    let [policy] = &input::specs(&args.eviction)?[..] else {
+        return Err(Failure::Usage(format!("--eviction {}: name one policy", args.eviction)));
+    };
+    eviction::build(policy, 1).map_err(Failure::usage)?;
+    check_writable(args.html.as_deref())?;
+    let chosen = chosen(args)?;
+    // An immediate end of the process is safe: a cell leaves no files behind.
+    let interrupt = Interrupt::that_ends_at_once();
+    let judge = |cell: &EvictionCell| cell.judge(policy).map_err(Failure::usage);
+    let judged = at_once::each(&chosen, &judge, args.threads, &interrupt)?;
+    let summary = EvictionSummary::of(&judged);
+    if let Some(path) = &args.html {
+        page(&judged, &summary).write(path)?;
+    }
+    if args.json {
+        let readpath = env!("CARGO_PKG_VERSION");
+        let (seed, smoke) = (args.seed, args.smoke);
+        let document =
+            EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
+        let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
+        return print(&format!("{text}\n"));
+    }
+    print(&text(&judged, &summary, args.all))
+}
+
+/// Returns the chosen cells: the generated loads, then the cells of the given traces.
+fn chosen(args: &CacheRegretArgs) -> Result<Vec<EvictionCell>, Failure> {
+    let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
+    let size = LoadSize { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
+    let mut chosen = cells(&parts, size);
+    let sizes = cachesim::CacheSize::parse_all(&args.sizes)?;
+    for cachesim::NamedTrace { name, trace } in read_traces(&args.traces, &args.read)? {
+        let trace = Arc::new(trace);
+        let of = |size: &cachesim::CacheSize| {
+            EvictionCell::of_trace(&name, &size.text, trace.clone(), size.pages(&trace))
+        };
+        chosen.extend(sizes.iter().map(of).filter(|cell| cell.is_called(&parts)));
+    }
+    if chosen.is_empty() {
+        let parts = args.cells.join(",");
+        return Err(Failure::Usage(format!(
+            "no cell is called `{parts}`; a name is references/LOAD/SIZE, reads/LOAD or touches/LOAD, \
+             as in references/zipf/20%, reads/scan-1k, touches/zipf-200%"
+        )));
+    }
+    Ok(chosen)
+}
+
+/// Returns the output as text: the worst cells or all, the fixed policies, and the summary.
+fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> String {
+    let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
+    if !is_all {
+        shown.sort_by(|one, two| two.ratio.total_cmp(&one.ratio));
+        shown.truncate(summary.worst.len());
+    }
+    format!("{}\n{}\n{}\n", cells_table(&shown), policies_table(summary), sentence(summary))
+}
+
+/// Table with one row per cell: costs of the best baseline, the judged policy and the optimum.
+fn cells_table(shown: &[&JudgedEviction]) -> Table {
+    let columns: [Column<&JudgedEviction>; 7] = [
+        ("cell", |cell| cell.cell.clone()),
+        ("best baseline", |cell| cell.baselines[0].eviction.clone()),
+        ("cost", |cell| number(Some(cell.baselines[0].cost_ratio), 4)),
+        ("judged", |cell| number(Some(cell.judged.cost_ratio), 4)),
+        ("ratio", |cell| number(Some(cell.ratio), 3)),
+        ("optimum", |cell| number(cell.optimum.as_ref().map(|run| run.cost_ratio), 4)),
+        ("two-lists", |cell| number(cell.under("two-lists").map(|run| run.cost_ratio), 4)),
+    ];
+    Table::of(shown, &columns, 2)
+}
+
+/// Table of each policy's result if it were used in every cell.
+fn policies_table(summary: &EvictionSummary) -> Table {
+    let columns: [Column<FixedPolicyResult>; 5] = [
+        ("everywhere", |policy| policy.eviction.clone()),
+        ("maximum", |policy| number(Some(policy.maximum), 3)),
+        ("geometric mean", |policy| number(Some(policy.geometric_mean), 3)),
+        ("above 1.02", |policy| policy.above_102_percent.to_string()),
+        ("to the optimum", |policy| number(policy.distance_to_optimum, 4)),
+    ];
+    Table::of(&summary.fixed, &columns, 1)
+}
+
+/// Summary of all cells in one sentence.
+fn sentence(summary: &EvictionSummary) -> String {
+    format!(
+        "{} cells: maximum {}, geometric mean {}, {} above 1.02; to two-lists \
+         {} at the most",
+        summary.cells,
+        number(summary.maximum, 3),
+        number(summary.geometric_mean, 3),
+        summary.above_102_percent,
+        number(summary.two_lists_maximum, 3),
+    )
+}
+
+/// HTML page with every cell.
+fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
+    let title = "Eviction policies, cell by cell";
+    let mut page = Page::new(title, &sentence(summary));
+    page.heading("Every policy in every cell");
+    let caption = "The least cost of any policy ÷ this policy's: 1 is the best of the cell, ½ costs twice as \
+                   much. Point at a square for its figures.";
+    page.picture(caption, &heat::draw(title, &map(judged)));
+    page.heading("Cells");
+    let all: Vec<&JudgedEviction> = judged.iter().collect();
+    page.table("Cost ÷ cost without memory; ratio: judged ÷ best baseline", &cells_table(&all));
+    page.heading("One policy everywhere");
+    page.table("Each policy's cost ÷ that of the best of each cell", &policies_table(summary));
+    page
+}
+
+/// Heat map with one row per cell and one column per policy: least cost ÷ cost.
+fn map(judged: &[JudgedEviction]) -> Map {
+    let mut map = Map::default();
+    for (row, cell) in judged.iter().enumerate() {
+        map.rows.push(cell.cell.clone());
+        let runs = || std::iter::once(&cell.judged).chain(&cell.baselines);
+        let least = runs().map(|run| run.cost).min().unwrap_or(0).max(1);
+        for run in runs() {
+            let known = map.columns.iter().position(|policy| *policy == run.eviction);
+            let column = known.unwrap_or_else(|| {
+                map.columns.push(run.eviction.clone());
+                map.columns.len() - 1
+            });
+            let ratio = least as f64 / run.cost.max(1) as f64;
+            let told =
+                format!("{} {}: costs {:.4}, {ratio:.3}", cell.cell, run.eviction, run.cost_ratio);
+            map.places.push(HeatCell { row, column, ratio, told });
+        }
+    }
+    map
+}

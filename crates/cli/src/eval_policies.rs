@@ -1,0 +1,398 @@
+//! `readpath eval policies`: compares the policy `adaptive` with the best baseline of each cell.
+
+mod page;
+mod real;
+
+use std::collections::HashMap;
+use std::num::NonZero;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use readpath_core::policy::Spec;
+use readpath_eval::policy_matrix::work::work;
+use readpath_eval::policy_matrix::{
+    CellSet, CellSize, FixedPairResult, JudgedCell, MatrixCell, MatrixResult, MatrixSummary,
+    Policies, WorkloadSummary, cells, cells_drawn,
+};
+use readpath_models::input_file;
+use serde::{Deserialize, Serialize};
+
+use crate::at_once;
+use crate::decision_log::DecisionFile;
+use crate::exit::{CommandResult, Failure};
+use crate::html::check_writable;
+use crate::input;
+use crate::output::print;
+use crate::progress::Interrupt;
+use crate::table::{Column, Table, number};
+
+/// `readpath eval policies`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "A cell is DEVICE/WORKLOAD/PROCESSES. Its baselines are the classic readahead policies\n\
+    (for a load on memory, `swap-…`, the classic swap-in policies) under each classic scheduler. The\n\
+    figure is the throughput of `adaptive` ÷ the throughput of the best baseline. Cells below 0.95\n\
+    count as a regret.\n\n\
+    Example:\n  \
+    readpath eval policies --cells /hdd-1/,mmap"
+)]
+pub struct RegretArgs {
+    /// Only the cells whose name contains each of these parts, as in `/hdd-1/,seq`
+    #[arg(long, value_name = "PART,…", value_delimiter = ',')]
+    pub cells: Vec<String>,
+    /// Run the workloads on this storage instead of the device models, each contender twice in a
+    /// row. PATH is a file, a block device, or a folder for scratch files of up to 3 GiB
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
+    pub on: Option<PathBuf>,
+    /// Only the tuning set, on which policies are developed: without a third of the devices,
+    /// workloads and process counts, chosen by a hash of the name
+    #[arg(long, conflicts_with_all = ["on", "held_out"])]
+    pub developed: bool,
+    /// Only the held-out set, by which policies are judged; it includes four devices whose
+    /// parameters are drawn from the seed
+    #[arg(long, conflicts_with = "on")]
+    pub held_out: bool,
+    /// Do a sixty-fourth of the work, to check that the cells run; the figures are not meaningful
+    #[arg(long)]
+    pub smoke: bool,
+    /// Print every cell, not only the summary and the worst
+    #[arg(long)]
+    pub all: bool,
+    /// Judge these two policies instead of `adaptive` in both roles; on real storage, instead of
+    /// the library's defaults
+    #[arg(long, value_name = "READAHEAD,SCHEDULER")]
+    pub policies: Option<String>,
+    /// Take the baselines' results from this document instead of running them again: the output of
+    /// `--json` with the same seeds, for changes of the tested policy alone
+    #[arg(long, value_name = "FILE")]
+    pub beside: Option<PathBuf>,
+    /// Number of cells that run at a time [default: number of processors]
+    #[arg(long, value_name = "N")]
+    pub threads: Option<NonZero<usize>>,
+    /// First seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Number of seeds over which each run is averaged
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub seeds: u64,
+    /// Write every decision of the tested policies to this file, with the numbers behind it, one
+    /// per line: of the chosen cells that read, with the first seed
+    #[arg(long, value_name = "FILE", conflicts_with = "on")]
+    pub log: Option<PathBuf>,
+    /// Also write the result to this file, as one self-contained HTML page with sortable tables and
+    /// pictures
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+    /// Print one JSON document instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// JSON document of the command.
+#[derive(Serialize)]
+struct MatrixDocument<'a> {
+    readpath: &'static str,
+    /// First seed.
+    seed: u64,
+    /// Number of seeds per run.
+    seeds: u64,
+    /// True if a sixty-fourth of the work was done.
+    smoke: bool,
+    policies: String,
+    /// Summary of the cells in the tuning set, and in the held-out set below; null if the run has
+    /// no such cell.
+    developed: Option<MatrixSummary>,
+    held_out: Option<MatrixSummary>,
+    summary: &'a MatrixSummary,
+    results: &'a [JudgedCell],
+    /// Results of the first runs. On real storage each contender runs twice in a row, and `results`
+    /// holds the second runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    first_runs: Option<FirstRuns>,
+}
+
+/// Results of the runs before memory and caches were warm.
+#[derive(Serialize)]
+struct FirstRuns {
+    summary: MatrixSummary,
+    results: Vec<JudgedCell>,
+}
+
+impl FirstRuns {
+    fn of(results: Vec<JudgedCell>) -> FirstRuns {
+        FirstRuns { summary: MatrixSummary::of(&results), results }
+    }
+}
+
+/// Runs the matrix, or the chosen cells.
+pub fn run(args: &RegretArgs) -> CommandResult {
+    let size =
+        CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
+    check_writable(args.html.as_deref())?;
+    let named = policies(args.policies.as_deref())?;
+    let policies = named.clone().unwrap_or_default();
+    let interrupt = Interrupt::listen();
+    let (judged, first_runs) = match &args.on {
+        Some(path) => {
+            let work = chosen(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
+            let judged = real::judge_all(path, &work, named.as_ref(), size, &interrupt)?;
+            (judged.second, Some(judged.first))
+        }
+        None => (modelled(args, &policies, size, &interrupt)?, None),
+    };
+    if interrupt.has_come() {
+        return Err(Failure::Interrupted);
+    }
+    tell(args, &policies, &judged, first_runs)
+}
+
+/// Returns the cells of the chosen set, filtered by the parts of their names.
+fn cells_of(args: &RegretArgs, parts: &[&str]) -> Vec<MatrixCell> {
+    let part = match (args.developed, args.held_out) {
+        (true, _) => CellSet::Developed,
+        (_, true) => CellSet::HeldOut,
+        _ => CellSet::Whole,
+    };
+    let all = cells(parts).into_iter().chain(cells_drawn(args.seed, parts));
+    all.filter(|cell| part.has(cell)).collect()
+}
+
+/// Filters `all` by the parts of names in `--cells`; an empty result is an error.
+fn chosen<T>(
+    args: &RegretArgs,
+    all: impl FnOnce(&[&str]) -> Vec<T>,
+    names: &str,
+) -> Result<Vec<T>, Failure> {
+    let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
+    let chosen = all(&parts);
+    if chosen.is_empty() {
+        let parts = args.cells.join(",");
+        return Err(Failure::Usage(format!("no cell is called `{parts}`; a name is {names}")));
+    }
+    Ok(chosen)
+}
+
+/// Runs the cells on the modelled devices.
+fn modelled(
+    args: &RegretArgs,
+    policies: &Policies,
+    size: CellSize,
+    interrupt: &Interrupt,
+) -> Result<Vec<JudgedCell>, Failure> {
+    let all = |parts: &[&str]| cells_of(args, parts);
+    let cells = chosen(args, all, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
+    let beside = args.beside.as_deref().map(|path| Beside::read(path, size)).transpose()?;
+    if let Some(path) = &args.log {
+        explain(path, &cells, policies, size, args.beside.as_deref())?;
+    }
+    let judge = |cell: &MatrixCell| {
+        let baselines = match &beside {
+            Some(beside) => beside.baselines(cell)?,
+            None => cell.baselines(size).map_err(Failure::usage)?,
+        };
+        cell.judge(policies, baselines, size).map_err(Failure::usage)
+    };
+    let _modelled = interrupt.modelled();
+    at_once::each(&cells, &judge, args.threads, interrupt)
+}
+
+/// Logs the decisions of the tested policies in the cells.
+fn explain(
+    path: &Path,
+    cells: &[MatrixCell],
+    policies: &Policies,
+    size: CellSize,
+    beside: Option<&Path>,
+) -> CommandResult {
+    let log = DecisionFile::create(path, beside.as_slice())?;
+    let mut decides = false;
+    for cell in cells {
+        log.begin(&cell.name());
+        decides |=
+            cell.explain(policies, size, &mut |one| log.decided(one)).map_err(Failure::usage)?;
+    }
+    if !decides {
+        return Err(Failure::Usage(
+            "--log: the swap-in policies keep no log; choose a cell that reads".to_owned(),
+        ));
+    }
+    log.finish()
+}
+
+/// Prints the results and writes the requested page.
+fn tell(
+    args: &RegretArgs,
+    policies: &Policies,
+    judged: &[JudgedCell],
+    first_runs: Option<Vec<JudgedCell>>,
+) -> CommandResult {
+    let summary = MatrixSummary::of(judged);
+    let of = |is_held_out: bool| {
+        let is_in = |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
+        let part: Vec<JudgedCell> = judged.iter().filter(is_in).cloned().collect();
+        (!part.is_empty()).then(|| MatrixSummary::of(&part))
+    };
+    let (developed, held_out) = (of(false), of(true));
+    let parts = [("developed", &developed), ("held out", &held_out)];
+    let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
+    let first_runs = first_runs.map(FirstRuns::of);
+    let of_first = first_runs.as_ref().map(|first| ("first runs", &first.summary));
+    let all = if first_runs.is_some() { "second runs" } else { "all" };
+    let sentences = parts.chain(of_first).chain([(all, &summary)]);
+    let sentences: Vec<String> = sentences.map(|(name, part)| sentence(name, part)).collect();
+    let policies = match (&args.on, &args.policies) {
+        (Some(_), None) => "nothing set".to_owned(),
+        _ => format!("{} {}", policies.readahead, policies.scheduler),
+    };
+    if let Some(path) = &args.html {
+        page::of(judged, &summary, &sentences, &policies).write(path)?;
+    }
+    if args.json {
+        let readpath = env!("CARGO_PKG_VERSION");
+        let document = MatrixDocument {
+            readpath,
+            seed: args.seed,
+            seeds: args.seeds,
+            smoke: args.smoke,
+            policies,
+            developed,
+            held_out,
+            summary: &summary,
+            results: judged,
+            first_runs,
+        };
+        let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
+        return print(&format!("{text}\n"));
+    }
+    print(&format!("{}\n{}\n", text(judged, &summary, args.all), sentences.join("\n")))
+}
+
+/// Summary of a set of cells in one sentence.
+fn sentence(name: &str, part: &MatrixSummary) -> String {
+    format!(
+        "{name}: {} cells: minimum {}, geometric mean {} ({} without gains that no classic \
+            policy can reach), {} below 0.95, {} below 0.80",
+        part.cells,
+        number(part.minimum, 3),
+        number(part.geometric_mean, 3),
+        number(part.geometric_mean_common, 3),
+        part.below_95_percent,
+        part.below_80_percent,
+    )
+}
+
+/// Parses the pair of policies in `--policies`.
+fn policies(named: Option<&str>) -> Result<Option<Policies>, Failure> {
+    let Some(named) = named else { return Ok(None) };
+    let specs = input::specs(named)?;
+    let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
+        return Err(Failure::Usage(format!(
+            "--policies {named}: name a readahead policy and a scheduler, as in adaptive,cfq"
+        )));
+    };
+    Ok(Some(Policies { readahead, scheduler, ..Policies::default() }))
+}
+
+/// Baselines of an earlier run, by the name of the cell.
+struct Beside {
+    /// Option and path, for error messages.
+    file: String,
+    baselines: HashMap<String, Vec<MatrixResult>>,
+}
+
+/// Fields that are read from an earlier document.
+#[derive(Deserialize)]
+struct Earlier {
+    seed: u64,
+    seeds: u64,
+    smoke: bool,
+    results: Vec<JudgedCell>,
+}
+
+impl Beside {
+    /// Reads the document. Refuses other seeds or another size.
+    fn read(path: &Path, size: CellSize) -> Result<Beside, Failure> {
+        let file = format!("--beside {}", path.display());
+        let text = input_file::text(path, input_file::LIST_BYTES_MAX)
+            .map_err(|error| Failure::about(&file, error))?;
+        let earlier: Earlier =
+            serde_json::from_str(&text).map_err(|error| Failure::about(&file, error))?;
+        if (earlier.seed, earlier.seeds, earlier.smoke) != (size.seed, size.seeds, size.part > 1) {
+            let Earlier { seed, seeds, smoke, .. } = earlier;
+            return Err(Failure::about(
+                &file,
+                format!(
+                    "was run with --seed {seed} --seeds {seeds}, smoke: {smoke}; give the same"
+                ),
+            ));
+        }
+        let baselines =
+            earlier.results.into_iter().map(|cell| (cell.name(), cell.baselines)).collect();
+        Ok(Beside { file, baselines })
+    }
+
+    /// Returns the baselines of a cell; a missing cell is an error.
+    fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
+        let lacks = || Failure::about(&self.file, format!("lacks the cell {}", cell.name()));
+        self.baselines
+            .get(&cell.name())
+            .filter(|baselines| !baselines.is_empty())
+            .cloned()
+            .ok_or_else(lacks)
+    }
+}
+
+/// Returns the output as text: the worst cells or all, causes, fixed pairs, and workloads.
+fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String {
+    let mut shown: Vec<&JudgedCell> = judged.iter().collect();
+    if !is_all {
+        shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
+        shown.truncate(summary.worst.len());
+    }
+    let cause =
+        |cell: &&JudgedCell| Some(format!("{}: {}\n", cell.name(), cell.cause.as_ref()?.line));
+    let causes: String = shown.iter().filter_map(cause).collect();
+    let (cells, fixed) = (cells_table(&shown), policies_table(summary));
+    let workloads = workloads_table(summary, is_all);
+    format!("{cells}\n{causes}\n{fixed}\n{workloads}")
+}
+
+/// Table with one row per cell: best baseline, tested policy, and its ratio.
+fn cells_table(shown: &[&JudgedCell]) -> Table {
+    let columns: [Column<&JudgedCell>; 9] = [
+        ("cell", |cell| cell.name()),
+        ("best baseline", |cell| cell.baselines[0].policies()),
+        ("MiB/s", |cell| number(Some(cell.baselines[0].mib_per_s), 2)),
+        ("adaptive", |cell| number(Some(cell.adaptive.mib_per_s), 2)),
+        ("ratio", |cell| number(Some(cell.ratio), 3)),
+        ("read amp", |cell| number(cell.adaptive.amplification, 2)),
+        ("coverage", |cell| number(cell.adaptive.coverage, 2)),
+        ("KiB/req", |cell| number(cell.adaptive.device_request_kib_mean, 0)),
+        ("depth", |cell| number(cell.adaptive.device_depth_mean, 1)),
+    ];
+    Table::of(shown, &columns, 2)
+}
+
+/// Table of each pair's result if it were used in every cell.
+fn policies_table(summary: &MatrixSummary) -> Table {
+    let columns: [Column<FixedPairResult>; 4] = [
+        ("default everywhere", |pair| pair.policies.clone()),
+        ("minimum", |pair| number(Some(pair.minimum), 3)),
+        ("geometric mean", |pair| number(Some(pair.geometric_mean), 3)),
+        ("below 0.95", |pair| pair.below_95_percent.to_string()),
+    ];
+    Table::of(&summary.fixed, &columns, 1)
+}
+
+/// Table of the workloads, in ascending order of their means: all of them, or those below 1.
+fn workloads_table(summary: &MatrixSummary, is_all: bool) -> Table {
+    let columns: [Column<WorkloadSummary>; 4] = [
+        ("workload", |of| of.workload.clone()),
+        ("geometric mean", |of| number(Some(of.geometric_mean), 3)),
+        ("minimum", |of| number(Some(of.minimum), 3)),
+        ("below 0.95", |of| of.below_95_percent.to_string()),
+    ];
+    let of = summary.workloads.iter().filter(|of| is_all || of.geometric_mean < 1.0);
+    Table::of(&of.cloned().collect::<Vec<_>>(), &columns, 1)
+}

@@ -1,0 +1,67 @@
+//! Policy matrix as an HTML page.
+
+use readpath_eval::policy_matrix::{JudgedCell, MatrixSummary};
+
+use super::{cells_table, policies_table, workloads_table};
+use crate::html::Page;
+use crate::html::heat::{self, HeatCell, Map};
+
+/// Page with a map of all cells, the tables, and the causes of losses.
+pub fn of(
+    judged: &[JudgedCell],
+    summary: &MatrixSummary,
+    sentences: &[String],
+    policies: &str,
+) -> Page {
+    let title = format!("{policies}, compared with the best classic policy of each cell");
+    let mut page = Page::new(&title, &format!("{}.", sentences.join("; ")));
+    page.heading("Throughput to that of the best baseline");
+    let mut processes: Vec<u32> = judged.iter().map(|cell| cell.processes).collect();
+    processes.sort_unstable();
+    processes.dedup();
+    let processes: Vec<String> = processes.iter().map(u32::to_string).collect();
+    let caption = format!(
+        "Above 1 (blue) it is faster than any fixed choice, below (red) slower. Side by side in a field: {} \
+         processes. Point at a square for its figures.",
+        processes.join(", ")
+    );
+    page.picture(&caption, &heat::draw(&title, &map(judged)));
+    page.heading("Cells");
+    let all: Vec<&JudgedCell> = judged.iter().collect();
+    page.table("A row for each cell", &cells_table(&all));
+    let causes = all
+        .iter()
+        .filter_map(|cell| Some(format!("{}: {}", cell.name(), cell.cause.as_ref()?.line)));
+    page.notes(causes);
+    page.heading("Workloads");
+    page.table("Over all cells of each", &workloads_table(summary, true));
+    page.heading("One pair of policies everywhere");
+    page.table("Its throughput ÷ that of the best of each cell", &policies_table(summary));
+    page
+}
+
+/// Heat map with one row per workload and one column per device.
+fn map(judged: &[JudgedCell]) -> Map {
+    let mut map = Map::default();
+    let place = |names: &mut Vec<String>, name: &str| {
+        names.iter().position(|known| known == name).unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        })
+    };
+    for cell in judged {
+        let row = place(&mut map.rows, &cell.workload);
+        let column = place(&mut map.columns, &cell.device);
+        let best = &cell.baselines[0];
+        let told = format!(
+            "{}: {:.3}; {:.2} MiB/s, {} {:.2}",
+            cell.name(),
+            cell.ratio,
+            cell.adaptive.mib_per_s,
+            best.policies(),
+            best.mib_per_s
+        );
+        map.places.push(HeatCell { row, column, ratio: cell.ratio, told });
+    }
+    map
+}

@@ -1,0 +1,331 @@
+//! `readpath eval policies --on PATH`: the workloads of the matrix on real storage.
+//!
+//! The kernel's own read path is one of the baselines. All contenders read the same bytes, with one
+//! thread per process and one handle per file of a process, closed after its last read. Ours read
+//! through a [`ReadPath`], the kernel's through `pread(2)`.
+//!
+//! In a folder, the workload's files are created as separate files. On an existing file or device
+//! they are adjacent ranges: there a policy does not see the end of a file, and cannot exhaust one.
+//! Each round runs all contenders one after the other, and each round begins with another one.
+//!
+//! The contender under test is the library with default settings, or with the named policies. Named
+//! policies, like the policies of the baselines, manage pages of our own page cache.
+//!
+//! Each contender runs twice in a row, and the two runs are judged apart. A host may reclaim guest
+//! memory that was free for a while. The first touch of such memory takes up to 2 ns per byte, as
+//! long as the measured reads. The first run brings the memory back for every contender, so that
+//! the second run compares only the contenders.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Barrier;
+
+use indicatif::ProgressBar;
+use readpath::{RawFile, ReadPath};
+use readpath_core::policy::Spec;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_eval::clock::Clock;
+use readpath_eval::policy_matrix::work::{MatrixWorkload, classic_readaheads};
+use readpath_eval::policy_matrix::{CellSize, JudgedCell, Policies};
+use readpath_record::cold;
+use readpath_sim::report::{ReadCounters, ResultRow};
+use readpath_sim::workload::{self, FileId, NextAction, Process, Workload};
+
+use crate::exit::Failure;
+use crate::progress::Interrupt;
+use crate::real_file::{found, queue_of};
+use crate::scratch_files::ScratchFiles;
+
+/// Number of rounds; each contender runs twice in a round.
+const ROUNDS: usize = 3;
+
+/// First and second runs, judged separately.
+#[derive(Debug, Default)]
+pub struct Twice {
+    /// First runs of all rounds, by cell.
+    pub first: Vec<JudgedCell>,
+    /// Second runs, directly after the first ones.
+    pub second: Vec<JudgedCell>,
+}
+
+/// Judges the workloads on the storage at `path`. `path` is a file, a block device, or a folder for
+/// scratch files. `policies` is the tested pair; `None` tests a path with default options.
+pub fn judge_all(
+    path: &Path,
+    work: &[MatrixWorkload],
+    policies: Option<&Policies>,
+    size: CellSize,
+    interrupt: &Interrupt,
+) -> Result<Twice, Failure> {
+    let is_folder = path.is_dir();
+    if !is_folder {
+        check_bytes(path, work, size)?;
+    }
+    let bar = ProgressBar::new(work.len() as u64);
+    let mut judged = Twice::default();
+    let mut data: Option<Data> = None;
+    for work in work {
+        let files = work.workload(size.seed, size.part).files;
+        let is_there = data.as_ref().is_some_and(|data| data.is_for(&files));
+        if !is_there {
+            // Remove the old files before the new ones are created.
+            data = None;
+        }
+        let data = match &mut data {
+            Some(data) => data,
+            None => data.insert(match is_folder {
+                true => Data::made_in(path, files, size.seed, interrupt)?,
+                false => Data::within(path, files),
+            }),
+        };
+        let [first, second] = race(data, work, policies, size, interrupt)?;
+        judged.first.push(work.judged("file", first));
+        judged.second.push(work.judged("file", second));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(judged)
+}
+
+/// Checks that the file or device is large enough for all workloads.
+fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(), Failure> {
+    let bytes = |work: &MatrixWorkload| work.workload(size.seed, size.part).side_by_side().1;
+    let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
+    let (_, have_bytes) = found(path, RawFile::builder())?;
+    if have_bytes < need_bytes {
+        return Err(Failure::Usage(format!(
+            "{}: has {have_bytes} bytes, and these workloads need {need_bytes}; name a larger \
+                file, a folder for scratch files, or fewer --cells",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Files of a workload on the storage.
+struct Data {
+    files: Vec<workload::WorkloadFile>,
+    /// Files or device that contain the workload's files.
+    paths: Vec<PathBuf>,
+    /// Index into `paths` and start offset of each file. An empty file has an arbitrary place.
+    places: Vec<(usize, u64)>,
+    _made: ScratchFiles,
+}
+
+impl Data {
+    /// Creates each file as a scratch file.
+    fn made_in(
+        folder: &Path,
+        files: Vec<workload::WorkloadFile>,
+        seed: u64,
+        interrupt: &Interrupt,
+    ) -> Result<Data, Failure> {
+        let (mut paths, mut places) = (Vec::new(), Vec::new());
+        let mut made = ScratchFiles::default();
+        for file in &files {
+            places.push((paths.len(), 0));
+            if file.bytes > 0 {
+                let path = folder.join(format!("readpath-regret.{}", paths.len()));
+                made.add(&path, file.bytes, seed, interrupt)?;
+                paths.push(path);
+            }
+        }
+        Ok(Data { files, paths, places, _made: made })
+    }
+
+    /// Lays all files out one after the other in one existing file.
+    fn within(path: &Path, files: Vec<workload::WorkloadFile>) -> Data {
+        let mut end = 0;
+        let places = files.iter().map(|file| {
+            let start = end;
+            end += file.bytes.next_multiple_of(PAGE_BYTES);
+            (0, start)
+        });
+        let (places, paths) = (places.collect(), vec![path.to_path_buf()]);
+        Data { files, paths, places, _made: ScratchFiles::default() }
+    }
+
+    /// True if the files have these sizes.
+    fn is_for(&self, files: &[workload::WorkloadFile]) -> bool {
+        let bytes =
+            |files: &[workload::WorkloadFile]| files.iter().map(|file| file.bytes).collect();
+        let (ours, theirs): (Vec<u64>, Vec<u64>) = (bytes(&self.files), bytes(files));
+        ours == theirs
+    }
+
+    /// Drops the files' pages from the kernel page cache.
+    fn make_cold(&self) -> io::Result<()> {
+        self.paths.iter().try_for_each(|path| cold::drop_pages(path).map(drop))
+    }
+}
+
+/// Contender of a measurement.
+enum Contender {
+    /// The library, with these policies or with default options.
+    Ours(Option<Policies>),
+    Kernel,
+}
+
+/// Runs all contenders. Returns the rows of the first and of the second runs by contender; the
+/// tested one comes first.
+fn race(
+    data: &Data,
+    work: &MatrixWorkload,
+    policies: Option<&Policies>,
+    size: CellSize,
+    interrupt: &Interrupt,
+) -> Result<[Vec<Vec<ResultRow>>; 2], Failure> {
+    let classic = |readahead| {
+        let scheduler = Spec::plain("noop");
+        Contender::Ours(Some(Policies { readahead, scheduler, ..Policies::default() }))
+    };
+    let mut contenders = vec![Contender::Ours(policies.cloned()), Contender::Kernel];
+    contenders.extend(classic_readaheads().map(classic));
+    let none_yet: Vec<Vec<ResultRow>> = contenders.iter().map(|_| Vec::new()).collect();
+    let mut rows = [none_yet.clone(), none_yet];
+    for round in 0..ROUNDS {
+        for turn in 0..contenders.len() {
+            let at = (round + turn) % contenders.len();
+            if interrupt.has_come() {
+                return Err(Failure::Interrupted);
+            }
+            let run = || {
+                let workload = work.workload(size.seed, size.part);
+                let row = match &contenders[at] {
+                    Contender::Ours(policies) => ours(data, workload, policies.as_ref()),
+                    Contender::Kernel => kernel(data, workload),
+                };
+                row.map_err(|error| Failure::about(data.paths[0].display(), error))
+            };
+            for rows in &mut rows {
+                rows[at].push(run()?);
+            }
+        }
+    }
+    Ok(rows)
+}
+
+/// Reads exactly the bytes of the buffer at an offset.
+type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
+
+/// Runs the workload once through the library.
+fn ours(
+    data: &Data,
+    workload: Workload,
+    policies: Option<&Policies>,
+) -> Result<ResultRow, Box<dyn std::error::Error>> {
+    data.make_cold()?;
+    let mut builder = ReadPath::builder();
+    if let Some(Policies { readahead, scheduler, .. }) = policies {
+        // Named policies are judged on readpath's own cache, even if they equal the defaults.
+        builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());
+        builder = builder.kernel_cache(false);
+    }
+    let read_path = builder.build()?;
+    let files: Result<Vec<readpath::File>, _> =
+        data.paths.iter().map(|path| read_path.open(path)).collect();
+    let files = files?;
+    let handle = |at: usize| -> io::Result<ReadAt> {
+        let file = files[at].reopen();
+        Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
+    };
+    let mut row = read_all(workload, "file", data, &handle)?;
+    let Policies { readahead, scheduler, .. } = policies.cloned().unwrap_or_default();
+    row.readahead = Some(readahead.to_string());
+    row.scheduler = Some(scheduler.to_string());
+    // With the kernel page cache, the kernel issues its own requests, which are not counted here.
+    if !files.iter().any(readpath::File::kernel_keeps) {
+        let stats = read_path.stats();
+        row.device_requests = Some(stats.device_reads);
+        row.device_bytes = Some(stats.device_bytes);
+        let per_request = stats.device_bytes as f64 / 1024.0 / stats.device_reads as f64;
+        row.device_request_kib_mean = (stats.device_reads > 0).then_some(per_request);
+        row.amplification = Some(stats.device_bytes as f64 / row.bytes as f64);
+        row.waste_bytes = Some(stats.waste_bytes);
+    }
+    Ok(row)
+}
+
+/// Runs the workload once through the kernel, with `pread(2)`.
+fn kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
+    data.make_cold()?;
+    let queue = queue_of(&data.paths[0]);
+    let handle = |at: usize| -> io::Result<ReadAt> {
+        let file = std::fs::File::open(&data.paths[at])?;
+        Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
+    };
+    let mut row = read_all(workload, "kernel", data, &handle)?;
+    row.readahead = Some("kernel".to_owned());
+    row.scheduler = queue.and_then(|queue| queue.scheduler);
+    Ok(row)
+}
+
+/// Reads the workload with one thread per process and one handle per file.
+fn read_all(
+    workload: Workload,
+    storage: &str,
+    data: &Data,
+    handle: &dyn Fn(usize) -> io::Result<ReadAt>,
+) -> io::Result<ResultRow> {
+    let start = Barrier::new(workload.processes.len());
+    let mut readers = Vec::new();
+    for process in workload.processes {
+        let place = |id: FileId| data.places[id.0 as usize].0;
+        let files = process.files().into_iter().map(|id| Ok((id, handle(place(id))?)));
+        let files: io::Result<Vec<(FileId, ReadAt)>> = files.collect();
+        readers.push((process, files?));
+    }
+    let tallies: Vec<io::Result<ReadCounters>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = readers
+            .into_iter()
+            .map(|(process, files)| {
+                let (places, start) = (&data.places, &start);
+                scope.spawn(move || read_as(process, files, places, start))
+            })
+            .collect();
+        let joined = threads.into_iter().map(|thread| thread.join());
+        joined.map(|read_counters| read_counters.expect("a reader does not panic")).collect()
+    });
+    let mut total = ReadCounters::default();
+    for read_counters in tallies {
+        total.add(&read_counters?);
+    }
+    Ok(ResultRow::new("listed", storage, &total))
+}
+
+/// Makes the reads of one process sequentially, after all threads have reached the barrier.
+fn read_as(
+    mut process: Process,
+    mut files: Vec<(FileId, ReadAt)>,
+    places: &[(usize, u64)],
+    start: &Barrier,
+) -> io::Result<ReadCounters> {
+    let mut buffer = vec![1; process.block_bytes_max() as usize];
+    start.wait();
+    let clock = Clock::start();
+    let mut read_counters = ReadCounters::default();
+    loop {
+        let issued = clock.now();
+        match process.next(issued) {
+            NextAction::Operation(operation) => {
+                let at = files.iter().position(|(id, _)| *id == operation.file);
+                let at = at.expect("the files of a process are known");
+                let read_at = &files[at].1;
+                let offset = places[operation.file.0 as usize].1 + operation.offset;
+                read_at(&mut buffer[..operation.bytes as usize], offset)?;
+                std::hint::black_box(&buffer);
+                let ended = clock.now();
+                read_counters.record(issued, ended, operation.bytes);
+                process.completed(ended);
+                if operation.closes {
+                    drop(files.swap_remove(at));
+                }
+            }
+            NextAction::Ended => return Ok(read_counters),
+            NextAction::WaitUntil(_) | NextAction::WaitForCompletion | NextAction::Sync { .. } => {
+                unreachable!("one read at a time, and no pauses")
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! `readpath devices measure`: real storage, measured gently, as a device that `--on` takes.
+
+mod storage;
+mod tell;
+
+use std::num::NonZero;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use indicatif::ProgressBar;
+use readpath::Direct;
+use readpath::raw::RawFile;
+use readpath_core::splitmix;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_models::measure::{
+    CellLimits, MeasurementCell, PositionGenerator, ProfileSample, STORAGE_BYTES_MIN, StorageShape,
+    Trust, cells, describe, measure,
+};
+use readpath_models::measured::description::StorageDescription;
+use readpath_record::notice;
+
+use crate::exit::{CommandResult, Failure};
+use crate::html::{cannot_write, check_writable};
+use crate::input;
+use crate::output::print;
+use crate::progress::Interrupt;
+use crate::scratch_files::ScratchFiles;
+use storage::RealStorage;
+
+/// `readpath devices measure`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Measures reads that bypass the page cache: requests of 4 KiB to 1 MiB, queue depths \
+    of 1 to 64, random\nand sequential, near and far from each other, of several streams. At most 16 MiB \
+    are in flight.\n\nEach cell is measured three times, and the median counts. If the time or the bytes \
+    are used up\nbefore, each cell is measured at least once, with a few requests. Cells with different \
+    rounds, and\ncells that contradict each other, are measured again. The spread is printed. If figures \
+    still\ncontradict each other, no description is written (exit code 1): measure again on an idle \
+    machine or\nfor longer (--seconds), or accept the figures (--noisy).\n\n\
+    A file should be larger than the cache of its storage, and contiguous on a disk.\n\n\
+    Example:\n  \
+    readpath devices measure /dev/sdb --toml mine.toml\n  \
+    readpath run JOB.fio --on measured,toml=mine.toml,nvme"
+)]
+pub struct ProfileArgs {
+    /// File or block device, which is only read; or folder for a scratch file, which is removed
+    /// afterwards
+    #[arg(value_name = "PATH")]
+    pub path: PathBuf,
+    /// File for the device's description
+    #[arg(long, value_name = "FILE")]
+    pub toml: Option<PathBuf>,
+    /// Approximate duration of the measurement, in seconds
+    #[arg(long, value_name = "N", default_value = "60")]
+    pub seconds: NonZero<u64>,
+    /// Approximate limit of the bytes read, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "4GiB")]
+    pub bytes: String,
+    /// Length of the scratch file that is created if PATH is a folder, with a unit
+    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    pub size: String,
+    /// Seed of the read positions
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Write the description even if its figures contradict each other
+    #[arg(long, requires = "toml")]
+    pub noisy: bool,
+    /// Print one JSON document in place of the tables
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Bytes that stay free on the file system next to the scratch file.
+const ROOM_BYTES: u64 = 64 << 20;
+
+/// Measures the storage, prints its costs, and writes its description.
+pub fn run(args: &ProfileArgs) -> CommandResult {
+    let size = input::size("--size", &args.size)?;
+    let budget = Budget {
+        time: Duration::from_secs(args.seconds.get()),
+        bytes: input::size("--bytes", &args.bytes)?,
+    };
+    if budget.bytes == 0 {
+        let problem = "--bytes 0: nothing would be measured; give some MiB, or leave it out";
+        return Err(Failure::Usage(problem.to_owned()));
+    }
+    check_writable(args.toml.as_deref())?;
+    let interrupt = Interrupt::listen();
+    let mut made = ScratchFiles::default();
+    let path = found(&args.path, size, args.seed, &mut made, &interrupt)?;
+    let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
+        Failure::about(error, "its kernel cache would be measured; name a file on a disk")
+    })?;
+    let bytes = file.bytes().map_err(Failure::usage)? / PAGE_BYTES * PAGE_BYTES;
+    if bytes < STORAGE_BYTES_MIN {
+        return Err(Failure::about(
+            path.display(),
+            format!(
+                "has {bytes} bytes, and a profile needs {} MiB; name a larger file, a block \
+                 device, or a folder, in which a file is made",
+                STORAGE_BYTES_MIN >> 20
+            ),
+        ));
+    }
+    let samples = measure_all(&file, bytes, budget, args.seed, &interrupt)?;
+    drop(made);
+    let shape = StorageShape {
+        name: args.path.display().to_string(),
+        bytes: storage_bytes(&args.path, bytes),
+        request_bytes_max: 1 << 20,
+        alignment_bytes: if file.alignment_bytes() > 512 { 4096 } else { 512 },
+    };
+    let description = describe(shape, &samples).expect("every cell was measured");
+    report(args, &description, &samples)
+}
+
+/// Prints the figures and their spread. Writes the description unless the figures contradict each
+/// other.
+fn report(
+    args: &ProfileArgs,
+    description: &StorageDescription,
+    samples: &[ProfileSample],
+) -> CommandResult {
+    let trust = Trust::of(samples);
+    let warnings = tell::warnings(&trust, samples);
+    warnings.iter().for_each(notice::print);
+    let is_refused = !trust.contradictions.is_empty() && !args.noisy;
+    let written = args.toml.as_ref().filter(|_| !is_refused);
+    if let Some(path) = written {
+        let mut head = vec![
+            format!("`readpath devices measure {}` measured this.", args.path.display()),
+            format!("It is what `--on measured,toml={}` takes.", path.display()),
+            tell::spread(&trust),
+        ];
+        head.extend(warnings);
+        std::fs::write(path, description.to_toml(&head))
+            .map_err(|error| cannot_write(path, error))?;
+    }
+    if args.json {
+        tell::document(samples)?;
+    } else {
+        print(&tell::tables(description, samples))?;
+        print(&format!("\n{}\n", tell::spread(&trust)))?;
+    }
+    match (&args.toml, written) {
+        (Some(path), None) => Err(Failure::Run(format!(
+            "{}: not written: figures contradict each other, so other work disturbed the \
+             measurement; measure again when the machine is quiet, give more --seconds, or --noisy",
+            path.display()
+        ))),
+        _ if args.json => Ok(()),
+        (_, Some(path)) => print(&format!(
+            "\n{0}: written; `readpath run JOB.fio --on measured,toml={0}` runs on it\n",
+            path.display()
+        )),
+        (None, None) => print("\n--toml FILE writes it as a device that --on takes\n"),
+    }
+}
+
+/// Limits of the measurement.
+#[derive(Clone, Copy)]
+struct Budget {
+    time: Duration,
+    bytes: u64,
+}
+
+/// Number of rounds over all cells, as far as the time permits.
+const ROUNDS: usize = 3;
+
+/// Number of times that doubtful cells are measured again.
+const REPEATS: usize = 4;
+
+/// Divisor of the time and bytes reserved for doubtful cells: a fifth.
+const KEPT_PART: u32 = 5;
+
+/// Measurements of all cells, and the remaining byte budget.
+struct Rounds<'a> {
+    file: &'a RawFile,
+    bytes: u64,
+    seed: u64,
+    interrupt: &'a Interrupt,
+    cells: Vec<MeasurementCell>,
+    /// Samples of each cell, one per round.
+    rounds: Vec<Vec<ProfileSample>>,
+    bytes_left: u64,
+    number: u64,
+}
+
+impl Rounds<'_> {
+    /// Measures a cell once more, within a limit of time and of bytes.
+    fn measure(&mut self, at: usize, span: Duration, bytes: u64) -> CommandResult {
+        let cell = self.cells[at];
+        let limits = CellLimits { span_ns: span.as_nanos() as u64, bytes };
+        let seed = splitmix::mixed(self.seed + self.number);
+        self.number += 1;
+        let sample = measure_one(self.file, cell, self.bytes, limits, seed, self.interrupt)?;
+        self.bytes_left = self.bytes_left.saturating_sub(sample.requests * cell.bytes);
+        self.rounds[at].push(sample);
+        Ok(())
+    }
+
+    /// Returns the median round of each cell.
+    fn samples(&self) -> Vec<ProfileSample> {
+        self.rounds.iter().cloned().filter_map(ProfileSample::middle).collect()
+    }
+
+    /// Measures doubtful cells again until none is left, or the time or bytes are spent.
+    fn repeat(&mut self, start: Instant, time: Duration) -> CommandResult {
+        for repeat in 0..REPEATS {
+            let speculative = Trust::of(&self.samples()).speculative();
+            for (number, cell) in speculative.iter().enumerate() {
+                let left = time.saturating_sub(start.elapsed());
+                if left.is_zero() || self.bytes_left == 0 {
+                    return Ok(());
+                }
+                let at = self.cells.iter().position(|it| it == cell).expect("it was measured");
+                let parts = ((speculative.len() - number) * (REPEATS - repeat)) as u32;
+                self.measure(at, left / parts, self.bytes_left / u64::from(parts))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Measures every cell in several rounds, each with its share of the remaining time and bytes.
+/// Doubtful cells follow again.
+fn measure_all(
+    file: &RawFile,
+    bytes: u64,
+    budget: Budget,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Vec<ProfileSample>, Failure> {
+    let cells = cells(bytes);
+    let count = cells.len();
+    let (rounds, bytes_left) = (vec![Vec::new(); count], budget.bytes);
+    let mut all = Rounds { file, bytes, seed, interrupt, cells, rounds, bytes_left, number: 0 };
+    let bar = ProgressBar::new((count * ROUNDS) as u64);
+    let start = Instant::now();
+    let first_time = budget.time - budget.time / KEPT_PART;
+    let kept_bytes = budget.bytes / u64::from(KEPT_PART);
+    for number in 0..count * ROUNDS {
+        let left = first_time.saturating_sub(start.elapsed());
+        let bytes_left = all.bytes_left.saturating_sub(kept_bytes);
+        // The first round measures every cell, even when the time or bytes are spent.
+        if number >= count && (left.is_zero() || bytes_left == 0) {
+            break;
+        }
+        let cells_left = (count * ROUNDS - number) as u32;
+        all.measure(number % count, left / cells_left, bytes_left / u64::from(cells_left))?;
+        bar.inc(1);
+    }
+    all.repeat(start, budget.time)?;
+    bar.finish_and_clear();
+    Ok(all.samples())
+}
+
+/// Measures one cell once on the real storage.
+fn measure_one(
+    file: &RawFile,
+    cell: MeasurementCell,
+    bytes: u64,
+    limits: CellLimits,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<ProfileSample, Failure> {
+    let mut storage = RealStorage::new(file, cell, interrupt)?;
+    measure(cell, PositionGenerator::new(cell, bytes, seed), limits, &mut storage)
+}
+
+/// Size of the storage: a block device's own size; for a file or folder, the size of its file
+/// system. A larger job thus fits on the described device.
+fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
+    let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
+    match rustix::fs::statvfs(path) {
+        Ok(room) if !is_device => {
+            (room.f_blocks * room.f_frsize / PAGE_BYTES * PAGE_BYTES).max(measured_bytes)
+        }
+        _ => measured_bytes,
+    }
+}
+
+/// Returns the named file or block device, or a scratch file in the named folder.
+fn found(
+    path: &Path,
+    size: u64,
+    seed: u64,
+    made: &mut ScratchFiles,
+    interrupt: &Interrupt,
+) -> Result<PathBuf, Failure> {
+    let about = |error: std::io::Error| Failure::about(path.display(), error);
+    let kind = std::fs::metadata(path).map_err(about)?.file_type();
+    if kind.is_file() || kind.is_block_device() {
+        return Ok(path.to_path_buf());
+    }
+    if !kind.is_dir() {
+        let problem = "is no file, block device or folder; name one";
+        return Err(Failure::about(path.display(), problem));
+    }
+    let room = rustix::fs::statvfs(path).map_err(|error| about(error.into()))?;
+    let free = room.f_bavail * room.f_frsize;
+    if free < size + ROOM_BYTES {
+        let problem = format!(
+            "has {} MiB free, and the file to be read needs {}; give a smaller --size",
+            free >> 20,
+            (size + ROOM_BYTES) >> 20
+        );
+        return Err(Failure::about(path.display(), problem));
+    }
+    let file = path.join(format!("readpath-profile-{}", std::process::id()));
+    made.add(&file, size, seed, interrupt)?;
+    Ok(file)
+}

@@ -1,0 +1,72 @@
+//! Real storage under measurement: direct reads, many in flight.
+
+use std::time::Instant;
+
+use readpath::raw::{RawBatch, RawFile, RawMemory};
+use readpath_models::measure::{MeasurementCell, RequestExecutor};
+
+use crate::exit::Failure;
+use crate::progress::Interrupt;
+
+/// Measured file or block device, and the buffers of its reads.
+pub struct RealStorage<'f> {
+    batch: RawBatch<'f>,
+    /// Buffers by ticket; `None` during a read.
+    memory: Vec<Option<RawMemory>>,
+    /// Size of each request.
+    bytes: usize,
+    clock: Instant,
+    interrupt: &'f Interrupt,
+}
+
+impl<'f> RealStorage<'f> {
+    /// Prepares the requests of `cell`.
+    pub fn new(
+        file: &'f RawFile,
+        cell: MeasurementCell,
+        interrupt: &'f Interrupt,
+    ) -> Result<RealStorage<'f>, Failure> {
+        let bytes = cell.bytes as usize;
+        let memory = || RawMemory::new(bytes).map(Some).map_err(unavailable);
+        Ok(RealStorage {
+            batch: file.batch(cell.depth).map_err(unavailable)?,
+            memory: (0..cell.depth).map(|_| memory()).collect::<Result<_, _>>()?,
+            bytes,
+            clock: Instant::now(),
+            interrupt,
+        })
+    }
+}
+
+impl RequestExecutor for RealStorage<'_> {
+    type Error = Failure;
+
+    fn now_ns(&self) -> u64 {
+        self.clock.elapsed().as_nanos() as u64
+    }
+
+    fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Failure> {
+        let memory = self.memory[ticket].take().expect("a ticket has one read under way");
+        let started = self.batch.read(memory, bytes as usize, offset, ticket as u64);
+        started.map_err(Failure::usage)
+    }
+
+    fn wait(&mut self) -> Result<usize, Failure> {
+        let moved = self.batch.wait().map_err(unavailable)?.expect("a read is under way");
+        if self.interrupt.has_come() {
+            return Err(Failure::Interrupted);
+        }
+        let read = moved.result.map_err(|error| Failure::Run(error.to_string()))?;
+        if read != self.bytes {
+            let problem = "the file became shorter while it was measured";
+            return Err(Failure::Run(problem.to_owned()));
+        }
+        let ticket = moved.ticket as usize;
+        self.memory[ticket] = Some(moved.memory);
+        Ok(ticket)
+    }
+}
+
+fn unavailable(error: impl std::fmt::Display) -> Failure {
+    Failure::Unavailable(error.to_string())
+}

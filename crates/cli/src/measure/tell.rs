@@ -1,0 +1,255 @@
+//! Measurements of a device as tables and as a JSON document.
+
+use readpath_models::measure::{
+    Contradiction, MeasurementCell, ProfileAccess, ProfileSample, ROUNDS_APART, Trust,
+};
+use readpath_models::measured::description::{SizeCosts, StorageDescription};
+use serde::Serialize;
+
+use crate::exit::CommandResult;
+use crate::output::print_json;
+use crate::table::{Column, Table, duration, number};
+
+/// Short description of a cell.
+pub fn name(cell: &MeasurementCell) -> String {
+    let MeasurementCell { access, bytes, depth } = cell;
+    let size = size(*bytes);
+    match access {
+        ProfileAccess::Random => format!("random {size}, {depth} in flight"),
+        ProfileAccess::Following => format!("sequential {size}, {depth} in flight"),
+        ProfileAccess::Near(distance) if *distance < 0 => {
+            format!("{size}, {} back", self::size(distance.unsigned_abs()))
+        }
+        ProfileAccess::Near(distance) => {
+            format!("{size}, {} on", self::size(distance.unsigned_abs()))
+        }
+        ProfileAccess::Streams(count) => format!("{size}, {count} streams in turn"),
+    }
+}
+
+/// Returns the summary and the tables as text.
+pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> String {
+    let mut text = summary(description);
+    for (what, lines) in
+        [("at random", &description.random), ("sequential", &description.following)]
+    {
+        text += &format!("\ntime of a request, {what}, by queue depth\n");
+        text += &by_depth(description, lines);
+    }
+    let alone = |sample: &&ProfileSample| {
+        matches!(sample.cell.access, ProfileAccess::Near(_) | ProfileAccess::Streams(_))
+    };
+    let rows: Vec<&ProfileSample> = samples.iter().filter(alone).collect();
+    let columns: [Column<&ProfileSample>; 4] = [
+        ("one in flight", |sample| name(&sample.cell)),
+        ("mean", |sample| duration(Some(sample.mean_ns / 1e3))),
+        ("p50", |sample| duration(Some(sample.quantile_ns(0.5) as f64 / 1e3))),
+        ("p99", |sample| duration(Some(sample.quantile_ns(0.99) as f64 / 1e3))),
+    ];
+    text += "\nby distance from the end of the last request\n";
+    text + &Table::of(&rows, &columns, 1).to_string()
+}
+
+/// Table with one row per size and one column per depth.
+fn by_depth(description: &StorageDescription, lines: &[SizeCosts]) -> String {
+    let depths = description.depths.iter().map(u32::to_string);
+    let header = std::iter::once("size".to_owned()).chain(depths).chain(["most MB/s".to_owned()]);
+    let mut table = Table::with_header(header.collect(), 1);
+    for line in lines {
+        let mut cells = vec![size(line.bytes)];
+        cells.extend((0..description.depths.len()).map(|at| duration(line.us.get(at).copied())));
+        cells.push(number(Some(most_bytes_per_us(description, line)), 1));
+        table.row(cells);
+    }
+    table.to_string()
+}
+
+/// Highest throughput of a row over all depths, in bytes per µs (equal to MB/s).
+fn most_bytes_per_us(description: &StorageDescription, line: &SizeCosts) -> f64 {
+    let rates = description.depths.iter().zip(&line.us);
+    rates.map(|(depth, us)| f64::from(*depth) * line.bytes as f64 / us).fold(0.0, f64::max)
+}
+
+/// Summary: cost of a request and of a byte, and effects of depth and distance.
+fn summary(description: &StorageDescription) -> String {
+    let (first, last) = (&description.random[0], description.random.last());
+    let last = last.unwrap_or(first);
+    let byte_ns = (last.us[0] - first.us[0]) * 1e3 / (last.bytes - first.bytes).max(1) as f64;
+    let request_us = first.us[0] - byte_ns * first.bytes as f64 / 1e3;
+    let most = description.random.iter().chain(&description.following);
+    let most = most.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
+    // Smallest depth that reaches nine tenths of the best rate.
+    let rate = |at: usize| f64::from(description.depths[at]) / first.us[at];
+    let best = (0..first.us.len()).map(rate).fold(0.0, f64::max);
+    let enough = (0..first.us.len()).find(|&at| rate(at) >= 0.9 * best).unwrap_or(0);
+    let nearest = description.near.iter().map(|near| near.us).fold(f64::MAX, f64::min);
+    format!(
+        "{}: {:.1} GB\na random request costs {}, each KiB of it {} more; {:.0} MB/s at most\n{} \
+            of 4 KiB at once are {:.1} times as fast as one; more bring little\na sequential one \
+            costs {}, a nearby one at least {}, {}\n",
+        description.name,
+        description.bytes as f64 / 1e9,
+        duration(Some(request_us)),
+        duration(Some(byte_ns * 1.024)),
+        most,
+        description.depths[enough],
+        rate(enough) / rate(0),
+        duration(Some(description.following[0].us[0])),
+        duration(Some(nearest)),
+        match description.is_rotational {
+            true => "so distance matters",
+            false => "so distance does not matter",
+        }
+    )
+}
+
+/// Spread between the rounds of a cell, in a sentence.
+pub fn spread(trust: &Trust) -> String {
+    match trust.median_spread {
+        None => "each cell was measured once, so its spread is not known: give more --seconds and \
+                 --bytes"
+            .to_owned(),
+        Some(spread) => format!(
+            "slowest to fastest round of a cell: {spread:.2} in the median; cells at {ROUNDS_APART} or \
+             more: {}",
+            trust.apart.len()
+        ),
+    }
+}
+
+/// Maximum number of lines of each kind of warning.
+const WARNINGS_MAX: usize = 4;
+
+/// Returns warnings about cells whose rounds disagree, and about cells that contradict each other.
+pub fn warnings(trust: &Trust, samples: &[ProfileSample]) -> Vec<String> {
+    let time = |ns: f64| duration(Some(ns / 1e3));
+    let contradiction = |Contradiction { less, more }: &Contradiction| {
+        format!(
+            "not possible: {} took {} each, and {} took {}: other work disturbed one of them",
+            name(&more.0),
+            time(more.1),
+            name(&less.0),
+            time(less.1)
+        )
+    };
+    let apart = |cell: &MeasurementCell| {
+        let sample = samples.iter().find(|sample| sample.cell == *cell)?;
+        let (fastest, slowest) = (sample.rounds_ns.first()?, sample.rounds_ns.last()?);
+        Some(format!(
+            "rounds disagree: {} took from {} to {} in {} rounds",
+            name(cell),
+            time(*fastest),
+            time(*slowest),
+            sample.rounds_ns.len()
+        ))
+    };
+    let mut lines: Vec<String> =
+        trust.contradictions.iter().take(WARNINGS_MAX).map(contradiction).collect();
+    lines.extend(trust.apart.iter().take(WARNINGS_MAX).filter_map(apart));
+    let more = trust.contradictions.len().saturating_sub(WARNINGS_MAX)
+        + trust.apart.len().saturating_sub(WARNINGS_MAX);
+    if more > 0 {
+        lines.push(format!("and {more} more that are not reliable"));
+    }
+    lines
+}
+
+/// Cell in the JSON document.
+#[derive(Serialize)]
+struct MeasuredCell {
+    access: &'static str,
+    /// Nearby cells: distance in bytes from the end of the last request. The real distance is up to
+    /// twice as long.
+    distance_bytes: Option<i64>,
+    /// Stream cells: number of streams, read in turn.
+    streams: Option<u32>,
+    request_bytes: u64,
+    depth: u32,
+    requests: u64,
+    latency_us: Latency,
+    /// Mean of each round, in ascending order.
+    rounds_us: Vec<f64>,
+    /// Slowest ÷ fastest round; null with a single round.
+    spread: Option<f64>,
+    iops: f64,
+    mib_per_s: f64,
+}
+
+#[derive(Serialize)]
+struct Latency {
+    mean: f64,
+    p50: f64,
+    p99: f64,
+    max: f64,
+}
+
+/// Prints the JSON document with one result per cell.
+pub fn document(samples: &[ProfileSample]) -> CommandResult {
+    let result = |sample: &ProfileSample| {
+        let cell = sample.cell;
+        let (access, distance_bytes, streams) = match cell.access {
+            ProfileAccess::Random => ("random", None, None),
+            ProfileAccess::Following => ("following", None, None),
+            ProfileAccess::Near(distance) => ("near", Some(distance), None),
+            ProfileAccess::Streams(count) => ("streams", None, Some(count)),
+        };
+        let us = |share| sample.quantile_ns(share) as f64 / 1e3;
+        let mean = sample.mean_ns / 1e3;
+        MeasuredCell {
+            access,
+            distance_bytes,
+            streams,
+            request_bytes: cell.bytes,
+            depth: cell.depth,
+            requests: sample.requests,
+            latency_us: Latency { mean, p50: us(0.5), p99: us(0.99), max: us(1.0) },
+            rounds_us: sample.rounds_ns.iter().map(|ns| ns / 1e3).collect(),
+            spread: sample.spread(),
+            iops: sample.per_second(),
+            mib_per_s: sample.per_second() * cell.bytes as f64 / f64::from(1 << 20),
+        }
+    };
+    print_json(&samples.iter().map(result).collect::<Vec<_>>(), None)
+}
+
+/// Formats a size in GiB, MiB or KiB, rounded down.
+fn size(bytes: u64) -> String {
+    match bytes {
+        bytes if bytes >= 1 << 30 => format!("{} GiB", bytes >> 30),
+        bytes if bytes >= 1 << 20 => format!("{} MiB", bytes >> 20),
+        bytes => format!("{} KiB", bytes >> 10),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(depth: u32, rounds_us: &[f64]) -> ProfileSample {
+        let cell = MeasurementCell { access: ProfileAccess::Random, bytes: 4096, depth };
+        let round = |us: &f64| {
+            let mean_ns = us * 1e3;
+            ProfileSample {
+                cell,
+                requests: 9,
+                mean_ns,
+                rounds_ns: vec![mean_ns],
+                latencies_ns: vec![1],
+            }
+        };
+        ProfileSample::middle(rounds_us.iter().map(round).collect()).unwrap()
+    }
+
+    #[test]
+    fn cells_that_are_not_reliable_are_named() {
+        let samples = [sample(1, &[6000.0, 6100.0]), sample(64, &[2500.0, 5000.0])];
+        let trust = Trust::of(&samples);
+        let lines = warnings(&trust, &samples);
+        let impossible = "not possible: random 4 KiB, 64 in flight took 2.50 ms each, and random \
+                          4 KiB, 1 in flight took 6.00 ms: other work disturbed one of them";
+        let apart = "rounds disagree: random 4 KiB, 64 in flight took from 2.50 ms to 5.00 ms in 2 \
+                     rounds";
+        assert_eq!(lines, [impossible, apart]);
+        assert!(spread(&trust).ends_with("cells at 1.5 or more: 1"), "{}", spread(&trust));
+    }
+}

@@ -1,0 +1,382 @@
+//! `readpath record`: records the reads of an unmodified program.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use readpath_eval::kernel_trace::TracefsError;
+use readpath_eval::usage::CpuTime;
+use readpath_record::capture::{Recorder, RecordingSummary};
+use readpath_record::file_limit;
+use readpath_record::notice;
+use readpath_sim::job;
+use readpath_trace::recording::RecordingWriter;
+
+use crate::exit::{CommandResult, Failure};
+use crate::input;
+
+mod advised;
+mod output;
+mod preloaded;
+mod sampled;
+
+use output::Output;
+
+/// Program that is recorded or advised, and for how long.
+#[derive(Debug, Args)]
+pub struct ProgramArgs {
+    /// Program to start and follow, with its children, until it ends
+    #[arg(value_name = "COMMAND", last = true, required_unless_present_any = ["pid", "cgroup"])]
+    pub command: Vec<OsString>,
+    /// Process to follow until it ends, with the children that it starts meanwhile
+    #[arg(long, value_name = "N", conflicts_with = "command")]
+    pub pid: Option<u32>,
+    /// Folder of a control group, such as /sys/fs/cgroup/system.slice/cron.service: follow all
+    /// processes of it and of the groups below it until none is left
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["command", "pid"])]
+    pub cgroup: Option<PathBuf>,
+    /// Longest time to follow, in seconds or with a unit; a started program continues
+    #[arg(long = "for", value_name = "TIME")]
+    pub span: Option<String>,
+}
+
+/// `readpath record`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "As root, the kernel's tracepoints record the reads (needs tracefs with system call \
+    events; exit\ncode 3 without). Without root, a preloaded library records a COMMAND's read calls of \
+    the C library.\nIt misses accesses to mappings, io_uring, reads within the C library (stdio), static \
+    and setuid\nprograms, and the state of the page cache. A running process of the same user (--pid) is \
+    sampled ten\ntimes a second: its positions in files, and their pages in the page cache. That \
+    makes no recording.\n\n\
+    A recording contains the names of files and threads, and the position and time of each read. It\n\
+    contains no file contents and no command arguments.\n\n\
+    Examples:\n  \
+    readpath record -o reads.rec -- sha256sum /usr/bin/env\n  \
+    readpath record --pid 4242 --for 30s\n  \
+    readpath explain reads.rec"
+)]
+pub struct RecordArgs {
+    /// Program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Recording; an existing file is replaced [default: readpath.rec]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+/// `readpath advise`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The readahead policy `adaptive` follows the program's reads. readahead(2) prefetches \
+    the pages that it\npredicts into the page cache, as long as prefetched pages are used. The program \
+    reads from the\nkernel as before. Needs root and tracefs (exit code 3 without).\n\n\
+    Examples:\n  \
+    readpath advise --memory 512MiB -- python3 load_model.py\n  \
+    readpath advise --pid 4242 --for 30s"
+)]
+pub struct AdviseArgs {
+    /// Program.
+    #[command(flatten)]
+    pub program: ProgramArgs,
+    /// Recording of the reads [default: none]
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Limit of prefetched bytes in the page cache that the program has not used yet
+    /// [default: 256MiB, or an eighth of the machine's memory if that is less]
+    #[arg(long, value_name = "SIZE")]
+    pub memory: Option<String>,
+}
+
+/// Program to record, and how.
+#[derive(Debug)]
+struct RecordPlan {
+    command: Vec<OsString>,
+    pid: Option<u32>,
+    cgroup: Option<PathBuf>,
+    span: Option<String>,
+    output: Option<PathBuf>,
+    /// True if the recording stays after the command.
+    is_kept: bool,
+    is_advised: bool,
+    memory: Option<String>,
+}
+
+impl RecordPlan {
+    fn new(program: ProgramArgs, output: Option<PathBuf>) -> RecordPlan {
+        let ProgramArgs { command, pid, cgroup, span } = program;
+        RecordPlan {
+            command,
+            pid,
+            cgroup,
+            span,
+            output,
+            is_kept: true,
+            is_advised: false,
+            memory: None,
+        }
+    }
+}
+
+/// Records a program.
+pub fn record(args: RecordArgs) -> CommandResult {
+    run(RecordPlan::new(args.program, args.output))
+}
+
+/// Records a program into `output`, for another command. A recording that is not kept is not
+/// reported.
+pub fn record_into(program: ProgramArgs, output: PathBuf, is_kept: bool) -> CommandResult {
+    run(RecordPlan { is_kept, ..RecordPlan::new(program, Some(output)) })
+}
+
+/// Brings pages in ahead of a program's reads.
+pub fn advise(args: AdviseArgs) -> CommandResult {
+    let plan = RecordPlan::new(args.program, args.output);
+    run(RecordPlan { is_advised: true, memory: args.memory, ..plan })
+}
+
+/// Default path of the recording.
+const OUTPUT: &str = "readpath.rec";
+
+/// Default limit of prefetched, unused pages. It is the smaller of `MEMORY_BYTES` and the
+/// `MEMORY_PART`th part of the machine's memory.
+const MEMORY_BYTES: u64 = 256 << 20;
+const MEMORY_PART: u64 = 8;
+
+/// Minimum of this limit: one readahead window.
+const MEMORY_BYTES_LEAST: u64 = 1 << 20;
+
+/// Interval of reading the kernel's buffers.
+const ROUND: Duration = Duration::from_millis(10);
+
+/// Interval of listing the processes of a control group.
+const GROUP_ROUND: Duration = Duration::from_millis(200);
+
+/// Number of rounds in which last events may arrive after the end of the process.
+const LAST_ROUNDS: u32 = 3;
+
+/// Records until the program ends, the time is over, or a signal comes.
+fn run(args: RecordPlan) -> CommandResult {
+    let span = args.span.as_deref().map(|text| {
+        let span = job::span(text)
+            .map_err(|expected| Failure::Usage(format!("--for {text}: expected {expected}")))?;
+        Ok(Duration::from_nanos(span.ns()))
+    });
+    let span = span.transpose()?;
+    let budget = args.is_advised.then(|| budget(args.memory.as_deref())).transpose()?;
+    let is_interrupted = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&is_interrupted);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+        .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
+    file_limit::is_an_error();
+    let mut watch = match Recorder::start() {
+        Ok(watch) => watch,
+        Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
+        Err(error) => {
+            let is_root = rustix::process::geteuid().is_root();
+            let process = args.pid.filter(|_| !is_root && !args.is_advised);
+            let sampled =
+                process.and_then(|process| sampled::run(process, &args, span, &is_interrupted));
+            return sampled.unwrap_or_else(|| Err(refused(error)));
+        }
+    };
+    let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT)));
+    let about = |error| match &output {
+        Some(path) => Failure::about(path.display(), error),
+        None => Failure::usage(error),
+    };
+    let sink = match &output {
+        Some(path) => Output::create(path).map_err(about)?,
+        None => Output::none(),
+    };
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
+    if let Some(budget) = budget {
+        watch.advise(budget);
+    }
+    let before = CpuTime::of_children();
+    let (name, mut child) = begin(&args, &mut watch)?;
+    writer.put(watch.first_record(&name)).map_err(about)?;
+    let began = Instant::now();
+    let mut status = None;
+    let mut has_exited = false;
+    let mut group_looked = began;
+    let mut ended_early = EndedEarly::default();
+    while !is_interrupted.load(Ordering::Relaxed) && !has_exited {
+        watch.wait(ROUND).map_err(about)?;
+        watch.record(&mut writer).map_err(about)?;
+        ended_early.look(&sink, output.as_deref(), began);
+        has_exited = match &mut child {
+            Some(child) => {
+                status = child.try_wait().map_err(Failure::usage)?;
+                status.is_some()
+            }
+            None => is_gone(&args, &mut watch, &mut group_looked)?,
+        };
+        if span.is_some_and(|span| began.elapsed() >= span) {
+            break;
+        }
+    }
+    // Its child processes may live on; the last events of the program itself arrive soon.
+    for _ in 0..LAST_ROUNDS {
+        std::thread::sleep(ROUND);
+        watch.record(&mut writer).map_err(about)?;
+    }
+    let spent = CpuTime::of_children().since(before);
+    let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
+    let summary = watch.finish(writer, processor_ns, has_exited).map_err(about)?;
+    ended_early.look(&sink, output.as_deref(), began);
+    let told = output.as_deref().filter(|_| args.is_kept && !ended_early.is_so());
+    tell(told, &summary, child.is_some() && !has_exited);
+    ended_early.result()?;
+    ended(&name, status, output.is_some())
+}
+
+/// Error of the recording's file, which ends the recording and not the program.
+#[derive(Debug, Default)]
+struct EndedEarly(Option<String>);
+
+impl EndedEarly {
+    /// Reports an error as soon as there is one.
+    fn look(&mut self, sink: &Output, path: Option<&Path>, began: Instant) {
+        let (Some(error), Some(path)) = (sink.take_error(), path) else { return };
+        let seconds = began.elapsed().as_secs_f64();
+        let text = format!("{}: {error}: the recording ended after {seconds:.2} s", path.display());
+        notice::print(format_args!("{text}; the program runs on"));
+        self.0 = Some(text);
+    }
+
+    fn is_so(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// The end of the command.
+    fn result(self) -> CommandResult {
+        self.0.map_or(Ok(()), |text| Err(Failure::Run(text)))
+    }
+}
+
+/// Starts the program, or attaches to the process or the control group.
+fn begin(args: &RecordPlan, watch: &mut Recorder) -> Result<(String, Option<Child>), Failure> {
+    if let Some(process) = args.pid {
+        watch
+            .attach(process)
+            .map_err(|error| Failure::about(format!("process {process}"), error))?;
+        let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        return Ok((name.trim_end().to_owned(), None));
+    }
+    if let Some(group) = &args.cgroup {
+        if attach_group(group, watch)? == 0 {
+            return Err(Failure::about(group.display(), "it has no process"));
+        }
+        let name = group.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        return Ok((name, None));
+    }
+    let (name, command) = program(args);
+    let child =
+        watch.spawn(command).map_err(|error| Failure::about(args.command[0].display(), error))?;
+    Ok((name, Some(child)))
+}
+
+/// Returns the file name of the program, and the command that starts it.
+fn program(args: &RecordPlan) -> (String, Command) {
+    let program = &args.command[0];
+    let mut command = Command::new(program);
+    command.args(&args.command[1..]);
+    let name = Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned();
+    (name, command)
+}
+
+/// Turns an unsuccessful exit status of the program into a failure.
+fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
+    match status {
+        Some(status) if !status.success() => {
+            let told = if is_recorded { "; its reads are recorded" } else { "" };
+            Err(Failure::Run(format!("{name} ended with {status}{told}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Attaches to new processes of a control group. Returns the number of its processes.
+fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
+    watch.attach_group(group).map_err(|error| {
+        let what =
+            "give the folder of a control group, with a list of its processes in cgroup.procs";
+        Failure::about(group.display(), format!("{error}; {what}"))
+    })
+}
+
+/// True if the process has ended, or all processes of the control group.
+fn is_gone(args: &RecordPlan, watch: &mut Recorder, looked: &mut Instant) -> Result<bool, Failure> {
+    if let Some(process) = args.pid {
+        return Ok(!Path::new(&format!("/proc/{process}")).exists());
+    }
+    match &args.cgroup {
+        Some(group) if looked.elapsed() >= GROUP_ROUND => {
+            *looked = Instant::now();
+            // A control group can be removed only when it has no process.
+            Ok(!group.exists() || attach_group(group, watch)? == 0)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// True if the command can be recorded with `LD_PRELOAD`: without root, and for a started program
+/// only.
+fn may_preload(args: &RecordPlan) -> bool {
+    !rustix::process::geteuid().is_root() && !args.command.is_empty() && !args.is_advised
+}
+
+/// Failure of the kernel's tracing, with the alternatives for users without root.
+fn refused(error: TracefsError) -> Failure {
+    let mut text = format!("the reads of a program can't be recorded: {error}");
+    if !rustix::process::geteuid().is_root() {
+        text += "; run it as root (`sudo readpath record …`). Without root, `readpath record -- COMMAND` \
+            records reads by calls, `--pid N` samples a process, and `advise` is not available";
+    }
+    Failure::Unavailable(text)
+}
+
+/// Returns the limit of prefetched, unused bytes.
+fn budget(given: Option<&str>) -> Result<u64, Failure> {
+    let Some(text) = given else {
+        let memory = rustix::system::sysinfo();
+        let total = memory.totalram as u64 * u64::from(memory.mem_unit);
+        return Ok(MEMORY_BYTES.min(total / MEMORY_PART));
+    };
+    let bytes = input::size("--memory", text)?;
+    if bytes < MEMORY_BYTES_LEAST {
+        return Err(Failure::Usage(format!("--memory {text}: give 1MiB or more")));
+    }
+    Ok(bytes)
+}
+
+/// Prints the summary of a recording on standard error.
+fn tell(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
+    let RecordingSummary { seconds, lost, unplaced, help } = summary;
+    if let Some(help) = help {
+        advised::lines(help).iter().for_each(notice::print);
+    }
+    if let Some(path) = path.map(Path::display) {
+        notice::print(format_args!(
+            "recorded {seconds:.2} s in {path}; `readpath explain {path}` explains its waits"
+        ));
+    }
+    if *lost > 0 {
+        let holes = if path.is_some() { ": the recording has holes" } else { "" };
+        notice::print(format_args!("{lost} events were lost{holes}"));
+    }
+    if *unplaced > 0 && path.is_some() {
+        notice::print(format_args!(
+            "{unplaced} reads by AIO or io_uring are counted in it, without file and range: these \
+             were not seen"
+        ));
+    }
+    if is_running {
+        notice::print("the program runs on");
+    }
+}

@@ -1,0 +1,126 @@
+//! Recording without root: a preloaded library replaces functions of the C library.
+
+use std::path::PathBuf;
+use std::process::Child;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use readpath_eval::usage::CpuTime;
+use readpath_record::capture::preload::{KernelCounts, LIBRARY, Preload, Preloaded, wait_counted};
+use readpath_record::capture::sampled::Sampled;
+use readpath_record::notice;
+use readpath_trace::recording::RecordingWriter;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::output::Output;
+use super::{EndedEarly, OUTPUT, ROUND, RecordPlan, ended, program, sampled, tell};
+use crate::exit::{CommandResult, Failure};
+
+/// Pause between two looks at the shared memory while it fills quickly.
+const ROUND_WHEN_BUSY: Duration = Duration::from_millis(1);
+
+/// Records until the program ends, the time is over, or a signal comes.
+pub fn run(
+    args: &RecordPlan,
+    span: Option<Duration>,
+    is_interrupted: &AtomicBool,
+) -> CommandResult {
+    if LIBRARY.is_empty() {
+        return Err(Failure::Unavailable(
+            "who isn't root records by a library for Linux with the GNU C library, and this command was not \
+             built for that; run it as root (`sudo readpath record …`)"
+                .to_owned(),
+        ));
+    }
+    notice::print(
+        "not root: functions put before the C library's record what calls read, and not touches of \
+         mappings, io_uring, reads within the C library (stdio), static and setuid programs, and what the page \
+         cache had",
+    );
+    let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
+    let about = |error: std::io::Error| Failure::about(output.display(), error);
+    let mut watch = Preload::start(LIBRARY)
+        .map_err(|error| Failure::about("folders for temporary files", error))?;
+    let sink = Output::create(&output).map_err(about)?;
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
+    let before = CpuTime::of_children();
+    let (name, command) = program(args);
+    let mut child =
+        watch.spawn(command).map_err(|error| Failure::about(args.command[0].display(), error))?;
+    writer.put(watch.first_record(&name)).map_err(about)?;
+    let (began, mut status, mut counts) = (Instant::now(), None, None);
+    // Sample the process until the preloaded library reports from it.
+    let mut looks = Sampled::start(child.id()).ok();
+    let (mut samples, mut ended_early, mut is_busy) = (None, EndedEarly::default(), false);
+    while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
+        std::thread::sleep(if is_busy { ROUND_WHEN_BUSY } else { ROUND });
+        is_busy = watch.record(&mut writer).map_err(about)?;
+        ended_early.look(&sink, Some(&output), began);
+        looks = looks.filter(|_| watch.programs() == 0);
+        looks.iter_mut().for_each(Sampled::look_if_due);
+        if has_ended(&child).map_err(Failure::usage)? {
+            samples = looks.take().map(Sampled::finish);
+            let waited = wait_counted(&mut child).map_err(Failure::usage)?;
+            (status, counts) = (Some(waited.0), waited.1);
+        }
+        if span.is_some_and(|span| began.elapsed() >= span) {
+            break;
+        }
+    }
+    let spent = CpuTime::of_children().since(before);
+    let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
+    let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
+    ended_early.look(&sink, Some(&output), began);
+    ended_early.result()?;
+    if recorded.programs == 0 {
+        samples = samples.or_else(|| looks.map(Sampled::finish));
+        match (samples, counts) {
+            (Some(samples), _) => sampled::tell(&samples)?,
+            // The process ended before its first sample.
+            (None, Some(counts)) => sampled::tell_counted(counts, began.elapsed().as_secs_f64())?,
+            (None, None) => {}
+        }
+        return Err(Failure::Unavailable(format!(
+            "no read of {name} was recorded; only samples of it are reported. It is linked \
+             statically, or has other rights than its caller (setuid). Run it as root (`sudo \
+             readpath record …`), or record its system calls by `strace -f -ttt -T -yy -o FILE \
+             COMMAND` and `readpath recording import FILE`"
+        )));
+    }
+    tell(args.is_kept.then_some(&*output), &recorded.summary, status.is_none());
+    tell_unseen(&recorded, counts);
+    ended(&name, status, true)
+}
+
+/// True if the program has ended. It stays a zombie, to be waited for later.
+fn has_ended(child: &Child) -> std::io::Result<bool> {
+    let process = Pid::from_child(child);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    Ok(waitid(WaitId::Pid(process), options)?.is_some())
+}
+
+/// Prints the number of reads that the kernel counts beyond the recorded ones.
+fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
+    let Preloaded { reads, sandboxed, unrecorded, .. } = recorded;
+    if *sandboxed > 0 {
+        notice::print(format_args!(
+            "{sandboxed} of the programs entered a sandbox (seccomp): recording there would end them, so \
+             their later reads are not in it"
+        ));
+    }
+    if *unrecorded > 0 {
+        notice::print(format_args!(
+            "{unrecorded} calls are not in it: they came from a sandbox (seccomp), or from a signal stack \
+             with less than 1 KiB left"
+        ));
+    }
+    match counts {
+        Some(counts) => notice::print(format_args!(
+            "{reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \
+             terminals and sockets, of loaders, and those that can't be seen so",
+            counts.reads,
+            counts.reads.saturating_sub(*reads),
+        )),
+        None => notice::print(format_args!("{reads} reads of files were seen")),
+    }
+}

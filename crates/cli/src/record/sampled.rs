@@ -1,0 +1,124 @@
+//! Sampling of a running process without root: counters, file positions, and the page cache of its
+//! files.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::PAGE_BYTES;
+use readpath_record::capture::preload::KernelCounts;
+use readpath_record::capture::sampled::{Sampled, SampledCache, SampledFile, Samples};
+use readpath_record::notice;
+
+use super::{ROUND, RecordPlan};
+use crate::exit::{CommandResult, Failure};
+use crate::output::print;
+use crate::table::{self, Table};
+
+/// Maximum number of files in the table.
+const ROWS_MAX: usize = 20;
+
+/// Samples a process until it ends, the time is over, or a signal comes. Returns `None` if this
+/// user may not inspect it.
+pub fn run(
+    process: u32,
+    args: &RecordPlan,
+    span: Option<Duration>,
+    is_interrupted: &AtomicBool,
+) -> Option<CommandResult> {
+    let mut sampled = match Sampled::start(process) {
+        Ok(sampled) => sampled,
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
+        Err(error) => return Some(Err(Failure::about(format!("process {process}"), error))),
+    };
+    if let Some(path) = &args.output {
+        return Some(Err(Failure::Usage(format!(
+            "-o {}: without root the single reads of a running process are not visible, and \
+                there is no recording; leave it out, or run it as root",
+            path.display()
+        ))));
+    }
+    notice::print(
+        "not root: the process is sampled at most ten times a second; single reads with their \
+            offsets and waits, its threads and its child processes are not visible, and there is \
+            no recording",
+    );
+    let began = Instant::now();
+    let is_over = || span.is_some_and(|span| began.elapsed() >= span);
+    while !is_interrupted.load(Ordering::Relaxed) && !is_over() && !sampled.is_over() {
+        std::thread::sleep(ROUND);
+        sampled.look_if_due();
+    }
+    Some(tell(&sampled.finish()))
+}
+
+/// Prints the samples.
+pub fn tell(samples: &Samples) -> CommandResult {
+    let Samples { seconds, looks, counts, files, has_more } = samples;
+    let is_told = |file: &&SampledFile| {
+        file.moved_bytes > 0
+            || file.cache.is_some_and(|cache| cache.last_pages + cache.left_pages > 0)
+    };
+    let rows: Vec<SampledFile> = files.iter().filter(is_told).take(ROWS_MAX).cloned().collect();
+    let mut text = counted(*counts, *seconds);
+    text += &format!("{looks} samples, MiB:\n\n");
+    match rows.is_empty() {
+        true => text += "no open file was read or is cached\n",
+        false => text += &Table::of(&rows, &COLUMNS, 2).to_string(),
+    }
+    let left_out = files.len() - rows.len();
+    if left_out > 0 {
+        text += &format!("\n{left_out} more files were open or mapped, with smaller figures.\n");
+    }
+    if *has_more {
+        text += "\nMore files were open than are sampled.\n";
+    }
+    text += "\n`moved`: forward moves of file positions, by read(2) or a seek; pread and touches of \
+        mappings do not move them. `came` and `left`: pages of the page cache between two samples, \
+        by any process, so these are lower bounds. `-`: the kernel reports it only to the file's \
+        owner and to users with write permission. The requested bytes, and thus the unused \
+        readahead, is not known without root.\n";
+    print(&text)
+}
+
+/// Prints the kernel's counters of a process that ran for `seconds` seconds.
+pub fn tell_counted(counts: KernelCounts, seconds: f64) -> CommandResult {
+    print(&counted(counts, seconds))
+}
+
+/// Formats the kernel's counters of a process.
+fn counted(counts: KernelCounts, seconds: f64) -> String {
+    let KernelCounts { reads, bytes, device_bytes } = counts;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let mut text = format!(
+        "Counted by the kernel in {seconds:.2} s, of the process alone: {reads} calls that read gave \
+         {:.1} MiB (pipes, sockets and terminals too); {:.1} MiB were fetched from devices.\n",
+        mib(bytes),
+        mib(device_bytes),
+    );
+    if device_bytes > bytes {
+        text += &format!(
+            "At least {:.1} MiB of the fetched bytes were returned by no call: touches of \
+                mappings used them, or they were unused.\n",
+            mib(device_bytes - bytes),
+        );
+    }
+    text
+}
+
+const COLUMNS: [table::Column<SampledFile>; 9] = [
+    ("file", |file| file.path.clone()),
+    ("how", |file| if file.is_mapped { "mapped" } else { "open" }.to_owned()),
+    ("size", |file| table::mib(Some(file.bytes))),
+    ("moved", |file| table::mib(Some(file.moved_bytes))),
+    ("cached first", |file| pages(file, |cache| cache.first_pages)),
+    ("cached last", |file| pages(file, |cache| cache.last_pages)),
+    ("came", |file| pages(file, |cache| cache.came_pages)),
+    ("in pieces of", |file| pages(file, |cache| cache.came_pages / cache.came_runs.max(1))),
+    ("left", |file| pages(file, |cache| cache.left_pages)),
+];
+
+/// Formats a number of cached pages in MiB; `-` if unknown.
+fn pages(file: &SampledFile, which: fn(&SampledCache) -> u64) -> String {
+    table::mib(file.cache.as_ref().map(|cache| which(cache) * PAGE_BYTES))
+}

@@ -1,0 +1,446 @@
+//! `readpath replay RECORDING`: predicts the time of a recorded program on other devices, with
+//! other policies and other memory. Rows run on device models, or on real storage through the
+//! library or the kernel.
+
+use std::io::Read;
+use std::path::Path;
+
+use readpath_core::policy::Spec;
+use readpath_core::unit::PAGE_BYTES;
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::RunObserver;
+use readpath_sim::simulate::SimulationSetup;
+use readpath_sim::workload::ReadList;
+use readpath_trace::recording::MAGIC;
+use readpath_trace::replay::{RecordedProgram, RecordingInput};
+use serde::Serialize;
+
+use crate::args::ReplayArgs;
+use crate::exit::{CommandResult, Failure};
+use crate::html::bars::{self, ChartBar as Drawn};
+use crate::html::{Page, check_writable};
+use crate::input;
+use crate::output::{print, print_json};
+use crate::plan::storage::Storage;
+use crate::progress::{Interrupt, RunProgress};
+use crate::recordings::each_record;
+use crate::replay::one_scheduler;
+use crate::table::{Column, Table, count, mib, number};
+
+mod player;
+mod real;
+mod ways;
+
+use player::Policies;
+pub use player::run as run_one;
+use real::{RealRow, RealStorage, kernel_policies};
+
+/// Maximum number of rows named in the summary sentence.
+const TOLD_MAX: usize = 8;
+
+/// Spare memory when the memory exceeds all files.
+const SPARE_BYTES: u64 = 64 << 20;
+
+/// True if the file is a recording.
+pub fn is_recording(path: &Path) -> bool {
+    let mut start = [0; MAGIC.len()];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut start));
+    read.is_ok() && start == MAGIC
+}
+
+/// Row: the program as recorded, or its prediction.
+#[derive(Debug, Serialize)]
+struct Predicted {
+    storage: String,
+    readahead: Option<String>,
+    scheduler: Option<String>,
+    eviction: Option<String>,
+    memory_bytes: Option<u64>,
+    /// Duration of the program.
+    seconds: f64,
+    /// Recorded duration ÷ this duration.
+    times_as_fast: f64,
+    reads: u64,
+    device_requests: Option<u64>,
+    device_bytes: Option<u64>,
+    amplification: Option<f64>,
+    coverage: Option<f64>,
+    note: Option<String>,
+}
+
+/// Replays the reads in every requested combination.
+pub fn run(args: &ReplayArgs) -> CommandResult {
+    check_writable(args.html.as_deref())?;
+    let storages = storages(&args.storages)?;
+    let policies = Combined {
+        readaheads: input::specs(&args.readahead)?,
+        reclaims: input::specs(&args.eviction)?,
+        scheduler: one_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
+    };
+    let mut gathered = RecordingInput::default();
+    each_record(&args.events, |record| {
+        gathered.take(&record);
+        Ok(())
+    })?;
+    let recorded = gathered.finish().ok_or_else(|| {
+        let problem = "has no read that waited for storage: other storage would not change its \
+            time";
+        Failure::about(args.events.display(), problem)
+    })?;
+    let memories = memories(&args.memory, recorded.memory_bytes)?;
+    let interrupt = Interrupt::listen();
+    let mut real = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
+    let to_do = policies.rows(&storages, &memories);
+    to_do.iter().try_for_each(|to_do| to_do.check(&real))?;
+    let mut rows = vec![as_recorded(&recorded)];
+    for to_do in &to_do {
+        let row = match to_do.storage {
+            Storage::Modelled(device) => model(to_do, device, &recorded, args.seed, &interrupt)?,
+            _ => play(to_do, &recorded, &mut real)?,
+        };
+        if interrupt.has_come() {
+            return Err(Failure::Interrupted);
+        }
+        rows.push(row);
+    }
+    drop(real);
+    if let Some(path) = &args.html {
+        page(&recorded, &rows).write(path)?;
+    }
+    if args.json {
+        return print_json(&rows, args.seed);
+    }
+    print(&text(&recorded, &rows))
+}
+
+/// Parses the storages of `--on`.
+fn storages(texts: &[String]) -> Result<Vec<Storage>, Failure> {
+    let storages = Storage::parse_all(texts)?;
+    let refused = |storage: &&Storage| matches!(storage, Storage::Nfs(_) | Storage::Region(_));
+    match storages.iter().find(refused) {
+        None => Ok(storages),
+        Some(storage) => Err(Failure::Usage(format!(
+            "--on {storage}: a replay creates the recorded files in a folder; name file:FOLDER \
+                or kernel:FOLDER (on a mount, for a server), or a modelled device"
+        ))),
+    }
+}
+
+/// Parses the values of `--memory`. `+SIZE` adds to the memory of the recorded machine. The
+/// default, `None`, is the memory of the machine.
+fn memories(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, Failure> {
+    if texts.is_empty() {
+        return Ok(vec![None]);
+    }
+    let bytes = |text: &String| match text.strip_prefix('+') {
+        None => input::size("--memory", text).map(Some),
+        Some(_) if recorded_bytes == 0 => Err(Failure::Usage(format!(
+            "--memory {text}: the recording doesn't say how much memory its machine has; leave the + out"
+        ))),
+        Some(more) => Ok(Some(recorded_bytes + input::size("--memory", more)?)),
+    };
+    texts.iter().map(bytes).collect()
+}
+
+/// Policies that are combined with the storages and memory sizes.
+struct Combined {
+    readaheads: Vec<Spec>,
+    reclaims: Vec<Spec>,
+    scheduler: Spec,
+}
+
+/// Combination that becomes a row.
+struct ToDo<'a> {
+    storage: &'a Storage,
+    readahead: &'a Spec,
+    eviction: &'a Spec,
+    scheduler: &'a Spec,
+    memory_bytes: Option<u64>,
+}
+
+impl Combined {
+    /// Returns every combination once. The kernel has its own policies.
+    fn rows<'a>(&'a self, storages: &'a [Storage], memories: &[Option<u64>]) -> Vec<ToDo<'a>> {
+        let mut rows = Vec::new();
+        for storage in storages {
+            let most = if matches!(storage, Storage::Kernel(_)) { 1 } else { usize::MAX };
+            for readahead in self.readaheads.iter().take(most) {
+                for eviction in self.reclaims.iter().take(most) {
+                    for &memory_bytes in memories {
+                        let scheduler = &self.scheduler;
+                        rows.push(ToDo { storage, readahead, eviction, scheduler, memory_bytes });
+                    }
+                }
+            }
+        }
+        rows
+    }
+}
+
+impl ToDo<'_> {
+    /// Returns the row on real storage; `None` for a modelled device.
+    fn real(&self) -> Result<Option<RealRow<'_>>, Failure> {
+        let memory_bytes = self.memory_bytes;
+        let policies = || Policies::new(self.readahead, self.eviction, self.scheduler);
+        Ok(match self.storage {
+            Storage::File(folder) => {
+                Some(RealRow { folder, policies: Some(policies()?), memory_bytes })
+            }
+            Storage::Kernel(folder) => Some(RealRow { folder, policies: None, memory_bytes }),
+            _ => None,
+        })
+    }
+
+    /// Checks that the row can run, as far as the check is cheap.
+    fn check(&self, real: &RealStorage<'_>) -> CommandResult {
+        let Some(row) = self.real()? else { return Ok(()) };
+        let memory = rustix::system::sysinfo();
+        let total = memory.totalram as u64 * u64::from(memory.mem_unit);
+        match row.memory_bytes {
+            Some(bytes) if bytes > total => Err(Failure::Usage(format!(
+                "--memory: {} MiB on {}: this machine has {} MiB; more of it is for modelled devices",
+                bytes >> 20,
+                self.storage,
+                total >> 20
+            ))),
+            _ => real.check(row.folder),
+        }
+    }
+}
+
+/// Runs a row on real storage.
+fn play(
+    to_do: &ToDo<'_>,
+    recorded: &RecordedProgram,
+    real: &mut RealStorage<'_>,
+) -> Result<Predicted, Failure> {
+    let row = to_do.real()?.expect("what is no model is real storage");
+    let (played, note) = real.play(&row)?;
+    let seconds = played.seconds + recorded.after_last.seconds();
+    let (readahead, scheduler, eviction) = match &row.policies {
+        Some(policies) => (
+            policies.readahead.clone(),
+            Some(policies.scheduler.clone()),
+            Some(policies.eviction.clone()),
+        ),
+        None => {
+            let (readahead, scheduler) = kernel_policies(row.folder);
+            (readahead, scheduler, None)
+        }
+    };
+    let read_bytes: u64 = recorded.threads().iter().map(ReadList::bytes).sum();
+    Ok(Predicted {
+        storage: to_do.storage.to_string(),
+        readahead: Some(readahead),
+        scheduler,
+        eviction,
+        memory_bytes: row.memory_bytes,
+        seconds,
+        times_as_fast: recorded.total.seconds() / seconds.max(1e-9),
+        reads: recorded.reads,
+        device_requests: played.device_requests,
+        device_bytes: played.device_bytes,
+        amplification: played.device_bytes.map(|bytes| bytes as f64 / read_bytes.max(1) as f64),
+        coverage: None,
+        note,
+    })
+}
+
+/// Simulates a row on a modelled device.
+fn model(
+    to_do: &ToDo<'_>,
+    device: &Spec,
+    recorded: &RecordedProgram,
+    seed: u64,
+    interrupt: &Interrupt,
+) -> Result<Predicted, Failure> {
+    let policies = [to_do.readahead, to_do.eviction, to_do.scheduler].map(Clone::clone);
+    let memory_bytes = to_do.memory_bytes.unwrap_or_else(|| usual_memory(recorded));
+    let setup = setup(recorded, device, policies, memory_bytes, seed);
+    let bar = RunProgress::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
+    let _modelled = interrupt.modelled();
+    let mut tell = |progress| bar.tell(progress);
+    let (row, time) = recorded
+        .simulate(&setup, RunObserver::progress(&mut tell))
+        .map_err(|error| Failure::about(&setup.device, error))?;
+    Ok(predicted(recorded, &setup, memory_bytes, &row, time.seconds()))
+}
+
+/// Default memory of a modelled row: the memory of the recorded machine. If unknown, more than all
+/// files.
+fn usual_memory(recorded: &RecordedProgram) -> u64 {
+    match recorded.memory_bytes {
+        0 => recorded.file_bytes() + SPARE_BYTES,
+        bytes => bytes,
+    }
+}
+
+/// Setup of a modelled row.
+fn setup(
+    recorded: &RecordedProgram,
+    device: &Spec,
+    [readahead, eviction, scheduler]: [Spec; 3],
+    memory_bytes: u64,
+    seed: u64,
+) -> SimulationSetup {
+    let usual = SimulationSetup::new(device.clone());
+    let window_bytes = match recorded.readahead_bytes {
+        0 => usual.window_bytes,
+        bytes => bytes.next_multiple_of(PAGE_BYTES),
+    };
+    let needed = recorded.file_bytes() + SPARE_BYTES;
+    let memory_bytes = memory_bytes.min(needed);
+    SimulationSetup { readahead, eviction, scheduler, memory_bytes, window_bytes, seed, ..usual }
+}
+
+/// Row of the program as recorded.
+fn as_recorded(recorded: &RecordedProgram) -> Predicted {
+    Predicted {
+        storage: "as recorded".to_owned(),
+        readahead: None,
+        scheduler: None,
+        eviction: None,
+        memory_bytes: (recorded.memory_bytes > 0).then_some(recorded.memory_bytes),
+        seconds: recorded.total.seconds(),
+        times_as_fast: 1.0,
+        reads: recorded.reads + recorded.cached_before,
+        device_requests: None,
+        device_bytes: None,
+        amplification: None,
+        coverage: None,
+        note: None,
+    }
+}
+
+/// Row of a simulated prediction.
+fn predicted(
+    recorded: &RecordedProgram,
+    setup: &SimulationSetup,
+    memory_bytes: u64,
+    row: &ResultRow,
+    seconds: f64,
+) -> Predicted {
+    Predicted {
+        storage: setup.device.to_string(),
+        readahead: Some(setup.readahead.to_string()),
+        scheduler: Some(setup.scheduler.to_string()),
+        eviction: Some(setup.eviction.to_string()),
+        memory_bytes: Some(memory_bytes),
+        seconds,
+        times_as_fast: recorded.total.seconds() / seconds.max(1e-9),
+        reads: recorded.reads,
+        device_requests: row.device_requests,
+        device_bytes: row.device_bytes,
+        amplification: row.amplification,
+        coverage: row.coverage,
+        note: row.note.clone(),
+    }
+}
+
+fn table(rows: &[Predicted]) -> Table {
+    let columns: [Column<Predicted>; 11] = [
+        ("", |row| row.storage.clone()),
+        ("readahead", |row| crate::table::text(row.readahead.as_ref())),
+        ("eviction", |row| crate::table::text(row.eviction.as_ref())),
+        ("scheduler", |row| crate::table::text(row.scheduler.as_ref())),
+        ("memory MiB", |row| count(row.memory_bytes.map(|bytes| bytes >> 20))),
+        ("seconds", |row| number(Some(row.seconds), 2)),
+        ("times as fast", |row| number(Some(row.times_as_fast), 2)),
+        ("dev reqs", |row| count(row.device_requests)),
+        ("dev MiB", |row| mib(row.device_bytes)),
+        ("read amp", |row| number(row.amplification, 2)),
+        ("coverage", |row| number(row.coverage, 2)),
+    ];
+    Table::of(rows, &columns, 4)
+}
+
+/// Formats the sentence, the table and the caveats.
+fn text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
+    let notes: String = notes(recorded, rows).map(|note| format!("{note}\n")).collect();
+    format!("{} {}.\n\n{}{notes}", program(recorded), sentence(recorded, rows), table(rows))
+}
+
+/// Summarizes the rows in a sentence; of many rows, only the fastest.
+fn sentence(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
+    let (first, others) = rows.split_first().expect("as recorded is the first");
+    let told = |row: &Predicted| format!("{} {:.2} s", words(recorded, row, others), row.seconds);
+    let best = others.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let parts: Vec<String> = match best {
+        Some(best) if others.len() > TOLD_MAX => vec![format!("at best {}", told(best))],
+        _ => others.iter().map(told).collect(),
+    };
+    format!("as recorded {:.2} s; {}", first.seconds, parts.join("; "))
+}
+
+/// Describes a row by its differences from the others.
+fn words(recorded: &RecordedProgram, row: &Predicted, others: &[Predicted]) -> String {
+    let is_one_of_several = |of: fn(&Predicted) -> &Option<String>| {
+        let mut of_storage = others.iter().filter(|other| other.storage == row.storage);
+        of_storage.any(|other| of(other) != of(row))
+    };
+    let mut with = Vec::new();
+    let policies: [fn(&Predicted) -> &Option<String>; 2] =
+        [|row| &row.readahead, |row| &row.eviction];
+    for of in policies {
+        with.extend(
+            of(row).as_ref().filter(|_| is_one_of_several(of)).map(|policy| format!("`{policy}`")),
+        );
+    }
+    if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != usual_memory(recorded)) {
+        with.push(match recorded.memory_bytes {
+            machine if machine > 0 && bytes > machine => {
+                format!("{} MiB more memory", (bytes - machine) >> 20)
+            }
+            _ => format!("{} MiB of memory", bytes >> 20),
+        });
+    }
+    match with.is_empty() {
+        true => format!("on {}", row.storage),
+        false => format!("on {} with {}", row.storage, with.join(" and ")),
+    }
+}
+
+/// Caveats about the rows.
+fn notes(recorded: &RecordedProgram, rows: &[Predicted]) -> impl Iterator<Item = String> {
+    let RecordedProgram { cached_before, lost, .. } = *recorded;
+    let found = (cached_before > 0).then(|| {
+        format!(
+            "{cached_before} reads hit pages that were in memory before; they hit again in every \
+                row"
+        )
+    });
+    let lost = (lost > 0).then(|| format!("{lost} events were lost: the rows lack their reads"));
+    let of_rows =
+        rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?)));
+    found.into_iter().chain(lost).chain(of_rows)
+}
+
+/// Rows as an HTML page.
+fn page(recorded: &RecordedProgram, rows: &[Predicted]) -> Page {
+    let lead = "Replay of a recorded program's reads, on modelled devices in virtual time and on \
+        real storage in real time. Each thread waits for its reads and keeps its recorded think \
+        times.";
+    let mut page = Page::new(program(recorded).trim_end_matches(':'), lead);
+    let bar = |row: &Predicted| {
+        let policies = [&row.readahead, &row.eviction].into_iter().flatten().cloned();
+        let memory = row.memory_bytes.map(|bytes| format!("{} MiB", bytes >> 20));
+        let parts = std::iter::once(row.storage.clone()).chain(policies).chain(memory);
+        let series = usize::from(row.readahead.is_none());
+        Drawn::new(&parts.collect::<Vec<_>>().join(" · "), row.seconds, series)
+    };
+    let bars: Vec<Drawn> = rows.iter().map(bar).collect();
+    let caption =
+        "Seconds of the program, less is better: orange as recorded, blue as it would be.";
+    page.picture(caption, &bars::draw("Time of the program in each row", "s", &bars));
+    page.table("A row for each device, policies and memory", &table(rows));
+    page.notes(notes(recorded, rows));
+    page
+}
+
+/// Start of the summary sentence, with the name of the program.
+fn program(recorded: &RecordedProgram) -> String {
+    match recorded.program.as_str() {
+        "" => "The time of the programs:".to_owned(),
+        program => format!("The time of {program}:"),
+    }
+}

@@ -1,0 +1,260 @@
+//! `readpath replay-one`: replays one row on real storage in its own process, started by `readpath
+//! replay`.
+//!
+//! It is a [`part`](crate::part) of that run. The protocol: [`ReplayOrder`], answered by
+//! [`ReplayReply::Ready`]; then [`ReplayBegin`], answered by [`ReplayReply::Played`].
+//!
+//! The loop is closed, as in the model. Each recorded thread is replayed by one worker thread per
+//! read that it had in flight. After a read, a worker takes the next one, waits for the recorded
+//! think time, and reads. Workers of one recorded thread never think at the same time, as the
+//! original thread could not. A file is opened at its first read, within that think time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use readpath::raw::RawMemory;
+use readpath_core::unit::{PAGE_BYTES, Time};
+use readpath_eval::clock::Clock;
+use readpath_sim::workload::{FileId, GivenRead, ReadList};
+use readpath_trace::recording::{RecordingError, RecordingReader};
+use readpath_trace::replay::{RecordedProgram, RecordingInput};
+use serde::{Deserialize, Serialize};
+
+use super::ways::{Door, Ways};
+use crate::exit::{CommandResult, Failure};
+use crate::part::{OrderPath, Orders, say};
+use crate::recordings::opened;
+
+/// Name of the subcommand.
+pub const NAME: &str = "replay-one";
+
+/// Part of a think time that is spent spinning. A sleep ends late: 50 µs by the kernel's timer
+/// slack, plus the scheduling delay.
+const SPIN: Duration = Duration::from_micros(100);
+
+/// Memory of the process in addition to its buffers: stacks and handles.
+const OWN_BYTES: u64 = 4 << 20;
+
+/// Order of a replay.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ReplayOrder {
+    /// Path of the recording.
+    pub recording: OrderPath,
+    /// Scratch files, in the order of [`RecordedProgram::files`].
+    pub files: Vec<OrderPath>,
+    /// Policies of the library; `None` reads through the kernel.
+    pub policies: Option<Policies>,
+    /// Memory of the library. The kernel's memory is limited from outside.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Names of the library's policies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Policies {
+    /// Readahead policy.
+    pub readahead: String,
+    /// Eviction policy.
+    pub eviction: String,
+    /// Scheduler.
+    pub scheduler: String,
+}
+
+/// Order to start: the memory is limited, and no page of the files is resident.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ReplayBegin;
+
+/// Answer of the process.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ReplayReply {
+    /// The recording has been loaded.
+    Ready {
+        /// Memory that the process needs for itself.
+        own_bytes: u64,
+    },
+    /// All reads have been made.
+    Played(Played),
+    /// The replay failed, for the given reason.
+    Failed(String),
+}
+
+/// Measurements of the replay.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Played {
+    /// Time from the start to the end of the last read.
+    pub seconds: f64,
+    /// Device requests of the library, where it counts them.
+    pub device_requests: Option<u64>,
+    /// Bytes read from storage during the replay, where they are counted.
+    pub device_bytes: Option<u64>,
+    /// Caveat about the figures.
+    pub note: Option<String>,
+}
+
+/// Takes the orders and executes them.
+pub fn run() -> CommandResult {
+    let mut orders = Orders::take(NAME, "replay");
+    let order: ReplayOrder = orders.next()?;
+    let recorded = recorded(&order)?;
+    let own_bytes = OWN_BYTES + recorded.threads().iter().map(buffers_bytes).sum::<u64>();
+    say(&ReplayReply::Ready { own_bytes })?;
+    let _: ReplayBegin = orders.next()?;
+    say(&match play(&order, &recorded) {
+        Ok(played) => ReplayReply::Played(played),
+        Err(problem) => ReplayReply::Failed(problem),
+    })
+}
+
+/// Loads the recording. The parent process has already reported a truncated one.
+fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
+    let about = |error: RecordingError| Failure::about(order.recording.0.display(), error);
+    let mut gathered = RecordingInput::default();
+    for record in RecordingReader::new(opened(&order.recording.0)?).map_err(about)? {
+        match record {
+            Ok(record) => gathered.take(&record),
+            Err(RecordingError::Cut { .. }) => break,
+            Err(error) => return Err(about(error)),
+        }
+    }
+    let nothing = || Failure::about(order.recording.0.display(), "has no read to replay");
+    gathered.finish().ok_or_else(nothing)
+}
+
+/// Memory of all workers' buffers of a thread.
+fn buffers_bytes(thread: &ReadList) -> u64 {
+    let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(0);
+    // Bytes of a mapping are resident twice: in the mapping and in the copy.
+    2 * u64::from(thread.depth) * largest.next_multiple_of(PAGE_BYTES)
+}
+
+/// Makes all reads and measures them.
+fn play(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
+    let ways = Ways::new(order, recorded)?;
+    let lines: Vec<RecordedThread<'_>> =
+        recorded.threads().iter().map(|thread| RecordedThread::new(thread, &ways)).collect();
+    let workers: usize = recorded.threads().iter().map(|thread| thread.depth as usize).sum();
+    let barrier = Barrier::new(workers + 1);
+    let (clock, is_over) = (OnceLock::new(), AtomicBool::new(false));
+    let last = std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for line in &lines {
+            for _ in 0..line.thread.depth {
+                let memory = RawMemory::new(buffer_bytes(line.thread) as usize);
+                let memory = memory.map_err(|error| error.to_string());
+                let (barrier, clock, is_over) = (&barrier, &clock, &is_over);
+                threads.push(scope.spawn(move || {
+                    barrier.wait();
+                    let clock = *clock.get_or_init(Clock::start);
+                    let worked =
+                        memory.and_then(|mut memory| line.work(&mut memory, clock, is_over));
+                    is_over.fetch_or(worked.is_err(), Ordering::Relaxed);
+                    worked
+                }));
+            }
+        }
+        barrier.wait();
+        let mut last = Time::ZERO;
+        for thread in threads {
+            last = last.max(thread.join().map_err(|_| "a thread has panicked".to_owned())??);
+        }
+        Ok::<Time, String>(last)
+    })?;
+    drop(lines);
+    let (device_requests, device_bytes) = ways.counted();
+    Ok(Played { seconds: last.seconds(), device_requests, device_bytes, note: ways.note() })
+}
+
+/// Size of one worker's buffer: the thread's largest read.
+fn buffer_bytes(thread: &ReadList) -> u64 {
+    let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(1);
+    largest.next_multiple_of(PAGE_BYTES)
+}
+
+/// Reads of one recorded thread, shared by its workers.
+struct RecordedThread<'a> {
+    thread: &'a ReadList,
+    /// Read methods of the row.
+    ways: &'a Ways<'a>,
+    /// Index of the last read of each file, after which the file is closed.
+    last_of: BTreeMap<FileId, usize>,
+    turn: Mutex<ReplayTurn>,
+}
+
+/// State of the workers' turns: the next read, and the open files.
+#[derive(Default)]
+struct ReplayTurn {
+    /// Index of the next read.
+    next: usize,
+    /// Start of the last read.
+    begun: Time,
+    /// Files that are open.
+    open: BTreeMap<FileId, Arc<Door>>,
+}
+
+impl<'a> RecordedThread<'a> {
+    fn new(thread: &'a ReadList, ways: &'a Ways<'a>) -> RecordedThread<'a> {
+        let ats = thread.readings.iter().enumerate().map(|(at, reading)| (reading.file, at));
+        RecordedThread { thread, ways, last_of: ats.collect(), turn: Mutex::default() }
+    }
+
+    /// Makes reads until none is left or a worker has failed. Returns the end of its last read.
+    fn work(
+        &self,
+        memory: &mut RawMemory,
+        clock: Clock,
+        is_over: &AtomicBool,
+    ) -> Result<Time, String> {
+        let mut freed = Time::ZERO;
+        while !is_over.load(Ordering::Relaxed) {
+            let Some((reading, door)) = self.take_turn(freed, clock)? else { break };
+            let bytes = match self.thread.is_direct {
+                // The end of a file may be no whole block, but a direct transfer must be one.
+                true => reading.bytes.next_multiple_of(PAGE_BYTES),
+                false => reading.bytes,
+            };
+            door(&mut memory[..bytes as usize], reading.offset).map_err(|problem| {
+                format!("{} at byte {}: {problem}", self.ways.name(reading.file), reading.offset)
+            })?;
+            freed = clock.now();
+        }
+        Ok(freed)
+    }
+
+    /// Takes the next read and waits until its start time.
+    fn take_turn(
+        &self,
+        freed: Time,
+        clock: Clock,
+    ) -> Result<Option<(GivenRead, Arc<Door>)>, String> {
+        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = turn.next;
+        let Some(&reading) = self.thread.readings.get(at) else { return Ok(None) };
+        turn.next += 1;
+        let door = match turn.open.get(&reading.file) {
+            Some(door) => Arc::clone(door),
+            None => {
+                let door = Arc::new(self.ways.open(reading.file, self.thread)?);
+                turn.open.insert(reading.file, Arc::clone(&door));
+                door
+            }
+        };
+        if self.last_of[&reading.file] == at {
+            turn.open.remove(&reading.file);
+        }
+        wait_until(freed.max(turn.begun) + self.thread.thinks[at], clock);
+        turn.begun = clock.now();
+        Ok(Some((reading, door)))
+    }
+}
+
+/// Waits until a time: sleeps, then spins for the last part.
+fn wait_until(due: Time, clock: Clock) {
+    let left = clock.until(due);
+    if left > SPIN {
+        std::thread::sleep(left - SPIN);
+    }
+    while clock.now() < due {
+        std::hint::spin_loop();
+    }
+}

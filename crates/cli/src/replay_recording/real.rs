@@ -1,0 +1,183 @@
+//! `--on file:FOLDER` and `--on kernel:FOLDER`: replay of recorded reads on real storage.
+//!
+//! A scratch file in the folder stands for each recorded file. It has the same length and no holes,
+//! since the kernel's reads of a hole never reach the device. Each row runs in its own process
+//! ([`super::player`]) and starts with a cold cache. With the kernel's read path, a control group
+//! limits the memory of that process alone.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use readpath::ReadPath;
+use readpath_core::policy::Spec;
+use readpath_eval::kernel_swap::SwapError;
+use readpath_eval::kernel_swap::group::MemoryGroup;
+use readpath_trace::replay::RecordedProgram;
+
+use super::player::{NAME, Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
+use crate::exit::Failure;
+use crate::note;
+use crate::part::{Gone, OrderPath, WorkerProcess};
+use crate::progress::Interrupt;
+use crate::real_file::{make_cold, queue_of};
+use crate::scratch_files::ScratchFolder;
+
+/// Space that a file system needs in addition to its files: one part in this many.
+const OVERHEAD_PART: u64 = 64;
+
+/// Scratch files of a recording in each named folder. Dropping the value removes them.
+pub struct RealStorage<'a> {
+    recording: &'a Path,
+    recorded: &'a RecordedProgram,
+    seed: u64,
+    interrupt: &'a Interrupt,
+    made: BTreeMap<PathBuf, ScratchFolder>,
+}
+
+/// Parameters of a row on real storage.
+#[derive(Clone, Debug)]
+pub struct RealRow<'a> {
+    /// Folder of the scratch files.
+    pub folder: &'a Path,
+    /// Policies of the library; `None` reads through the kernel.
+    pub policies: Option<Policies>,
+    /// Memory for pages; `None`: no limit.
+    pub memory_bytes: Option<u64>,
+}
+
+impl Policies {
+    /// Formats and validates the policies of a row.
+    ///
+    /// # Errors
+    /// A policy is unknown, or lacks one of the parameters.
+    pub fn new(readahead: &Spec, eviction: &Spec, scheduler: &Spec) -> Result<Policies, Failure> {
+        let [readahead, eviction, scheduler] =
+            [readahead, eviction, scheduler].map(ToString::to_string);
+        let policies = Policies { readahead, eviction, scheduler };
+        policies.apply(ReadPath::builder()).build().map_err(Failure::usage)?;
+        Ok(policies)
+    }
+}
+
+impl<'a> RealStorage<'a> {
+    /// Starts without scratch files.
+    pub fn new(
+        recording: &'a Path,
+        recorded: &'a RecordedProgram,
+        seed: u64,
+        interrupt: &'a Interrupt,
+    ) -> RealStorage<'a> {
+        RealStorage { recording, recorded, seed, interrupt, made: BTreeMap::new() }
+    }
+
+    /// Checks that the folder has enough free space for the files.
+    pub fn check(&self, folder: &Path) -> Result<(), Failure> {
+        let about = |problem: String| Err(Failure::about(folder.display(), problem));
+        if !folder.is_dir() {
+            return about(
+                "is not a folder; name one for scratch copies of the recorded files".into(),
+            );
+        }
+        let room =
+            rustix::fs::statvfs(folder).map_err(|errno| Failure::about(folder.display(), errno))?;
+        let (free, bytes) = (room.f_bavail * room.f_frsize, self.recorded.file_bytes());
+        if bytes + bytes / OVERHEAD_PART > free {
+            return about(format!(
+                "the recorded files are made again there, {} MiB, and {} MiB are free; name a \
+                 folder with more room, or cut the recording (`readpath recording cut`)",
+                bytes.div_ceil(1 << 20),
+                free >> 20
+            ));
+        }
+        Ok(())
+    }
+
+    /// Replays the reads once. Returns the measurements and a caveat.
+    pub fn play(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
+        let paths = self.make(row.folder)?;
+        let failed = |problem: &dyn std::fmt::Display| {
+            Failure::Run(format!("{}: the reads can't be made: {problem}", row.folder.display()))
+        };
+        let mut part = WorkerProcess::start(NAME).map_err(|error| failed(&error))?;
+        let order = ReplayOrder {
+            recording: OrderPath(self.recording.to_owned()),
+            files: paths.iter().cloned().map(OrderPath).collect(),
+            policies: row.policies.clone(),
+            memory_bytes: row.memory_bytes,
+        };
+        let gone = |gone: Gone| match gone {
+            Gone::Interrupted => Failure::Interrupted,
+            Gone::Process(status) => failed(&format!("their process has ended: {status}")),
+            Gone::Said(words) => failed(&words),
+            Gone::TooLate => failed(&"it takes too long"),
+        };
+        part.tell(&order).map_err(|error| failed(&error))?;
+        let own_bytes = match part.answer(None, self.interrupt).map_err(gone)? {
+            ReplayReply::Ready { own_bytes } => own_bytes,
+            ReplayReply::Played(_) => return Err(failed(&"it answered before it was asked")),
+            ReplayReply::Failed(words) => return Err(failed(&words)),
+        };
+        // Locals drop in reverse order: the process ends before its group is removed.
+        let group = match (&row.policies, row.memory_bytes) {
+            (None, Some(bytes)) => Some(limit(bytes + own_bytes)?),
+            _ => None,
+        };
+        let mut part = part;
+        if let Some(group) = &group {
+            group.add(part.id()).map_err(|error| failed(&error))?;
+        }
+        let warm = self.make_cold(&paths)?;
+        part.tell(&ReplayBegin).map_err(|error| failed(&error))?;
+        let played = match part.answer(None, self.interrupt).map_err(gone)? {
+            ReplayReply::Played(played) => played,
+            ReplayReply::Ready { .. } => return Err(failed(&"it was ready twice")),
+            ReplayReply::Failed(words) => return Err(failed(&words)),
+        };
+        drop(part);
+        let notes = note::join(warm, played.note.clone());
+        Ok((played, notes))
+    }
+
+    /// Returns the paths of the scratch files in a folder, created at its first use.
+    fn make(&mut self, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
+        if !self.made.contains_key(folder) {
+            let made = ScratchFolder::new(folder, "readpath-replay")?;
+            for (at, file) in self.recorded.files().iter().enumerate() {
+                let path = made.path().join(at.to_string());
+                made.add(&path, file.bytes, self.seed.wrapping_add(at as u64), self.interrupt)?;
+            }
+            made.sync()?;
+            self.made.insert(folder.to_owned(), made);
+        }
+        let made = self.made[folder].path();
+        Ok((0..self.recorded.files().len()).map(|at| made.join(at.to_string())).collect())
+    }
+
+    /// Drops the files' pages from the kernel page cache. Returns a caveat if some stayed.
+    fn make_cold(&self, paths: &[PathBuf]) -> Result<Option<String>, Failure> {
+        let (mut resident, mut pages) = (0, 0);
+        for path in paths {
+            let residency = make_cold(path, &mut || !self.interrupt.has_come())?;
+            resident += residency.resident;
+            pages += residency.pages;
+        }
+        Ok((resident > 0)
+            .then(|| format!("not cold: {resident} of {pages} pages stayed in memory")))
+    }
+}
+
+/// Creates the memory cgroup of a replay through the kernel.
+fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
+    let unavailable = |error: SwapError| {
+        Failure::Unavailable(format!("--memory on kernel: is a control group's: {error}"))
+    };
+    MemoryGroup::new(bytes).map(|(group, _)| group).map_err(unavailable)
+}
+
+/// Returns the kernel's readahead size and scheduler on a folder's device, if available.
+pub fn kernel_policies(folder: &Path) -> (String, Option<String>) {
+    match queue_of(folder) {
+        Some(queue) => (format!("kernel, {} KiB", queue.read_ahead_bytes / 1024), queue.scheduler),
+        None => ("kernel".to_owned(), None),
+    }
+}

@@ -1,0 +1,240 @@
+//! Methods by which a recorded read is replayed on real storage.
+//!
+//! | a thread that | by the library | by the kernel |
+//! |---|---|---|
+//! | read through the page cache | [`File`] | `pread(2)` |
+//! | read past it | [`RawFile`] | `pread(2)` with `O_DIRECT` |
+//! | touched mappings | one [`Mapping`] of each file, for all threads | a mapping likewise |
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use readpath::pager::MappingMode;
+use readpath::raw::RawFile;
+use readpath::{Builder, File, Mapping, ReadPath};
+use readpath_eval::kernel::copy_mapped;
+use readpath_eval::mapping::PlainMapping as KernelMapping;
+use readpath_eval::usage::storage_read_bytes;
+use readpath_sim::job::JobEngine;
+use readpath_sim::workload::{FileId, ReadList};
+use readpath_trace::replay::RecordedProgram;
+
+use super::player::{Policies, ReplayOrder};
+use crate::note;
+
+/// Function that fills a buffer from an offset of one file, or returns an error message.
+pub type Door = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
+
+/// Read methods of a row.
+pub struct Ways<'a> {
+    order: &'a ReplayOrder,
+    recorded: &'a RecordedProgram,
+    /// State of the library; `None` reads through the kernel.
+    ours: Option<Ours>,
+    /// Mappings of the kernel, by file.
+    kernel_mappings: BTreeMap<FileId, Arc<KernelMapping>>,
+    /// Bytes read from storage before the replay.
+    read_before: Option<u64>,
+}
+
+/// State shared by all handles of the library.
+struct Ours {
+    path: ReadPath,
+    /// Opened files, kept open to the end. Their cached pages thus stay, as the kernel's would.
+    files: Mutex<BTreeMap<FileId, File>>,
+    mappings: BTreeMap<FileId, Arc<Mapping>>,
+    /// True if any thread reads with direct I/O, whose requests are not counted.
+    has_raw: bool,
+}
+
+impl Policies {
+    /// Sets the policies of a read path.
+    pub fn apply(&self, builder: Builder) -> Builder {
+        let Policies { readahead, eviction, scheduler } = self;
+        builder.readahead(readahead).eviction(eviction).scheduler(scheduler)
+    }
+}
+
+impl<'a> Ways<'a> {
+    /// Prepares the read methods that the order requests.
+    pub fn new(order: &'a ReplayOrder, recorded: &'a RecordedProgram) -> Result<Ways<'a>, String> {
+        raise_open_files();
+        let ours = order
+            .policies
+            .as_ref()
+            .map(|policies| Ours::new(order, policies, recorded))
+            .transpose()?;
+        let kernel_mappings = match ours {
+            Some(_) => BTreeMap::new(),
+            None => mapped(order, recorded, map_by_kernel)?,
+        };
+        Ok(Ways { order, recorded, ours, kernel_mappings, read_before: storage_read_bytes() })
+    }
+
+    /// Name of a file in the recording.
+    pub fn name(&self, file: FileId) -> &str {
+        &self.recorded.files()[file.0 as usize].name
+    }
+
+    /// Opens a file with the method of a recorded thread.
+    pub fn open(&self, file: FileId, thread: &ReadList) -> Result<Door, String> {
+        let path = &self.order.files[file.0 as usize].0;
+        match &self.ours {
+            Some(ours) => ours.open(file, path, thread),
+            None => match self.kernel_mappings.get(&file) {
+                Some(mapping) if thread.engine == JobEngine::Mmap => {
+                    Ok(copied(mapping, |mapping| {
+                        // SAFETY: the scratch file belongs to this run, and no process changes it
+                        // while it exists.
+                        unsafe { mapping.as_slice() }
+                    }))
+                }
+                _ => open_kernel(path, thread),
+            },
+        }
+    }
+
+    /// Requests and bytes of the device, as far as they are counted.
+    pub fn counted(&self) -> (Option<u64>, Option<u64>) {
+        let counted = self.ours.as_ref().filter(|ours| !ours.has_raw);
+        if let Some(ours) = counted.filter(|ours| ours.is_counted()) {
+            let stats = ours.path.stats();
+            let mapped = ours.mappings.values().map(|mapping| mapping.statistics());
+            let (requests, bytes) = mapped.fold((0, 0), |(requests, bytes), mapped| {
+                (requests + mapped.device_reads, bytes + mapped.device_read_bytes)
+            });
+            return (Some(stats.device_reads + requests), Some(stats.device_bytes + bytes));
+        }
+        let read = storage_read_bytes().zip(self.read_before);
+        // The kernel counts no bytes for file systems without a block device.
+        let bytes = read.map(|(now, before)| now.saturating_sub(before)).filter(|&bytes| bytes > 0);
+        (None, bytes)
+    }
+
+    /// Caveat about the figures.
+    pub fn note(&self) -> Option<String> {
+        let ours = self.ours.as_ref()?;
+        let mut modes = ours.mappings.values().map(|mapping| mapping.mode());
+        let mapped = modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapped_by);
+        let carried = ours.path.stats().backend.and_then(note::carried_by);
+        let each = (ours.mappings.len() > 1 && self.order.memory_bytes.is_some())
+            .then(|| "the memory limit applies to each mapped file".to_owned());
+        note::join(note::join(mapped, carried), each)
+    }
+}
+
+impl Ours {
+    fn new(
+        order: &ReplayOrder,
+        policies: &Policies,
+        recorded: &RecordedProgram,
+    ) -> Result<Ours, String> {
+        let builder = policies.apply(ReadPath::builder());
+        let builder = match order.memory_bytes {
+            Some(bytes) => builder.memory(bytes),
+            None => builder,
+        };
+        let path = builder.build().map_err(|error| error.to_string())?;
+        let mappings = mapped(order, recorded, |path| map(path, order, policies))?;
+        let has_raw = recorded.threads().iter().any(|thread| thread.is_direct);
+        Ok(Ours { path, files: Mutex::default(), mappings, has_raw })
+    }
+
+    /// True if the library issues all requests to the device itself.
+    fn is_counted(&self) -> bool {
+        let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.values().all(|file| !file.kernel_keeps())
+            && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
+    }
+
+    fn open(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<Door, String> {
+        if thread.engine == JobEngine::Mmap {
+            return Ok(copied(&self.mappings[&file], |mapping| mapping.as_slice()));
+        }
+        if thread.is_direct {
+            let raw = RawFile::open(path).map_err(|error| error.to_string())?;
+            return Ok(Box::new(move |memory, offset| {
+                raw.read_exact_at(memory, offset).map_err(|error| error.to_string())
+            }));
+        }
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = match files.get(&file) {
+            Some(open) => open.reopen(),
+            None => {
+                let open = self.path.open(path).map_err(|error| error.to_string())?;
+                let own = open.reopen();
+                files.insert(file, open);
+                own
+            }
+        };
+        Ok(Box::new(move |memory, offset| {
+            file.read_exact_at(memory, offset).map_err(|error| error.to_string())
+        }))
+    }
+}
+
+/// Maps each file once that a thread reads through a mapping.
+fn mapped<M>(
+    order: &ReplayOrder,
+    recorded: &RecordedProgram,
+    map: impl Fn(&Path) -> Result<M, String>,
+) -> Result<BTreeMap<FileId, Arc<M>>, String> {
+    let threads = recorded.threads().iter().filter(|thread| thread.engine == JobEngine::Mmap);
+    let files: BTreeSet<FileId> =
+        threads.flat_map(|thread| thread.readings.iter().map(|reading| reading.file)).collect();
+    let one = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize].0)?)));
+    files.into_iter().map(one).collect()
+}
+
+/// Read function that copies out of a mapping.
+fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> Door {
+    let mapping = Arc::clone(mapping);
+    Box::new(move |memory, offset| {
+        let at = offset as usize;
+        let block = &bytes(&mapping)[at..at + memory.len()];
+        // SAFETY: the row ends with the first error, and no later access to the mapping follows.
+        let copied = unsafe { copy_mapped(block, memory) };
+        copied.map_err(|_| "a bus error: its storage failed there".to_owned())
+    })
+}
+
+/// Maps a file with `mmap(2)`.
+fn map_by_kernel(path: &Path) -> Result<KernelMapping, String> {
+    let mapping = fs::File::open(path).and_then(|file| KernelMapping::of(&file));
+    let mapping = mapping.map_err(|error| error.to_string())?;
+    mapping.ok_or_else(|| "the scratch file is empty".to_owned())
+}
+
+/// Maps a file through the library.
+fn map(path: &Path, order: &ReplayOrder, policies: &Policies) -> Result<Mapping, String> {
+    let builder = Mapping::builder().readahead(&policies.readahead);
+    let builder = match order.memory_bytes {
+        Some(bytes) => builder.memory(bytes),
+        None => builder,
+    };
+    // SAFETY: the scratch file belongs to this run, and no process changes it while it exists.
+    unsafe { builder.open(path) }.map_err(|error| error.to_string())
+}
+
+/// Opens a file for `pread(2)`, with `O_DIRECT` for direct threads.
+fn open_kernel(path: &Path, thread: &ReadList) -> Result<Door, String> {
+    let flags = if thread.is_direct { libc::O_DIRECT } else { 0 };
+    let file = fs::File::options().read(true).custom_flags(flags).open(path);
+    let file = file.map_err(|error| error.to_string())?;
+    Ok(Box::new(move |memory, offset| {
+        file.read_exact_at(memory, offset).map_err(|error| error.to_string())
+    }))
+}
+
+/// Raises the limit of open files to its maximum. The recorded program may have had more open files
+/// than this process may have by default.
+fn raise_open_files() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // On failure, a later open reports that there are too many.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,278 @@
+//! Generates lists of reads with all patterns that are critical for a readahead policy.
+
+use std::ops::Range;
+
+use readpath_core::readahead::{Advice, HandleStep};
+use readpath_core::unit::PAGE_BYTES;
+
+use readpath_models::random::SeededRng;
+
+/// Maximum size of a generated read.
+const READ_BYTES_MAX: u64 = 4 << 20;
+
+/// Total size after which a pattern ends, so that a pattern of large reads does not fill the
+/// memory.
+const PATTERN_BYTES_MAX: u64 = 16 << 20;
+
+/// Minimum size of an arena.
+const ARENA_BYTES_MIN: u64 = 64 << 10;
+
+/// Generates a list of `count` reads of a file of `file_bytes` bytes.
+///
+/// The list is a sequence of patterns: sequential, random, strided, interleaved streams, backward,
+/// re-reads, small steps around earlier reads, and a mix of all. Reads have 1 byte to 4 MiB,
+/// aligned or not, and some are past the end of the file. Between patterns the advice changes, the
+/// file is reopened or evicted, or the patterns move to another arena. An arena is a part of the
+/// file, large or small, often at its start or end, where reads find pages cached by earlier ones.
+/// Equal arguments return equal lists.
+pub fn generate(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
+    make(count, seed, file_bytes, false)
+}
+
+/// Generates a list like [`generate`], but half of the patterns access the mapped file: one byte at
+/// the start of each read.
+pub fn generate_mapped(count: usize, seed: u64, file_bytes: u64) -> Vec<HandleStep> {
+    make(count, seed, file_bytes, true)
+}
+
+/// Generates a list with or without mapped accesses.
+fn make(count: usize, seed: u64, file_bytes: u64, may_map: bool) -> Vec<HandleStep> {
+    let file_bytes = file_bytes.max(1);
+    let random = SeededRng::new(seed);
+    let arena = 0..file_bytes;
+    let mut maker =
+        StepGenerator { random, file_bytes, arena, is_mapped: false, steps: Vec::new() };
+    let mut reads = 0;
+    while reads < count {
+        maker.insert_events();
+        maker.is_mapped = may_map && maker.random.one_in(2);
+        reads += maker.pattern(count - reads);
+    }
+    maker.steps
+}
+
+/// State of the generator.
+struct StepGenerator {
+    random: SeededRng,
+    file_bytes: u64,
+    /// The part of the file, in bytes, in which patterns begin. Not empty.
+    arena: Range<u64>,
+    /// True if the present pattern accesses the mapped file instead of reading.
+    is_mapped: bool,
+    steps: Vec<HandleStep>,
+}
+
+impl StepGenerator {
+    /// Inserts random events between two patterns.
+    fn insert_events(&mut self) {
+        if self.random.one_in(4) {
+            let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
+            self.steps.push(HandleStep::Advise(advice[self.random.below(4) as usize]));
+        }
+        if self.random.one_in(6) {
+            self.steps.push(HandleStep::Reopen);
+        }
+        if self.random.one_in(8) {
+            self.steps.push(HandleStep::Advise(Advice::DontNeed));
+        }
+        if self.random.one_in(4) {
+            let most = 1 << self.random.between(ARENA_BYTES_MIN.ilog2().into(), 34);
+            let bytes = self.random.between(most / 2, most).min(self.file_bytes);
+            let free = self.file_bytes - bytes;
+            let start = match self.random.below(3) {
+                0 => 0,
+                1 => free,
+                _ => self.random.between(0, free),
+            };
+            self.arena = start..start + bytes;
+        }
+    }
+
+    /// Appends one pattern of at most `most` reads and returns its number of reads.
+    fn pattern(&mut self, most: usize) -> usize {
+        let bytes = self.size();
+        let length = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
+        let length = most.min(length as usize);
+        let start = self.place();
+        match self.random.below(8) {
+            0 => self.progress(length, start, bytes, bytes),
+            1 => self.random_access(length, bytes),
+            2 => {
+                let stride = bytes + self.size();
+                self.progress(length, start, bytes, stride);
+            }
+            3 => self.interleaved(length, bytes),
+            4 => self.backward(length, start, bytes),
+            5 => self.again(length),
+            6 => self.around(length),
+            _ => self.mixed(length, start),
+        }
+        length
+    }
+
+    /// Appends reads with a constant stride.
+    fn progress(&mut self, length: usize, start: u64, bytes: u64, stride: u64) {
+        for index in 0..length as u64 {
+            self.read(start + index * stride, bytes);
+        }
+    }
+
+    /// Appends reads at random positions.
+    fn random_access(&mut self, length: usize, bytes: u64) {
+        for _ in 0..length {
+            let offset = self.place();
+            self.read(offset, bytes);
+        }
+    }
+
+    /// Appends two to five sequential streams in rotation, on one open file.
+    fn interleaved(&mut self, length: usize, bytes: u64) {
+        let count = self.random.between(2, 5) as usize;
+        let mut streams: Vec<u64> = (0..count).map(|_| self.place()).collect();
+        for index in 0..length {
+            let stream = &mut streams[index % count];
+            let offset = *stream;
+            *stream += bytes;
+            self.read(offset, bytes);
+        }
+    }
+
+    /// Appends a backward stream.
+    fn backward(&mut self, length: usize, start: u64, bytes: u64) {
+        for index in 1..=length as u64 {
+            self.read(start.saturating_sub(index * bytes), bytes);
+        }
+    }
+
+    /// Appends repetitions of earlier reads, or of the start of the file.
+    fn again(&mut self, length: usize) {
+        for _ in 0..length {
+            let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
+            match self.steps.get(earlier) {
+                Some(&HandleStep::Read { offset, bytes }) => self.read(offset, bytes),
+                _ => self.read(0, PAGE_BYTES),
+            }
+        }
+    }
+
+    /// Appends small reads, each a few pages before or after one of the last two.
+    fn around(&mut self, length: usize) {
+        let mut offset = self.place();
+        let mut end = offset;
+        for _ in 0..length {
+            let bytes = self.pages(4);
+            self.read(offset, bytes);
+            let distance = self.pages(7) - PAGE_BYTES;
+            let next = match self.random.below(3) {
+                0 => end + distance,
+                1 => offset + bytes + distance,
+                _ => offset.saturating_sub(distance),
+            };
+            end = offset + bytes;
+            offset = next;
+        }
+    }
+
+    /// Appends a forward movement with reads of all sizes, small gaps, small steps back, and jumps.
+    fn mixed(&mut self, length: usize, start: u64) {
+        let mut offset = start;
+        let mut asked = 0;
+        for _ in 0..length {
+            let bytes = if asked < PATTERN_BYTES_MAX { self.size() } else { PAGE_BYTES };
+            self.read(offset, bytes);
+            asked += bytes;
+            offset += bytes;
+            match self.random.below(8) {
+                0 => offset += self.random.below(16 * PAGE_BYTES),
+                1 => offset = offset.saturating_sub(self.random.below(16 * PAGE_BYTES)),
+                2 => offset = self.place(),
+                _ => {}
+            }
+        }
+    }
+
+    /// Appends one read, or a touch of its first byte in a mapped pattern.
+    fn read(&mut self, offset: u64, bytes: u64) {
+        let touches = self.is_mapped && offset < self.file_bytes;
+        self.steps.push(if touches {
+            HandleStep::Touch { offset }
+        } else {
+            HandleStep::Read { offset, bytes }
+        });
+    }
+
+    /// Draws a size of 1 byte to 4 MiB. Each doubling is equally likely. Whole pages and powers of
+    /// two are frequent.
+    fn size(&mut self) -> u64 {
+        let most = 1 << self.random.between(0, READ_BYTES_MAX.ilog2().into());
+        let bytes = self.random.between(most / 2 + 1, most);
+        match self.random.below(4) {
+            0 => bytes,
+            1 => most.next_multiple_of(PAGE_BYTES),
+            _ => bytes.next_multiple_of(PAGE_BYTES),
+        }
+    }
+
+    /// Draws 1 to `1 << doublings` pages, in bytes. Each doubling is equally likely.
+    fn pages(&mut self, doublings: u64) -> u64 {
+        let most = 1 << self.random.between(0, doublings);
+        self.random.between(1, most) * PAGE_BYTES
+    }
+
+    /// Draws a position in the arena, often page-aligned. Rarely it is the start of the file or
+    /// near its end.
+    fn place(&mut self) -> u64 {
+        let offset = match self.random.below(16) {
+            0 => 0,
+            1 => {
+                let reach = self.random.below(READ_BYTES_MAX);
+                (self.file_bytes + PAGE_BYTES).saturating_sub(reach)
+            }
+            _ => self.arena.start + self.random.below(self.arena.end - self.arena.start),
+        };
+        if self.random.one_in(2) { offset / PAGE_BYTES * PAGE_BYTES } else { offset }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_what_it_promises() {
+        let file_bytes = 64 << 20;
+        let steps = generate(2000, 1, file_bytes);
+        assert_eq!(steps, generate(2000, 1, file_bytes));
+        assert_ne!(steps, generate(2000, 2, file_bytes));
+        let sizes: Vec<(u64, u64)> = steps
+            .iter()
+            .filter_map(|step| match *step {
+                HandleStep::Read { offset, bytes } => Some((offset, bytes)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(sizes.len(), 2000);
+        assert!(sizes.iter().all(|&(_, bytes)| (1..=READ_BYTES_MAX).contains(&bytes)));
+        assert!(sizes.iter().any(|&(_, bytes)| bytes == 1));
+        assert!(sizes.iter().any(|&(_, bytes)| bytes > 2 << 20));
+        assert!(sizes.iter().any(|&(offset, bytes)| offset + bytes > file_bytes));
+        assert!(sizes.iter().any(|&(offset, _)| offset % PAGE_BYTES != 0));
+        for advice in [Advice::Normal, Advice::Sequential, Advice::Random, Advice::DontNeed] {
+            assert!(steps.contains(&HandleStep::Advise(advice)), "{advice:?}");
+        }
+        assert!(steps.contains(&HandleStep::Reopen));
+        assert!(!steps.iter().any(|step| matches!(step, HandleStep::Touch { .. })));
+    }
+
+    #[test]
+    fn touches_lie_within_the_file() {
+        let file_bytes = 100_000;
+        let steps = generate_mapped(2000, 1, file_bytes);
+        let touches = steps.iter().filter_map(|step| match step {
+            HandleStep::Touch { offset } => Some(*offset),
+            _ => None,
+        });
+        assert!(touches.clone().count() > 500);
+        assert!(touches.max() < Some(file_bytes));
+    }
+}

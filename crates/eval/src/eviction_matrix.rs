@@ -1,0 +1,320 @@
+//! The matrix of eviction policies: `adaptive` compared with the best of the others, cell by cell.
+//!
+//! A *cell* is a load in a memory that is too small for it. There are three types of cells. Each
+//! has a cost that is lower the better the policy keeps reused data:
+//!
+//! - `references/LOAD/SIZE`: references to blocks, generated or from a trace, in a memory for a
+//!   part of the blocks. Only the eviction policies are simulated, and the cost is the number of
+//!   misses. The optimum (Belady) is included for comparison.
+//! - `reads/LOAD`: file reads through the whole simulation, with readahead policy and scheduler
+//!   `adaptive`. The cost is the number of bytes read from the device.
+//! - `touches/LOAD`: touches of more memory than is available, with swap-in policy and scheduler
+//!   `adaptive`. The cost is the number of bytes transferred between memory and device, in both
+//!   directions.
+//!
+//! The ratio of a cell is the cost under `adaptive`, divided by the lowest cost among the others,
+//! chosen in hindsight. A ratio above 1 is a regret.
+//!
+//! The numeric properties of a generated load (size, skew, length of a phase) are drawn from the
+//! seed. A policy can therefore be tuned with some seeds and evaluated with others.
+
+use std::sync::Arc;
+
+use readpath_core::eviction;
+use readpath_core::policy::{Spec, SpecError};
+use readpath_core::unit::PAGE_BYTES;
+use serde::Serialize;
+
+use crate::policy_matrix::has_parts;
+use readpath_sim::load::{LoadSetup, simulate_load};
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate_workload};
+use readpath_trace::references::{BlockTrace, belady, misses};
+
+mod reads;
+mod references;
+mod summary;
+mod touches;
+
+use reads::{READS, ReadLoad};
+use references::{LOADS, ReferenceLoad};
+pub use summary::{EvictionSummary, FixedPolicyResult};
+
+/// Ratio to the best baseline's cost above which a cell counts as a regret.
+pub const REGRET: f64 = 1.02;
+
+/// Policy that is evaluated by default.
+pub const DEFAULT_POLICY: &str = "adaptive";
+
+/// Device of the loads that use the whole simulation.
+const DEVICE: &str = "ssd";
+
+/// A load in a memory.
+#[derive(Clone, Debug)]
+pub struct EvictionCell {
+    name: String,
+    task: EvictionTask,
+}
+
+/// Work of a cell.
+#[derive(Clone, Debug)]
+enum EvictionTask {
+    References { trace: Arc<BlockTrace>, pages: u32 },
+    Reads { reads: ReadLoad, seed: u64, part: u64 },
+    Touches { load: readpath_sim::load::MemoryLoad, seed: u64 },
+}
+
+/// Unit of a cell's cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CostUnit {
+    /// References that miss.
+    Misses,
+    /// Bytes requested from the device.
+    DeviceBytes,
+}
+
+/// Results of a cell under one policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CellResult {
+    /// Eviction policy.
+    pub eviction: String,
+    /// Cost in the cell's [`CostUnit`].
+    pub cost: u64,
+    /// Cost divided by the cost without any memory: all references, or all bytes requested.
+    pub cost_ratio: f64,
+    /// Time from the start to the end of the last process. Null where no time is simulated.
+    pub seconds: Option<f64>,
+    /// Bytes prefetched and never used. Null without prefetching.
+    pub waste_bytes: Option<u64>,
+}
+
+/// Results of a cell under all policies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct JudgedEviction {
+    /// Name of the cell.
+    pub cell: String,
+    /// Unit of its cost.
+    pub measure: CostUnit,
+    /// Cost under the evaluated policy, divided by the best baseline's cost.
+    pub ratio: f64,
+    /// Results of the evaluated policy.
+    pub judged: CellResult,
+    /// Results of the other policies, the best first.
+    pub baselines: Vec<CellResult>,
+    /// Optimum. Null if it is not known.
+    pub optimum: Option<CellResult>,
+}
+
+/// Seed and amount of work of the generated loads.
+#[derive(Clone, Copy, Debug)]
+pub struct LoadSize {
+    /// Seed of all random numbers.
+    pub seed: u64,
+    /// Divisor of the work: 1 for all of it, 64 for a quick test.
+    pub part: u64,
+}
+
+/// Returns the cells with generated loads whose names contain each of `parts`, in the order of the
+/// matrix.
+pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
+    let mut cells = Vec::new();
+    for ReferenceLoad { name, make, sizes } in LOADS {
+        let names = sizes.iter().map(|percent| references_name(name, &format!("{percent}%")));
+        let wanted: Vec<(u64, String)> =
+            sizes.iter().copied().zip(names).filter(|(_, name)| has_parts(name, parts)).collect();
+        if wanted.is_empty() {
+            continue;
+        }
+        let trace = Arc::new(references::trace(*make, size));
+        for (percent, name) in wanted {
+            let pages = (u64::from(trace.blocks) * percent / 100).max(1) as u32;
+            cells.push(EvictionCell {
+                name,
+                task: EvictionTask::References { trace: trace.clone(), pages },
+            });
+        }
+    }
+    for &(name, reads) in READS {
+        let name = format!("reads/{name}");
+        if has_parts(&name, parts) {
+            let LoadSize { seed, part } = size;
+            cells.push(EvictionCell { name, task: EvictionTask::Reads { reads, seed, part } });
+        }
+    }
+    for load in touches::loads(size.part) {
+        if has_parts(&load.name, parts) {
+            let name = load.name.clone();
+            cells
+                .push(EvictionCell { name, task: EvictionTask::Touches { load, seed: size.seed } });
+        }
+    }
+    cells
+}
+
+/// Returns the name of a cell of references.
+fn references_name(load: &str, size: &str) -> String {
+    format!("references/{load}/{size}")
+}
+
+impl EvictionCell {
+    /// Creates the cell of a trace in a memory of `pages` blocks. `name` and `size` form its name.
+    pub fn of_trace(name: &str, size: &str, trace: Arc<BlockTrace>, pages: u32) -> EvictionCell {
+        EvictionCell {
+            name: references_name(name, size),
+            task: EvictionTask::References { trace, pages },
+        }
+    }
+
+    /// Name of the cell.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns true if the name contains each of `parts`.
+    pub fn is_called(&self, parts: &[&str]) -> bool {
+        has_parts(&self.name, parts)
+    }
+
+    /// Simulates the cell under `policy` and under all other policies, and compares them.
+    ///
+    /// # Errors
+    /// Fails if the policy is unknown or has an invalid parameter.
+    pub fn judge(&self, policy: &Spec) -> Result<JudgedEviction, SimulateError> {
+        let judged = self.run(policy)?;
+        let others = eviction::POLICIES
+            .iter()
+            .filter(|other| ![DEFAULT_POLICY, &policy.name].contains(&other.name));
+        let baselines: Result<Vec<CellResult>, SimulateError> =
+            others.map(|other| self.run(&Spec::plain(other.name))).collect();
+        let mut baselines = baselines?;
+        baselines.sort_by_key(|run| run.cost);
+        Ok(JudgedEviction {
+            cell: self.name.clone(),
+            measure: match self.task {
+                EvictionTask::References { .. } => CostUnit::Misses,
+                EvictionTask::Reads { .. } | EvictionTask::Touches { .. } => CostUnit::DeviceBytes,
+            },
+            ratio: judged.cost as f64 / baselines[0].cost as f64,
+            judged,
+            baselines,
+            optimum: self.optimum(),
+        })
+    }
+
+    /// Simulates the cell under one policy.
+    fn run(&self, policy: &Spec) -> Result<CellResult, SimulateError> {
+        match &self.task {
+            EvictionTask::References { trace, pages } => {
+                let cost = misses(trace, policy, *pages).map_err(refused)?;
+                Ok(CellResult::of_misses(trace, policy.to_string(), cost))
+            }
+            EvictionTask::Reads { reads, seed, part } => {
+                let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
+                let adaptive = || Spec::plain("adaptive");
+                let setup = SimulationSetup {
+                    readahead: adaptive(),
+                    scheduler: adaptive(),
+                    eviction: policy.clone(),
+                    memory_bytes: reads::MEMORY_BYTES,
+                    seed: *seed,
+                    ..SimulationSetup::new(device)
+                };
+                let workload = reads.workload(LoadSize { seed: *seed, part: *part });
+                let mut go_on = |_| ProgressAnswer::On;
+                let row =
+                    simulate_workload(None, workload, &setup, RunObserver::progress(&mut go_on))?;
+                let cost = row.device_bytes.expect("a modelled device counts its bytes");
+                Ok(CellResult {
+                    eviction: policy.to_string(),
+                    cost,
+                    cost_ratio: cost as f64 / row.bytes as f64,
+                    seconds: Some(row.seconds),
+                    waste_bytes: row.waste_bytes,
+                })
+            }
+            EvictionTask::Touches { load, seed } => {
+                let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
+                let eviction = policy.clone();
+                let setup = LoadSetup { eviction, seed: *seed, ..LoadSetup::new(device) };
+                let mut go_on = |_| ProgressAnswer::On;
+                let row = simulate_load(load, &setup, RunObserver::progress(&mut go_on))?;
+                let cost = row.device_bytes.expect("a modelled device counts its bytes");
+                let touched_bytes = load.touches * u64::from(load.processes) * PAGE_BYTES;
+                Ok(CellResult {
+                    eviction: policy.to_string(),
+                    cost,
+                    cost_ratio: cost as f64 / touched_bytes as f64,
+                    seconds: row.seconds,
+                    waste_bytes: row.waste_bytes,
+                })
+            }
+        }
+    }
+
+    /// Returns the result of Belady's optimum for a cell of references.
+    fn optimum(&self) -> Option<CellResult> {
+        let EvictionTask::References { trace, pages } = &self.task else { return None };
+        let name = readpath_trace::references::OPTIMUM.to_owned();
+        Some(CellResult::of_misses(trace, name, belady(trace, *pages)))
+    }
+}
+
+/// Converts the error of a policy.
+fn refused(error: SpecError) -> SimulateError {
+    SimulateError::Config(readpath_core::machine::ConfigError::Policy(error))
+}
+
+impl CellResult {
+    /// Builds the result of a cell of references.
+    fn of_misses(trace: &BlockTrace, eviction: String, cost: u64) -> CellResult {
+        let cost_ratio = cost as f64 / trace.references.len() as f64;
+        CellResult { eviction, cost, cost_ratio, seconds: None, waste_bytes: None }
+    }
+}
+
+impl JudgedEviction {
+    /// Returns the result of a policy, if the cell was simulated under it.
+    pub fn under(&self, policy: &str) -> Option<&CellResult> {
+        self.baselines.iter().chain([&self.judged]).find(|run| run.eviction == policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMOKE: LoadSize = LoadSize { seed: 1, part: 64 };
+
+    /// In a loop of ten blocks with a memory of five, `lru` misses all hundred references. The
+    /// optimum misses ten, and then five of every nine references, which are one round over the
+    /// missing blocks (Belady keeps four of ten for the next round).
+    #[test]
+    fn a_policy_is_held_against_the_best_of_the_others() {
+        let references: Vec<u32> = (0..10).cycle().take(100).collect();
+        let trace = Arc::new(BlockTrace { references, blocks: 10, note: None });
+        let judged =
+            EvictionCell::of_trace("ten", "50%", trace, 5).judge(&Spec::plain("lru")).unwrap();
+        assert_eq!((judged.cell.as_str(), judged.judged.cost), ("references/ten/50%", 100));
+        let best = &judged.baselines[0];
+        assert!(best.cost < 100 && judged.ratio == 100.0 / best.cost as f64, "{best:?}");
+        assert_eq!(
+            judged.baselines.len(),
+            eviction::POLICIES.len() - 2,
+            "neither itself nor adaptive"
+        );
+        assert_eq!(judged.optimum.map(|run| run.cost), Some(10 + 90 * 5 / 9));
+    }
+
+    #[test]
+    fn cells_are_chosen_by_parts_of_their_names_and_the_same_seed_makes_the_same() {
+        let names = |parts: &[&str]| -> Vec<String> {
+            cells(parts, SMOKE).iter().map(|cell| cell.name().to_owned()).collect()
+        };
+        assert_eq!(names(&["/zipf/", "/5%"]), ["references/zipf/5%"]);
+        assert!(names(&["reads/"]).contains(&"reads/scan-1k".to_owned()));
+        let judge = |size| cells(&["/phases/"], size)[0].judge(&Spec::plain("lru")).unwrap();
+        assert_eq!(judge(SMOKE), judge(SMOKE));
+        assert_ne!(judge(SMOKE), judge(LoadSize { seed: 2, ..SMOKE }));
+    }
+}

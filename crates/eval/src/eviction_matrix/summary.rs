@@ -1,0 +1,147 @@
+//! Summary of the matrix, and the cost of one policy in all cells.
+
+use std::collections::BTreeSet;
+
+use readpath_core::eviction;
+use serde::Serialize;
+
+use super::{JudgedEviction, REGRET};
+use crate::policy_matrix::geometric_mean;
+
+/// Summary of a set of cells.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct EvictionSummary {
+    /// Number of cells.
+    pub cells: usize,
+    /// Highest ratio. Null without cells.
+    pub maximum: Option<f64>,
+    /// Geometric mean of the ratios. Null without cells.
+    pub geometric_mean: Option<f64>,
+    /// Number of cells above 1.02.
+    pub above_102_percent: usize,
+    /// Highest ratio to `two-lists`. Null if no cell has it.
+    pub two_lists_maximum: Option<f64>,
+    /// The ten cells with the highest ratios.
+    pub worst: Vec<(String, f64)>,
+    /// The evaluated policy and each other policy in all cells, the lowest geometric mean first.
+    pub fixed: Vec<FixedPolicyResult>,
+}
+
+/// One policy in all cells, relative to the best baseline of each.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FixedPolicyResult {
+    /// Name of the policy.
+    pub eviction: String,
+    /// Highest ratio.
+    pub maximum: f64,
+    /// Geometric mean of the ratios.
+    pub geometric_mean: f64,
+    /// Number of cells above 1.02.
+    pub above_102_percent: usize,
+    /// Mean difference in miss ratio from the optimum, over the cells with a known optimum. Null if
+    /// there is none.
+    pub distance_to_optimum: Option<f64>,
+}
+
+impl EvictionSummary {
+    /// Summarizes these cells.
+    pub fn of(cells: &[JudgedEviction]) -> EvictionSummary {
+        let mut named: Vec<(String, f64)> =
+            cells.iter().map(|cell| (cell.cell.clone(), cell.ratio)).collect();
+        named.sort_by(|one, two| two.1.total_cmp(&one.1));
+        let ratios: Vec<f64> = named.iter().map(|(_, ratio)| *ratio).collect();
+        let to_two_lists = |cell: &JudgedEviction| {
+            Some(cell.judged.cost as f64 / cell.under("two-lists")?.cost as f64)
+        };
+        EvictionSummary {
+            cells: cells.len(),
+            maximum: ratios.first().copied(),
+            geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
+            above_102_percent: above(&ratios),
+            two_lists_maximum: cells.iter().filter_map(to_two_lists).reduce(f64::max),
+            worst: named.into_iter().take(10).collect(),
+            fixed: fixed(cells),
+        }
+    }
+}
+
+/// Returns the results of each policy in all cells.
+fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
+    let judged = cells.iter().map(|cell| cell.judged.eviction.as_str());
+    let policies: BTreeSet<&str> =
+        judged.chain(eviction::POLICIES.iter().map(|policy| policy.name)).collect();
+    let of = |policy: &str| {
+        let runs: Vec<_> =
+            cells.iter().filter_map(|cell| Some((cell, cell.under(policy)?))).collect();
+        let ratios: Vec<f64> = runs
+            .iter()
+            .map(|(cell, run)| run.cost as f64 / cell.baselines[0].cost as f64)
+            .collect();
+        let distances: Vec<f64> = runs
+            .iter()
+            .filter_map(|(cell, run)| Some(run.cost_ratio - cell.optimum.as_ref()?.cost_ratio))
+            .collect();
+        (!ratios.is_empty()).then(|| FixedPolicyResult {
+            eviction: policy.to_owned(),
+            maximum: ratios.iter().copied().fold(0.0, f64::max),
+            geometric_mean: geometric_mean(&ratios),
+            above_102_percent: above(&ratios),
+            distance_to_optimum: (!distances.is_empty())
+                .then(|| distances.iter().sum::<f64>() / distances.len() as f64),
+        })
+    };
+    let mut fixed: Vec<FixedPolicyResult> = policies.into_iter().filter_map(of).collect();
+    fixed.sort_by(|one, two| one.geometric_mean.total_cmp(&two.geometric_mean));
+    fixed
+}
+
+/// Returns the number of ratios that count as regrets.
+fn above(ratios: &[f64]) -> usize {
+    ratios.iter().filter(|&&ratio| ratio > REGRET).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CellResult, CostUnit};
+    use super::*;
+
+    fn run(policy: &str, cost: u64) -> CellResult {
+        CellResult {
+            eviction: policy.to_owned(),
+            cost,
+            cost_ratio: cost as f64 / 100.0,
+            seconds: None,
+            waste_bytes: None,
+        }
+    }
+
+    fn judged(cost: u64, two_lists: u64, lru: u64) -> JudgedEviction {
+        let mut baselines = vec![run("two-lists", two_lists), run("lru", lru)];
+        baselines.sort_by_key(|run| run.cost);
+        JudgedEviction {
+            cell: "c".to_owned(),
+            measure: CostUnit::Misses,
+            ratio: cost as f64 / baselines[0].cost as f64,
+            judged: run("adaptive", cost),
+            baselines,
+            optimum: Some(run("optimum", 10)),
+        }
+    }
+
+    /// `adaptive` has 1, 2 and 1/2 of the best; `two-lists` has 2, 1 and 2; `lru` 1, 8 and 1.
+    #[test]
+    fn the_mean_is_geometric_and_each_policy_is_held_against_the_best_of_each_cell() {
+        let cells = [judged(20, 40, 20), judged(40, 20, 160), judged(10, 40, 20)];
+        let summary = EvictionSummary::of(&cells);
+        assert_eq!((summary.maximum, summary.above_102_percent), (Some(2.0), 1));
+        assert!((summary.geometric_mean.unwrap() - 1.0).abs() < 1e-12);
+        assert_eq!(summary.two_lists_maximum, Some(2.0));
+        let [adaptive, two_lists, lru] = &summary.fixed[..] else { panic!("three policies") };
+        assert_eq!((adaptive.eviction.as_str(), adaptive.maximum), ("adaptive", 2.0));
+        assert_eq!((two_lists.eviction.as_str(), two_lists.above_102_percent), ("two-lists", 2));
+        assert_eq!((lru.eviction.as_str(), lru.maximum), ("lru", 8.0));
+        // 10, 30 and 0 of a hundred more than the optimum.
+        assert!((adaptive.distance_to_optimum.unwrap() - 0.4 / 3.0).abs() < 1e-12);
+        assert_eq!(EvictionSummary::of(&[]).maximum, None);
+    }
+}

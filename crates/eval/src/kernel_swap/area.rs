@@ -1,0 +1,245 @@
+//! Swap area for one run: a new file in a folder, or an existing file or block device given to the
+//! run.
+//!
+//! The area has exactly the number of pages in the load, however large the device is. It has the
+//! highest priority, so the kernel uses it before any other area.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use readpath_core::unit::PAGE_BYTES;
+use rustix::fs::{FallocateFlags, SeekFrom};
+
+use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
+use readpath_record::cleanup::{CleanupKind, Record};
+use readpath_record::notice;
+use readpath_record::swap_off::{PREFERRED, c_path, swap_off};
+
+/// Extension of the files created in a folder.
+const ENDING: &str = ".swap";
+
+pub(super) const NEEDS_ROOT: &str = "swap areas need root (CAP_SYS_ADMIN)";
+const TAKES_NO_SWAP: &str = "a file must be on a file system that takes swap files and have no holes (ext4 and XFS do); \
+     else name a block device, such as a loop device over the file";
+
+/// A swap area in use. Drop reads the swapped pages back into memory and removes a file created for
+/// the area.
+#[derive(Debug)]
+pub struct SwapArea {
+    path: PathBuf,
+    /// Open file that holds the lock.
+    file: File,
+    is_on: bool,
+    is_made: bool,
+    is_block_device: bool,
+    /// Journal records of the area and, if created here, of its file.
+    records: Vec<Record>,
+}
+
+impl SwapArea {
+    /// Swaps to a new file in the folder `path`, or to the file or block device at `path`, whose
+    /// contents are lost. The area has `bytes` bytes.
+    ///
+    /// # Errors
+    /// The storage is too small, supports no swap area, or the system refuses.
+    pub fn on(path: &Path, bytes: u64) -> Result<(SwapArea, Vec<CleanupEntry>), SwapError> {
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
+        if !metadata.is_dir() {
+            let area = SwapArea::given(path, bytes)?.switch_on(bytes)?;
+            return Ok((area, Vec::new()));
+        }
+        let cleanup_journal = remove_abandoned(path);
+        Ok((SwapArea::made(path, bytes)?.switch_on(bytes)?, cleanup_journal))
+    }
+
+    /// Checks for enough space at `path` for [`SwapArea::on`], without changes.
+    ///
+    /// # Errors
+    /// The path is unusable, or its space is too small.
+    pub fn check(path: &Path, bytes: u64) -> Result<(), SwapError> {
+        let metadata = std::fs::metadata(path)
+            .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
+        let kind = metadata.file_type();
+        if kind.is_dir() {
+            let room = rustix::fs::statvfs(path)
+                .map_err(|errno| SwapError::refused("use", path, errno, "check the path"))?;
+            return enough(path, room.f_bavail * room.f_frsize, bytes);
+        }
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(SwapError::NotStorage { path: path.to_path_buf() });
+        }
+        let file = File::open(path)
+            .map_err(|error| SwapError::refused("open", path, error, NEEDS_ROOT))?;
+        enough(path, length(&file, path)?, bytes)
+    }
+
+    /// Creates a swap file in a folder.
+    fn made(folder: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
+        let path = folder.join(fresh_name(ENDING));
+        let refused = |action, error: io::Error| {
+            SwapError::refused(action, &path, error, "name another folder")
+        };
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|error| refused("make", error))?;
+        // From here on, dropping `area` removes the file.
+        let mut area = SwapArea {
+            path: path.clone(),
+            file,
+            is_on: false,
+            is_made: true,
+            is_block_device: false,
+            records: Vec::new(),
+        };
+        claim(&area.file);
+        area.record(CleanupKind::File)?;
+        rustix::fs::fallocate(&area.file, FallocateFlags::empty(), 0, bytes + PAGE_BYTES)
+            .map_err(|errno| refused("find room for", errno.into()))?;
+        Ok(area)
+    }
+
+    /// Opens an existing file or block device for swap.
+    fn given(path: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
+        SwapArea::check(path, bytes)?;
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            // On a block device this fails while the device is mounted or in use.
+            .custom_flags(libc::O_EXCL)
+            .open(path)
+            .map_err(|error| {
+                SwapError::refused("write", path, error, "unmount it, or run as a user who may")
+            })?;
+        let is_block_device = file.metadata().is_ok_and(|data| data.file_type().is_block_device());
+        if !claim(&file) {
+            let error = io::ErrorKind::ResourceBusy;
+            return Err(SwapError::refused("use", path, error, "another run uses it"));
+        }
+        let path = path.to_path_buf();
+        Ok(SwapArea {
+            path,
+            file,
+            is_on: false,
+            is_made: false,
+            is_block_device,
+            records: Vec::new(),
+        })
+    }
+
+    fn switch_on(mut self, bytes: u64) -> Result<SwapArea, SwapError> {
+        write_header(&self.file, bytes / PAGE_BYTES)
+            .map_err(|error| SwapError::refused("write", &self.path, error, NEEDS_ROOT))?;
+        if self.is_block_device {
+            // The kernel opens the device exclusively, so the own exclusive handle is closed first.
+            self.file = File::open(&self.path)
+                .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
+            claim(&self.file);
+        }
+        self.record(CleanupKind::SwapArea)?;
+        let name = c_path(&self.path);
+        // SAFETY: `name` is a 0-terminated string that outlives the call.
+        match unsafe { libc::swapon(name.as_ptr(), PREFERRED) } {
+            0 => self.is_on = true,
+            _ => {
+                let error = io::Error::last_os_error();
+                let is_form = error.raw_os_error() == Some(libc::EINVAL);
+                let advice = if is_form { TAKES_NO_SWAP } else { NEEDS_ROOT };
+                return Err(SwapError::refused("swap to", &self.path, error, advice));
+            }
+        }
+        Ok(self)
+    }
+
+    /// Adds the object to the cleanup journal, for removal after a kill.
+    fn record(&mut self, kind: CleanupKind) -> Result<(), SwapError> {
+        let record = Record::keep(kind, &self.path);
+        let refused = |error| SwapError::refused("keep a record of", &self.path, error, NEEDS_ROOT);
+        self.records.push(record.map_err(refused)?);
+        Ok(())
+    }
+
+    /// Path of the file or device.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Device number (`st_rdev`) of a block device.
+    pub fn device(&self) -> Option<u64> {
+        let metadata = self.is_block_device.then(|| self.file.metadata().ok()).flatten();
+        metadata.map(|metadata| metadata.rdev())
+    }
+}
+
+impl Drop for SwapArea {
+    fn drop(&mut self) {
+        if self.is_on
+            && let Err(error) = swap_off(&self.path)
+        {
+            notice::print(format_args!(
+                "{}: is still swapped to: {error}; free memory, then `swapoff` it",
+                self.path.display()
+            ));
+            return;
+        }
+        if self.is_made
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            notice::print(format_args!("{}: can't be removed: {error}", self.path.display()));
+        }
+    }
+}
+
+/// Removes the swap files of killed runs in `folder`.
+fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
+    let mut cleanup_journal = Vec::new();
+    for path in ours_in(folder, ENDING) {
+        if File::open(&path).is_ok_and(|file| claim(&file)) {
+            // Fails harmlessly when the area is already off.
+            let _ = swap_off(&path);
+            let done = match std::fs::remove_file(&path) {
+                Ok(()) => "it has been swapped off and removed".to_owned(),
+                Err(error) => format!("it can't be removed: {error}"),
+            };
+            cleanup_journal.push(CleanupEntry { path, done });
+        }
+    }
+    cleanup_journal
+}
+
+fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
+    rustix::fs::seek(file, SeekFrom::End(0))
+        .map_err(|errno| SwapError::refused("measure", path, errno, NEEDS_ROOT))
+}
+
+/// Returns an error if the area and its header page do not fit.
+fn enough(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapError> {
+    let needed_bytes = area_bytes + PAGE_BYTES;
+    match have_bytes < needed_bytes {
+        true => {
+            Err(SwapError::TooSmall { path: path.to_path_buf(), bytes: have_bytes, needed_bytes })
+        }
+        false => Ok(()),
+    }
+}
+
+/// Writes the first page of an area in the format of mkswap(8). Version, last page and number of
+/// bad pages start at byte 1024 (`union swap_header` in the kernel). The magic string is at the
+/// page's end.
+fn write_header(file: &File, pages: u64) -> io::Result<()> {
+    const MAGIC: &[u8; 10] = b"SWAPSPACE2";
+    let last_page = u32::try_from(pages).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut page = [0u8; PAGE_BYTES as usize];
+    page[1024..1028].copy_from_slice(&1u32.to_ne_bytes());
+    page[1028..1032].copy_from_slice(&last_page.to_ne_bytes());
+    let magic_at = page.len() - MAGIC.len();
+    page[magic_at..].copy_from_slice(MAGIC);
+    file.write_all_at(&page, 0)?;
+    file.sync_all()
+}

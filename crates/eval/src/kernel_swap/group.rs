@@ -1,0 +1,279 @@
+//! Memory cgroup for one run, which limits the memory of its processes.
+//!
+//! In version 1 the memory controller has its own hierarchy, and the group is created below this
+//! process's group. In version 2 a group with processes cannot delegate a controller ("no internal
+//! processes" rule). The group is then created below the nearest ancestor that delegates the memory
+//! controller.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
+use readpath_record::cleanup::{CleanupKind, Record};
+use readpath_record::notice;
+
+const NEEDS_ROOT: &str = "memory cgroups need root, or a group that was delegated to this user";
+
+/// A memory cgroup, removed on drop.
+#[derive(Debug)]
+pub struct MemoryGroup {
+    path: PathBuf,
+    version: Version,
+    /// Open folder that holds the lock.
+    _directory: File,
+    _record: Record,
+}
+
+/// Versions of the kernel's cgroup interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version {
+    /// One hierarchy per controller.
+    One,
+    /// One hierarchy for all controllers.
+    Two,
+}
+
+/// Counters of a group since its creation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupCounts {
+    /// Number of processes killed by the kernel because the group ran out of memory.
+    pub oom_kills: u64,
+    /// Peak memory of the group in bytes. `None` where the kernel does not report it.
+    pub bytes_max: Option<u64>,
+}
+
+impl MemoryGroup {
+    /// Creates a group with a memory limit of `limit_bytes` and unlimited swap.
+    ///
+    /// # Errors
+    /// No hierarchy has a memory controller, or the group cannot be created.
+    pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<CleanupEntry>), SwapError> {
+        let parent = Parent::find().ok_or(SwapError::NoMemoryGroups)?;
+        let cleanup_journal = remove_abandoned(&parent.path);
+        let path = parent.path.join(fresh_name(""));
+        let refused =
+            |action, error: io::Error| SwapError::refused(action, &path, error, NEEDS_ROOT);
+        fs::create_dir(&path).map_err(|error| refused("make", error))?;
+        let directory = File::open(&path).inspect_err(|_| {
+            let _ = fs::remove_dir(&path);
+        });
+        let directory = directory.map_err(|error| refused("open", error))?;
+        claim(&directory);
+        let record = Record::keep(CleanupKind::KernelFolder, &path).inspect_err(|_| {
+            let _ = fs::remove_dir(&path);
+        });
+        let _record = record.map_err(|error| refused("keep a record of", error))?;
+        let version = parent.version;
+        let group = MemoryGroup { path: path.clone(), version, _directory: directory, _record };
+        let knob = match group.version {
+            Version::One => "memory.limit_in_bytes",
+            Version::Two => "memory.max",
+        };
+        fs::write(group.path.join(knob), limit_bytes.to_string())
+            .map_err(|error| refused("limit the memory of", error))?;
+        Ok((group, cleanup_journal))
+    }
+
+    /// Moves a process into the group. Memory that it touches later is charged to the group.
+    ///
+    /// # Errors
+    /// The process has ended or may not be moved.
+    pub fn add(&self, process: u32) -> Result<(), SwapError> {
+        fs::write(self.path.join("cgroup.procs"), process.to_string()).map_err(|error| {
+            SwapError::refused("put a process into", &self.path, error, NEEDS_ROOT)
+        })
+    }
+
+    /// Folder of the group.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Version of the group's interface.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Reads the group's counters.
+    pub fn counts(&self) -> GroupCounts {
+        let text = |name| fs::read_to_string(self.path.join(name)).unwrap_or_default();
+        let number = |name| text(name).trim().parse().ok();
+        match self.version {
+            Version::One => GroupCounts {
+                oom_kills: field(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
+                bytes_max: number("memory.max_usage_in_bytes"),
+            },
+            Version::Two => GroupCounts {
+                oom_kills: field(&text("memory.events"), "oom_kill").unwrap_or(0),
+                bytes_max: number("memory.peak"),
+            },
+        }
+    }
+}
+
+impl Drop for MemoryGroup {
+    fn drop(&mut self) {
+        // A process that was waited for may still be leaving the group.
+        for _ in 0..200 {
+            match fs::remove_dir(&self.path) {
+                Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                Err(error) => {
+                    return notice::print(format_args!(
+                        "{}: can't be removed: {error}",
+                        self.path.display()
+                    ));
+                }
+                Ok(()) => return,
+            }
+        }
+        notice::print(format_args!(
+            "{}: still has processes; `rmdir` it later",
+            self.path.display()
+        ));
+    }
+}
+
+/// Removes the empty groups of killed runs. A group with processes stays. They end with the process
+/// that started them.
+fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
+    let is_abandoned = |path: &PathBuf| File::open(path).is_ok_and(|directory| claim(&directory));
+    let abandoned = ours_in(parent, "").into_iter().filter(is_abandoned);
+    abandoned
+        .map(|path| {
+            let done = match fs::remove_dir(&path) {
+                Ok(()) => "the group has been removed".to_owned(),
+                Err(error) => format!("the group can't be removed: {error}"),
+            };
+            CleanupEntry { path, done }
+        })
+        .collect()
+}
+
+/// Number after `name` on a line of its own.
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line?.trim().parse().ok()
+}
+
+/// Parent folder of a new group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Parent {
+    path: PathBuf,
+    version: Version,
+}
+
+impl Parent {
+    fn find() -> Option<Parent> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        Parent::first_version(&groups, &mounts).or_else(|| Parent::second_version(&groups, &mounts))
+    }
+
+    /// Group of this process in the hierarchy of the memory controller.
+    fn first_version(groups: &str, mounts: &str) -> Option<Parent> {
+        let own = groups.lines().find_map(|line| {
+            let (_, rest) = line.split_once(':')?;
+            let (controllers, path) = rest.split_once(':')?;
+            controllers.split(',').any(|name| name == "memory").then_some(path)
+        })?;
+        let mount = Mount::all(mounts).find(|mount| {
+            mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "memory")
+        })?;
+        Some(Parent { path: mount.place_of(own), version: Version::One })
+    }
+
+    /// Nearest ancestor of this process's group that delegates the memory controller.
+    fn second_version(groups: &str, mounts: &str) -> Option<Parent> {
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let mount = Mount::all(mounts).find(|mount| mount.kind == "cgroup2")?;
+        let place = mount.place_of(own);
+        let upwards = place.ancestors().take_while(|path| path.starts_with(mount.at));
+        let mut handing_down = upwards.filter(|path| {
+            let handed = fs::read_to_string(path.join("cgroup.subtree_control"));
+            handed.is_ok_and(|names| names.split_whitespace().any(|name| name == "memory"))
+        });
+        let path = handing_down.next()?.to_path_buf();
+        Some(Parent { path, version: Version::Two })
+    }
+}
+
+/// One line of `/proc/self/mountinfo` (proc(5)).
+struct Mount<'a> {
+    /// Mounted part of the file system.
+    root: &'a str,
+    at: &'a str,
+    kind: &'a str,
+    /// Options of the file system, not of the mount.
+    options: &'a str,
+}
+
+impl<'a> Mount<'a> {
+    fn all(text: &'a str) -> impl Iterator<Item = Mount<'a>> {
+        text.lines().filter_map(|line| {
+            let (before, after) = line.split_once(" - ")?;
+            let mut before = before.split(' ').skip(3);
+            let mut after = after.split(' ');
+            let (root, at) = (before.next()?, before.next()?);
+            let (kind, options) = (after.next()?, after.nth(1)?);
+            Some(Mount { root, at, kind, options })
+        })
+    }
+
+    /// Path of a group. A container contains only the part below the mount's root.
+    fn place_of(&self, group: &str) -> PathBuf {
+        let below = group.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
+        Path::new(self.at).join(below.trim_start_matches('/'))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of a machine with both versions, of a container, and of a machine with systemd, as in
+    /// proc(5) and cgroups(7).
+    #[test]
+    fn the_hierarchy_of_the_memory_controller_is_found() {
+        let groups = "5:devices:/\n4:memory:/jobs/one\n0::/\n";
+        let mounts = "\
+            23 22 0:20 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
+            24 22 0:21 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
+        let found = Parent::first_version(groups, mounts).unwrap();
+        assert_eq!(found.path, Path::new("/sys/fs/cgroup/memory/jobs/one"));
+        // A container has its own part of the hierarchy mounted as the root.
+        let groups = "4:cpu,memory:/docker/abc/inner\n";
+        let mounts = "24 22 0:21 /docker/abc /cg rw shared:1 - cgroup cgroup rw,cpu,memory\n";
+        let found = Parent::first_version(groups, mounts).unwrap();
+        assert_eq!(found.path, Path::new("/cg/inner"));
+    }
+
+    #[test]
+    fn the_second_version_goes_up_to_who_hands_the_controller_down() {
+        let root = std::env::temp_dir().join(format!("groups-{}", std::process::id()));
+        let session = root.join("user.slice/session.scope");
+        fs::create_dir_all(&session).unwrap();
+        fs::write(root.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
+        fs::write(root.join("user.slice/cgroup.subtree_control"), "memory\n").unwrap();
+        fs::write(session.join("cgroup.subtree_control"), "\n").unwrap();
+        let mounts = format!("25 22 0:22 / {} rw - cgroup2 cgroup2 rw\n", root.display());
+        let groups = "0::/user.slice/session.scope\n";
+        let found = Parent::second_version(groups, &mounts).unwrap();
+        assert_eq!(found, Parent { path: root.join("user.slice"), version: Version::Two });
+        fs::write(root.join("user.slice/cgroup.subtree_control"), "pids\n").unwrap();
+        assert_eq!(Parent::second_version(groups, &mounts).unwrap().path, root);
+        fs::write(root.join("cgroup.subtree_control"), "").unwrap();
+        assert_eq!(Parent::second_version(groups, &mounts), None);
+        fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\nswapcached 4096\nswap 8192\n";
+        assert_eq!((field(text, "oom_kill"), field(text, "swap")), (Some(3), Some(8192)));
+        assert_eq!(field(text, "oom"), None);
+    }
+}

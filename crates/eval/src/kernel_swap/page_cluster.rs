@@ -1,0 +1,145 @@
+//! `vm.page_cluster`: the kernel reads up to `1 << page_cluster` slots ahead in swap.
+//!
+//! The setting is global. While a run changes it, a locked file in `/run` stores the previous
+//! value. After a kill, the next run of any command restores that value.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use super::{CleanupEntry, SwapError, claim_at};
+use readpath_record::notice;
+
+/// Path of the setting.
+const KNOB: &str = "/proc/sys/vm/page-cluster";
+/// Path of the file with the previous value.
+const RECORD: &str = "/run/readpath-page-cluster";
+/// Maximum value accepted by the kernel (`page_cluster_max` in mm/swap.c).
+pub const PAGE_CLUSTER_MAX: u32 = 31;
+
+const NEEDS_ROOT: &str = "setting page_cluster needs root; leave it as it is by naming none";
+
+/// Returns the current value, or `None` when the kernel lacks the setting (built without swap).
+pub fn current() -> Option<u32> {
+    read(Path::new(KNOB))
+}
+
+fn read(path: &Path) -> Option<u32> {
+    std::fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// Restores the value after a killed run. Returns `None` when there is nothing to restore.
+pub fn restore_abandoned() -> Option<CleanupEntry> {
+    let (knob, record_path) = (Path::new(KNOB), Path::new(RECORD));
+    let record = File::open(record_path).ok()?;
+    if !claim_at(&record, record_path) {
+        return None;
+    }
+    let cleanup_entry = restore(knob, record_path).ok()?;
+    let _ = std::fs::remove_file(record_path);
+    cleanup_entry
+}
+
+/// Restores the recorded value, if there is one. The caller holds the lock.
+fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, SwapError> {
+    let Some(before) = read(record_path) else { return Ok(None) };
+    write(knob, before)?;
+    let done = format!("page_cluster is {before} again, as it was before that run");
+    Ok(Some(CleanupEntry { path: record_path.to_path_buf(), done }))
+}
+
+/// A value of `page_cluster` in force until drop.
+#[derive(Debug)]
+pub struct PageCluster {
+    /// Open file that holds the lock.
+    _record: File,
+    before: u32,
+    knob: PathBuf,
+    record_path: PathBuf,
+}
+
+impl PageCluster {
+    /// Sets the value for the whole machine.
+    ///
+    /// # Errors
+    /// The value cannot be set, or another live run has set it.
+    pub fn set(value: u32) -> Result<(PageCluster, Option<CleanupEntry>), SwapError> {
+        PageCluster::set_at(value, Path::new(KNOB), Path::new(RECORD))
+    }
+
+    fn set_at(
+        value: u32,
+        knob: &Path,
+        record_path: &Path,
+    ) -> Result<(PageCluster, Option<CleanupEntry>), SwapError> {
+        let record = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(record_path)
+            .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
+        if !claim_at(&record, record_path) {
+            return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
+        }
+        let cleanup_entry = restore(knob, record_path)?;
+        let before = read(knob).ok_or_else(|| {
+            let error = std::io::ErrorKind::NotFound;
+            SwapError::refused("read", knob, error, "this kernel has no swap readahead")
+        })?;
+        record
+            .set_len(0)
+            .and_then(|()| record.write_all_at(before.to_string().as_bytes(), 0))
+            .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
+        let (knob, record_path) = (knob.to_path_buf(), record_path.to_path_buf());
+        let set = PageCluster { _record: record, before, knob, record_path };
+        write(&set.knob, value)?;
+        Ok((set, cleanup_entry))
+    }
+}
+
+impl Drop for PageCluster {
+    fn drop(&mut self) {
+        match write(&self.knob, self.before) {
+            // The file is removed before the lock is released.
+            Ok(()) => {
+                let _ = std::fs::remove_file(&self.record_path);
+            }
+            Err(error) => notice::print(error),
+        }
+    }
+}
+
+fn write(knob: &Path, value: u32) -> Result<(), SwapError> {
+    std::fs::write(knob, value.to_string())
+        .map_err(|error| SwapError::refused("set", knob, error, NEEDS_ROOT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Uses files of the test, because the real setting is global.
+    #[test]
+    fn the_old_value_comes_back_also_after_a_run_that_was_killed() {
+        let folder = std::env::temp_dir().join(format!("page-cluster-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let (knob, record) = (folder.join("knob"), folder.join("record"));
+        std::fs::write(&knob, "3\n").unwrap();
+        let (set, cleanup_entry) = PageCluster::set_at(0, &knob, &record).unwrap();
+        assert_eq!((read(&knob), cleanup_entry), (Some(0), None));
+        let second = PageCluster::set_at(4, &knob, &record);
+        assert!(matches!(second, Err(SwapError::PageClusterInUse { .. })));
+        drop(set);
+        assert_eq!((read(&knob), record.exists()), (Some(3), false));
+        // A killed run leaves the file unlocked.
+        std::fs::write(&record, "3").unwrap();
+        std::fs::write(&knob, "0\n").unwrap();
+        let (set, cleanup_entry) = PageCluster::set_at(5, &knob, &record).unwrap();
+        assert!(cleanup_entry.unwrap().done.contains("3 again"));
+        assert_eq!(read(&knob), Some(5));
+        drop(set);
+        assert_eq!(read(&knob), Some(3));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,411 @@
+//! The running kernel as an oracle of readahead, read by read.
+//!
+//! Each step runs on a cold file through `pread(2)`, a mapping or `posix_fadvise(2)`. After the
+//! step, a trace returns the folios added to the kernel page cache. Lost events, evicted pages, and
+//! a file that does not become cold are errors.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recording};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::fs::{fadvise, major, minor};
+
+use crate::kernel::on_file;
+use crate::kernel_trace::{PageCacheTrace, TracefsError};
+use crate::mapping::PlainMapping;
+use readpath_record::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
+
+/// Maximum number of runs of a list when the kernel evicts pages in between. With proactive reclaim
+/// (DAMON), one run in six of 2,000 reads lost a page.
+const RUNS: u32 = 10;
+
+/// Order of the largest folio on a file system with large folios.
+const FOLIO_ORDER_MAX: u8 = 9;
+
+/// Maximum size in bytes of the large read that probes for large folios.
+const PROBE_BYTES_MAX: u64 = 4 << 20;
+
+/// Number of single-page reads that probe for large folios in a small file.
+const PROBE_PAGES: u64 = 16;
+
+/// Error of the oracle.
+#[derive(Debug)]
+pub enum OracleError {
+    /// Tracing is unavailable or failed.
+    Trace(TracefsError),
+    /// The file could not be used.
+    File {
+        /// Action that was tried.
+        action: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
+    },
+    /// The path is not a regular file.
+    NotRegular {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A touch lies past the end of the file, where a program would get SIGBUS.
+    TouchPastEnd {
+        /// The file.
+        path: PathBuf,
+        /// Offset of the touch in bytes.
+        offset: u64,
+    },
+    /// The file is on no block device with readahead settings in sysfs.
+    NoQueue {
+        /// The file.
+        path: PathBuf,
+        /// Folder in which the settings were expected.
+        looked: PathBuf,
+    },
+    /// Some pages stayed in the kernel page cache.
+    NotCold {
+        /// The file.
+        path: PathBuf,
+        /// Number of pages that stayed.
+        pages: u64,
+    },
+    /// The kernel evicted pages during the run, so the later results are not comparable.
+    Reclaimed {
+        /// Number of missing pages.
+        pages: u64,
+    },
+    /// SIGINT, SIGTERM or SIGHUP arrived. The signal was consumed.
+    Interrupted,
+}
+
+impl OracleError {
+    /// Returns true when the system lacks root or tracefs, false when a run failed.
+    pub fn is_unavailable(&self) -> bool {
+        matches!(self, OracleError::Trace(TracefsError::Unavailable { .. }))
+    }
+}
+
+impl std::fmt::Display for OracleError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OracleError::Trace(error) => error.fmt(f),
+            OracleError::File { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}", path.display())
+            }
+            OracleError::NotRegular { path } => {
+                write!(f, "{} is not a regular file; name one on a local disk", path.display())
+            }
+            OracleError::TouchPastEnd { path, offset } => write!(
+                f,
+                "cannot touch byte {offset} of {}: it lies past the end of the file",
+                path.display()
+            ),
+            OracleError::NoQueue { path, looked } => write!(
+                f,
+                "{}: its device has no readahead settings in {}; \
+                 use a file on a local disk (ext4, xfs)",
+                path.display(),
+                looked.display()
+            ),
+            OracleError::NotCold { path, pages } => write!(
+                f,
+                "{}: {pages} pages stay in memory; close the programs that use or map it",
+                path.display()
+            ),
+            OracleError::Reclaimed { pages } => write!(
+                f,
+                "the system took {pages} pages away during each of {RUNS} runs; free some memory, \
+                 turn proactive eviction (DAMON) off, or use a shorter list"
+            ),
+            OracleError::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for OracleError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            OracleError::Trace(error) => Some(error),
+            OracleError::File { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl From<TracefsError> for OracleError {
+    fn from(error: TracefsError) -> OracleError {
+        OracleError::Trace(error)
+    }
+}
+
+/// Runs `steps` on the file at `path` and records the folios that the kernel read.
+///
+/// The file's cached pages are dropped. Its contents are only read. A run with evictions is
+/// discarded and repeated, up to ten times.
+///
+/// # Errors
+/// [`OracleError`]. Trace instances are removed in any case.
+pub fn record(path: &Path, steps: &[HandleStep]) -> Result<Recording, OracleError> {
+    let signals = HeldSignals::hold();
+    let mut run = 1;
+    loop {
+        match record_once(path, steps, &signals) {
+            Err(OracleError::Reclaimed { .. }) if run < RUNS => run += 1,
+            ended => return ended,
+        }
+    }
+}
+
+fn record_once(
+    path: &Path,
+    steps: &[HandleStep],
+    signals: &HeldSignals,
+) -> Result<Recording, OracleError> {
+    // `stat` comes before `open`, since opening a pipe would wait for a writer.
+    let metadata = fs::metadata(path).map_err(|source| failed("open", path, source))?;
+    if !metadata.is_file() {
+        return Err(OracleError::NotRegular { path: path.to_owned() });
+    }
+    let file = open(path)?;
+    let limits = device_limits(path, metadata.dev())?;
+    let mut session = Session {
+        path,
+        mapping: None,
+        advice: Advice::Normal,
+        file,
+        trace: PageCacheTrace::start(metadata.dev(), metadata.ino())?,
+        cached: vec![false; metadata.len().div_ceil(PAGE_BYTES) as usize],
+        buffer: Vec::new(),
+    };
+    let folio_order_max = session.probe_folio_order_max(metadata.len())?;
+    session.drop_pages()?;
+    let mut added = Vec::with_capacity(steps.len());
+    for step in steps {
+        if signals.take() {
+            return Err(OracleError::Interrupted);
+        }
+        added.push(session.play(*step)?);
+    }
+    session.check_residence()?;
+    session.trace.finish()?;
+    Ok(Recording {
+        system: system_name(),
+        limits,
+        file_bytes: metadata.len(),
+        folio_order_max,
+        added,
+    })
+}
+
+/// One open file with a running trace.
+struct Session<'a> {
+    path: &'a Path,
+    file: File,
+    /// Mapping of `file`, created by the first touch.
+    mapping: Option<PlainMapping>,
+    /// Last advice on the file, for a mapping created later.
+    advice: Advice,
+    trace: PageCacheTrace,
+    /// For each page, true when the trace reported it since the last drop.
+    cached: Vec<bool>,
+    buffer: Vec<u8>,
+}
+
+impl Session<'_> {
+    /// Finds out if the file system uses large folios, since no system call reports it. Two streams
+    /// are read that would get large folios. A stream that starts with a quarter of the file works
+    /// with any window. A stream of single pages works in small files.
+    fn probe_folio_order_max(&mut self, file_bytes: u64) -> Result<u8, OracleError> {
+        let quarter = PROBE_BYTES_MAX.min(file_bytes / 4).next_multiple_of(PAGE_BYTES);
+        let pages = (0..PROBE_PAGES).map(|page| (page * PAGE_BYTES, PAGE_BYTES));
+        let mut has_large = false;
+        for stream in [vec![(0, quarter)], pages.collect()] {
+            self.drop_pages()?;
+            self.play(HandleStep::Reopen)?;
+            for (offset, bytes) in stream {
+                let added = self.play(HandleStep::Read { offset, bytes })?;
+                has_large |= added.iter().any(|folio| folio.order > 0);
+            }
+        }
+        self.play(HandleStep::Reopen)?;
+        Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
+    }
+
+    /// Executes one step on the file.
+    fn play(&mut self, step: HandleStep) -> Result<Vec<Folio>, OracleError> {
+        match step {
+            HandleStep::Read { offset, bytes } => self.read(offset, bytes)?,
+            HandleStep::Touch { offset } => self.touch(offset)?,
+            HandleStep::Reopen => {
+                self.mapping = None;
+                self.advice = Advice::Normal;
+                self.file = open(self.path)?;
+            }
+            HandleStep::Advise(Advice::DontNeed) => {
+                self.check_residence()?;
+                self.drop_pages()?;
+            }
+            HandleStep::Advise(advice) => self.advise(advice)?,
+        }
+        let added = self.trace.drain()?;
+        for page in added.iter().flat_map(|folio| folio.range().pages()) {
+            match self.cached.get_mut(page as usize) {
+                Some(is_cached) if !*is_cached => *is_cached = true,
+                Some(_) => return Err(OracleError::Reclaimed { pages: 1 }),
+                None => {} // tail of a folio beyond the end of the file
+            }
+        }
+        Ok(added)
+    }
+
+    fn read(&mut self, offset: u64, bytes: u64) -> Result<(), OracleError> {
+        let bytes = bytes as usize;
+        if self.buffer.len() < bytes {
+            self.buffer.resize(bytes, 0);
+        }
+        // One call, as in the program. A short read at the end of the file is no error, and a
+        // second call would be another read.
+        loop {
+            match self.file.read_at(&mut self.buffer[..bytes], offset) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(failed("read", self.path, source)),
+            }
+        }
+    }
+
+    /// Touches a byte through a mapping of the open file, so that faults and reads share the
+    /// kernel's readahead state.
+    fn touch(&mut self, offset: u64) -> Result<(), OracleError> {
+        let failed = |source| failed("map", self.path, source);
+        if self.mapping.is_none() {
+            self.mapping = PlainMapping::of(&self.file).map_err(failed)?;
+            if let Some(mapping) = &self.mapping {
+                mapping.advise(self.advice).map_err(failed)?;
+            }
+        }
+        match &self.mapping {
+            Some(mapping) if mapping.touch(offset) => Ok(()),
+            _ => Err(OracleError::TouchPastEnd { path: self.path.to_owned(), offset }),
+        }
+    }
+
+    /// Gives advice on the file and on its mapping, if any.
+    fn advise(&mut self, advice: Advice) -> Result<(), OracleError> {
+        let failed = |source| failed("advise on", self.path, source);
+        fadvise(&self.file, 0, None, on_file(advice)).map_err(|errno| failed(errno.into()))?;
+        self.advice = advice;
+        self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
+    }
+
+    /// Drops all cached pages of the file. Returns an error if some remain.
+    fn drop_pages(&mut self) -> Result<(), OracleError> {
+        // Mapped pages cannot be dropped from the kernel page cache.
+        if let Some(mapping) = &self.mapping {
+            mapping
+                .advise(Advice::DontNeed)
+                .map_err(|source| failed("unmap pages of", self.path, source))?;
+        }
+        let residency =
+            make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))?;
+        match residency.resident {
+            0 => self.cached.fill(false),
+            pages => return Err(OracleError::NotCold { path: self.path.to_owned(), pages }),
+        }
+        Ok(())
+    }
+
+    /// Checks that every added page is still resident. A page with I/O in flight counts as absent
+    /// for `mincore`, so the check is repeated.
+    fn check_residence(&self) -> Result<(), OracleError> {
+        let look = |source| failed("look at", self.path, source);
+        let whole = PageRange::new(0, pages_of(&self.file).map_err(look)?);
+        let mut missing = 0;
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(PAUSE);
+            }
+            let resident = resident(&self.file, whole).map_err(look)?;
+            missing = std::iter::zip(&self.cached, &resident)
+                .filter(|&(&was_added, &is_there)| was_added && !is_there)
+                .count() as u64;
+            if missing == 0 {
+                return Ok(());
+            }
+        }
+        Err(OracleError::Reclaimed { pages: missing })
+    }
+}
+
+fn open(path: &Path) -> Result<File, OracleError> {
+    File::open(path).map_err(|source| failed("open", path, source))
+}
+
+fn failed(action: &'static str, path: &Path, source: io::Error) -> OracleError {
+    OracleError::File { action, path: path.to_owned(), source }
+}
+
+/// Readahead window and maximum request size of the device with number `device`.
+///
+/// A partition has no queue of its own. The queue of its disk is one level up.
+fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleError> {
+    let device = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
+    let own = device.join("queue");
+    let queue = if own.is_dir() { own } else { device.join("../queue") };
+    let pages = |name: &str| -> Option<u64> {
+        let kib: u64 = fs::read_to_string(queue.join(name)).ok()?.trim().parse().ok()?;
+        Some(kib * 1024 / PAGE_BYTES)
+    };
+    match (pages("read_ahead_kb"), pages("max_sectors_kb")) {
+        (Some(window_pages_max), Some(request_pages_max)) => {
+            Ok(ReadaheadLimits { window_pages_max, request_pages_max })
+        }
+        _ => Err(OracleError::NoQueue { path: path.to_owned(), looked: queue }),
+    }
+}
+
+fn system_name() -> String {
+    let name = rustix::system::uname();
+    format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
+}
+
+/// Blocks the signals that end a program while a trace is running, so that the trace is removed
+/// first. A signal [taken](HeldSignals::take) here becomes an error, so that callers can clean up
+/// too. A later signal is delivered on drop.
+struct HeldSignals {
+    held: libc::sigset_t,
+    before: libc::sigset_t,
+}
+
+impl HeldSignals {
+    /// Blocks SIGINT, SIGTERM and SIGHUP for this thread.
+    fn hold() -> HeldSignals {
+        // SAFETY: the calls initialise both sets before they are read.
+        unsafe {
+            let mut held = std::mem::zeroed();
+            let mut before = std::mem::zeroed();
+            libc::sigemptyset(&mut held);
+            for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+                libc::sigaddset(&mut held, signal);
+            }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
+            HeldSignals { held, before }
+        }
+    }
+
+    /// Consumes a pending signal. Returns true if there was one.
+    fn take(&self) -> bool {
+        let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: `hold` filled the set. The information pointer may be null.
+        unsafe { libc::sigtimedwait(&self.held, std::ptr::null_mut(), &at_once) > 0 }
+    }
+}
+
+impl Drop for HeldSignals {
+    fn drop(&mut self) {
+        // SAFETY: `before` was filled by `pthread_sigmask` in `hold`.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}

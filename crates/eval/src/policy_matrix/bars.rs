@@ -1,0 +1,115 @@
+//! Quality bounds of the readahead policy `adaptive` other than throughput. They are counts that
+//! any machine reproduces, on patterns of the matrix and similar ones.
+
+use readpath_core::policy::Spec;
+
+use super::workloads::ReadPattern;
+use super::{CellSize, DEVICES, MatrixCell, MatrixResult, Policies, cells};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{SimulationSetup, simulate_workload};
+
+/// One seed, all the work.
+const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
+
+/// Simulates the named cell under the default policies.
+fn adaptive(name: &str) -> MatrixResult {
+    cell(name).run(&Policies::default(), WHOLE).unwrap()
+}
+
+/// Returns the cell with the name `device/workload/processes`.
+fn cell(name: &str) -> MatrixCell {
+    let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let mut found: Vec<MatrixCell> = cells(&parts);
+    assert_eq!(found.len(), 1, "{name}");
+    found.remove(0)
+}
+
+/// Simulates one process with the given memory.
+fn alone(device: &str, pattern: ReadPattern, memory_bytes: u64) -> ResultRow {
+    let setup = SimulationSetup {
+        readahead: Spec::plain("adaptive"),
+        scheduler: Spec::plain("deadline"),
+        memory_bytes,
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
+    };
+    let workload = pattern.workload(1, 1, 1);
+    simulate_workload(None, workload, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
+        .unwrap()
+}
+
+#[test]
+fn what_is_read_at_random_is_hardly_amplified_on_any_device() {
+    for (device, _) in DEVICES {
+        for processes in [1, 64] {
+            let touches = adaptive(&format!("{device}/mmap-touches/{processes}"));
+            assert!(touches.amplification.unwrap() <= 1.1, "{device}/{processes}: {touches:?}");
+        }
+        for block in ["4k", "16k", "64k"] {
+            let random = adaptive(&format!("{device}/rand-{block}-tenth/1"));
+            assert!(random.amplification.unwrap() <= 1.2, "{device}, {block}: {random:?}");
+        }
+    }
+}
+
+#[test]
+fn streams_forwards_and_backwards_get_large_requests_in_time() {
+    let backward = DEVICES.iter().map(|(device, _)| format!("{device}/backward-4k/1"));
+    for name in backward.chain(["hdd-4/seq-4k/1".to_owned()]) {
+        let run = adaptive(&name);
+        assert!(run.device_request_kib_mean.unwrap() >= 128.0, "{name}: {run:?}");
+        assert!(run.coverage.unwrap() >= 0.9, "{name}: {run:?}");
+    }
+}
+
+/// A disk's own read-ahead covers such gaps. Blocks in its cache need no early request, provided
+/// that no other policy is faster by more than a tenth. A policy that also reads the gaps must
+/// issue larger requests.
+#[test]
+fn blocks_with_gaps_that_a_disk_passes_over_come_nearly_as_fast_as_by_any_policy() {
+    for name in ["hdd-1/stride-64k-128k/1", "hdd-2/stride-64k-128k/1"] {
+        let found = cell(name);
+        let run = found.run(&Policies::default(), WHOLE).unwrap();
+        let amplification = run.amplification.unwrap();
+        assert!(run.device_request_kib_mean.unwrap() >= 64.0 * amplification, "{name}: {run:?}");
+        assert!(amplification <= 1.8, "{name}: {run:?}");
+        for baseline in found.baselines(WHOLE).unwrap() {
+            assert!(run.mib_per_s >= 0.9 * baseline.mib_per_s, "{name}: {run:?}, {baseline:?}");
+        }
+    }
+}
+
+#[test]
+fn thirty_two_streams_on_one_handle_get_large_requests() {
+    let pattern = ReadPattern::Interleaved { streams: 32, is_one_handle: true };
+    for device in
+        ["hdd,drive=sata2010", "raid0:12xhdd,hdd.drive=sata2010", "nvme", "nfs:ssd,rtt=5ms"]
+    {
+        let row = alone(device, pattern, 256 << 20);
+        assert!(row.device_request_kib_mean.unwrap() >= 128.0, "{device}: {row:?}");
+    }
+}
+
+/// A stream of 256 KiB on a disk whose requests cost 250 pages should prefetch √(2 × 250 × 32) =
+/// 126 pages in its middle. 128 streams need 16,100 pages, and 32 MiB are half of that. With a
+/// fifth, 12 MiB, 5 % are wasted. Each stream has its own file, because in a common file a window
+/// at the end of one stream would extend into the next.
+#[test]
+fn more_streams_than_memory_has_room_for_waste_hardly_a_page() {
+    let pattern = ReadPattern::Interleaved { streams: 128, is_one_handle: false };
+    let row = alone("hdd,drive=sata2010", pattern, 32 << 20);
+    let ahead_bytes = row.coverage.unwrap() * row.bytes as f64;
+    let wasted = row.waste_bytes.unwrap() as f64 / ahead_bytes;
+    assert!(wasted <= 0.02, "{wasted}: {row:?}");
+    assert!(row.coverage.unwrap() >= 0.9, "{row:?}");
+}
+
+#[test]
+fn what_is_cached_costs_no_request() {
+    for device in ["hdd-1", "ssd", "nfs-5ms"] {
+        let run = adaptive(&format!("{device}/cached/1"));
+        // Read once and then eight more times, so a ninth comes from the device.
+        assert!(run.amplification.unwrap() <= 1.0 / 9.0 + 1e-9, "{device}: {run:?}");
+    }
+}

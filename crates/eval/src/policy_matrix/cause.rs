@@ -1,0 +1,143 @@
+//! Cause of a regret: the responsible policy, and the differences in the device load.
+//!
+//! Each of the two policies is simulated together with the best baseline's other policy. If the
+//! loss vanishes when one policy is exchanged, that policy is the cause. The differences compare
+//! the device requests, the greatest first. If all differ by less than a tenth, only the order or
+//! the timing of the requests can be the cause.
+
+use serde::{Deserialize, Serialize};
+
+use super::{CellSize, MatrixCell, MatrixResult, Policies, REGRET};
+use readpath_core::policy::Spec;
+use readpath_sim::simulate::SimulateError;
+
+/// Minimum ratio of two values at which a difference is reported.
+const DIFFERENCE_RATIO_MIN: f64 = 1.1;
+
+/// Cause of a regret.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegretCause {
+    /// Ratio of this readahead or swap-in policy under the best baseline's scheduler. Null where
+    /// such policies have no effect.
+    pub under_best_scheduler: Option<f64>,
+    /// Ratio of the best baseline's readahead or swap-in policy under this scheduler. Null in the
+    /// same cases.
+    pub with_best_readahead: Option<f64>,
+    /// The cause as text.
+    pub line: String,
+}
+
+impl RegretCause {
+    /// Simulates the cell with either policy exchanged.
+    pub(super) fn find(
+        cell: &MatrixCell,
+        policies: &Policies,
+        run: &MatrixResult,
+        best: &MatrixResult,
+        size: CellSize,
+    ) -> Result<RegretCause, SimulateError> {
+        let named = |name: &str| Spec::parse(name).map_err(SimulateError::Device);
+        let ratio = |policies: &Policies| Ok(cell.run(policies, size)?.mib_per_s / best.mib_per_s);
+        let (mut under_best_scheduler, mut with_best_readahead) = (None, None);
+        if let Some(policy) = best.readahead.as_ref().or(best.swapin.as_ref()) {
+            let scheduler = named(&best.scheduler)?;
+            under_best_scheduler = Some(ratio(&Policies { scheduler, ..policies.clone() })?);
+            with_best_readahead = Some(ratio(&cell.with_policy(policies, named(policy)?))?);
+        }
+        let kind = if best.swapin.is_some() { "swap-in" } else { "readahead" };
+        let policy = policy(kind, under_best_scheduler, with_best_readahead);
+        let line = format!("{policy}: {}", differences(run, best).join(", "));
+        Ok(RegretCause { under_best_scheduler, with_best_readahead, line })
+    }
+}
+
+/// Returns the policy that causes the loss.
+fn policy(
+    kind: &'static str,
+    under_best_scheduler: Option<f64>,
+    with_best_readahead: Option<f64>,
+) -> &'static str {
+    let (Some(readahead), Some(scheduler)) = (under_best_scheduler, with_best_readahead) else {
+        return "scheduler";
+    };
+    match (readahead < REGRET, scheduler < REGRET) {
+        (true, false) => kind,
+        (false, true) => "scheduler",
+        (true, true) => "both policies",
+        (false, false) => "the two policies together",
+    }
+}
+
+/// Returns the differences of at least a tenth, the greatest first.
+fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
+    let bytes = |run: &MatrixResult| Some(run.device_requests? * run.device_request_kib_mean?);
+    let late = |run: &MatrixResult| run.coverage.map(|coverage| 1.01 - coverage);
+    let ratio = |ours: Option<f64>, theirs: Option<f64>| Some(ours? / theirs?);
+    let inverse = |ratio: Option<f64>| ratio.map(|ratio| 1.0 / ratio);
+    let requests = ratio(run.device_requests, best.device_requests);
+    let depth = ratio(run.device_depth_mean, best.device_depth_mean);
+    let mut worse = vec![
+        (ratio(bytes(run), bytes(best)), "more bytes"),
+        (requests, "more requests"),
+        (inverse(depth), "less depth"),
+        (ratio(late(run), late(best)), "more waited for"),
+    ];
+    worse.retain(|(ratio, _)| {
+        ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERENCE_RATIO_MIN)
+    });
+    worse.sort_by(|one, two| two.0.partial_cmp(&one.0).expect("finite"));
+    let mut said: Vec<String> = worse
+        .iter()
+        .map(|(ratio, what)| format!("{what} (×{:.2})", ratio.unwrap_or(1.0)))
+        .collect();
+    if said.is_empty() {
+        said.push("the order of the requests, or when they came".to_owned());
+    }
+    let pairs = run.mib_per_s_by_seed.iter().zip(&best.mib_per_s_by_seed);
+    let won = pairs.filter(|(ours, theirs)| *ours >= *theirs).count();
+    if won > 0 {
+        said.push(format!("seeds disagree: {won} of {} won", run.mib_per_s_by_seed.len()));
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(device_requests: f64, kib: f64, depth: f64, by_seed: Vec<f64>) -> MatrixResult {
+        MatrixResult {
+            readahead: Some("x".to_owned()),
+            swapin: None,
+            scheduler: "y".to_owned(),
+            mib_per_s: 1.0,
+            seconds: 1.0,
+            mib_per_s_by_seed: by_seed,
+            device_requests: Some(device_requests),
+            device_request_kib_mean: Some(kib),
+            device_depth_mean: Some(depth),
+            amplification: None,
+            coverage: None,
+            waste_bytes: None,
+        }
+    }
+
+    #[test]
+    fn the_policy_is_the_one_whose_exchange_ends_the_loss() {
+        assert_eq!(policy("readahead", Some(0.8), Some(1.0)), "readahead");
+        assert_eq!(policy("readahead", Some(1.0), Some(0.5)), "scheduler");
+        assert_eq!(policy("readahead", Some(0.9), Some(0.9)), "both policies");
+        assert_eq!(policy("readahead", None, None), "scheduler");
+    }
+
+    /// Twice the requests at three quarters of the size are 1.5 times the bytes.
+    #[test]
+    fn what_differs_most_comes_first() {
+        let said = differences(&run(200.0, 48.0, 4.0, vec![]), &run(100.0, 64.0, 4.2, vec![]));
+        assert_eq!(said, ["more requests (×2.00)", "more bytes (×1.50)"]);
+        let alike =
+            differences(&run(10.0, 64.0, 4.0, vec![1.0, 3.0]), &run(10.0, 64.0, 4.0, vec![2.0; 2]));
+        assert_eq!(alike.len(), 2);
+        assert!(alike[1].contains("1 of 2"), "{alike:?}");
+    }
+}

@@ -1,0 +1,117 @@
+//! Ascending pages of which a random part is read: bitmap heap scans, sparse indices, header scans.
+//!
+//! Two equal gaps in a row are coincidence there, not a stride. The readahead policy `adaptive` may
+//! lose at most a twentieth of the rate of the better of `none` and `ondemand`. It must still
+//! detect true strides.
+
+use readpath_core::policy::Spec;
+
+use readpath_models::random::SeededRng;
+use readpath_sim::job::JobEngine;
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::{SimulationSetup, simulate_workload};
+use readpath_sim::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
+
+const PAGE: u64 = 8 << 10;
+
+/// Returns the rate of a reader of these pages, in MiB/s.
+fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
+    let reading = |&offset: &u64| GivenRead { file: FileId(0), offset, bytes };
+    let list = ReadList {
+        engine: JobEngine::Psync,
+        is_direct: false,
+        depth: 1,
+        readings: offsets.iter().map(reading).collect(),
+        thinks: Vec::new(),
+    };
+    let file_bytes = offsets.iter().max().unwrap() + (16 << 20);
+    let workload = Workload::listed(
+        vec![WorkloadFile { name: "file".to_owned(), bytes: file_bytes }],
+        vec![list],
+    );
+    let setup = SimulationSetup {
+        readahead: Spec::parse(readahead).unwrap(),
+        ..SimulationSetup::new(Spec::parse(device).unwrap())
+    };
+    let row = simulate_workload(
+        None,
+        workload,
+        &setup,
+        RunObserver::progress(&mut |_| ProgressAnswer::On),
+    );
+    row.unwrap().mib_per_s.unwrap()
+}
+
+/// Rising pages of 8 KiB, each of which is read with a likelihood in percent.
+fn bernoulli(pages: u64, percent: u64, seed: u64) -> Vec<u64> {
+    let mut draw = SeededRng::new(seed);
+    (0..pages).filter(|_| draw.below(100) < percent).map(|page| page * PAGE).collect()
+}
+
+/// Reads whose gaps have a lognormal distribution, with median and spread in pages.
+fn lognormal(reads: u64, median: f64, sigma: f64, seed: u64) -> Vec<u64> {
+    let mut draw = SeededRng::new(seed);
+    let mut uniform = || (draw.below(1 << 30) as f64 + 0.5) / f64::from(1 << 30);
+    let mut page = 0;
+    let gaps = (0..reads).map(|_| {
+        let normal = (-2.0 * uniform().ln()).sqrt() * (std::f64::consts::TAU * uniform()).cos();
+        page += 1 + (median * (sigma * normal).exp()) as u64;
+        page * PAGE
+    });
+    gaps.collect()
+}
+
+fn ratio(device: &str, offsets: &[u64]) -> (f64, [f64; 3]) {
+    let rates = ["adaptive", "none", "ondemand"].map(|policy| rate(device, policy, PAGE, offsets));
+    (rates[0] / rates[1].max(rates[2]), rates)
+}
+
+/// The family of the report: a fifth of the pages, on the disk.
+#[test]
+fn a_random_fifth_of_rising_pages_is_no_stride() {
+    for seed in 1..=4 {
+        let (ratio, rates) = ratio("hdd,drive=sata", &bernoulli(40_000, 20, seed));
+        assert!(ratio >= 0.95, "seed {seed}: {ratio:.3} of the better, {rates:.1?}");
+    }
+}
+
+/// Neighbours: other parts, and gaps whose sizes are spread otherwise.
+#[test]
+fn other_random_gaps_are_no_strides() {
+    let device = "hdd,drive=sata";
+    for percent in [1, 2, 5, 10, 15, 60, 70, 80, 90] {
+        for seed in [1, 2] {
+            let offsets = bernoulli(4_000 * 100 / percent, percent, seed);
+            let (ratio, rates) = ratio(device, &offsets);
+            assert!(ratio >= 0.95, "{percent} %, seed {seed}: {ratio:.3}, {rates:.1?}");
+        }
+    }
+    for (median, sigma) in [(4.0, 1.0), (8.0, 1.0), (30.0, 1.5), (100.0, 2.0)] {
+        let (ratio, rates) = ratio(device, &lognormal(4_000, median, sigma, 3));
+        assert!(ratio >= 0.95, "lognormal {median} {sigma}: {ratio:.3}, {rates:.1?}");
+    }
+}
+
+/// If a quarter to a half of the pages is read, runs of neighbours are common. One guess in three
+/// is right, and guesses cost more than they save on a disk with a cache of its own. Detecting a
+/// stride there left a seventh of the rate.
+#[test]
+fn denser_random_pages_cost_no_more_than_a_half() {
+    for percent in [25, 30, 40, 50] {
+        let (ratio, rates) = ratio("hdd,drive=sata", &bernoulli(400_000 / percent, percent, 1));
+        assert!(ratio >= 0.65, "{percent} %: {ratio:.3}, {rates:.1?}");
+    }
+}
+
+/// Strides larger than every gap that a disk reads through. If blocks are requested one by one,
+/// prefetched ones are requested before their reader waits.
+#[test]
+fn true_strides_are_found_all_the_same() {
+    for device in ["ssd", "nvme", "nfs"] {
+        for (bytes, distance) in [(PAGE, 1 << 20), (64 << 10, 256 << 10), (10_000, 300_000)] {
+            let offsets: Vec<u64> = (0..1_000).map(|nth| nth * distance).collect();
+            let rates = ["adaptive", "none"].map(|policy| rate(device, policy, bytes, &offsets));
+            assert!(rates[0] >= 1.05 * rates[1], "{device} {bytes} {distance}: {rates:.1?}");
+        }
+    }
+}

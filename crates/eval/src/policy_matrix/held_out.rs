@@ -1,0 +1,139 @@
+//! The held-out set: cells that are not used for tuning.
+//!
+//! A policy that was tuned on a table is judged too favourably by the same table. Therefore a third
+//! of the devices, of the workloads and of the numbers of processes is *held out*. A hash of the
+//! name selects them, not a person. Every cell with one of them belongs to the held-out set.
+//! Devices with randomly *drawn* parameters, within realistic ranges, belong to it too. Another
+//! seed draws others.
+
+use super::MatrixCell;
+use readpath_models::random::SeededRng;
+
+/// A subset of the matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CellSet {
+    /// The tuning set.
+    Developed,
+    /// The held-out set.
+    HeldOut,
+    /// Both sets.
+    Whole,
+}
+
+/// Number of drawn devices.
+const DRAWN: u64 = 4;
+
+impl CellSet {
+    /// Returns true if the cell belongs to the subset.
+    pub fn has(self, cell: &MatrixCell) -> bool {
+        match self {
+            CellSet::Developed => !cell.is_held_out(),
+            CellSet::HeldOut => cell.is_held_out(),
+            CellSet::Whole => true,
+        }
+    }
+}
+
+impl MatrixCell {
+    /// Returns true if the cell is in the held-out set, which is not used for tuning.
+    pub fn is_held_out(&self) -> bool {
+        is_held_out(&self.device, self.workload, self.processes)
+    }
+}
+
+/// Returns true if the cell with these names is held out.
+pub(super) fn is_held_out(device: &str, workload: &str, processes: u32) -> bool {
+    device.starts_with("drawn-")
+        || [device, workload, &format!("processes-{processes}")]
+            .iter()
+            .any(|name| one_in_three(name))
+}
+
+/// Selects one name in three by its 64-bit FNV-1a hash, of which the upper half is the most
+/// uniform.
+fn one_in_three(name: &str) -> bool {
+    let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    (hash >> 32).is_multiple_of(3)
+}
+
+/// Draws devices from `seed`. Returns their names and device texts.
+pub fn drawn(seed: u64) -> Vec<(String, String)> {
+    let mut draw = SeededRng::new(seed ^ 0x6465_7669_6365);
+    (1..=DRAWN).map(|nth| (format!("drawn-{nth}"), device(nth, &mut draw))).collect()
+}
+
+/// Draws a device. Its type rotates: a disk, a solid-state drive, several disks, a server.
+fn device(nth: u64, draw: &mut SeededRng) -> String {
+    match nth % 4 {
+        1 => disk(draw),
+        2 => solid_state(draw),
+        3 => format!("raid0:{}x{}", draw.between(2, 16), disk(draw).replace(',', ",hdd.")),
+        _ => {
+            let (rtt, slots) = (draw.between(50, 10_000), draw.between(4, 128));
+            format!("nfs:ssd,rtt={rtt}us,slots={slots}")
+        }
+    }
+}
+
+/// Draws a disk between a laptop drive and a server drive in seek times, speed and queue.
+fn disk(draw: &mut SeededRng) -> String {
+    let rpm = [5400, 7200, 10_000, 15_000][draw.below(4) as usize];
+    let (single, average) = (draw.between(3, 20), draw.between(40, 120));
+    let (full, window, segments) = (2 * average, draw.between(1, 32), draw.between(8, 64));
+    format!(
+        "hdd,drive=sata2010,rpm={rpm},segments={segments},window={window},seek.single_ms={},\
+         seek.average_ms={},seek.full_ms={}",
+        single as f64 / 10.0,
+        average as f64 / 10.0,
+        full as f64 / 10.0,
+    )
+}
+
+/// Draws a solid-state drive between a memory card with few dies and a server drive with hundreds.
+fn solid_state(draw: &mut SeededRng) -> String {
+    let (channels, dies) = (draw.between(1, 16), draw.between(1, 8));
+    let (bits, interval) = (draw.between(1, 3), draw.between(1, 20));
+    format!(
+        "ssd,channels={channels},dies_per_channel={dies},bits_per_cell={bits},\
+         command_interval={interval}us"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DEVICES, PROCESSES, cells};
+    use super::*;
+    use readpath_core::policy::Spec;
+    use readpath_models::registry;
+
+    #[test]
+    fn about_a_third_of_the_cells_is_developed_and_each_kind_is_held_out_in_part() {
+        let all = cells(&[]);
+        let developed = all.iter().filter(|cell| CellSet::Developed.has(cell)).count();
+        let held_out = all.iter().filter(|cell| CellSet::HeldOut.has(cell)).count();
+        assert_eq!(developed + held_out, all.len());
+        assert!(
+            (all.len() / 5..all.len() / 2).contains(&developed),
+            "{developed} of {}",
+            all.len()
+        );
+        let devices = DEVICES.iter().filter(|(name, _)| one_in_three(name)).count();
+        let counts = PROCESSES.iter().filter(|it| one_in_three(&format!("processes-{it}"))).count();
+        assert!((2..=7).contains(&devices), "{devices}");
+        assert!((1..=2).contains(&counts), "{counts}");
+    }
+
+    #[test]
+    fn drawn_devices_are_built_and_another_seed_draws_others() {
+        for seed in 0..50 {
+            for (name, text) in drawn(seed) {
+                let spec = Spec::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
+                registry::build(&spec, 1).unwrap_or_else(|error| panic!("{name}: {text}: {error}"));
+            }
+        }
+        assert_ne!(drawn(1), drawn(2));
+        assert_eq!(drawn(1), drawn(1));
+    }
+}

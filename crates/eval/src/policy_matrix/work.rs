@@ -1,0 +1,81 @@
+//! The workloads of the matrix for real storage, with results in the form of the cells.
+
+use readpath_core::policy::Spec;
+
+use super::workloads::{ReadPattern, WORKLOADS};
+use super::{JudgedCell, MatrixResult, READAHEADS, has_parts};
+use readpath_sim::report::ResultRow;
+use readpath_sim::workload::Workload;
+
+/// Numbers of processes on real storage, limited for small machines.
+pub const PROCESSES: &[u32] = &[1, 4, 16];
+
+/// Returns the classic readahead policies.
+pub fn classic_readaheads() -> impl Iterator<Item = Spec> {
+    READAHEADS.iter().map(|policy| Spec::plain(policy))
+}
+
+/// One workload with a number of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixWorkload {
+    /// Name of the workload in the matrix.
+    pub workload: &'static str,
+    pattern: ReadPattern,
+    /// Number of processes.
+    pub processes: u32,
+}
+
+/// Returns the workloads whose name `workload/processes` contains each of `parts`, in the order of
+/// the matrix. Direct reads, mapped reads and workloads with several reads in flight per process
+/// are excluded, because they have other baselines.
+pub fn work(parts: &[&str]) -> Vec<MatrixWorkload> {
+    let plain = WORKLOADS.iter().filter(|(_, pattern)| pattern.is_plain());
+    let all = plain.flat_map(|&(workload, pattern)| {
+        PROCESSES.iter().map(move |&processes| MatrixWorkload { workload, pattern, processes })
+    });
+    all.filter(|work| has_parts(&work.name(), parts)).collect()
+}
+
+impl MatrixWorkload {
+    /// Returns `workload/processes`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.workload, self.processes)
+    }
+
+    /// Returns the workload with its files placed contiguously. `part` divides the work.
+    pub fn workload(&self, seed: u64, part: u64) -> Workload {
+        self.pattern.workload_packed(self.processes.into(), part, seed)
+    }
+
+    /// Builds the result on `storage` from the rows of all rounds, per contender, the policy under
+    /// test first. Each contender is represented by its median throughput.
+    ///
+    /// # Panics
+    /// Panics with fewer than two contenders, or with a contender without rows.
+    pub fn judged(&self, storage: &str, contenders: Vec<Vec<ResultRow>>) -> JudgedCell {
+        let mut runs: Vec<MatrixResult> =
+            contenders.iter().map(|rows| MatrixResult::median(rows)).collect();
+        let adaptive = runs.remove(0);
+        runs.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
+        JudgedCell {
+            device: storage.to_owned(),
+            workload: self.workload.to_owned(),
+            processes: self.processes,
+            ratio: adaptive.mib_per_s / runs[0].mib_per_s,
+            cause: None,
+            adaptive,
+            baselines: runs,
+        }
+    }
+}
+
+impl MatrixResult {
+    /// Returns the row with the median throughput, with the throughputs of all rounds.
+    fn median(rows: &[ResultRow]) -> MatrixResult {
+        let rate = |row: &ResultRow| row.mib_per_s.expect("work moves bytes, and that takes time");
+        let mut rows: Vec<&ResultRow> = rows.iter().collect();
+        rows.sort_by(|one, two| rate(one).total_cmp(&rate(two)));
+        let run = MatrixResult::of_row(rows[rows.len() / 2], false);
+        MatrixResult { mib_per_s_by_seed: rows.iter().map(|row| rate(row)).collect(), ..run }
+    }
+}

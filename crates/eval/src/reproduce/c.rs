@@ -1,0 +1,250 @@
+//! Table C: reads over NFS with readahead off (2009).
+//!
+//! The first table is a read of 98,304 bytes where a READ call has at most 32,768 bytes. The rows
+//! are the client with readahead off (one READ per page, each awaited before the next), the
+//! repaired client (the request is sent whole), and direct I/O. The published value is the number
+//! of READs. The first row uses the read loop of 2003 with an empty window, which has the same
+//! effect on a request as the client of 2009.
+//!
+//! The second table is a program that reads 16 to 96 KiB at random positions, one read at a time,
+//! over a link with a round trip of 1 ms. The only published value is that the whole application
+//! ran 313 % faster, taken as a factor of 4.13. The simulated program only reads, so its gain is
+//! larger.
+//!
+//! The remaining tables are not in the source. They show sequential reads over links of several
+//! latencies and bandwidths. `ondemand` is limited to one of three window sizes, and `adaptive`
+//! selects its own.
+//!
+//! The machine is a server that has the data in memory (`nfs:ssd`, filled by its own readahead),
+//! with one READ per request of the client.
+
+use super::{Experiment, Grid, GridRow, ProgressCallback, ReproducedTable, TableRow, policy};
+use readpath_sim::job::JobFile;
+use readpath_sim::report::ResultRow;
+use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
+use readpath_sim::world::HostCosts;
+
+pub(super) const EXPERIMENT: Experiment =
+    Experiment { name: "C", title: "reads over NFS with readahead off (2009)", run };
+
+/// Size of the read whose READs the source counts.
+pub const READ_BYTES: u64 = 98_304;
+
+/// Maximum READ of the source's mount.
+pub const RSIZE_BYTES: u64 = 32_768;
+
+/// A row of the first two tables.
+pub struct ReadCase {
+    /// Label of the row.
+    pub label: &'static str,
+    /// Readahead policy that represents it.
+    pub readahead: &'static str,
+    /// True for direct I/O.
+    pub is_direct: bool,
+    /// Published number of READs.
+    pub reads: u32,
+}
+
+/// Rows of the first table.
+pub const READ_CASES: [ReadCase; 3] = [
+    ReadCase {
+        label: "buffered, readahead off",
+        readahead: "window,read_ahead_kb=0",
+        is_direct: false,
+        reads: 24,
+    },
+    ReadCase { label: "the same, repaired", readahead: "none", is_direct: false, reads: 3 },
+    ReadCase { label: "O_DIRECT", readahead: "none", is_direct: true, reads: 3 },
+];
+
+/// Device text of the mount.
+const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
+
+/// Simulates all tables.
+fn run(
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<Vec<ReproducedTable>, SimulateError> {
+    let mut tables = vec![one_read(seed, tell)?, random_program(seed, shortened, tell)?];
+    for gigabits in [1, 10] {
+        tables.push(sequential(gigabits, seed, shortened, tell)?);
+    }
+    Ok(tables)
+}
+
+/// Simulates the first table.
+fn one_read(seed: u64, tell: &mut ProgressCallback<'_>) -> Result<ReproducedTable, SimulateError> {
+    let mut rows = Vec::new();
+    for case in &READ_CASES {
+        let direct = u32::from(case.is_direct);
+        let text = format!("[read]\nrw=read\nbs=96k\nsize=96k\nfadvise_hint=0\ndirect={direct}\n");
+        let row = simulated(case.label, &text, LINK, case.readahead, seed, tell)?;
+        let reads = row.device_requests.unwrap_or(0);
+        let first = f64::from(READ_CASES[0].reads);
+        rows.push(TableRow {
+            pages_in: None,
+            pages_out: None,
+            label: case.label.to_owned(),
+            policies: case.readahead.to_owned(),
+            published: Some(f64::from(case.reads)),
+            published_ratio: Some(f64::from(case.reads) / first),
+            modelled: reads as f64,
+            modelled_ratio: reads as f64
+                / rows.first().map_or(reads as f64, |row: &TableRow| row.modelled),
+            device_requests: row.device_requests,
+            device_request_kib_mean: row.device_request_kib_mean,
+        });
+    }
+    Ok(ReproducedTable {
+        table: EXPERIMENT.name.to_owned(),
+        title: format!("{}: one read of {READ_BYTES} bytes, rsize {RSIZE_BYTES}", EXPERIMENT.title),
+        machine: format!("a server on one gigabit switch (`{LINK}`)"),
+        unit: "READs".to_owned(),
+        rows,
+        grid: None,
+    })
+}
+
+/// Simulates the second table.
+fn random_program(
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
+    let device = format!("{LINK},rtt=1ms");
+    let mut rows: Vec<TableRow> = Vec::new();
+    for case in &READ_CASES {
+        let row = simulated(
+            case.label,
+            &random_job((200 / shortened).max(4), case.is_direct),
+            &device,
+            case.readahead,
+            seed,
+            tell,
+        )?;
+        let modelled = row.bytes as f64 / 1e6 / row.seconds;
+        // 313 % faster, for the row that the source repaired.
+        let published_ratio = match rows.len() {
+            0 => Some(1.0),
+            1 => Some(4.13),
+            _ => None,
+        };
+        rows.push(TableRow {
+            pages_in: None,
+            pages_out: None,
+            label: case.label.to_owned(),
+            policies: case.readahead.to_owned(),
+            published: None,
+            published_ratio,
+            modelled,
+            modelled_ratio: modelled / rows.first().map_or(modelled, |first| first.modelled),
+            device_requests: row.device_requests,
+            device_request_kib_mean: row.device_request_kib_mean,
+        });
+    }
+    Ok(ReproducedTable {
+        table: EXPERIMENT.name.to_owned(),
+        title: "a program that reads 16 to 96 KiB at random, one read at a time".to_owned(),
+        machine: format!("a server with a round trip of 1 ms (`{device}`)"),
+        unit: "MB/s".to_owned(),
+        rows,
+        grid: None,
+    })
+}
+
+/// Returns a job with the same number of reads of each size, one size after another.
+fn random_job(reads: u32, is_direct: bool) -> String {
+    let mut text = format!(
+        "[global]\nrw=randread\nrandom_generator=permutation\nsize=1g\nfilename=database\nfadvise_hint=0\ndirect={}\n",
+        u32::from(is_direct)
+    );
+    for kib in [16, 32, 48, 64, 80, 96] {
+        let io_kib = kib * reads;
+        text += &format!("[of{kib}k]\nbs={kib}k\nio_size={io_kib}k\nstonewall\n");
+    }
+    text
+}
+
+/// Round-trip times of the links in the sequential tables.
+const ROUND_TRIPS_US: [u32; 4] = [200, 1_000, 5_000, 20_000];
+
+/// Rows of the sequential tables: limited windows, and the policy that selects its own.
+const WINDOWS: [(&str, &str); 4] = [
+    ("windows of 128 KiB", "ondemand,read_ahead_kb=128"),
+    ("windows of 1 MiB", "ondemand,read_ahead_kb=1024"),
+    ("windows of 15 MiB", "ondemand,read_ahead_kb=15360"),
+    ("a window that is found", "adaptive"),
+];
+
+/// Simulates the sequential table of one bandwidth.
+fn sequential(
+    gigabits: u32,
+    seed: u64,
+    shortened: u32,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
+    let device = |round_trip_us: u32| {
+        // Ethernet's headers take one byte in seventeen.
+        let megabytes_per_second = u64::from(gigabits) * 1_177 / 10;
+        format!(
+            "nfs:nvme,rsize=1m,request_max=1m,slots=128,threads=64,depth=128,jitter=0,\
+             server_readahead=64m,rtt={round_trip_us}us,bandwidth={megabytes_per_second}m"
+        )
+    };
+    let mib = (1024 / shortened).max(32);
+    let text = format!("[stream]\nrw=read\nbs=128k\nsize={mib}m\nfadvise_hint=0\n");
+    let mut rows = Vec::new();
+    for (label, policies) in WINDOWS {
+        let mut modelled = Vec::new();
+        for round_trip_us in ROUND_TRIPS_US {
+            let row = simulated(label, &text, &device(round_trip_us), policies, seed, tell)?;
+            modelled.push(row.bytes as f64 / 1e6 / row.seconds);
+        }
+        let published = vec![None; ROUND_TRIPS_US.len()];
+        rows.push(GridRow {
+            label: label.to_owned(),
+            policies: policies.to_owned(),
+            published,
+            modelled,
+        });
+    }
+    Ok(ReproducedTable {
+        table: EXPERIMENT.name.to_owned(),
+        title: format!("in sequence, {gigabits} Gbit/s"),
+        machine: format!("a server of today behind each link (`{}`)", device(ROUND_TRIPS_US[0])),
+        unit: "MB/s".to_owned(),
+        rows: Vec::new(),
+        grid: Some(Grid {
+            over: "round trip us".to_owned(),
+            columns: ROUND_TRIPS_US.to_vec(),
+            rows,
+        }),
+    })
+}
+
+/// Simulates one job.
+fn simulated(
+    label: &str,
+    job: &str,
+    device: &str,
+    readahead: &str,
+    seed: u64,
+    tell: &mut ProgressCallback<'_>,
+) -> Result<ResultRow, SimulateError> {
+    let job = JobFile::parse(job).expect("the experiment's job is well formed");
+    let setup = SimulationSetup {
+        device: policy(device),
+        readahead: policy(readahead),
+        scheduler: policy("deadline"),
+        eviction: policy("two-lists"),
+        raw: policy("ring"),
+        merges: true,
+        queue_requests: 128,
+        memory_bytes: 256 << 20,
+        window_bytes: 128 << 10,
+        seed,
+        host: HostCosts::default(),
+    };
+    simulate(label, &job, &setup, tell)
+}

@@ -1,0 +1,91 @@
+//! The policy matrix runs, is reproducible, and confirms the limits of `adaptive`.
+
+use readpath_eval::policy_matrix::{CellSize, MatrixCell, MatrixResult, Policies, cells};
+
+const WHOLE: CellSize = CellSize { seed: 1, seeds: 1, part: 1 };
+
+fn cell(name: &str) -> MatrixCell {
+    let parts: Vec<String> = name.split('/').map(|part| format!("/{part}/")).collect();
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    let found = cells(&parts);
+    assert_eq!(found.len(), 1, "{name}");
+    found[0].clone()
+}
+
+fn adaptive(name: &str) -> MatrixResult {
+    cell(name).run(&Policies::default(), WHOLE).unwrap()
+}
+
+#[test]
+fn a_cell_repeats_from_its_seed_and_every_baseline_is_in_it() {
+    let smoke = CellSize { seed: 7, seeds: 1, part: 64 };
+    let judge = |name: &str| {
+        let baselines = cell(name).baselines(smoke).unwrap();
+        cell(name).judge(&Policies::default(), baselines, smoke).unwrap()
+    };
+    let one = judge("hdd-1/mixed/4");
+    assert_eq!(one, judge("hdd-1/mixed/4"));
+    assert_eq!(one.baselines.len(), 12, "four readahead policies under three schedulers");
+    assert!(one.baselines.iter().all(|baseline| baseline.mib_per_s <= one.baselines[0].mib_per_s));
+    let direct = judge("ssd/direct-seq-64k/4");
+    assert_eq!(direct.baselines.len(), 3, "past the cache the schedulers alone");
+}
+
+#[test]
+fn every_workload_runs_on_every_device() {
+    for cell in cells(&["/4/"]) {
+        let run = cell.run(&Policies::default(), CellSize { seed: 1, seeds: 1, part: 64 });
+        assert!(run.unwrap().mib_per_s > 0.0, "{}", cell.name());
+    }
+}
+
+#[test]
+fn loads_on_memory_are_judged_by_the_swap_in_policies() {
+    let smoke = CellSize { seed: 7, seeds: 1, part: 64 };
+    let judge = || {
+        let cell = cell("ssd/swap-seq-anon/4");
+        cell.judge(&Policies::default(), cell.baselines(smoke).unwrap(), smoke).unwrap()
+    };
+    let one = judge();
+    assert_eq!(one, judge());
+    assert_eq!(one.baselines.len(), 12, "four swap-in policies under three schedulers");
+    let named = |run: &MatrixResult| run.swapin.is_some() && run.readahead.is_none();
+    assert!(one.baselines.iter().chain([&one.adaptive]).all(named), "{one:?}");
+    assert!(cells(&["/object/", "/swap"]).is_empty(), "objects are written whole");
+}
+
+/// Three quarters of the touches miss. In random order no policy can predict the next page, so only
+/// missing pages are read. In sweeps each page is read once, before its touch.
+#[test]
+fn random_touches_read_nothing_ahead_and_sweeps_nearly_all() {
+    for device in ["hdd-1", "nvme", "nfs-1ms"] {
+        let random = adaptive(&format!("{device}/swap-rand-anon/1"));
+        let touches = 3.0 * 8192.0 * 4096.0;
+        assert!(random.waste_bytes.unwrap() as f64 <= 0.01 * touches, "{device}: {random:?}");
+        assert!((0.73..=0.77).contains(&random.amplification.unwrap()), "{device}: {random:?}");
+        let sweep = adaptive(&format!("{device}/swap-seq-anon/1"));
+        assert!(sweep.coverage.unwrap() >= 0.95, "{device}: {sweep:?}");
+        assert!(sweep.amplification.unwrap() <= 1.1, "{device}: {sweep:?}");
+    }
+}
+
+#[test]
+fn pieces_of_a_mapping_are_learned_and_read_in_one() {
+    let slices = adaptive("ssd/mmap-slices/1");
+    assert!(slices.amplification.unwrap() <= 1.1, "{slices:?}");
+    assert!(slices.device_request_kib_mean.unwrap() >= 56.0, "of pieces of 64 KiB: {slices:?}");
+}
+
+#[test]
+fn backward_and_interleaved_readers_get_large_requests_in_time() {
+    for name in ["hdd-1/backward-4k/1", "ssd/backward-64k/1", "hdd-1/one-handle-8/1"] {
+        let run = adaptive(name);
+        assert!(run.device_request_kib_mean.unwrap() >= 128.0, "{name}: {run:?}");
+        let is_in_time = match name.starts_with("ssd") {
+            // The link carries 550 MB/s, 524.5 MiB/s. One request of 64 KiB at a time reaches 272.
+            true => run.mib_per_s >= 0.9 * 524.5,
+            false => run.coverage.unwrap() >= 0.9,
+        };
+        assert!(is_in_time, "{name}: {run:?}");
+    }
+}

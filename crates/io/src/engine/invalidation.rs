@@ -1,0 +1,64 @@
+//! Invalidation of bytes that another program has changed in the storage.
+//!
+//! Cached pages are dropped. Pages in flight may carry the old bytes, and a read that arrives
+//! before their completion would share them. `invalidate` therefore waits for their completion. A
+//! read that begins afterwards sees the change.
+
+use readpath_core::readahead::Advice;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::Handle;
+use super::pending_read::PendingRead;
+use crate::read_error::ReadError;
+
+impl Handle {
+    /// Drops a range of the file in each of its open states, and waits for the pages of the range
+    /// that are in flight.
+    pub(crate) fn invalidate(&self, range: PageRange) {
+        if self.engine.built().is_none() {
+            return;
+        }
+        let file = self.in_machine().file;
+        let mut state = self.engine.lock();
+        state.invalidate_states(file, range);
+        let stale = state.stale_states(file, range);
+        // Own handles are needed: another thread may close the last handle meanwhile.
+        let opened: Vec<_> =
+            stale.into_iter().map(|(id, file)| (file, state.open_again(id))).collect();
+        drop(state);
+        let open = |(file, named)| Handle::opened(&self.engine, file, Some(named));
+        // All handles are created before the first wait, so that each is closed in any case.
+        let readers: Vec<Handle> = opened.into_iter().map(open).collect();
+        readers.iter().for_each(|reader| reader.wait_for_all_stale(range));
+    }
+
+    /// Waits once for each page of the range that was in flight. Other callers wait for pages that
+    /// get into this state later, behind the current page.
+    fn wait_for_all_stale(&self, range: PageRange) {
+        let mut rest = range;
+        let file = self.in_machine().file;
+        let first = |rest| self.engine.lock().machine.first_stale(file, rest);
+        while let Some(page) = first(rest) {
+            self.wait_for_stale(page);
+            rest.first = page + 1;
+        }
+    }
+
+    /// Waits until a page that was in flight has arrived or failed.
+    fn wait_for_stale(&self, page: u64) {
+        let range = PageRange::new(page, 1);
+        let file = self.in_machine().file;
+        let is_stale = || self.engine.lock().machine.first_stale(file, range).is_some();
+        self.advise(Advice::Random, PageRange::new(0, 0));
+        // The loop is needed: the page may have come with an earlier read, or been read without the
+        // cache because the executing thread is stalled.
+        while is_stale() {
+            let read = PendingRead::new(self, page * PAGE_BYTES, 1);
+            let waited = read.and_then(|read| read.wait(|_| ()));
+            // An unreadable page is not cached either. A failed storage completes no more requests.
+            if matches!(waited, Err(ReadError::Storage { .. })) {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Ownership and lazy construction of an engine.
+//!
+//! A path that caches pages itself builds its engine at once. A path with the kernel page cache
+//! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
+//! queue and their system calls), and most such paths never need it. It is built when the first
+//! read must bypass the kernel page cache: after a failed read of the kernel, or for a block
+//! device. A caller that can report an error calls [`ready`](LazyEngine::ready) first.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use readpath_core::decision::LoggedDecision;
+
+use super::Engine;
+use super::elastic_memory::enlist;
+use super::engine_guard::Locked;
+use super::frame_cache::copies_max;
+use crate::kernel_page_cache::KernelCache;
+use crate::kernel_page_cache::kernel_readahead::ThroughKernel;
+use crate::path::{BuildError, Builder, Coherence};
+use crate::process::{ForkLocal, Own};
+use crate::read_error::{Forked, ReadError};
+
+/// Owner of an engine, which ends with the last reference to this owner.
+pub(crate) struct LazyEngine {
+    /// Set when the engine is built.
+    engine: Own<ForkLocal<Arc<Engine>>>,
+    pub(crate) coherence: Coherence,
+    pub(crate) kernel_cache: KernelCache,
+    /// Builds the engine, and another one in a child; `None` for a server.
+    builder: Option<Builder>,
+    /// Owner for a child made by `fork`.
+    fork_local: ForkLocal<Arc<LazyEngine>>,
+    /// Maximum number of simultaneous copies out of the cache.
+    pub(super) copies_max: usize,
+    /// Number of files opened.
+    opened: AtomicU32,
+}
+
+impl LazyEngine {
+    /// Creates an owner of an existing engine.
+    pub(crate) fn new(
+        engine: Engine,
+        coherence: Coherence,
+        kernel_cache: KernelCache,
+        builder: Option<Builder>,
+    ) -> LazyEngine {
+        let engine = Arc::new(engine);
+        enlist(&engine);
+        let copies_max = engine.frame_cache.copies_max();
+        LazyEngine::with(ForkLocal::of(engine), copies_max, coherence, kernel_cache, builder)
+    }
+
+    /// Creates an owner that builds its engine on first use.
+    pub(crate) fn later(
+        coherence: Coherence,
+        kernel_cache: KernelCache,
+        builder: Builder,
+    ) -> LazyEngine {
+        LazyEngine::with(ForkLocal::new(), copies_max(), coherence, kernel_cache, Some(builder))
+    }
+
+    /// Creates an owner with or without an engine.
+    fn with(
+        engine: ForkLocal<Arc<Engine>>,
+        copies_max: usize,
+        coherence: Coherence,
+        kernel_cache: KernelCache,
+        builder: Option<Builder>,
+    ) -> LazyEngine {
+        LazyEngine {
+            engine: Own::new(engine),
+            coherence,
+            kernel_cache,
+            builder,
+            fork_local: ForkLocal::new(),
+            copies_max,
+            opened: AtomicU32::new(0),
+        }
+    }
+
+    /// True if this process made the owner.
+    #[inline]
+    pub(crate) fn is_ours(&self) -> bool {
+        self.engine.is_ours()
+    }
+
+    /// Returns the owner for this process: itself, or a child's own one with the same options.
+    ///
+    /// # Errors
+    /// The engine cannot be built in this child.
+    pub(crate) fn here(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
+        if self.is_ours() {
+            return Ok(Arc::clone(self));
+        }
+        let builder = self.builder.as_ref().ok_or(Forked::Server)?;
+        let build = || match builder.clone().build() {
+            Ok(path) => Ok(Arc::clone(path.engine())),
+            Err(BuildError::Memory(error)) => Err(Forked::Memory(error)),
+            Err(BuildError::Backend(error)) => Err(Forked::Backend(error)),
+            Err(error) => unreachable!("it was built before: {error}"),
+        };
+        self.fork_local.get_or_make(build)?.here()
+    }
+
+    /// Returns the owner for this process, or `None` if it does not exist yet.
+    pub(crate) fn here_already(&self) -> Option<&LazyEngine> {
+        match self.is_ours() {
+            true => Some(self),
+            false => self.fork_local.get()?.here_already(),
+        }
+    }
+
+    /// Returns the engine of this process if it exists.
+    #[inline]
+    pub(crate) fn built(&self) -> Option<&Arc<Engine>> {
+        self.engine.get()?.get()
+    }
+
+    /// Returns the engine and builds it on first use. The caller is in the process that made this
+    /// owner.
+    ///
+    /// # Errors
+    /// The system cannot provide its memory or its I/O backend.
+    pub(crate) fn ready(&self) -> Result<&Arc<Engine>, ReadError> {
+        let build = || {
+            let builder = self.builder.clone().expect("who has no builder has an engine");
+            let engine = Arc::new(builder.build_engine()?);
+            enlist(&engine);
+            Ok(engine)
+        };
+        self.engine.inherited().get_or_make(build).map_err(|error| match error {
+            BuildError::Memory(error) => ReadError::Memory { error },
+            BuildError::Backend(error) => ReadError::Storage { error },
+            error => unreachable!("it is checked when the path is built: {error}"),
+        })
+    }
+
+    /// Number for the next file to be opened.
+    pub(super) fn next_number(&self) -> u32 {
+        self.opened.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Locks the state.
+    ///
+    /// # Panics
+    /// The engine was inherited by `fork`: the caller has not gone through `Handle::here`.
+    pub(crate) fn lock(&self) -> Locked<'_> {
+        assert!(self.is_ours(), "the lock of another process is never taken");
+        let engine: &Engine = self;
+        engine.lock()
+    }
+
+    /// Counters of the reads through the kernel page cache.
+    pub(crate) fn through_kernel(&self) -> ThroughKernel {
+        self.kernel_cache.counted()
+    }
+
+    /// Moves the logged readahead decisions for these reads to `all`.
+    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
+        self.kernel_cache.take_decisions(all);
+    }
+
+    /// Starts the reactor thread, which leads for futures.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub(crate) fn start_reactor(&self) -> std::io::Result<()> {
+        self.ready()?.start_reactor()
+    }
+}
+
+impl Deref for LazyEngine {
+    type Target = Engine;
+
+    /// Builds the engine if necessary.
+    ///
+    /// # Panics
+    /// The engine cannot be built.
+    #[inline]
+    fn deref(&self) -> &Engine {
+        match self.engine.inherited().get() {
+            Some(engine) => engine,
+            None => self.ready().unwrap_or_else(|error| panic!("{error}")),
+        }
+    }
+}
+
+impl Drop for LazyEngine {
+    fn drop(&mut self) {
+        if let Some(engine) = self.built() {
+            engine.close();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Tests with a stalled thread: stopped or without a processor. If it leads, waiting threads do its
+//! work. If it executes a request, waiting threads read the bytes again.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
+use std::time::Duration;
+
+use super::LazyEngine;
+use super::storage_backend::Below;
+use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
+use crate::clock::Clock;
+use crate::file::File;
+use crate::kernel_page_cache::KernelCache;
+use crate::path::{Coherence, ReadPath};
+use crate::storage::{FileStorage, Storage};
+
+/// Liveness limit, long enough for any machine. A passing test does not wait for it.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Sleeper that blocks the thread named "held" after its sleep until the test releases it.
+struct StalledThread {
+    sleeper: Arc<dyn Sleeper>,
+    begun: SyncSender<()>,
+    let_go: std::sync::Mutex<Receiver<()>>,
+}
+
+impl Sleeper for StalledThread {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        let slept = self.sleeper.sleep(sleep);
+        if sleep != Sleep::Never && std::thread::current().name() == Some("held") {
+            self.begun.send(()).unwrap();
+            // The end of the test also releases it.
+            let _ = self.let_go.lock().unwrap().recv();
+        }
+        slept
+    }
+
+    fn wake(&self) {
+        self.sleeper.wake();
+    }
+
+    fn has_work(&self) -> bool {
+        self.sleeper.has_work()
+    }
+
+    fn work(&self) -> Option<bool> {
+        self.sleeper.work()
+    }
+}
+
+/// Lets a thread lead and stall, runs `read` on another thread and returns its result.
+fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static) -> Option<u8> {
+    let name = std::env::current_exe().expect("this program has a file");
+    let (begun, has_begun) = sync_channel(1);
+    let (release, let_go) = channel::<()>();
+    let clock = Clock::start();
+    let (files, sleeper) = FileStorage::several(16, BackendKind::Auto, clock).unwrap();
+    let held = Arc::new(StalledThread { sleeper, begun, let_go: std::sync::Mutex::new(let_go) });
+    let caps = files.caps();
+    let builder = ReadPath::builder().readahead("none").memory(1 << 20);
+    let files = Below::Files(Box::new(files));
+    let engine = builder.build_over(files, held, caps, clock).unwrap();
+    let path = ReadPath::of(Arc::new(LazyEngine::new(
+        engine,
+        Coherence::WhenOpened,
+        KernelCache::Unused,
+        None,
+    )));
+    let file = path.open(&name).unwrap();
+    let theirs = file.reopen();
+    let leader = std::thread::Builder::new().name("held".to_owned());
+    let leads = move || {
+        let mut batch = theirs.read_path().batch();
+        batch.read(&theirs, 0, 1, 0).unwrap();
+        batch.wait().unwrap().expect("one read is under way").bytes().unwrap();
+    };
+    let leader = leader.spawn(leads).unwrap();
+    // The thread itself reads a file in memory and does not sleep then.
+    if has_begun.recv_timeout(Duration::from_secs(2)).is_err() && leader.is_finished() {
+        eprintln!("skipped: this program's file is read without a sleep");
+        return None;
+    }
+    let (told, tell) = channel();
+    let reader = std::thread::spawn(move || told.send(read(&file)).unwrap());
+    let byte = tell.recv_timeout(LONG);
+    drop(release);
+    reader.join().unwrap();
+    leader.join().unwrap();
+    Some(byte.expect("the read waited for the thread that is gone"))
+}
+
+/// Reads one byte of the file with the standard library.
+fn byte_at(offset: u64) -> u8 {
+    use std::os::unix::fs::FileExt;
+    let mut byte = [0];
+    let name = std::env::current_exe().expect("this program has a file");
+    std::fs::File::open(name).unwrap().read_exact_at(&mut byte, offset).unwrap();
+    byte[0]
+}
+
+#[test]
+fn a_thread_that_waits_behind_it_takes_its_place() {
+    let read = |file: &File| {
+        let mut byte = [0];
+        // A second read shows that the waiting thread became the leader.
+        file.read_exact_at(&mut byte, 500_000).unwrap();
+        file.read_exact_at(&mut byte, 300_001).unwrap();
+        byte[0]
+    };
+    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+        assert_eq!(byte, byte_at(300_001));
+    }
+}
+
+#[test]
+fn the_reactor_takes_its_place_for_a_future() {
+    let read = |file: &File| {
+        let (count, buffer) = pollster::block_on(file.read_at_async([0u8], 300_001));
+        assert_eq!(count.unwrap(), 1);
+        buffer[0]
+    };
+    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+        assert_eq!(byte, byte_at(300_001));
+    }
+}
+
+#[test]
+fn a_page_that_it_asked_for_is_there_for_others() {
+    let read = |file: &File| {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, 17).unwrap();
+        byte[0]
+    };
+    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+        assert_eq!(byte, byte_at(17));
+    }
+}
+
+#[test]
+fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
+    let name = std::env::current_exe().expect("this program has a file");
+    let path = ReadPath::builder().readahead("none").memory(1 << 20).build().unwrap();
+    let file = path.open(name).unwrap();
+    let engine = path.engine();
+    let mut state = engine.lock();
+    let queue = state.in_flight.open_queue(false);
+    let own = state.start_here(file.handle(), 300_001, 1, queue).unwrap();
+    let mut own = own.expect("what is absent is given to the thread that waits");
+    drop(state);
+    let mut bytes = [0; 2];
+    file.read_exact_at(&mut bytes, 300_001).unwrap();
+    assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
+    // The thread resumes: the page becomes available to all, and nothing remains in flight. SAFETY:
+    // the frames are filled by this request alone, and the engine outlives it.
+    let outcome = unsafe { own.progress.carry() };
+    let mut state = engine.lock();
+    let now = state.complete_own(own, outcome);
+    state.pump(now);
+    state.close_queue(queue);
+    assert!(state.machine.is_idle());
+    drop(state);
+    file.read_exact_at(&mut bytes, 300_001).unwrap();
+    assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
+    assert_eq!(path.stats().device_reads, 1);
+}

@@ -1,0 +1,185 @@
+//! Opening a file by name: local, or of an NFS server.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use readpath_core::request::DeviceCaps;
+
+use crate::backend::BackendError;
+use crate::clock::Clock;
+use crate::engine::storage_backend::{Below, Opening};
+use crate::engine::{Handle, LazyEngine};
+use crate::file::File;
+use crate::identity::Identity;
+use crate::kernel_page_cache::KernelCache;
+use crate::nfs::error::NfsError;
+use crate::nfs::lookup::RegularFile;
+use crate::nfs::storage::NfsStorage;
+use crate::nfs::target::NfsTarget;
+use crate::nfs::url::NfsUrl;
+use crate::nfs::{Attributes, Connection};
+use crate::path::{BuildError, Builder, Coherence, ReadPath};
+use crate::read_error::{Forked, kind_of};
+use crate::target::OpenError;
+
+impl File {
+    /// Opens one file with a read path of its own and default options. The name is a local path, or
+    /// `nfs://HOST[:PORT]/EXPORT/PATH`, which is read from the server without a mount and without
+    /// this machine's kernel cache. [`ReadPath::open`] shares one cache among many files;
+    /// [`Builder::open`] has options.
+    ///
+    /// ```no_run
+    /// let file = readpath::File::open("nfs://server/export/weights.bin?rsize=1048576")?;
+    /// let mut buffer = vec![0; 98_304];
+    /// file.read_exact_at(&mut buffer, 1 << 30)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Builder::open`].
+    pub fn open(name: impl AsRef<Path>) -> Result<File, OpenFileError> {
+        ReadPath::builder().open(name)
+    }
+
+    /// Parameters and traffic of the NFS connection. `None` for a local file, and in a child made
+    /// by `fork`, which has no connection.
+    pub fn connection(&self) -> Option<Connection> {
+        let engine = &self.handle().engine;
+        let finder = engine.built().and_then(|engine| engine.lock().in_flight.files.finder());
+        finder.map(|finder| finder.connection())
+    }
+}
+
+impl Builder {
+    /// Opens one file with a read path of its own that has these options. A name that begins with
+    /// `nfs://` is a file of an NFS server.
+    ///
+    /// The queue depth of an NFS file is the smaller of the URL option `slots` and
+    /// [`depth`](Builder::depth). The backend option is not used. Symbolic links are followed
+    /// within the export.
+    ///
+    /// # Errors
+    /// The path cannot be built, or the file cannot be opened.
+    pub fn open(self, name: impl AsRef<Path>) -> Result<File, OpenFileError> {
+        let name = name.as_ref();
+        match name.to_str().filter(|name| NfsUrl::is_meant(name)) {
+            Some(url) => self.open_nfs(name, url),
+            None => self.build()?.open(name).map_err(OpenFileError::Open),
+        }
+    }
+
+    /// Connects to the server of `url`, looks the file up, and builds an engine over the
+    /// connection.
+    fn open_nfs(self, name: &Path, url: &str) -> Result<File, OpenFileError> {
+        let url = NfsUrl::parse(url).map_err(NfsError::Url)?;
+        let clock = Clock::start();
+        let target = NfsTarget::open(&url, clock)?;
+        // A later version of the file gets sectors of its own, so the device has no size limit.
+        let (found, caps) = (target.found, DeviceCaps { sectors: u64::MAX, ..target.caps() });
+        let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
+        let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
+        let engine =
+            Arc::new(LazyEngine::new(engine, Coherence::WhenOpened, KernelCache::Unused, None));
+        let handle = Handle::open(&engine, Opening::Server(found), identity(&found));
+        Ok(File::new(handle, name.into()))
+    }
+}
+
+/// Looks up the NFS file of a handle again by name, while other threads continue to read. `None`
+/// for a local file.
+///
+/// # Errors
+/// The file is not found, or this is a child and the connection belongs to the parent.
+pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileError> {
+    let Opening::Server(_) = handle.file.opening else { return Ok(None) };
+    let engine = &handle.engine;
+    if !engine.is_ours() {
+        return Err(OpenFileError::Forked { why: Forked::Server });
+    }
+    let finder =
+        engine.lock().in_flight.files.finder().expect("the engine of a server's file has one");
+    let found = finder.find_again()?;
+    Ok(Some(Handle::open(engine, Opening::Server(found), identity(&found))))
+}
+
+/// Identity of an NFS file's version, from its attributes.
+fn identity(found: &RegularFile) -> Identity {
+    let Attributes { fsid, fileid, bytes, modified, changed, .. } = found.attributes;
+    let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());
+    Identity {
+        device: fsid,
+        inode: fileid,
+        bytes,
+        modified: time(modified),
+        changed: time(changed),
+        unsettled: 0,
+    }
+}
+
+/// Error of opening a file by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OpenFileError {
+    /// The read path cannot be built.
+    Build(BuildError),
+    /// The local file cannot be opened.
+    Open(OpenError),
+    /// The NFS file cannot be opened.
+    Nfs(NfsError),
+    /// The kernel provides no event file descriptor to sleep on.
+    Backend(BackendError),
+    /// This is a child made by `fork`, and the file belongs to the parent.
+    Forked {
+        /// Reason, and remedy.
+        why: Forked,
+    },
+}
+
+impl OpenFileError {
+    /// Kind of the error for `std::io`, the same for local and NFS files.
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            OpenFileError::Build(_) => io::ErrorKind::InvalidInput,
+            OpenFileError::Open(OpenError::Missing { .. }) => io::ErrorKind::NotFound,
+            OpenFileError::Open(OpenError::Refused { .. }) => io::ErrorKind::PermissionDenied,
+            OpenFileError::Open(OpenError::Directory { .. }) => io::ErrorKind::IsADirectory,
+            OpenFileError::Open(OpenError::Other { errno, .. }) => kind_of(*errno),
+            OpenFileError::Open(_) => io::ErrorKind::InvalidInput,
+            OpenFileError::Nfs(error) => kind_of(error.errno()),
+            OpenFileError::Backend(_) | OpenFileError::Forked { .. } => io::ErrorKind::Other,
+        }
+    }
+}
+
+impl From<OpenFileError> for io::Error {
+    fn from(error: OpenFileError) -> io::Error {
+        io::Error::new(error.kind(), error)
+    }
+}
+
+impl From<BuildError> for OpenFileError {
+    fn from(error: BuildError) -> OpenFileError {
+        OpenFileError::Build(error)
+    }
+}
+
+impl From<NfsError> for OpenFileError {
+    fn from(error: NfsError) -> OpenFileError {
+        OpenFileError::Nfs(error)
+    }
+}
+
+impl std::fmt::Display for OpenFileError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenFileError::Build(error) => error.fmt(f),
+            OpenFileError::Open(error) => error.fmt(f),
+            OpenFileError::Nfs(error) => error.fmt(f),
+            OpenFileError::Backend(error) => error.fmt(f),
+            OpenFileError::Forked { why } => why.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for OpenFileError {}

@@ -1,0 +1,106 @@
+//! Bytes of a cached page, without a copy.
+
+use std::ops::Deref;
+
+use crate::aligned_bytes::Copied;
+use crate::engine::frame_cache::PinnedPage;
+use crate::process::Own;
+use crate::read_error::Forked;
+
+/// Bytes of one cached page, which stays pinned as long as the guard lives. The guard has a copy
+/// instead if the bytes came from the kernel page cache, or if the page was evicted at once for a
+/// waiting read.
+///
+/// Guards pin at most [`held_memory`](crate::Builder::held_memory) at once, so keep them short. A
+/// guard may outlive its file and its path and may move to another thread. In a child made by
+/// `fork(2)` a dereference panics, and slices borrowed before the fork are unmapped.
+///
+/// ```
+/// # let name = std::env::temp_dir().join(format!("readpath-doc-guard-{}", std::process::id()));
+/// # std::fs::write(&name, vec![7u8; 5_000])?;
+/// let path = readpath::ReadPath::builder().build()?;
+/// let file = path.open(&name)?;
+/// assert_eq!(*file.page(4096)?, [7; 904]);
+/// assert!(file.page(5_000)?.is_empty());
+/// # std::fs::remove_file(&name)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct PageGuard {
+    bytes: Bytes,
+}
+
+/// Location of a guard's bytes.
+enum Bytes {
+    /// Range of a pinned page.
+    Held { held: Own<PinnedPage>, start: usize, end: usize },
+    /// Memory owned by the guard; possibly empty.
+    Copied(Copied),
+}
+
+impl PageGuard {
+    /// Guard of the bytes `start..end` of a pinned page.
+    pub(crate) fn of(held: PinnedPage, start: usize, end: usize) -> PageGuard {
+        PageGuard { bytes: Bytes::Held { held: Own::new(held), start, end } }
+    }
+
+    /// Guard without bytes.
+    pub(crate) fn empty() -> PageGuard {
+        PageGuard::of_copy(Copied::default())
+    }
+
+    /// True if it pins a page.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn holds(&self) -> bool {
+        matches!(self.bytes, Bytes::Held { .. })
+    }
+
+    /// Guard of a copy.
+    pub(crate) fn of_copy(bytes: Copied) -> PageGuard {
+        PageGuard { bytes: Bytes::Copied(bytes) }
+    }
+
+    /// Returns the memory of a copy, for reuse.
+    pub(crate) fn into_copy(self) -> Option<Copied> {
+        match self.bytes {
+            Bytes::Copied(bytes) => Some(bytes),
+            Bytes::Held { .. } => None,
+        }
+    }
+}
+
+impl Deref for PageGuard {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.bytes {
+            Bytes::Held { held, start, end } => match held.get() {
+                Some(held) => &held[*start..*end],
+                None => inherited(),
+            },
+            Bytes::Copied(bytes) => bytes,
+        }
+    }
+}
+
+/// Panics: the guard belongs to the parent process.
+#[cold]
+fn inherited() -> ! {
+    panic!("a page guard: {}", Forked::UnderWay)
+}
+
+impl AsRef<[u8]> for PageGuard {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl std::fmt::Debug for PageGuard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = match &self.bytes {
+            Bytes::Held { start, end, .. } => end - start,
+            Bytes::Copied(bytes) => bytes.len(),
+        };
+        f.debug_struct("PageGuard").field("bytes", &bytes).finish()
+    }
+}

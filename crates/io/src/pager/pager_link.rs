@@ -1,0 +1,152 @@
+//! Link between a pager and its thread: commands in one direction, replies in the other.
+//!
+//! Only this thread can fill a page. If it died, threads would wait forever. After its userfaultfd
+//! is closed, absent pages would read as zeros, which are wrong bytes. A panic of this thread
+//! therefore aborts the process.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use readpath_core::machine::ReadError;
+
+use super::error::PagerError;
+use super::uffd::FaultScope;
+use crate::event_fd::EventFd;
+use crate::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
+
+/// Server that runs on a pager's thread.
+pub(super) trait Serve {
+    /// Accesses whose faults it serves.
+    fn scope(&self) -> FaultScope;
+
+    /// Serves until the inbox is closed.
+    fn run(&mut self);
+}
+
+/// The owner's end. Dropping it closes the inbox and waits for the thread to end.
+#[derive(Debug)]
+pub(super) struct PagerLink<C> {
+    inbox: Arc<Inbox<C>>,
+    thread: Option<JoinHandle<()>>,
+    /// Process that owns the thread.
+    process: u32,
+}
+
+/// The thread's end.
+#[derive(Debug)]
+pub(super) struct Inbox<C> {
+    mail: Mutex<Mail<C>>,
+    bell: EventFd,
+}
+
+/// Commands for the thread, and the end of the link.
+#[derive(Debug)]
+struct Mail<C> {
+    commands: VecDeque<C>,
+    is_closed: bool,
+}
+
+const POISON: &str = "no thread panics while it holds the lock";
+
+impl<C: Send + 'static> PagerLink<C> {
+    /// Starts a thread and builds its server there, because a ring belongs to the thread that makes
+    /// it. Returns the link and the accesses that the server serves.
+    ///
+    /// # Errors
+    /// The thread cannot be started, or `build` failed.
+    pub(super) fn start<S: Serve>(
+        name: &str,
+        build: impl FnOnce(Arc<Inbox<C>>) -> Result<S, PagerError> + Send + 'static,
+    ) -> Result<(PagerLink<C>, FaultScope), PagerError> {
+        let bell = EventFd::new().map_err(|errno| PagerError::System(errno.into()))?;
+        let mail = Mutex::new(Mail { commands: VecDeque::new(), is_closed: false });
+        let inbox = Arc::new(Inbox { mail, bell });
+        let (started, start) = sync_channel(1);
+        let theirs = Arc::clone(&inbox);
+        let body = move || match build(theirs) {
+            Ok(mut server) => {
+                // The other end waits for this message, unless it has panicked.
+                let _ = started.send(Ok(server.scope()));
+                // The server outlives the panic: its userfaultfd must not be closed.
+                if let Err(_payload) = catch_unwind(AssertUnwindSafe(|| server.run())) {
+                    #[cfg(any(test, feature = "simulation"))]
+                    if crate::simulation::memory::is_lost(&*_payload) {
+                        return std::mem::forget(server);
+                    }
+                    // Not `eprintln!`: its panic would drop the server.
+                    let text: &[u8] =
+                        b"readpath: the thread that fills pages is lost, and with it their bytes\n";
+                    let _ = std::io::stderr().write_all(text);
+                    std::process::abort();
+                }
+            }
+            Err(error) => {
+                let _ = started.send(Err(error));
+            }
+        };
+        let thread = Some(spawn(name, body).map_err(PagerError::System)?);
+        let link = PagerLink { inbox, thread, process: std::process::id() };
+        let scope = start.recv().expect("the thread answers before it ends")?;
+        Ok((link, scope))
+    }
+
+    /// True if the thread is in this process, and not in the parent of a `fork`.
+    pub(super) fn is_here(&self) -> bool {
+        self.process == std::process::id()
+    }
+
+    /// Sends a command.
+    ///
+    /// # Panics
+    /// In a child made by `fork`, which has no such thread.
+    pub(super) fn tell(&self, command: C) {
+        assert!(self.is_here(), "{}", ReadError::OtherProcess);
+        self.inbox.mail.lock().expect(POISON).commands.push_back(command);
+        self.inbox.bell.ring();
+    }
+
+    /// Sends a command and waits for its reply.
+    ///
+    /// # Panics
+    /// As for `tell`.
+    pub(super) fn ask<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
+        let (reply, answer) = sync_channel(1);
+        self.tell(command(reply));
+        answer.recv().expect("every command is answered while its sender waits")
+    }
+}
+
+impl<C> Inbox<C> {
+    /// Eventfd that wakes the thread.
+    pub(super) fn bell(&self) -> &EventFd {
+        &self.bell
+    }
+
+    /// Takes the next command.
+    pub(super) fn next(&self) -> Option<C> {
+        self.mail.lock().expect(POISON).commands.pop_front()
+    }
+
+    /// True if the owner is gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.mail.lock().expect(POISON).is_closed
+    }
+}
+
+impl<C> Drop for PagerLink<C> {
+    fn drop(&mut self) {
+        if self.process != std::process::id() {
+            // A child made by `fork` has no such thread, and the lock may stay locked forever.
+            std::mem::forget(self.thread.take());
+            return;
+        }
+        self.inbox.mail.lock().expect(POISON).is_closed = true;
+        self.inbox.bell.ring();
+        if let Some(thread) = self.thread.take() {
+            // A panic of the server aborts the process, so there is no other result.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Advice of the program: pages that it will need, and pages whose content it drops.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::pager::anonymous_area::for_each_run;
+
+/// Ranges to prefetch, oldest first, without the parts already read.
+#[derive(Debug)]
+pub(super) struct Advised {
+    ranges: VecDeque<PageRange>,
+    pages: u64,
+    pages_max: u64,
+}
+
+impl Advised {
+    /// Creates an empty list of at most `pages_max` pages. The limit prevents prefetched pages from
+    /// evicting each other, and bounds the list.
+    pub(super) fn of_at_most(pages_max: u64) -> Advised {
+        Advised { ranges: VecDeque::new(), pages: 0, pages_max }
+    }
+
+    /// Adds a range, or its first part if it is too long. Drops the oldest ranges to stay within
+    /// the limit.
+    pub(super) fn add(&mut self, range: PageRange) {
+        let range = PageRange::new(range.first, range.count().min(self.pages_max));
+        if range.is_empty() {
+            return;
+        }
+        self.ranges.push_back(range);
+        self.pages += range.count();
+        while self.pages > self.pages_max {
+            let oldest = self.ranges.pop_front().expect("one range alone is short enough");
+            self.pages -= oldest.count();
+        }
+    }
+
+    fn first(&self) -> Option<PageRange> {
+        self.ranges.front().copied()
+    }
+
+    /// Removes the pages before `page` from the oldest range.
+    fn note_reached(&mut self, page: u64) {
+        let range = self.ranges.front_mut().expect("what was dealt with was there");
+        self.pages -= page - range.first;
+        range.first = page;
+        if range.is_empty() {
+            self.ranges.pop_front();
+        }
+    }
+}
+
+/// Pages to drop, and the caller that waits for it.
+#[derive(Debug)]
+pub(super) struct Discard {
+    pub(super) pages: Vec<u64>,
+    pub(super) reply: SyncSender<()>,
+}
+
+impl Areas {
+    /// Prefetches advised pages as far as free memory permits. The rest follows later. Returns true
+    /// if any page was handled.
+    pub(super) fn read_advised(&mut self, machine: &mut Machine) -> bool {
+        let mut did_any = false;
+        while let Some(range) = self.advised.first() {
+            let now = self.clock.now();
+            let reached = machine.will_need(now, self.memory, range, PROCESS);
+            self.advised.note_reached(reached);
+            did_any |= reached > range.first;
+            if reached < range.end {
+                break;
+            }
+        }
+        did_any
+    }
+
+    /// Drops the pages to discard. Pages in a transfer wait for its end. Returns true if any page
+    /// was dropped.
+    pub(super) fn discard(&mut self, machine: &mut Machine) -> bool {
+        let mut did_any = false;
+        let mut discards = std::mem::take(&mut self.discards);
+        discards.retain_mut(|discard| {
+            let before = discard.pages.len();
+            let mut seen = Vec::new();
+            discard.pages.retain(|&page| !self.forget(machine, page, &mut seen));
+            for_each_run(&mut seen, |run| {
+                // SAFETY: the owner dropped these bytes, and borrows the region mutably while it
+                // waits. There are no references.
+                unsafe { self.user.release(run) };
+            });
+            did_any |= discard.pages.len() < before;
+            if discard.pages.is_empty() {
+                // A caller that no longer waits needs no answer.
+                let _ = discard.reply.send(());
+            }
+            !discard.pages.is_empty()
+        });
+        self.discards = discards;
+        did_any
+    }
+
+    /// Drops a page. Returns false if it is in a transfer. Adds the page to `seen` if it is mapped
+    /// or poisoned in the user area.
+    fn forget(&mut self, machine: &mut Machine, page: u64, seen: &mut Vec<u64>) -> bool {
+        let range = PageRange::new(page, 1);
+        if machine.discard(self.clock.now(), self.memory, range) > 0 {
+            return false;
+        }
+        let frame = std::mem::replace(&mut self.mapped[page as usize], NO_FRAME);
+        if frame != NO_FRAME {
+            self.frames[frame as usize].place = FramePresence::Nowhere;
+            self.present_pages -= 1;
+        }
+        if self.poisoned.remove(&page) || frame != NO_FRAME {
+            seen.push(page);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hints_are_of_so_many_pages_at_most_and_the_latest_count() {
+        let mut advised = Advised::of_at_most(10);
+        advised.add(PageRange::new(100, 4));
+        advised.add(PageRange::new(200, 4));
+        advised.note_reached(103);
+        assert_eq!(advised.first(), Some(PageRange::new(103, 1)));
+        // 1 + 4 + 6 exceeds the limit by one.
+        advised.add(PageRange::new(300, 6));
+        assert_eq!(advised.first(), Some(PageRange::new(200, 4)));
+        // A range that is too long is cut to its first part and replaces all others.
+        advised.add(PageRange::new(400, 99));
+        assert_eq!((advised.first(), advised.pages), (Some(PageRange::new(400, 10)), 10));
+        advised.note_reached(410);
+        assert_eq!((advised.first(), advised.pages), (None, 0));
+    }
+}

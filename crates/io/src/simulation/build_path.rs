@@ -1,0 +1,76 @@
+//! The object that a run reads through: a path over files of this machine, or over a server's file.
+
+use readpath_core::unit::PAGE_BYTES;
+
+use super::model::VisibleVersions;
+use super::scenario::Scenario;
+use super::world::world;
+use crate::backend::BackendKind;
+use crate::file::File;
+use crate::open_file::OpenFileError;
+use crate::path::{Builder, ReadPath};
+
+/// Number of attempts to open a server's file.
+const ATTEMPTS: usize = 20;
+
+/// Creates the path, and opens the file if it is on a server. `None` if the file cannot be opened
+/// for an expected reason.
+pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
+    let Some(server) = &scenario.server else {
+        let path = builder(scenario).build().unwrap_or_else(|error| panic!("{error}"));
+        return Some((path, None));
+    };
+    let world = world().expect("a run is in its world");
+    world.network.borrow_mut().server = server.clone();
+    for _ in 0..ATTEMPTS {
+        match builder(scenario).open(server.url()) {
+            Ok(file) => return Some((file.read_path(), Some(file))),
+            Err(error) => {
+                if let Err(what) = check(scenario, &error) {
+                    world.wrong(what);
+                }
+            }
+        }
+    }
+    None
+}
+
+fn builder(scenario: &Scenario) -> Builder {
+    let settings = &scenario.settings;
+    let backend = if settings.lets_carry { BackendKind::Auto } else { BackendKind::Aio };
+    ReadPath::builder()
+        .memory(settings.memory_pages * PAGE_BYTES)
+        .held_memory(settings.held_pages * PAGE_BYTES)
+        .readahead(settings.readahead)
+        .scheduler(settings.scheduler)
+        .eviction(settings.eviction)
+        .depth(settings.depth)
+        .coherence(settings.coherence)
+        .backend(backend)
+        .kernel_cache(false)
+}
+
+/// Returns the versions of a server's file as it was found first, which may be of any earlier time.
+pub(super) fn as_found(now: VisibleVersions) -> VisibleVersions {
+    VisibleVersions { since: 0, ..now }
+}
+
+/// Checks a failure to open a file, or to look it up again.
+///
+/// # Errors
+/// The failure has no expected reason.
+pub(super) fn check(scenario: &Scenario, error: &OpenFileError) -> Result<(), String> {
+    let (faults, settings) = (&scenario.faults, &scenario.settings);
+    let may_be = match (error, &scenario.server) {
+        (OpenFileError::Nfs(_), Some(server)) => {
+            let parts = [faults.fails, faults.again, faults.late];
+            // A thread that is stopped for seconds receives its answers late.
+            let stopped = [settings.freeze_part, settings.refuse_thread_part];
+            server.may_be_late() || parts.iter().chain(&stopped).any(|&part| part > 0)
+        }
+        // There is no eventfd to sleep on.
+        (OpenFileError::Backend(_), Some(_)) => settings.refuse_thread_part > 0,
+        _ => false,
+    };
+    if may_be { Ok(()) } else { Err(format!("the file can't be opened: {error}")) }
+}

@@ -1,0 +1,275 @@
+//! Replacements of the pager's requests to the system about its memory. Outside a simulation each
+//! returns `None` or does nothing.
+
+use std::fs::File;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use linux_raw_sys::general as raw;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::io::Errno;
+
+use super::{Kernel, PAGE, PageState, SERVING, WaitingTouch};
+use crate::simulation::world::{told_by, world};
+use crate::sysfs::QueueLimits;
+use crate::system_memory::SpareMemory;
+
+/// Size of a message in bytes (`struct uffd_msg`).
+const MESSAGE_BYTES: usize = 32;
+
+/// Opens a simulated userfaultfd; `None` outside a simulation.
+pub(crate) fn open() -> Option<OwnedFd> {
+    world().map(|_| File::open("/dev/null").expect("there is always nothing to be opened").into())
+}
+
+/// Makes a call on a simulated userfaultfd; `None` outside a simulation.
+///
+/// # Safety
+/// `argument` is the struct that the call takes.
+pub(crate) unsafe fn call(
+    uffd: BorrowedFd<'_>,
+    call: rustix::ioctl::Opcode,
+    argument: *mut libc::c_void,
+) -> Option<Result<(), Errno>> {
+    let (world, uffd) = (world()?, uffd.as_raw_fd());
+    world.point();
+    // The number of a call is its low byte (ioctl(2)). SAFETY: the caller guarantees the type of
+    // each argument.
+    let answer = unsafe {
+        match u32::from(call.to_le_bytes()[0]) {
+            raw::_UFFDIO_COPY
+            | raw::_UFFDIO_ZEROPAGE
+            | raw::_UFFDIO_MOVE
+            | raw::_UFFDIO_POISON
+            | raw::_UFFDIO_WRITEPROTECT
+                if world.memory().is_moving(uffd) =>
+            {
+                Err(Errno::AGAIN)
+            }
+            raw::_UFFDIO_API => Ok(()),
+            raw::_UFFDIO_REGISTER => world.register(uffd, &*argument.cast()),
+            raw::_UFFDIO_COPY => world.copy(uffd, &mut *argument.cast()),
+            raw::_UFFDIO_ZEROPAGE => world.zero(uffd, &mut *argument.cast()),
+            raw::_UFFDIO_MOVE => world.move_pages(uffd, &mut *argument.cast()),
+            raw::_UFFDIO_POISON => world.poison(uffd, &mut *argument.cast()),
+            raw::_UFFDIO_WRITEPROTECT => world.unprotect(&*argument.cast()),
+            raw::_UFFDIO_WAKE => {
+                let raw::uffdio_range { start, len } = *argument.cast();
+                world.wake_range(start as usize, len as usize);
+                Ok(())
+            }
+            _ => Err(Errno::NOTTY),
+        }
+    };
+    world.point();
+    Some(answer)
+}
+
+/// Reads pending messages; `None` outside a simulation.
+pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usize, Errno>> {
+    let world = world()?;
+    let mut memory = world.memory();
+    let mut count = 0;
+    let of_it = |touch: &&mut WaitingTouch| touch.uffd == uffd.as_raw_fd() && !touch.is_told;
+    for touch in memory.touches.iter_mut().filter(of_it) {
+        let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) else { break };
+        touch.is_told = true;
+        message.fill(0);
+        message[0] = raw::UFFD_EVENT_PAGEFAULT as u8;
+        message[8..16].copy_from_slice(&u64::from(touch.flags).to_ne_bytes());
+        message[16..24].copy_from_slice(&(touch.address as u64).to_ne_bytes());
+        message[24..28].copy_from_slice(&touch.task.to_ne_bytes());
+        count += MESSAGE_BYTES;
+    }
+    while let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) {
+        let Some(mover) = memory.tell_move(uffd.as_raw_fd()) else { break };
+        message.fill(0);
+        message[0] = raw::UFFD_EVENT_REMAP as u8;
+        world.wake_all(mover);
+        count += MESSAGE_BYTES;
+    }
+    Some(if count == 0 { Err(Errno::AGAIN) } else { Ok(count) })
+}
+
+/// Sleeps until a touch waits, the eventfd is signalled, or `most` has passed. Returns the first
+/// two as flags; `None` outside a simulation.
+pub(crate) fn sleep(
+    uffd: BorrowedFd<'_>,
+    bell: BorrowedFd<'_>,
+    most: Option<Duration>,
+) -> Option<(bool, bool)> {
+    let world = world()?;
+    world.point();
+    world.check_count();
+    let until = most.map(|span| world.now_ns() + span.as_nanos() as u64);
+    let wakes = world.disk.borrow().faults().wakes;
+    loop {
+        let mut memory = world.memory();
+        let by_faults = memory.is_waited_for(uffd.as_raw_fd());
+        let by_bell = memory.bells.contains(&bell.as_raw_fd());
+        if !by_bell && memory.written == 0 {
+            memory.written_before = 0;
+        }
+        drop(memory);
+        let is_over = until.is_some_and(|until| until <= world.now_ns());
+        if by_faults || by_bell || is_over || world.one_of(wakes) {
+            return Some((by_faults, by_bell));
+        }
+        world.block(SERVING, until);
+    }
+}
+
+/// Sleeps until a userfaultfd is readable, or `most` has passed; false outside a simulation.
+pub(crate) fn look(uffd: BorrowedFd<'_>, most: Duration) -> bool {
+    let Some(world) = world() else { return false };
+    world.point();
+    if !world.memory().is_waited_for(uffd.as_raw_fd()) {
+        world.block(SERVING, Some(world.now_ns() + most.as_nanos() as u64));
+    }
+    true
+}
+
+/// Signals an eventfd; false outside a simulation.
+pub(crate) fn ring(bell: RawFd) -> bool {
+    let Some(world) = world() else { return false };
+    world.ring(bell);
+    world.point();
+    true
+}
+
+/// Resets an eventfd; false outside a simulation.
+pub(crate) fn quieten(bell: RawFd) -> bool {
+    let Some(world) = world() else { return false };
+    world.memory().bells.retain(|&rings| rings != bell);
+    true
+}
+
+/// True if a page is present; `None` outside a simulation.
+pub(crate) fn is_present(address: usize) -> Option<bool> {
+    let world = world()?;
+    // The kernel reports swapped-out pages as not in memory (mincore(2)).
+    let is_swapped = world.one_of(world.disk.borrow().faults().swapped);
+    let mut memory = world.memory();
+    let page = memory.page(address);
+    // For a delegated page, the kernel reports if it is mapped.
+    Some(page.is_some_and(|page| match page.state {
+        PageState::Present { .. } => !is_swapped,
+        PageState::Lent { is_mapped, .. } => is_mapped,
+        _ => false,
+    }))
+}
+
+/// Checks that a page that the pager reads is present and belongs to it.
+pub(crate) fn looked_at(address: usize) {
+    let Some(world) = world() else { return };
+    let state = world.memory().page(address).map(|page| page.state);
+    assert!(
+        matches!(state, Some(PageState::Present { .. })),
+        "a page is looked at that is {state:?}"
+    );
+}
+
+/// Drops the pages of a range; false outside a simulation.
+pub(crate) fn release(address: usize, range: PageRange) -> bool {
+    let Some(world) = world() else { return false };
+    world.give_up(address, range.count() as usize, true);
+    world.point();
+    true
+}
+
+/// Unlocks the pages of a range.
+pub(crate) fn unlock(address: usize, bytes: usize) {
+    if let Some(world) = world() {
+        world.lock(address, bytes as u64 / PAGE_BYTES, false);
+    }
+}
+
+/// Unmaps a range: touches that wait for its pages fail.
+pub(crate) fn unmap(address: usize, bytes: usize) {
+    if let Some(world) = world() {
+        world.give_up(address, bytes / PAGE, true);
+        world.wake_range(address, bytes);
+        let mut memory = world.memory();
+        if let Some(area) = memory.areas.remove(&address) {
+            memory.forget_lent(&area.pages);
+        }
+    }
+}
+
+/// Ends the run with the panic of a pager's thread, instead of the process; false outside a
+/// simulation.
+pub(crate) fn is_lost(payload: &(dyn std::any::Any + Send)) -> bool {
+    let Some(world) = world() else { return false };
+    world.failed(format!("a pager's thread panicked: {}", told_by(payload)));
+    true
+}
+
+/// Properties of the kernel for a run with delegated windows; otherwise `None`.
+fn kernel() -> Option<Kernel> {
+    world()?.memory().kernel().cloned()
+}
+
+/// The kernel's largest page of a file, in pages.
+pub(crate) fn large_pages() -> Option<u64> {
+    kernel().map(|kernel| kernel.large_pages)
+}
+
+/// Properties of the device below the file.
+pub(crate) fn queue() -> Option<QueueLimits> {
+    kernel().map(|kernel| QueueLimits {
+        request_bytes_max: 1 << 20,
+        requests_max: 64,
+        read_ahead_bytes: kernel.ahead_pages * PAGE_BYTES,
+        is_rotational: false,
+        scheduler: None,
+    })
+}
+
+/// Free memory.
+pub(crate) fn spare() -> Option<SpareMemory> {
+    let bytes = if kernel()?.is_tight { PAGE_BYTES } else { 1 << 40 };
+    Some(SpareMemory { total: 1 << 40, available: bytes, stalled_us: 0 })
+}
+
+/// True if the program has locked any of its memory.
+pub(crate) fn has_locked() -> Option<bool> {
+    kernel()?;
+    let world = world()?;
+    let memory = world.memory();
+    Some(memory.areas.values().any(|area| area.pages.iter().any(|page| page.is_locked)))
+}
+
+/// Number of these pages of the file in the kernel page cache. An old kernel does not report it.
+pub(crate) fn cached_pages(range: PageRange) -> Option<Option<u64>> {
+    kernel()?;
+    let world = world()?;
+    world.point();
+    let counted = world.memory().cached_pages(range);
+    Some((!world.one_of(20)).then_some(counted))
+}
+
+/// Drops these pages from the kernel page cache as far as possible; false without such a kernel.
+pub(crate) fn drop_cached(range: PageRange) -> bool {
+    let (Some(_), Some(world)) = (kernel(), world()) else { return false };
+    world.memory().drop_cached(range);
+    world.point();
+    true
+}
+
+/// Maps pages of the file by the kernel in place of a range.
+pub(crate) fn lend(address: usize, range: PageRange, offset: u64) -> Option<Result<(), Errno>> {
+    let world = world()?;
+    world.point();
+    let lent = world.lend(address, range.count(), offset);
+    world.point();
+    Some(lent)
+}
+
+/// Moves a range to the place of another, with a report.
+pub(crate) fn move_into(from: usize, bytes: usize, to: usize) -> Option<Result<(), Errno>> {
+    let world = world()?;
+    world.point();
+    let moved = world.move_into(from, bytes, to);
+    world.point();
+    Some(moved)
+}

@@ -1,0 +1,461 @@
+//! A caching controller in front of a device: link, overhead, read-ahead into a cache, write cache.
+//!
+//! - A read of a sequential stream is served from cache lines once the stream is long enough.
+//!   Missing lines are read together with the stream's next lines.
+//! - Any other read is served from the cache if all its lines are there, otherwise by the device,
+//!   unchanged. Only a server's memory also caches such reads (`caches_all_reads`).
+//! - All read data crosses the link to the host, one transfer at a time.
+//! - Each read of the device occupies the controller's single processor. These times never overlap,
+//!   for any number of members.
+//! - A write crosses the link in the other direction. It completes when the write cache has room
+//!   for it, and leaves the cache when the device has stored it.
+//! - Reads for waiting requests go to the device before read-ahead and write-back.
+//!
+//! A line whose read failed is dropped, and the requests that waited for it read from the device
+//! directly. An error therefore affects exactly the reads that needed the bytes. Reads do not look
+//! for data in the write cache.
+
+use std::collections::VecDeque;
+
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::unit::{SECTOR_BYTES, Time};
+
+use super::lines::{CacheLineState, LineCache};
+use super::streams::ControllerStreams;
+use crate::agenda::EventQueue;
+use crate::places::NumberedSlab;
+use crate::rate::Link;
+use crate::{BoxedDevice, Device};
+
+/// Parameters of a controller.
+#[derive(Clone, Copy, Debug)]
+pub struct ControllerParts {
+    /// Delay between the arrival of a request and its look-up in the cache or the device.
+    pub overhead: Time,
+    /// Processor time for each read of the device, never overlapped.
+    pub miss: Time,
+    /// Bandwidth of the link in bytes per second, each way. `None` if another component models the
+    /// link.
+    pub link_bytes_per_second: Option<u64>,
+    /// Read cache in bytes. Less than one line means no read cache.
+    pub cache_bytes: u64,
+    /// Caches all data that is read, as a server's memory does. Otherwise only streams use the
+    /// cache, and their lines are dropped after use.
+    pub caches_all_reads: bool,
+    /// Sectors per cache line, the unit of reading and caching.
+    pub line_sectors: u64,
+    /// Maximum read-ahead of one stream, in sectors.
+    pub readahead_sectors: u64,
+    /// Maximum read-ahead of all streams together, in sectors, in equal shares.
+    pub readahead_all_sectors: u64,
+    /// Number of sectors that a stream must have read in sequence before read-ahead starts.
+    pub readahead_after_sectors: u64,
+    /// Maximum number of streams that are tracked at once.
+    pub streams: usize,
+    /// Number of requests, over all streams, after which a stream without a request loses its
+    /// share.
+    pub inactive_after_requests: u64,
+    /// Write cache in bytes. With 0, a write completes when the device has stored it.
+    pub write_cache_bytes: u64,
+    /// True if the write cache survives a power loss. A flush then completes without any write.
+    pub write_cache_survives_power_loss: bool,
+    /// Maximum number of requests in flight.
+    pub depth_max: u32,
+}
+
+/// A device with a controller in front.
+pub struct Controller {
+    parts: ControllerParts,
+    /// The device behind the controller.
+    inner: BoxedDevice,
+    inner_caps: DeviceCaps,
+    inner_in_flight: u32,
+    /// True while the processor handles a read of the device.
+    is_processor_busy: bool,
+    /// Link to the host, for read data.
+    link_out: Option<Link>,
+    /// Link from the host, for write data.
+    link_in: Option<Link>,
+    lines: LineCache,
+    streams: ControllerStreams,
+    /// Bytes in the write cache.
+    write_cache_used: u64,
+    /// Writes that wait for room in the write cache, by key in `slots`.
+    writes_held: VecDeque<u32>,
+    /// Flushes that wait until the write cache is empty.
+    flushes_waiting: Vec<RequestId>,
+    agenda: EventQueue<ControllerEvent>,
+    /// Requests of the host in flight.
+    slots: NumberedSlab<ControllerRequest>,
+    /// Requests to the device, queued or in flight.
+    jobs: NumberedSlab<(ControllerJob, DeviceRequest)>,
+    /// Queued jobs that a request of the host waits for.
+    urgent: VecDeque<u32>,
+    /// Queued jobs of read-ahead and write-back, served after the urgent ones.
+    relaxed: VecDeque<u32>,
+}
+
+/// A request of the host, with the number of its lines that are not yet in the cache.
+#[derive(Clone, Copy, Debug)]
+struct ControllerRequest {
+    request: DeviceRequest,
+    lines_left: u32,
+}
+
+/// Internal event. The number is a key in `slots`, for `Issued` in `jobs`.
+#[derive(Clone, Copy, Debug)]
+enum ControllerEvent {
+    /// The overhead of a request has passed.
+    Understood(u32),
+    /// The processor has finished with a job, and the job goes to the device.
+    Issued(u32),
+    /// The data of a write has arrived.
+    DataIn(u32),
+    /// The request is complete at the host.
+    Answered(u32, Outcome),
+    /// The overhead of a flush has passed.
+    FlushAsked(RequestId),
+    /// The flush is complete at the host.
+    Flushed(RequestId),
+}
+
+/// Purpose of a request to the device.
+#[derive(Clone, Copy, Debug)]
+enum ControllerJob {
+    /// Serves one request of the host, unchanged.
+    Direct(u32),
+    /// Fills the cache lines from the first number up to the second, exclusive.
+    Fill(u64, u64),
+    /// Writes back data of a write that is already complete.
+    WriteBack,
+    /// Flushes the device, for the host's flush with this identifier.
+    Flush(RequestId),
+}
+
+impl Controller {
+    /// Puts a controller with the parameters `parts` in front of `inner`.
+    pub fn new(inner: BoxedDevice, parts: ControllerParts) -> Controller {
+        let inner_caps = inner.caps();
+        let line_bytes = parts.line_sectors * SECTOR_BYTES;
+        Controller {
+            inner,
+            inner_caps,
+            inner_in_flight: 0,
+            is_processor_busy: false,
+            link_out: parts.link_bytes_per_second.map(Link::new),
+            link_in: parts.link_bytes_per_second.map(Link::new),
+            lines: LineCache::new((parts.cache_bytes / line_bytes) as usize),
+            streams: ControllerStreams::new(parts.streams, parts.inactive_after_requests),
+            write_cache_used: 0,
+            writes_held: VecDeque::new(),
+            flushes_waiting: Vec::new(),
+            agenda: EventQueue::new(),
+            slots: NumberedSlab::new(),
+            jobs: NumberedSlab::new(),
+            urgent: VecDeque::new(),
+            relaxed: VecDeque::new(),
+            parts,
+        }
+    }
+
+    /// Returns true if the read cache holds at least one line.
+    fn has_read_cache(&self) -> bool {
+        self.parts.cache_bytes >= self.parts.line_sectors * SECTOR_BYTES
+    }
+
+    /// Starts a request after its overhead: a read in the cache, a write on the link.
+    fn understood(&mut self, now: Time, slot: u32) {
+        let request = self.slots[slot].request;
+        match request.op {
+            Op::Read => self.read(now, slot, request),
+            Op::Write => {
+                let bytes = u64::from(request.sectors) * SECTOR_BYTES;
+                let at = self.link_in.as_mut().map_or(now, |wire| wire.carry(now, bytes));
+                self.agenda.add(at, ControllerEvent::DataIn(slot));
+            }
+        }
+    }
+
+    /// Serves a read from cache lines, or passes it to the device if a line is absent.
+    fn read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
+        let run_sectors = self.streams.hear(request.start, request.end());
+        let line_sectors = self.parts.line_sectors;
+        let (first, end) = (request.start / line_sectors, request.end().div_ceil(line_sectors));
+        let is_stream = self.has_read_cache()
+            && self.parts.readahead_sectors > 0
+            && run_sectors >= self.parts.readahead_after_sectors;
+        let is_kept = is_stream || (self.parts.caches_all_reads && self.has_read_cache());
+        if is_kept && self.fill(first, end, true) && is_stream {
+            self.read_ahead(request.end(), end);
+        }
+        if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
+            self.ask(ControllerJob::Direct(slot), request, true);
+            return;
+        }
+        let mut lines_left = 0;
+        for line in first..end {
+            if self.lines.state(line) == CacheLineState::Coming {
+                self.lines.wait(line, slot);
+                lines_left += 1;
+            } else if is_stream {
+                self.evict_read_line(line, &request);
+            }
+        }
+        self.slots[slot].lines_left = lines_left;
+        if lines_left == 0 {
+            self.send_read_data(now, slot, Outcome::Done);
+        }
+    }
+
+    /// Drops a line that a stream has read to its end, to make room for the next lines.
+    fn evict_read_line(&mut self, line: u64, request: &DeviceRequest) {
+        let is_read = (line + 1) * self.parts.line_sectors <= request.end();
+        if is_read && !self.parts.caches_all_reads {
+            self.lines.discard(line);
+        }
+    }
+
+    /// Extends the read-ahead of a stream when less than half of its window is in the cache or
+    /// being read. The members thus receive few large requests instead of many small ones.
+    fn read_ahead(&mut self, sector: u64, from_line: u64) {
+        let line_sectors = self.parts.line_sectors;
+        let window_sectors = self.window_sectors();
+        let line_at =
+            |ahead: u64| (sector + ahead).min(self.inner_caps.sectors).div_ceil(line_sectors);
+        let (half, whole) = (line_at(window_sectors / 2), line_at(window_sectors));
+        let is_low = half > from_line && self.lines.state(half - 1) == CacheLineState::Absent;
+        if is_low || self.lines.state(from_line) == CacheLineState::Absent {
+            self.fill(from_line, whole.max(from_line), false);
+        }
+    }
+
+    /// Returns the read-ahead window of one stream. Active streams have equal shares of the total.
+    fn window_sectors(&self) -> u64 {
+        let streams = self.streams.active(self.parts.readahead_after_sectors).max(1);
+        let share = self.parts.readahead_all_sectors / streams;
+        self.parts.readahead_sectors.min(share).max(2 * self.parts.line_sectors)
+    }
+
+    /// Requests the absent lines among `first..end`. Returns false if the cache has no room for all
+    /// of them.
+    fn fill(&mut self, first: u64, end: u64, is_urgent: bool) -> bool {
+        let lines_most = u64::from(self.inner_caps.request_sectors_max) / self.parts.line_sectors;
+        let mut run_start = None;
+        let mut has_room = true;
+        for line in first..=end {
+            let is_taken =
+                has_room && line < end && self.lines.state(line) == CacheLineState::Absent && {
+                    has_room = self.lines.expect(line);
+                    has_room
+                };
+            let start = *run_start.get_or_insert(line);
+            if is_taken && line + 1 - start < lines_most.max(1) {
+                continue;
+            }
+            let run_end = line + u64::from(is_taken);
+            if run_end > start {
+                self.queue_line_read(start, run_end, is_urgent);
+            }
+            run_start = None;
+        }
+        has_room
+    }
+
+    /// Queues a read of the lines `first..end` of the device.
+    fn queue_line_read(&mut self, first: u64, end: u64, is_urgent: bool) {
+        let start = first * self.parts.line_sectors;
+        let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
+        let sectors = (end_sector - start) as u32;
+        let request = DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors };
+        self.ask(ControllerJob::Fill(first, end), request, is_urgent);
+    }
+
+    /// Queues a job for the device.
+    fn ask(&mut self, job: ControllerJob, request: DeviceRequest, is_urgent: bool) {
+        let index = self.jobs.add((job, request));
+        if is_urgent { &mut self.urgent } else { &mut self.relaxed }.push_back(index);
+    }
+
+    /// Passes queued jobs to the device, urgent ones first, while it and the processor are free.
+    fn feed(&mut self, now: Time) {
+        while self.inner_in_flight < self.inner_caps.depth_max && !self.is_processor_busy {
+            let next = self.urgent.pop_front().or_else(|| self.relaxed.pop_front());
+            let Some(index) = next else { return };
+            self.inner_in_flight += 1;
+            if self.jobs[index].1.op == Op::Read && self.parts.miss > Time::ZERO {
+                self.is_processor_busy = true;
+                self.agenda.add(now + self.parts.miss, ControllerEvent::Issued(index));
+            } else {
+                self.issue(now, index);
+            }
+        }
+    }
+
+    /// Submits a job to the device.
+    fn issue(&mut self, now: Time, index: u32) {
+        let request = self.jobs[index].1;
+        self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
+    }
+
+    /// Handles a write whose data has arrived: invalidates cached lines, then uses the write cache
+    /// or the device.
+    fn receive_write_data(&mut self, now: Time, slot: u32) {
+        let request = self.slots[slot].request;
+        let line_sectors = self.parts.line_sectors;
+        for line in request.start / line_sectors..request.end().div_ceil(line_sectors) {
+            if self.lines.state(line) == CacheLineState::Present {
+                self.lines.discard(line);
+            }
+        }
+        if self.parts.write_cache_bytes == 0 {
+            self.ask(ControllerJob::Direct(slot), request, true);
+            return;
+        }
+        self.writes_held.push_back(slot);
+        self.admit_writes(now);
+    }
+
+    /// Moves waiting writes into the write cache, in order, and completes them.
+    fn admit_writes(&mut self, now: Time) {
+        while let Some(&slot) = self.writes_held.front() {
+            let request = self.slots[slot].request;
+            let used = self.write_cache_used + u64::from(request.sectors) * SECTOR_BYTES;
+            // A write larger than the whole cache waits until the cache is empty.
+            if used > self.parts.write_cache_bytes && self.write_cache_used > 0 {
+                return;
+            }
+            self.writes_held.pop_front();
+            self.write_cache_used = used;
+            self.ask(ControllerJob::WriteBack, request, false);
+            self.agenda.add(now, ControllerEvent::Answered(slot, Outcome::Done));
+        }
+    }
+
+    /// Handles a flush. A battery-backed cache needs no write. A volatile cache is written back
+    /// first if it contains data, and the members are flushed afterwards.
+    fn begin_flush(&mut self, now: Time, id: RequestId) {
+        match self.parts.write_cache_survives_power_loss {
+            true => self.agenda.add(now, ControllerEvent::Flushed(id)),
+            false if self.write_cache_used > 0 => self.flushes_waiting.push(id),
+            false => self.flush_members(now, id),
+        }
+    }
+
+    /// Flushes the device behind the controller.
+    fn flush_members(&mut self, now: Time, id: RequestId) {
+        let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
+        let index = self.jobs.add((ControllerJob::Flush(id), request));
+        self.inner.flush(now, RequestId(index));
+    }
+
+    /// Sends the data of a read over the link and schedules its completion.
+    fn send_read_data(&mut self, now: Time, slot: u32, outcome: Outcome) {
+        let bytes = match outcome {
+            Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
+            Outcome::Short { bytes } => bytes,
+            Outcome::Failed(_) => 0,
+        };
+        let at = self.link_out.as_mut().map_or(now, |wire| wire.carry(now, bytes));
+        self.agenda.add(at, ControllerEvent::Answered(slot, outcome));
+    }
+
+    /// Handles a completed request of the device according to its purpose.
+    fn finish_job(&mut self, now: Time, completion: &Completion) {
+        let (job, request) = self.jobs.take(completion.id.0);
+        if let ControllerJob::Flush(id) = job {
+            return self.agenda.add(now, ControllerEvent::Flushed(id));
+        }
+        self.inner_in_flight -= 1;
+        match job {
+            ControllerJob::Flush(_) => unreachable!("answered above"),
+            ControllerJob::Direct(slot) => match request.op {
+                Op::Read => self.send_read_data(now, slot, completion.outcome),
+                Op::Write => {
+                    self.agenda.add(now, ControllerEvent::Answered(slot, completion.outcome))
+                }
+            },
+            ControllerJob::WriteBack => {
+                self.write_cache_used -= u64::from(request.sectors) * SECTOR_BYTES;
+                self.admit_writes(now);
+                if self.write_cache_used == 0 {
+                    let held = std::mem::take(&mut self.flushes_waiting);
+                    held.into_iter().for_each(|id| self.flush_members(now, id));
+                }
+            }
+            ControllerJob::Fill(first, end) if completion.outcome == Outcome::Done => {
+                for line in first..end {
+                    self.lines.arrive(line);
+                    while let Some(slot) = self.lines.next_waiter(line) {
+                        let this = &mut self.slots[slot];
+                        let request = this.request;
+                        this.lines_left -= 1;
+                        let is_last = this.lines_left == 0;
+                        self.evict_read_line(line, &request);
+                        if is_last {
+                            self.send_read_data(now, slot, Outcome::Done);
+                        }
+                    }
+                }
+            }
+            ControllerJob::Fill(first, end) => (first..end).for_each(|line| self.give_up(line)),
+        }
+    }
+
+    /// Drops a line whose read failed. The requests that waited for it read from the device
+    /// directly.
+    fn give_up(&mut self, line: u64) {
+        self.lines.discard(line);
+        while let Some(slot) = self.lines.next_waiter(line) {
+            let request = self.slots[slot].request;
+            let line_sectors = self.parts.line_sectors;
+            for other in request.start / line_sectors..request.end().div_ceil(line_sectors) {
+                self.lines.forget(other, slot);
+            }
+            self.ask(ControllerJob::Direct(slot), request, true);
+        }
+    }
+}
+
+impl Device for Controller {
+    fn caps(&self) -> DeviceCaps {
+        DeviceCaps { depth_max: self.parts.depth_max, ..self.inner_caps }
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let slot = self.slots.add(ControllerRequest { request, lines_left: 0 });
+        self.agenda.add(now + self.parts.overhead, ControllerEvent::Understood(slot));
+    }
+
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.agenda.add(now + self.parts.overhead, ControllerEvent::FlushAsked(id));
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        [self.agenda.next_at(), self.inner.next_event()].into_iter().flatten().min()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        loop {
+            while let Some(completion) = self.inner.poll(now) {
+                self.finish_job(now, &completion);
+                self.feed(now);
+            }
+            let (at, event) = self.agenda.take_due(now)?;
+            match event {
+                ControllerEvent::Understood(slot) => self.understood(at, slot),
+                ControllerEvent::DataIn(slot) => self.receive_write_data(at, slot),
+                ControllerEvent::FlushAsked(id) => self.begin_flush(at, id),
+                ControllerEvent::Flushed(id) => return Some(Completion::at(at, id, Outcome::Done)),
+                ControllerEvent::Issued(index) => {
+                    self.is_processor_busy = false;
+                    self.issue(at, index);
+                }
+                ControllerEvent::Answered(slot, outcome) => {
+                    let id = self.slots.take(slot).request.id;
+                    return Some(Completion::at(at, id, outcome));
+                }
+            }
+            self.feed(at);
+        }
+    }
+}

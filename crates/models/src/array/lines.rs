@@ -1,0 +1,160 @@
+//! Cache lines of a controller: lines in its memory, lines being read, and the requests that wait
+//! for them.
+//!
+//! A random line is evicted for a new one. Eviction of the oldest line would be unrealistic: with
+//! one stream too many in rotation, each line would be evicted just before its use. A line that is
+//! being read cannot be evicted. If all lines are being read, there is no room.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::random::SeededRng;
+
+/// State of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheLineState {
+    /// Not in the cache.
+    Absent,
+    /// Requested, but not yet read.
+    Coming,
+    /// In the cache.
+    Present,
+}
+
+/// The cache lines, by line number.
+#[derive(Debug)]
+pub struct LineCache {
+    lines_max: usize,
+    /// For each cached line its index in `present`, or `None` while it is being read.
+    held: BTreeMap<u64, Option<usize>>,
+    present: Vec<u64>,
+    draw: SeededRng,
+    /// Pairs of a line that is being read and a request that waits for it.
+    waiting: BTreeSet<(u64, u32)>,
+}
+
+impl LineCache {
+    /// Creates a cache for `lines_max` lines.
+    pub fn new(lines_max: usize) -> LineCache {
+        LineCache {
+            lines_max,
+            held: BTreeMap::new(),
+            present: Vec::new(),
+            draw: SeededRng::new(0),
+            waiting: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the state of `line`.
+    pub fn state(&self, line: u64) -> CacheLineState {
+        match self.held.get(&line) {
+            None => CacheLineState::Absent,
+            Some(None) => CacheLineState::Coming,
+            Some(Some(_)) => CacheLineState::Present,
+        }
+    }
+
+    /// Reserves room for `line`, which is absent and now being read. Returns false if there is no
+    /// room.
+    pub fn expect(&mut self, line: u64) -> bool {
+        if self.held.len() >= self.lines_max {
+            if self.present.is_empty() {
+                return false;
+            }
+            let place = self.draw.below(self.present.len() as u64) as usize;
+            self.discard(self.present[place]);
+        }
+        self.held.insert(line, None);
+        true
+    }
+
+    /// Marks `line`, which was being read, as present.
+    pub fn arrive(&mut self, line: u64) {
+        if let Some(place @ None) = self.held.get_mut(&line) {
+            *place = Some(self.present.len());
+            self.present.push(line);
+        }
+    }
+
+    /// Drops a line that is no longer useful, is outdated, or could not be read.
+    pub fn discard(&mut self, line: u64) {
+        if let Some(Some(place)) = self.held.remove(&line) {
+            self.present.swap_remove(place);
+            if let Some(moved) = self.present.get(place) {
+                self.held.insert(*moved, Some(place));
+            }
+        }
+    }
+
+    /// Records that the request `request` waits for `line`, which is being read.
+    pub fn wait(&mut self, line: u64, request: u32) {
+        self.waiting.insert((line, request));
+    }
+
+    /// Removes and returns one of the requests that wait for `line`.
+    pub fn next_waiter(&mut self, line: u64) -> Option<u32> {
+        let first = *self.waiting.range((line, 0)..=(line, u32::MAX)).next()?;
+        self.waiting.remove(&first);
+        Some(first.1)
+    }
+
+    /// Records that the request `request` no longer waits for `line`.
+    pub fn forget(&mut self, line: u64, request: u32) {
+        self.waiting.remove(&(line, request));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_here_makes_room_and_a_coming_one_never() {
+        let mut lines = LineCache::new(2);
+        assert!(lines.expect(1) && lines.expect(2));
+        assert!(!lines.expect(3));
+        lines.arrive(1);
+        assert!(lines.expect(3));
+        assert_eq!(
+            [1, 2, 3].map(|line| lines.state(line)),
+            [CacheLineState::Absent, CacheLineState::Coming, CacheLineState::Coming]
+        );
+        lines.arrive(2);
+        lines.arrive(3);
+        lines.discard(2);
+        assert_eq!(
+            [2, 3].map(|line| lines.state(line)),
+            [CacheLineState::Absent, CacheLineState::Present]
+        );
+    }
+
+    /// Lines are read in rotation, 1.5 times as many as the cache holds. Eviction of the oldest
+    /// would never hit. Random eviction has the hit ratio h = exp(−1.5 (1 − h)) = 0.42.
+    #[test]
+    fn one_stream_too_many_does_not_empty_the_cache() {
+        let mut lines = LineCache::new(1_000);
+        let mut hits = 0;
+        for round in 0..20 {
+            for line in 0..1_500 {
+                if lines.state(line) == CacheLineState::Present {
+                    hits += u32::from(round >= 10);
+                } else {
+                    assert!(lines.expect(line));
+                    lines.arrive(line);
+                }
+            }
+        }
+        let share = f64::from(hits) / 15_000.0;
+        assert!((share - 0.42).abs() < 0.03, "{share}");
+    }
+
+    #[test]
+    fn each_waiter_is_told_once() {
+        let mut lines = LineCache::new(4);
+        assert!(lines.expect(7));
+        lines.wait(7, 1);
+        lines.wait(7, 2);
+        lines.forget(7, 1);
+        assert_eq!(lines.next_waiter(7), Some(2));
+        assert_eq!(lines.next_waiter(7), None);
+    }
+}

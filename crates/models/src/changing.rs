@@ -1,0 +1,145 @@
+//! A device that turns into another device at a given time.
+//!
+//! It models members added to an array, a mount that moves to a slower server, or a drive that
+//! throttles. A policy that has learned the properties of the first device must adapt to the
+//! second. The first device serves all requests submitted before the change, the second all later
+//! ones. Both exist from the start, so requests in flight at the change complete normally.
+
+use readpath_core::policy::{Spec, SpecError};
+use readpath_core::request::{Completion, DeviceCaps, DeviceRequest, RequestId};
+use readpath_core::unit::Time;
+
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
+use super::{BoxedDevice, Device};
+
+/// Parameters of `changing`.
+pub const PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
+    key: "at",
+    what: "when the second member takes over",
+    quantity: ParameterQuantity::Time,
+    default: 2_000_000_000,
+    least: 0,
+    most: 1 << 50,
+    source: "chosen: long enough for a policy to have settled on the first",
+}];
+
+/// Two devices, with the time at which the second replaces the first.
+pub struct Changing {
+    caps: DeviceCaps,
+    first: BoxedDevice,
+    second: BoxedDevice,
+    /// Time of the change: requests submitted from then on go to `second`.
+    at: Time,
+    /// Flushes in flight. The flag is true while neither member has completed the flush.
+    flushes_in_flight: Vec<(RequestId, bool)>,
+}
+
+impl Changing {
+    /// Creates a device that is `first` until the time in `spec`, and then `second`. Its limits are
+    /// the stricter of both: the smaller address space, the smaller requests, the lower queue
+    /// depth.
+    ///
+    /// # Errors
+    /// Fails on an unknown parameter and on an invalid value.
+    pub fn from_spec(
+        spec: &Spec,
+        first: BoxedDevice,
+        second: BoxedDevice,
+    ) -> Result<Changing, SpecError> {
+        let at = Time(ParameterValues::read(spec, &PARAMETERS)?.of("at"));
+        let (a, b) = (first.caps(), second.caps());
+        let caps = DeviceCaps {
+            sectors: a.sectors.min(b.sectors),
+            request_sectors_max: a.request_sectors_max.min(b.request_sectors_max),
+            depth_max: a.depth_max.min(b.depth_max),
+            is_rotational: a.is_rotational || b.is_rotational,
+            alignment_sectors: a.alignment_sectors.max(b.alignment_sectors),
+        };
+        Ok(Changing { caps, first, second, at, flushes_in_flight: Vec::new() })
+    }
+}
+
+impl Device for Changing {
+    fn caps(&self) -> DeviceCaps {
+        self.caps
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        let device = if now < self.at { &mut self.first } else { &mut self.second };
+        device.submit(now, request);
+    }
+
+    /// Flushes both members, because both may contain unflushed writes.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.first.flush(now, id);
+        self.second.flush(now, id);
+        self.flushes_in_flight.push((id, true));
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        [self.first.next_event(), self.second.next_event()].into_iter().flatten().min()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        loop {
+            let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;
+            let flush = self.flushes_in_flight.iter().position(|(id, _)| *id == completion.id);
+            let Some(index) = flush else { return Some(completion) };
+            if !std::mem::replace(&mut self.flushes_in_flight[index].1, false) {
+                self.flushes_in_flight.swap_remove(index);
+                return Some(completion);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_core::request::{Op, RequestId};
+
+    use super::*;
+    use crate::registry::build;
+
+    /// Reads 4 KiB at each of `places` positions, one after another. Returns the response times.
+    fn spans(device: &mut dyn Device, places: u64) -> Vec<Time> {
+        let mut now = Time::ZERO;
+        let mut spans = Vec::new();
+        for place in 0..places {
+            let start = place * 1_000_000;
+            device.submit(now, DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors: 8 });
+            let completion = loop {
+                let next = device.next_event().expect("a request is under way");
+                if let Some(completion) = device.poll(next) {
+                    break completion;
+                }
+            };
+            spans.push(completion.at - now);
+            now = completion.at;
+        }
+        spans
+    }
+
+    #[test]
+    fn it_is_the_first_until_the_time_and_then_the_second() {
+        let device = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap();
+        let both = spans(&mut *device("changing:nvme+ssd,at=700us"), 14);
+        let [nvme, ssd] = ["nvme", "ssd"].map(|name| spans(&mut *device(name), 14));
+        let changed = both.iter().zip(&nvme).position(|(of_both, of_nvme)| of_both != of_nvme);
+        let changed = changed.expect("it changes");
+        // The first device served all requests in flight at 700 µs.
+        let before: u64 = both[..changed].iter().map(|span| span.ns()).sum();
+        assert!((700_000..700_000 + nvme[changed - 1].ns()).contains(&before), "{before} ns");
+        // With one request in flight, the response times of a drive do not depend on earlier
+        // requests.
+        assert_eq!(both[changed..], ssd[..14 - changed]);
+    }
+
+    #[test]
+    fn it_can_do_what_both_can() {
+        let caps = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap().caps();
+        let (both, hdd, nvme) = (caps("changing:hdd+nvme"), caps("hdd"), caps("nvme"));
+        assert_eq!(both.depth_max, hdd.depth_max.min(nvme.depth_max));
+        assert_eq!(both.sectors, hdd.sectors.min(nvme.sectors));
+        assert!(both.is_rotational);
+    }
+}

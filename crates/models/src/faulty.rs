@@ -1,0 +1,316 @@
+//! Fault injection: wraps a device and makes requests fail, to test the layers above.
+//!
+//! Requests take their normal time. A fault changes their outcome or delays it. Available faults:
+//!
+//! - an error for every request that touches a bad sector;
+//! - an error, a short transfer or a delay for every n-th request;
+//! - an error for one request in n, at random from a seed;
+//! - loss of the device after n requests.
+
+use readpath_core::policy::{Spec, SpecError};
+use readpath_core::request::{
+    Completion, DeviceCaps, DeviceError, DeviceRequest, Outcome, RequestId,
+};
+use readpath_core::unit::{SECTOR_BYTES, Time};
+
+use super::agenda::EventQueue;
+use super::parameter_spec::{ParameterQuantity, ParameterSpec, ParameterValues};
+use super::random::SeededRng;
+use super::{BoxedDevice, Device};
+
+/// One fault: the affected requests and the effect on them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultRule {
+    /// Rule that selects the affected requests.
+    pub strikes: FaultSelector,
+    /// Effect on an affected request.
+    pub effect: FaultEffect,
+    /// Requests submitted before this time are not affected.
+    pub since: Time,
+}
+
+/// Rule that selects the requests that a fault affects. Requests are counted from 1 in order of
+/// submission.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FaultSelector {
+    /// Requests that touch these sectors.
+    Sectors(std::ops::Range<u64>),
+    /// Every n-th request.
+    Every(u64),
+    /// One request in n, at random.
+    OneIn(u64),
+    /// All requests after the n-th.
+    After(u64),
+}
+
+/// Effect of a fault on a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FaultEffect {
+    /// The request fails with this error.
+    Fail(DeviceError),
+    /// Only the first half of the sectors is transferred, rounded down.
+    Halve,
+    /// The completion is delayed by this time.
+    Delay(Time),
+}
+
+/// A device with injected faults.
+pub struct Faulty {
+    inner: BoxedDevice,
+    faults: Vec<FaultRule>,
+    draw: SeededRng,
+    /// Number of requests submitted so far.
+    submitted: u64,
+    /// Requests in flight that a fault affects: identifier, length in sectors, effects.
+    affected_requests: Vec<(RequestId, u32, Vec<FaultEffect>)>,
+    /// Completions that a fault holds back.
+    delayed: EventQueue<Completion>,
+}
+
+impl Faulty {
+    /// Wraps `inner` with `faults`. Random faults derive from `seed`.
+    pub fn new(inner: BoxedDevice, faults: Vec<FaultRule>, seed: u64) -> Faulty {
+        Faulty {
+            inner,
+            faults,
+            draw: SeededRng::new(seed),
+            submitted: 0,
+            affected_requests: Vec::new(),
+            delayed: EventQueue::new(),
+        }
+    }
+
+    /// Returns the faults that `spec` describes with the keys of [`PARAMETERS`].
+    ///
+    /// # Errors
+    /// Fails on an unknown parameter and on an invalid value.
+    pub fn faults(spec: &Spec) -> Result<Vec<FaultRule>, SpecError> {
+        let settings = ParameterValues::read(spec, &PARAMETERS)?;
+        let count = |key| Some(settings.of(key)).filter(|&count| count > 0);
+        let mut faults = Vec::new();
+        let mut add = |strikes: Option<FaultSelector>, effect| {
+            let is_slow = matches!(effect, FaultEffect::Delay(_));
+            let since = if is_slow { Time(settings.of("slow_from")) } else { Time::ZERO };
+            faults.extend(strikes.map(|strikes| FaultRule { strikes, effect, since }));
+        };
+        let eio = FaultEffect::Fail(DeviceError::Medium);
+        let bad_start = settings.of("bad_from") / SECTOR_BYTES;
+        let bad_end = (settings.of("bad_from") + settings.of("bad_bytes")).div_ceil(SECTOR_BYTES);
+        let is_bad = settings.of("bad_bytes") > 0;
+        add(is_bad.then_some(FaultSelector::Sectors(bad_start..bad_end)), eio);
+        add(count("fail_every").map(FaultSelector::Every), eio);
+        add(count("fail_one_in").map(FaultSelector::OneIn), eio);
+        add(count("short_every").map(FaultSelector::Every), FaultEffect::Halve);
+        add(
+            count("slow_every").map(FaultSelector::Every),
+            FaultEffect::Delay(Time(settings.of("slow_by"))),
+        );
+        add(count("gone_after").map(FaultSelector::After), FaultEffect::Fail(DeviceError::Gone));
+        Ok(faults)
+    }
+
+    /// Applies the effects of the faults to a completion. Returns `None` if the completion is
+    /// delayed.
+    fn end(&mut self, mut completion: Completion) -> Option<Completion> {
+        let Some(index) = self.affected_requests.iter().position(|(id, ..)| *id == completion.id)
+        else {
+            return Some(completion);
+        };
+        let (_, sectors, effects) = self.affected_requests.swap_remove(index);
+        let mut delay = Time::ZERO;
+        for effect in effects {
+            match effect {
+                FaultEffect::Delay(by) => delay += by,
+                FaultEffect::Fail(error) => completion.outcome = Outcome::Failed(error),
+                FaultEffect::Halve if completion.outcome == Outcome::Done => {
+                    let bytes = u64::from(sectors / 2) * SECTOR_BYTES;
+                    completion.outcome = Outcome::Short { bytes };
+                }
+                FaultEffect::Halve => {}
+            }
+        }
+        if delay == Time::ZERO {
+            return Some(completion);
+        }
+        completion.at += delay;
+        self.delayed.add(completion.at, completion);
+        None
+    }
+}
+
+impl Device for Faulty {
+    fn caps(&self) -> DeviceCaps {
+        self.inner.caps()
+    }
+
+    fn submit(&mut self, now: Time, request: DeviceRequest) {
+        self.submitted += 1;
+        let (number, draw) = (self.submitted, &mut self.draw);
+        let effects: Vec<FaultEffect> = self
+            .faults
+            .iter()
+            .filter(|fault| now >= fault.since)
+            .filter(|fault| match &fault.strikes {
+                FaultSelector::Sectors(bad) => request.start < bad.end && bad.start < request.end(),
+                FaultSelector::Every(n) => number.is_multiple_of(*n),
+                FaultSelector::OneIn(n) => draw.below(*n) == 0,
+                FaultSelector::After(n) => number > *n,
+            })
+            .map(|fault| fault.effect)
+            .collect();
+        if !effects.is_empty() {
+            self.affected_requests.push((request.id, request.sectors, effects));
+        }
+        self.inner.submit(now, request);
+    }
+
+    /// Passes a flush on unchanged: faults affect requests only.
+    fn flush(&mut self, now: Time, id: RequestId) {
+        self.inner.flush(now, id);
+    }
+
+    fn next_event(&self) -> Option<Time> {
+        [self.inner.next_event(), self.delayed.next_at()].into_iter().flatten().min()
+    }
+
+    fn poll(&mut self, now: Time) -> Option<Completion> {
+        if let Some((_, completion)) = self.delayed.take_due(now) {
+            return Some(completion);
+        }
+        while let Some(completion) = self.inner.poll(now) {
+            if let Some(completion) = self.end(completion) {
+                return Some(completion);
+            }
+        }
+        None
+    }
+}
+
+/// Declares one parameter of `faulty`.
+const fn parameter_spec(
+    key: &'static str,
+    what: &'static str,
+    quantity: ParameterQuantity,
+    default: u64,
+) -> ParameterSpec {
+    let source = "chosen: off unless given, a fault is what a test asks for";
+    ParameterSpec { key, what, quantity, default, least: 0, most: 1 << 50, source }
+}
+
+/// Parameters of `faulty`.
+pub const PARAMETERS: [ParameterSpec; 9] = [
+    parameter_spec("bad_from", "where the bad bytes start", ParameterQuantity::Bytes, 0),
+    parameter_spec(
+        "bad_bytes",
+        "how many are bad: every request that touches them fails",
+        ParameterQuantity::Bytes,
+        0,
+    ),
+    parameter_spec("fail_every", "every n-th request fails; 0: none", ParameterQuantity::Count, 0),
+    parameter_spec(
+        "fail_one_in",
+        "one request in n fails, by chance; 0: none",
+        ParameterQuantity::Count,
+        0,
+    ),
+    parameter_spec(
+        "short_every",
+        "every n-th request moves half; 0: none",
+        ParameterQuantity::Count,
+        0,
+    ),
+    parameter_spec(
+        "slow_every",
+        "every n-th request is late; 0: none",
+        ParameterQuantity::Count,
+        0,
+    ),
+    parameter_spec("slow_by", "how late", ParameterQuantity::Time, 100_000_000),
+    parameter_spec("slow_from", "when they begin to be late", ParameterQuantity::Time, 0),
+    parameter_spec(
+        "gone_after",
+        "the device is gone after n requests; 0: never",
+        ParameterQuantity::Count,
+        0,
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use readpath_core::request::Op;
+
+    use crate::ssd::{Ssd, sata_2012};
+
+    fn faulty(text: &str, seed: u64) -> Faulty {
+        let drive = Ssd::from_spec(&Spec::plain("ssd"), &sata_2012()).unwrap();
+        let faults = Faulty::faults(&Spec::parse(text).unwrap()).unwrap();
+        Faulty::new(Box::new(drive), faults, seed)
+    }
+
+    /// Reads eight sectors at each position, one after another. Returns outcome and response time.
+    fn outcomes(device: &mut Faulty, places: &[u64]) -> Vec<(Outcome, Time)> {
+        let mut now = Time::ZERO;
+        let mut outcomes = Vec::new();
+        for &start in places {
+            let request = DeviceRequest { id: RequestId(9), op: Op::Read, start, sectors: 8 };
+            device.submit(now, request);
+            let submitted = now;
+            let completion = loop {
+                now = device.next_event().unwrap();
+                if let Some(completion) = device.poll(now) {
+                    break completion;
+                }
+            };
+            outcomes.push((completion.outcome, completion.at - submitted));
+        }
+        outcomes
+    }
+
+    const EIO: Outcome = Outcome::Failed(DeviceError::Medium);
+
+    #[test]
+    fn bad_sectors_fail_whoever_touches_them() {
+        let mut device = faulty("faulty,bad_from=8k,bad_bytes=512", 0);
+        let ended: Vec<Outcome> =
+            outcomes(&mut device, &[8, 9, 16, 17]).into_iter().map(|end| end.0).collect();
+        assert_eq!(ended, [Outcome::Done, EIO, EIO, Outcome::Done]);
+    }
+
+    #[test]
+    fn every_nth_fails_is_short_or_late_and_at_last_the_device_is_gone() {
+        let text = "faulty,fail_every=3,short_every=2,slow_every=5,slow_by=7ms,gone_after=6";
+        let ended = outcomes(&mut faulty(text, 0), &[0; 7]);
+        let short = Outcome::Short { bytes: 4 * 512 };
+        let gone = Outcome::Failed(DeviceError::Gone);
+        let kinds: Vec<Outcome> = ended.iter().map(|end| end.0).collect();
+        assert_eq!(kinds, [Outcome::Done, short, EIO, short, Outcome::Done, EIO, gone]);
+        assert_eq!(ended[4].1 - ended[0].1, Time::from_ms(7));
+    }
+
+    #[test]
+    fn a_device_can_become_slow_at_a_time() {
+        let text = "faulty,slow_every=1,slow_by=7ms,slow_from=1ms";
+        let [before, after] = [faulty("faulty", 0), faulty(text, 0)]
+            .map(|mut device| outcomes(&mut device, &[0; 20]));
+        let mut begun = Time::ZERO;
+        for (quick, other) in before.iter().zip(&after) {
+            let late = if begun < Time::from_ms(1) { Time::ZERO } else { Time::from_ms(7) };
+            assert_eq!(other.1, quick.1 + late);
+            begun += other.1;
+        }
+        assert!(begun > Time::from_ms(21), "some were late, and the first were not");
+    }
+
+    #[test]
+    fn chance_follows_the_seed_and_the_rate() {
+        let affected_requests = |seed| -> Vec<bool> {
+            let ended = outcomes(&mut faulty("faulty,fail_one_in=10", seed), &[0; 5_000]);
+            ended.into_iter().map(|end| end.0 == EIO).collect()
+        };
+        assert_eq!(affected_requests(1), affected_requests(1));
+        assert_ne!(affected_requests(1), affected_requests(2));
+        let failed = affected_requests(1).into_iter().filter(|&is_struck| is_struck).count();
+        assert!((430..570).contains(&failed), "{failed} of 5,000 at one in ten");
+    }
+}

@@ -1,0 +1,326 @@
+//! Effects of the parameters in DiskSim's files, as its manual and source define them. The tests
+//! compare service times of a tiny drive with values worked out by hand.
+//!
+//! A revolution takes 10 ms, a sector passes in 0.625 ms, and its transfer over the bus takes 0.1
+//! ms.
+
+use readpath_core::request::{DeviceRequest, Op, RequestId};
+use readpath_core::unit::Time;
+
+use super::Hdd;
+use super::file_tests::load_with;
+use crate::Device;
+
+const READ: Op = Op::Read;
+const WRITE: Op = Op::Write;
+
+/// Returns the service times in ms of `requests` on the tiny drive with `changes` in its
+/// `.diskspecs`. A request is an operation, a start sector, a number of sectors, and the delay in
+/// ms after the previous completion.
+fn services(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+    let changes: Vec<_> = changes.iter().map(|(from, to)| ("tiny.diskspecs", *from, *to)).collect();
+    services_of(&changes, requests)
+}
+
+/// Returns the same with changes in any of the drive's files.
+fn services_of(changes: &[(&str, &str, &str)], requests: &[(Op, u64, u32, u64)]) -> Vec<f64> {
+    let mut hdd = Hdd::new(&load_with(changes).expect("a good file"), 1);
+    let mut now = Time(0);
+    let mut services = Vec::new();
+    for (id, (op, start, sectors, gap_ms)) in requests.iter().copied().enumerate() {
+        now += Time::from_ms(gap_ms);
+        hdd.submit(now, DeviceRequest { id: RequestId(id as u32), op, start, sectors });
+        let done = loop {
+            let at = hdd.next_event().expect("it is under way");
+            if let Some(completion) = hdd.poll(at) {
+                break completion.at;
+            }
+        };
+        services.push((done - now).ns() as f64 / 1e6);
+        now = done;
+    }
+    services
+}
+
+/// Returns the service time of the last request.
+fn last(changes: &[(&str, &str)], requests: &[(Op, u64, u32, u64)]) -> f64 {
+    *services(changes, requests).last().expect("a request")
+}
+
+fn assert_ms(value: f64, expected: f64) {
+    assert!((value - expected).abs() < 2e-5, "{value} ms is not {expected} ms");
+}
+
+/// One read that misses the cache.
+const MISS: [(Op, u64, u32, u64); 1] = [(READ, 100, 8, 5)];
+
+#[test]
+fn the_water_mark_says_when_the_bus_is_asked_for() {
+    let by_part =
+        |part: &str| last(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
+    // Without a water mark, all sectors but the last have been sent when the last arrives. With a
+    // mark of 4, the last four remain.
+    assert_ms(by_part("0.5") - by_part("0.0"), 0.3);
+    // The bus is requested when all 8 sectors have arrived.
+    assert_ms(by_part("1.0") - by_part("0.0"), 0.7);
+    let by_segment = |part: &str| {
+        let part = format!("by reqsize = 0, High (read) water mark = {part}");
+        last(&[("by reqsize = 1, High (read) water mark = 0.0", &part)], &MISS)
+    };
+    // Marks of 4 and of 64 sectors: the second takes effect only at the end of the request.
+    assert_ms(by_segment("0.0625") - by_part("0.0"), 0.3);
+    assert_ms(by_segment("1.0") - by_part("0.0"), 0.7);
+}
+
+#[test]
+fn a_read_that_outruns_the_medium_keeps_the_bus_or_wins_it_again() {
+    let reselect = "First reselect overhead = 0.2, Other reselect overhead = 0.3";
+    let with = |more: &str| {
+        let changes = [
+            ("First reselect overhead = 0.0", reselect),
+            ("Max queue", &format!("{more}Max queue")),
+        ];
+        last(&changes, &[(READ, 100, 2, 5)])
+    };
+    let kept = with("Hold bus entire read xfer = 1, ");
+    // The first sector is sent after 0.2 ms, and the bus is released 0.2 ms later. The second
+    // sector arrives 0.225 ms after that, and the bus is regained another 0.3 ms later. A held bus
+    // saves these 0.3 ms.
+    assert_ms(with("Hold bus entire read xfer = 0, ") - kept, 0.3);
+    // The host has the first sector 0.325 ms before the second arrives. The release of the bus
+    // takes 0.075 ms longer than that.
+    let slow = "Hold bus entire read xfer = 0, Read disconnect afterread = 0.4, \
+                Read disconnect afterwrite = 0.4, ";
+    assert_ms(with(slow) - kept, 0.075 + 0.3);
+    let never = with("Never disconnect = 1, ");
+    assert_ms(never - kept, 0.0);
+}
+
+#[test]
+fn a_write_to_the_medium_wins_the_bus_again_to_say_so() {
+    let through = ("Fast write level = 2", "Fast write level = 0");
+    let write = [(WRITE, 100, 1, 5)];
+    let plain = last(&[through], &write);
+    let reselect = ("First reselect overhead = 0.0", "First reselect overhead = 0.2");
+    assert_ms(last(&[through, reselect], &write) - plain, 0.2);
+    // 0.7 ms overhead after a read, one sector over the bus, and 20 ms to release the bus. This
+    // exceeds any seek with a revolution.
+    let leave = ("Max queue", "Write disconnect overhead = 20.0, Max queue");
+    assert_ms(last(&[through, leave], &write), 0.7 + 0.1 + 20.0);
+    // The sector arrives after whole revolutions, for any seek time.
+    let least = last(&[through, ("Minimum seek delay = 0.0", "Minimum seek delay = 30.0")], &write);
+    let turns = (least - plain) / 10.0;
+    assert!(least > 0.7 + 30.0 + 0.625 && (turns - turns.round()).abs() < 1e-4, "{least} {plain}");
+}
+
+#[test]
+fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
+    let through = ("Fast write level = 2", "Fast write level = 0");
+    let slow = ("transfer time = 0.1", "transfer time = 5.0");
+    // The transfer of 8 sectors over the bus takes 40 ms. The last sector is written after its
+    // arrival.
+    let ms = last(&[through, slow], &[(WRITE, 0, 8, 5)]);
+    assert!((0.7 + 40.0 + 0.625..0.7 + 40.0 + 0.625 + 10.01).contains(&ms), "{ms}");
+}
+
+#[test]
+fn written_data_go_to_the_medium_before_anything_but_what_goes_on_from_them() {
+    let level = |level: &str| [("Fast write level = 2", format!("Fast write level = {level}"))];
+    for name in ["1", "2"] {
+        let level = level(name);
+        let level = [(level[0].0, level[0].1.as_str())];
+        // After a read 0.5 ms and one sector over the bus, after a write 0.6 ms.
+        let ms = services(&level, &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0), (WRITE, 20, 1, 0)]);
+        assert_ms(ms[0], 0.6);
+        assert_ms(ms[1], 0.7);
+        // Both sectors pass the head first.
+        assert!(ms[2] > 1.0, "{ms:?}");
+        let none = ("Max queue", "Combine seq writes = 0, Max queue");
+        let ms = services(&[level[0], none], &[(WRITE, 100, 1, 5), (WRITE, 101, 1, 0)]);
+        assert!(ms[1] > 0.8, "{ms:?}");
+    }
+    let through = level("0");
+    assert!(last(&[(through[0].0, &through[0].1)], &[(WRITE, 100, 1, 5)]) > 0.8 + 0.625);
+}
+
+#[test]
+fn reading_ahead_is_bounded_as_the_source_has_it() {
+    let hit_after = |changes: &[(&str, &str)], then: u64| {
+        let ms = last(changes, &[(READ, 0, 8, 5), (READ, then, 1, 100)]);
+        // A hit after a read takes 0.1 ms and one sector over the bus.
+        (ms - 0.2).abs() < 2e-5
+    };
+    let most = |most: &str| {
+        [("Maximum read-ahead (blks) = 64", format!("Maximum read-ahead (blks) = {most}"))]
+    };
+    let (zero, eight) = (most("0"), most("8"));
+    let (zero, eight) = ([(zero[0].0, zero[0].1.as_str())], [(eight[0].0, eight[0].1.as_str())]);
+    assert!(hit_after(&zero, 60), "0 is no bound but the segment");
+    assert!(hit_after(&eight, 15) && !hit_after(&eight, 16));
+    let least = [eight[0], ("Minimum read-ahead (blks) = 0", "Minimum read-ahead (blks) = 20")];
+    assert!(hit_after(&least, 27) && !hit_after(&least, 28), "a least above the most counts");
+    let kept = [zero[0], ("over requested = 1", "over requested = 0")];
+    assert!(hit_after(&kept, 63) && !hit_after(&kept, 64), "what was asked for keeps its room");
+    let dropped = [eight[0], ("over requested = 1", "over requested = -1")];
+    assert!(hit_after(&eight, 7) && !hit_after(&dropped, 7) && hit_after(&dropped, 8));
+    let none = [("continuous read = 3", "continuous read = 0")];
+    assert!(hit_after(&none, 7) && !hit_after(&none, 8));
+    let track = [("continuous read = 3", "continuous read = 1")];
+    assert!(hit_after(&track, 15) && !hit_after(&track, 16));
+    let cylinder = [("continuous read = 3", "continuous read = 2")];
+    assert!(hit_after(&cylinder, 31) && !hit_after(&cylinder, 32));
+    let off = [("caching in buffer = 1", "caching in buffer = 0")];
+    assert!(!hit_after(&off, 7));
+}
+
+#[test]
+fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
+    let hit_after = |level: &str, slip: &str, first: (u64, u32), then: u64| {
+        let changes = [
+            ("tiny.diskspecs", "continuous read = 3", level),
+            ("tiny.model", "scheme used = 0", "scheme used = 9"),
+            ("tiny.model", "spares = 0", "spares = 1"),
+            ("tiny.model", "slips = [ ]", slip),
+        ];
+        let requests = [(READ, first.0, first.1, 5), (READ, then, 1, 100)];
+        let ms = services_of(&changes, &requests)[1];
+        (ms - 0.2).abs() < 2e-5
+    };
+    // The fifth sector of the first track is defective, so the track has the numbers 0 to 14.
+    let to_end = |then| hit_after("continuous read = 1", "slips = [ 4 ]", (0, 2), then);
+    assert!(to_end(14) && !to_end(15));
+    // A read that comes from the previous track continues over the next one by a whole track's 16
+    // sectors. The track of 32 to 46 has a defective sector, so the first sector of the following
+    // track is read too.
+    let stream = |then| hit_after("continuous read = 4", "slips = [ 36 ]", (12, 6), then);
+    assert!(stream(47) && !stream(48));
+}
+
+#[test]
+fn a_command_that_arrives_stops_reading_ahead_and_waits_for_what_the_head_is_about() {
+    let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
+    let hit = |changes: &[(&str, &str)], then: u64| {
+        let ms = services(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, then, 1, 100)]);
+        (ms[2] - 0.2).abs() < 2e-5
+    };
+    // One more complete sector arrives in the 1 ms after the first read and the 0.1 ms before it.
+    // The 20 ms overhead of the second read adds none.
+    assert!(hit(&[busy], 8) && !hit(&[busy], 9));
+    // The second read arrives 0.1 ms after sector 7 has passed, at 8 of 16 sectors of the track.
+    // The rest of sector 8 takes 0.525 ms, the overhead 0.3 ms, and the seek over six cylinders
+    // 1.625 ms. The head then arrives at 12.08 sectors, and the requested sector 206 at 12 has just
+    // passed. A head that leaves in the middle of a sector arrives at 11.24.
+    let then = |changes: &[(&str, &str)]| last(changes, &[(READ, 0, 8, 5), (READ, 206, 1, 0)]);
+    let moved_ms = 0.3 + 1.625;
+    assert_ms(then(&[]), moved_ms + 0.525 + 15.92 * 0.625 + 0.625 + 0.1);
+    let leaves = ("Max queue", "Stop prefetch in sector = 1, Max queue");
+    assert_ms(then(&[leaves]), moved_ms + 0.76 * 0.625 + 0.625 + 0.1);
+}
+
+#[test]
+fn writes_share_a_segment_while_the_one_before_is_being_written() {
+    let kept = ("Max queue", "Allow read hits on write data = 1, Max queue");
+    let read_after = |gap_ms| {
+        let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
+        let [first, second, third] = writes;
+        last(&[kept], &[(READ, 100, 1, 5), first, second, third, (READ, 110, 1, 100)])
+    };
+    // Three writes in close succession use one of three segments, and the read's segment remains.
+    // Three writes that each arrive when the previous one is on the medium use all segments.
+    assert_ms(read_after(0), 0.2 + 0.1);
+    assert!(read_after(100) > 1.0);
+}
+
+#[test]
+fn the_cached_beginning_of_a_read_goes_to_the_host_at_once_or_at_the_mark() {
+    let slow = ("transfer time = 0.1", "transfer time = 20.0");
+    let bounded = ("Maximum read-ahead (blks) = 64", "Maximum read-ahead (blks) = 2");
+    let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
+    // Two of four sectors are cached: 0.1 ms as for a hit, and the bus is busy while the others
+    // arrive.
+    assert_ms(last(&[slow, bounded], &reads), 0.1 + 4.0 * 20.0);
+    let marked = ("water mark = 0.0", "water mark = 0.75, Immed transfer partial hit = 0");
+    let at_mark = last(&[slow, bounded, marked], &reads);
+    assert!(at_mark > 0.3 + 4.0 * 20.0, "{at_mark}");
+}
+
+#[test]
+fn a_write_that_follows_another_leaves_the_bus_before_its_data() {
+    let extra = [
+        ("Fast write level = 2", "Fast write level = 0, Extra write disconnect = 1"),
+        ("inter-disconnect delay = 0.0", "inter-disconnect delay = 25.0"),
+    ];
+    let ms = services(&extra, &[(WRITE, 100, 1, 5), (WRITE, 20, 1, 5), (WRITE, 21, 1, 5)]);
+    assert!(ms[0] < 25.0 && ms[1] > 25.1 && ms[2] < 25.0, "{ms:?}");
+}
+
+#[test]
+fn overheads_are_added_up_and_scaled() {
+    let scaled = [
+        ("overhead time = 0.0", "overhead time = 1.0"),
+        ("for overheads = 1.0", "for overheads = 2.0"),
+        ("Data preparation overhead = 0.0", "Data preparation overhead = 0.25"),
+        ("Read completion overhead = 0.0", "Read completion overhead = 0.05"),
+    ];
+    let ms = last(&scaled, &[(READ, 0, 8, 5), (READ, 10, 2, 100)]);
+    assert_ms(ms, 2.0 * (1.0 + 0.1 + 0.25 + 0.05) + 0.2);
+}
+
+#[test]
+fn the_arm_waits_for_the_host_or_does_not() {
+    let pair = |level: &str| {
+        let level = format!("Preseeking level = {level}, Max queue");
+        let slow = ("transfer time = 0.1", "transfer time = 50.0");
+        let changes = [("tiny.diskspecs", slow.0, slow.1), ("tiny.diskspecs", "Max queue", &level)];
+        let mut hdd = Hdd::new(&load_with(&changes).expect("a good file"), 1);
+        for (id, start) in [(0, 0), (1, 200)] {
+            let (id, op) = (RequestId(id), READ);
+            hdd.submit(Time(0), DeviceRequest { id, op, start, sectors: 1 });
+        }
+        let mut done = Vec::new();
+        while let Some(at) = hdd.next_event() {
+            done.extend(hdd.poll(at).map(|completion| completion.at.ns() as f64 / 1e6));
+        }
+        done[1] - done[0]
+    };
+    // The second read's sector is cached long before the bus is free, or its seek starts only then.
+    assert_ms(pair("2"), 50.0);
+    assert!(pair("0") > 50.0 + 1.0 + 0.625 && pair("1") > 50.0 + 1.0 + 0.625);
+}
+
+/// Returns the completion time of the last of four writes of 8 sectors each, two tracks in total,
+/// and the number of writes that complete at that time.
+fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
+    // The skew is one sector, 0.625 ms. This suffices for a read's head switch of 0.5 ms, not for a
+    // write's 2 ms.
+    let mut drive = load_with(&[
+        ("tiny.diskspecs", "Fast write level = 2", "Fast write level = 0"),
+        ("tiny.model", "track switch = 2.0", "track switch = 1.0"),
+        ("tiny.model", "settling delay = 0.5", "settling delay = 1.5"),
+    ])
+    .expect("a good file");
+    drive.mechanics.zero_latency_write = true;
+    drive.queue.combines_writes = combines_writes;
+    let mut hdd = Hdd::new(&drive, 1);
+    for id in 0..4 {
+        let (start, sectors) = (u64::from(id) * 8, 8);
+        hdd.submit(Time(0), DeviceRequest { id: RequestId(id), op: WRITE, start, sectors });
+    }
+    let mut done = Vec::new();
+    while let Some(at) = hdd.next_event() {
+        done.extend(std::iter::from_fn(|| hdd.poll(at)).map(|completion| completion.at));
+    }
+    let last = *done.last().expect("four are done");
+    (last.ns() as f64 / 1e6, done.iter().filter(|at| **at == last).count())
+}
+
+#[test]
+fn joined_writes_take_a_track_from_where_the_head_comes_down() {
+    let ((alone_ms, alone), (joined_ms, joined)) =
+        (four_in_sequence(false), four_in_sequence(true));
+    // The head settles 1.375 ms into the second track. Joined, the whole track takes one revolution
+    // from there. Alone, the third write takes that revolution, and the fourth ends at the track's
+    // end, 8.625 ms later. The first is served before the others are ready.
+    assert_ms(alone_ms - joined_ms, 8.625);
+    assert_eq!((alone, joined), (1, 3));
+}

@@ -1,0 +1,139 @@
+//! Fields of a drive's description that the user sets on the command line: `hdd,rpm=15000`,
+//! `hdd,drive=sata,cache.segments=8`.
+//!
+//! The key is the full path of a field in the description, or its last word if that is unambiguous.
+//! A field that the description omits needs its full path. The value replaces the one in the
+//! description, with the same unit and bounds.
+
+use readpath_core::policy::{Spec, SpecError};
+
+use crate::fields::{FieldBlock, FieldValue, NamedValue};
+
+/// Sets in `root` every field that `spec` names, except the keys in `own`.
+///
+/// # Errors
+/// Fails when no field or more than one matches, and on a non-number for a numeric field.
+pub fn set_fields(
+    root: &mut FieldBlock,
+    spec: &Spec,
+    own: &[&'static str],
+) -> Result<(), SpecError> {
+    let mut paths = Vec::new();
+    list_paths(root, "", &mut paths);
+    for (key, value) in &spec.parameters {
+        if own.contains(&key.as_str()) {
+            continue;
+        }
+        let is_named = |path: &&String| {
+            path.strip_suffix(key.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        let named: Vec<&String> = paths.iter().filter(is_named).collect();
+        match named.as_slice() {
+            [path] => set(root, path, spec, key, value)?,
+            [] if add(root, key, value) => {}
+            [] => {
+                let mut known = own.to_vec();
+                known.push("any field of its description (`readpath devices hdd`)");
+                let (name, key) = (spec.name.clone(), key.clone());
+                return Err(SpecError::UnknownParameter { name, key, known });
+            }
+            several => {
+                let several: Vec<&str> = several.iter().map(|path| path.as_str()).collect();
+                let expected = format!("the field in full, one of {}", several.join(", "));
+                return Err(refused(spec, key, value, expected));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Collects the full paths of all fields with a single value.
+fn list_paths(block: &FieldBlock, prefix: &str, paths: &mut Vec<String>) {
+    for field in &block.fields {
+        let path = format!("{prefix}{}", field.key);
+        match &field.value {
+            FieldValue::Block(inner) => list_paths(inner, &format!("{path}."), paths),
+            FieldValue::Number(_) | FieldValue::Text(_) => paths.push(path),
+            FieldValue::List(_) => {}
+        }
+    }
+}
+
+/// Adds a field that the description omits, named by its full path. Returns false if the block does
+/// not exist. The field name is checked later, when the drive is built.
+fn add(root: &mut FieldBlock, path: &str, text: &str) -> bool {
+    let Some((first, rest)) = path.split_once('.') else { return false };
+    let Some(field) = root.fields.iter_mut().find(|field| field.key == first) else { return false };
+    let (line, FieldValue::Block(block)) = (field.line, &mut field.value) else { return false };
+    if rest.contains('.') {
+        return add(block, rest, text);
+    }
+    let value = text.parse().map_or_else(|_| FieldValue::Text(text.to_owned()), FieldValue::Number);
+    block.fields.push(NamedValue::new(rest.to_owned(), line, value, Some("given".to_owned())));
+    true
+}
+
+/// Replaces the value of the field at `path`.
+fn set(
+    block: &mut FieldBlock,
+    path: &str,
+    spec: &Spec,
+    key: &str,
+    text: &str,
+) -> Result<(), SpecError> {
+    let (first, rest) = path.split_once('.').map_or((path, None), |(a, b)| (a, Some(b)));
+    let field = block.fields.iter_mut().find(|field| field.key == first);
+    let field = field.expect("the path was listed from this block");
+    match (&mut field.value, rest) {
+        (FieldValue::Block(inner), Some(rest)) => return set(inner, rest, spec, key, text),
+        (FieldValue::Number(number), _) => {
+            let expected = || format!("a number, as in {path}={number}");
+            *number = text.parse().map_err(|_| refused(spec, key, text, expected()))?;
+        }
+        (value, _) => *value = FieldValue::Text(text.to_owned()),
+    }
+    field.source = Some("given".to_owned());
+    Ok(())
+}
+
+/// Returns the error for an invalid value.
+fn refused(spec: &Spec, key: &str, value: &str, expected: String) -> SpecError {
+    let (name, key, value) = (spec.name.clone(), key.to_owned(), value.to_owned());
+    SpecError::BadValue { name, key, value, expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hdd::load::{drive_of, parameters};
+
+    fn spec(text: &str) -> Spec {
+        Spec::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_field_is_given_by_its_last_word_or_in_full() {
+        for text in ["hdd,rpm=15000", "hdd,mechanics.rpm=15000"] {
+            let drive = drive_of(&spec(text)).unwrap();
+            assert!((drive.mechanics.rpm - 15_000.0).abs() < 1e-9, "{text}");
+            let rpm = parameters(&spec(text)).unwrap();
+            let rpm = rpm.iter().find(|parameter| parameter.name == "mechanics.rpm").unwrap();
+            assert_eq!((rpm.value.as_str(), rpm.source.as_str()), ("15000", "given"));
+        }
+        assert!(drive_of(&spec("hdd,drive=sata,cache.segments=8,rpm=5400")).is_ok());
+        let left_out = drive_of(&spec("hdd,mechanics.zero_latency_read=1")).unwrap();
+        assert!(left_out.mechanics.zero_latency_read);
+    }
+
+    #[test]
+    fn what_is_no_field_or_no_value_for_it_is_refused() {
+        let error = |text: &str| drive_of(&spec(text)).unwrap_err().to_string();
+        let unknown = error("hdd,rpms=15000");
+        assert!(unknown.starts_with("`hdd` has no parameter `rpms`; it takes: drive"), "{unknown}");
+        assert!(error("hdd,rpm=fast").contains("a number, as in rpm=10000"));
+        assert!(error("hdd,rpm=0").contains("rpm"));
+        assert!(error("hdd,mechanics.rpms=9").contains("no field of this block"));
+        assert!(error("hdd,pm=15000").contains("no parameter `pm`"), "whole words only");
+    }
+}

@@ -1,0 +1,219 @@
+//! Builds a hard disk from text: `hdd`, `hdd,drive=NAME`, `hdd,toml=FILE`, `hdd,disksim=FILE`. The
+//! first three accept further keys that set fields of the description, as in `hdd,rpm=15000`.
+//!
+//! DiskSim's drive files can leave the bus to the file of the whole system by a transfer time of 0.
+//! `disksim=FILE` accepts both: a `.diskspecs` file, or the `.parv` file that names it. All forms
+//! accept `bus_read_ns=N` and `bus_write_ns=N`, the transfer time of a sector on the host's bus.
+
+use std::fmt;
+use std::path::Path;
+
+use readpath_core::policy::{Spec, SpecError};
+
+use super::Hdd;
+use super::drive::DriveDescription;
+use crate::fields::{FieldBlock, FieldValue, FileError, toml_text};
+use crate::input_file;
+use crate::parameter::{DeviceParameter, ParameterOrigin};
+use crate::path_text;
+
+/// Built-in drives: name, one-line summary, description in TOML.
+const DRIVES: [(&str, &str, &str); 4] = [
+    ("scsi2002", "a 10,000 rpm SCSI drive of 2002", include_str!("drives/scsi2002.toml")),
+    ("scsi2001", "a 10,000 rpm SCSI drive of 2000 and 2001", include_str!("drives/scsi2001.toml")),
+    ("sata2010", "a 7,200 rpm SATA drive of about 2010", include_str!("drives/sata2010.toml")),
+    ("sata", "a large 7,200 rpm SATA drive of today", include_str!("drives/sata.toml")),
+];
+
+/// Error when a hard disk is built.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HddError {
+    /// The device text is invalid.
+    Spec(SpecError),
+    /// The description file is invalid.
+    File(FileError),
+}
+
+impl fmt::Display for HddError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HddError::Spec(error) => error.fmt(f),
+            HddError::File(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for HddError {}
+
+impl From<SpecError> for HddError {
+    fn from(error: SpecError) -> HddError {
+        HddError::Spec(error)
+    }
+}
+
+impl From<FileError> for HddError {
+    fn from(error: FileError) -> HddError {
+        HddError::File(error)
+    }
+}
+
+/// Returns the names of the built-in drives with a one-line summary.
+pub fn drives() -> impl Iterator<Item = (&'static str, &'static str)> {
+    DRIVES.iter().map(|(name, what, _)| (*name, *what))
+}
+
+/// Builds the hard disk that `spec` names. The initial angle of the platter is derived from `seed`.
+///
+/// # Errors
+/// Fails when the spec or its file is invalid.
+pub fn build_hdd(spec: &Spec, seed: u64) -> Result<Hdd, HddError> {
+    Ok(Hdd::new(&drive_of(spec)?, seed))
+}
+
+/// Returns the drive that `spec` names: built in (`drive=NAME`), from `toml=FILE`, or from
+/// `disksim=FILE`.
+///
+/// # Errors
+/// Fails when the spec or its file is invalid.
+pub fn drive_of(spec: &Spec) -> Result<DriveDescription, HddError> {
+    described(spec).map(|(drive, _)| drive)
+}
+
+/// Returns every field of the drive that `spec` names, with value, unit and source.
+///
+/// # Errors
+/// Fails in the same cases as [`drive_of`].
+pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, HddError> {
+    let (_, block) = described(spec)?;
+    let mut parameters = Vec::new();
+    list(&block, "", &mut parameters);
+    Ok(parameters)
+}
+
+/// Reads the drive from a DiskSim `.diskspecs` file and the files that it names.
+///
+/// # Errors
+/// Describes the problem with file, line, field, unit and bound.
+pub fn drive_from_disksim(path: &Path) -> Result<DriveDescription, FileError> {
+    super::disksim::load(path, &read_text).map(|(drive, _)| drive)
+}
+
+/// Keys of the device text that are not fields of a description.
+const OWN: [&str; 5] = ["drive", "toml", "disksim", "bus_read_ns", "bus_write_ns"];
+
+/// Reads the description that `spec` names, as a drive and as its fields.
+fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
+    let sources = ["drive", "toml", "disksim"].map(|key| spec.parameters.get_key_value(key));
+    if sources.iter().flatten().count() > 1 {
+        let (key, value) = sources.into_iter().flatten().next_back().expect("more than one");
+        return Err(HddError::Spec(SpecError::BadValue {
+            name: spec.name.clone(),
+            key: key.clone(),
+            value: value.clone(),
+            expected: "one of drive=, toml= and disksim= alone".to_owned(),
+        }));
+    }
+    let (mut drive, block) = read_description(spec)?;
+    // The slower of drive and bus determines the rate, as in DiskSim.
+    let controller = &mut drive.controller;
+    for (key, sector_ns) in [
+        ("bus_read_ns", &mut controller.bus_read_sector_ns),
+        ("bus_write_ns", &mut controller.bus_write_sector_ns),
+    ] {
+        *sector_ns = (*sector_ns).max(spec.integer(key, 0, 1..=1_000_000_000)?);
+    }
+    if controller.bus_read_sector_ns.min(controller.bus_write_sector_ns) == 0 {
+        drive.unmodelled.push(format!(
+            "{}: describes no bus, and data cross it in no time; name the .parv file of its system, \
+             or give bus_read_ns and bus_write_ns, the time for a sector",
+            block.file
+        ));
+    }
+    Ok((drive, block))
+}
+
+/// Reads the description from its file or from the built-in text.
+fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
+    if let Some(path) = spec.parameters.get("disksim") {
+        // The fields of a DiskSim file cannot be set on the command line.
+        spec.only(&OWN)?;
+        return Ok(super::disksim::load(&path_text::decode(path), &read_text)?);
+    }
+    if let Some(path) = spec.parameters.get("toml") {
+        let path = path_text::decode(path);
+        let text = read_text(&path).map_err(|problem| FileError {
+            file: path.display().to_string(),
+            line: 0,
+            field: String::new(),
+            problem,
+        })?;
+        return read_toml(&text, &path, spec);
+    }
+    let name = spec.parameters.get("drive").map_or(DRIVES[0].0, String::as_str);
+    let Some((_, _, text)) = DRIVES.iter().find(|(known, ..)| *known == name) else {
+        return Err(HddError::Spec(SpecError::UnknownName {
+            kind: "drive",
+            name: name.to_owned(),
+            known: DRIVES.iter().map(|(name, ..)| *name).collect(),
+        }));
+    };
+    read_toml(text, Path::new(name), spec)
+}
+
+/// Builds the drive from a TOML text, with the fields that `spec` replaces.
+fn read_toml(
+    text: &str,
+    file: &Path,
+    spec: &Spec,
+) -> Result<(DriveDescription, FieldBlock), HddError> {
+    let mut root = toml_text::parse(text, file)?;
+    super::given::set_fields(&mut root, spec, &OWN)?;
+    let drive = super::describe_toml::drive(&root)?;
+    root.reject_unread()?;
+    Ok((drive, root))
+}
+
+/// Reads a description file with a limit on its size.
+fn read_text(path: &Path) -> Result<String, String> {
+    let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
+    text.map_err(|error| format!("can't be read: {error}"))
+}
+
+/// Collects the fields of a block in printable form, with full paths.
+fn list(block: &FieldBlock, prefix: &str, parameters: &mut Vec<DeviceParameter>) {
+    for field in &block.fields {
+        let name = format!("{prefix}{}", field.key);
+        let value = match &field.value {
+            FieldValue::Block(inner) => {
+                list(inner, &format!("{name}."), parameters);
+                continue;
+            }
+            FieldValue::Number(number) => number.to_string(),
+            FieldValue::Text(text) => text.clone(),
+            FieldValue::List(items) => match items.first() {
+                Some((_, FieldValue::Block(_))) => {
+                    for (index, (_, item)) in items.iter().enumerate() {
+                        if let FieldValue::Block(inner) = item {
+                            list(inner, &format!("{name}[{index}]."), parameters);
+                        }
+                    }
+                    continue;
+                }
+                _ => format!("{} numbers", items.len()),
+            },
+        };
+        let source = field.source.clone();
+        let source = source.unwrap_or_else(|| format!("{}:{}", block.file, field.line));
+        let origin = ParameterOrigin::of(&source);
+        parameters.push(DeviceParameter { name, value, unit: field.unit(), origin, source });
+    }
+    for default in block.defaults.borrow().iter() {
+        parameters.push(DeviceParameter {
+            name: format!("{prefix}{}", default.key),
+            value: default.value.clone(),
+            unit: default.unit,
+            origin: ParameterOrigin::Chosen,
+            source: "chosen: the default of descriptions that do not state it".to_owned(),
+        });
+    }
+}

@@ -1,0 +1,328 @@
+//! Measurement of a storage device: a set of load cells in, a description out.
+//!
+//! A profile is a list of cells. The requests of a cell have one size and one queue depth. They are
+//! random, or continue the last one, or start at a distance from its end, or belong to several
+//! streams in rotation. Each cell is a closed loop: the next request starts when one ends. The
+//! result is the mean response time. By Little's theorem, it is the queue depth times the measured
+//! period, divided by the requests completed in it. The first requests, which fill the loop, are
+//! excluded.
+//!
+//! [`measure`] uses any executor of requests with a clock ([`RequestExecutor`]): a simulated device
+//! or real storage. [`describe`] converts the samples into a description for `--on measured`.
+
+use readpath_core::unit::Time;
+
+use crate::random::SeededRng;
+
+mod fit;
+mod trust;
+
+pub use fit::{StorageShape, describe};
+pub use trust::{Contradiction, FALL_MAX, ROUNDS_APART, Trust};
+
+/// Request size in bytes for the cost of a position.
+pub const PROBE_BYTES: u64 = 4096;
+
+/// Maximum bytes in flight in a cell: a gentle load, beyond the point where any storage gains from
+/// more.
+const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
+
+/// Measured request sizes in bytes.
+const SIZES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// Measured queue depths.
+const DEPTHS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
+/// Number of streams in rotation.
+const STREAMS: u32 = 8;
+/// Request size of the streams in bytes.
+const STREAM_BYTES: u64 = 128 << 10;
+/// Shortest measured distance from the end of the last request.
+const NEAREST_BYTES: u64 = 64 << 10;
+/// Ratio of successive measured distances.
+const DISTANCE_RATIO: u64 = 4;
+
+/// Positions of the requests of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileAccess {
+    /// Random positions.
+    Random,
+    /// Each request starts at the end of the last one.
+    Following,
+    /// Each request starts between once and twice this distance after the end of the last one.
+    /// Negative distances are before it.
+    Near(i64),
+    /// Each request starts at the end of the last one of its stream, with this number of streams in
+    /// rotation.
+    Streams(u32),
+}
+
+/// One load of the profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeasurementCell {
+    /// Positions of the requests.
+    pub access: ProfileAccess,
+    /// Size of each request.
+    pub bytes: u64,
+    /// Queue depth.
+    pub depth: u32,
+}
+
+/// Result of a cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProfileSample {
+    /// The cell.
+    pub cell: MeasurementCell,
+    /// Number of counted requests.
+    pub requests: u64,
+    /// Mean response time in ns.
+    pub mean_ns: f64,
+    /// The means of the rounds in which it was measured, in ns, rising.
+    pub rounds_ns: Vec<f64>,
+    /// Response time of each request in ns, in increasing order.
+    pub latencies_ns: Vec<u64>,
+}
+
+impl ProfileSample {
+    /// Returns the response time in ns that the given share of the requests does not exceed.
+    pub fn quantile_ns(&self, share: f64) -> u64 {
+        let last = self.latencies_ns.len() - 1;
+        self.latencies_ns[(last as f64 * share).round() as usize]
+    }
+
+    /// Combines several measurements of one cell. The mean is the median of their means, so
+    /// disturbances in one of them have no effect. Returns `None` for an empty list.
+    pub fn middle(mut rounds: Vec<ProfileSample>) -> Option<ProfileSample> {
+        rounds.sort_unstable_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
+        let middle = rounds.get((rounds.len().max(1) - 1) / 2)?;
+        let (cell, mean_ns) = (middle.cell, middle.mean_ns);
+        let mut latencies_ns: Vec<u64> =
+            rounds.iter().flat_map(|round| &round.latencies_ns).copied().collect();
+        latencies_ns.sort_unstable();
+        let requests = rounds.iter().map(|round| round.requests).sum();
+        let rounds_ns = rounds.iter().map(|round| round.mean_ns).collect();
+        Some(ProfileSample { cell, requests, mean_ns, rounds_ns, latencies_ns })
+    }
+
+    /// Ratio of the slowest round's mean to the fastest one's; none of one round.
+    pub fn spread(&self) -> Option<f64> {
+        let (fastest, slowest) = (self.rounds_ns.first()?, self.rounds_ns.last()?);
+        (self.rounds_ns.len() > 1).then(|| slowest / fastest)
+    }
+
+    /// Requests per second.
+    pub fn per_second(&self) -> f64 {
+        f64::from(self.cell.depth) * 1e9 / self.mean_ns
+    }
+}
+
+/// Limits of a cell's load.
+#[derive(Clone, Copy, Debug)]
+pub struct CellLimits {
+    /// Time in ns after which no request starts, once a round has ended.
+    pub span_ns: u64,
+    /// Number of bytes after which no request starts, once a round has ended.
+    pub bytes: u64,
+}
+
+/// Executor of requests with a clock. Each request has a ticket.
+pub trait RequestExecutor {
+    /// Failure of a request, or a demand to stop.
+    type Error;
+
+    /// Returns the time in ns.
+    fn now_ns(&self) -> u64;
+
+    /// Starts a read.
+    ///
+    /// # Errors
+    /// Fails if the read cannot be started.
+    fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Self::Error>;
+
+    /// Waits until any read ends and returns its ticket.
+    ///
+    /// # Errors
+    /// Fails if the read has failed.
+    fn wait(&mut self) -> Result<usize, Self::Error>;
+}
+
+/// Returns the cells of a profile, in order of measurement.
+pub fn cells(storage_bytes: u64) -> Vec<MeasurementCell> {
+    let mut cells = Vec::new();
+    for access in [ProfileAccess::Random, ProfileAccess::Following] {
+        for bytes in SIZES {
+            for depth in DEPTHS {
+                if depth == 1 || u64::from(depth) * bytes <= IN_FLIGHT_BYTES_MAX {
+                    cells.push(MeasurementCell { access, bytes, depth });
+                }
+            }
+        }
+    }
+    let mut distance = NEAREST_BYTES;
+    while distance * 8 <= storage_bytes {
+        for distance in [distance as i64, -(distance as i64)] {
+            cells.push(MeasurementCell {
+                access: ProfileAccess::Near(distance),
+                bytes: PROBE_BYTES,
+                depth: 1,
+            });
+        }
+        distance *= DISTANCE_RATIO;
+    }
+    cells.push(MeasurementCell {
+        access: ProfileAccess::Streams(STREAMS),
+        bytes: STREAM_BYTES,
+        depth: 1,
+    });
+    cells
+}
+
+/// Minimum storage size for all cells.
+pub const STORAGE_BYTES_MIN: u64 = 64 << 20;
+
+/// Generator of the positions of a cell's requests, all within the storage.
+#[derive(Clone, Debug)]
+pub struct PositionGenerator {
+    cell: MeasurementCell,
+    storage_bytes: u64,
+    draw: SeededRng,
+    /// End of the last request of each stream.
+    ends: Vec<u64>,
+    /// Index of the stream whose request was last.
+    turn: usize,
+}
+
+impl PositionGenerator {
+    /// Creates the generator. The start positions derive from `seed`.
+    pub fn new(cell: MeasurementCell, storage_bytes: u64, seed: u64) -> PositionGenerator {
+        let mut draw = SeededRng::new(seed);
+        let streams = match cell.access {
+            ProfileAccess::Streams(count) => u64::from(count),
+            _ => 1,
+        };
+        // Each stream starts in a part of its own, so streams do not meet. A single stream starts
+        // near the middle, because a disk's rate decreases from its first byte to its last.
+        let (first, part) = match streams {
+            1 => (storage_bytes / 8 * 3, storage_bytes / 2),
+            _ => (0, storage_bytes / streams),
+        };
+        let begin = |stream| aligned(first + stream * part + draw.below(part / 2), cell.bytes);
+        let ends = (0..streams).map(begin).collect();
+        PositionGenerator { cell, storage_bytes, draw, ends, turn: 0 }
+    }
+
+    /// Returns the next position.
+    pub fn step(&mut self) -> u64 {
+        let places = self.storage_bytes / self.cell.bytes;
+        self.turn = (self.turn + 1) % self.ends.len();
+        let end = self.ends[self.turn];
+        let last = self.storage_bytes - self.cell.bytes;
+        let offset = match self.cell.access {
+            ProfileAccess::Random => self.draw.below(places) * self.cell.bytes,
+            ProfileAccess::Following | ProfileAccess::Streams(_) => end,
+            ProfileAccess::Near(distance) => {
+                let span = distance.unsigned_abs();
+                let far = aligned(span + self.draw.below(span), PROBE_BYTES);
+                if distance > 0 { end + far } else { end.wrapping_sub(far) }
+            }
+        };
+        // Beyond either end of the storage, the next position is random.
+        let offset = match offset <= last {
+            true => offset,
+            false => self.draw.below(places) * self.cell.bytes,
+        };
+        self.ends[self.turn] = offset + self.cell.bytes;
+        offset
+    }
+}
+
+/// Rounds an offset down to a multiple of `unit`.
+fn aligned(offset: u64, unit: u64) -> u64 {
+    offset / unit * unit
+}
+
+/// Number of requests after which a cell ends, if the mean has a standard error below 1 %.
+const MIN_REQUESTS: u64 = 200;
+/// Minimum bytes for requests that continue others: they must reach beyond the storage's
+/// read-ahead.
+const MIN_FOLLOWING_BYTES: u64 = 8 << 20;
+
+/// Measures a cell.
+///
+/// # Errors
+/// Returns the errors of the probe.
+pub fn measure<P: RequestExecutor>(
+    cell: MeasurementCell,
+    mut walk: PositionGenerator,
+    limits: CellLimits,
+    probe: &mut P,
+) -> Result<ProfileSample, P::Error> {
+    let round = u64::from(cell.depth);
+    let enough = match cell.access {
+        ProfileAccess::Following => MIN_REQUESTS.max(MIN_FOLLOWING_BYTES / cell.bytes),
+        _ => MIN_REQUESTS,
+    };
+    let mut started_ns = vec![0; cell.depth as usize];
+    for (ticket, started) in started_ns.iter_mut().enumerate() {
+        *started = probe.now_ns();
+        probe.start(walk.step(), cell.bytes, ticket)?;
+    }
+    let begun_ns = probe.now_ns();
+    let (mut ended, mut counted_from_ns, mut last_ns) = (0u64, begun_ns, begun_ns);
+    let mut latencies_ns = Vec::new();
+    let mut spread = RunningStatistics::default();
+    let mut under_way = round;
+    let mut is_finished = false;
+    while under_way > 0 {
+        let ticket = probe.wait()?;
+        let now_ns = probe.now_ns();
+        under_way -= 1;
+        if is_finished {
+            continue;
+        }
+        ended += 1;
+        last_ns = now_ns;
+        if ended == round {
+            counted_from_ns = now_ns;
+        } else if ended > round {
+            let latency_ns = now_ns - started_ns[ticket];
+            latencies_ns.push(latency_ns);
+            spread.add(latency_ns as f64);
+        }
+        let is_spent = now_ns - begun_ns >= limits.span_ns || ended * cell.bytes >= limits.bytes;
+        let is_known = ended >= enough.max(16 * round) && spread.is_known();
+        is_finished = ended >= 3 * round && (is_spent || is_known);
+        if !is_finished {
+            started_ns[ticket] = probe.now_ns();
+            probe.start(walk.step(), cell.bytes, ticket)?;
+            under_way += 1;
+        }
+    }
+    latencies_ns.sort_unstable();
+    let requests = ended - round;
+    let span = Time(last_ns).since(Time(counted_from_ns));
+    let mean_ns = (span.ns().max(1) * round) as f64 / requests as f64;
+    Ok(ProfileSample { cell, requests, mean_ns, rounds_ns: vec![mean_ns], latencies_ns })
+}
+
+/// Running mean and variance (Welford, 1962).
+#[derive(Clone, Copy, Debug, Default)]
+struct RunningStatistics {
+    count: f64,
+    mean: f64,
+    /// Sum of the squared differences from the mean.
+    squares: f64,
+}
+
+impl RunningStatistics {
+    fn add(&mut self, value: f64) {
+        self.count += 1.0;
+        let from_mean = value - self.mean;
+        self.mean += from_mean / self.count;
+        self.squares += from_mean * (value - self.mean);
+    }
+
+    /// Returns true if the standard error of the mean is below 1 % of it.
+    fn is_known(self) -> bool {
+        let variance = self.squares / (self.count - 1.0).max(1.0);
+        variance / self.count < (self.mean / 100.0).powi(2)
+    }
+}

@@ -1,0 +1,88 @@
+//! Converts measured samples into the description of a simulated device.
+
+use super::{PROBE_BYTES, ProfileAccess, ProfileSample};
+use crate::measured::description::{NearResponse, SizeCosts, StorageDescription, StreamCosts};
+
+/// Properties of storage other than its response times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StorageShape {
+    /// Name of the storage.
+    pub name: String,
+    /// Capacity in bytes.
+    pub bytes: u64,
+    /// Largest request.
+    pub request_bytes_max: u64,
+    /// Alignment of offsets and sizes in bytes: 512 or 4096.
+    pub alignment_bytes: u64,
+}
+
+/// Ratio of the response times of far and near requests above which the storage counts as
+/// rotational.
+const ROTATIONAL_RATIO: f64 = 1.3;
+
+/// Response time in µs of a random request below which storage never counts as rotational, because
+/// it has no moving parts.
+const ROTATIONAL_MIN_US: f64 = 1_000.0;
+
+/// Returns the description of the measured storage. Returns `None` if a required sample is missing:
+/// single random or following requests, a near distance, or the streams.
+pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<StorageDescription> {
+    let us = |sample: &ProfileSample| sample.mean_ns / 1e3;
+    let mut depths: Vec<u32> = samples.iter().map(|sample| sample.cell.depth).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    let lines = |access: ProfileAccess| {
+        let of_access = || samples.iter().filter(move |sample| sample.cell.access == access);
+        let mut sizes: Vec<u64> = of_access().map(|sample| sample.cell.bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let line = |bytes: u64| {
+            let at = |depth: &u32| {
+                of_access().find(|sample| (sample.cell.bytes, sample.cell.depth) == (bytes, *depth))
+            };
+            SizeCosts { bytes, us: depths.iter().map_while(at).map(us).collect() }
+        };
+        let lines: Vec<SizeCosts> = sizes.into_iter().map(line).collect();
+        lines.iter().all(|line| !line.us.is_empty()).then_some(lines).filter(|all| !all.is_empty())
+    };
+    let (random, following) = (lines(ProfileAccess::Random)?, lines(ProfileAccess::Following)?);
+    let mut near: Vec<NearResponse> = samples
+        .iter()
+        .filter_map(|sample| match sample.cell.access {
+            // The distances are between once and twice the stated one, so the mean is 1.5 times.
+            ProfileAccess::Near(distance) => {
+                Some(NearResponse { distance: distance * 3 / 2, us: us(sample) })
+            }
+            _ => None,
+        })
+        .collect();
+    near.sort_unstable_by_key(|near| near.distance);
+    let probe = samples.iter().find(|sample| {
+        let cell = sample.cell;
+        (cell.access, cell.bytes, cell.depth) == (ProfileAccess::Random, PROBE_BYTES, 1)
+    })?;
+    let streams = samples.iter().find_map(|sample| match sample.cell.access {
+        ProfileAccess::Streams(count) => {
+            Some(StreamCosts { count, bytes: sample.cell.bytes, us: us(sample) })
+        }
+        _ => None,
+    })?;
+    let nearest = near.iter().map(|near| near.us).min_by(f64::total_cmp)?;
+    let far = us(probe);
+    let quantile = |share| probe.quantile_ns(share) as f64 / 1e3;
+    Some(StorageDescription {
+        name: shape.name,
+        bytes: shape.bytes,
+        request_bytes_max: shape.request_bytes_max,
+        alignment_bytes: shape.alignment_bytes,
+        is_rotational: far >= ROTATIONAL_MIN_US && far > ROTATIONAL_RATIO * nearest,
+        depth_max: *depths.last()?,
+        depths,
+        probe_bytes: PROBE_BYTES,
+        random,
+        following,
+        near,
+        streams,
+        spread_us: [0.0, 0.1, 0.5, 0.9, 0.99, 1.0].map(quantile).to_vec(),
+    })
+}

@@ -1,0 +1,119 @@
+//! Builds measured storage from text: `measured` or `measured,toml=FILE`.
+//!
+//! Further keys replace single response times. Their names are those that `readpath devices
+//! measured` prints, as in `measured,random.4k.depth1=90`.
+
+use std::path::Path;
+
+use readpath_core::policy::{Spec, SpecError};
+
+use super::MeasuredError;
+use super::description::{StorageDescription, US};
+use crate::fields::{FileError, toml_text};
+use crate::input_file;
+use crate::parameter::{DeviceParameter, ParameterOrigin};
+use crate::path_text;
+
+/// Built-in description: the storage of the machine that produced the figures in the documents.
+const BUILT_IN_DESCRIPTION: &str = include_str!("virtual_disk.toml");
+
+/// Returns the description that `spec` names, with the response times that `spec` replaces.
+///
+/// # Errors
+/// Fails when the spec or the file is invalid.
+pub fn described(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
+    let mut description = match spec.parameters.get("toml").map(|path| path_text::decode(path)) {
+        None => parse(BUILT_IN_DESCRIPTION, Path::new("virtual_disk.toml"))?,
+        Some(path) => {
+            let text = read_text(&path).map_err(|problem| FileError {
+                file: path.display().to_string(),
+                line: 0,
+                field: String::new(),
+                problem,
+            })?;
+            parse(&text, &path)?
+        }
+    };
+    for (key, value) in &spec.parameters {
+        if key == "toml" {
+            continue;
+        }
+        let mut times = times(&mut description);
+        let Some(time) = times.iter_mut().find(|time| time.name == *key) else {
+            let (name, key) = (spec.name.clone(), key.clone());
+            let known = vec!["toml", "any time that `readpath devices measured` names"];
+            return Err(SpecError::UnknownParameter { name, key, known }.into());
+        };
+        let given = value.parse().ok().filter(|us| (US.least..=US.most).contains(us));
+        *time.us = given.ok_or_else(|| SpecError::BadValue {
+            name: spec.name.clone(),
+            key: key.clone(),
+            value: value.clone(),
+            expected: format!("µs from {} to {}", US.least, US.most),
+        })?;
+    }
+    Ok(description)
+}
+
+/// A response time of a description, with its parameter name.
+struct NamedTime<'d> {
+    name: String,
+    us: &'d mut f64,
+    what: &'static str,
+}
+
+/// Returns all response times of a description with their names.
+fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
+    let depths = &description.depths;
+    let mut times = Vec::new();
+    for (kind, lines, what) in [
+        ("random", &mut description.random, "a request at a random place"),
+        ("following", &mut description.following, "one that goes on where the last ended"),
+    ] {
+        for line in lines {
+            for (depth, us) in depths.iter().zip(&mut line.us) {
+                let name = format!("{kind}.{}k.depth{depth}", line.bytes >> 10);
+                times.push(NamedTime { name, us, what });
+            }
+        }
+    }
+    for near in &mut description.near {
+        let name = format!("near.{}k", near.distance / 1024);
+        let what = "one that begins so far from the end of the last";
+        times.push(NamedTime { name, us: &mut near.us, what });
+    }
+    let streams = &mut description.streams;
+    let name = format!("streams.{}", streams.count);
+    times.push(NamedTime { name, us: &mut streams.us, what: "one of so many streams in turn" });
+    times
+}
+
+/// Parses a description.
+fn parse(text: &str, path: &Path) -> Result<StorageDescription, FileError> {
+    StorageDescription::of(&toml_text::parse(text, path)?)
+}
+
+/// Reads a description file with a limit on its size.
+fn read_text(path: &Path) -> Result<String, String> {
+    let text = input_file::text(path, input_file::TEXT_BYTES_MAX);
+    text.map_err(|error| format!("can't be read: {error}"))
+}
+
+/// Returns the response times in printable form.
+///
+/// # Errors
+/// Fails in the same cases as [`described`].
+pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
+    let mut description = described(spec)?;
+    let storage = description.name.clone();
+    let parameter = |NamedTime { name, us, what }: NamedTime<'_>| {
+        let is_given = spec.parameters.contains_key(&name);
+        let (origin, word) = match is_given {
+            true => (ParameterOrigin::Given, "given"),
+            false => (ParameterOrigin::Measured, "measured"),
+        };
+        let source = format!("{word}: {what}, of {storage}");
+        DeviceParameter { name, value: format!("{us:.2}"), unit: "µs", origin, source }
+    };
+    Ok(times(&mut description).into_iter().map(parameter).collect())
+}

@@ -1,0 +1,376 @@
+//! The flash of a solid-state drive: dies that sense, program and erase, and the shared channels.
+//!
+//! - A die performs one operation at a time.
+//! - Reads of a die are served in order of arrival, before any waiting program, move or erase.
+//!   After `reads_in_row_max` consecutive reads one background operation goes first, so writes are
+//!   never starved.
+//! - A background operation in progress is completed first, unless the die can suspend it.
+//! - A read senses its page, then occupies the die until its bytes have crossed the channel. The
+//!   sense time depends on the page's bit in the cell.
+//! - A program transfers its bytes first and then occupies the die, not the channel.
+//! - A channel serves its dies in the order in which they become ready.
+//! - Rows moved by the garbage collection cross the channel twice, because the controller corrects
+//!   their errors.
+//! - Programs of data rotate over the dies. After every `parity` programs the next die programs the
+//!   parity.
+
+use std::collections::VecDeque;
+
+use readpath_core::unit::Time;
+
+use crate::earliest::EarliestEvent;
+use crate::rate::Link;
+
+/// Structure and timing of the flash.
+#[derive(Clone, Debug)]
+pub struct FlashTiming {
+    /// Number of channels. Die `d` is connected to channel `d % channels`.
+    pub channels: u32,
+    /// Total number of dies.
+    pub dies: u32,
+    /// Bandwidth of each channel, in bytes per second.
+    pub channel_bytes_per_second: u64,
+    /// Time to sense a page, by its bit in the cell.
+    pub sense: Vec<Time>,
+    /// Time to program a page on each plane, by its bit in the cell.
+    pub program: Vec<Time>,
+    /// Time to erase a block on each plane.
+    pub erase: Time,
+    /// Programs per block. A full block requires an erase.
+    pub pages_per_block: u32,
+    /// Bytes of one program: a page on each plane.
+    pub program_bytes: u64,
+    /// Time to suspend a program for a read. Zero means that programs cannot be suspended.
+    pub suspend_program: Time,
+    /// Time to suspend an erase for a read. Zero means that erases cannot be suspended.
+    pub suspend_erase: Time,
+    /// Number of data programs per parity program. 0 means no parity.
+    pub parity: u32,
+    /// Consecutive reads before a waiting background operation goes first.
+    pub reads_in_row_max: u32,
+}
+
+/// Result of [`advance`](Flash::advance).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlashEvent {
+    /// `bytes` of the request in `slot` have left the channel.
+    Read {
+        /// Slot of the request.
+        slot: u32,
+        /// Number of bytes.
+        bytes: u32,
+    },
+    /// A program has ended, and its bytes can leave the buffer.
+    Program,
+    /// An internal event without effect for the caller.
+    Nothing,
+}
+
+/// A read of one page, or of pages of one row that are sensed together.
+#[derive(Clone, Copy, Debug)]
+struct PageRead {
+    slot: u32,
+    bytes: u32,
+    /// Row of the page in its plane. Pages of one row can be sensed together.
+    row: u64,
+}
+
+/// A background operation of a die.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlashStep {
+    /// Programs data that the host wrote.
+    Program,
+    /// Reads a row for the garbage collection.
+    Collect,
+    /// Programs a row that the garbage collection moves, or parity.
+    Move,
+    Erase,
+}
+
+/// Activity of a die.
+#[derive(Clone, Copy, Debug)]
+enum DieState {
+    /// No operation.
+    Idle,
+    /// Senses a page into the die's register.
+    Sensing(PageRead),
+    /// Waits for the channel or sends over it. The register is occupied.
+    Sending(PageRead),
+    /// Performs a background operation until the given time.
+    Stepping(FlashStep, Time),
+    /// Suspends a background operation for a read. The operation and its remaining time are in
+    /// `suspended`.
+    Suspending,
+}
+
+/// A die with its waiting operations.
+#[derive(Clone, Debug)]
+struct Die {
+    state: DieState,
+    reads: VecDeque<PageRead>,
+    /// Suspended operation and its remaining time.
+    suspended: Option<(FlashStep, Time)>,
+    programs_waiting: u32,
+    collects_waiting: u32,
+    moves_waiting: u32,
+    erases_waiting: u32,
+    /// Pages programmed since the start. They determine the bit of the next page.
+    pages_programmed: u32,
+    /// Rows read by the collection since the start. They determine the bit of the next row.
+    rows_collected: u32,
+    /// Consecutive reads while a background operation waits.
+    reads_in_row: u32,
+}
+
+/// Dies and channels of a drive.
+#[derive(Debug)]
+pub struct Flash {
+    timing: FlashTiming,
+    dies: Vec<Die>,
+    channels: Vec<Link>,
+    /// Next event of each die.
+    next: EarliestEvent,
+    /// Die of the next program, in rotation.
+    next_program_die: u32,
+    next_collect_die: u32,
+    next_move_die: u32,
+    /// Programs of data since the last parity program.
+    programs_since_parity: u32,
+}
+
+impl Flash {
+    /// Creates idle flash.
+    pub fn new(timing: FlashTiming) -> Flash {
+        let die = Die {
+            state: DieState::Idle,
+            reads: VecDeque::new(),
+            suspended: None,
+            programs_waiting: 0,
+            collects_waiting: 0,
+            moves_waiting: 0,
+            erases_waiting: 0,
+            pages_programmed: 0,
+            rows_collected: 0,
+            reads_in_row: 0,
+        };
+        Flash {
+            dies: vec![die; timing.dies as usize],
+            channels: vec![Link::new(timing.channel_bytes_per_second); timing.channels as usize],
+            next: EarliestEvent::new(timing.dies),
+            next_program_die: 0,
+            next_collect_die: 0,
+            next_move_die: 0,
+            programs_since_parity: 0,
+            timing,
+        }
+    }
+
+    /// Returns the time and the die of the next event.
+    #[inline]
+    pub fn next_event(&self) -> Option<(Time, u32)> {
+        self.next.first()
+    }
+
+    /// Reads `bytes` of the page in `row` of a plane of `die`, for the request in `slot`.
+    ///
+    /// Pages of one request in the same row of different planes are sensed together.
+    #[inline]
+    pub fn read(&mut self, now: Time, die: u32, row: u64, slot: u32, bytes: u32) {
+        let read = PageRead { slot, bytes, row };
+        let this = &mut self.dies[die as usize];
+        let last = match &mut this.state {
+            DieState::Sensing(current) if this.reads.is_empty() => Some(current),
+            _ => this.reads.back_mut(),
+        };
+        if let Some(last) = last
+            && last.slot == slot
+            && last.row == row
+        {
+            last.bytes += bytes;
+            return;
+        }
+        this.reads.push_back(read);
+        match this.state {
+            DieState::Idle => self.start_next(now, die),
+            DieState::Stepping(step, end) => self.suspend(now, die, step, end),
+            DieState::Sensing(_) | DieState::Sending(_) | DieState::Suspending => {}
+        }
+    }
+
+    /// Programs one unit on the next die: channels rotate first, then ways and dies.
+    pub fn program(&mut self, now: Time) {
+        let die = next(&mut self.next_program_die, self.timing.dies);
+        self.wait(now, die, |die| &mut die.programs_waiting);
+        self.cover(now);
+    }
+
+    /// Reads `reads` rows for the garbage collection and programs `programs` rows on other dies.
+    #[inline]
+    pub fn collect(&mut self, now: Time, reads: u64, programs: u64) {
+        for _ in 0..reads {
+            let die = next(&mut self.next_collect_die, self.timing.dies);
+            self.wait(now, die, |die| &mut die.collects_waiting);
+        }
+        for _ in 0..programs {
+            let die = next(&mut self.next_move_die, self.timing.dies);
+            self.wait(now, die, |die| &mut die.moves_waiting);
+            self.cover(now);
+        }
+    }
+
+    /// Counts a program of data, and queues a parity program when it is due.
+    fn cover(&mut self, now: Time) {
+        self.programs_since_parity += 1;
+        if self.programs_since_parity == self.timing.parity {
+            self.programs_since_parity = 0;
+            let die = next(&mut self.next_program_die, self.timing.dies);
+            self.wait(now, die, |die| &mut die.moves_waiting);
+        }
+    }
+
+    /// Adds one waiting background operation to `die`. `count` selects its counter.
+    fn wait(&mut self, now: Time, die: u32, count: impl Fn(&mut Die) -> &mut u32) {
+        let this = &mut self.dies[die as usize];
+        *count(this) += 1;
+        if matches!(this.state, DieState::Idle) {
+            self.start_next(now, die);
+        }
+    }
+
+    /// Handles the event at `now` on `die` that [`next_event`](Flash::next_event) returned.
+    #[inline]
+    pub fn advance(&mut self, now: Time, die: u32) -> FlashEvent {
+        match self.dies[die as usize].state {
+            DieState::Sensing(read) => {
+                let channel = &mut self.channels[(die % self.timing.channels) as usize];
+                let sent_at = channel.carry(now, u64::from(read.bytes));
+                self.dies[die as usize].state = DieState::Sending(read);
+                self.next.set(die, Some(sent_at));
+                FlashEvent::Nothing
+            }
+            DieState::Sending(read) => {
+                self.start_next(now, die);
+                FlashEvent::Read { slot: read.slot, bytes: read.bytes }
+            }
+            DieState::Stepping(step, _) => {
+                self.finish_step(die, step);
+                self.start_next(now, die);
+                if step == FlashStep::Program { FlashEvent::Program } else { FlashEvent::Nothing }
+            }
+            DieState::Suspending => {
+                self.start_next(now, die);
+                FlashEvent::Nothing
+            }
+            DieState::Idle => unreachable!("an idle die expects nothing"),
+        }
+    }
+
+    /// Starts the next operation on an idle die.
+    #[inline]
+    fn start_next(&mut self, now: Time, die: u32) {
+        let this = &mut self.dies[die as usize];
+        let has_background = this.has_background();
+        let is_reads_turn = !has_background || this.reads_in_row < self.timing.reads_in_row_max;
+        if is_reads_turn && let Some(read) = this.reads.pop_front() {
+            this.reads_in_row = if has_background { this.reads_in_row + 1 } else { 0 };
+            this.state = DieState::Sensing(read);
+            let bit = (read.row % self.timing.sense.len() as u64) as usize;
+            self.next.set(die, Some(now + self.timing.sense[bit]));
+            return;
+        }
+        this.reads_in_row = 0;
+        match self.next_background(now, die) {
+            Some((step, end)) => {
+                self.dies[die as usize].state = DieState::Stepping(step, end);
+                self.next.set(die, Some(end));
+            }
+            None => {
+                self.dies[die as usize].state = DieState::Idle;
+                self.next.set(die, None);
+            }
+        }
+    }
+
+    /// Selects the die's next background operation and returns it with its end time.
+    fn next_background(&mut self, now: Time, die: u32) -> Option<(FlashStep, Time)> {
+        let this = &mut self.dies[die as usize];
+        if let Some((step, rest)) = this.suspended.take() {
+            return Some((step, now + rest));
+        }
+        let bit = this.pages_programmed as usize % self.timing.program.len();
+        let program = self.timing.program[bit];
+        if this.erases_waiting > 0 {
+            Some((FlashStep::Erase, now + self.timing.erase))
+        } else {
+            let (step, cells) = if this.collects_waiting > 0 {
+                let bit = this.rows_collected as usize % self.timing.sense.len();
+                (FlashStep::Collect, self.timing.sense[bit])
+            } else if this.moves_waiting > 0 {
+                (FlashStep::Move, program)
+            } else if this.programs_waiting > 0 {
+                (FlashStep::Program, program)
+            } else {
+                return None;
+            };
+            let channel = &mut self.channels[(die % self.timing.channels) as usize];
+            Some((step, channel.carry(now, self.timing.program_bytes) + cells))
+        }
+    }
+
+    /// Completes a background operation. A full block queues an erase.
+    fn finish_step(&mut self, die: u32, step: FlashStep) {
+        let this = &mut self.dies[die as usize];
+        match step {
+            FlashStep::Erase => {
+                this.erases_waiting -= 1;
+                return;
+            }
+            FlashStep::Collect => {
+                this.collects_waiting -= 1;
+                this.rows_collected = this.rows_collected.wrapping_add(1);
+                return;
+            }
+            FlashStep::Move => this.moves_waiting -= 1,
+            FlashStep::Program => this.programs_waiting -= 1,
+        }
+        this.pages_programmed = this.pages_programmed.wrapping_add(1);
+        if this.pages_programmed.is_multiple_of(self.timing.pages_per_block) {
+            this.erases_waiting += 1;
+        }
+    }
+
+    /// Suspends a background operation for a new read if the die can do so and the read gains by
+    /// it.
+    fn suspend(&mut self, now: Time, die: u32, step: FlashStep, end: Time) {
+        let pause = match step {
+            FlashStep::Erase => self.timing.suspend_erase,
+            FlashStep::Program | FlashStep::Move => self.timing.suspend_program,
+            FlashStep::Collect => Time::ZERO,
+        };
+        if pause == Time::ZERO || end <= now + pause {
+            return;
+        }
+        let this = &mut self.dies[die as usize];
+        this.suspended = Some((step, end - now));
+        this.state = DieState::Suspending;
+        self.next.set(die, Some(now + pause));
+    }
+}
+
+impl Die {
+    /// Returns true if a background operation waits or is suspended.
+    fn has_background(&self) -> bool {
+        self.suspended.is_some()
+            || self.programs_waiting > 0
+            || self.collects_waiting > 0
+            || self.moves_waiting > 0
+            || self.erases_waiting > 0
+    }
+}
+
+/// Returns the next die in a rotation over `dies` dies.
+fn next(turn: &mut u32, dies: u32) -> u32 {
+    let die = *turn;
+    *turn = (die + 1) % dies;
+    die
+}

@@ -1,0 +1,100 @@
+//! Map from each page written during a simulation to its block.
+//!
+//! It is a hash table, because pages are written in any order. With a few million pages, a look-up
+//! touches one place in memory and a page takes 13 to 26 bytes. A tree would touch seven places.
+//! Eight adjacent pages are stored together, so a stream passes through the table cache line by
+//! cache line. Entries are never removed.
+
+/// Bits of a block number in an entry. The page number plus one is stored above them.
+const BLOCK_BITS: u32 = 24;
+
+/// Number of adjacent pages that are stored together.
+const GROUP: u64 = 8;
+
+/// The block of each written page.
+///
+/// At most five of eight entries are used, so each search ends after a few steps. An entry is 0, or
+/// the page number plus one together with the block.
+#[derive(Debug, Default)]
+pub struct WrittenPages {
+    /// Entries of the table. Their number is 0 or a power of two of at least [`GROUP`].
+    places: Vec<u64>,
+    count: usize,
+}
+
+impl WrittenPages {
+    /// Number of pages in the table.
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Returns the block of a page.
+    #[inline]
+    pub fn get(&self, page: u64) -> Option<u32> {
+        if self.places.is_empty() {
+            return None;
+        }
+        let place = self.places[self.find(page)];
+        (place != 0).then_some((place & ((1 << BLOCK_BITS) - 1)) as u32)
+    }
+
+    /// Sets the block of a page.
+    pub fn set(&mut self, page: u64, block: u32) {
+        assert!(page < 1 << 39 && block < 1 << BLOCK_BITS, "no drive is so large");
+        if 8 * self.count >= 5 * self.places.len() {
+            self.grow();
+        }
+        let at = self.find(page);
+        self.count += usize::from(self.places[at] == 0);
+        self.places[at] = (page + 1) << BLOCK_BITS | u64::from(block);
+    }
+
+    /// Returns the index of a page's entry, or of the free entry where it belongs.
+    #[inline]
+    fn find(&self, page: u64) -> usize {
+        let mask = self.places.len() - 1;
+        let group = (page / GROUP).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        let mut at = (group * GROUP + page % GROUP) as usize & mask;
+        while self.places[at] != 0 && (self.places[at] >> BLOCK_BITS) - 1 != page {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    /// Doubles the table and inserts all entries again.
+    fn grow(&mut self) {
+        let count = (2 * self.places.len()).max(64);
+        let before = std::mem::replace(&mut self.places, vec![0; count]);
+        for place in before.into_iter().filter(|place| *place != 0) {
+            let at = self.find((place >> BLOCK_BITS) - 1);
+            self.places[at] = place;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::random::SeededRng;
+
+    /// Compares with a tree: streams, random pages, every eighth page, and all of them again.
+    #[test]
+    fn it_is_what_a_tree_is() {
+        let (mut written, mut tree, mut draw) =
+            (WrittenPages::default(), BTreeMap::new(), SeededRng::new(3));
+        let anywhere: Vec<u64> = (0..20_000).map(|_| draw.below(1 << 38)).collect();
+        let streams = (0..20_000).chain((1 << 37)..(1 << 37) + 5_000);
+        let strided = (0..20_000).map(|nth| (1 << 30) + nth * 8);
+        let pages: Vec<u64> = streams.chain(strided).chain(anywhere).collect();
+        for (nth, page) in pages.iter().chain(&pages).enumerate() {
+            let block = draw.below(1 << BLOCK_BITS) as u32;
+            assert_eq!(written.get(*page), tree.insert(*page, block), "{nth}");
+            written.set(*page, block);
+            assert_eq!(written.get(page ^ 1 << 36), tree.get(&(page ^ 1 << 36)).copied());
+        }
+        assert_eq!(written.count(), tree.len());
+    }
+}

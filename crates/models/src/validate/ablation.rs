@@ -1,0 +1,122 @@
+//! Contribution of each feature of the disk model: replays of one trace with an increasing set of
+//! features.
+
+use super::trace::TracedRequest;
+use super::{GapMeaning, ModelAccuracy, compare, replay};
+use crate::Device;
+use crate::hdd::Hdd;
+use crate::hdd::drive::{AccessTime, DriveDescription};
+use crate::hdd::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
+use readpath_core::request::{DeviceRequest, RequestId};
+use readpath_core::unit::Time;
+
+/// Queue depth for the evaluation of queueing.
+const DEPTH: u32 = 16;
+
+/// One row of the ablation table.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AblationRow {
+    /// Feature that this row adds to the previous one.
+    pub feature: &'static str,
+    /// Accuracy of the model with the features so far.
+    pub validation: ModelAccuracy,
+    /// Requests per second at queue depth 16, with the trace's requests back to back.
+    pub requests_per_s_at_16: f64,
+}
+
+/// Replays `requests` on `drive` with an increasing set of features.
+pub fn ablate(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> Vec<AblationRow> {
+    let queueless = with_queue(drive, 1);
+    let cacheless = without_cache(&queueless);
+    let flat = DriveDescription { layout: without_zones(&drive.layout), ..cacheless.clone() };
+    let half_turn = with_access(&flat, AccessTime::HalfTurn);
+    let constant = with_access(&flat, AccessTime::Constant { ns: mean_access_ns(drive) });
+    let queued = with_queue(drive, DEPTH);
+    [
+        ("constant time", &constant),
+        ("seek curve", &half_turn),
+        ("rotation", &flat),
+        ("zones and skew", &cacheless),
+        ("cache", &queueless),
+        ("queueing", &queued),
+    ]
+    .into_iter()
+    .map(|(feature, drive)| AblationRow {
+        feature,
+        validation: compare(requests, &replay(requests, drive, GapMeaning::After, false, seed)),
+        requests_per_s_at_16: throughput(requests, drive, seed),
+    })
+    .collect()
+}
+
+/// Returns the drive with another queue window.
+fn with_queue(drive: &DriveDescription, window: u32) -> DriveDescription {
+    let mut drive = drive.clone();
+    drive.queue.depth = DEPTH;
+    drive.queue.window = window;
+    drive
+}
+
+/// Returns the drive with another model of the access time.
+fn with_access(drive: &DriveDescription, access: AccessTime) -> DriveDescription {
+    let mut drive = drive.clone();
+    drive.mechanics.access = access;
+    drive
+}
+
+/// Returns the drive without cache.
+fn without_cache(drive: &DriveDescription) -> DriveDescription {
+    let mut drive = drive.clone();
+    drive.cache.is_enabled = false;
+    drive.cache.writes.spans = 0;
+    drive
+}
+
+/// Returns a layout of one zone with the drive's mean track, without skews, spares and slips.
+fn without_zones(layout: &DriveLayout) -> DriveLayout {
+    let cylinders = layout.cylinders_in_all();
+    let tracks = u64::from(cylinders) * u64::from(layout.heads);
+    let held = layout.zones.iter().map(|zone| zone.physical_sectors(layout.heads)).sum::<u64>();
+    let zone = DiskZone {
+        first_cylinder: 0,
+        last_cylinder: cylinders - 1,
+        track_sectors: held.max(layout.sectors.unwrap_or(0)).div_ceil(tracks) as u32,
+        ..DiskZone::default()
+    };
+    DriveLayout {
+        mapping: TrackOrder::Cylinders,
+        sparing: SparingScheme::None,
+        zones: vec![zone],
+        ..layout.clone()
+    }
+}
+
+/// Returns the mean seek over random pairs of cylinders, plus half a revolution.
+fn mean_access_ns(drive: &DriveDescription) -> u64 {
+    let total = drive.layout.cylinders_in_all();
+    let pairs = f64::from(total) * f64::from(total - 1) / 2.0;
+    let weighted = |d: u32| f64::from(total - d) * drive.mechanics.seek.ms(d, total);
+    let seek_ms = (1..total).map(weighted).sum::<f64>() / pairs.max(1.0);
+    ((seek_ms + 30e3 / drive.mechanics.rpm) * 1e6) as u64
+}
+
+/// Returns the requests per second at queue depth 16.
+fn throughput(requests: &[TracedRequest], drive: &DriveDescription, seed: u64) -> f64 {
+    let mut hdd = Hdd::new(drive, seed);
+    let mut now = Time(0);
+    let (mut submitted, mut finished) = (0, 0);
+    while finished < requests.len() {
+        while submitted < requests.len() && submitted - finished < DEPTH as usize {
+            let request = &requests[submitted];
+            let id = RequestId(submitted as u32);
+            let (op, start, sectors) = (request.op, request.start, request.sectors);
+            hdd.submit(now, DeviceRequest { id, op, start, sectors });
+            submitted += 1;
+        }
+        now = hdd.next_event().expect("something is in flight");
+        while hdd.poll(now).is_some() {
+            finished += 1;
+        }
+    }
+    requests.len() as f64 / now.seconds()
+}

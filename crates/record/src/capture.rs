@@ -1,0 +1,492 @@
+//! Recorder of any program's reads, by the kernel's tracepoints, without a change to the program.
+//!
+//! Two private tracefs instances take the events. The first covers the recorded tasks and their
+//! children: system calls, the page cache, faults, waits. The second covers events without a task:
+//! requests of devices and evicted pages. The raw buffers of all processors are read, merged by
+//! time, and turned into the records of a recording.
+//!
+//! Events dropped by the kernel for want of buffer space are counted, and the recording contains
+//! the count. Both instances are removed when the recorder is dropped. Instances of a killed
+//! process are removed by the next run.
+//!
+//! With [`Recorder::advise`] the recorder also prefetches into the kernel page cache for the
+//! program.
+//!
+//! Recording needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::time::Duration;
+
+use readpath_trace::recording::{
+    EventsLost, Record, RecordingEnd, RecordingMethod, RecordingStart, RecordingWriter,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::tracefs::{Instance, TracefsError};
+
+mod advise;
+mod event;
+mod folios;
+mod follow;
+mod group;
+mod layout;
+mod maps;
+mod names;
+pub mod preload;
+mod ring;
+pub mod sampled;
+mod submitted;
+mod tables;
+
+pub use advise::{Help, Vain, Waits};
+
+use advise::Advisor;
+use event::{Decoder, TraceEvent, What};
+use follow::Follow;
+use names::System;
+
+/// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
+/// reads a second produce about 10 MB of events a second.
+const BUFFERS_KIB_MAX: usize = 256 << 10;
+const BUFFER_KIB_MIN: usize = 1 << 10;
+const BUFFER_KIB_MAX: usize = 16 << 10;
+
+/// Size in KiB of a sub-buffer, which is read at once, where the kernel allows the choice.
+const PART_KIB: usize = 64;
+
+/// Age in nanoseconds at which events are taken. Younger events may still miss earlier ones from
+/// other processors.
+const MARGIN_NS: u64 = 1_000_000;
+
+/// Number of [`Recorder::record`] calls between two counts of lost events. A count reads one file
+/// per processor.
+const ROUNDS_A_COUNT: u32 = 16;
+
+/// Minimum interval between two reads of the buffers for an advised program. A read costs some
+/// microseconds.
+const LOOK: Duration = Duration::from_micros(150);
+
+/// A running recorder.
+#[derive(Debug)]
+pub struct Recorder {
+    tasks: Side,
+    all: Side,
+    /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
+    submissions: Option<submitted::Submissions>,
+    follow: Follow<System>,
+    /// Events read but not yet processed, because earlier ones may follow.
+    events: Vec<TraceEvent>,
+    buffer: Vec<u8>,
+    start_ns: u64,
+    wall_ns: u64,
+    rounds: u32,
+    lost: u64,
+    advisor: Option<Advisor>,
+    /// True once a running process has been attached.
+    is_attached: bool,
+    /// Process number of the program started here, and the time of its end.
+    program: Option<u32>,
+    ended_ns: Option<u64>,
+}
+
+/// One of the two instances.
+#[derive(Debug)]
+struct Side {
+    /// Dropped before the instance, which is busy while they are open.
+    pipes: Vec<File>,
+    decoder: Decoder,
+    instance: Instance,
+}
+
+impl Recorder {
+    /// Prepares a recording without any task.
+    ///
+    /// # Errors
+    /// [`TracefsError::Unavailable`] without root, without tracefs, or without the events.
+    pub fn start() -> Result<Recorder, TracefsError> {
+        let system = System::new();
+        let tasks = Side::start(Decoder::of_tasks, true)?;
+        let all = Side::start(Decoder::of_all, false)?;
+        // Without this tracer such reads are only counted.
+        let submissions = submitted::Submissions::start(&tasks.instance).ok();
+        let wall_ns = wall_ns();
+        let start_ns = now_ns();
+        let mut follow = Follow::new(system, start_ns);
+        if submissions.is_some() {
+            follow.expect_submissions();
+        }
+        Ok(Recorder {
+            submissions,
+            tasks,
+            all,
+            follow,
+            events: Vec::new(),
+            buffer: vec![0; PART_KIB << 10],
+            start_ns,
+            wall_ns,
+            rounds: 0,
+            lost: 0,
+            advisor: None,
+            is_attached: false,
+            program: None,
+            ended_ns: None,
+        })
+    }
+
+    /// Names of the events that this kernel lacks.
+    pub fn lacking(&self) -> impl Iterator<Item = &str> {
+        self.tasks.decoder.lacking.iter().chain(&self.all.decoder.lacking).map(String::as_str)
+    }
+
+    /// Returns the first record of the recording. `program` is the name of the program's file.
+    pub fn first_record(&self, program: &str) -> Record {
+        first_record(RecordingMethod::Tracepoints, self.wall_ns, program)
+    }
+
+    /// Starts a program and records it with all its children.
+    ///
+    /// # Errors
+    /// The program cannot be started or recorded.
+    pub fn spawn(&mut self, mut command: Command) -> io::Result<Child> {
+        let path = self.tasks.instance.path().join("set_event_pid");
+        // A child of a recorded task is recorded from its first instruction. Therefore a recorded
+        // thread starts the program and then ends.
+        let starter = std::thread::spawn(move || {
+            fs::write(path, rustix::thread::gettid().as_raw_nonzero().to_string())?;
+            command.spawn()
+        });
+        let child =
+            starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
+        self.follow.watch(child.id(), child.id(), "");
+        self.program = Some(child.id());
+        Ok(child)
+    }
+
+    /// Records a running process, and all children that it starts from now on.
+    ///
+    /// # Errors
+    /// The process does not exist or cannot be recorded.
+    pub fn attach(&mut self, process: u32) -> io::Result<()> {
+        let mut tasks = Vec::new();
+        for entry in fs::read_dir(format!("/proc/{process}/task"))? {
+            let path = entry?.path();
+            let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+            let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            tasks.extend(number.map(|number: u32| (number, name.trim_end().to_owned())));
+        }
+        tasks.retain(|(number, _)| !self.follow.has_length_marks(*number));
+        if tasks.is_empty() {
+            return Ok(());
+        }
+        let list: Vec<String> = tasks.iter().map(|(number, _)| number.to_string()).collect();
+        // The first attached tasks replace the placeholder task in the list.
+        let mut options = fs::OpenOptions::new();
+        let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
+        let mut file = options.open(self.tasks.instance.path().join("set_event_pid"))?;
+        file.write_all(list.join(" ").as_bytes())?;
+        self.is_attached = true;
+        for (number, name) in tasks {
+            self.follow.watch(number, process, &name);
+        }
+        let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
+        let numbers =
+            descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        self.follow.adopt(process, &numbers.collect::<Vec<u64>>());
+        Ok(())
+    }
+
+    /// Records all processes of a control group and of the groups below it, with their later
+    /// children. Returns the number of processes. Repeated calls add processes that other programs
+    /// move into the group.
+    ///
+    /// # Errors
+    /// The folder is not a control group, or one of its processes cannot be recorded.
+    pub fn attach_group(&mut self, group: &Path) -> io::Result<usize> {
+        let processes = group::processes(group)?;
+        for &process in &processes {
+            match self.attach(process) {
+                // The process has ended in the meantime.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                attached => attached?,
+            }
+        }
+        Ok(processes.len())
+    }
+
+    /// Returns true when no recorded task lives, by the events processed so far.
+    pub fn is_alone(&self) -> bool {
+        self.follow.is_alone()
+    }
+
+    /// Starts to prefetch for the recorded programs. At most `budget_bytes` bytes are prefetched
+    /// and not yet used.
+    pub fn advise(&mut self, budget_bytes: u64) {
+        // By default a reader is woken only when a buffer is half full. Older kernels lack the file
+        // and always wake at once.
+        let _ = self.tasks.instance.write("buffer_percent", "0");
+        self.advisor = Some(Advisor::new(budget_bytes));
+    }
+
+    /// Sleeps for `span`. Meanwhile it serves advised programs as soon as events arrive.
+    ///
+    /// # Errors
+    /// The buffers cannot be read.
+    pub fn wait(&mut self, span: Duration) -> io::Result<()> {
+        let end_ns = now_ns() + span.as_nanos() as u64;
+        loop {
+            let now = now_ns();
+            let left = Duration::from_nanos(end_ns.saturating_sub(now));
+            if !self.advisor.as_ref().is_some_and(|advisor| advisor.is_awake(now)) {
+                std::thread::sleep(left);
+                return self.react();
+            }
+            if left.is_zero() {
+                return Ok(());
+            }
+            self.tasks.sleep(left)?;
+            self.react()?;
+            std::thread::sleep(LOOK.min(left));
+        }
+    }
+
+    /// Reads the events of the recorded tasks and passes them to the advisor.
+    fn react(&mut self) -> io::Result<()> {
+        let seen = self.events.len();
+        self.tasks.read(&mut self.buffer, &mut self.events)?;
+        let new = &mut self.events[seen..];
+        if let Some(advisor) = self.advisor.as_mut().filter(|_| !new.is_empty()) {
+            let (names, places) = self.follow.names_and_places();
+            names.drain();
+            new.sort_by_key(|event| event.at_ns);
+            advisor.see(new, names, places, now_ns());
+        }
+        if let Some(advisor) = &mut self.advisor {
+            advisor.go_on(now_ns());
+        }
+        Ok(())
+    }
+
+    /// Writes the events since the last call to a recording. Call it about a hundred times a
+    /// second, because events beyond the kernel's buffers are lost.
+    ///
+    /// # Errors
+    /// The recording cannot be written, or the buffers cannot be read.
+    pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
+        let now = now_ns();
+        self.react()?;
+        self.read_all()?;
+        self.follow.names().drain();
+        let limit = now - MARGIN_NS;
+        self.take_until(limit);
+        let records: Vec<Record> = self.follow.settle(limit).collect();
+        self.put(records, writer)?;
+        if let Some(advisor) = &mut self.advisor {
+            advisor.check(now);
+            // The check may have started the advice. From then on each event is needed at once.
+            advisor.go_on(now);
+        }
+        self.rounds += 1;
+        if self.rounds.is_multiple_of(ROUNDS_A_COUNT) {
+            self.count_lost(writer)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the recording. `processor_ns` is the processor time of the program.
+    ///
+    /// # Errors
+    /// As for [`record`](Recorder::record).
+    pub fn finish<W: Write>(
+        mut self,
+        mut writer: RecordingWriter<W>,
+        processor_ns: Option<u64>,
+        has_exited: bool,
+    ) -> io::Result<RecordingSummary> {
+        let end_ns = now_ns();
+        for side in [&mut self.tasks, &mut self.all] {
+            side.instance.write("tracing_on", "0").map_err(io::Error::other)?;
+            side.read(&mut self.buffer, &mut self.events)?;
+        }
+        if let Some(submissions) = &mut self.submissions {
+            submissions.read(&mut self.events);
+        }
+        self.follow.names().drain();
+        self.take_until(u64::MAX);
+        let records: Vec<Record> = self.follow.finish(end_ns).collect();
+        self.put(records, &mut writer)?;
+        self.count_lost(&mut writer)?;
+        // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
+        let at_ns = self.ended_ns.unwrap_or(end_ns).saturating_sub(self.start_ns);
+        writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
+        writer.finish()?.flush()?;
+        let unplaced = self.follow.unplaced();
+        let help = self.advisor.map(Advisor::finish);
+        Ok(RecordingSummary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced, help })
+    }
+
+    /// Reads the events without a task.
+    fn read_all(&mut self) -> io::Result<()> {
+        let seen = self.events.len();
+        self.all.read(&mut self.buffer, &mut self.events)?;
+        if let Some(submissions) = &mut self.submissions {
+            submissions.read(&mut self.events);
+        }
+        if let Some(advisor) = &mut self.advisor {
+            self.events[seen..].sort_by_key(|event| event.at_ns);
+            self.events[seen..].iter().for_each(|event| advisor.hear(event));
+        }
+        Ok(())
+    }
+
+    /// Writes records, and passes each to the advisor.
+    fn put<W: Write>(
+        &mut self,
+        records: Vec<Record>,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        for record in records {
+            if let Some(advisor) = &mut self.advisor {
+                advisor.note(&record);
+            }
+            writer.put(record)?;
+        }
+        Ok(())
+    }
+
+    /// Processes the events up to `limit_ns` in the order of their times.
+    fn take_until(&mut self, limit_ns: u64) {
+        self.events.sort_by_key(|event| event.at_ns);
+        let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
+        for event in self.events.drain(..count) {
+            if matches!(event.what, What::TaskEnds) && self.program == Some(event.task) {
+                self.ended_ns = Some(event.at_ns);
+            }
+            self.follow.take(event);
+        }
+    }
+
+    /// Writes a record of the events lost since the last call, if any.
+    fn count_lost<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
+        let submissions = self.submissions.as_ref().map_or(0, submitted::Submissions::lost);
+        let lost = self.tasks.instance.lost() + self.all.instance.lost() + submissions;
+        if lost > self.lost {
+            let at_ns = now_ns() - self.start_ns;
+            writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
+            self.lost = lost;
+        }
+        Ok(())
+    }
+}
+
+/// Summary of a recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RecordingSummary {
+    /// Duration in seconds.
+    pub seconds: f64,
+    /// Number of events dropped by the kernel.
+    pub lost: u64,
+    /// Number of reads by AIO and io_uring with unknown file or range. They are missing from the
+    /// recording.
+    pub unplaced: u64,
+    /// Result of the advice, if the program was advised.
+    pub help: Option<Help>,
+}
+
+impl Side {
+    fn start(
+        decoder: fn(&Instance) -> Result<Decoder, TracefsError>,
+        is_of_tasks: bool,
+    ) -> Result<Side, TracefsError> {
+        let instance = Instance::create()?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
+        // Older kernels have sub-buffers of one page.
+        let _ = instance.write("buffer_subbuf_size_kb", &PART_KIB.to_string());
+        instance.write("buffer_size_kb", &kib.to_string())?;
+        instance.write("trace_clock", "mono")?;
+        if is_of_tasks {
+            instance.write("options/event-fork", "1")?;
+            // Placeholder: an empty list would record every task. This process does not read files
+            // of interest.
+            instance
+                .write("set_event_pid", &rustix::process::getpid().as_raw_nonzero().to_string())?;
+        }
+        let decoder = decoder(&instance)?;
+        let folder = instance.path().join("per_cpu");
+        let folders = fs::read_dir(&folder).map_err(|source| TracefsError::Unavailable {
+            action: "list",
+            path: folder,
+            source,
+        })?;
+        let names = folders.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+        let pipes = names.map(|name| instance.open(&format!("per_cpu/{name}/trace_pipe_raw")));
+        let pipes = pipes.collect::<Result<Vec<File>, TracefsError>>()?;
+        Ok(Side { pipes, decoder, instance })
+    }
+
+    /// Sleeps until a buffer has data, at most for `most`.
+    fn sleep(&self, most: Duration) -> io::Result<()> {
+        let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
+        let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();
+        let span = Timespec { tv_sec: 0, tv_nsec: most.as_nanos().min(999_999_999) as i64 };
+        match poll(&mut waits, Some(&span)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Reads the buffers of all processors.
+    fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
+        for pipe in &mut self.pipes {
+            loop {
+                let length = match pipe.read(buffer) {
+                    Ok(0) => break,
+                    Ok(length) => length,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                    Err(error) => return Err(error),
+                };
+                let decoder = &self.decoder;
+                let read = ring::events(&buffer[..length], |at_ns, bytes| {
+                    events.extend(decoder.decode(at_ns, bytes));
+                });
+                if read.is_none() {
+                    let why = "the kernel's trace buffer is laid out in a way that is not known";
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// Nanoseconds since 1970.
+fn wall_ns() -> u64 {
+    let wall = clock_gettime(ClockId::Realtime);
+    wall.tv_sec as u64 * 1_000_000_000 + wall.tv_nsec as u64
+}
+
+/// Returns the first record of a recording made on this machine. `program` is the name of the
+/// program's file.
+fn first_record(source: RecordingMethod, wall_ns: u64, program: &str) -> Record {
+    let uname = rustix::system::uname();
+    let part = |part: &std::ffi::CStr| part.to_string_lossy().into_owned();
+    let memory = rustix::system::sysinfo();
+    Record::Start(RecordingStart {
+        source,
+        wall_ns,
+        page_bytes: rustix::param::page_size() as u64,
+        memory_bytes: memory.totalram as u64 * u64::from(memory.mem_unit),
+        program: program.to_owned(),
+        system: format!("{} {}", part(uname.sysname()), part(uname.release())),
+    })
+}

@@ -1,0 +1,273 @@
+//! Faults of mappings: the touched page, and the pages mapped for it.
+//!
+//! `exceptions:page_fault_user` and `page_fault_kernel` report each fault with its address. A fault
+//! that maps a huge folio has no other event. The events of `filemap` that follow belong to the
+//! same fault: `mm_filemap_map_pages` (resident pages are mapped) and `mm_filemap_fault` (the page
+//! is absent or not ready). Faults within a call (`MADV_POPULATE_READ`, `mlock`, direct I/O into a
+//! mapping) have no exception, only the events of `filemap`.
+//!
+//! A fault has no event at its end. It stays open until its task causes another event.
+//!
+//! The mapped range is an upper bound: the window of `map_pages`, extended by the folios at its
+//! ends, within the mapping. A page that faults later was not mapped, so it cuts the range of the
+//! previous fault.
+
+use readpath_core::unit::PageRange;
+use readpath_trace::recording::{
+    CALL_BYTES_MAX, Mapped, ReadMethod, ReadOutcome, ReadRecord, Record,
+};
+
+use super::super::event::Inode;
+use super::super::maps::{Place, UNKNOWN};
+use super::super::names::FileNames;
+use super::{FAULT_NS, Follow, PAGE_BYTES, RecordedTask};
+
+/// An open fault.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InFault {
+    pub inode: Inode,
+    pub page: u64,
+    pub begin_ns: u64,
+    /// End of its wait, when the task ran again.
+    end_ns: u64,
+    waited_ns: u64,
+    /// Place of its address, if an exception reported it.
+    place: Option<Place>,
+    /// Pages around the touched one, named by `map_pages`.
+    window: Option<PageRange>,
+    /// True when the page was absent or not ready.
+    is_missed: bool,
+    /// True when the wait for the page is over.
+    is_served: bool,
+}
+
+impl InFault {
+    fn new(inode: Inode, page: u64, begin_ns: u64) -> InFault {
+        InFault {
+            inode,
+            page,
+            begin_ns,
+            end_ns: begin_ns,
+            waited_ns: 0,
+            place: None,
+            window: None,
+            is_missed: false,
+            is_served: false,
+        }
+    }
+
+    /// Returns true when the task's sleep is a wait for the page.
+    pub fn waits(&self) -> bool {
+        self.is_missed && !self.is_served
+    }
+
+    /// Returns true when no further event of the fault is expected.
+    pub fn is_old(&self, now_ns: u64, is_asleep: bool) -> bool {
+        self.end_ns + FAULT_NS < now_ns && !(is_asleep && self.waits())
+    }
+
+    /// Records the task's wait for the page.
+    pub fn serve(&mut self, since_ns: u64, at_ns: u64) {
+        self.waited_ns = at_ns - since_ns.max(self.begin_ns).min(at_ns);
+        self.end_ns = at_ns;
+        self.is_served = true;
+    }
+}
+
+impl RecordedTask {
+    /// Returns the open fault if its page is one of these.
+    fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut InFault> {
+        self.fault.as_mut().filter(|fault| fault.inode == inode && pages.contains(fault.page))
+    }
+}
+
+impl<N: FileNames> Follow<N> {
+    /// Handles an exception at an address without a mapping in the page table.
+    pub(super) fn page_fault(&mut self, at: u64, number: u32, address: u64) {
+        let Some(task) = self.tasks.get(&number) else { return };
+        let place = self.maps.at(task.process, address);
+        self.end_fault(number, place.map(|place| (place.inode, place.page)));
+        let Some(place) = place else { return };
+        if place.inode == UNKNOWN {
+            if let Some(task) = self.tasks.get_mut(&number) {
+                task.excepted = Some((place, at));
+            }
+            return;
+        }
+        let fault = InFault { place: Some(place), ..InFault::new(place.inode, place.page, at) };
+        self.open_fault(number, fault);
+    }
+
+    /// Finds the file of a mapping by the first `filemap` event after an exception in it.
+    fn learn(&mut self, number: u32, inode: Inode, pages: PageRange) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let excepted = task.excepted.take().filter(|(place, _)| pages.contains(place.page));
+        let Some((place, begin_ns)) = excepted else { return };
+        let file = self.file(inode, None);
+        self.maps.learn(place.process, place.address, inode, file);
+        let place = Some(Place { inode, ..place });
+        let page = place.map_or(pages.first, |place| place.page);
+        self.open_fault(number, InFault { place, ..InFault::new(inode, page, begin_ns) });
+    }
+
+    /// Handles `mm_filemap_fault`: a page is absent or not ready.
+    pub(super) fn filemap_fault(&mut self, at: u64, number: u32, inode: Inode, page: u64) {
+        self.learn(number, inode, PageRange::new(page, 1));
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        if let Some(fault) = task.fault_at(inode, PageRange::new(page, 1)) {
+            fault.is_missed = true;
+            return;
+        }
+        self.end_fault(number, Some((inode, page)));
+        let fault = InFault { is_missed: true, ..InFault::new(inode, page, at) };
+        self.open_fault(number, fault);
+    }
+
+    /// Handles `mm_filemap_map_pages`: resident pages are mapped.
+    pub(super) fn map_pages(&mut self, at: u64, number: u32, inode: Inode, window: PageRange) {
+        self.learn(number, inode, window);
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        if let Some(fault) = task.fault_at(inode, window) {
+            fault.window = Some(window);
+            return;
+        }
+        self.end_fault(number, None);
+        let fault = InFault { window: Some(window), ..InFault::new(inode, window.first, at) };
+        self.open_fault(number, fault);
+    }
+
+    fn open_fault(&mut self, number: u32, fault: InFault) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        self.out.hold(fault.begin_ns);
+        task.fault = Some(fault);
+    }
+
+    /// Handles the wake-up of a task.
+    pub(super) fn runs_again(&mut self, at: u64, number: u32) {
+        self.idles(at, number, false);
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let Some(since) = task.waits_since.take() else { return };
+        if let Some(entered) = &mut task.call {
+            entered.waited_ns += at - since.max(entered.begin_ns);
+        }
+        if let Some(fault) = task.fault.as_mut().filter(|fault| fault.waits()) {
+            fault.serve(since, at);
+        }
+    }
+
+    /// Ends a fault. `next` is the page of the next fault, which was not mapped.
+    pub(super) fn end_fault(&mut self, number: u32, next: Option<(Inode, u64)>) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let Some(fault) = task.fault.take() else { return };
+        let before = task.mapped.filter(|(inode, _)| *inode == fault.inode);
+        let mut range = self.mapped_of(&fault);
+        let unmapped = next.filter(|(inode, _)| *inode == fault.inode).map(|(_, page)| page);
+        for edge in
+            unmapped.map(|page| PageRange::new(page, 1)).into_iter().chain(before.map(|it| it.1))
+        {
+            range = cut(range, fault.page, edge);
+        }
+        if let Some(task) = self.tasks.get_mut(&number) {
+            task.mapped = Some((fault.inode, range));
+        }
+        self.out.release(fault.begin_ns);
+        self.put_inserted(fault.end_ns, number);
+        self.put_mapped(
+            fault.end_ns,
+            number,
+            self.files.get(&fault.inode).copied(),
+            fault.inode,
+            range,
+        );
+        self.put_fault(number, &fault);
+    }
+
+    /// Maximum range of pages mapped by a fault.
+    fn mapped_of(&mut self, fault: &InFault) -> PageRange {
+        let touched = PageRange::new(fault.page, 1);
+        let base = fault.window.unwrap_or(touched);
+        let mut range = self.folios.covering(fault.inode, base);
+        if let Some(place) = fault.place {
+            if !self.folios.is_known(fault.inode, fault.page) {
+                // The folio was added before the recording, so the page table is read.
+                let present = self.names.mapped(&place);
+                let is_silent = fault.window.is_none() && !fault.is_missed;
+                let detect_format = if is_silent { place.huge } else { None };
+                range = union(range, present.or(detect_format).unwrap_or(touched));
+            }
+            range = PageRange {
+                first: range.first.max(place.pages.first),
+                end: range.end.min(place.pages.end),
+            };
+        }
+        range
+    }
+
+    /// Writes the record of a completed page fault.
+    fn put_fault(&mut self, number: u32, fault: &InFault) {
+        let &InFault { inode, page, begin_ns, end_ns, waited_ns, .. } = fault;
+        let (Some(thread), file) = (self.thread(number), self.file(inode, None)) else { return };
+        self.out.put(
+            end_ns,
+            Record::Read(ReadRecord {
+                end_ns,
+                begin_ns,
+                waited_ns,
+                thread,
+                way: ReadMethod::Fault,
+                descriptor: None,
+                file,
+                offset: page * PAGE_BYTES,
+                asked_bytes: PAGE_BYTES,
+                outcome: ReadOutcome::Bytes(PAGE_BYTES),
+            }),
+        );
+    }
+
+    /// Writes the records of a mapped range, split at the maximum size of a record.
+    pub(super) fn put_mapped(
+        &mut self,
+        at_ns: u64,
+        number: u32,
+        file: Option<u32>,
+        inode: Inode,
+        range: PageRange,
+    ) {
+        let Some(thread) = self.thread(number) else { return };
+        let file = file.unwrap_or_else(|| self.file(inode, None));
+        let mut first = range.first;
+        while first < range.end {
+            let end = range.end.min(first + CALL_BYTES_MAX / PAGE_BYTES);
+            let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
+            self.out.put(at_ns, Record::Mapped(Mapped { at_ns, thread, file, offset, bytes }));
+            first = end;
+        }
+    }
+
+    /// Records a call that has mapped all pages of an address range.
+    pub(super) fn populated(&mut self, at: u64, number: u32, (first, end): (u64, u64)) {
+        let Some(task) = self.tasks.get(&number) else { return };
+        for (start, mapping) in self.maps.within(task.process, first, end) {
+            if mapping.inode == UNKNOWN {
+                continue;
+            }
+            let pages = PageRange::covering(mapping.offset, mapping.end - start);
+            self.put_mapped(at, number, Some(mapping.file), mapping.inode, pages);
+        }
+    }
+}
+
+/// Cuts a range around `page` at `edge`, and removes the pages beyond it.
+fn cut(range: PageRange, page: u64, edge: PageRange) -> PageRange {
+    let PageRange { mut first, mut end } = range;
+    if edge.end <= page {
+        first = first.max(edge.end);
+    } else if edge.first > page {
+        end = end.min(edge.first);
+    }
+    PageRange { first, end }
+}
+
+fn union(one: PageRange, other: PageRange) -> PageRange {
+    PageRange { first: one.first.min(other.first), end: one.end.max(other.end) }
+}

@@ -1,0 +1,536 @@
+//! Event sequences of the kernel, with the records worked out by hand.
+
+use readpath_trace::recording::{AdviceType, DeviceRecord, ReadMethod, ReadRecord, RequestRecord};
+
+use super::super::event::Given;
+use super::super::maps::{Mapping, Place};
+use super::super::names::OpenFile;
+use super::*;
+
+/// Source of names with one file, known by its inode and as descriptor 5 of any process.
+#[derive(Debug)]
+struct Known;
+
+const INODE: Inode = Inode { device: 8 << 20 | 1, number: 12 };
+const DISK: u64 = 8 << 20;
+
+fn named() -> NamedFile {
+    NamedFile { path: "/data".to_owned(), bytes: Some(1 << 20) }
+}
+
+/// Number of the device of `/proc`.
+const PROC: u64 = 21;
+
+impl FileNames for Known {
+    fn file(&mut self, inode: Inode) -> Option<NamedFile> {
+        (inode == INODE).then(named)
+    }
+
+    fn open_file(&mut self, _: u32, descriptor: u64) -> Option<OpenFile> {
+        let flags = libc::O_DIRECT as u64;
+        let open = OpenFile { inode: INODE, named: named(), position: 512, flags };
+        (descriptor == 5).then_some(open)
+    }
+
+    fn mappings(&mut self, _: u32) -> Vec<(u64, Mapping, NamedFile)> {
+        Vec::new()
+    }
+
+    fn mapped(&mut self, _: &Place) -> Option<PageRange> {
+        None
+    }
+
+    fn disk(&mut self, device: u64) -> DeviceRecord {
+        // The partition lies on the disk.
+        let device = if device == INODE.device { DISK } else { device };
+        DeviceRecord { device, name: "sda".to_owned(), ..DeviceRecord::default() }
+    }
+
+    fn is_without_storage(&self, device: u64) -> bool {
+        device == PROC
+    }
+}
+
+/// Records of task 70 with these events, at times relative to the start.
+fn records(events: Vec<(u64, What)>) -> Vec<Record> {
+    let mut follow = Follow::new(Known, 1000);
+    follow.watch(70, 70, "cat");
+    for (at, what) in events {
+        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, what });
+    }
+    follow.finish(u64::MAX).collect()
+}
+
+fn reads(records: &[Record]) -> Vec<&ReadRecord> {
+    let each = records.iter().filter_map(|record| match record {
+        Record::Read(read) => Some(read),
+        _ => None,
+    });
+    each.collect()
+}
+
+fn switch(from: u32, to: u32, is_waiting: bool) -> What {
+    What::Switch { from, from_name: "cat".to_owned(), is_waiting, to, to_name: "cat".to_owned() }
+}
+
+fn enter(call: SystemCall, arguments: [u64; 4]) -> What {
+    let [a, b, c, d] = arguments;
+    What::Enter(call, [a, b, c, d, 0, 0])
+}
+
+#[test]
+fn a_read_has_its_file_its_place_and_its_wait() {
+    let records = records(vec![
+        (10, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
+        (11, What::Exit(SystemCall::OpenAt, 3)),
+        (20, enter(SystemCall::Read, [3, 0, 8192, 0])),
+        (21, What::CacheRead { inode: INODE, first: 0, end: 2 }),
+        (22, What::Insert { inode: INODE, first: 0, count: 4 }),
+        (23, What::Insert { inode: INODE, first: 4, count: 4 }),
+        (24, What::Queue { device: INODE.device, sector: 800, sectors: 64 }),
+        (25, What::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
+        (26, switch(70, 0, true)),
+        (90, What::Complete { device: DISK, sector: 800, sectors: 64 }),
+        (96, switch(0, 70, false)),
+        (100, What::Exit(SystemCall::Read, 8192)),
+        (110, enter(SystemCall::Read, [3, 0, 8192, 0])),
+        (111, What::CacheRead { inode: INODE, first: 2, end: 4 }),
+        (115, What::Exit(SystemCall::Read, 100)),
+        (120, enter(SystemCall::Lseek, [3, 0, 0, 0])),
+        (121, What::Exit(SystemCall::Lseek, 64)),
+        (130, enter(SystemCall::Read, [3, 0, 10, 0])),
+        (131, What::CacheRead { inode: INODE, first: 0, end: 1 }),
+        (132, What::Exit(SystemCall::Read, 10)),
+    ]);
+    let reads = reads(&records);
+    let told: Vec<_> = reads
+        .iter()
+        .map(|read| (read.offset, read.asked_bytes, read.got_bytes(), read.begin_ns, read.end_ns))
+        .collect();
+    assert_eq!(
+        told,
+        [(0, 8192, 8192, 20, 100), (8192, 8192, 100, 110, 115), (64, 10, 10, 130, 132)]
+    );
+    assert_eq!(reads.iter().map(|read| read.waited_ns).collect::<Vec<_>>(), [70, 0, 0]);
+    let thread = Some(0);
+    let request = RequestRecord {
+        end_ns: 90,
+        begin_ns: 25,
+        thread,
+        device: DISK,
+        work: DeviceOperation::Read,
+        is_ahead: true,
+        place: 800 * 512,
+        bytes: 32768,
+    };
+    let insert = PagesInserted { at_ns: 22, thread: 0, file: 0, offset: 0, bytes: 32768 };
+    assert!(records.contains(&Record::Request(request)), "{records:?}");
+    assert!(records.contains(&Record::Insert(insert)), "{records:?}");
+    let opened =
+        records.iter().filter(|record| matches!(record, Record::Open(open) if open.at_ns == 10));
+    assert_eq!(opened.count(), 1);
+}
+
+/// By the time of the look-up, the descriptor of a file of `/proc` belongs to another file.
+#[test]
+fn reads_of_files_without_storage_are_not_recorded() {
+    let open = |at: u64, device: u64| {
+        let inode = Inode { device, number: 1 };
+        [
+            (at, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
+            (at + 1, What::Exit(SystemCall::OpenAt, 5)),
+            (at + 2, What::Opened { descriptor: 5, inode, flags: 0 }),
+            (at + 3, enter(SystemCall::Read, [5, 0, 100, 0])),
+            (at + 4, What::Exit(SystemCall::Read, 100)),
+            (at + 5, enter(SystemCall::Close, [5, 0, 0, 0])),
+            (at + 6, What::Exit(SystemCall::Close, 0)),
+        ]
+    };
+    let records = records([open(10, PROC), open(20, INODE.device)].concat());
+    let begins: Vec<u64> = reads(&records).iter().map(|read| read.begin_ns).collect();
+    assert_eq!(begins, [23]);
+}
+
+/// For direct I/O only the descriptor identifies the file. A pipe has none.
+#[test]
+fn a_direct_read_is_looked_up_and_a_pipe_is_none() {
+    let records = records(vec![
+        (10, enter(SystemCall::Pread, [5, 0, 4096, 65536])),
+        (30, What::Exit(SystemCall::Pread, 4096)),
+        (40, enter(SystemCall::Read, [6, 0, 4096, 0])),
+        (90, What::Exit(SystemCall::Read, 4096)),
+    ]);
+    let reads = reads(&records);
+    assert_eq!((reads.len(), reads[0].offset, reads[0].way), (1, 65536, ReadMethod::Pread));
+    let is_direct = |record: &Record| matches!(record, Record::Open(open) if open.is_direct);
+    assert!(records.iter().any(is_direct));
+}
+
+/// A fault with a wait ends when its task runs again. The kernel's second attempt belongs to the
+/// same fault. A fault without a wait ends at its start, and precedes the records that ended later.
+#[test]
+fn faults_end_where_their_task_goes_on() {
+    let records = records(vec![
+        (10, What::Fault { inode: INODE, page: 7 }),
+        (12, What::Insert { inode: INODE, first: 7, count: 1 }),
+        (15, switch(70, 0, true)),
+        (65, switch(0, 70, false)),
+        (66, What::Fault { inode: INODE, page: 7 }),
+        (80, What::Fault { inode: INODE, page: 9 }),
+        (90, What::MapPages { inode: INODE, first: 16, end: 32 }),
+    ]);
+    let told: Vec<_> = reads(&records)
+        .iter()
+        .map(|read| (read.offset, read.asked_bytes, read.begin_ns, read.end_ns, read.waited_ns))
+        .collect();
+    assert_eq!(
+        told,
+        [(7 * 4096, 4096, 10, 65, 50), (9 * 4096, 4096, 80, 80, 0), (16 * 4096, 4096, 90, 90, 0),]
+    );
+    assert_eq!(mapped(&records), [(7, 8), (9, 10), (16, 32)]);
+}
+
+/// Page ranges mapped by faults.
+fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
+    let each = records.iter().filter_map(|record| match record {
+        Record::Mapped(it) => Some((it.offset / 4096, (it.offset + it.bytes) / 4096)),
+        _ => None,
+    });
+    each.collect()
+}
+
+/// Maps the whole file at 4 GiB by descriptor 5.
+fn mapping() -> Vec<(u64, What)> {
+    let arguments = [0, 1 << 30, 1, libc::MAP_SHARED as u64, 5, 0];
+    vec![(1, What::Enter(SystemCall::Mmap, arguments)), (2, What::Exit(SystemCall::Mmap, 4 << 30))]
+}
+
+fn touch(page: u64) -> What {
+    What::PageFault { address: (4 << 30) + page * 4096 }
+}
+
+fn window(first: u64) -> What {
+    What::MapPages { inode: INODE, first, end: first + 16 }
+}
+
+/// Events of Linux 6.18 for a file touched in order: `map_pages` names 16 pages of folios of 64 and
+/// 256 pages. The exception is the only event of a huge folio.
+#[test]
+fn fault_maps_the_whole_folio() {
+    let folio = |first, count| What::Insert { inode: INODE, first, count };
+    let mut events = mapping();
+    events.extend([
+        (10, touch(192)),
+        (11, What::Fault { inode: INODE, page: 192 }),
+        (12, folio(192, 64)),
+        (13, folio(256, 256)),
+        (14, folio(512, 512)),
+        (15, switch(70, 0, true)),
+        (65, switch(0, 70, false)),
+        (66, window(192)),
+        (70, touch(256)),
+        (71, window(256)),
+        (80, touch(512)),
+        // The last folio was added to the cache before the recording.
+        (90, touch(1024)),
+        (99, enter(SystemCall::Close, [9, 0, 0, 0])),
+    ]);
+    let records = records(events);
+    assert_eq!(mapped(&records), [(192, 256), (256, 512), (512, 1024), (1024, 1536)]);
+    let told: Vec<_> = reads(&records)
+        .iter()
+        .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
+        .collect();
+    assert_eq!(told, [(192, 10, 65, 50), (256, 70, 70, 0), (512, 80, 80, 0), (1024, 90, 90, 0)]);
+}
+
+/// With the advice RANDOM each page faults, so no page was mapped with its neighbour.
+#[test]
+fn page_that_faults_was_not_mapped_before() {
+    let mut events = mapping();
+    for (nth, page) in (32..36).chain([35, 34]).enumerate() {
+        events.push((10 + 10 * nth as u64, touch(page)));
+        events.push((11 + 10 * nth as u64, window(32)));
+    }
+    assert_eq!(mapped(&records(events))[..3], [(32, 33), (33, 34), (34, 35)]);
+}
+
+/// The descriptor is closed before the look-up. The first fault identifies the file.
+#[test]
+fn file_of_a_mapping_is_learned_from_its_first_fault() {
+    let records = records(vec![
+        (1, What::Enter(SystemCall::Mmap, [0, 1 << 30, 1, libc::MAP_SHARED as u64, 6, 0])),
+        (2, What::Exit(SystemCall::Mmap, 4 << 30)),
+        (10, touch(17)),
+        (11, window(16)),
+        (20, touch(512)),
+        (30, enter(SystemCall::Close, [9, 0, 0, 0])),
+    ]);
+    assert_eq!(mapped(&records), [(16, 32), (512, 1024)]);
+}
+
+/// A populated range is mapped as a whole, regardless of reported faults.
+#[test]
+fn populated_range_is_mapped() {
+    let mut events = mapping();
+    let call =
+        enter(SystemCall::Madvise, [(4 << 30) + 8192, 5000, libc::MADV_POPULATE_READ as u64, 0]);
+    events.extend([(5, call), (9, What::Exit(SystemCall::Madvise, 0))]);
+    assert_eq!(mapped(&records(events)), [(2, 4)]);
+}
+
+/// A child has a copy of the descriptors with shared positions. A thread has the same descriptors.
+#[test]
+fn descriptors_are_inherited() {
+    let mut follow = Follow::new(Known, 0);
+    follow.watch(70, 70, "sh");
+    let mut take = |at_ns, task, what| follow.take(TraceEvent { at_ns, task, what });
+    take(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
+    take(2, 70, What::Exit(SystemCall::OpenAt, 5));
+    let child = |task, is_thread| What::NewTask {
+        task,
+        name: "sh".to_owned(),
+        is_thread,
+        shares_files: is_thread,
+    };
+    take(3, 70, child(71, false));
+    take(4, 70, child(72, true));
+    take(5, 72, enter(SystemCall::Close, [5, 0, 0, 0]));
+    take(6, 72, What::Exit(SystemCall::Close, 0));
+    take(7, 71, enter(SystemCall::Read, [5, 0, 100, 0]));
+    take(8, 71, What::CacheRead { inode: INODE, first: 0, end: 1 });
+    take(9, 71, What::Exit(SystemCall::Read, 100));
+    take(10, 99, enter(SystemCall::Read, [5, 0, 100, 0]));
+    take(11, 99, What::Exit(SystemCall::Read, 100));
+    let records: Vec<Record> = follow.finish(u64::MAX).collect();
+    let reads = reads(&records);
+    assert_eq!((reads.len(), reads[0].offset, reads[0].got_bytes()), (1, 0, 100));
+}
+
+#[test]
+fn advice_of_files_and_of_mappings_is_told() {
+    let advice = libc::POSIX_FADV_RANDOM as u64;
+    let mut mapping = enter(SystemCall::Mmap, [0, 1 << 20, 1, libc::MAP_SHARED as u64]);
+    if let What::Enter(_, arguments) = &mut mapping {
+        (arguments[4], arguments[5]) = (5, 8192);
+    }
+    let records = records(vec![
+        (1, enter(SystemCall::Fadvise, [5, 0, 0, advice])),
+        (2, What::Exit(SystemCall::Fadvise, 0)),
+        (3, mapping),
+        (4, What::Exit(SystemCall::Mmap, 0x7000)),
+        (5, enter(SystemCall::Madvise, [0x8000, 4096, libc::MADV_WILLNEED as u64, 0])),
+        (6, What::Exit(SystemCall::Madvise, 0)),
+        (7, enter(SystemCall::Madvise, [0x8_0000_0000, 4096, 0, 0])),
+        (8, What::Exit(SystemCall::Madvise, 0)),
+    ]);
+    let advices = records.iter().filter_map(|record| match record {
+        Record::Advice(advice) => {
+            Some((advice.offset, advice.bytes, advice.hint, advice.is_of_mapping))
+        }
+        _ => None,
+    });
+    let told: Vec<_> = advices.collect();
+    assert_eq!(
+        told,
+        [(0, 0, AdviceType::Random, false), (8192 + 4096, 4096, AdviceType::WillNeed, true)]
+    );
+}
+
+/// Without a reported sleep, the time of a device request counts as a wait if the task cannot
+/// continue without it.
+#[test]
+fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
+    let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
+    let queue = |sector| What::Queue { device: DISK, sector, sectors: 8 };
+    let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
+    let records = records(vec![
+        (10, enter(SystemCall::Pread, [5, 0, 4096, 65536])),
+        (11, queue(80)),
+        (12, issue(80)),
+        (50, complete(80)),
+        (60, What::Exit(SystemCall::Pread, 4096)),
+        (70, What::Fault { inode: INODE, page: 7 }),
+        (71, What::Insert { inode: INODE, first: 7, count: 1 }),
+        (72, queue(800)),
+        (73, issue(800)),
+        (93, complete(800)),
+        // The page is resident while readahead is in flight.
+        (100, enter(SystemCall::Pread, [5, 0, 4096, 0])),
+        (101, What::CacheRead { inode: INODE, first: 0, end: 1 }),
+        (102, What::Insert { inode: INODE, first: 8, count: 1 }),
+        (103, queue(808)),
+        (104, issue(808)),
+        (105, complete(808)),
+        (106, What::Exit(SystemCall::Pread, 4096)),
+    ]);
+    let waits: Vec<u64> = reads(&records).iter().map(|read| read.waited_ns).collect();
+    assert_eq!(waits, [38, 20, 0]);
+}
+
+/// The event of a wake-up may be missing. The task's next event shows that it runs, and the
+/// device's completion shows since when.
+#[test]
+fn a_task_that_does_something_has_been_woken() {
+    let records = records(vec![
+        (10, What::Fault { inode: INODE, page: 7 }),
+        (11, What::Queue { device: DISK, sector: 80, sectors: 8 }),
+        (12, What::Issue { device: DISK, sector: 80, bytes: 4096, flags: "R".to_owned() }),
+        (15, switch(70, 0, true)),
+        (45, What::Complete { device: DISK, sector: 80, sectors: 8 }),
+        (55, What::MapPages { inode: INODE, first: 0, end: 16 }),
+        (60, What::Fault { inode: INODE, page: 9 }),
+        (65, switch(70, 0, true)),
+        (95, What::Fault { inode: INODE, page: 9 }),
+    ]);
+    let told: Vec<(u64, u64, u64)> =
+        reads(&records).iter().map(|read| (read.offset, read.end_ns, read.waited_ns)).collect();
+    assert_eq!(told, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
+}
+
+fn given(request: u64, offset: u64) -> Given {
+    Given { request, descriptor: Some(5), offset, bytes: Some(4096) }
+}
+
+/// Records of task 70, with the ranges of its requests to AIO and io_uring.
+fn asynchronous(events: Vec<(u64, What)>) -> Vec<Record> {
+    let mut follow = Follow::new(Known, 1000);
+    follow.expect_submissions();
+    follow.watch(70, 70, "fio");
+    for (at, what) in events {
+        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, what });
+    }
+    follow.finish(u64::MAX).collect()
+}
+
+/// Offset, start, end and wait of each read.
+fn spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
+    let span = |read: &&ReadRecord| (read.offset, read.begin_ns, read.end_ns, read.waited_ns);
+    reads(records).iter().map(span).collect()
+}
+
+/// Two direct reads in one call. The device completes the second first, while the program runs. The
+/// first is waited for in `io_getevents`.
+#[test]
+fn aio_past_the_cache_ends_when_the_program_has_it() {
+    let ask = |sector| What::Queue { device: DISK, sector, sectors: 8 };
+    let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
+    let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
+    let records = asynchronous(vec![
+        (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
+        (11, What::AioRead(given(1, 8192))),
+        (12, What::AioRead(given(2, 65536))),
+        (13, ask(80)),
+        (14, issue(80)),
+        (15, ask(800)),
+        (16, issue(800)),
+        (20, What::Exit(SystemCall::IoSubmit, 2)),
+        (25, complete(800)),
+        (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
+        (31, switch(70, 0, true)),
+        (60, complete(80)),
+        (66, switch(0, 70, false)),
+        (70, What::Exit(SystemCall::IoGetevents, 2)),
+    ]);
+    assert_eq!(spans(&records), [(65536, 12, 25, 0), (8192, 11, 70, 35)]);
+    assert_eq!(reads(&records)[0].way, ReadMethod::Aio);
+    assert!(!records.iter().any(|record| matches!(record, Record::Unseen(_))));
+}
+
+/// Through the page cache both reads end with the call. The event of the cache follows the wait for
+/// its pages.
+#[test]
+fn aio_through_the_cache_waits_in_its_call() {
+    let cached = |page| What::CacheRead { inode: INODE, first: page, end: page + 1 };
+    let plain = |request, offset| Given { descriptor: Some(6), ..given(request, offset) };
+    let records = asynchronous(vec![
+        (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
+        (11, What::AioRead(plain(1, 8192))),
+        (12, What::AioRead(plain(2, 65536))),
+        (13, What::Insert { inode: INODE, first: 2, count: 1 }),
+        (14, switch(70, 0, true)),
+        (40, switch(0, 70, false)),
+        (41, cached(2)),
+        (42, What::Insert { inode: INODE, first: 16, count: 1 }),
+        (43, switch(70, 0, true)),
+        (60, switch(0, 70, false)),
+        (61, cached(16)),
+        (70, What::Exit(SystemCall::IoSubmit, 2)),
+    ]);
+    assert_eq!(spans(&records), [(8192, 10, 41, 26), (65536, 41, 70, 17)]);
+    let place = |record: &Record| match record {
+        Record::Insert(insert) => Some(insert.offset),
+        Record::Read(read) => Some(read.offset),
+        _ => None,
+    };
+    let order: Vec<u64> = records.iter().filter_map(place).collect();
+    assert_eq!(order, [8192, 8192, 65536, 65536], "pages stand before the read that fetched them");
+}
+
+/// At depth 1 the thread sleeps in the submitting call. Next to an older recorder, the program that
+/// copies the range runs before the event, and reports the submission first.
+#[test]
+fn uring_waits_in_its_call() {
+    let event = What::UringSubmit { request: 9, operation: "READ".to_owned() };
+    let program = |offset| What::UringRead(given(9, offset), 70);
+    let one = |offset| [event.clone(), program(offset)];
+    let other = |offset| [program(offset), event.clone()];
+    for orders in [[one(12288), one(4096)], [other(12288), other(4096)], [one(12288), other(4096)]]
+    {
+        let mut events = Vec::new();
+        for (at, [first, second]) in [0, 100].into_iter().zip(orders) {
+            events.extend([
+                (at + 10, enter(SystemCall::UringEnter, [4, 1, 1, 1])),
+                (at + 11, first),
+                (at + 12, second),
+                (at + 15, switch(70, 0, true)),
+                (at + 60, switch(0, 70, false)),
+                (at + 61, What::UringComplete { request: 9, result: 4096 }),
+                (at + 61, What::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
+                (at + 62, What::Exit(SystemCall::UringEnter, 1)),
+            ]);
+        }
+        let records = asynchronous(events);
+        assert_eq!(spans(&records), [(12288, 11, 61, 45), (4096, 111, 161, 45)]);
+        assert!(reads(&records).iter().all(|read| read.descriptor == Some(5)));
+        assert!(!records.iter().any(|record| matches!(record, Record::Unseen(_))));
+    }
+}
+
+/// Next to an older recorder, the file of an open call is reported before the end of the call.
+#[test]
+fn file_of_an_open_call_is_known_in_both_orders() {
+    let exit = What::Exit(SystemCall::OpenAt, 6);
+    let opened = What::Opened { descriptor: 6, inode: INODE, flags: libc::O_DIRECT as u64 };
+    for [first, second] in [[exit.clone(), opened.clone()], [opened, exit]] {
+        let records = records(vec![
+            (10, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
+            (11, first),
+            (12, second),
+            (20, enter(SystemCall::Read, [6, 0, 100, 0])),
+            (21, What::Exit(SystemCall::Read, 100)),
+        ]);
+        assert_eq!(spans(&records), [(0, 20, 21, 0)]);
+    }
+}
+
+/// Reads of unknown range are counted with their waits.
+#[test]
+fn reads_without_a_range_are_counted() {
+    let records = records(vec![
+        (10, enter(SystemCall::IoSubmit, [1, 3, 0, 0])),
+        (20, What::Exit(SystemCall::IoSubmit, 3)),
+        (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
+        (31, switch(70, 0, true)),
+        (66, switch(0, 70, false)),
+        (70, What::Exit(SystemCall::IoGetevents, 3)),
+        (80, What::UringSubmit { request: 9, operation: "READ".to_owned() }),
+        (81, What::UringComplete { request: 9, result: 4096 }),
+    ]);
+    let unseen = records.iter().filter_map(|record| match record {
+        Record::Unseen(it) => Some((it.way, it.count, it.waited_ns)),
+        _ => None,
+    });
+    assert_eq!(unseen.collect::<Vec<_>>(), [(ReadMethod::Uring, 1, 0), (ReadMethod::Aio, 3, 35)]);
+    assert!(reads(&records).is_empty());
+}

@@ -1,0 +1,604 @@
+//! Recorder without root, by functions that are called in place of the C library's.
+//!
+//! A library (the crate `readpath-preload`) is loaded into the program and its children. It reports
+//! each read in shared memory. Both crates include the file with its layout. Some reads bypass
+//! these functions: touches of mappings, io_uring, and reads within the C library (stdio). The
+//! library is not loaded into statically linked programs, into programs with other privileges than
+//! their starter, and into programs that clear their environment. The kernel's count of reads for
+//! the program and its children shows the missing share.
+//!
+//! The reports come from the recorded program. They are checked, and a false report can only make
+//! its own recording wrong.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use readpath_trace::recording::{
+    AdviceGiven, AdviceType, EventsLost, OFFSET_MAX, OpenRecord, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter, ThreadName,
+};
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::names::{FileNames, System};
+use super::{RecordingSummary, first_record, now_ns, wall_ns};
+use crate::cleanup::{CleanupKind, Record as CleanupEntry};
+use crate::notice;
+
+// Both crates include one layout file.
+#[path = "../../preload/layout.rs"]
+mod layout;
+
+use layout::{ADVICE, BYTES, Cells, GIVEN_UP, MAGIC, RecordRing, RingSlot, VARIABLE};
+
+/// Bytes of the preloaded library. Empty if the build could not make one.
+pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
+
+/// Advice numbers of `posix_fadvise(2)`, from 0.
+const HINTS: [AdviceType; 6] = [
+    AdviceType::Normal,
+    AdviceType::Random,
+    AdviceType::Sequential,
+    AdviceType::WillNeed,
+    AdviceType::DontNeed,
+    AdviceType::Other,
+];
+
+/// Time in nanoseconds after which a reserved, unwritten cell of a killed writer counts as lost.
+const STUCK_NS: u64 = 1_000_000_000;
+
+/// Upper bound of error numbers (exclusive).
+const ERRNO_MAX: u64 = 4096;
+
+/// Running recorder of one program.
+#[derive(Debug)]
+pub struct Preload {
+    folder: PathBuf,
+    /// Journal record for the removal of the folder by a later run, in case of a kill.
+    _leftover: Option<CleanupEntry>,
+    ring: RecordRing,
+    slots: Taker,
+    short_names: Taker,
+    long_names: Taker,
+    files: BTreeMap<(u64, u64), u32>,
+    threads: BTreeMap<u64, u32>,
+    devices: BTreeSet<u64>,
+    system: System,
+    start_ns: u64,
+    wall_ns: u64,
+    lost: u64,
+    reads: u64,
+}
+
+/// Kernel counters of a program and of the children that it has waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Number of read calls, on files and other objects.
+    pub reads: u64,
+    /// Bytes returned by them.
+    pub bytes: u64,
+    /// Bytes read from devices for the program, readahead included.
+    pub device_bytes: u64,
+}
+
+/// Summary of such a recording.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Preloaded {
+    /// Summary common to all recorders.
+    pub summary: RecordingSummary,
+    /// Number of programs that loaded the library.
+    pub programs: u64,
+    /// Number of recorded reads.
+    pub reads: u64,
+    /// Number of programs that entered a sandbox (seccomp), in which they are not recorded.
+    pub sandboxed: u64,
+    /// Number of calls that were not recorded: in a sandbox, or on a small signal stack.
+    pub unrecorded: u64,
+}
+
+/// Reader of a ring's cells, in the order of their tickets.
+#[derive(Debug)]
+struct Taker {
+    cells: Cells,
+    ticket: u64,
+    /// Time since which the next cell is reserved and unwritten.
+    stuck_since: Option<u64>,
+}
+
+impl Taker {
+    fn new(cells: Cells) -> Taker {
+        Taker { cells, ticket: 0, stuck_since: None }
+    }
+
+    /// Returns the next written cell. A cell of a killed writer is skipped and counted as lost.
+    fn next(&mut self, ring: RecordRing) -> Option<u64> {
+        loop {
+            let ticket = self.ticket;
+            if ring.turn(self.cells, ticket).load(Ordering::Acquire) == ticket + 1 {
+                return Some(ticket);
+            }
+            if !self.is_stuck(ring) {
+                return None;
+            }
+            ring.head().lost.fetch_add(1, Ordering::Relaxed);
+            self.release(ring, ticket);
+        }
+    }
+
+    /// Returns a cell to the writers.
+    fn release(&mut self, ring: RecordRing, ticket: u64) {
+        ring.turn(self.cells, ticket).store(ticket + self.cells.count(), Ordering::Release);
+        (self.ticket, self.stuck_since) = (ticket + 1, None);
+    }
+
+    /// Returns true if the writer of the next ticket was killed.
+    fn is_stuck(&mut self, ring: RecordRing) -> bool {
+        let drawn = ring.head().tickets[self.cells as usize].load(Ordering::Relaxed);
+        if drawn <= self.ticket {
+            self.stuck_since = None;
+            return false;
+        }
+        let now = now_ns();
+        now - *self.stuck_since.get_or_insert(now) > STUCK_NS
+    }
+}
+
+impl Preload {
+    /// Creates the shared memory and the library's file in a new private folder, which is removed
+    /// with this value. `library`: bytes of the library.
+    ///
+    /// # Errors
+    /// No folder of temporary files has enough space and allows programs to be loaded from it.
+    pub fn start(library: &[u8]) -> io::Result<Preload> {
+        let mut failures = Vec::new();
+        let made = folders().into_iter().find_map(|parent| {
+            let made = own_folder(&parent).and_then(|folder| {
+                let shared = share(&folder, library).inspect_err(|_| remove(&folder));
+                Ok((folder, shared?))
+            });
+            made.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
+        });
+        let Some((folder, ring)) = made else {
+            let room = (BYTES + library.len() as u64).div_ceil(1 << 10);
+            let what = "name a folder with room in TMPDIR, or allow larger files (`ulimit -f`)";
+            let failures = failures.join("; ");
+            return Err(io::Error::other(format!("{room} KiB are needed: {failures}; {what}")));
+        };
+        let cleanup_entry = CleanupEntry::keep(CleanupKind::Folder, &folder)
+            .inspect_err(|error| {
+                let folder = folder.display();
+                notice::print(format_args!(
+                    "{folder} stays behind if this command is killed: {error}"
+                ));
+            })
+            .ok();
+        Ok(Preload {
+            folder,
+            _leftover: cleanup_entry,
+            ring,
+            slots: Taker::new(Cells::Slots),
+            short_names: Taker::new(Cells::Short),
+            long_names: Taker::new(Cells::Long),
+            files: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            devices: BTreeSet::new(),
+            system: System::new(),
+            start_ns: now_ns(),
+            wall_ns: wall_ns(),
+            lost: 0,
+            reads: 0,
+        })
+    }
+
+    /// Returns the first record. `program` is the name of the program's file.
+    pub fn first_record(&self, program: &str) -> Record {
+        first_record(RecordingMethod::Preload, self.wall_ns, program)
+    }
+
+    /// Starts a program with the library loaded.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn spawn(&self, mut command: Command) -> io::Result<Child> {
+        let mut libraries: OsString = self.folder.join(LIBRARY_FILE).into();
+        if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
+            libraries.push(":");
+            libraries.push(others);
+        }
+        // AddressSanitizer's shared run time ends a program if another library precedes it. Here
+        // this order is required and harmless, because this library forwards calls to the
+        // sanitizer's functions.
+        let mut sanitizer = std::env::var_os(SANITIZER).unwrap_or_default();
+        if !sanitizer.is_empty() {
+            sanitizer.push(":");
+        }
+        sanitizer.push("verify_asan_link_order=0");
+        let variable = VARIABLE.to_str().expect("it is plain text");
+        command.env(PRELOAD, libraries).env(SANITIZER, sanitizer);
+        command.env(variable, self.folder.join(RING)).spawn()
+    }
+
+    /// Number of programs that have loaded the library so far.
+    pub fn programs(&self) -> u64 {
+        self.ring.head().programs.load(Ordering::Relaxed)
+    }
+
+    /// Writes the reads since the last call to a recording. Returns true when a ring was more than
+    /// a quarter full, so the next call should come soon.
+    ///
+    /// # Errors
+    /// The recording cannot be written.
+    pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<bool> {
+        let ring = self.ring;
+        let mut taken: Vec<RingSlot> = Vec::new();
+        // A program may write as fast as this loop reads.
+        while taken.len() < Cells::Slots.count() as usize
+            && let Some(ticket) = self.slots.next(ring)
+        {
+            taken.push(copied(ring.slot(ticket)));
+            self.slots.release(ring, ticket);
+        }
+        // A file's name precedes its first read.
+        let short = self.take_names(Cells::Short, writer)?;
+        let long = self.take_names(Cells::Long, writer)?;
+        taken.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
+        for slot in &taken {
+            self.put(slot, writer)?;
+        }
+        let lost = ring.head().lost.load(Ordering::Relaxed).max(self.lost);
+        if lost > self.lost {
+            let at_ns = now_ns() - self.start_ns;
+            writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
+            self.lost = lost;
+        }
+        let counts =
+            [(Cells::Slots, taken.len() as u64), (Cells::Short, short), (Cells::Long, long)];
+        Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
+    }
+
+    /// Ends the recording.
+    ///
+    /// # Errors
+    /// The recording cannot be written.
+    pub fn finish<W: Write>(
+        mut self,
+        mut writer: RecordingWriter<W>,
+        processor_ns: Option<u64>,
+        has_exited: bool,
+    ) -> io::Result<Preloaded> {
+        self.record(&mut writer)?;
+        let at_ns = now_ns() - self.start_ns;
+        writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
+        writer.finish()?.flush()?;
+        let seconds = at_ns as f64 / 1e9;
+        let summary = RecordingSummary { seconds, lost: self.lost, unplaced: 0, help: None };
+        let head = self.ring.head();
+        Ok(Preloaded {
+            summary,
+            programs: self.programs(),
+            reads: self.reads,
+            sandboxed: head.sandboxed.load(Ordering::Relaxed),
+            unrecorded: head.unrecorded.load(Ordering::Relaxed),
+        })
+    }
+
+    /// Writes the names of one ring to the recording. Returns their number.
+    fn take_names<W: Write>(
+        &mut self,
+        cells: Cells,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<u64> {
+        let (ring, mut count) = (self.ring, 0);
+        while count < cells.count() {
+            let taker = match cells {
+                Cells::Long => &mut self.long_names,
+                _ => &mut self.short_names,
+            };
+            let Some(ticket) = taker.next(ring) else { break };
+            count += 1;
+            let (name, path) = ring.name(cells, ticket);
+            let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
+            let path_bytes = get(&name.path_bytes);
+            let length = path_bytes.min(cells.path_room() as u64) as usize;
+            // SAFETY: the path's space lies in the mapping, and its bytes are copied once.
+            let path: Vec<u8> =
+                (0..length).map(|at| unsafe { path.add(at).read_volatile() }).collect();
+            let file = (get(&name.device), get(&name.inode));
+            let (bytes, task, opened) = (get(&name.bytes), get(&name.task), get(&name.opened));
+            taker.release(ring, ticket);
+            if path_bytes != GIVEN_UP {
+                let path = String::from_utf8_lossy(&path).into_owned();
+                self.put_name(file, (path, bytes), task, opened, writer)?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn put_name<W: Write>(
+        &mut self,
+        file: (u64, u64),
+        named: (String, u64),
+        task: u64,
+        opened: u64,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        let file = self.file(file, Some(named), writer)?;
+        let thread = self.thread(task, writer)?;
+        let flags = (opened >> 32) as i32;
+        let access = flags & libc::O_ACCMODE;
+        let open = Record::Open(OpenRecord {
+            at_ns: now_ns() - self.start_ns,
+            thread,
+            file,
+            descriptor: opened & u64::from(u32::MAX),
+            is_direct: flags & libc::O_DIRECT != 0,
+            is_readable: access != libc::O_WRONLY,
+            is_writable: access != libc::O_RDONLY,
+        });
+        writer.put(open)
+    }
+
+    /// Returns the number of a file. A new file gets a name record.
+    fn file<W: Write>(
+        &mut self,
+        inode: (u64, u64),
+        named: Option<(String, u64)>,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<u32> {
+        if let Some(&file) = self.files.get(&inode) {
+            return Ok(file);
+        }
+        if self.devices.insert(inode.0) {
+            let device = self.system.disk(inode.0);
+            self.devices.insert(device.device);
+            writer.put(Record::Device(device))?;
+        }
+        let file = self.files.len() as u32;
+        self.files.insert(inode, file);
+        let (path, bytes) = named.unzip();
+        let (path, (device, inode)) = (path.unwrap_or_default(), inode);
+        let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
+        let file_record =
+            readpath_trace::recording::FileRecord { file, device, inode, bytes, path };
+        writer.put(Record::File(file_record))?;
+        Ok(file)
+    }
+
+    /// Returns the number of a thread. Writes its name at its first occurrence.
+    fn thread<W: Write>(&mut self, task: u64, writer: &mut RecordingWriter<W>) -> io::Result<u32> {
+        if let Some(&thread) = self.threads.get(&task) {
+            return Ok(thread);
+        }
+        let (process, number) = ((task >> 32) as u32, task as u32);
+        let thread = self.threads.len() as u32;
+        self.threads.insert(task, thread);
+        let name = fs::read_to_string(format!("/proc/{process}/task/{number}/comm"));
+        let name = name.unwrap_or_default().trim_end().to_owned();
+        writer.put(Record::Thread(ThreadName { thread, task: number, process, name }))?;
+        Ok(thread)
+    }
+
+    fn put<W: Write>(
+        &mut self,
+        slot: &RingSlot,
+        writer: &mut RecordingWriter<W>,
+    ) -> io::Result<()> {
+        let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
+        let file = self.file((get(&slot.device), get(&slot.inode)), None, writer)?;
+        let thread = self.thread(get(&slot.task), writer)?;
+        let (way, descriptor) = (get(&slot.way) >> 32, get(&slot.way) & u64::from(u32::MAX));
+        let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
+        let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
+        let (offset, asked_bytes) = (get(&slot.offset), get(&slot.asked));
+        let record = match WAYS.get(way as usize) {
+            Some(&way) => {
+                let result = get(&slot.result);
+                let outcome = match result.wrapping_neg() {
+                    errno if result as i64 >= 0 || errno >= ERRNO_MAX => ReadOutcome::Bytes(result),
+                    errno => ReadOutcome::Error(errno as u32),
+                };
+                let descriptor = Some(descriptor);
+                let (waited_ns, begin_ns) = (0, begin_ns.min(end_ns));
+                Record::Read(ReadRecord {
+                    end_ns,
+                    begin_ns,
+                    waited_ns,
+                    thread,
+                    way,
+                    descriptor,
+                    file,
+                    offset,
+                    asked_bytes,
+                    outcome,
+                })
+            }
+            None => {
+                let number = way.saturating_sub(ADVICE) as usize;
+                let hint = HINTS.get(number).copied().unwrap_or(AdviceType::Other);
+                let (at_ns, bytes) = (end_ns, asked_bytes);
+                Record::Advice(AdviceGiven {
+                    at_ns,
+                    thread,
+                    file,
+                    offset,
+                    bytes,
+                    hint,
+                    is_of_mapping: false,
+                })
+            }
+        };
+        let is_read = matches!(record, Record::Read(_));
+        match writer.put(record) {
+            Ok(()) => self.reads += u64::from(is_read),
+            // No kernel returns such values, so the program's report is discarded.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
+                self.ring.head().lost.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Preload {
+    fn drop(&mut self) {
+        remove(&self.folder);
+    }
+}
+
+impl KernelCounts {
+    /// Reads the counters of a process and of the children that it has waited for.
+    ///
+    /// # Errors
+    /// The process does not exist or belongs to another user.
+    pub fn of(process: u32) -> io::Result<KernelCounts> {
+        KernelCounts::told(&format!("/proc/{process}/io"))
+    }
+
+    /// Difference to an earlier reading.
+    pub fn since(self, earlier: KernelCounts) -> KernelCounts {
+        KernelCounts {
+            reads: self.reads.saturating_sub(earlier.reads),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            device_bytes: self.device_bytes.saturating_sub(earlier.device_bytes),
+        }
+    }
+
+    fn of_own() -> Option<KernelCounts> {
+        KernelCounts::told("/proc/self/io").ok()
+    }
+
+    fn told(path: &str) -> io::Result<KernelCounts> {
+        let text = fs::read_to_string(path)?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.trim().parse().ok());
+            number.ok_or_else(|| io::Error::other(format!("{path}: no number after {name}")))
+        };
+        Ok(KernelCounts {
+            reads: value("syscr:")?,
+            bytes: value("rchar:")?,
+            device_bytes: value("read_bytes:")?,
+        })
+    }
+}
+
+/// Waits for a program. Returns the kernel's counters of it and of its collected children.
+///
+/// # Errors
+/// The wait failed.
+pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
+    // The kernel adds a child's counters to its parent's at the wait. Reading the counters costs
+    // reads too, so their cost is subtracted.
+    let looks = [KernelCounts::of_own(), KernelCounts::of_own()];
+    let status = child.wait()?;
+    let counted = || {
+        let ([first, second], last) = (looks, KernelCounts::of_own()?);
+        let look = second?.since(first?);
+        Some(last.since(second?).since(look))
+    };
+    Ok((status, counted()))
+}
+
+/// Read methods, by the numbers in the slots.
+const WAYS: [ReadMethod; 5] = [
+    ReadMethod::Read,
+    ReadMethod::Pread,
+    ReadMethod::Readv,
+    ReadMethod::Preadv,
+    ReadMethod::Copied,
+];
+
+const PRELOAD: &str = "LD_PRELOAD";
+const SANITIZER: &str = "ASAN_OPTIONS";
+const LIBRARY_FILE: &str = "preload.so";
+const RING: &str = "ring";
+
+fn copied(slot: &RingSlot) -> RingSlot {
+    let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
+    RingSlot {
+        turn: copy(&slot.turn),
+        begin_ns: copy(&slot.begin_ns),
+        end_ns: copy(&slot.end_ns),
+        task: copy(&slot.task),
+        way: copy(&slot.way),
+        device: copy(&slot.device),
+        inode: copy(&slot.inode),
+        offset: copy(&slot.offset),
+        asked: copy(&slot.asked),
+        result: copy(&slot.result),
+    }
+}
+
+/// Folders for temporary files, in the order of the attempts.
+fn folders() -> Vec<PathBuf> {
+    let mut folders = vec![std::env::temp_dir()];
+    for other in ["/var/tmp", "/dev/shm"].map(PathBuf::from) {
+        if !folders.contains(&other) {
+            folders.push(other);
+        }
+    }
+    folders
+}
+
+/// Creates a folder that only this user may enter, on a file system from which libraries may be
+/// loaded.
+fn own_folder(parent: &Path) -> io::Result<PathBuf> {
+    let mount = rustix::fs::statvfs(parent)?;
+    if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
+        return Err(io::Error::other("no library may be loaded from there (noexec)"));
+    }
+    for nth in 0..100 {
+        let folder = parent.join(format!("readpath-watch-{}-{nth}", std::process::id()));
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| folder),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        notice::print(format_args!("{}: can't be removed: {error}", folder.display()));
+    }
+}
+
+/// Writes the library's file and creates the shared memory with empty rings.
+///
+/// All of the memory is written through the file system before it is mapped. A full file system
+/// thus causes an error here, never a bus error in a process.
+fn share(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
+    fs::write(folder.join(LIBRARY_FILE), library)?;
+    let mut options = OpenOptions::new();
+    let options = options.read(true).write(true).create_new(true).mode(0o600);
+    let mut file: File = options.open(folder.join(RING))?;
+    file.write_all(&vec![0; BYTES as usize])?;
+    // SAFETY: a new mapping at an address chosen by the kernel, never unmapped.
+    let ring = unsafe {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        let (null, bytes) = (std::ptr::null_mut(), BYTES as usize);
+        let address = rustix::mm::mmap(null, bytes, protection, MapFlags::SHARED, &file, 0)?;
+        RecordRing::new(address.cast())
+    };
+    for cells in [Cells::Slots, Cells::Short, Cells::Long] {
+        for ticket in 0..cells.count() {
+            ring.turn(cells, ticket).store(ticket, Ordering::Relaxed);
+        }
+    }
+    ring.head().filters.store(own_filters(), Ordering::Relaxed);
+    ring.head().magic.store(MAGIC, Ordering::Release);
+    Ok(ring)
+}
+
+/// Number of seccomp filters of this process. A program with more filters is in its own sandbox.
+fn own_filters() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    line.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}

@@ -1,0 +1,383 @@
+//! Cleanup journal: objects that a run creates on the machine, recorded for removal by a later run.
+//!
+//! Each object is removed when its value is dropped. A killed run drops nothing. A [`Record`]
+//! therefore describes each object in a small file. The file lies in a folder that only this user
+//! can write to, and stays locked (`flock(2)`) while the run lives. [`undo_abandoned`] removes the
+//! objects of unlocked records, after a check that the object is still the recorded one. A file is
+//! identified by its inode and creation time, a swap area by its priority, a mount by its type.
+//!
+//! Without abandoned records the check costs one system call, because the folder does not exist.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use rustix::fs::{AtFlags, CWD, FlockOperation, StatxFlags, statx};
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::swap_off::{is_ours, swap_off};
+
+/// Maximum size of a record in bytes: a kind, an identity and a path.
+const RECORD_BYTES_MAX: u64 = 8 << 10;
+
+/// An object that a killed run left and a later run cleaned up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CleanupEntry {
+    /// Path of the object.
+    pub path: PathBuf,
+    /// Action taken, or the error that prevented it.
+    pub done: String,
+}
+
+impl fmt::Display for CleanupEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: left behind by a run that was killed; {}", self.path.display(), self.done)
+    }
+}
+
+/// Kinds of recorded objects. Each kind has its own way of removal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CleanupKind {
+    /// A file created for a run. Removal: `unlink`.
+    File,
+    /// A folder on a disk, created for a run. Removal includes its contents.
+    Folder,
+    /// A swap area. Removal: `swapoff`.
+    SwapArea,
+    /// A folder of tracefs or of a cgroup hierarchy, created for a run. Removal: `rmdir`, which
+    /// fails while the folder is in use.
+    KernelFolder,
+    /// A tracefs mount on a folder created for it. Both are removed.
+    Tracefs,
+    /// A FUSE mount served by the run. Removal: unmount.
+    ServedMount,
+}
+
+impl CleanupKind {
+    const ALL: [CleanupKind; 6] = [
+        CleanupKind::File,
+        CleanupKind::Folder,
+        CleanupKind::SwapArea,
+        CleanupKind::KernelFolder,
+        CleanupKind::Tracefs,
+        CleanupKind::ServedMount,
+    ];
+
+    const fn name(self) -> &'static str {
+        match self {
+            CleanupKind::File => "file",
+            CleanupKind::Folder => "folder",
+            CleanupKind::SwapArea => "swap-area",
+            CleanupKind::KernelFolder => "kernel-folder",
+            CleanupKind::Tracefs => "tracefs",
+            CleanupKind::ServedMount => "served-mount",
+        }
+    }
+}
+
+/// Journal record of one object. Declare it after the guard that removes the object, so that the
+/// record is dropped later.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+    /// Open file that holds the lock.
+    _file: File,
+}
+
+impl Record {
+    /// Records an existing object.
+    ///
+    /// # Errors
+    /// The record cannot be written, or the path does not exist.
+    pub fn keep(kind: CleanupKind, path: &Path) -> io::Result<Record> {
+        let mut first = None;
+        for folder in folders() {
+            match Record::keep_in(&folder, kind, path) {
+                Err(error) => _ = first.get_or_insert(error),
+                kept => return kept,
+            }
+        }
+        Err(first.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+    }
+
+    fn keep_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
+        let path = fs::canonicalize(path)?;
+        let identity = match kind {
+            CleanupKind::File | CleanupKind::Folder => identity(&path)?,
+            _ => "-".to_owned(),
+        };
+        match DirBuilder::new().mode(0o700).create(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        if !is_own(folder)? {
+            let problem = format!("{}: others may write there; remove it", folder.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+        }
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", std::process::id());
+        // The file is locked and complete before the rename, so no other run finds it unlocked.
+        let unnamed = folder.join(format!("{name}.new"));
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&unnamed)?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        file.write_all(format!("{}\n{identity}\n", kind.name()).as_bytes())?;
+        file.write_all(path.as_os_str().as_bytes())?;
+        let path = folder.join(name);
+        fs::rename(&unnamed, &path)?;
+        Ok(Record { path, _file: file })
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        // A remaining record names an object that is gone. Undoing it does nothing.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the objects that killed runs of this user left. Returns one entry per object.
+pub fn undo_abandoned() -> Vec<CleanupEntry> {
+    folders().iter().flat_map(|folder| undo_abandoned_in(folder)).collect()
+}
+
+/// Cleans up after all ended processes with records in `folder`. Returns the entries that were
+/// cleaned up.
+fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    if !is_own(folder).unwrap_or(false) {
+        return Vec::new();
+    }
+    // A record without a number is still being written. The newest record comes first, because
+    // files on a mount must be removed before the mount.
+    let number = |path: &PathBuf| -> Option<u32> {
+        path.file_name()?.to_str()?.split_once('-')?.1.parse().ok()
+    };
+    let records = entries.flatten().map(|entry| entry.path());
+    let mut records: Vec<PathBuf> = records.filter(|path| number(path).is_some()).collect();
+    records.sort_by_key(|path| std::cmp::Reverse(number(path)));
+    records.iter().filter_map(|record| undo(record)).collect()
+}
+
+/// Cleans up one record, unless its owner still runs and holds the lock.
+fn undo(record: &Path) -> Option<CleanupEntry> {
+    let mut file = File::open(record).ok()?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
+    // The owner may have ended and removed the record since the `open`.
+    let there = fs::metadata(record).ok()?;
+    let opened = file.metadata().ok()?;
+    if (opened.dev(), opened.ino()) != (there.dev(), there.ino()) {
+        return None;
+    }
+    let mut text = Vec::new();
+    (&mut file).take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
+    let mut fields = text.splitn(3, |&byte| byte == b'\n');
+    let (kind, identity, path) = (fields.next()?, fields.next()?, fields.next());
+    let kind = CleanupKind::ALL.into_iter().find(|it| it.name().as_bytes() == kind);
+    let done = match (kind, path) {
+        (Some(kind), Some(path)) => {
+            let path = PathBuf::from(OsStr::from_bytes(path));
+            undo_piece(kind, identity, &path).map(|done| CleanupEntry { path, done })
+        }
+        // The record was cut off before it was complete. Its object did not exist yet.
+        _ => None,
+    };
+    let _ = fs::remove_file(record);
+    done
+}
+
+/// Removes one object. Returns `None` when it is gone or differs from the recorded object.
+fn undo_piece(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String> {
+    let (result, done) = match kind {
+        CleanupKind::File if identity(path).ok()?.as_bytes() == recorded => {
+            (fs::remove_file(path), "it has been removed")
+        }
+        CleanupKind::Folder if identity(path).ok()?.as_bytes() == recorded => {
+            (fs::remove_dir_all(path), "it has been removed with all that was in it")
+        }
+        CleanupKind::File | CleanupKind::Folder => return None,
+        CleanupKind::SwapArea if is_ours(path) => (swap_off(path), "it has been swapped off"),
+        CleanupKind::SwapArea => return None,
+        CleanupKind::KernelFolder if path.is_dir() => (fs::remove_dir(path), "it has been removed"),
+        CleanupKind::KernelFolder => return None,
+        CleanupKind::Tracefs | CleanupKind::ServedMount => {
+            let is_tracefs = kind == CleanupKind::Tracefs;
+            let is_there = match is_tracefs {
+                true => is_mounted(path, "nodev", "tracefs"),
+                false => is_mounted(path, "readpath", "fuse") && has_no_server(path),
+            };
+            let mut result = Ok(());
+            if is_there {
+                result = unmount(path, UnmountFlags::DETACH).map_err(io::Error::from);
+            }
+            // `rmdir` removes the folder created for the mount, but not one that has been filled
+            // since.
+            let is_removed = is_tracefs && result.is_ok() && fs::remove_dir(path).is_ok();
+            if !is_there && !is_removed {
+                return None;
+            }
+            (result, "it has been unmounted")
+        }
+    };
+    Some(match result {
+        Ok(()) => done.to_owned(),
+        Err(error) => format!("it can't be undone: {error}"),
+    })
+}
+
+/// Number of names tried in the folder of temporary files.
+const NAMES: u32 = 8;
+
+/// Folders of the records, in the order of the attempts. Root has one in `/run`. Other users have
+/// one in their run-time folder and several in the folder of temporary files, where any user may
+/// take a name.
+fn folders() -> Vec<PathBuf> {
+    let user = rustix::process::geteuid();
+    if user.is_root() {
+        return vec![PathBuf::from("/run/readpath")];
+    }
+    let user = user.as_raw();
+    let run_time = PathBuf::from(format!("/run/user/{user}"));
+    let mut folders = vec![std::env::temp_dir().join(format!("readpath-run-{user}"))];
+    if is_own(&run_time).unwrap_or(false) {
+        folders.insert(0, run_time.join("readpath"));
+    }
+    let more = (1..NAMES).map(|nth| format!("readpath-run-{user}-{nth}"));
+    folders.extend(more.map(|name| std::env::temp_dir().join(name)));
+    folders
+}
+
+/// Returns true when only this user can write to the folder.
+fn is_own(folder: &Path) -> io::Result<bool> {
+    let found = fs::symlink_metadata(folder)?;
+    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
+    Ok(found.is_dir() && is_ours && found.mode() & 0o022 == 0)
+}
+
+/// Identity of a file: device, inode and, where the file system stores it, the creation time. A
+/// later file of the same name has another identity.
+fn identity(path: &Path) -> io::Result<String> {
+    let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)?;
+    let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let birth = has_birth.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec));
+    let device = (found.stx_dev_major, found.stx_dev_minor);
+    Ok(format!("{device:?} {} {birth:?}", found.stx_ino))
+}
+
+/// Returns true when a file system of this type and source name is mounted on `path`.
+fn is_mounted(path: &Path, name: &str, kind: &str) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| {
+        let mut fields = line.split(' ');
+        let mut next = || fields.next().unwrap_or_default();
+        let (source, at, found) = (next(), next(), next());
+        // Octal escapes of four characters, proc_pid_mounts(5).
+        let at = at.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+        let at = at.replace("\\134", "\\");
+        Path::new(&at) == path && source == name && found == kind
+    })
+}
+
+/// Returns true when the server of the FUSE mount at `path` is gone (ENOTCONN).
+fn has_no_server(path: &Path) -> bool {
+    let found = fs::metadata(path).map_err(|error| error.raw_os_error());
+    matches!(found, Err(Some(libc::ENOTCONN)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(name: &str) -> Scratch {
+            let name = format!("readpath-leftover-{name}-{}", std::process::id());
+            let scratch = Scratch(std::env::temp_dir().join(name));
+            fs::create_dir(&scratch.0).unwrap();
+            scratch
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    /// Leaves the record as a killed run does: present, but unlocked.
+    fn killed(record: Record) {
+        let Record { path, _file } = &record;
+        let copy = path.with_extension("copy");
+        fs::copy(path, &copy).unwrap();
+        let path = path.clone();
+        drop(record);
+        fs::rename(copy, path).unwrap();
+    }
+
+    #[test]
+    fn what_nobody_holds_is_removed_and_nothing_else() {
+        let scratch = Scratch::new("files");
+        let records = scratch.0.join("records");
+        let [living, dead, replaced] = ["living", "dead", "replaced"].map(|name| {
+            let path = scratch.0.join(name);
+            fs::write(&path, name).unwrap();
+            path
+        });
+        let keep = |path| Record::keep_in(&records, CleanupKind::File, path).unwrap();
+        let held = keep(&living);
+        killed(keep(&dead));
+        killed(keep(&replaced));
+        // Another file takes over the name.
+        fs::write(scratch.0.join("own"), "own").unwrap();
+        fs::rename(scratch.0.join("own"), &replaced).unwrap();
+        let left = undo_abandoned_in(&records);
+        assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
+        assert!(living.exists() && !dead.exists() && replaced.exists());
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 1, "the living one's");
+        drop(held);
+        assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_goes_with_what_is_in_it_unless_it_is_another() {
+        let scratch = Scratch::new("folders");
+        let records = scratch.0.join("records");
+        let [dead, replaced] = ["dead", "replaced"].map(|name| {
+            let path = scratch.0.join(name);
+            fs::create_dir_all(path.join("below")).unwrap();
+            fs::write(path.join("below/file"), name).unwrap();
+            killed(Record::keep_in(&records, CleanupKind::Folder, &path).unwrap());
+            path
+        });
+        fs::rename(&replaced, scratch.0.join("elsewhere")).unwrap();
+        fs::create_dir(&replaced).unwrap();
+        let left = undo_abandoned_in(&records);
+        assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
+        assert!(!dead.exists() && replaced.exists());
+        assert!(scratch.0.join("elsewhere/below/file").exists());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_to_is_not_believed() {
+        let scratch = Scratch::new("foreign");
+        let (records, path) = (scratch.0.join("records"), scratch.0.join("file"));
+        fs::write(&path, "").unwrap();
+        killed(Record::keep_in(&records, CleanupKind::File, &path).unwrap());
+        let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
+        fs::set_permissions(&records, open).unwrap();
+        assert_eq!(undo_abandoned_in(&records), []);
+        assert!(path.exists() && Record::keep_in(&records, CleanupKind::File, &path).is_err());
+    }
+}

@@ -1,0 +1,255 @@
+//! Cold start: removes a file's pages from the kernel page cache and checks the result.
+//!
+//! `POSIX_FADV_DONTNEED` is only a hint: dirty pages and mapped pages stay. Therefore the file is
+//! written back first, and the remaining pages are counted afterwards. `cachestat(2)` counts them
+//! at a cost that depends on the cached pages, not on the file size. Before Linux 6.5 `mincore(2)`
+//! is used on one window after the other, without the holes.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::time::Duration;
+
+use linux_raw_sys::general as raw;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::fs::{Advice, SeekFrom};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Window size of a `mincore(2)` call in pages: 1 GiB, one result byte per page.
+const WINDOW_PAGES: u64 = (1 << 30) / PAGE_BYTES;
+
+/// Number of a file's pages in the kernel page cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Residency {
+    /// Number of pages in the file.
+    pub pages: u64,
+    /// Number of resident pages.
+    pub resident: u64,
+}
+
+/// Maximum number of attempts to drop the pages. A page locked for I/O in flight cannot be dropped,
+/// and counts as absent, until the I/O ends.
+pub const ATTEMPTS: u32 = 400;
+
+/// Pause between two attempts. With [`ATTEMPTS`] attempts the total is two seconds.
+pub const PAUSE: Duration = Duration::from_millis(5);
+
+/// Drops the pages of the file or block device at `path` from the kernel page cache and returns the
+/// residency. A start is cold with 0 resident pages.
+///
+/// The kernel reports residency only to the file's owner, to users with write permission, and to
+/// root. For other users every page looks resident.
+///
+/// # Errors
+/// The file cannot be opened, written back or examined.
+pub fn drop_pages(path: &Path) -> io::Result<Residency> {
+    drop_pages_while(path, &mut || true)
+}
+
+/// Like [`drop_pages`], but calls `is_wanted` before each step that may take long and stops when it
+/// returns false.
+///
+/// # Errors
+/// As [`drop_pages`], and [`Interrupted`](io::ErrorKind::Interrupted) when `is_wanted` returns
+/// false.
+pub fn drop_pages_while(path: &Path, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
+    make_cold_while(&File::open(path)?, is_wanted)
+}
+
+/// Callback that returns true while a long operation shall continue.
+pub type ContinueFn<'a> = &'a mut dyn FnMut() -> bool;
+
+/// Like [`drop_pages`], for an open file. While pages stay resident, it retries for two seconds,
+/// because their I/O may be in flight.
+///
+/// # Errors
+/// As [`drop_pages`].
+pub fn make_cold(file: &File) -> io::Result<Residency> {
+    make_cold_while(file, &mut || true)
+}
+
+/// Drops the cached pages of a file, in several attempts. Returns the pages that remain resident.
+/// Stops with `Interrupted` if `is_wanted` returns false.
+fn make_cold_while(file: &File, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
+    rustix::fs::fsync(file)?;
+    let pages = pages_of(file)?;
+    let mut residency = Residency { pages, resident: 0 };
+    for attempt in 0..ATTEMPTS {
+        ask(is_wanted)?;
+        if attempt > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
+        residency.resident = resident_pages(file, pages, is_wanted)?;
+        if residency.resident == 0 {
+            break;
+        }
+    }
+    Ok(residency)
+}
+
+/// Returns the residency of the file at `path` and changes nothing.
+///
+/// # Errors
+/// The file cannot be opened or examined.
+pub fn residency(path: &Path) -> io::Result<Residency> {
+    let file = File::open(path)?;
+    let pages = pages_of(&file)?;
+    let resident = resident_pages(&file, pages, &mut || true)?;
+    Ok(Residency { pages, resident })
+}
+
+/// Counts the resident pages of a file.
+fn resident_pages(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
+    match counted(file, pages)? {
+        Some(resident) => Ok(resident),
+        None => looked_at(file, pages, is_wanted),
+    }
+}
+
+/// Returns the error `Interrupted` if the caller does not want to continue.
+fn ask(is_wanted: ContinueFn<'_>) -> io::Result<()> {
+    match is_wanted() {
+        true => Ok(()),
+        false => Err(io::ErrorKind::Interrupted.into()),
+    }
+}
+
+/// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5 and on hugetlbfs.
+fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
+    let error = match cached_pages(file, 0, 0) {
+        Ok(cached) => return Ok(Some(cached)),
+        Err(error) => error,
+    };
+    match error.raw_os_error() {
+        Some(libc::ENOSYS | libc::EOPNOTSUPP) => Ok(None),
+        // Without permission `mincore(2)` reports every page as resident. The result here is the
+        // same.
+        Some(libc::EPERM) => Ok(Some(pages)),
+        _ => Err(error),
+    }
+}
+
+/// Number of resident pages in `bytes` bytes from `offset`, by `cachestat(2)`. 0 bytes means the
+/// rest of the file.
+pub fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
+    let range = raw::cachestat_range { off: offset, len: bytes };
+    let mut counted = raw::cachestat {
+        nr_cache: 0,
+        nr_dirty: 0,
+        nr_writeback: 0,
+        nr_evicted: 0,
+        nr_recently_evicted: 0,
+    };
+    // SAFETY: the kernel reads `range` and writes to `counted`. Both are alive.
+    let result = unsafe {
+        libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
+    };
+    match result {
+        0 => Ok(counted.nr_cache),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Counts the resident pages with `mincore(2)`. Holes are skipped, since no device read fills them.
+fn looked_at(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
+    let mut count = 0;
+    let mut first = 0;
+    while first < pages {
+        ask(is_wanted)?;
+        // A file system without support for holes reports data everywhere.
+        let data = match rustix::fs::seek(file, SeekFrom::Data(first * PAGE_BYTES)) {
+            Ok(offset) => offset / PAGE_BYTES,
+            Err(Errno::NXIO) => break,
+            Err(_) => first,
+        };
+        let window = PageRange::new(data.max(first), WINDOW_PAGES).clipped(pages);
+        count +=
+            resident(file, window)?.into_iter().filter(|&is_resident| is_resident).count() as u64;
+        first = window.end;
+    }
+    Ok(count)
+}
+
+/// Number of pages in the file or block device.
+///
+/// # Errors
+/// The kernel reports no end offset.
+pub fn pages_of(file: &File) -> io::Result<u64> {
+    Ok(rustix::fs::seek(file, SeekFrom::End(0))?.div_ceil(PAGE_BYTES))
+}
+
+/// Returns one flag per page in `pages`: true when the page is in the kernel page cache.
+///
+/// # Errors
+/// The file cannot be mapped, or the range is empty.
+pub fn resident(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool>> {
+    let bytes = (pages.count() * PAGE_BYTES) as usize;
+    let mut answer = vec![0u8; pages.count() as usize];
+    // SAFETY: a new mapping at an address of the kernel's choice; its memory is never touched.
+    let address = unsafe {
+        let offset = pages.first * PAGE_BYTES;
+        let null = std::ptr::null_mut();
+        rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, &file, offset)?
+    };
+    // SAFETY: the mapping is `bytes` long, and `answer` has a byte for each of its pages.
+    let result = unsafe { libc::mincore(address, bytes, answer.as_mut_ptr()) };
+    let error = io::Error::last_os_error();
+    // SAFETY: the mapping was made above and has no references.
+    unsafe { rustix::mm::munmap(address, bytes)? };
+    if result != 0 {
+        return Err(error);
+    }
+    Ok(answer.iter().map(|&byte| byte & 1 == 1).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::fs::FileExt;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    /// Creates a file of one terabyte and one page with three areas of data.
+    fn sparse() -> File {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("readpath-cold-{}-{number}", std::process::id());
+        let name = std::env::temp_dir().join(name);
+        let mut options = File::options();
+        let mut file = options.read(true).write(true).create_new(true).open(&name).unwrap();
+        std::fs::remove_file(&name).unwrap();
+        file.write_all(&[1; 8192]).unwrap();
+        file.write_all_at(&[2; 4096], 1 << 35).unwrap();
+        file.write_all_at(&[3; 4096], 1 << 40).unwrap();
+        file
+    }
+
+    #[test]
+    fn both_ways_to_count_agree_on_a_file_that_is_mostly_holes() {
+        let file = sparse();
+        let pages = pages_of(&file).unwrap();
+        let mut looks = 0;
+        let looked_at = looked_at(&file, pages, &mut || {
+            looks += 1;
+            true
+        });
+        assert_eq!(looked_at.unwrap(), 4);
+        // One call per window with data. A terabyte has 1024 windows.
+        assert!(looks <= 4, "{looks} windows");
+        match counted(&file, pages).unwrap() {
+            Some(counted) => assert_eq!(counted, 4),
+            None => eprintln!("skipped: no cachestat(2) here"),
+        }
+        assert_eq!(make_cold(&file).unwrap(), Residency { pages, resident: 0 });
+    }
+
+    #[test]
+    fn who_wants_it_no_more_is_heard() {
+        let error = make_cold_while(&sparse(), &mut || false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Interrupted);
+    }
+}

@@ -1,0 +1,231 @@
+//! Diagnosis of a program's reads from a recording.
+//!
+//! # Rules
+//!
+//! The cost of a cause is the time that the program waited for a device because of it. Computation,
+//! and reads of bytes in memory, cost nothing. Each read that waited is charged to one cause: the
+//! first of these whose rule holds.
+//!
+//! 1. [`Again`](WaitCause::Again): most of the bytes fetched for the read had been fetched before.
+//! 2. [`Advice`](WaitCause::Advice): a random hint holds, and the read belongs to a sequential run
+//!    of at least [`ORDERED_BYTES`]. Or a sequential hint holds, and the read is not sequential.
+//! 3. [`PageFaults`](WaitCause::PageFaults): the read is a touch of a mapping, and one page was
+//!    fetched for it.
+//! 4. [`Small`](WaitCause::Small): the read continues the last one, nothing was read ahead, and it
+//!    is smaller than [`SMALL_BYTES`]. The cost of the request exceeds the cost of its bytes.
+//!    Without root only direct reads are known to be requests of their own.
+//! 5. [`Depth`](WaitCause::Depth): the read does not continue the last one, neither it nor the
+//!    bytes fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on
+//!    average.
+//!
+//! Four causes are found only in the statistics of the whole recording. They take their part of the
+//! charges above:
+//!
+//! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not
+//!   requested. The used parts would have taken less time as separate requests, by the service
+//!   times of the recording. The difference is charged.
+//! - [`ManyFiles`](WaitCause::ManyFiles): the program waits for many small files, one after the
+//!   other.
+//! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
+//!   [`SLOW_FACTOR`] times as long as for the median of the others.
+//! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as the
+//!   other waits. If all waits met writes, they are compared with the fastest tenth.
+//!
+//! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads
+//! by system calls.
+//!
+//! Charges of threads that waited at the same time are scaled to the time that passed. A finding
+//! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_LEAST`], and [`WAITS_LEAST`]
+//! waits. Without a finding, the device or work other than reading is the limit.
+//!
+//! # Limits of the evidence
+//!
+//! A fault maps up to 2 MiB, and the kernel reports no touch of the mapped pages. These pages never
+//! count as fetched without need. Reads that were not seen (`Unseen`) may have used any page, so
+//! `OverRead` is not claimed next to them. If they are many, no verdict is given.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use readpath_trace::recording::{ReadMethod, Record};
+
+mod cause;
+mod gather;
+mod pattern;
+mod reuse;
+mod shape;
+mod spans;
+mod writes;
+
+pub use reuse::ReusePoint;
+pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatistics};
+
+use gather::RecordingData;
+
+/// Size below which a request is small. Up to this size, a request takes about constant time on
+/// today's devices (a drive with 1 GB/s and 60 µs per request: 60 KB).
+pub const SMALL_BYTES: u64 = 64 << 10;
+
+/// Size above which a request is large: its bytes dominate its cost.
+pub const LARGE_BYTES: u64 = 512 << 10;
+
+/// Mean number of device requests below which the queue depth is low.
+pub const LOW_DEPTH: f64 = 2.0;
+
+/// Length of a run of reads in order that shows a random hint to be wrong: the kernel's default
+/// readahead window. Records that are shorter are read whole in a window at most.
+pub const ORDERED_BYTES: u64 = 128 << 10;
+
+/// Number of waits before a cause is reported: fewer may be chance, or the start of a program.
+pub const WAITS_LEAST: u64 = 16;
+
+/// Least time in seconds that a finding costs.
+pub const SECONDS_LEAST: f64 = 1e-3;
+
+/// Ratio to the median of other files above which a file is slow.
+pub const SLOW_FACTOR: f64 = 4.0;
+
+/// Fraction of the recording's duration above which a cause is reported.
+pub const REPORTED_SHARE_MIN: f64 = 0.05;
+
+/// Cause of an avoidable wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitCause {
+    /// One request at a time, at unpredictable positions.
+    Depth,
+    /// Requests smaller than the cost of a request justifies.
+    Small,
+    /// More data is fetched than used.
+    OverRead,
+    /// A mapping is fetched page by page.
+    PageFaults,
+    /// Wrong advice to the kernel.
+    Advice,
+    /// Bytes are fetched repeatedly.
+    Again,
+    /// One file is slower than the others.
+    SlowFile,
+    /// Writes delay the reads.
+    Writers,
+    /// Many small files, one after the other.
+    ManyFiles,
+    /// Small reads by system calls: processor time.
+    Calls,
+}
+
+/// A reported cause.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// The cause.
+    pub cause: WaitCause,
+    /// Time in seconds that the program waited for it.
+    pub seconds: f64,
+    /// The wait as a fraction of the recording's duration.
+    pub share: f64,
+    /// One-line summary.
+    pub title: String,
+    /// Evidence in the recording.
+    pub evidence: String,
+    /// Proposed remedy.
+    pub remedy: String,
+}
+
+/// Limit of a program without a reported cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProgramLimit {
+    /// The program read no files.
+    Nothing,
+    /// It rarely waited for a device: its data was in memory or arrived in time.
+    Program,
+    /// It waited for a device that was used well.
+    Device,
+    /// Too many of its reads were not seen.
+    Unseen,
+}
+
+/// Result of the diagnosis.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    /// Name of the program.
+    pub program: String,
+    /// Duration of the recording in seconds.
+    pub seconds: f64,
+    /// Time in seconds in which at least one thread waited for a device.
+    pub waited_seconds: f64,
+    /// Processor time of the program in seconds, if known.
+    pub processor_seconds: Option<f64>,
+    /// Number of lost events.
+    pub lost: u64,
+    /// By way: number of reads of which the bytes are not known, and the waits for them in seconds.
+    pub unseen: Vec<(ReadMethod, u64, f64)>,
+    /// Reported causes, the most costly first.
+    pub findings: Vec<Finding>,
+    /// Limit of the program without a reported cause.
+    pub limit: ProgramLimit,
+    /// The limit as text.
+    pub limit_text: String,
+    /// Statistics of its reads.
+    pub shape: ReadShape,
+}
+
+/// Processes the records of a recording one after the other.
+///
+/// Its memory grows with the lengths of the files, not with the number of reads. It takes two bits
+/// for each page that was read or fetched, a third bit if pages are fetched again, and a fourth if
+/// faults mapped pages.
+#[derive(Debug, Default)]
+pub struct Explainer {
+    gathered: RecordingData,
+}
+
+impl Explainer {
+    /// Processes the next record.
+    pub fn take(&mut self, record: &Record) {
+        self.gathered.take(record);
+    }
+
+    /// Returns the result.
+    pub fn finish(mut self) -> Explanation {
+        self.gathered.end();
+        let gathered = &self.gathered;
+        let length_ns = gathered.length_ns.max(1) as f64;
+        let mut charges: BTreeMap<WaitCause, f64> = BTreeMap::new();
+        let charged = cause::charge(gathered);
+        for &(cause, ns) in &charged.by_cause {
+            *charges.entry(cause).or_default() += ns;
+        }
+        let scale = gathered.waits.union_ns() as f64 / (gathered.waited_ns.max(1)) as f64;
+        let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * scale.min(1.0)));
+        let costs = costs.chain([(WaitCause::Calls, cause::calls_ns(gathered))]);
+        let is_told = |&(cause, ns): &(WaitCause, f64)| {
+            ns / length_ns >= REPORTED_SHARE_MIN
+                && ns >= SECONDS_LEAST * 1e9
+                && cause::has_evidence(cause, gathered)
+        };
+        let mut findings: Vec<Finding> = costs
+            .filter(is_told)
+            .map(|(cause, ns)| cause::told(cause, ns, ns / length_ns, gathered, &charged))
+            .collect();
+        findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+        let (limit, limit_text) = cause::limit(gathered);
+        Explanation {
+            program: gathered.program.clone(),
+            seconds: gathered.length_ns as f64 / 1e9,
+            waited_seconds: gathered.waits.union_ns() as f64 / 1e9,
+            processor_seconds: gathered.processor_ns.map(|ns| ns as f64 / 1e9),
+            lost: gathered.lost,
+            unseen: gathered
+                .unseen
+                .iter()
+                .map(|(&way, &(count, waited_ns))| (way, count, waited_ns as f64 / 1e9))
+                .collect(),
+            findings,
+            limit,
+            limit_text,
+            shape: shape::of(gathered),
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! Charges of waits to causes, and the texts of each finding. The rules are in [`super`].
+
+use std::collections::BTreeMap;
+
+use super::gather::{FileData, RecordingData};
+use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, WAITS_LEAST, WaitCause};
+use readpath_trace::recording::{AdviceType, ReadMethod};
+
+mod advice;
+mod again;
+mod calls;
+mod depth;
+mod many_files;
+mod over_read;
+mod page_faults;
+mod slow_file;
+mod small;
+mod words;
+mod writers;
+
+use words::{bytes, time};
+
+/// A read that waited.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ReadWait {
+    pub way: ReadMethod,
+    /// True if it begins at the end of the last read.
+    pub goes_on: bool,
+    /// Bytes from the beginning of its sequential run to its own end.
+    pub run_bytes: u64,
+    pub hint: Option<AdviceType>,
+    pub asked_bytes: u64,
+    /// Bytes fetched during the read. 0 if it waited for data already in flight.
+    pub fetched_bytes: u64,
+    /// Number of those bytes that had been fetched before. Greater than `fetched_bytes` if the data
+    /// in flight had been fetched before.
+    pub again_bytes: u64,
+    /// Number of fetched bytes beyond the requested pages.
+    pub ahead_bytes: u64,
+    /// True if a device request for the read is certain: the page cache was observed, or bypassed.
+    pub is_request_seen: bool,
+    /// Length of its file, if known.
+    pub file_bytes: Option<u64>,
+}
+
+/// Condition of a cause.
+type CauseCondition = fn(&ReadWait) -> bool;
+
+/// Returns the cause of a single wait, or `None`.
+pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
+    const RULES: [(WaitCause, CauseCondition); 5] = [
+        (WaitCause::Again, again::holds),
+        (WaitCause::Advice, advice::holds),
+        (WaitCause::PageFaults, page_faults::holds),
+        (WaitCause::Small, small::holds),
+        (WaitCause::Depth, depth::holds),
+    ];
+    RULES.into_iter().find(|(_, holds)| holds(wait)).map(|(cause, _)| cause)
+}
+
+/// Final charges of each cause, in nanoseconds of waiting.
+#[derive(Debug, Default)]
+pub(super) struct ChargedWaits {
+    pub by_cause: Vec<(WaitCause, f64)>,
+    pub slow: Option<slow_file::SlowFile>,
+}
+
+/// Charges all waits.
+pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
+    let slow = slow_file::find(gathered);
+    let mut all: BTreeMap<WaitCause, f64> = BTreeMap::new();
+    let mut add = |cause, ns: f64| *all.entry(cause).or_default() += ns;
+    let is_depth_low = gathered.is_depth_low();
+    let are_many = many_files::are_many(gathered);
+    for (number, file) in &gathered.files {
+        let mut left = 1.0;
+        let waited = file.waits.ns as f64;
+        let mut take = |cause, part: f64| {
+            add(cause, waited * left * part);
+            left *= 1.0 - part;
+        };
+        take(WaitCause::Writers, writers::part(gathered, file));
+        take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.part(*number)));
+        // Unobserved reads may have used the pages that seem unused.
+        let is_complete = gathered.unseen.is_empty();
+        let lost = if is_complete { over_read::part(gathered, file) } else { 0.0 };
+        let is_one_of_many = are_many && many_files::is_small(file);
+        for (cause, charge) in &file.charges {
+            let ns = charge.ns as f64 * left;
+            match cause {
+                cause if is_one_of_many && many_files::takes(*cause) => {
+                    // At a greater depth the files are already read concurrently.
+                    if is_depth_low {
+                        add(WaitCause::ManyFiles, ns);
+                    }
+                }
+                None => add(WaitCause::OverRead, ns * lost),
+                Some(WaitCause::Depth) => {
+                    add(WaitCause::OverRead, ns * lost);
+                    if is_depth_low {
+                        add(WaitCause::Depth, ns * (1.0 - lost));
+                    }
+                }
+                Some(cause) => add(*cause, ns),
+            }
+        }
+    }
+    ChargedWaits { by_cause: all.into_iter().collect(), slow }
+}
+
+/// Returns the cost of small reads by system calls, in nanoseconds.
+pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
+    gathered.calls.saved_ns()
+}
+
+/// Returns true if a cause was observed often enough to be reported.
+pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
+    match cause {
+        // Both require a minimum number of waits in their own rules.
+        WaitCause::SlowFile | WaitCause::Writers => true,
+        WaitCause::Calls => gathered.calls.count >= calls::CALLS_LEAST,
+        WaitCause::ManyFiles => many_files::are_many(gathered),
+        WaitCause::OverRead => over_read::waits(gathered) >= WAITS_LEAST,
+        _ => gathered.charged(cause).0.waits >= WAITS_LEAST,
+    }
+}
+
+/// Builds a finding with its texts.
+pub(super) fn told(
+    cause: WaitCause,
+    ns: f64,
+    share: f64,
+    gathered: &RecordingData,
+    charged: &ChargedWaits,
+) -> Finding {
+    let CauseText { title, evidence, remedy } = match cause {
+        WaitCause::Depth => depth::words(gathered),
+        WaitCause::Small => small::words(gathered),
+        WaitCause::OverRead => over_read::words(gathered),
+        WaitCause::PageFaults => page_faults::words(gathered),
+        WaitCause::Advice => advice::words(gathered),
+        WaitCause::Again => again::words(gathered),
+        WaitCause::SlowFile => slow_file::words(gathered, charged.slow.as_ref()),
+        WaitCause::Writers => writers::words(gathered),
+        WaitCause::ManyFiles => many_files::words(gathered),
+        WaitCause::Calls => calls::words(gathered),
+    };
+    Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy }
+}
+
+/// Texts of a cause.
+struct CauseText {
+    title: String,
+    evidence: String,
+    remedy: String,
+}
+
+/// Returns the limit of a program without a reported cause.
+pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
+    let waited = gathered.waits.union_ns();
+    let share = waited as f64 / gathered.length_ns.max(1) as f64;
+    if let Some(text) = unseen(gathered) {
+        return (ProgramLimit::Unseen, text);
+    }
+    if gathered.reads == 0 {
+        return (ProgramLimit::Nothing, "no file was read".to_owned());
+    }
+    if share < REPORTED_SHARE_MIN {
+        let text = format!(
+            "it waited for a device for {} of {}: what it read was in memory, or came in time",
+            time(waited as f64),
+            time(gathered.length_ns as f64),
+        );
+        return (ProgramLimit::Program, text);
+    }
+    let busy: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
+    let moved: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
+    if moved == 0 {
+        let text = format!(
+            "it waited {} for reads, and no request of its own was seen at a device",
+            time(waited as f64),
+        );
+        return (ProgramLimit::Device, text);
+    }
+    let rate = moved as f64 / (busy.max(1) as f64 / 1e9);
+    let text = format!(
+        "it waited {} for the device, which gave {} a second at {:.1} requests at a time",
+        time(waited as f64),
+        bytes(rate),
+        gathered.depth(),
+    );
+    (ProgramLimit::Device, text)
+}
+
+/// Returns a text about unobserved reads if they are too many to judge the others.
+fn unseen(gathered: &RecordingData) -> Option<String> {
+    let (count, waited_ns) =
+        gathered.unseen.values().fold((0, 0), |sum, unseen| (sum.0 + unseen.0, sum.1 + unseen.1));
+    let of_reads = count as f64 / (count + gathered.reads).max(1) as f64;
+    let of_time = waited_ns as f64 / gathered.length_ns.max(1) as f64;
+    (of_reads >= REPORTED_SHARE_MIN || of_time >= REPORTED_SHARE_MIN).then(|| {
+        format!(
+            "{count} of {} reads were not seen; its threads waited {} for them",
+            count + gathered.reads,
+            time(waited_ns as f64),
+        )
+    })
+}
+
+/// Returns the path of a file, or `-`.
+fn name(file: Option<&FileData>) -> &str {
+    file.map_or("-", |file| file.path.as_str())
+}

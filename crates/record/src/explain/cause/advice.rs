@@ -1,0 +1,62 @@
+//! Cause: the reads contradict a hint to the kernel.
+//!
+//! The rule holds for a read in a sequential run of at least [`ORDERED_BYTES`] if a random hint
+//! turned readahead off. It also holds for a read that does not continue the last one under a
+//! sequential hint, if more was fetched than requested.
+
+use super::super::gather::RecordingData;
+use super::super::{ORDERED_BYTES, WaitCause};
+use super::words::time;
+use super::{CauseText, ReadWait, name};
+use readpath_trace::recording::{AdviceType, ReadMethod};
+
+/// Returns true if the wait is caused by wrong advice.
+pub(super) fn holds(wait: &ReadWait) -> bool {
+    let is_run = wait.goes_on && wait.run_bytes >= ORDERED_BYTES;
+    match wait.hint {
+        // If more was fetched than requested, the hint had no effect on this read.
+        Some(AdviceType::Random) => is_run && wait.fetched_bytes > 0 && wait.ahead_bytes == 0,
+        Some(AdviceType::Sequential) => !wait.goes_on && wait.ahead_bytes > wait.asked_bytes,
+        _ => false,
+    }
+}
+
+/// Returns the texts of this cause.
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let (charge, file) = gathered.charged(WaitCause::Advice);
+    let is_random = file.is_some_and(|file| file.has_hint(AdviceType::Random));
+    let is_mapped = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
+    let read =
+        if gathered.by_way.keys().all(|way| *way == ReadMethod::Fault) { "touch" } else { "read" };
+    let each = format!(
+        "{} {read}{} that waited {} each",
+        charge.waits,
+        if read == "touch" { "es" } else { "s" },
+        time(charge.ns as f64 / charge.waits.max(1) as f64)
+    );
+    let file = name(file);
+    match is_random {
+        true => {
+            let hint = if is_mapped { "MADV_RANDOM" } else { "POSIX_FADV_RANDOM" };
+            CauseText {
+                title: "random advice on ordered access: the kernel reads nothing ahead".to_owned(),
+                evidence: format!(
+                    "{each}, in runs of {} KiB and more, one after the other; the kernel was told \
+                     {hint}, most of them of {file}",
+                    ORDERED_BYTES >> 10
+                ),
+                remedy: format!(
+                    "drop the advice {hint}: the kernel then reads ahead by itself; or say \
+                     MADV_SEQUENTIAL (POSIX_FADV_SEQUENTIAL)"
+                ),
+            }
+        }
+        false => CauseText {
+            title: "the kernel was told SEQUENTIAL, and the reads are not".to_owned(),
+            evidence: format!(
+                "{each}, somewhere else than the last one ended, most of them of {file}"
+            ),
+            remedy: "leave out the advice, or say POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
+        },
+    }
+}

@@ -1,0 +1,37 @@
+//! Cause: a mapping is fetched page by page. Each fault waits for a request of one page.
+//!
+//! The rule holds for a fault that fetched one page of a larger file. The kernel reads around a
+//! fault unless it was advised to expect random access.
+
+use super::super::WaitCause;
+use super::super::gather::RecordingData;
+use super::words::time;
+use super::{CauseText, ReadWait, name};
+use readpath_trace::page_set::PAGE_BYTES;
+use readpath_trace::recording::{AdviceType, ReadMethod};
+
+/// Returns true for a page fault with a single fetched page.
+pub(super) fn holds(wait: &ReadWait) -> bool {
+    let is_one_page = wait.fetched_bytes > 0 && wait.fetched_bytes <= PAGE_BYTES;
+    let has_more = wait.file_bytes.is_none_or(|bytes| bytes > PAGE_BYTES);
+    wait.way == ReadMethod::Fault && is_one_page && has_more
+}
+
+/// Returns the texts of this cause.
+pub(super) fn words(gathered: &RecordingData) -> CauseText {
+    let (charge, file) = gathered.charged(WaitCause::PageFaults);
+    let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
+    let told = if is_random { "; the kernel was told MADV_RANDOM" } else { "" };
+    CauseText {
+        title: "a mapping is fetched one page at a time".to_owned(),
+        evidence: format!(
+            "{} touches fetched a page of 4 KiB each and waited {} for it, most of them of {}{told}",
+            charge.waits,
+            time(charge.ns as f64 / charge.waits.max(1) as f64),
+            name(file),
+        ),
+        remedy: "say what comes: MADV_WILLNEED (or MADV_POPULATE_READ) on each range before it is \
+                 touched, or `pread` it as a whole"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,354 @@
+//! Aggregated data of a recording: requested, fetched and awaited data per file, requests per
+//! device, reads per thread.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use readpath_core::unit::PageRange;
+
+use super::pattern::{AccessStreams, Step};
+use super::reuse::ReuseSample;
+use super::spans::IntervalUnion;
+use super::writes::WriteInterference;
+use super::{LOW_DEPTH, WaitCause};
+use readpath_trace::page_set::{PAGE_BYTES, PageSet};
+use readpath_trace::recording::{
+    AdviceGiven, AdviceType, DeviceOperation, MappedUse, ReadMethod, ReadRecord, Record,
+    RecordingMethod, RequestRecord, Unseen,
+};
+
+mod calls;
+mod costs;
+mod hints;
+mod reads;
+
+pub(super) use calls::{BUFFER_BYTES, Calls};
+pub(super) use costs::Cost;
+
+use costs::Costs;
+use hints::Hints;
+
+/// Assumed duration of a read without waiting, in ns, when the recording has no wait times. One ns
+/// per byte for the copy is added, as on a slow machine.
+const READ_WITHOUT_WAIT_NS: u64 = 20_000;
+
+/// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
+/// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
+const INSERTED_MAX: usize = 1 << 14;
+
+/// Maximum number of requests of a device that are kept to see which of them delayed a read.
+const RECENT_MAX: usize = 1 << 10;
+
+/// Sum of waits with the same charge.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct WaitSum {
+    pub waits: u64,
+    pub ns: u64,
+    /// Bytes fetched for them.
+    pub bytes: u64,
+}
+
+impl WaitSum {
+    /// Adds a wait.
+    fn add(&mut self, ns: u64, bytes: u64) {
+        self.add_all(&WaitSum { waits: 1, ns, bytes });
+    }
+
+    /// Adds the waits of another sum.
+    fn add_all(&mut self, other: &WaitSum) {
+        self.waits += other.waits;
+        self.ns += other.ns;
+        self.bytes += other.bytes;
+    }
+
+    /// Subtracts the waits of another sum.
+    fn take_out(&mut self, other: &WaitSum) {
+        self.waits -= other.waits;
+        self.ns -= other.ns;
+        self.bytes -= other.bytes;
+    }
+}
+
+/// Data of a file.
+#[derive(Debug, Default)]
+pub(super) struct FileData {
+    pub path: String,
+    pub device: u64,
+    pub bytes: Option<u64>,
+    pub reads: u64,
+    pub got_bytes: u64,
+    pub asked: PageSet,
+    /// Pages mapped by faults. The program may have used each of them.
+    pub mapped: PageSet,
+    pub fetched: PageSet,
+    pub fetched_bytes: u64,
+    pub again_bytes: u64,
+    pub waits: WaitSum,
+    /// Waits by cause. `None` means no cause.
+    pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
+    /// Bytes inserted into the page cache by neither a read nor an advice: the program wrote them.
+    pub written_bytes: u64,
+    /// Number of contiguous ranges that were both requested and fetched. Without readahead, each of
+    /// them is a request.
+    pub parts: u64,
+    pub part_bytes: u64,
+    /// True if the file was read by direct I/O.
+    pub is_read_direct: bool,
+    /// Number of small reads by system calls.
+    pub small_calls: u64,
+    /// Hints for reads, and for accesses to mappings.
+    hints: Hints,
+    mapped_hints: Hints,
+    /// Pages fetched more than once.
+    again: PageSet,
+}
+
+impl FileData {
+    /// Records a fetch. Returns the number of bytes that had been fetched before.
+    fn fetch(&mut self, offset: u64, bytes: u64) -> u64 {
+        let PageRange { first, end } = PageRange::covering(offset, bytes);
+        let added = self.fetched.add(first, end);
+        let again = (end - first - added) * PAGE_BYTES;
+        self.fetched_bytes += bytes;
+        self.again_bytes += again.min(bytes);
+        if again * 2 > bytes {
+            self.again.add(first, end);
+        }
+        again.min(bytes)
+    }
+
+    /// Returns the number of fetched pages that cannot have been used.
+    pub fn unused_pages(&self) -> u64 {
+        self.fetched.count_without_both(&self.asked, &self.mapped)
+    }
+
+    /// Returns the hint for reads by this method at an offset.
+    fn hint(&self, way: ReadMethod, offset: u64) -> Option<AdviceType> {
+        if way == ReadMethod::Fault { self.mapped_hints.at(offset) } else { self.hints.at(offset) }
+    }
+
+    /// Returns true if a part of the file has this hint, for reads or for mapped access.
+    pub fn has_hint(&self, hint: AdviceType) -> bool {
+        self.hints.has(hint) || self.mapped_hints.has(hint)
+    }
+
+    /// Returns true if a part of the file has this hint for mapped access.
+    pub fn has_mapped_hint(&self, hint: AdviceType) -> bool {
+        self.mapped_hints.has(hint)
+    }
+
+    /// Returns the charges to a cause.
+    pub fn charge(&self, cause: Option<WaitCause>) -> WaitSum {
+        self.charges.get(&cause).copied().unwrap_or_default()
+    }
+}
+
+/// Pages that a thread inserted into the page cache since its last read.
+#[derive(Clone, Copy, Debug)]
+struct Inserted {
+    at_ns: u64,
+    file: u32,
+    offset: u64,
+    bytes: u64,
+}
+
+/// Data of a thread.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ThreadData {
+    pub name: String,
+    pub task: u32,
+    pub reads: u64,
+    pub got_bytes: u64,
+    pub waited_ns: u64,
+    inserted: Vec<Inserted>,
+    /// Last range that the thread advised the kernel to fetch.
+    will_need: Option<AdviceGiven>,
+    /// File and end time of its last page fault.
+    fault: Option<(u32, u64)>,
+    /// Page of its last page fault, until it reads other data.
+    touched: Option<((u32, u64), Step)>,
+}
+
+/// Data of a device.
+#[derive(Debug, Default)]
+pub(super) struct DeviceData {
+    pub name: String,
+    /// Read requests of recorded threads.
+    pub reads: IntervalUnion,
+    pub read_bytes: u64,
+    /// Start and end of the last read requests, in the order of their ends.
+    recent: VecDeque<(u64, u64)>,
+    /// Waits for bytes that were fetched from it.
+    costs: Costs,
+}
+
+impl DeviceData {
+    /// Returns the service time of its requests, or `None` if no read waited for it.
+    pub fn cost(&self) -> Option<Cost> {
+        self.costs.cost()
+    }
+
+    /// Records a read request of a recorded thread.
+    fn request(&mut self, request: &RequestRecord) {
+        self.reads.add(request.begin_ns, request.end_ns);
+        self.read_bytes += request.bytes;
+        if self.recent.len() == RECENT_MAX {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((request.begin_ns, request.end_ns));
+    }
+
+    /// Returns true if no older request was in progress for an eighth of the read or more.
+    fn is_clear(&self, read: &ReadRecord) -> bool {
+        let until_ns = read.begin_ns + read.took_ns() / 8;
+        let later = self.recent.iter().rev().take_while(|(_, end_ns)| *end_ns > until_ns);
+        later.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0
+    }
+}
+
+/// All aggregated data.
+#[derive(Debug, Default)]
+pub(super) struct RecordingData {
+    source: RecordingMethod,
+    pub program: String,
+    pub length_ns: u64,
+    pub processor_ns: Option<u64>,
+    pub lost: u64,
+    pub files: BTreeMap<u32, FileData>,
+    pub threads: BTreeMap<u32, ThreadData>,
+    pub devices: BTreeMap<u64, DeviceData>,
+    /// Files opened with direct I/O, as file and descriptor.
+    direct: BTreeSet<(u32, u64)>,
+    pub waits: IntervalUnion,
+    pub waited_ns: u64,
+    pub reads: u64,
+    pub got_bytes: u64,
+    pub errors: u64,
+    pub pattern: AccessStreams,
+    pub reuse: ReuseSample,
+    mapped: MappedUse,
+    /// Reads without known bytes, by method: their number, and the waits for them in nanoseconds.
+    pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
+    pub writes: WriteInterference,
+    pub calls: Calls,
+    /// Number of reads by size, as base-2 logarithms.
+    pub sizes: BTreeMap<u32, u64>,
+    pub wait_sizes: BTreeMap<u32, u64>,
+    pub by_way: BTreeMap<ReadMethod, u64>,
+}
+
+impl RecordingData {
+    /// Processes a record.
+    pub fn take(&mut self, record: &Record) {
+        match record {
+            Record::Start(start) => {
+                self.source = start.source;
+                self.program.clone_from(&start.program);
+            }
+            Record::Device(device) => {
+                let facts = self.devices.entry(device.device).or_default();
+                facts.name.clone_from(&device.name);
+            }
+            Record::File(file) => {
+                let facts = self.files.entry(file.file).or_default();
+                facts.path.clone_from(&file.path);
+                (facts.device, facts.bytes) = (file.device, file.bytes);
+            }
+            Record::Thread(thread) => {
+                let facts = self.threads.entry(thread.thread).or_default();
+                facts.name.clone_from(&thread.name);
+                facts.task = thread.task;
+            }
+            Record::Open(open) => {
+                let opened = (open.file, open.descriptor);
+                match open.is_direct {
+                    true => self.direct.insert(opened),
+                    false => self.direct.remove(&opened),
+                };
+            }
+            Record::Advice(advice) => self.advice(advice),
+            Record::Insert(insert) => self.insert(insert),
+            Record::Read(read) => self.read(read),
+            Record::Request(request) => {
+                self.writes.take(request);
+                if request.work == DeviceOperation::Read && request.thread.is_some() {
+                    self.devices.entry(request.device).or_default().request(request);
+                }
+                self.length_ns = self.length_ns.max(request.end_ns);
+            }
+            Record::Mapped(mapped) => {
+                let pages = PageRange::covering(mapped.offset, mapped.bytes);
+                let facts = self.files.entry(mapped.file).or_default();
+                facts.mapped.add(pages.first, pages.end);
+                self.mapped.map(mapped);
+            }
+            Record::Unseen(unseen) => self.unseen(unseen),
+            Record::Lost(lost) => self.lost += lost.count,
+            Record::End(end) => {
+                self.length_ns = self.length_ns.max(end.at_ns);
+                self.processor_ns = end.processor_ns;
+            }
+            Record::Map(_) | Record::Evict(_) => {}
+        }
+    }
+
+    /// Completes the aggregation at the end of the recording.
+    pub fn end(&mut self) {
+        self.writes.settle(u64::MAX);
+        for thread in self.threads.values_mut() {
+            for written in thread.inserted.drain(..) {
+                let file = self.files.entry(written.file).or_default();
+                file.written_bytes += written.bytes;
+            }
+        }
+    }
+
+    /// Returns true if the recording has page cache insertions and measured waits.
+    pub fn is_seen(&self) -> bool {
+        self.source == RecordingMethod::Tracepoints
+    }
+
+    /// Returns the bytes that the program wrote into the page cache of files on a device.
+    pub fn written_bytes(&self, device: u64) -> u64 {
+        let files = self.files.values().filter(|file| file.device == device);
+        files.map(|file| file.written_bytes).sum()
+    }
+
+    fn unseen(&mut self, unseen: &Unseen) {
+        let (count, waited_ns) = self.unseen.entry(unseen.way).or_default();
+        *count += unseen.count;
+        *waited_ns += unseen.waited_ns;
+    }
+
+    /// Returns the mean queue depth of the devices while busy. Without recorded requests, returns
+    /// the mean number of concurrent waits.
+    pub fn depth(&self) -> f64 {
+        let count: u64 = self.devices.values().map(|device| device.reads.count()).sum();
+        if count == 0 {
+            return self.waits.depth();
+        }
+        let sum: u64 = self.devices.values().map(|device| device.reads.sum_ns()).sum();
+        let union: u64 = self.devices.values().map(|device| device.reads.union_ns()).sum();
+        sum as f64 / union.max(1) as f64
+    }
+
+    /// Returns true if the queue depth was low.
+    pub fn is_depth_low(&self) -> bool {
+        self.depth() < LOW_DEPTH
+    }
+
+    /// Returns the sum of all charges to a cause, and the file with the greatest charge.
+    pub fn charged(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
+        let mut all = WaitSum::default();
+        let mut most: Option<(&FileData, u64)> = None;
+        for file in self.files.values() {
+            let Some(charge) = file.charges.get(&Some(cause)) else { continue };
+            all.waits += charge.waits;
+            all.ns += charge.ns;
+            all.bytes += charge.bytes;
+            if most.is_none_or(|(_, ns)| charge.ns > ns) {
+                most = Some((file, charge.ns));
+            }
+        }
+        (all, most.map(|(file, _)| file))
+    }
+}

@@ -1,0 +1,77 @@
+//! Small reads by system calls: the call, not the number of bytes, dominates their processor time.
+
+use super::super::spans::IntervalUnion;
+use readpath_trace::recording::{ReadMethod, ReadRecord, RecordingMethod};
+
+/// Maximum size of a small read in bytes. A call costs as much as copying 2 to 5 KiB, so below this
+/// size the call dominates.
+const CALL_BYTES_MAX: u64 = 1024;
+
+/// Time to copy a byte out of memory, in nanoseconds: 10 GB/s.
+const COPY_NS: f64 = 0.1;
+
+/// Size in bytes of the buffer for which the saving is computed.
+pub(in super::super) const BUFFER_BYTES: u64 = 64 << 10;
+
+/// Small reads that did not wait for a device.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Calls {
+    /// Time in which at least one thread was in such a call.
+    spans: IntervalUnion,
+    pub count: u64,
+    pub bytes: u64,
+    /// Number of calls that began at the end of the last one.
+    pub in_order: u64,
+}
+
+impl Calls {
+    /// Adds a read if it is small and its duration is known. Returns true if it counts.
+    ///
+    /// `strace` stops a program at each call, and a trace of requests has no calls. Their times are
+    /// no measure of the cost of a call.
+    pub fn add(
+        &mut self,
+        source: RecordingMethod,
+        read: &ReadRecord,
+        waited_ns: u64,
+        is_adjacent: bool,
+    ) -> bool {
+        let is_timed = matches!(source, RecordingMethod::Tracepoints | RecordingMethod::Preload);
+        let is_call = matches!(
+            read.way,
+            ReadMethod::Read | ReadMethod::Pread | ReadMethod::Readv | ReadMethod::Preadv
+        );
+        let got = read.got_bytes();
+        let is_small = got > 0 && read.asked_bytes <= CALL_BYTES_MAX;
+        if !(is_timed && is_call && is_small && waited_ns == 0) {
+            return false;
+        }
+        self.spans.add(read.begin_ns, read.end_ns);
+        self.count += 1;
+        self.bytes += got;
+        self.in_order += u64::from(is_adjacent);
+        true
+    }
+
+    /// Returns the duration of the calls in nanoseconds, without the copies of their bytes.
+    pub fn call_ns(&self) -> f64 {
+        let copies_ns = self.bytes as f64 * COPY_NS;
+        (self.spans.union_ns() as f64 - copies_ns).max(0.0)
+    }
+
+    /// Returns the mean duration of a call in nanoseconds, including its copy.
+    pub fn mean_ns(&self) -> f64 {
+        self.spans.sum_ns() as f64 / self.count.max(1) as f64
+    }
+
+    /// Returns the number of calls that remain with a buffer.
+    pub fn buffered(&self) -> u64 {
+        self.bytes.div_ceil(BUFFER_BYTES)
+    }
+
+    /// Returns the time saved by a buffer of [`BUFFER_BYTES`], or by a mapping if the reads are not
+    /// sequential.
+    pub fn saved_ns(&self) -> f64 {
+        self.call_ns() * (1.0 - self.buffered() as f64 / self.count.max(1) as f64).max(0.0)
+    }
+}

@@ -1,0 +1,280 @@
+//! Assignment of fetched pages and waits to reads, and their charges.
+
+use readpath_core::unit::PageRange;
+
+use super::super::cause::{self, ReadWait};
+use super::super::pattern::Step;
+use super::super::{ORDERED_BYTES, WaitCause};
+use super::{FileData, INSERTED_MAX, Inserted, READ_WITHOUT_WAIT_NS, RecordingData, WaitSum};
+use readpath_trace::page_set::PAGE_BYTES;
+use readpath_trace::recording::{
+    AdviceGiven, AdviceType, FaultUse, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
+};
+
+/// Time in nanoseconds after the end of a fault within which inserted pages of its file are its
+/// readahead.
+const TOUCH_NS: u64 = 1_000_000;
+
+/// Bytes inserted into the page cache for one read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fetched {
+    bytes: u64,
+    /// Bytes that had been fetched before.
+    again_bytes: u64,
+    /// Bytes beyond the requested pages.
+    ahead_bytes: u64,
+}
+
+impl RecordingData {
+    /// Records a hint, and the pages inserted because of it.
+    pub(super) fn advice(&mut self, advice: &AdviceGiven) {
+        let file = self.files.entry(advice.file).or_default();
+        match advice.is_of_mapping {
+            true => file.mapped_hints.add(advice),
+            false => file.hints.add(advice),
+        }
+        if advice.hint != AdviceType::WillNeed {
+            return;
+        }
+        let thread = self.threads.entry(advice.thread).or_default();
+        thread.will_need = Some(advice.clone());
+        thread.inserted.retain(|inserted| {
+            let is_advised = covers(advice, inserted);
+            if is_advised {
+                file.fetch(inserted.offset, inserted.bytes);
+            }
+            !is_advised
+        });
+    }
+
+    /// Records pages inserted into the page cache. They count as fetched once a read or an advice
+    /// claims them. Otherwise the program wrote them.
+    pub(super) fn insert(&mut self, insert: &PagesInserted) {
+        let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
+        let inserted = Inserted { at_ns, file, offset, bytes };
+        let thread = self.threads.entry(thread).or_default();
+        // The pages of an advice come after its record, which has the end time of the call.
+        if thread.will_need.as_ref().is_some_and(|advice| covers(advice, &inserted)) {
+            self.files.entry(file).or_default().fetch(offset, bytes);
+            return;
+        }
+        if thread.inserted.len() >= INSERTED_MAX {
+            for written in thread.inserted.drain(..INSERTED_MAX / 2) {
+                self.files.entry(written.file).or_default().written_bytes += written.bytes;
+            }
+        }
+        thread.inserted.push(inserted);
+    }
+
+    /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
+    pub(super) fn read(&mut self, read: &ReadRecord) {
+        self.length_ns = self.length_ns.max(read.end_ns);
+        let retried = self.retried(read);
+        let is_fault = read.way == ReadMethod::Fault && retried.is_none();
+        let fault = is_fault.then(|| self.mapped.fault(read));
+        let got = fault.as_ref().map_or(read.got_bytes(), |fault| {
+            fault.used.iter().map(|range| range.count() * PAGE_BYTES).sum()
+        });
+        let (offset, end) = match &fault {
+            Some(fault) => (fault.mapped.first * PAGE_BYTES, fault.mapped.end * PAGE_BYTES),
+            None => (read.offset, read.offset + read.asked_bytes),
+        };
+        let mut fetched = self.claim(read, offset, end);
+        let is_retry = retried.is_some();
+        let step = retried.unwrap_or_else(|| self.step(read, offset, end));
+        if !is_retry {
+            self.count(read, got);
+        }
+        let is_direct = read
+            .descriptor
+            .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
+        let waited_ns = match self.is_seen() {
+            true => read.waited_ns,
+            // A read that ended by a signal or an empty queue has not waited for a device.
+            false if !may_wait(&read.outcome) => 0,
+            false => read.took_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
+        };
+        let is_untold = is_direct || (!self.is_seen() && waited_ns > 0);
+        let file = self.files.entry(read.file).or_default();
+        if got > 0 && fetched.bytes == 0 && is_untold {
+            fetched = Fetched { bytes: got, again_bytes: file.fetch(read.offset, got), ..fetched };
+        }
+        if !is_retry {
+            self.take_pages(read, fault.as_ref(), step);
+        }
+        let is_small_call = self.calls.add(self.source, read, waited_ns, step.is_adjacent);
+        let is_seen = self.is_seen();
+        let file = self.files.entry(read.file).or_default();
+        file.small_calls += u64::from(is_small_call);
+        file.is_read_direct |= is_direct;
+        if waited_ns == 0 {
+            return;
+        }
+        if fetched.bytes == 0 && file.again.has(read.offset / PAGE_BYTES) {
+            // The read waited for a readahead of pages that had been fetched before.
+            fetched.again_bytes = u64::MAX;
+        }
+        let wait = ReadWait {
+            way: read.way,
+            goes_on: step.goes_on,
+            run_bytes: step.run_bytes,
+            hint: file.hint(read.way, read.offset),
+            asked_bytes: read.asked_bytes,
+            fetched_bytes: fetched.bytes,
+            again_bytes: fetched.again_bytes,
+            ahead_bytes: fetched.ahead_bytes,
+            is_request_seen: is_seen || is_direct,
+            file_bytes: file.bytes,
+        };
+        self.charge(read, &wait, waited_ns);
+    }
+
+    /// Claims the pages that the reading thread inserted into the cache within this read. Pages
+    /// inserted earlier were written.
+    ///
+    /// The read requests the bytes from `begin` to `end`, exclusive.
+    fn claim(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Fetched {
+        let thread = self.threads.entry(read.thread).or_default();
+        let last_fault = thread.fault;
+        thread.fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
+        let mut fetched = Fetched::default();
+        for inserted in thread.inserted.drain(..) {
+            let Inserted { at_ns, file, offset, bytes } = inserted;
+            let facts = self.files.entry(file).or_default();
+            // A fault without a wait ends as it begins; its readahead comes after it.
+            let is_of_touch = last_fault.is_some_and(|(touched, end_ns)| {
+                touched == file && at_ns.saturating_sub(end_ns) <= TOUCH_NS
+            });
+            if at_ns < read.begin_ns && !is_of_touch {
+                facts.written_bytes += bytes;
+                continue;
+            }
+            let again = facts.fetch(offset, bytes);
+            if file == read.file && at_ns >= read.begin_ns {
+                let asked = PageRange::covering(begin, end - begin);
+                let (first, last) = (asked.first * PAGE_BYTES, asked.end * PAGE_BYTES);
+                let within = last.min(offset + bytes).saturating_sub(first.max(offset));
+                fetched.bytes += bytes;
+                fetched.again_bytes += again;
+                fetched.ahead_bytes += bytes - within.min(bytes);
+            }
+        }
+        fetched
+    }
+
+    /// Returns the step of a fault that was recorded already: the kernel restarts a fault after it
+    /// has waited for the page.
+    fn retried(&self, read: &ReadRecord) -> Option<Step> {
+        let place = (read.file, read.offset / PAGE_BYTES);
+        let (last, step) = self.threads.get(&read.thread)?.touched?;
+        (read.way == ReadMethod::Fault && last == place).then_some(step)
+    }
+
+    /// Returns the step from the previous reads to this one, of the bytes from `begin` to `end`,
+    /// exclusive.
+    fn step(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Step {
+        let reader = (read.thread, read.file, read.descriptor);
+        let step = self.pattern.take(reader, begin, end);
+        let place = (read.file, read.offset / PAGE_BYTES);
+        let is_fault = read.way == ReadMethod::Fault;
+        let thread = self.threads.entry(read.thread).or_default();
+        thread.touched = is_fault.then_some((place, step));
+        step
+    }
+
+    /// Counts a read by file, thread, method and size.
+    fn count(&mut self, read: &ReadRecord, got: u64) {
+        self.reads += 1;
+        self.got_bytes += got;
+        self.errors += u64::from(matches!(read.outcome, ReadOutcome::Error(_)));
+        *self.by_way.entry(read.way).or_default() += 1;
+        *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
+        let file = self.files.entry(read.file).or_default();
+        file.reads += 1;
+        file.got_bytes += got;
+        let thread = self.threads.entry(read.thread).or_default();
+        thread.reads += 1;
+        thread.got_bytes += got;
+    }
+
+    /// Charges a wait to its cause.
+    fn charge(&mut self, read: &ReadRecord, wait: &ReadWait, waited_ns: u64) {
+        let fetched_bytes = wait.fetched_bytes;
+        let reader = (read.thread, read.file, read.descriptor);
+        let file = self.files.entry(read.file).or_default();
+        file.waits.add(waited_ns, fetched_bytes);
+        let cause = cause::of(wait);
+        file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
+        if let Some(run) = self.pattern.run(reader) {
+            settle_run(file, &mut run.provisional, wait, (cause, waited_ns));
+        }
+        self.threads.entry(read.thread).or_default().waited_ns += waited_ns;
+        self.waited_ns += waited_ns;
+        let span = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
+        self.waits.add(span.0, span.1);
+        if fetched_bytes > 0 {
+            self.writes.wait(file.device, span, fetched_bytes);
+            let device = self.devices.entry(file.device).or_default();
+            device.costs.add(waited_ns, fetched_bytes, device.is_clear(read));
+        }
+        *self.wait_sizes.entry(waited_ns.max(1).ilog2()).or_default() += 1;
+    }
+
+    /// Marks the requested pages as used. For a fault, these are the pages that it can have used.
+    fn take_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>, step: Step) {
+        let called = [PageRange::covering(read.offset, read.got_bytes())];
+        let file = self.files.entry(read.file).or_default();
+        if let Some(fault) = fault {
+            file.mapped.add(fault.mapped.first, fault.mapped.end);
+        }
+        for pages in fault.map_or(&called[..], |fault| &fault.used) {
+            let is_fetched = file.fetched.has_any(pages.first, pages.end);
+            let asked = file.asked.add(pages.first, pages.end);
+            if is_fetched && asked > 0 {
+                file.parts += u64::from(!step.is_adjacent);
+                file.part_bytes += asked * PAGE_BYTES;
+            }
+            self.reuse.take(read.file, *pages);
+        }
+    }
+}
+
+/// Returns true if a read with this outcome may have waited for a device: it returned bytes, or the
+/// device failed (`EIO`).
+fn may_wait(outcome: &ReadOutcome) -> bool {
+    const EIO: u32 = 5;
+    matches!(outcome, ReadOutcome::Bytes(_) | ReadOutcome::Error(EIO))
+}
+
+/// Returns true if an advice caused the insertion of pages: it ended after the insertion, and
+/// covers the same file and range.
+fn covers(advice: &AdviceGiven, inserted: &Inserted) -> bool {
+    let end = if advice.bytes == 0 { u64::MAX } else { advice.offset.saturating_add(advice.bytes) };
+    let overlaps = inserted.offset < end && inserted.offset + inserted.bytes > advice.offset;
+    advice.file == inserted.file && inserted.at_ns <= advice.at_ns && overlaps
+}
+
+/// Moves the waits of a run to [`WaitCause::Advice`] once it is long enough to show that the
+/// hint is wrong. A shorter run may be a record that is read whole.
+fn settle_run(
+    file: &mut FileData,
+    provisional: &mut Vec<(Option<WaitCause>, WaitSum)>,
+    wait: &ReadWait,
+    (cause, waited_ns): (Option<WaitCause>, u64),
+) {
+    if wait.hint != Some(AdviceType::Random) || !wait.goes_on {
+        provisional.clear();
+        return;
+    }
+    if wait.run_bytes < ORDERED_BYTES {
+        let charge = WaitSum { waits: 1, ns: waited_ns, bytes: wait.fetched_bytes };
+        provisional.push((cause, charge));
+        return;
+    }
+    for (cause, charge) in provisional.drain(..) {
+        if matches!(cause, Some(WaitCause::PageFaults | WaitCause::Small)) {
+            file.charges.entry(cause).or_default().take_out(&charge);
+            file.charges.entry(Some(WaitCause::Advice)).or_default().add_all(&charge);
+        }
+    }
+}

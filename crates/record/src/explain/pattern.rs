@@ -1,0 +1,124 @@
+//! Classification of reads as sequential or random, and their distances.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::WaitCause;
+use super::gather::WaitSum;
+use readpath_trace::page_set::PAGE_BYTES;
+
+/// Source of reads: thread, file, descriptor (none for a mapping).
+pub(super) type ReaderKey = (u32, u32, Option<u64>);
+
+/// Number of streams tracked per source.
+const STREAMS: usize = 4;
+
+/// Maximum number of sources. If there are more, all are forgotten.
+const READERS_MAX: usize = 1 << 16;
+
+/// Maximum gap within a stream, in bytes.
+const GAP_BYTES: u64 = 16 << 10;
+
+/// Maximum number of distinct distances that are counted.
+const STRIDES_MAX: usize = 1 << 10;
+
+/// One stream of reads that follow each other.
+#[derive(Clone, Debug, Default)]
+struct Stream {
+    end: u64,
+    run: Run,
+}
+
+/// Reads of a stream since its last jump.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Run {
+    begin: u64,
+    /// Charges that hold only if the run stays short: cause, waits, nanoseconds, bytes.
+    pub provisional: Vec<(Option<WaitCause>, WaitSum)>,
+}
+
+/// Position of a read relative to earlier reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Step {
+    /// True if it begins at the end of a recent read of the same reader, or a small gap later.
+    pub goes_on: bool,
+    /// True if it begins in the last page of that read, or in the next page.
+    pub is_adjacent: bool,
+    /// Bytes from the beginning of its run to its own end.
+    pub run_bytes: u64,
+}
+
+/// Streams of reads, and the distances between reads.
+#[derive(Debug, Default)]
+pub(super) struct AccessStreams {
+    streams: BTreeMap<ReaderKey, VecDeque<Stream>>,
+    /// Number of reads at each distance from the last end.
+    pub strides: BTreeMap<i64, u64>,
+    pub sequential: u64,
+    pub other: u64,
+}
+
+impl AccessStreams {
+    /// Records a read, and returns its position relative to the last ones by the same reader.
+    pub fn take(&mut self, reader: ReaderKey, offset: u64, end: u64) -> Step {
+        if self.streams.len() >= READERS_MAX && !self.streams.contains_key(&reader) {
+            self.streams.clear();
+        }
+        let streams = self.streams.entry(reader).or_default();
+        let goes_on = |last: &Stream| offset >= last.end && offset - last.end <= GAP_BYTES;
+        let place = streams.iter().position(goes_on);
+        let last_end = streams.front().map(|stream| stream.end);
+        let found = place.and_then(|place| streams.remove(place));
+        let is_adjacent = found
+            .as_ref()
+            .is_some_and(|stream| offset / PAGE_BYTES <= stream.end.div_ceil(PAGE_BYTES));
+        let run = found.map_or_else(|| Run { begin: offset, ..Run::default() }, |found| found.run);
+        let run_bytes = end - run.begin;
+        streams.push_front(Stream { end, run });
+        streams.truncate(STREAMS);
+        if let Some(last_end) = last_end {
+            let stride = offset.wrapping_sub(last_end) as i64;
+            if self.strides.len() < STRIDES_MAX || self.strides.contains_key(&stride) {
+                *self.strides.entry(stride).or_default() += 1;
+            }
+        }
+        match place {
+            Some(_) => self.sequential += 1,
+            None => self.other += 1,
+        }
+        Step { goes_on: place.is_some(), is_adjacent, run_bytes }
+    }
+
+    /// Returns the run of the reader's last read.
+    pub fn run(&mut self, reader: ReaderKey) -> Option<&mut Run> {
+        self.streams.get_mut(&reader)?.front_mut().map(|stream| &mut stream.run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_are_told_from_jumps_also_when_they_alternate() {
+        let mut pattern = AccessStreams::default();
+        let mut take = |offset: u64| pattern.take((0, 0, Some(3)), offset, offset + 4096).goes_on;
+        assert_eq!(
+            [0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut take),
+            [false, true, false, true, true]
+        );
+        assert!(!take(4096), "backwards");
+        assert!(!pattern.take((1, 0, Some(3)), 8192, 9000).goes_on, "another thread");
+        assert_eq!(pattern.strides.get(&0), Some(&1));
+    }
+
+    #[test]
+    fn a_run_is_as_long_as_its_reads_follow_each_other() {
+        let mut pattern = AccessStreams::default();
+        let mut take = |offset: u64, bytes| pattern.take((0, 0, None), offset, offset + bytes);
+        let step = |goes_on, is_adjacent, run_bytes| Step { goes_on, is_adjacent, run_bytes };
+        assert_eq!(take(1 << 20, 100), step(false, false, 100));
+        assert_eq!(take((1 << 20) + 100, 100), step(true, true, 200));
+        assert_eq!(take((1 << 20) + 8192, 4096), step(true, false, 12_288), "a page lies between");
+        assert_eq!(take(0, 4096), step(false, false, 4096));
+    }
+}

@@ -1,0 +1,180 @@
+//! Miss-ratio curve of a program's reads under the policy `lru`.
+//!
+//! With many pages, only a sample is tracked. It is selected by page number, so it contains all or
+//! none of a page's references (Waldspurger et al., "Efficient MRC Construction with SHARDS", FAST
+//! 2015). A cache of the same fraction of the size then misses the same fraction of the references.
+//!
+//! The sample is halved repeatedly. In each pair of adjacent pages (later, of adjacent groups) a
+//! coin toss per pair selects the one that remains. The tracked pages of a range can thus be found
+//! without a look at the others, and a read of gigabytes costs no more than its tracked pages.
+
+use readpath_core::policy::Spec;
+use readpath_core::splitmix;
+use readpath_core::unit::PageRange;
+use serde::Serialize;
+
+use readpath_trace::page_set::PAGE_BYTES;
+use readpath_trace::references::{self, BlockTrace};
+
+/// Maximum number of stored references. Beyond it, half of the pages are dropped.
+const REFERENCES_MAX: usize = 1 << 19;
+
+/// Bit position of the file number in a page key. Files can have up to 4 PiB.
+const FILE_SHIFT: u32 = 40;
+
+/// Sizes of the curve, as fractions of all distinct pages.
+const PARTS: [f64; 8] = [0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0];
+
+/// A point of the curve.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ReusePoint {
+    /// Memory size in bytes.
+    pub bytes: u64,
+    /// Fraction of the page references that miss.
+    pub miss_ratio: f64,
+}
+
+/// References to the pages of the sample.
+#[derive(Debug, Default)]
+pub(super) struct ReuseSample {
+    kept: Vec<u64>,
+    /// Number of halvings: one in 2^`halvings` adjacent pages is tracked.
+    halvings: u32,
+    pub references: u64,
+}
+
+impl ReuseSample {
+    /// Records a reference to each of these pages of a file.
+    pub fn take(&mut self, file: u32, pages: PageRange) {
+        self.references += pages.count();
+        let mut next = pages.first;
+        while next < pages.end {
+            let group = next >> self.halvings;
+            let kept = sampled_page(file, group, self.halvings);
+            let end = (group + 1) << self.halvings;
+            if (next..pages.end).contains(&kept) {
+                self.keep(key(file, kept));
+            }
+            next = end;
+        }
+    }
+
+    /// Stores a reference, and halves the sample if there are too many.
+    fn keep(&mut self, key: u64) {
+        self.kept.push(key);
+        if self.kept.len() >= REFERENCES_MAX {
+            let level = self.halvings;
+            self.kept.retain(|&key| stays(key, level));
+            self.halvings += 1;
+        }
+    }
+
+    /// Returns the curve. Empty without reads.
+    pub fn curve(&self) -> Vec<ReusePoint> {
+        let Ok(trace) = BlockTrace::of(self.kept.clone()) else { return Vec::new() };
+        let pages = f64::from(trace.blocks);
+        let mut points: Vec<ReusePoint> = Vec::new();
+        for part in PARTS {
+            let size = (pages * part).ceil() as u32;
+            let policy = Spec::plain("lru");
+            let misses =
+                references::misses(&trace, &policy, size).expect("the policy lru is known");
+            let point = ReusePoint {
+                bytes: (u64::from(size) << self.halvings) * PAGE_BYTES,
+                miss_ratio: misses as f64 / trace.references.len() as f64,
+            };
+            if points.last().is_none_or(|last| last.bytes < point.bytes) {
+                points.push(point);
+            }
+        }
+        points
+    }
+}
+
+/// Returns the key of a page.
+fn key(file: u32, page: u64) -> u64 {
+    u64::from(file) << FILE_SHIFT ^ page
+}
+
+/// Returns the half of a page group that remains: the coin toss of the group at this level.
+fn remaining_half(file: u32, group: u64, level: u32) -> u64 {
+    splitmix::mixed(key(file, group) ^ u64::from(level).rotate_right(8)) & 1
+}
+
+/// Returns the page of a group that remains after `halvings`.
+fn sampled_page(file: u32, group: u64, halvings: u32) -> u64 {
+    (0..halvings).rev().fold(group, |group, level| group << 1 | remaining_half(file, group, level))
+}
+
+/// Returns true if a page that has remained so far remains at the next halving.
+fn stays(key: u64, level: u32) -> bool {
+    let (file, page) = ((key >> FILE_SHIFT) as u32, key & ((1 << FILE_SHIFT) - 1));
+    page >> level & 1 == remaining_half(file, page >> (level + 1), level)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten rounds over a hundred pages: LRU misses every reference in a smaller memory, and a tenth
+    /// in one that holds all pages.
+    #[test]
+    fn a_loop_misses_all_until_it_fits() {
+        let mut reuse = ReuseSample::default();
+        (0..10).for_each(|_| reuse.take(1, PageRange::new(0, 100)));
+        let curve = reuse.curve();
+        let last = curve.last().unwrap();
+        assert_eq!((last.bytes, last.miss_ratio), (100 * PAGE_BYTES, 0.1));
+        assert!(curve[..curve.len() - 1].iter().all(|point| point.miss_ratio == 1.0));
+    }
+
+    /// A sample has the same curve.
+    #[test]
+    fn a_part_stands_for_all() {
+        let mut reuse = ReuseSample::default();
+        let pages = 200_000;
+        (0..5).for_each(|_| reuse.take(1, PageRange::new(0, pages)));
+        assert!(reuse.halvings > 0 && reuse.kept.len() < REFERENCES_MAX);
+        let curve = reuse.curve();
+        let last = curve.last().unwrap();
+        assert!((last.miss_ratio - 0.2).abs() < 1e-9, "{last:?}");
+        assert!((last.bytes as f64 / (pages * PAGE_BYTES) as f64 - 1.0).abs() < 0.02, "{last:?}");
+    }
+
+    /// Compares ranges with single pages, also for pages at a distance that are never in the same
+    /// pair.
+    #[test]
+    fn ranges_are_as_their_pages_one_by_one() {
+        let (mut ranges, mut pages) = (ReuseSample::default(), ReuseSample::default());
+        let mut state = 3;
+        let mut below = |end: u64| splitmix::next(&mut state) % end;
+        for nth in 0..4000 {
+            let range = PageRange::new(below(1 << 30), below(1000));
+            ranges.take(nth % 3, range);
+            (range.first..range.end).for_each(|page| pages.take(nth % 3, PageRange::new(page, 1)));
+        }
+        assert!(ranges.halvings > 1 && !ranges.kept.is_empty());
+        assert_eq!(ranges.kept, pages.kept);
+        assert_eq!((ranges.references, ranges.halvings), (pages.references, pages.halvings));
+    }
+
+    #[test]
+    fn of_pages_at_any_distance_as_large_a_part_is_kept() {
+        for stride in [2, 3, 8, 1024] {
+            let mut reuse = ReuseSample::default();
+            let count = 1 << 21;
+            (0..count).for_each(|at| reuse.take(1, PageRange::new(at * stride, 1)));
+            let kept = (reuse.kept.len() << reuse.halvings) as f64;
+            // Each of 2^18 or more pages is kept or not: four standard deviations are 0.8 percent.
+            assert!((kept / count as f64 - 1.0).abs() < 0.01, "{stride}: {kept}");
+        }
+    }
+
+    /// Repeated reads of petabytes: the number of stored references is limited, and so is the time.
+    #[test]
+    fn a_read_takes_no_longer_than_what_is_kept_of_it() {
+        let mut reuse = ReuseSample::default();
+        (0..1000).for_each(|at| reuse.take(1, PageRange::new(at, 1 << 39)));
+        assert!(reuse.kept.len() < REFERENCES_MAX && reuse.references == 1000 << 39);
+    }
+}

@@ -1,0 +1,160 @@
+//! Statistics of a program's reads: files, threads, sizes, streams, waits, reuse.
+
+use serde::Serialize;
+
+use super::gather::RecordingData;
+use super::reuse::ReusePoint;
+use readpath_trace::page_set::PAGE_BYTES;
+use readpath_trace::recording::ReadMethod;
+
+/// Maximum number of listed files, threads and distances.
+const LISTED_MAX: usize = 8;
+
+/// Statistics of the reads.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ReadShape {
+    /// Number of reads, including page faults.
+    pub reads: u64,
+    /// Number of failed reads.
+    pub errors: u64,
+    /// Bytes read by the program.
+    pub got_bytes: u64,
+    /// Bytes fetched from devices for its files.
+    pub fetched_bytes: u64,
+    /// Number of fetched bytes that had been fetched before.
+    pub again_bytes: u64,
+    /// Number of fetched bytes that were never requested.
+    pub unused_bytes: u64,
+    /// Bytes that faults mapped beyond those that count as read. Their use is not known.
+    pub mapped_bytes: u64,
+    /// Fraction of the reads that continue an earlier one.
+    pub sequential_part: f64,
+    /// Number of reads by system call or mechanism.
+    pub ways: Vec<(ReadMethod, u64)>,
+    /// Sizes, by powers of two.
+    pub sizes: Vec<SizeCount>,
+    /// Waits in nanoseconds, by powers of two.
+    pub waits: Vec<SizeCount>,
+    /// Most frequent distances between the end of a read and the start of the next.
+    pub strides: Vec<StrideCount>,
+    /// Mean number of device read requests while busy.
+    pub depth: f64,
+    /// Files with the longest waits, or the most bytes read.
+    pub files: Vec<FileStatistics>,
+    /// Threads with the longest waits, or the most bytes read.
+    pub threads: Vec<ThreadStatistics>,
+    /// Miss-ratio curve of the page references (policy `lru`).
+    pub reuse: Vec<ReusePoint>,
+}
+
+/// Number of values from `from` up to twice that, exclusive.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SizeCount {
+    /// Lower bound.
+    pub from: u64,
+    /// Number of values.
+    pub count: u64,
+}
+
+/// A distance between reads.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct StrideCount {
+    /// Bytes from the end of a read to the start of the next.
+    pub bytes: i64,
+    /// Number of occurrences.
+    pub count: u64,
+}
+
+/// A file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FileStatistics {
+    /// Path.
+    pub path: String,
+    /// Length in bytes, if known.
+    pub bytes: Option<u64>,
+    /// Number of reads.
+    pub reads: u64,
+    /// Bytes read by the program.
+    pub got_bytes: u64,
+    /// Bytes fetched from the device for it.
+    pub fetched_bytes: u64,
+    /// Sum of the waits in seconds.
+    pub waited_seconds: f64,
+}
+
+/// A thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadStatistics {
+    /// Name.
+    pub name: String,
+    /// Thread ID.
+    pub task: u32,
+    /// Number of reads.
+    pub reads: u64,
+    /// Bytes read.
+    pub got_bytes: u64,
+    /// Sum of the waits in seconds.
+    pub waited_seconds: f64,
+}
+
+/// Computes the statistics.
+pub(super) fn of(gathered: &RecordingData) -> ReadShape {
+    let files = gathered.files.values();
+    let pattern = &gathered.pattern;
+    let counted = (pattern.sequential + pattern.other).max(1);
+    let mut strides: Vec<StrideCount> =
+        pattern.strides.iter().map(|(&bytes, &count)| StrideCount { bytes, count }).collect();
+    strides.sort_by_key(|stride| std::cmp::Reverse(stride.count));
+    strides.truncate(LISTED_MAX);
+    let sizes = |counts: &std::collections::BTreeMap<u32, u64>| {
+        counts.iter().map(|(&log, &count)| SizeCount { from: 1 << log, count }).collect()
+    };
+    ReadShape {
+        reads: gathered.reads,
+        errors: gathered.errors,
+        got_bytes: gathered.got_bytes,
+        fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
+        again_bytes: files.clone().map(|file| file.again_bytes).sum(),
+        unused_bytes: files.clone().map(|file| file.unused_pages() * PAGE_BYTES).sum(),
+        mapped_bytes: files.map(|file| file.mapped.count_without(&file.asked) * PAGE_BYTES).sum(),
+        sequential_part: pattern.sequential as f64 / counted as f64,
+        ways: gathered.by_way.iter().map(|(way, count)| (*way, *count)).collect(),
+        sizes: sizes(&gathered.sizes),
+        waits: sizes(&gathered.wait_sizes),
+        strides,
+        depth: gathered.depth(),
+        files: file_shapes(gathered),
+        threads: thread_shapes(gathered),
+        reuse: gathered.reuse.curve(),
+    }
+}
+
+/// Returns the files with the longest waits, or the most bytes read.
+fn file_shapes(gathered: &RecordingData) -> Vec<FileStatistics> {
+    let read = gathered.files.values().filter(|file| file.reads > 0);
+    let mut files: Vec<_> = read.collect();
+    files.sort_by_key(|file| std::cmp::Reverse((file.waits.ns, file.got_bytes)));
+    let shapes = files.into_iter().take(LISTED_MAX).map(|file| FileStatistics {
+        path: file.path.clone(),
+        bytes: file.bytes,
+        reads: file.reads,
+        got_bytes: file.got_bytes,
+        fetched_bytes: file.fetched_bytes,
+        waited_seconds: file.waits.ns as f64 / 1e9,
+    });
+    shapes.collect()
+}
+
+/// Returns the threads with the longest waits, or the most bytes read.
+fn thread_shapes(gathered: &RecordingData) -> Vec<ThreadStatistics> {
+    let mut threads: Vec<_> = gathered.threads.values().filter(|it| it.reads > 0).collect();
+    threads.sort_by_key(|thread| std::cmp::Reverse((thread.waited_ns, thread.got_bytes)));
+    let shapes = threads.into_iter().take(LISTED_MAX).map(|thread| ThreadStatistics {
+        name: thread.name.clone(),
+        task: thread.task,
+        reads: thread.reads,
+        got_bytes: thread.got_bytes,
+        waited_seconds: thread.waited_ns as f64 / 1e9,
+    });
+    shapes.collect()
+}

@@ -1,0 +1,20 @@
+//! Recordings of any program's reads, and the diagnosis of its waiting time.
+//!
+//! - [`capture`]: recordings from the kernel's tracepoints, from a preloaded library or by sampling;
+//! - [`explain`]: causes of waiting time in a recording, their costs and remedies;
+//! - [`cold`]: a cold start, checked;
+//! - [`cleanup`]: the cleanup journal of objects that a killed run leaves;
+//! - [`notice`]: messages on standard error;
+//! - [`queue`]: the kernel's settings of a device.
+
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
+pub mod capture;
+pub mod cleanup;
+pub mod cold;
+pub mod explain;
+pub mod file_limit;
+pub mod notice;
+pub mod queue;
+pub mod swap_off;
+pub mod tracefs;

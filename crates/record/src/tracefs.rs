@@ -1,0 +1,251 @@
+//! tracefs: its mount point, and private instances.
+//!
+//! An *instance* of tracefs is a set of buffers with its own events, so it does not affect other
+//! tracing. An instance of a killed process is removed by the next start.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::cleanup::{CleanupKind, Record};
+
+/// Mount points of tracefs in ordinary systems.
+const USUAL_PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+
+/// Prefix of instance names. The process number and a counter follow.
+const INSTANCE_PREFIX: &str = "readpath-";
+
+/// Error of tracing.
+#[derive(Debug)]
+pub enum TracefsError {
+    /// tracefs or one of its files is unavailable.
+    Unavailable {
+        /// Action that was tried.
+        action: &'static str,
+        /// Path of the file.
+        path: PathBuf,
+        /// Error of the system call.
+        source: io::Error,
+    },
+    /// The buffer overflowed, so the trace has gaps.
+    LostEvents {
+        /// Number of lost events, as counted by the kernel.
+        count: u64,
+    },
+    /// An event has an unknown format.
+    UnknownEvent {
+        /// Text of the event.
+        line: String,
+    },
+}
+
+impl std::fmt::Display for TracefsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            TracefsError::Unavailable { action, path, source } => {
+                write!(f, "cannot {action} {}: {source}", path.display())?;
+                f.write_str("; watching the kernel needs root and tracefs (CONFIG_FTRACE)")
+            }
+            TracefsError::LostEvents { count } => write!(
+                f,
+                "the kernel's trace buffer overflowed, {count} events are missing; \
+                 use shorter reads, or raise BUFFER_KIB"
+            ),
+            TracefsError::UnknownEvent { line } => {
+                write!(f, "this kernel writes the event in a form that is not known here: `{line}`")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TracefsError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TracefsError::Unavailable { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+/// A private tracefs instance, removed on drop.
+#[derive(Debug)]
+pub struct Instance {
+    path: PathBuf,
+    _record: Record,
+    /// Dropped last, because the instance lies in this mount.
+    _tracefs: Tracefs,
+}
+
+impl Instance {
+    /// Creates an instance.
+    ///
+    /// # Errors
+    /// [`TracefsError::Unavailable`] without root or without tracefs.
+    pub fn create() -> Result<Instance, TracefsError> {
+        let tracefs = Tracefs::find()?;
+        let instances = tracefs.path.join("instances");
+        remove_abandoned(&instances);
+        let path = create_instance(&instances)?;
+        match record(CleanupKind::KernelFolder, &path) {
+            Ok(_record) => Ok(Instance { path, _record, _tracefs: tracefs }),
+            Err(error) => {
+                let _ = fs::remove_dir(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the folder of the instance.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes to a file of the instance.
+    pub fn write(&self, file: &str, text: &str) -> Result<(), TracefsError> {
+        write(&self.path.join(file), text)
+    }
+
+    /// Reads a file of the instance.
+    pub fn read(&self, file: &str) -> Result<String, TracefsError> {
+        let path = self.path.join(file);
+        fs::read_to_string(&path).map_err(|source| TracefsError::Unavailable {
+            action: "read",
+            path,
+            source,
+        })
+    }
+
+    /// Opens a file of the instance for non-blocking reads.
+    pub fn open(&self, file: &str) -> Result<fs::File, TracefsError> {
+        let path = self.path.join(file);
+        let mut options = fs::OpenOptions::new();
+        options.read(true).custom_flags(libc::O_NONBLOCK);
+        options.open(&path).map_err(|source| TracefsError::Unavailable {
+            action: "open",
+            path,
+            source,
+        })
+    }
+
+    /// Returns the number of events lost since the creation, as counted by the kernel.
+    pub fn lost(&self) -> u64 {
+        let mut count = 0;
+        for entry in fs::read_dir(self.path.join("per_cpu")).into_iter().flatten().flatten() {
+            let stats = fs::read_to_string(entry.path().join("stats")).unwrap_or_default();
+            for line in stats.lines() {
+                if let Some(("overrun" | "commit overrun" | "dropped events", number)) =
+                    line.split_once(": ")
+                {
+                    count += number.trim().parse::<u64>().unwrap_or(0);
+                }
+            }
+        }
+        count
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // The instance's open files must be closed by now, else the folder is busy.
+        let _ = self.write("tracing_on", "0");
+        let _ = fs::remove_dir(&self.path);
+    }
+}
+
+/// A tracefs mount, from the system or from this process.
+#[derive(Debug)]
+struct Tracefs {
+    path: PathBuf,
+    /// Journal record of a mount made by this process.
+    ours: Option<Record>,
+}
+
+impl Tracefs {
+    /// Finds the mounted tracefs, or mounts one in a temporary folder.
+    fn find() -> Result<Tracefs, TracefsError> {
+        for place in USUAL_PLACES.map(PathBuf::from) {
+            if place.join("instances").is_dir() {
+                return Ok(Tracefs { path: place, ours: None });
+            }
+        }
+        static MOUNTS: AtomicU32 = AtomicU32::new(0);
+        let count = MOUNTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{INSTANCE_PREFIX}tracefs-{}-{count}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let unavailable =
+            |action, source| TracefsError::Unavailable { action, path: path.clone(), source };
+        fs::create_dir(&path).map_err(|source| unavailable("create", source))?;
+        let flags = rustix::mount::MountFlags::empty();
+        let mounted = record(CleanupKind::Tracefs, &path).and_then(|record| {
+            rustix::mount::mount("nodev", &path, "tracefs", flags, None)
+                .map_err(|errno| unavailable("mount tracefs on", errno.into()))?;
+            Ok(record)
+        });
+        match mounted {
+            Ok(record) => Ok(Tracefs { path, ours: Some(record) }),
+            Err(error) => {
+                let _ = fs::remove_dir(&path);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Tracefs {
+    fn drop(&mut self) {
+        if self.ours.is_some() {
+            let _ = rustix::mount::unmount(&self.path, rustix::mount::UnmountFlags::DETACH);
+            let _ = fs::remove_dir(&self.path);
+        }
+    }
+}
+
+/// Adds the object at `path` to the cleanup journal, for removal after a kill.
+fn record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
+    Record::keep(kind, path).map_err(|source| TracefsError::Unavailable {
+        action: "keep a record of",
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Removes the instances of dead processes.
+fn remove_abandoned(instances: &Path) {
+    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let process = name
+            .to_str()
+            .and_then(|name| name.strip_prefix(INSTANCE_PREFIX))
+            .and_then(|rest| rest.split('-').next())
+            .and_then(|number| number.parse::<u32>().ok());
+        if process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists()) {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
+}
+
+/// Creates a trace instance with the first free number of this process.
+fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
+    // A process may trace several files, so the first free number is taken.
+    for count in 0.. {
+        let path = instances.join(format!("{INSTANCE_PREFIX}{}-{count}", std::process::id()));
+        match fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(source) => {
+                return Err(TracefsError::Unavailable { action: "create", path, source });
+            }
+        }
+    }
+    unreachable!("some number is free")
+}
+
+fn write(path: &Path, text: &str) -> Result<(), TracefsError> {
+    fs::write(path, text).map_err(|source| TracefsError::Unavailable {
+        action: "write to",
+        path: path.to_owned(),
+        source,
+    })
+}

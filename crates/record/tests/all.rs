@@ -1,0 +1,5 @@
+//! Tests of the diagnoses, on recordings written by the tests, linked as one program.
+
+mod diagnoses;
+mod explain;
+mod program_causes;

@@ -1,0 +1,278 @@
+//! Diagnoses that were wrong for real programs, as recordings worked by hand.
+
+use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
+use readpath_trace::recording::{
+    AdviceGiven, AdviceType, DeviceOperation, FileRecord, PagesInserted, ReadMethod, ReadRecord,
+    Record, RecordingMethod, RecordingStart, RequestRecord, ThreadName,
+};
+
+use super::explain::{KIB, Made, US, far, found};
+
+fn causes(explanation: &Explanation) -> Vec<WaitCause> {
+    explanation.findings.iter().map(|finding| finding.cause).collect()
+}
+
+fn says(explanation: &Explanation, words: &[&str]) {
+    let first = explanation.findings.first().expect("something is found");
+    let text = format!("{}; {}; {}", first.title, first.evidence, first.remedy);
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in {text}");
+    }
+}
+
+/// 2,048 touches in order under MADV_RANDOM, each a request of 50 µs.
+#[test]
+fn random_advice_on_a_mapping_in_order_is_to_be_dropped() {
+    let mut made = Made::new();
+    made.hint(AdviceType::Random, true);
+    (0..2048).for_each(|at| made.read(0, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
+    let explanation = made.explained();
+    assert_eq!(found(&explanation), [(WaitCause::Advice, 102)]);
+    says(&explanation, &["random advice on ordered access", "drop the advice", "MADV_RANDOM"]);
+    assert!(!explanation.findings[0].remedy.contains("WILLNEED"), "{explanation:?}");
+}
+
+/// The kernel repeats a fault once its page is resident. Both records are one touch.
+#[test]
+fn a_touch_that_is_recorded_twice_is_one() {
+    let mut made = Made::new();
+    made.hint(AdviceType::Random, true);
+    for at in 0..400 {
+        made.read(0, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50);
+        made.read(0, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 0, 0);
+    }
+    let explanation = made.explained();
+    assert_eq!(causes(&explanation), [WaitCause::Advice]);
+    assert_eq!((explanation.shape.reads, explanation.shape.got_bytes), (400, 400 * 4 * KIB));
+    says(&explanation, &["399 touches that waited 50 µs each"]);
+}
+
+/// Random records of 48 KiB under POSIX_FADV_RANDOM are no stream.
+#[test]
+fn random_advice_on_records_is_right() {
+    let mut made = Made::new();
+    made.hint(AdviceType::Random, false);
+    for at in 0..100 {
+        for part in 0..3 {
+            let place = (far(at) + part * 16 * KIB, 16 * KIB);
+            made.read(0, ReadMethod::Pread, place, 16 * KIB, 100);
+        }
+    }
+    assert!(!causes(&made.explained()).contains(&WaitCause::Advice));
+}
+
+/// A hint for the first MiB does not apply to reads after it.
+#[test]
+fn a_hint_counts_for_its_range() {
+    let mut made = Made::new();
+    let advice = AdviceGiven { bytes: 1 << 20, hint: AdviceType::Random, ..AdviceGiven::default() };
+    made.records.push(Record::Advice(advice));
+    for at in 0..400 {
+        made.read(0, ReadMethod::Pread, ((2 << 20) + at * 4 * KIB, 4 * KIB), 4 * KIB, 50);
+    }
+    assert_eq!(causes(&made.explained()), [WaitCause::Small]);
+}
+
+/// A device of 100 µs per request and 1 µs per KiB, known from 20 reads of 8 KiB in another file.
+/// Windows of 128 KiB take 228 µs. `used` parts of 8 KiB in each of them would take 108 µs each.
+fn windows(used: u64) -> Explanation {
+    let mut made = Made::new();
+    (0..20).for_each(|at| made.read(2, ReadMethod::Pread, (far(at), 8 * KIB), 8 * KIB, 108));
+    for window in 0..200 {
+        let place = window * 128 * KIB;
+        made.read(0, ReadMethod::Pread, (place, 8 * KIB), 128 * KIB, 228);
+        (1..used).for_each(|part| {
+            made.read(0, ReadMethod::Pread, (place + part * 40 * KIB, 8 * KIB), 0, 0);
+        });
+    }
+    made.explained()
+}
+
+/// Three parts take 324 µs instead of 228. Only 24 of 128 KiB are used, and it still pays.
+#[test]
+fn over_read_is_net_of_the_requests_that_it_saves() {
+    let explanation = windows(3);
+    assert!(!causes(&explanation).contains(&WaitCause::OverRead), "{explanation:?}");
+    // One part saves 120 µs of each of 200 windows: 24 ms.
+    let explanation = windows(1);
+    assert_eq!(found(&explanation)[0], (WaitCause::OverRead, 24));
+    says(&explanation, &["200 parts", "21.6 ms in place of 45.6 ms"]);
+}
+
+/// 100,000 reads of one byte, 1 µs each.
+#[test]
+fn small_reads_by_calls_cost_processor_time() {
+    let mut made = Made::new();
+    for at in 0..100_000 {
+        made.read(0, ReadMethod::Read, (at, 1), 0, 0);
+        made.now += 500;
+    }
+    let explanation = made.explained();
+    assert_eq!(found(&explanation), [(WaitCause::Calls, 100)]);
+    let gain = "2 calls are left, and 100.0 ms are saved";
+    says(&explanation, &["100000 reads of 1 bytes", "1 µs each", "through a buffer", gain]);
+
+    // For random offsets a buffer does not help.
+    let mut made = Made::new();
+    (0..100_000).for_each(|at| made.read(0, ReadMethod::Pread, (at * 7919 % (1 << 30), 16), 0, 0));
+    says(&made.explained(), &["map the file"]);
+
+    // A few calls, and calls of whole blocks, are no finding.
+    let mut made = Made::new();
+    (0..900).for_each(|at| made.read(0, ReadMethod::Read, (at, 1), 0, 0));
+    assert_eq!(causes(&made.explained()), []);
+    let mut made = Made::new();
+    (0..2000).for_each(|at| made.read(0, ReadMethod::Read, (at * 16 * KIB, 16 * KIB), 0, 0));
+    assert_eq!(causes(&made.explained()), []);
+}
+
+/// A program of 10 ms that waits 5 ms for its locale file, and once for a library.
+#[test]
+fn a_single_read_is_no_finding() {
+    let mut made = Made::new();
+    made.read(0, ReadMethod::Read, (0, 300 * KIB), 300 * KIB, 5000);
+    made.read(3, ReadMethod::Fault, (8 << 20, 4 * KIB), 4 * KIB, 1000);
+    made.compute(4000);
+    let explanation = made.explained();
+    assert_eq!((causes(&explanation), explanation.limit), (vec![], ProgramLimit::Device));
+    // Fifteen waits are too few, sixteen are enough.
+    for (waits, is_told) in [(15, false), (16, true)] {
+        let mut made = Made::new();
+        (0..waits).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
+        assert_eq!(causes(&made.explained()) == [WaitCause::Depth], is_told, "{waits} waits");
+    }
+}
+
+/// Files of one page, each touched or read once.
+#[test]
+fn many_small_files_are_a_cause_of_their_own() {
+    for way in [ReadMethod::Fault, ReadMethod::Read] {
+        let mut made = Made::new();
+        for file in 10..1810 {
+            let folder = if file % 10 == 0 { "/elsewhere" } else { "/data/set/part" };
+            let path = format!("{folder}/{}/{file}", file % 4);
+            let bytes = Some(3 * KIB);
+            made.records.push(Record::File(FileRecord {
+                file,
+                device: 7,
+                path,
+                bytes,
+                ..FileRecord::default()
+            }));
+            made.read(file, way, (0, 4 * KIB), 4 * KIB, 60);
+        }
+        let explanation = made.explained();
+        assert_eq!(found(&explanation), [(WaitCause::ManyFiles, 108)], "{way:?}");
+        let size = "files of 3 KiB on average";
+        says(&explanation, &["1800 small files", "1620 of them below /data/set/part", size]);
+    }
+}
+
+/// The program writes 64 MiB of new pages and reads 1 MiB of others.
+#[test]
+fn written_pages_are_not_fetched() {
+    let mut made = Made::new();
+    for at in 0..64 {
+        let at_ns = made.now;
+        let insert = PagesInserted { at_ns, thread: 0, file: 0, offset: at << 20, bytes: 1 << 20 };
+        made.records.push(Record::Insert(insert));
+        made.compute(1000);
+    }
+    (0..16).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 64 * KIB), 64 * KIB, 1000));
+    let explanation = made.explained();
+    assert_eq!((explanation.shape.fetched_bytes, explanation.shape.unused_bytes), (1 << 20, 0));
+    assert!(!causes(&explanation).contains(&WaitCause::OverRead), "{explanation:?}");
+}
+
+/// Pages added by `POSIX_FADV_WILLNEED` are fetched, before and after its record.
+#[test]
+fn pages_that_were_advised_are_fetched() {
+    let mut made = Made::new();
+    let insert =
+        |offset| PagesInserted { at_ns: 10, offset, bytes: 1 << 20, ..PagesInserted::default() };
+    made.records.push(Record::Insert(insert(0)));
+    let (bytes, hint) = (3 << 20, AdviceType::WillNeed);
+    made.records.push(Record::Advice(AdviceGiven {
+        at_ns: 50,
+        bytes,
+        hint,
+        ..AdviceGiven::default()
+    }));
+    made.records.push(Record::Insert(insert(1 << 20)));
+    made.records.push(Record::Insert(insert(8 << 20)));
+    made.now = 100;
+    made.read(0, ReadMethod::Read, (0, 4 * KIB), 0, 0);
+    let shape = made.explained().shape;
+    assert_eq!((shape.fetched_bytes, shape.unused_bytes), (2 << 20, (2 << 20) - 4 * KIB));
+}
+
+/// Reads of 1 ms, and an equal number of 4 ms next to writes of 1 MiB.
+fn among_writes(thread: Option<u64>, has_written: bool) -> Explanation {
+    let mut made = Made::new();
+    let (task, name) = (4711, "loader".to_owned());
+    made.records.push(Record::Thread(ThreadName {
+        thread: 5,
+        task,
+        name,
+        ..ThreadName::default()
+    }));
+    if has_written {
+        let insert = PagesInserted { file: 3, bytes: 40 << 20, ..PagesInserted::default() };
+        made.records.push(Record::Insert(insert));
+        made.compute(1);
+    }
+    (0..40).for_each(|at| made.read(0, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, 1000));
+    for at in 40..80 {
+        let begin_ns = made.now;
+        made.read(0, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, 4000);
+        let (end_ns, work, bytes) = (made.now, DeviceOperation::Write, 1 << 20);
+        let write = RequestRecord {
+            begin_ns,
+            end_ns,
+            thread,
+            device: 7,
+            work,
+            bytes,
+            ..RequestRecord::default()
+        };
+        made.records.push(Record::Request(write));
+    }
+    let explanation = made.explained();
+    assert_eq!(found(&explanation), [(WaitCause::Writers, 120)]);
+    explanation
+}
+
+#[test]
+fn writers_are_named_or_said_to_be_unknown() {
+    let own = "40 MiB of them were written by the program itself, most by its thread loader (4711)";
+    says(&among_writes(Some(5), false), &[own]);
+    let cached = "the program itself has written 40 MiB into the page cache";
+    says(&among_writes(None, true), &[cached]);
+    says(&among_writes(None, false), &["the writer of 40 MiB of them is not known"]);
+}
+
+/// Without root: sequential reads of 16 KiB, one in eight with 1 ms.
+#[test]
+fn a_buffered_scan_without_root_is_no_row_of_small_requests() {
+    for (file, expected) in [(0, vec![]), (1, vec![WaitCause::Small])] {
+        let mut made = Made::new();
+        let start = RecordingStart {
+            page_bytes: 4096,
+            source: RecordingMethod::Preload,
+            ..RecordingStart::default()
+        };
+        made.records[0] = Record::Start(start);
+        for at in 0..800 {
+            made.read(file, ReadMethod::Read, (at * 16 * KIB, 16 * KIB), 0, 0);
+            if at % 8 == 0 {
+                made.now += 1000 * US;
+            }
+            let Some(Record::Read(ReadRecord { end_ns, .. })) = made.records.last_mut() else {
+                unreachable!()
+            };
+            *end_ns = made.now;
+        }
+        // File 1 is read with `O_DIRECT`, so each read is a request.
+        assert_eq!(causes(&made.explained()), expected, "file {file}");
+    }
+}

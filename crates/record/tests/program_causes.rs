@@ -1,0 +1,308 @@
+//! The programs of `crates/cli/tests/watch` as recordings worked by hand, on devices of known costs.
+//!
+//! The order of the findings depends on the device, so it is tested here and not on real storage.
+//! A wait for a request takes a fixed time plus a time for each KiB.
+
+use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
+use readpath_trace::recording::{
+    AdviceType, DeviceOperation, PagesInserted, ReadMethod, Record, RequestRecord,
+};
+
+use super::explain::{KIB, Made, far, found};
+
+const MIB: u64 = KIB << 10;
+
+/// Service time of a request.
+#[derive(Clone, Copy)]
+struct Costs {
+    fixed_us: u64,
+    /// Transfer time of 16 KiB.
+    us_per_16_kib: u64,
+}
+
+impl Costs {
+    fn us(self, bytes: u64) -> u64 {
+        self.fixed_us + bytes * self.us_per_16_kib / (16 * KIB)
+    }
+}
+
+/// Drive with 20 µs a request and 2 GB/s: 22 µs for 4 KiB, 28 µs for 16 KiB, 532 µs for 1 MiB.
+const FAST: Costs = Costs { fixed_us: 20, us_per_16_kib: 8 };
+
+/// Disk with 10 ms a request and 100 MB/s: 10.04 ms for 4 KiB, 10.16 ms for 16 KiB, 20.24 ms for
+/// 1 MiB.
+const SLOW: Costs = Costs { fixed_us: 10_000, us_per_16_kib: 160 };
+
+const DIRECT: u32 = 1;
+const BUFFERED: u32 = 0;
+
+/// Reads the pages whole, and waits for them as one request.
+fn fetch(made: &mut Made, costs: Costs, file: u32, place: u64, bytes: u64) {
+    let fetched = if file == DIRECT { 0 } else { bytes };
+    made.read(file, ReadMethod::Pread, (place, bytes), fetched, costs.us(bytes));
+}
+
+/// Touches a page, for which the kernel fetches `fetched` bytes.
+fn touch(made: &mut Made, costs: Costs, place: u64, fetched: u64) {
+    made.read(BUFFERED, ReadMethod::Fault, (place, 4 * KIB), fetched, costs.us(fetched));
+}
+
+fn is_found(program: fn(&mut Made, Costs), fast: &[(WaitCause, u64)], slow: &[(WaitCause, u64)]) {
+    for (costs, expected) in [(FAST, fast), (SLOW, slow)] {
+        let mut made = Made::new();
+        program(&mut made, costs);
+        assert_eq!(found(&made.explained()), expected, "{} µs", costs.fixed_us);
+    }
+}
+
+#[test]
+fn random_direct_reads_one_at_a_time_lack_depth() {
+    let program = |made: &mut Made, costs| {
+        (0..1000).for_each(|at| fetch(made, costs, DIRECT, far(at), 4 * KIB));
+    };
+    is_found(program, &[(WaitCause::Depth, 22)], &[(WaitCause::Depth, 10_040)]);
+}
+
+#[test]
+fn random_buffered_reads_one_at_a_time_lack_depth() {
+    let program = |made: &mut Made, costs| {
+        made.hint(AdviceType::Random, false);
+        (0..1000).for_each(|at| fetch(made, costs, BUFFERED, far(at), 16 * KIB));
+    };
+    is_found(program, &[(WaitCause::Depth, 28)], &[(WaitCause::Depth, 10_160)]);
+}
+
+/// The first of 1,001 reads continues none.
+#[test]
+fn small_direct_reads_in_a_row_are_small() {
+    let program = |made: &mut Made, costs| {
+        (0..1001).for_each(|at| fetch(made, costs, DIRECT, at * 4 * KIB, 4 * KIB));
+    };
+    is_found(program, &[(WaitCause::Small, 22)], &[(WaitCause::Small, 10_040)]);
+}
+
+/// Three reads of 16 KiB each at 256 places. The first fetches its 16 KiB, the second 32 KiB, and
+/// at the third the kernel fetches 64 KiB ahead. The waits of the first two are given.
+fn short_runs(made: &mut Made, first_us: u64, second_us: u64) {
+    for at in 0..256 {
+        let part = |part: u64| (far(at) + part * 16 * KIB, 16 * KIB);
+        made.read(BUFFERED, ReadMethod::Pread, part(0), 16 * KIB, first_us);
+        made.read(BUFFERED, ReadMethod::Pread, part(1), 32 * KIB, second_us);
+        made.records.push(Record::Insert(PagesInserted {
+            at_ns: made.now,
+            thread: 0,
+            file: BUFFERED,
+            offset: far(at) + 48 * KIB,
+            bytes: 64 * KIB,
+        }));
+        made.read(BUFFERED, ReadMethod::Pread, part(2), 0, 0);
+    }
+}
+
+/// 64 of the 112 KiB of each place are not used. The 48 KiB that are used would be one request of
+/// their own. The sizes of the waits, 16 and 32 KiB, are too near for two terms of a cost. So a
+/// request costs as much as 64 KiB on the drive, and as 1.5 MB on the disk.
+///
+/// Drive: waits of 28 and 36 µs, on average 32 µs for 24 KiB. A request of 48 KiB takes
+/// 32 × (48 + 64) / (24 + 64) = 40.7 of the 64 µs, so 4/11 of the 16.4 ms are lost. The other 7/11
+/// of the first waits (7.17 ms) are one request at a time.
+///
+/// Disk: 10.16 and 10.32 ms, on average 10.24 ms. A request of 48 KiB takes
+/// 10.24 × (49,152 + 1,500,000) / (24,576 + 1,500,000) = 10.405 of the 20.48 ms: 49.2 % of 5.243 s
+/// are lost, and 50.8 % of the first 2.601 s remain.
+#[test]
+fn short_runs_far_apart_fetch_too_much_one_at_a_time() {
+    let program =
+        |made: &mut Made, costs: Costs| short_runs(made, costs.us(16 * KIB), costs.us(32 * KIB));
+    is_found(
+        program,
+        &[(WaitCause::OverRead, 6), (WaitCause::Depth, 5)],
+        &[(WaitCause::OverRead, 2579), (WaitCause::Depth, 1321)],
+    );
+}
+
+/// A drive that serves one request after the other. The first read of each place but the first
+/// waits for the 64 KiB of the place before: 20 µs and 32 µs from the start of that read, then 28 µs
+/// for its own 16 KiB. The third read took 1 µs of the 52 µs, so the wait is 79 µs. The second read
+/// waits 36 µs for 32 KiB.
+///
+/// The waits behind the readahead are no measure of a request. By the second reads, a request of
+/// 48 KiB takes 36 × (48 + 64) / (32 + 64) = 42 of the 115 µs. The lost part is at most the unused
+/// part of the bytes, 64 of 112 KiB: 4/7 of 29.4 ms. The other 3/7 of the first waits (20.2 ms) are
+/// one request at a time. With the first waits as a measure it would be 4/11 and 7/11, in the other
+/// order.
+#[test]
+fn waits_behind_unused_readahead_are_no_lack_of_depth() {
+    let mut made = Made::new();
+    for at in 0..256 {
+        let part = |part: u64| (far(at) + part * 16 * KIB, 16 * KIB);
+        let first_us = if at == 0 { 28 } else { 79 };
+        made.read(BUFFERED, ReadMethod::Pread, part(0), 16 * KIB, first_us);
+        made.read(BUFFERED, ReadMethod::Pread, part(1), 32 * KIB, 36);
+        let begin_ns = made.now;
+        made.records.push(Record::Insert(PagesInserted {
+            at_ns: begin_ns,
+            thread: 0,
+            file: BUFFERED,
+            offset: far(at) + 48 * KIB,
+            bytes: 64 * KIB,
+        }));
+        made.read(BUFFERED, ReadMethod::Pread, part(2), 0, 0);
+        made.records.push(Record::Request(RequestRecord {
+            begin_ns,
+            end_ns: begin_ns + 52_000,
+            thread: Some(0),
+            device: 7,
+            is_ahead: true,
+            bytes: 64 * KIB,
+            ..RequestRecord::default()
+        }));
+    }
+    let expected = [(WaitCause::OverRead, 17), (WaitCause::Depth, 9)];
+    assert_eq!(found(&made.explained()), expected);
+}
+
+/// A virtual disk whose host reads ahead: the first request of a place takes 147 µs, the second
+/// 46 µs. Both causes hold, and the second request is the cheaper fault. 4/11 of 49.4 ms are lost;
+/// 7/11 of the first waits (37.6 ms) are one request at a time.
+#[test]
+fn short_runs_that_are_fast_but_for_the_first_read_lack_depth_first() {
+    let mut made = Made::new();
+    short_runs(&mut made, 147, 46);
+    let explanation = made.explained();
+    let expected = [(WaitCause::Depth, 24), (WaitCause::OverRead, 18)];
+    assert_eq!(found(&explanation), expected);
+    // Both remedies ask for the ranges that are used, and for nothing else.
+    let [depth, over_read] = [0, 1].map(|nth| &explanation.findings[nth].remedy);
+    assert!(depth.contains("POSIX_FADV_WILLNEED for what is known to come"), "{depth}");
+    assert!(over_read.contains("whole ranges at once"), "{over_read}");
+    assert!(explanation.findings[1].evidence.contains("256 parts"), "{explanation:?}");
+}
+
+/// 128 KiB are fetched for each of 256 touches. One size, so a request costs as much as 64 KiB on
+/// the drive: the page alone takes (64 + 4) / (64 + 128) of the 84 µs, and 13.9 of 21.5 ms are
+/// lost. On the disk it takes (1,500,000 + 4,096) / (1,500,000 + 131,072) = 92.2 % of the
+/// 11.28 ms: the positions cost, not the bytes.
+#[test]
+fn touches_far_apart_fetch_too_much_on_a_drive_and_lack_depth_on_a_disk() {
+    let program = |made: &mut Made, costs| {
+        (0..256).for_each(|at| touch(made, costs, far(at), 128 * KIB));
+    };
+    is_found(
+        program,
+        &[(WaitCause::OverRead, 14), (WaitCause::Depth, 8)],
+        &[(WaitCause::Depth, 2663), (WaitCause::OverRead, 225)],
+    );
+}
+
+#[test]
+fn slices_of_a_mapping_fault_page_by_page() {
+    let program = |made: &mut Made, costs| {
+        made.hint(AdviceType::Random, true);
+        for at in 0..100 {
+            (0..16).for_each(|page| touch(made, costs, far(at) + page * 4 * KIB, 4 * KIB));
+        }
+    };
+    is_found(program, &[(WaitCause::PageFaults, 35)], &[(WaitCause::PageFaults, 16_064)]);
+}
+
+/// The first of 1,001 reads continues none.
+#[test]
+fn stream_under_random_advice_has_wrong_advice() {
+    let program = |made: &mut Made, costs| {
+        made.hint(AdviceType::Random, false);
+        (0..1001).for_each(|at| fetch(made, costs, BUFFERED, at * 16 * KIB, 16 * KIB));
+    };
+    is_found(program, &[(WaitCause::Advice, 28)], &[(WaitCause::Advice, 10_160)]);
+}
+
+/// Ten rounds over 16 MiB, past the page cache or with pages that are dropped. The first round is a
+/// stream.
+#[test]
+fn rounds_fetch_the_same_again() {
+    fn rounds(made: &mut Made, costs: Costs, file: u32) {
+        (0..160).for_each(|at| fetch(made, costs, file, at % 16 * MIB, MIB));
+    }
+    // 144 × 532 µs = 76.6 ms, and 144 × 20.24 ms = 2,914.6 ms.
+    let (fast, slow) = ([(WaitCause::Again, 77)], [(WaitCause::Again, 2915)]);
+    is_found(|made, costs| rounds(made, costs, DIRECT), &fast, &slow);
+    is_found(|made, costs| rounds(made, costs, BUFFERED), &fast, &slow);
+}
+
+/// Sixty reads of 4 KiB of each of four files, three of them on the given device and one on a
+/// device that takes `slow_us`.
+fn slow_file(costs: Costs, slow_us: u64) -> Explanation {
+    let mut made = Made::new();
+    for file in [0, 2, 3] {
+        (0..60).for_each(|at| fetch(&mut made, costs, file, far(at), 4 * KIB));
+    }
+    for at in 0..60 {
+        made.read(DIRECT, ReadMethod::Pread, (far(at), 4 * KIB), 0, slow_us);
+    }
+    made.explained()
+}
+
+/// The time beyond the median of the other files is lost: 60 × (10,040 - 22) µs. The rest is one
+/// request at a time, and too short to be reported. A file that is three times as slow is no slow
+/// file: all waits are one request at a time, 180 × 10.04 + 60 × 30 ms.
+#[test]
+fn slow_file_is_slow_by_the_other_files() {
+    assert_eq!(found(&slow_file(FAST, 10_040)), [(WaitCause::SlowFile, 601)]);
+    assert_eq!(found(&slow_file(SLOW, 30_000)), [(WaitCause::Depth, 3607)]);
+    // 60 × (100 - 10.04) ms, and 240 × 10.04 ms.
+    let expected = [(WaitCause::SlowFile, 5398), (WaitCause::Depth, 2410)];
+    assert_eq!(found(&slow_file(SLOW, 100_000)), expected);
+}
+
+/// Forty reads of 1 MiB, and forty that writes delay by this factor.
+fn among_writes(costs: Costs, factor: u64) -> Explanation {
+    let mut made = Made::new();
+    (0..40).for_each(|at| fetch(&mut made, costs, DIRECT, at * MIB, MIB));
+    for at in 40..80 {
+        let begin_ns = made.now;
+        let waits_us = factor * costs.us(MIB);
+        made.read(DIRECT, ReadMethod::Pread, (at * MIB, MIB), 0, waits_us);
+        made.records.push(Record::Request(RequestRecord {
+            begin_ns,
+            end_ns: made.now,
+            device: 7,
+            work: DeviceOperation::Write,
+            bytes: 4 * MIB,
+            ..RequestRecord::default()
+        }));
+    }
+    made.explained()
+}
+
+/// Three of four times 532 µs are lost forty times, or one of two times 20.24 ms. A delay below
+/// the factor of two is no finding.
+#[test]
+fn writes_are_a_cause_where_they_double_the_waits() {
+    assert_eq!(found(&among_writes(FAST, 4)), [(WaitCause::Writers, 64)]);
+    assert_eq!(found(&among_writes(SLOW, 2)), [(WaitCause::Writers, 810)]);
+    assert_eq!(found(&among_writes(FAST, 1)), []);
+}
+
+/// A stream waits for the device, and reads of cached pages wait for nothing.
+#[test]
+fn programs_without_a_fault_have_no_finding() {
+    for costs in [FAST, SLOW] {
+        let mut made = Made::new();
+        for at in 0..400 {
+            // Every fourth read of 256 KiB waits for a window of 1 MiB.
+            let waits_us = if at % 4 == 0 { costs.us(MIB) } else { 0 };
+            let fetched = if at % 4 == 0 { MIB } else { 0 };
+            let place = (at * 256 * KIB, 256 * KIB);
+            made.read(BUFFERED, ReadMethod::Pread, place, fetched, waits_us);
+        }
+        let explanation = made.explained();
+        assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Device));
+    }
+    let mut made = Made::new();
+    (0..5000).for_each(|at| {
+        let place = (at * 4051 % 1024 * 4 * KIB, 4 * KIB);
+        made.read(BUFFERED, ReadMethod::Pread, place, 0, 0);
+    });
+    let explanation = made.explained();
+    assert_eq!((found(&explanation), explanation.limit), (vec![], ProgramLimit::Program));
+}

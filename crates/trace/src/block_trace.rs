@@ -1,0 +1,452 @@
+//! Traces of block requests in published formats: process or device, byte range and time.
+//!
+//! | format | a line (or record) |
+//! |---|---|
+//! | `iolog` | fio's own, versions 2 and 3: `[us] file read\|write offset bytes`; `wait us` |
+//! | `blkparse` | blkparse's text: `8,0 3 1 0.000000001 697 Q W 223490 + 8 [name]` |
+//! | `blktrace` | the records that blktrace writes and `blkparse -d` joins |
+//! | `msr` | MSR Cambridge: `100-ns-ticks,host,disk,TraceRead\|Write,offset,bytes,response` |
+//! | `mqsim` | MQSim: `ns device sector sectors 0\|1` (1 is a read) |
+//! | `disksim` | DiskSim's ASCII: `ms device block blocks flags` (bit 0 of the flags: a read) |
+//! | `spc` | Storage Performance Council: `unit,block,bytes,R\|W,s` |
+//! | `alibaba` | Alibaba's block traces: `device,R\|W,offset,bytes,us` |
+//! | `tencent` | Tencent's block traces: `s,sector,sectors,0\|1,volume` (1 is a write) |
+//! | `recording` | a recording of this project ([`crate::recording`]): its reads |
+//!
+//! Files of comma-separated values may begin with a line of column names.
+//!
+//! Block traces list a request several times: when it is queued (Q), inserted (I), issued (D) and
+//! complete (C). Queued requests count. In a trace without any, the first of the other event kinds
+//! that is present counts, and [`TraceReader::note`] reports it.
+//!
+//! Times are counted from the first request. A time that goes backwards is replaced by the time
+//! before it. A trace is read line by line, as bytes, so memory use does not depend on its length.
+//! Operations without data (flushes, discards, opening of files) are skipped and counted.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::BufRead;
+
+use readpath_core::request::Op;
+use readpath_core::unit::Time;
+
+use crate::recording;
+use readpath_sim::job::shown;
+
+mod blktrace;
+mod chosen;
+mod columns;
+mod fields;
+mod iolog;
+mod replay;
+
+use chosen::{Chosen, Event};
+
+pub use replay::{OPEN_DEPTH, TracePlacement, TraceSummary, simulate_trace, trace_workload};
+
+/// One request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceRequest {
+    /// Time relative to the first request.
+    pub at: Time,
+    /// Device, disk or file, numbered in order of first occurrence.
+    pub device: u32,
+    /// Read or write.
+    pub op: Op,
+    /// First byte on the device.
+    pub offset: u64,
+    /// Length in bytes, at least 1.
+    pub bytes: u64,
+}
+
+/// Format of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceFormat {
+    /// fio's iolog, version 2 or 3.
+    Iolog,
+    /// Text of blkparse.
+    Blkparse,
+    /// Records of blktrace.
+    Blktrace,
+    /// MSR Cambridge.
+    Msr,
+    /// MQSim.
+    Mqsim,
+    /// DiskSim's ASCII.
+    Disksim,
+    /// Storage Performance Council.
+    Spc,
+    /// Alibaba's block traces.
+    Alibaba,
+    /// Tencent's block traces.
+    Tencent,
+    /// A recording.
+    Recording,
+}
+
+/// All formats with their names.
+pub const FORMATS: [(&str, TraceFormat); 10] = [
+    ("iolog", TraceFormat::Iolog),
+    ("blkparse", TraceFormat::Blkparse),
+    ("blktrace", TraceFormat::Blktrace),
+    ("msr", TraceFormat::Msr),
+    ("mqsim", TraceFormat::Mqsim),
+    ("disksim", TraceFormat::Disksim),
+    ("spc", TraceFormat::Spc),
+    ("alibaba", TraceFormat::Alibaba),
+    ("tencent", TraceFormat::Tencent),
+    ("recording", TraceFormat::Recording),
+];
+
+impl TraceFormat {
+    /// Returns the format that the first bytes of a file indicate, or `None`. The file can then be
+    /// a job file.
+    pub fn detect(start: &[u8]) -> Option<TraceFormat> {
+        if blktrace::is_start(start) {
+            return Some(TraceFormat::Blktrace);
+        }
+        if start.starts_with(&recording::MAGIC) {
+            return Some(TraceFormat::Recording);
+        }
+        let is_said = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
+        let mut lines = start.split(|byte| *byte == b'\n').filter(is_said);
+        let mut line = lines.next()?;
+        if columns::is_header(line) {
+            line = lines.next()?;
+        }
+        if line.starts_with(b"fio version") {
+            return Some(TraceFormat::Iolog);
+        }
+        columns::detect(line)
+    }
+}
+
+/// Error in a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceError {
+    /// A line or record does not have the format.
+    Bad {
+        /// Line number, from 1.
+        line: u64,
+        /// Text of the line.
+        text: String,
+        /// Expected form.
+        expected: &'static str,
+    },
+    /// The trace cannot be read.
+    Unread {
+        /// Reason.
+        because: String,
+    },
+    /// The trace has no requests.
+    Empty,
+    /// The trace has too many devices.
+    TooManyDevices {
+        /// Line number.
+        line: u64,
+    },
+    /// A recording cannot be read.
+    Recording(recording::RecordingError),
+}
+
+/// Maximum number of devices, disks or files in a trace.
+const DEVICES_MAX: usize = 65_536;
+
+/// Maximum length of a line.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+impl fmt::Display for TraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TraceError::Bad { line, text, expected } => {
+                write!(f, "line {line}: `{}`: expected {expected}", shown(text))
+            }
+            TraceError::Unread { because } => f.write_str(because),
+            TraceError::Recording(error) => error.fmt(f),
+            TraceError::Empty => f.write_str("there is no request in the trace"),
+            TraceError::TooManyDevices { line } => {
+                write!(f, "line {line}: more than {DEVICES_MAX} devices; cut the trace into parts")
+            }
+        }
+    }
+}
+
+impl std::error::Error for TraceError {}
+
+/// Iterator over the requests of a trace.
+pub struct TraceReader<R> {
+    source: Source<R>,
+    format: TraceFormat,
+    /// A line that crosses the end of the source's buffer, or the data after a record.
+    line: Vec<u8>,
+    /// Bytes of the source's buffer that have been processed and not yet consumed.
+    read_bytes: usize,
+    /// Number of the last line or record.
+    number: u64,
+    iolog: iolog::IologState,
+    chosen: Chosen,
+    counted: TraceOrigin,
+    /// Number of lines without data.
+    skipped: u64,
+    has_failed: bool,
+}
+
+/// Input of the requests.
+enum Source<R> {
+    /// Lines, or blktrace's records.
+    Plain(R),
+    Recording(Box<recording::RecordingReader<R>>),
+    /// The source is not a recording.
+    Wrong(recording::RecordingError),
+}
+
+/// State since the start of a trace: device numbers and time.
+#[derive(Default)]
+struct TraceOrigin {
+    devices: BTreeMap<Vec<u8>, u32>,
+    /// Device of the last request, which is usually the next one's too.
+    newest: Option<(Vec<u8>, u32)>,
+    /// Time of the first request, in the trace's time base.
+    first: Option<Time>,
+    /// Latest time so far, in the trace's time base.
+    latest: Time,
+}
+
+/// A request with the time and device name of the trace.
+struct RawRequest<'a> {
+    at: Time,
+    device: &'a [u8],
+    op: Op,
+    offset: u64,
+    bytes: u64,
+    /// Event of the request. [`Event::Queued`] if the format has only one event for each.
+    event: Event,
+}
+
+/// Content of a line.
+enum TraceLine<'a> {
+    Request(RawRequest<'a>),
+    /// The line transfers no data.
+    Nothing,
+}
+
+impl<R: BufRead> TraceReader<R> {
+    /// Creates a reader of `source`.
+    pub fn new(source: R, format: TraceFormat) -> TraceReader<R> {
+        let source = match format {
+            TraceFormat::Recording => match recording::RecordingReader::new(source) {
+                Ok(reader) => Source::Recording(Box::new(reader)),
+                Err(error) => Source::Wrong(error),
+            },
+            _ => Source::Plain(source),
+        };
+        TraceReader {
+            source,
+            format,
+            line: Vec::new(),
+            read_bytes: 0,
+            number: 0,
+            iolog: iolog::IologState::default(),
+            chosen: Chosen::default(),
+            counted: TraceOrigin::default(),
+            skipped: 0,
+            has_failed: false,
+        }
+    }
+
+    /// Returns a note for the results: the event that replaced queued requests, if any.
+    pub fn note(&self) -> Option<&'static str> {
+        self.chosen.note()
+    }
+
+    /// Number of lines without data so far.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
+    /// Number of the last line or record, from 1.
+    pub fn line(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the next request, or `None` at the end.
+    fn read(&mut self) -> Result<Option<TraceRequest>, TraceError> {
+        loop {
+            if let Some(held) = self.chosen.next() {
+                return self.counted.request(held.raw(), held.line).map(Some);
+            }
+            let request = match self.format {
+                TraceFormat::Blktrace => self.read_record()?,
+                TraceFormat::Recording => self.read_recorded()?,
+                _ => self.read_line()?,
+            };
+            match request {
+                TraceRead::Request(request) => return Ok(Some(request)),
+                TraceRead::Nothing => self.skipped += 1,
+                TraceRead::Blank => {}
+                TraceRead::End if self.chosen.end() => {}
+                TraceRead::End => return Ok(None),
+            }
+        }
+    }
+
+    /// Reads a record of blktrace.
+    fn read_record(&mut self) -> Result<TraceRead, TraceError> {
+        let Source::Plain(source) = &mut self.source else {
+            unreachable!("only a recording has another source");
+        };
+        let record = blktrace::next(source, &mut self.line).map_err(unread)?;
+        self.number += 1;
+        Ok(match record {
+            blktrace::BlktraceRecord::End => TraceRead::End,
+            blktrace::BlktraceRecord::Bad => {
+                let (text, expected) = ("a record".to_owned(), blktrace::EXPECTED);
+                return Err(TraceError::Bad { line: self.number, text, expected });
+            }
+            blktrace::BlktraceRecord::Nothing => TraceRead::Nothing,
+            blktrace::BlktraceRecord::Request { at, device, op, offset, bytes, event } => {
+                let raw =
+                    RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes, event };
+                match self.chosen.take(&raw, self.number) {
+                    true => TraceRead::Request(self.counted.request(raw, self.number)?),
+                    false => TraceRead::Nothing,
+                }
+            }
+        })
+    }
+
+    /// Returns the next read of a recording that returned bytes, with its start time.
+    fn read_recorded(&mut self) -> Result<TraceRead, TraceError> {
+        let record = match &mut self.source {
+            Source::Recording(reader) => reader.next(),
+            Source::Wrong(error) => Some(Err(error.clone())),
+            Source::Plain(_) => unreachable!("a recording has a source of its own"),
+        };
+        self.number += 1;
+        let read = match record {
+            None => return Ok(TraceRead::End),
+            Some(Err(error)) => return Err(TraceError::Recording(error)),
+            Some(Ok(recording::Record::Read(read))) if read.got_bytes() > 0 => read,
+            Some(Ok(recording::Record::Read(_))) => return Ok(TraceRead::Nothing),
+            Some(Ok(_)) => return Ok(TraceRead::Blank),
+        };
+        let range = fields::range(read.offset, read.got_bytes());
+        let (Some((offset, bytes)), true) = (range, read.begin_ns < 1 << 62) else {
+            let (text, expected) = (format!("{read:?}"), columns::expected(self.format));
+            return Err(TraceError::Bad { line: self.number, text, expected });
+        };
+        let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
+        let event = Event::Queued;
+        let raw = RawRequest { at, device: &device, op: Op::Read, offset, bytes, event };
+        self.counted.request(raw, self.number).map(TraceRead::Request)
+    }
+
+    /// Reads a line in the source's buffer. A line that crosses the end of the buffer is copied.
+    fn read_line(&mut self) -> Result<TraceRead, TraceError> {
+        let Source::Plain(source) = &mut self.source else {
+            unreachable!("only a recording has another source");
+        };
+        source.consume(std::mem::take(&mut self.read_bytes));
+        let buffer = source.fill_buf().map_err(unread)?;
+        let line = match fields::line_end(buffer) {
+            Some(end) => {
+                self.read_bytes = end + 1;
+                &buffer[..end]
+            }
+            None => {
+                self.line.clear();
+                let mut limited = std::io::Read::take(source, LINE_BYTES_MAX);
+                if limited.read_until(b'\n', &mut self.line).map_err(unread)? == 0 {
+                    return Ok(TraceRead::End);
+                }
+                &self.line[..]
+            }
+        };
+        self.number += 1;
+        let text = line.trim_ascii();
+        let is_blank = text.is_empty() || text.starts_with(b"#");
+        if is_blank || (self.counted.is_empty() && columns::is_header(text)) {
+            return Ok(TraceRead::Blank);
+        }
+        let line = match self.format {
+            TraceFormat::Iolog => self.iolog.line(text),
+            format => columns::line(format, text),
+        };
+        match line {
+            Some(TraceLine::Request(raw)) => match self.chosen.take(&raw, self.number) {
+                true => self.counted.request(raw, self.number).map(TraceRead::Request),
+                false => Ok(TraceRead::Nothing),
+            },
+            Some(TraceLine::Nothing) => Ok(TraceRead::Nothing),
+            None => {
+                let (line, expected) = (self.number, columns::expected(self.format));
+                let text = shown(&String::from_utf8_lossy(text));
+                Err(TraceError::Bad { line, text, expected })
+            }
+        }
+    }
+}
+
+/// Result of a read.
+enum TraceRead {
+    Request(TraceRequest),
+    /// The line transfers no data.
+    Nothing,
+    /// An empty line or a comment.
+    Blank,
+    /// The end of the trace.
+    End,
+}
+
+fn unread(error: std::io::Error) -> TraceError {
+    TraceError::Unread { because: error.to_string() }
+}
+
+impl TraceOrigin {
+    /// Returns true if there was no request so far.
+    fn is_empty(&self) -> bool {
+        self.first.is_none()
+    }
+    /// Converts a request to relative time and device number. `line` is for errors.
+    fn request(&mut self, raw: RawRequest<'_>, line: u64) -> Result<TraceRequest, TraceError> {
+        let device = match &self.newest {
+            Some((name, number)) if name == raw.device => *number,
+            _ => self.device(raw.device, line)?,
+        };
+        let first = *self.first.get_or_insert(raw.at);
+        self.latest = self.latest.max(raw.at);
+        let at = self.latest.since(first);
+        Ok(TraceRequest { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
+    }
+
+    /// Returns the number of a device.
+    fn device(&mut self, name: &[u8], line: u64) -> Result<u32, TraceError> {
+        let count = self.devices.len();
+        let number = match self.devices.get(name) {
+            Some(number) => *number,
+            None if count == DEVICES_MAX => return Err(TraceError::TooManyDevices { line }),
+            None => *self.devices.entry(name.to_owned()).or_insert(count as u32),
+        };
+        let (newest, its_number) = self.newest.get_or_insert_default();
+        newest.clear();
+        newest.extend_from_slice(name);
+        *its_number = number;
+        Ok(number)
+    }
+}
+
+impl<R: BufRead> Iterator for TraceReader<R> {
+    type Item = Result<TraceRequest, TraceError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.has_failed {
+            return None;
+        }
+        let read = self.read().transpose();
+        self.has_failed = matches!(read, Some(Err(_)));
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests;

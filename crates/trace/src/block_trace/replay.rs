@@ -1,0 +1,202 @@
+//! A trace as a workload: one process that issues the trace's requests, at the trace's times or as
+//! soon as possible.
+//!
+//! In an open loop a request is issued at its time, for any number of requests in flight. If the
+//! storage is too slow, requests accumulate as on the traced machine. In a closed loop the number
+//! in flight is fixed, and the next request is issued when one ends.
+
+use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
+
+use super::{TraceError, TraceRequest};
+use readpath_sim::job::{Job, JobFile};
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::RunObserver;
+use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate_workload};
+use readpath_sim::workload::{ScriptStep, Workload};
+
+/// Maximum number of requests in flight in an open loop on a simulated device.
+pub const OPEN_DEPTH: u32 = 65_536;
+
+/// Summary of a trace, from a first pass over it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceSummary {
+    /// Number of requests.
+    pub requests: u64,
+    /// Bytes of all requests.
+    pub bytes: u64,
+    /// Number of writes.
+    pub writes: u64,
+    /// Size of the largest request in bytes.
+    pub largest_bytes: u64,
+    /// Highest used byte of each device, exclusive.
+    pub ends: Vec<u64>,
+    /// Time of the last request.
+    pub last: Time,
+}
+
+impl TraceSummary {
+    /// Reads all requests.
+    ///
+    /// # Errors
+    /// Fails on the first malformed request and on an empty trace.
+    pub fn of(
+        requests: impl Iterator<Item = Result<TraceRequest, TraceError>>,
+    ) -> Result<TraceSummary, TraceError> {
+        let mut survey = TraceSummary::default();
+        for request in requests {
+            let TraceRequest { at, device, op, offset, bytes } = request?;
+            let device = device as usize;
+            if survey.ends.len() <= device {
+                survey.ends.resize(device + 1, 0);
+            }
+            survey.ends[device] = survey.ends[device].max(offset + bytes);
+            survey.requests += 1;
+            survey.bytes = survey.bytes.saturating_add(bytes);
+            survey.writes += u64::from(op == readpath_core::request::Op::Write);
+            survey.largest_bytes = survey.largest_bytes.max(bytes);
+            survey.last = at;
+        }
+        if survey.requests == 0 {
+            return Err(TraceError::Empty);
+        }
+        Ok(survey)
+    }
+}
+
+/// Positions of a trace's devices on one storage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TracePlacement {
+    starts: Vec<u64>,
+    /// Number of bytes of the storage that are used.
+    pub bytes: u64,
+    /// Caveat about the placement, for the results.
+    pub note: Option<String>,
+}
+
+impl TracePlacement {
+    /// Places the devices one after another if the storage has room for all. Otherwise, or if they
+    /// are `redirected` to one, all start at the beginning of the storage. Offsets beyond the end
+    /// of the storage wrap around.
+    pub fn new(survey: &TraceSummary, storage_bytes: u64, redirected: bool) -> TracePlacement {
+        let mut end: u64 = 0;
+        let mut starts = Vec::new();
+        for device in &survey.ends {
+            starts.push(end);
+            end = end.saturating_add(device.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES));
+        }
+        if end <= storage_bytes && !redirected {
+            return TracePlacement { starts, bytes: end, note: None };
+        }
+        let count = starts.len();
+        let largest = survey.ends.iter().copied().max().unwrap_or(0);
+        let starts = vec![0; count];
+        let mut note = match count {
+            1 => None,
+            count => Some(format!("the trace's {count} devices lie on the same bytes")),
+        };
+        if largest <= storage_bytes {
+            return TracePlacement { starts, bytes: largest, note };
+        }
+        let beyond = "offsets beyond the end of the storage begin anew at its start";
+        note = Some(note.map_or(beyond.to_owned(), |note| format!("{note}; {beyond}")));
+        TracePlacement { starts, bytes: storage_bytes / PAGE_BYTES * PAGE_BYTES, note }
+    }
+
+    /// Returns the position of a request on the storage, or `None` if it is larger than the
+    /// storage.
+    fn offset(&self, request: &TraceRequest) -> Option<u64> {
+        let offset = self.starts[request.device as usize] + request.offset;
+        let room = self.bytes.checked_sub(request.bytes)?;
+        if offset <= room {
+            return Some(offset);
+        }
+        let sectors = room / SECTOR_BYTES + 1;
+        Some(offset / SECTOR_BYTES % sectors * SECTOR_BYTES)
+    }
+}
+
+/// Creates the workload of a trace with the options of `job`. The job's depth limits the
+/// requests in flight, and due requests beyond it wait. With `speed_milli`, requests are issued
+/// at the trace's times, accelerated by this factor in thousandths. With `None`, each is issued
+/// as soon as possible.
+pub fn trace_workload(
+    job: &Job,
+    survey: &TraceSummary,
+    placed: TracePlacement,
+    speed_milli: Option<u64>,
+    requests: impl Iterator<Item = TraceRequest> + Send + 'static,
+) -> Workload {
+    let speed_milli = speed_milli.map(|speed| speed.max(1));
+    let bytes = placed.bytes;
+    let steps = requests.filter_map(move |request| {
+        let at = match speed_milli {
+            None => None,
+            Some(milli) => {
+                let ns = match request.at.ns().checked_mul(1000) {
+                    Some(product) => product / milli,
+                    None => {
+                        let ns = u128::from(request.at.ns()) * 1000 / u128::from(milli);
+                        u64::try_from(ns).unwrap_or(u64::MAX / 4)
+                    }
+                };
+                Some(Time(ns))
+            }
+        };
+        let offset = placed.offset(&request)?;
+        Some(ScriptStep { at, op: request.op, offset, bytes: request.bytes })
+    });
+    Workload::scripted(job, bytes, survey.largest_bytes, survey.bytes, Box::new(steps))
+}
+
+/// Replays a trace on a simulated device. `name` is its name in the row.
+///
+/// # Errors
+/// Fails in the same cases as [`simulate`](readpath_sim::simulate::simulate).
+pub fn simulate_trace(
+    name: &str,
+    job_file: &JobFile,
+    workload: Workload,
+    setup: &SimulationSetup,
+    watch: RunObserver<'_>,
+) -> Result<ResultRow, SimulateError> {
+    simulate_workload(Some((name, job_file)), workload, setup, watch)
+}
+
+#[cfg(test)]
+mod tests {
+    use readpath_core::request::Op;
+
+    use super::*;
+
+    fn request(device: u32, offset: u64) -> TraceRequest {
+        TraceRequest { at: Time::ZERO, device, op: Op::Read, offset, bytes: 4096 }
+    }
+
+    fn survey(ends: &[u64]) -> TraceSummary {
+        TraceSummary { ends: ends.to_vec(), requests: 1, ..TraceSummary::default() }
+    }
+
+    #[test]
+    fn devices_lie_side_by_side_as_long_as_there_is_room() {
+        let ends = survey(&[10_000, 20_000]);
+        let side = TracePlacement::new(&ends, 1 << 20, false);
+        assert_eq!((side.bytes, &side.note), (12_288 + 20_480, &None));
+        assert_eq!(side.offset(&request(1, 4096)), Some(12_288 + 4096));
+        let same = TracePlacement::new(&ends, 24_576, false);
+        assert_eq!((same.bytes, same.offset(&request(1, 4096))), (20_000, Some(4096)));
+        assert!(same.note.unwrap().contains("2 devices"));
+        let redirected = TracePlacement::new(&ends, 1 << 20, true);
+        assert_eq!(redirected.offset(&request(1, 4096)), Some(4096));
+        let anew = TracePlacement::new(&ends, 16_384, false);
+        assert!(anew.note.as_ref().unwrap().contains("begin anew"));
+        for offset in (0..20_000).step_by(512) {
+            let placed = anew.offset(&request(0, offset)).unwrap();
+            assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");
+        }
+        assert_eq!(
+            TracePlacement::new(&ends, 4096, false)
+                .offset(&TraceRequest { bytes: 8192, ..request(0, 0) }),
+            None
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! A set of pages of a file: a bitmap in chunks that are allocated on demand.
+//!
+//! A completely filled chunk needs no bits. The memory of one range is therefore limited to the
+//! bits of its two partial chunks, and one word per chunk between them.
+
+use std::collections::BTreeMap;
+
+/// Pages per chunk: 32 MiB of a file.
+const CHUNK_PAGES: u64 = 1 << 13;
+/// Words of 64 bits per chunk.
+const WORDS: usize = CHUNK_PAGES as usize / 64;
+
+/// Page size in this module, independent of the machine's page size.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Pages of one chunk.
+#[derive(Clone, Debug)]
+enum PagePiece {
+    /// Bitmap of the first 64 pages. This suffices for small files, of which there can be millions.
+    Few(u64),
+    /// Bitmap up to the last non-zero word.
+    Bits(Vec<u64>),
+    /// All pages.
+    Whole,
+}
+
+impl Default for PagePiece {
+    fn default() -> Self {
+        PagePiece::Few(0)
+    }
+}
+
+impl PagePiece {
+    /// Number of words that can be non-zero.
+    fn words(&self) -> usize {
+        match self {
+            PagePiece::Few(_) => 1,
+            PagePiece::Bits(words) => words.len(),
+            PagePiece::Whole => WORDS,
+        }
+    }
+
+    /// Returns a word of the bitmap.
+    fn word(&self, at: usize) -> u64 {
+        match self {
+            PagePiece::Few(word) if at == 0 => *word,
+            PagePiece::Few(_) => 0,
+            PagePiece::Bits(words) => words.get(at).copied().unwrap_or(0),
+            PagePiece::Whole => u64::MAX,
+        }
+    }
+
+    /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
+    fn add(&mut self, first: u64, end: u64) -> u64 {
+        let added = word_masks(first, end).map(|(at, mask)| (mask & !self.word(at)).count_ones());
+        let added = u64::from(added.sum::<u32>());
+        if added == 0 {
+            return 0;
+        }
+        if end - first == CHUNK_PAGES {
+            *self = PagePiece::Whole;
+            return added;
+        }
+        match self {
+            PagePiece::Few(word) if end > 64 => *self = PagePiece::Bits(vec![*word]),
+            _ => {}
+        }
+        let words = match self {
+            PagePiece::Few(word) => std::slice::from_mut(word),
+            PagePiece::Bits(words) => {
+                words.resize(words.len().max(end.div_ceil(64) as usize), 0);
+                words
+            }
+            PagePiece::Whole => return 0,
+        };
+        for (at, mask) in word_masks(first, end) {
+            words[at] |= mask;
+        }
+        if words.len() == WORDS && words.iter().all(|&word| word == u64::MAX) {
+            *self = PagePiece::Whole;
+        }
+        added
+    }
+}
+
+/// Returns the words with a page from `first` up to `end`, exclusive, and the bits of these pages.
+fn word_masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
+    let words = if first < end { first / 64..end.div_ceil(64) } else { 0..0 };
+    words.map(move |word| {
+        let from = first.max(word * 64) - word * 64;
+        let count = end.min(word * 64 + 64) - word * 64 - from;
+        (word as usize, (u64::MAX >> (64 - count)) << from)
+    })
+}
+
+/// Returns the chunks of a range of pages, each with the range within the chunk.
+fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    let numbers = if first < end { first / CHUNK_PAGES..end.div_ceil(CHUNK_PAGES) } else { 0..0 };
+    numbers.map(move |number| {
+        let start = number * CHUNK_PAGES;
+        (number, first.max(start) - start, end.min(start + CHUNK_PAGES) - start)
+    })
+}
+
+/// A set of pages of one file. For a small file it needs no heap memory.
+#[derive(Clone, Debug, Default)]
+pub struct PageSet {
+    first: PagePiece,
+    /// The other chunks, by number.
+    pieces: BTreeMap<u64, PagePiece>,
+}
+
+impl PageSet {
+    /// Returns a chunk, if allocated.
+    fn piece(&self, number: u64) -> Option<&PagePiece> {
+        if number == 0 { Some(&self.first) } else { self.pieces.get(&number) }
+    }
+
+    /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
+    pub fn add(&mut self, first: u64, end: u64) -> u64 {
+        let mut added = 0;
+        for (number, first, end) in pieces(first, end) {
+            let piece = match number {
+                0 => &mut self.first,
+                _ => self.pieces.entry(number).or_default(),
+            };
+            added += piece.add(first, end);
+        }
+        added
+    }
+
+    /// Returns true if the set contains the page.
+    pub fn has(&self, page: u64) -> bool {
+        self.has_any(page, page + 1)
+    }
+
+    /// Returns true if the set contains any page from `first` up to `end`, exclusive.
+    pub fn has_any(&self, first: u64, end: u64) -> bool {
+        pieces(first, end).any(|(number, first, end)| {
+            self.piece(number).is_some_and(|piece| {
+                word_masks(first, end).any(|(at, mask)| piece.word(at) & mask != 0)
+            })
+        })
+    }
+
+    /// Returns the number of pages that are not in `other`.
+    pub fn count_without(&self, other: &PageSet) -> u64 {
+        self.count_without_both(other, &PageSet::default())
+    }
+
+    /// Number of pages in it that are in neither of two others.
+    pub fn count_without_both(&self, one: &PageSet, other: &PageSet) -> u64 {
+        let pieces = std::iter::once((0, &self.first))
+            .chain(self.pieces.iter().map(|(&number, piece)| (number, piece)));
+        let counts = pieces.map(|(number, piece)| {
+            let of = |pages: &PageSet, at| pages.piece(number).map_or(0, |piece| piece.word(at));
+            let theirs = |at| of(one, at) | of(other, at);
+            let words = (0..piece.words()).map(|at| piece.word(at) & !theirs(at));
+            words.map(|word| u64::from(word.count_ones())).sum::<u64>()
+        });
+        counts.sum()
+    }
+
+    /// Returns the number of pages.
+    pub fn count(&self) -> u64 {
+        self.count_without(&PageSet::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn pages_are_counted_once() {
+        let mut pages = PageSet::default();
+        assert_eq!(pages.add(60, 70), 10);
+        assert_eq!(pages.add(0, 64), 60);
+        assert_eq!(pages.add(CHUNK_PAGES - 1, CHUNK_PAGES + 1), 2);
+        assert_eq!(pages.add(3, 3), 0);
+        assert_eq!(pages.count(), 72);
+        let mut others = PageSet::default();
+        others.add(0, 70);
+        assert_eq!((pages.count_without(&others), others.count_without(&pages)), (2, 0));
+        let there = [0, 63, 64, 69, CHUNK_PAGES - 1, CHUNK_PAGES].map(|page| pages.has(page));
+        assert_eq!(there, [true; 6]);
+        let others = [70, 128, CHUNK_PAGES + 1, 9 * CHUNK_PAGES].map(|page| pages.has(page));
+        assert_eq!(others, [false; 4]);
+    }
+
+    #[test]
+    fn a_small_file_takes_no_memory() {
+        let mut pages = PageSet::default();
+        pages.add(0, 64);
+        assert!(pages.pieces.is_empty() && matches!(pages.first, PagePiece::Few(u64::MAX)));
+    }
+
+    /// Compares with a set of single pages.
+    #[test]
+    fn ranges_are_as_their_pages_one_by_one() {
+        let mut state = 7;
+        let mut below = |end: u64| readpath_core::splitmix::next(&mut state) % end;
+        for _ in 0..20 {
+            let (mut pages, mut single) = (PageSet::default(), BTreeSet::new());
+            for _ in 0..60 {
+                let first = below(5 * CHUNK_PAGES);
+                let end = first + [below(3), below(100), below(3 * CHUNK_PAGES)][below(3) as usize];
+                let is_there = single.range(first..end.max(first)).next().is_some();
+                assert_eq!(pages.has_any(first, end), is_there, "{first}..{end}");
+                let before = single.len();
+                single.extend(first..end);
+                assert_eq!(pages.add(first, end), (single.len() - before) as u64, "{first}..{end}");
+            }
+            assert_eq!(pages.count(), single.len() as u64);
+        }
+    }
+
+    /// 2 GiB at each of many positions: one word per chunk, and no bits.
+    #[test]
+    fn what_is_there_whole_takes_no_bits() {
+        let mut pages = PageSet::default();
+        assert_eq!(pages.add(0, 1 << 19), 1 << 19);
+        assert!(matches!(pages.first, PagePiece::Whole));
+        assert!(pages.pieces.values().all(|piece| matches!(piece, PagePiece::Whole)));
+        assert_eq!(pages.pieces.len() as u64 + 1, (1 << 19) / CHUNK_PAGES);
+    }
+}

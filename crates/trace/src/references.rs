@@ -1,0 +1,430 @@
+//! Traces of references to blocks: the requested pages and their order only.
+//!
+//! A trace lists the references to a cache. It has no addresses on a device, no durations and no
+//! queue depth. Reads and writes are references alike: a written block predicts the next read as
+//! well as a read block does. A request for a range is one reference to each of its pages, in their
+//! order.
+//!
+//! Formats in which such traces are published:
+//!
+//! - `lirs`: a block's number a line, as in the traces of the LIRS authors (`*` parts programs);
+//! - `arc`: `FIRST COUNT …` a line, as in the traces of the ARC paper (`.lis`);
+//! - `cloudphysics`: numbers of 32 bits each, the highest byte first;
+//! - `oracle-general`: libCacheSim's records of 24 bytes, of which the object's number counts;
+//! - the formats of [`crate::block_trace`]: requests by their bytes, and this project's recordings;
+//! - `reads`: this project's lists of reads (`readpath check-kernel`): `OFFSET LENGTH`, `touch
+//!   OFFSET`.
+
+use std::fmt;
+
+use readpath_core::readahead::HandleStep;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use crate::block_trace;
+use crate::read_list::parse_steps;
+
+mod curves;
+mod detect_format;
+
+pub use curves::{MissCurve, MissCurvePoint, OPTIMUM, belady, misses};
+pub use detect_format::detect_format;
+
+/// Format of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockTraceFormat {
+    /// One block number per line.
+    Lirs,
+    /// First block and count on each line.
+    Arc,
+    /// 32-bit numbers, big-endian.
+    CloudPhysics,
+    /// libCacheSim's `oracleGeneral`.
+    OracleGeneral,
+    /// A list of reads of this project.
+    Reads,
+    /// A trace of requests.
+    Requests(block_trace::TraceFormat),
+}
+
+impl BlockTraceFormat {
+    /// The formats by name that are of blocks alone.
+    const OF_BLOCKS: [(&'static str, BlockTraceFormat); 5] = [
+        ("lirs", BlockTraceFormat::Lirs),
+        ("arc", BlockTraceFormat::Arc),
+        ("cloudphysics", BlockTraceFormat::CloudPhysics),
+        ("oracle-general", BlockTraceFormat::OracleGeneral),
+        ("reads", BlockTraceFormat::Reads),
+    ];
+
+    /// Returns all formats with their names.
+    pub fn all() -> impl Iterator<Item = (&'static str, BlockTraceFormat)> {
+        let requests = block_trace::FORMATS
+            .iter()
+            .map(|&(name, format)| (name, BlockTraceFormat::Requests(format)));
+        BlockTraceFormat::OF_BLOCKS.into_iter().chain(requests)
+    }
+
+    /// Returns the format with this name.
+    pub fn named(name: &str) -> Option<BlockTraceFormat> {
+        BlockTraceFormat::all().find(|(known, _)| *known == name).map(|(_, format)| format)
+    }
+}
+
+/// Error in a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BlockTraceError {
+    /// A line is malformed.
+    Line {
+        /// Line number, from 1.
+        line: usize,
+        /// Problem and expected form.
+        reason: String,
+    },
+    /// A request in a trace of requests is malformed.
+    Request(block_trace::TraceError),
+    /// A binary trace ends within a record.
+    Cut {
+        /// Length of the trace in bytes.
+        bytes: usize,
+        /// Length of a record in bytes.
+        record_bytes: usize,
+    },
+    /// The trace is not text, but its format is.
+    NotText {
+        /// Line number, from 1.
+        line: usize,
+    },
+    /// The trace has no references.
+    Empty,
+    /// The trace has more blocks than 32-bit numbers.
+    TooManyBlocks,
+}
+
+impl fmt::Display for BlockTraceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BlockTraceError::Line { line, reason } => write!(f, "line {line}: {reason}"),
+            BlockTraceError::Request(error) => error.fmt(f),
+            BlockTraceError::Cut { bytes, record_bytes } => write!(
+                f,
+                "{bytes} bytes are no whole number of records of {record_bytes} bytes: \
+                 the trace is cut off, or in another format"
+            ),
+            BlockTraceError::NotText { line } => {
+                write!(f, "line {line} is not text: name the format that the trace is in")
+            }
+            BlockTraceError::Empty => f.write_str("there is no reference in it"),
+            BlockTraceError::TooManyBlocks => f.write_str("it has more than 4,294,967,294 blocks"),
+        }
+    }
+}
+
+impl std::error::Error for BlockTraceError {}
+
+/// A trace: blocks in order of reference.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BlockTrace {
+    /// References. The blocks are renumbered from 0 in the order of their original numbers.
+    pub references: Vec<u32>,
+    /// Number of distinct blocks.
+    pub blocks: u32,
+    /// Note for readers of the figures ([`block_trace::TraceReader::note`]).
+    pub note: Option<&'static str>,
+}
+
+impl BlockTrace {
+    /// Parses a trace, up to `most` references.
+    ///
+    /// # Errors
+    /// Fails on the first malformed line or record, and on an empty trace.
+    pub fn parse(
+        bytes: &[u8],
+        format: BlockTraceFormat,
+        most: usize,
+    ) -> Result<BlockTrace, BlockTraceError> {
+        let mut wanted = TraceBlocks { blocks: Vec::new(), most, note: None };
+        match format {
+            BlockTraceFormat::CloudPhysics => {
+                for &record in records::<4>(bytes)? {
+                    wanted.add(u32::from_be_bytes(record).into());
+                }
+            }
+            BlockTraceFormat::OracleGeneral => {
+                for record in records::<24>(bytes)? {
+                    let number = record[4..12].try_into().expect("a record has 24 bytes");
+                    wanted.add(u64::from_le_bytes(number));
+                }
+            }
+            BlockTraceFormat::Reads => add_reads(bytes, &mut wanted)?,
+            BlockTraceFormat::Lirs => each_line(bytes, &mut wanted, lirs)?,
+            BlockTraceFormat::Arc => each_line(bytes, &mut wanted, arc)?,
+            BlockTraceFormat::Requests(format) => of_requests(bytes, format, &mut wanted)?,
+        }
+        wanted.numbered()
+    }
+
+    /// Creates a trace of these blocks with any numbers.
+    ///
+    /// # Errors
+    /// Fails if there is no block, or if there are too many.
+    pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, BlockTraceError> {
+        TraceBlocks { blocks, most: usize::MAX, note: None }.numbered()
+    }
+}
+
+/// A trace under construction, with original block numbers.
+struct TraceBlocks {
+    blocks: Vec<u64>,
+    most: usize,
+    note: Option<&'static str>,
+}
+
+impl TraceBlocks {
+    /// Appends a reference, unless the maximum is reached.
+    fn add(&mut self, block: u64) {
+        if !self.is_full() {
+            self.blocks.push(block);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.blocks.len() >= self.most
+    }
+
+    /// Renumbers the blocks and returns the trace.
+    fn numbered(self) -> Result<BlockTrace, BlockTraceError> {
+        let mut names = self.blocks.clone();
+        names.sort_unstable();
+        names.dedup();
+        let is_countable = |&count: &u32| count < u32::MAX;
+        let count = u32::try_from(names.len()).ok().filter(is_countable);
+        let number =
+            |block: &u64| names.binary_search(block).expect("every name is among all names") as u32;
+        match count.ok_or(BlockTraceError::TooManyBlocks)? {
+            0 => Err(BlockTraceError::Empty),
+            blocks => {
+                let references = self.blocks.iter().map(number).collect();
+                Ok(BlockTrace { references, blocks, note: self.note })
+            }
+        }
+    }
+}
+
+/// Splits a binary trace into records.
+fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], BlockTraceError> {
+    match bytes.as_chunks() {
+        (records, []) => Ok(records),
+        _ => Err(BlockTraceError::Cut { bytes: bytes.len(), record_bytes: BYTES }),
+    }
+}
+
+/// Result of a line: a range of blocks, or the description of an error.
+type LineBlocks = Result<PageRange, String>;
+
+/// Adds the blocks of each line. `blocks` parses a line.
+fn each_line(
+    bytes: &[u8],
+    trace: &mut TraceBlocks,
+    blocks: fn(&str) -> LineBlocks,
+) -> Result<(), BlockTraceError> {
+    for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
+        let text = str::from_utf8(text).map_err(|_| BlockTraceError::NotText { line })?;
+        let text = text.trim();
+        if text.is_empty() || text.starts_with('#') {
+            continue;
+        }
+        let blocks = blocks(text).map_err(|reason| BlockTraceError::Line { line, reason })?;
+        for block in blocks.pages() {
+            if trace.is_full() {
+                return Ok(());
+            }
+            trace.add(block);
+        }
+    }
+    Ok(())
+}
+
+/// Parses a line of the format `lirs`.
+fn lirs(text: &str) -> LineBlocks {
+    match text {
+        "*" => Ok(PageRange::default()),
+        _ => Ok(PageRange::new(number(text, "a block's number")?, 1)),
+    }
+}
+
+/// Parses a line of the format `arc`.
+fn arc(text: &str) -> LineBlocks {
+    let mut words = text.split_whitespace();
+    let (Some(first), Some(count)) = (words.next(), words.next()) else {
+        return Err(format!("`{text}` is not `FIRST COUNT …`"));
+    };
+    range(number(first, "the first block")?, number(count, "how many blocks")?)
+}
+
+/// Adds the pages of all requests. Each device has its own range of page numbers.
+fn of_requests(
+    bytes: &[u8],
+    format: block_trace::TraceFormat,
+    trace: &mut TraceBlocks,
+) -> Result<(), BlockTraceError> {
+    let mut reader = block_trace::TraceReader::new(bytes, format);
+    while let Some(request) = reader.next() {
+        let request = request.map_err(BlockTraceError::Request)?;
+        let line = reader.line() as usize;
+        let wrong = |reason| BlockTraceError::Line { line, reason };
+        let pages = bytes_range(request.offset, request.bytes).map_err(wrong)?;
+        if pages.end > DEVICE_PAGES {
+            let reason = format!("offset {}: no disk is so large", request.offset);
+            return Err(wrong(reason));
+        }
+        let start = u64::from(request.device) * DEVICE_PAGES;
+        trace.note = reader.note();
+        for page in pages.pages() {
+            if trace.is_full() {
+                return Ok(());
+            }
+            trace.add(start + page);
+        }
+    }
+    Ok(())
+}
+
+/// Distance of the page numbers of two devices.
+const DEVICE_PAGES: u64 = 1 << 40;
+
+/// Adds the pages of a list of reads.
+fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), BlockTraceError> {
+    let text = str::from_utf8(bytes).map_err(|error| {
+        let before = &bytes[..error.valid_up_to()];
+        BlockTraceError::NotText { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count() }
+    })?;
+    let steps = parse_steps(text)
+        .map_err(|error| BlockTraceError::Line { line: error.line, reason: error.reason })?;
+    for step in steps {
+        let pages = match step {
+            HandleStep::Read { offset, bytes } => PageRange::covering(offset, bytes),
+            HandleStep::Touch { offset } => PageRange::covering(offset, 1),
+            HandleStep::Advise(_) | HandleStep::Reopen => PageRange::default(),
+        };
+        pages.pages().for_each(|page| trace.add(page));
+    }
+    Ok(())
+}
+
+/// Parses a whole number. `what` names it in the error.
+fn number(text: &str, what: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not {what}: a whole number is expected"))
+}
+
+/// Returns a range of blocks, limited to a plausible length.
+fn range(first: u64, count: u64) -> LineBlocks {
+    // An implausibly long range indicates another format.
+    match first.checked_add(count).filter(|_| count <= REQUEST_BLOCKS_MAX) {
+        Some(end) => Ok(PageRange { first, end }),
+        None => Err(format!("{count} blocks from {first} on are more than one request can be for")),
+    }
+}
+
+/// Maximum number of blocks in one request.
+const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
+
+/// Returns the pages of a byte range, limited to a plausible length.
+fn bytes_range(offset: u64, bytes: u64) -> LineBlocks {
+    match offset.checked_add(bytes).filter(|_| bytes <= REQUEST_BLOCKS_MAX * PAGE_BYTES) {
+        Some(_) => Ok(PageRange::covering(offset, bytes)),
+        None => Err(format!("{bytes} bytes from {offset} on are more than one request can be for")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(
+        format: BlockTraceFormat,
+        bytes: impl AsRef<[u8]>,
+    ) -> Result<Vec<u32>, BlockTraceError> {
+        BlockTrace::parse(bytes.as_ref(), format, usize::MAX).map(|trace| trace.references)
+    }
+
+    #[test]
+    fn each_format_names_its_blocks_in_their_order() {
+        assert_eq!(parsed(BlockTraceFormat::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
+        assert_eq!(parsed(BlockTraceFormat::Arc, "100 3 0 1\n101 1 0 2\n"), Ok(vec![0, 1, 2, 1]));
+        let numbers = [0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0];
+        assert_eq!(parsed(BlockTraceFormat::CloudPhysics, numbers), Ok(vec![1, 0, 1]));
+        let mut records = Vec::new();
+        for object in [5_u64, 1 << 40, 5] {
+            records.extend([[1; 4].as_slice(), &object.to_le_bytes(), &[2; 12]].concat());
+        }
+        assert_eq!(parsed(BlockTraceFormat::OracleGeneral, records), Ok(vec![0, 1, 0]));
+        // 20 sectors from sector 4 on are three pages. An issued request (D) was queued before and
+        // is not counted again.
+        let events = "  8,0    1        1     0.000000000   123  Q   R 4 + 20 [fio]\n\
+                        8,0    1        2     0.000001000   123  D   R 4 + 20 [fio]\n\
+                        8,0    1        3     0.000002000   123  Q  WS 8 + 8 [fio]\n\
+                      CPU0 (8,0):\n Reads Queued:           1,       10KiB\n";
+        assert_eq!(
+            parsed(BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse), events),
+            Ok(vec![0, 1, 2, 1])
+        );
+        let requests = "128166372003061629,usr,0,Read,4095,2,413\n\
+                        128166372016382155,usr,1,Write,0,4096,9\n";
+        assert_eq!(
+            parsed(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr), requests),
+            Ok(vec![0, 1, 2])
+        );
+        let reads = "4096 8192 # two pages\nadvice random\ntouch 8192\n";
+        assert_eq!(parsed(BlockTraceFormat::Reads, reads), Ok(vec![0, 1, 1]));
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_told_with_its_line() {
+        let wrong = |format, text: &str| parsed(format, text).unwrap_err().to_string();
+        for (format, text, line, word) in [
+            (BlockTraceFormat::Lirs, "1\n\nx\n", 3, "a block's number"),
+            (BlockTraceFormat::Arc, "1 2\n5\n", 2, "FIRST COUNT"),
+            (BlockTraceFormat::Arc, "1 99999999\n", 1, "more than one request"),
+            (
+                BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse),
+                "8,0 1 1 0.0 9 Q R x + 8 [p]\n",
+                1,
+                "SECTOR + SECTORS",
+            ),
+            (
+                BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse),
+                "hello\n",
+                1,
+                "blkparse's `MAJOR,MINOR",
+            ),
+            (
+                BlockTraceFormat::Requests(block_trace::TraceFormat::Msr),
+                "1,usr,0,Read,1,2\n1,usr,0,Trim,1,2,3\n",
+                2,
+                "Read|Write",
+            ),
+            (
+                BlockTraceFormat::Requests(block_trace::TraceFormat::Msr),
+                "1,usr,0\n",
+                1,
+                "TICKS,HOST,DISK",
+            ),
+            (BlockTraceFormat::Reads, "1 2\nrewind\n", 2, "is no step"),
+        ] {
+            let error = wrong(format, text);
+            assert!(error.starts_with(&format!("line {line}: ")), "{error}");
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(wrong(BlockTraceFormat::Lirs, "*\n"), "there is no reference in it");
+        let cut = parsed(BlockTraceFormat::CloudPhysics, [0; 6]).unwrap_err().to_string();
+        assert!(cut.contains("6 bytes") && cut.contains("cut off"), "{cut}");
+        let binary = parsed(BlockTraceFormat::Lirs, b"1\n\xff\xfe\n").unwrap_err().to_string();
+        assert!(binary.contains("line 2 is not text"), "{binary}");
+    }
+
+    #[test]
+    fn a_trace_is_read_up_to_as_many_references_as_are_asked_for() {
+        let trace = BlockTrace::parse(b"10 5\n", BlockTraceFormat::Arc, 3).unwrap();
+        assert_eq!(trace, BlockTrace { references: vec![0, 1, 2], blocks: 3, note: None });
+    }
+}

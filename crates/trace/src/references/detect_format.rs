@@ -1,0 +1,77 @@
+//! Detection of a trace's format.
+
+use super::BlockTraceFormat;
+use crate::block_trace;
+
+/// Number of bytes of a trace that are examined.
+const DETECTION_BYTES: usize = 4096;
+
+/// Returns the format indicated by a trace's name and first lines. Returns `None` if several are
+/// possible.
+pub fn detect_format(name: &str, bytes: &[u8]) -> Option<BlockTraceFormat> {
+    let name = name.to_ascii_lowercase();
+    let ends = |end: &str| name.ends_with(end);
+    if name.contains("oraclegeneral") {
+        return Some(BlockTraceFormat::OracleGeneral);
+    }
+    let head = &bytes[..bytes.len().min(DETECTION_BYTES)];
+    if let Some(format) = block_trace::TraceFormat::detect(head) {
+        return Some(BlockTraceFormat::Requests(format));
+    }
+    let is_text = head
+        .iter()
+        .all(|&byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace() || byte > 127);
+    if !is_text {
+        return (ends(".trace") || ends(".cloudphysics")).then_some(BlockTraceFormat::CloudPhysics);
+    }
+    if ends(".lis") {
+        return Some(BlockTraceFormat::Arc);
+    }
+    let text = String::from_utf8_lossy(head);
+    let is_data = |line: &&str| !line.is_empty() && !line.starts_with('#') && *line != "*";
+    let line = text.lines().map(str::trim).find(is_data)?;
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_number = |word: &str| word.parse::<u64>().is_ok();
+    match words[..] {
+        _ if line.split(',').count() >= 7 => {
+            Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr))
+        }
+        [block] if is_number(block) => Some(BlockTraceFormat::Lirs),
+        // Two numbers are either `FIRST COUNT` or `OFFSET LENGTH`.
+        ["touch", _] | ["advice", _] | ["reopen"] => Some(BlockTraceFormat::Reads),
+        [_, _] if ends(".reads") => Some(BlockTraceFormat::Reads),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_format_is_guessed_only_where_nothing_else_fits() {
+        let found = |name, text: &str| detect_format(name, text.as_bytes());
+        assert_eq!(found("gli.trace", "*\n12\n13\n"), Some(BlockTraceFormat::Lirs));
+        assert_eq!(found("OLTP.lis", "12 4 0 1\n"), Some(BlockTraceFormat::Arc));
+        assert_eq!(found("x", "12 4\n"), None);
+        assert_eq!(found("x.reads", "# ours\n4096 512\n"), Some(BlockTraceFormat::Reads));
+        assert_eq!(found("x", "reopen\n4096 512\n"), Some(BlockTraceFormat::Reads));
+        assert_eq!(
+            found("usr_0.csv", "1,usr,0,Read,4096,512,9\n"),
+            Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Msr))
+        );
+        assert_eq!(
+            found("x", "  8,0 1 1 0.0 9 Q R 8 + 8 [x]\n"),
+            Some(BlockTraceFormat::Requests(block_trace::TraceFormat::Blkparse))
+        );
+        assert_eq!(
+            detect_format("w1.oracleGeneral.bin", &[0; 24]),
+            Some(BlockTraceFormat::OracleGeneral)
+        );
+        assert_eq!(
+            detect_format("w106.trace", &[0, 0, 1, 2]),
+            Some(BlockTraceFormat::CloudPhysics)
+        );
+        assert_eq!(detect_format("w106", &[0, 0, 1, 2]), None);
+    }
+}

@@ -1,0 +1,291 @@
+//! Replay of a recorded program's reads on other storage, under other policies, or with other
+//! memory.
+//!
+//! The loop is closed, as in the program. A thread that waited for a read waits for it again, for
+//! as long as the simulated read takes. Then it pauses for its recorded think time. Threads run
+//! concurrently as recorded: the first read of each starts at its recorded distance from the start.
+//! The result is therefore the program's run time, not only the time of its reads.
+//!
+//! - Memory contents before the recording are unknown. A read whose pages were all cached, and were
+//!   never inserted during the recording, counts as think time. It stays cached in the replay,
+//!   whatever the memory size.
+//! - The duration of a read that did not wait gives the cost of calls and copies on the recorded
+//!   machine, including the cost of recording. The modelled host is charged the same.
+//! - A wait for another thread, instead of a read, counts as think time.
+//! - A mapped file is touched where the kernel had to serve a fault. A stream of faults reads all
+//!   pages that these faults mapped; any other fault reads one page ([`MappedUse`]).
+//!
+//! The recorded time after the last read is added to the result.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use crate::page_set::PageSet;
+use crate::recording::{self, MappedUse, ReadMethod, ReadRecord, Record, RecordingMethod};
+use readpath_sim::job::JobEngine;
+use readpath_sim::report::ResultRow;
+use readpath_sim::run::RunObserver;
+use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate_workload};
+use readpath_sim::workload::{FileId, GivenRead, ReadList, Workload, WorkloadFile};
+use readpath_sim::world::HostCosts;
+
+mod costs;
+
+use costs::RecordedCosts;
+
+/// Contents of a recording.
+#[derive(Clone, Debug, Default)]
+pub struct RecordingInput {
+    program: String,
+    source: RecordingMethod,
+    memory_bytes: u64,
+    /// The kernel's readahead window of each device.
+    readahead_bytes: BTreeMap<u64, u64>,
+    /// Files by their number in the recording.
+    files: BTreeMap<u32, recording::FileRecord>,
+    threads: BTreeMap<u32, Vec<ReadRecord>>,
+    /// Files opened with direct I/O, as file and descriptor.
+    direct: BTreeSet<(u32, u64)>,
+    /// Time of the last insertion into the page cache by each thread.
+    last_insert_ns: BTreeMap<u32, u64>,
+    /// Pages of each file that have been inserted into the page cache.
+    inserted_pages: BTreeMap<u32, PageSet>,
+    costs: RecordedCosts,
+    mapped: MappedUse,
+    end_ns: u64,
+    /// Number of lost events.
+    lost: u64,
+    /// Reads that found pages cached before the recording.
+    cached_before: u64,
+}
+
+impl RecordingInput {
+    /// Adds the next record.
+    pub fn take(&mut self, record: &Record) {
+        match record {
+            Record::Start(start) => {
+                self.program.clone_from(&start.program);
+                self.source = start.source;
+                self.memory_bytes = start.memory_bytes;
+            }
+            Record::Device(device) => {
+                self.readahead_bytes.insert(device.device, device.readahead_bytes);
+            }
+            Record::File(file) => {
+                self.files.insert(file.file, file.clone());
+            }
+            Record::Open(open) if open.is_direct => {
+                self.direct.insert((open.file, open.descriptor));
+            }
+            Record::Open(open) => {
+                self.direct.remove(&(open.file, open.descriptor));
+            }
+            Record::Insert(insert) => {
+                self.last_insert_ns.insert(insert.thread, insert.at_ns);
+                let (first, end) = pages(insert.offset, insert.bytes);
+                self.inserted_pages.entry(insert.file).or_default().add(first, end);
+                self.end_ns = self.end_ns.max(insert.at_ns);
+            }
+            Record::Mapped(mapped) => self.mapped.map(mapped),
+            Record::Read(read) => {
+                for read in self.mapped.reads(read) {
+                    self.take_read(&read);
+                }
+            }
+            Record::Lost(lost) => self.lost += lost.count,
+            Record::End(end) => self.end_ns = self.end_ns.max(end.at_ns),
+            Record::Thread(_)
+            | Record::Map(_)
+            | Record::Advice(_)
+            | Record::Evict(_)
+            | Record::Request(_)
+            | Record::Unseen(_) => {}
+        }
+    }
+
+    /// Adds a read, unless it found data cached before the recording.
+    fn take_read(&mut self, read: &ReadRecord) {
+        self.end_ns = self.end_ns.max(read.end_ns);
+        if read.got_bytes() == 0 {
+            return;
+        }
+        if self.source == RecordingMethod::Tracepoints && !self.is_direct(read) {
+            let since_insert = self.last_insert_ns.get(&read.thread);
+            let has_fetched = since_insert.is_some_and(|&at_ns| at_ns >= read.begin_ns);
+            if read.waited_ns == 0 && !has_fetched {
+                self.costs.add(read);
+                let (first, end) = pages(read.offset, read.got_bytes());
+                let inserted_pages = self.inserted_pages.get(&read.file);
+                if inserted_pages.is_none_or(|inserted_pages| !inserted_pages.has_any(first, end)) {
+                    self.cached_before += 1;
+                    return;
+                }
+            }
+        }
+        self.threads.entry(read.thread).or_default().push(read.clone());
+    }
+
+    /// Returns true for a read with direct I/O.
+    fn is_direct(&self, read: &ReadRecord) -> bool {
+        read.descriptor.is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)))
+    }
+
+    /// Returns the reads for the replay, or `None` if there is no suitable read.
+    pub fn finish(self) -> Option<RecordedProgram> {
+        let (mut names, mut places): (Vec<u32>, BTreeMap<u32, usize>) = Default::default();
+        for read in self.threads.values().flatten() {
+            places.entry(read.file).or_insert_with(|| {
+                names.push(read.file);
+                names.len() - 1
+            });
+        }
+        let file = |&number: &u32| {
+            let recording::FileRecord { path, bytes, .. } =
+                self.files.get(&number).cloned().unwrap_or_default();
+            WorkloadFile { name: path, bytes: bytes.unwrap_or(0).next_multiple_of(PAGE_BYTES) }
+        };
+        let mut files: Vec<WorkloadFile> = names.iter().map(file).collect();
+        let readahead_bytes = self.usual_readahead_bytes();
+        let mut last_ns = 0;
+        let mut lists = Vec::new();
+        for reads in self.threads.values() {
+            last_ns = reads.iter().map(|read| read.end_ns).fold(last_ns, u64::max);
+            lists.push(self.list(reads, &places, &mut files));
+        }
+        let recorded = RecordedProgram {
+            program: self.program,
+            total: Time(self.end_ns),
+            after_last: Time(self.end_ns - last_ns),
+            memory_bytes: self.memory_bytes,
+            readahead_bytes,
+            host: self.costs.host(),
+            lost: self.lost,
+            cached_before: self.cached_before,
+            reads: lists.iter().map(|list| list.readings.len() as u64).sum(),
+            files,
+            lists,
+        };
+        (recorded.reads > 0).then_some(recorded)
+    }
+
+    /// Returns the kernel's readahead window of the device with the most bytes read.
+    fn usual_readahead_bytes(&self) -> u64 {
+        let mut read_bytes: BTreeMap<u64, u64> = BTreeMap::new();
+        for read in self.threads.values().flatten() {
+            let device = self.files.get(&read.file).map_or(0, |file| file.device);
+            *read_bytes.entry(device).or_default() += read.got_bytes();
+        }
+        let most = read_bytes.into_iter().max_by_key(|&(_, bytes)| bytes);
+        most.and_then(|(device, _)| self.readahead_bytes.get(&device).copied()).unwrap_or(0)
+    }
+
+    /// Converts the reads of one thread, with the think time before each.
+    fn list(
+        &self,
+        reads: &[ReadRecord],
+        places: &BTreeMap<u32, usize>,
+        files: &mut [WorkloadFile],
+    ) -> ReadList {
+        let mut reads: Vec<&ReadRecord> = reads.iter().collect();
+        reads.sort_by_key(|read| (read.begin_ns, read.end_ns));
+        let mut ends: Vec<u64> = reads.iter().map(|read| read.end_ns).collect();
+        ends.sort_unstable();
+        let (mut ended, mut begun_ns) = (0, 0);
+        let (mut readings, mut thinks, mut depth) = (Vec::new(), Vec::new(), 1);
+        let (mut faults, mut direct) = (0, 0);
+        for (at, read) in reads.iter().enumerate() {
+            while ends[ended] <= read.begin_ns && ended < at {
+                ended += 1;
+            }
+            let freed_ns = if ended > 0 { ends[ended - 1] } else { 0 };
+            thinks.push(Time(read.begin_ns - freed_ns.max(begun_ns).min(read.begin_ns)));
+            begun_ns = read.begin_ns;
+            depth = depth.max(at - ended + 1);
+            let is_fault = read.way == ReadMethod::Fault;
+            faults += usize::from(is_fault);
+            direct += usize::from(self.is_direct(read));
+            let (offset, bytes) = (read.offset, read.got_bytes());
+            let place = places[&read.file];
+            let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
+            files[place].bytes = files[place].bytes.max(end);
+            readings.push(GivenRead { file: FileId(place as u32), offset, bytes });
+        }
+        let engine = match () {
+            () if faults * 2 > reads.len() => JobEngine::Mmap,
+            () if depth > 1 => JobEngine::IoUring,
+            () => JobEngine::Psync,
+        };
+        ReadList {
+            engine,
+            is_direct: direct * 2 > reads.len(),
+            depth: depth as u32,
+            readings,
+            thinks,
+        }
+    }
+}
+
+/// Returns the first page and the end page of a byte range.
+fn pages(offset: u64, bytes: u64) -> (u64, u64) {
+    (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
+}
+
+/// The reads of a program, ready for the replay.
+#[derive(Clone, Debug)]
+pub struct RecordedProgram {
+    /// Name of the program.
+    pub program: String,
+    /// Recorded run time.
+    pub total: Time,
+    /// Recorded time after the last read.
+    pub after_last: Time,
+    /// Memory of the recorded machine. 0 if unknown.
+    pub memory_bytes: u64,
+    /// The kernel's readahead window on the device with the most bytes read. 0 if unknown.
+    pub readahead_bytes: u64,
+    /// Cost of calls and copies on the recorded machine.
+    pub host: HostCosts,
+    /// Number of lost events.
+    pub lost: u64,
+    /// Number of reads that found data cached before the recording.
+    pub cached_before: u64,
+    /// Number of replayed reads.
+    pub reads: u64,
+    files: Vec<WorkloadFile>,
+    lists: Vec<ReadList>,
+}
+
+impl RecordedProgram {
+    /// Returns the total size of the files that are read. More page cache than that has no effect.
+    pub fn file_bytes(&self) -> u64 {
+        self.files.iter().fold(0, |sum, file| file.bytes.saturating_add(sum))
+    }
+
+    /// Returns the files that are read, with their recorded sizes rounded up to whole pages.
+    pub fn files(&self) -> &[WorkloadFile] {
+        &self.files
+    }
+
+    /// Returns the reads of each thread, with the think time before each.
+    pub fn threads(&self) -> &[ReadList] {
+        &self.lists
+    }
+
+    /// Simulates the replay with `setup`, but with the host of the recording. Returns the row of
+    /// the reads and the program's run time.
+    ///
+    /// # Errors
+    /// Fails in the same cases as [`simulate`](readpath_sim::simulate::simulate).
+    pub fn simulate(
+        &self,
+        setup: &SimulationSetup,
+        watch: RunObserver<'_>,
+    ) -> Result<(ResultRow, Time), SimulateError> {
+        let workload = Workload::listed(self.files.clone(), self.lists.clone());
+        let setup = SimulationSetup { host: self.host, ..setup.clone() };
+        let row = simulate_workload(None, workload, &setup, watch)?;
+        let reads = Time((row.seconds * 1e9) as u64);
+        Ok((row, reads + self.after_last))
+    }
+}

@@ -1,0 +1,62 @@
+//! Cost of calls, copies and faults on the recorded machine, from reads without waiting.
+
+use crate::recording::{ReadMethod, ReadRecord};
+use readpath_sim::world::HostCosts;
+
+/// Maximum size of a read that counts for the cost of a call.
+const SMALL_BYTES: u64 = 8 << 10;
+/// Minimum size of a read that counts for the cost of a byte.
+const LARGE_BYTES: u64 = 64 << 10;
+
+/// Number of samples below which a cost counts as unknown.
+const MIN_SAMPLES: usize = 20;
+
+/// Number of samples that suffice for a median.
+const BOUND_MAX: usize = 100_000;
+
+/// Samples of each type of cost.
+#[derive(Clone, Debug, Default)]
+pub struct RecordedCosts {
+    /// Durations of small reads.
+    small_ns: Vec<u64>,
+    /// Picoseconds per byte of large reads.
+    large_ps: Vec<u64>,
+    /// Durations of page faults.
+    fault_ns: Vec<u64>,
+}
+
+impl RecordedCosts {
+    /// Adds a read that found all its data in memory.
+    pub fn add(&mut self, read: &ReadRecord) {
+        let (ns, bytes) = (read.took_ns(), read.got_bytes());
+        let (kind, cost) = match read.way {
+            ReadMethod::Uring | ReadMethod::Aio => return,
+            ReadMethod::Fault => (&mut self.fault_ns, ns),
+            _ if bytes <= SMALL_BYTES => (&mut self.small_ns, ns),
+            _ if bytes >= LARGE_BYTES => (&mut self.large_ps, ns.saturating_mul(1_000) / bytes),
+            _ => return,
+        };
+        if kind.len() < BOUND_MAX {
+            kind.push(cost);
+        }
+    }
+
+    /// Returns the host with the medians of the samples. Costs with too few samples keep the
+    /// default of the simulated host.
+    pub fn host(mut self) -> HostCosts {
+        let usual = HostCosts::default();
+        let byte_ps = middle(&mut self.large_ps).unwrap_or(usual.byte_ps);
+        HostCosts {
+            operation_ns: middle(&mut self.small_ns).unwrap_or(usual.operation_ns),
+            byte_ps,
+            fault_ns: middle(&mut self.fault_ns).unwrap_or(usual.fault_ns),
+            ..usual
+        }
+    }
+}
+
+/// Returns the median, or `None` with too few values.
+fn middle(values: &mut [u64]) -> Option<u64> {
+    let at = values.len() / 2;
+    (values.len() >= MIN_SAMPLES).then(|| *values.select_nth_unstable(at).1)
+}

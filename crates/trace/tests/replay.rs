@@ -1,0 +1,174 @@
+//! Replays of hand-made recordings, whose time on another device is worked by hand.
+
+use readpath_core::policy::Spec;
+use readpath_core::unit::Time;
+use readpath_sim::run::{ProgressAnswer, RunObserver};
+use readpath_sim::simulate::SimulationSetup;
+use readpath_trace::recording::{
+    FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
+    RecordingEnd, RecordingStart, ThreadName,
+};
+use readpath_trace::replay::{RecordedProgram, RecordingInput};
+
+const MS: u64 = 1_000_000;
+const KIB: u64 = 1024;
+
+/// Each request takes 5 ms for its first byte and a negligible time for its bytes.
+fn five_ms() -> SimulationSetup {
+    let times = ["min", "p50", "p90", "p99", "max"].map(|at| format!("first_byte_{at}=5ms"));
+    let device =
+        format!("object,connection=60000m,bandwidth=60000m,get_rate=1000000,{}", times.join(","));
+    SimulationSetup {
+        readahead: Spec::plain("none"),
+        scheduler: Spec::plain("noop"),
+        ..SimulationSetup::new(Spec::parse(&device).unwrap())
+    }
+}
+
+fn start() -> Vec<Record> {
+    let file = FileRecord {
+        file: 0,
+        bytes: Some(1 << 30),
+        path: "/data".to_owned(),
+        ..FileRecord::default()
+    };
+    let thread =
+        |thread| Record::Thread(ThreadName { thread, task: thread + 10, ..ThreadName::default() });
+    vec![Record::Start(RecordingStart::default()), Record::File(file), thread(0), thread(1)]
+}
+
+/// A read of 4 KiB that fetched its page.
+fn read(thread: u32, begin_ns: u64, end_ns: u64, offset: u64) -> [Record; 2] {
+    let bytes = 4 * KIB;
+    let insert = PagesInserted { at_ns: begin_ns, thread, file: 0, offset, bytes };
+    let read = ReadRecord {
+        begin_ns,
+        end_ns,
+        waited_ns: end_ns - begin_ns,
+        thread,
+        way: ReadMethod::Pread,
+        descriptor: Some(3),
+        file: 0,
+        offset,
+        asked_bytes: bytes,
+        outcome: ReadOutcome::Bytes(bytes),
+    };
+    [Record::Insert(insert), Record::Read(read)]
+}
+
+fn end(at_ns: u64) -> Record {
+    Record::End(RecordingEnd { at_ns, processor_ns: None, has_exited: true })
+}
+
+fn gathered(records: &[Record]) -> Option<RecordedProgram> {
+    let mut gathered = RecordingInput::default();
+    records.iter().for_each(|record| gathered.take(record));
+    gathered.finish()
+}
+
+fn seconds(recorded: &RecordedProgram, setup: &SimulationSetup) -> f64 {
+    let (_, time) =
+        recorded.simulate(setup, RunObserver::progress(&mut |_| ProgressAnswer::On)).unwrap();
+    time.seconds()
+}
+
+fn near(value: f64, expected: f64) {
+    assert!((value / expected - 1.0).abs() < 0.002, "{value}, expected {expected}");
+}
+
+/// A thread computes for 10 ms before each of 20 reads of 1 ms, and for 30 ms at the end: 250 ms.
+/// With 5 ms per read: 20 × 15 ms + 30 ms.
+#[test]
+fn who_waited_waits_again_and_think_times_are_kept() {
+    let mut records = start();
+    for nth in 0..20 {
+        let begin = (11 * nth + 10) * MS;
+        records.extend(read(0, begin, begin + MS, nth * 10_000 * 4 * KIB));
+    }
+    records.push(end(250 * MS));
+    let recorded = gathered(&records).unwrap();
+    assert_eq!((recorded.total, recorded.after_last), (Time(250 * MS), Time(30 * MS)));
+    near(seconds(&recorded, &five_ms()), 0.330);
+}
+
+/// Two parallel threads, the second from 40 ms on. The longer one counts. The first: 10 × (2 + 5)
+/// ms = 70 ms. The second: 40 ms + 10 × (1 + 5) = 100 ms, and 5 ms more after.
+#[test]
+fn threads_run_beside_each_other() {
+    let mut records = start();
+    for nth in 0..10 {
+        let begin = (3 * nth + 2) * MS;
+        records.extend(read(0, begin, begin + MS, nth * 10_000 * 4 * KIB));
+    }
+    for nth in 0..10 {
+        let begin = (40 + 2 * nth + 1) * MS;
+        records.extend(read(1, begin, begin + MS, (nth * 10_000 + 77) * 4 * KIB));
+    }
+    records.push(end(65 * MS));
+    near(seconds(&gathered(&records).unwrap(), &five_ms()), 0.105);
+}
+
+/// One page read twenty times: added once, then resident. With memory for it that is one request.
+/// Pages resident before the recording cause no request.
+#[test]
+fn what_stays_in_memory_is_read_once_and_what_was_there_before_never() {
+    let mut records = start();
+    records.extend(read(0, MS, 2 * MS, 0));
+    for nth in 1..20 {
+        let [_, Record::Read(mut again)] = read(0, (2 + nth) * MS, (2 + nth) * MS, 0) else {
+            panic!()
+        };
+        again.waited_ns = 0;
+        records.push(Record::Read(again));
+    }
+    for nth in 0..5 {
+        let begin = (30 + nth) * MS;
+        let [_, Record::Read(mut there)] = read(0, begin, begin, 900 * 4 * KIB) else { panic!() };
+        there.waited_ns = 0;
+        records.push(Record::Read(there));
+    }
+    records.push(end(40 * MS));
+    let recorded = gathered(&records).unwrap();
+    assert_eq!((recorded.reads, recorded.cached_before), (20, 5));
+    // 1 ms of computation, 5 ms of the device, and the remaining 38 ms.
+    near(seconds(&recorded, &five_ms()), 0.044);
+}
+
+/// Four reads in flight together, of an `O_DIRECT` descriptor, are submitted together again.
+#[test]
+fn what_was_in_flight_together_is_so_again() {
+    let mut records = start();
+    let open = OpenRecord {
+        at_ns: 0,
+        thread: 0,
+        file: 0,
+        descriptor: 3,
+        is_direct: true,
+        is_readable: true,
+        is_writable: false,
+    };
+    records.push(Record::Open(open));
+    for round in 0..10 {
+        for nth in 0..4 {
+            let begin = round * 2 * MS + MS;
+            let [_, Record::Read(mut one)] =
+                read(0, begin, begin + MS, (round * 4 + nth) * 4 * KIB)
+            else {
+                panic!()
+            };
+            one.way = ReadMethod::Uring;
+            records.push(Record::Read(one));
+        }
+    }
+    records.push(end(20 * MS));
+    // Ten rounds of 5 ms, with 1 ms of computation before each.
+    let seconds = seconds(&gathered(&records).unwrap(), &five_ms());
+    assert!((0.050..0.062).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn a_recording_without_reads_gives_nothing() {
+    let mut records = start();
+    records.push(end(MS));
+    assert!(gathered(&records).is_none());
+}
