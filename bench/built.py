@@ -1,4 +1,4 @@
-"""Builds the command and the benchmark programs of crates/peers/benches."""
+"""Builds the command and the benchmark programs of crates/eval/benches."""
 
 import json
 import pathlib
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 def bench(name: str) -> str:
     """Path of a benchmark program, built as `cargo bench` builds it."""
-    command = ["cargo", "bench", "--quiet", "-p", "readpath-peers", "--bench", name, "--no-run",
+    command = ["cargo", "bench", "--quiet", "-p", "readpath-eval", "--bench", name, "--no-run",
                "--message-format=json"]
     told = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     built = [json.loads(line) for line in told.splitlines()]

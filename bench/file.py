@@ -47,7 +47,7 @@ RATIOS = [
 def main() -> None:
     if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    command = ["cargo", "bench", "--quiet", "-p", "readpath-peers", "--bench", "file_speed",
+    command = ["cargo", "bench", "--quiet", "-p", "readpath-eval", "--bench", "file_speed",
                "--", str(pathlib.Path(sys.argv[1]).resolve()), *sys.argv[2:], "--json"]
     output = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     rows = [json.loads(line) for line in output.splitlines()]

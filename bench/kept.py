@@ -4,7 +4,7 @@
     bench/kept.py FOLDER [--policies adaptive,two-lists/none] [--reads 150000] [--one-file] [--save]
 
 Needs root. Creates two files of 1 GiB in FOLDER, or one of 2 GiB. `kept_reads`
-(crates/peers/benches/kept_reads.rs) reads pages of the first GiB with a Zipf skew of 0.9. After
+(crates/eval/benches/kept_reads.rs) reads pages of the first GiB with a Zipf skew of 0.9. After
 every 64th, 16th and 4th of these reads it reads 64 KiB of the second. Memory is a quarter of the
 first file. A contender is `kernel`, or an eviction policy with an optional readahead policy. Each
 runs alone in a memory control group of that size and 32 MiB more. The kernel may use these for

@@ -4,7 +4,7 @@
 usage: bench/mapping.py [SLICES [ROUNDS]]   (default 300 and 5; about four minutes)
 
 `readpath emulate` serves a device of about a millisecond a request, eight at once, as a file. A
-loop device makes it a block device. `crates/peers/benches/mapping_speed.rs` touches random slices
+loop device makes it a block device. `crates/eval/benches/mapping_speed.rs` touches random slices
 of 64 KiB page by page. It runs with the kernel's default readahead (128 KiB), and with 8 MiB, as
 some virtual disks have. Writes the rows to bench/results/mapping.json.
 """

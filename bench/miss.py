@@ -4,7 +4,7 @@
     bench/miss.py FOLDER [--program PROGRAM] [--json]
 
 Counts with callgrind. The result is the difference of two runs of `miss_cost`
-(crates/peers/benches/miss_cost.rs) with different numbers of reads, so the start is not counted.
+(crates/eval/benches/miss_cost.rs) with different numbers of reads, so the start is not counted.
 Rows: 4 KiB at random by one thread, one after the other; the same with 32 in flight in a batch;
 64 KiB in order; and 4 KiB at random by eight threads. The kernel is not counted. PROGRAM is
 `miss_cost` of another build.

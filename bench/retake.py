@@ -25,7 +25,7 @@ from typing import NamedTuple
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 READPATH = "cargo run --release --quiet -- "
 BENCH = "cargo bench --quiet -p "
-EXAMPLE = "cargo run --release --quiet -p readpath-sim --example "
+EXAMPLE = "cargo run --release --quiet -p readpath-models --example "
 SMALL = " --small --runs 1"
 README, MEASUREMENTS = "README.md", "bench/README.md"
 
@@ -58,8 +58,8 @@ FIGURES = [
     Figure("readme-python", README, "| fsspec over a store with 20 ms delay |",
            "python3 bench/python_peers.py", needs="the Python package, `pip install ./python`"),
     Figure("readme-open", README, "| open and close / the kernel's, time",
-           BENCH + "readpath-peers --bench held_reads",
-           BENCH + "readpath-peers --bench held_reads -- --sample-count 1"),
+           BENCH + "readpath-eval --bench held_reads",
+           BENCH + "readpath-eval --bench held_reads -- --sample-count 1"),
 
     Figure("cold", MEASUREMENTS, "## Cold reads", "python3 bench/cold.py FOLDER 3"),
     Figure("bench-states", MEASUREMENTS, "## Access patterns of programs",
@@ -72,8 +72,8 @@ FIGURES = [
            "python3 bench/file.py FOLDER/readpath-retake.data",
            needs="fio, and a file of 1 GiB of that name"),
     Figure("small-calls", MEASUREMENTS, "## Single reads",
-           BENCH + "readpath-peers --bench held_reads",
-           BENCH + "readpath-peers --bench held_reads -- --sample-count 1"),
+           BENCH + "readpath-eval --bench held_reads",
+           BENCH + "readpath-eval --bench held_reads -- --sample-count 1"),
     Figure("miss", MEASUREMENTS, "## Single reads", "python3 bench/miss.py FOLDER",
            needs="valgrind"),
     Figure("record-overhead", MEASUREMENTS, "## Recording, advice and prediction",
@@ -145,7 +145,7 @@ NEED_MORE = [
     (README, "over eleven published", "the traces of the LIRS authors and others: `readpath cache TRACE…`"),
     (README, "on three of the five", "DiskSim's validation traces: `readpath validate TRACE --on hdd,disksim=FILE`"),
     (MEASUREMENTS, "## Single reads",
-     "an NFS server, libnfs: `cargo bench -p readpath-peers --bench nfs_stream -- URL`"),
+     "an NFS server, libnfs: `cargo bench -p readpath-eval --bench nfs_stream -- URL`"),
     (MEASUREMENTS, "## Further results",
      "`bench/sensitivity.py all.json`, of the document of `readpath eval policies --json`"),
 ]

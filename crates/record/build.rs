@@ -1,5 +1,5 @@
-//! Builds the library that `readpath record` puts into a program where it may not trace: with the
-//! compiler that builds the command, into the command. It has no dependencies.
+//! Builds the preloaded library, by which `readpath record` records a program without root. The
+//! compiler of the crate builds it, without dependencies, and its bytes become part of the crate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +10,8 @@ fn main() {
     let output = PathBuf::from(variable("OUT_DIR")).join("preload.so");
     println!("cargo::rerun-if-changed={}", source.with_file_name("").display());
     if variable("CARGO_CFG_TARGET_OS") != "linux" || variable("CARGO_CFG_TARGET_ENV") != "gnu" {
-        // A command that is linked statically puts nothing into programs; it says so.
-        std::fs::write(output, "").expect("the folder for output can be written");
+        // Other C libraries cannot preload it. The command then reports its absence.
+        std::fs::write(output, "").expect("the build folder must be writable");
         return;
     }
     let mut compiler = Command::new(variable("RUSTC"));
@@ -22,11 +22,11 @@ fn main() {
         .args(
             ["opt-level=2", "panic=abort", "lto=fat", "strip=symbols"].map(|it| format!("-C{it}")),
         )
-        // A thread that is cancelled in a read unwinds through the library.
+        // A thread cancelled in a read unwinds through the library.
         .args(["-Cforce-unwind-tables=yes", "-Crelro-level=full"]);
     if let Ok(linker) = std::env::var("RUSTC_LINKER") {
         compiler.arg(format!("-Clinker={linker}"));
     }
-    let built = compiler.arg(source).status().expect("the compiler can be started");
-    assert!(built.success(), "the library for watched programs can't be built");
+    let built = compiler.arg(source).status().expect("the compiler must start");
+    assert!(built.success(), "the preloaded library must compile");
 }

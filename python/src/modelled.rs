@@ -118,7 +118,7 @@ pub fn simulate<'py>(
         let heard = raised.is_any()
             || stop.as_ref().is_some_and(|stop| stop.get().is_set())
             || hear(&progress, tell.as_ref()).map_err(|error| raised.keep(error)).is_err();
-        if heard { ProgressAnswer::Stop } else { ProgressAnswer::On }
+        if heard { ProgressAnswer::Stop } else { ProgressAnswer::Continue }
     };
     let row = py.detach(|| {
         let watch = RunObserver::progress(&mut progress);

@@ -82,7 +82,7 @@ impl IoBackend for FetchWork {
 }
 
 impl Driver for FetchWork {
-    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+    fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         if self.abandoned.remove(&done.read.0) {
             self.direct.remove(&done.read.0);
             machine.release(now, done.read);
@@ -118,7 +118,7 @@ impl FetchPlan {
 
     fn poll(&mut self) -> (Vec<Range>, Vec<u32>) {
         let now = self.now();
-        while self.machine.turn(now, &mut self.work) {}
+        while self.machine.step(now, &mut self.work) {}
         std::mem::take(&mut self.work.told)
     }
 
@@ -423,7 +423,7 @@ impl Planner {
         let plan = self.plan();
         let meter = plan.machine.meter();
         BTreeMap::from([
-            ("asked_bytes", meter.asked_bytes),
+            ("asked_bytes", meter.requested_bytes),
             ("hit_bytes", meter.hit_bytes),
             ("fetches", meter.device_reads),
             ("fetched_bytes", meter.device_read_bytes),

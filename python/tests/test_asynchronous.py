@@ -50,7 +50,7 @@ async def opened(url, **options):
         await session.close()
 
 
-def test_ranges_are_the_files_bytes(url):
+def test_async_ranges_return_the_files_bytes(url):
     draw = random.Random(1)
     asked = [(draw.randrange(len(DATA)), draw.randrange(50_000)) for _ in range(60)]
     starts, ends = [start for start, _ in asked], [start + size for start, size in asked]
@@ -68,7 +68,7 @@ def test_ranges_are_the_files_bytes(url):
     asyncio.run(read())
 
 
-def test_a_file_is_read_through_the_windows(url):
+def test_async_file_reads_stream_and_ranges(url):
     async def read():
         async with opened(url, readpath={"memory": "1MiB"}) as (fs, path):
             file = await fs.open_async(path)
@@ -86,7 +86,7 @@ def test_a_file_is_read_through_the_windows(url):
     asyncio.run(read())
 
 
-def test_what_is_not_there_is_not_found_and_costs_the_others_nothing(url):
+def test_missing_file_fails_only_its_own_range(url):
     async def read():
         async with opened(url) as (fs, path):
             for use in (fs._info, fs._cat_file, fs.open_async):
@@ -113,7 +113,7 @@ def test_folders_are_listed_and_files_written(tmp_path):
     asyncio.run(use())
 
 
-def test_an_option_that_is_not_known_is_refused(path):
+def test_unknown_option_is_refused_with_a_suggestion(path):
     with pytest.raises(TypeError, match="no option `memry`; did you mean `memory`"):
         url_to_fs(f"readpath::file://{path}", asynchronous=True, memry="1MiB")
     fs, _ = url_to_fs(f"readpath::file://{path}", asynchronous=True, memory="1MiB")

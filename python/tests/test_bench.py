@@ -17,7 +17,7 @@ def need_userfaultfd(tmp_path):
         pytest.skip(f"no userfaultfd here: {error}")
 
 
-def test_the_benchmark_beside_the_peers_runs(root):
+def test_baseline_benchmark_runs(root):
     pytest.importorskip("aiohttp")
     command = [sys.executable, root / "bench/python_peers.py", "--smoke"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -26,7 +26,7 @@ def test_the_benchmark_beside_the_peers_runs(root):
     assert {("stream", "readpath"), ("stream", "adaptive"), ("random", "readat_many")} < kinds
 
 
-def test_the_everyday_matrix_has_all_its_cells(root, tmp_path):
+def test_access_pattern_matrix_has_all_its_cells(root, tmp_path):
     pytest.importorskip("aiohttp")
     need_userfaultfd(tmp_path)
     command = [sys.executable, root / "bench/python_everyday.py", "--smoke"]
@@ -42,7 +42,7 @@ def test_the_everyday_matrix_has_all_its_cells(root, tmp_path):
     assert len(json.loads(done.stdout)["above"]) == len(above)
 
 
-def test_the_tensors_are_read_by_every_way(root, tmp_path):
+def test_tensor_benchmark_measures_every_method(root, tmp_path):
     """With the memory that each has of its own: a copy of the file for who reads it, none for who maps it."""
     pytest.importorskip("safetensors")
     need_userfaultfd(tmp_path)

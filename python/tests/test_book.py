@@ -14,6 +14,6 @@ BLOCKS = [
 
 
 @pytest.mark.parametrize(("name", "code"), BLOCKS, ids=[name for name, _ in BLOCKS])
-def test_block(name, code, tmp_path, monkeypatch):
+def test_book_block_runs(name, code, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, name, "exec"), {"__name__": "book"})

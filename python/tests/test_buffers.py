@@ -32,7 +32,7 @@ def data(path):
     return path.read_bytes()
 
 
-def test_a_mapping_is_the_files_bytes_to_whoever_takes_a_buffer(path, data):
+def test_mapping_buffer_has_the_files_bytes_for_every_consumer(path, data):
     with readpath.map(path, memory="1MiB", kernel_cache=False) as mapping:
         assert bytes(mapping) == data and bytearray(mapping) == data
         assert memoryview(mapping) == data and memoryview(mapping).readonly
@@ -53,7 +53,7 @@ def test_a_mapping_is_the_files_bytes_to_whoever_takes_a_buffer(path, data):
             use()
 
 
-def test_what_the_kernel_holds_is_mapped_by_the_kernel(data):
+def test_resident_file_is_mapped_by_the_kernel(data):
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         file.write(data)
         file.flush()
@@ -66,7 +66,7 @@ def test_what_the_kernel_holds_is_mapped_by_the_kernel(data):
             assert mapping.stats()["device_reads"] == 0
 
 
-def test_a_region_is_a_buffer_as_well(path, data, tmp_path):
+def test_region_is_a_writable_buffer(path, data, tmp_path):
     del path
     with readpath.Region("1MiB", memory="256KiB", swap=tmp_path) as region:
         numpy.asarray(region)[:100] = 7
@@ -76,7 +76,7 @@ def test_a_region_is_a_buffer_as_well(path, data, tmp_path):
     assert region.closed and repr(region) == "<readpath.Region closed>"
 
 
-def test_they_close_in_asyncio(path, tmp_path):
+def test_files_mappings_and_regions_close_in_async_with(path, tmp_path):
     async def use():
         async with readpath.map(path) as mapping, readpath.open(path) as file:
             assert await file.areadat(5, 5) == bytes(mapping[5:10])
@@ -87,7 +87,7 @@ def test_they_close_in_asyncio(path, tmp_path):
     assert asyncio.run(use())
 
 
-def test_one_may_be_closed_while_others_look(path, tmp_path):
+def test_object_may_be_closed_during_concurrent_access(path, tmp_path):
     """In a process of its own: what waits for what is in its way waits for ever."""
     code = f"""
 import readpath, threading
@@ -119,7 +119,7 @@ print("ended")
     assert done.stdout == "ended\n", done.stderr
 
 
-def test_the_least_memory_serves_what_touches_two_pages_at_once(path, data):
+def test_minimum_memory_serves_accesses_that_touch_two_pages(path, data):
     """In a process of its own, as above."""
     code = f"""
 import numpy, random, readpath
@@ -136,7 +136,7 @@ print("ended")
     assert done.stdout == "ended\n", done.stderr
 
 
-def test_too_little_memory_is_refused_with_how_much_would_do(path, data):
+def test_too_little_memory_is_refused_with_the_minimum(path, data):
     for memory in (4096, "5KB"):
         with pytest.raises(ValueError, match="give at least 8192 bytes"):
             readpath.open(path, memory=memory)
@@ -144,7 +144,7 @@ def test_too_little_memory_is_refused_with_how_much_would_do(path, data):
         assert file.read() == data
 
 
-def test_advice_may_be_of_many_ranges(path, data):
+def test_advise_many_accepts_lists_and_arrays_of_ranges(path, data):
     ranges = [(0, 10_000), (1_000_000, 5_000)]
     with readpath.map(path, readahead="none", kernel_cache=False) as mapping:
         mapping.advise_many("willneed", numpy.array(ranges))
@@ -158,7 +158,7 @@ def test_advice_may_be_of_many_ranges(path, data):
             mapping.advise_many("hurry", ranges)
 
 
-def test_a_region_is_filled_from_whatever_the_kernel_reads(path, data, tmp_path):
+def test_region_is_filled_from_files_descriptors_and_sockets(path, data, tmp_path):
     with readpath.Region("4MiB", memory="256KiB", swap=tmp_path) as region:
         with open(path, "rb") as file:
             assert region.read_from(file, 5) == SIZE
@@ -175,7 +175,7 @@ def test_a_region_is_filled_from_whatever_the_kernel_reads(path, data, tmp_path)
         assert region.copy(0, 5_000) == data[:5_000]
 
 
-def test_a_long_load_hears_of_ctrl_c():
+def test_long_load_is_interrupted_by_ctrl_c():
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as file:
         os.truncate(file.name, 4 << 30)  # a hole: nothing is stored
         code = (

@@ -45,7 +45,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_any_memory_in_one_piece_is_filled(file, kind):
+def test_every_contiguous_buffer_kind_is_filled(file, kind):
     for read in (
         lambda memory: file.readinto_at(5, memory),
         lambda memory: (file.seek(5), file.readinto(memory))[1],
@@ -58,13 +58,13 @@ def test_any_memory_in_one_piece_is_filled(file, kind):
         assert memoryview(memory).tobytes() == DATA[5 : 5 + size]
 
 
-def test_one_memory_is_cut_into_parts(file):
+def test_readinto_many_splits_one_buffer_into_equal_parts(file):
     for memory in ((ctypes.c_char * 12)(), multiprocessing.RawArray("i", 3), numpy.zeros(3, ">u4")):
         assert file.readinto_many([0, 100, 7], memory) == [4, 4, 4]
         assert memoryview(memory).tobytes() == DATA[:4] + DATA[100:104] + DATA[7:11]
 
 
-def test_other_memory_is_refused_in_words(file):
+def test_read_only_and_non_contiguous_buffers_are_refused(file):
     for memory, words in (
         (b"1234", "read-only"),
         (numpy.zeros((3, 4), order="F"), "not in one piece"),
@@ -83,7 +83,7 @@ ORDERS = [">i8", "<i8", "=i8", ">u8", "<u8"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_ranges_and_offsets_of_both_byte_orders_mean_the_same(file, order):
+def test_ranges_of_both_byte_orders_are_equal(file, order):
     ranges = numpy.array([(4, 4), (300, 5), (0, 1)], order)
     expected = [DATA[4:8], DATA[300:305], DATA[:1]]
     assert file.readat_many(ranges) == expected
@@ -99,7 +99,7 @@ def test_ranges_and_offsets_of_both_byte_orders_mean_the_same(file, order):
             file.readat_many(numpy.array([(-4, 4)], order))
 
 
-def test_a_seek_before_the_start_is_the_error_of_files(file, tmp_path):
+def test_seek_before_the_start_raises_the_error_of_built_in_files(file, tmp_path):
     (tmp_path / "raw").write_bytes(DATA)
     with open(tmp_path / "raw", "rb", buffering=0) as raw:
         for offset, whence in ((-1, 0), (-len(DATA) - 1, 2), (-1, 1)):

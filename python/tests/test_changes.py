@@ -17,7 +17,7 @@ def rewritten(path, seed, size):
 
 
 @pytest.mark.parametrize("size", [100_000, 70_000, 250_000])
-def test_a_file_that_was_rewritten_in_place_is_read_afresh_once_looked_at(tmp_path, size, monkeypatch):
+def test_rewritten_file_is_read_again_after_revalidation(tmp_path, size, monkeypatch):
     path = tmp_path / "data"
     before = rewritten(path, 1, 100_000)
     monkeypatch.chdir(tmp_path)
@@ -38,7 +38,7 @@ def test_a_file_that_was_rewritten_in_place_is_read_afresh_once_looked_at(tmp_pa
         file.revalidate()
 
 
-def test_what_the_error_advises_can_be_done(tmp_path):
+def test_shrunk_file_is_readable_after_revalidation(tmp_path):
     path = tmp_path / "data"
     rewritten(path, 1, 1_000_000)
     with readpath.open(path, readahead="none") as file:
@@ -49,7 +49,7 @@ def test_what_the_error_advises_can_be_done(tmp_path):
         assert file.readat(499_990, 100) == after[-10:]
 
 
-def test_a_remote_file_is_looked_at_as_well():
+def test_changed_remote_file_is_detected_by_revalidation():
     memory = fsspec.filesystem("memory")
     memory.pipe("/changes", b"1" * 100_000)
     with readpath.open("memory://changes") as file:
@@ -61,7 +61,7 @@ def test_a_remote_file_is_looked_at_as_well():
     memory.rm("/changes")
 
 
-def test_what_is_cached_of_a_file_may_stay_after_it_is_closed(tmp_path):
+def test_cached_bytes_outlive_closed_files_up_to_keep_files(tmp_path):
     paths = [tmp_path / name for name in "abc"]
     data = [rewritten(path, nth, 40_000) for nth, path in enumerate(paths)]
     within = readpath.ReadPath(memory="8MiB", keep_files=2, kernel_cache=False)
@@ -81,7 +81,7 @@ def test_what_is_cached_of_a_file_may_stay_after_it_is_closed(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"memory": "8MiB"}, {"kernel_cache": False}])
-def test_each_byte_is_one_that_the_file_had_since_it_was_opened(tmp_path, options):
+def test_read_bytes_are_of_the_old_or_the_new_content(tmp_path, options):
     """The whole of what is promised: a read may have bytes of both states."""
     path = tmp_path / "data"
     before = rewritten(path, 1, 300_000)

@@ -52,7 +52,7 @@ def chunk_bytes(path, groups, names):
     )
 
 
-def test_two_columns_are_fetched_once_and_side_by_side(url, path, table):
+def test_two_columns_are_fetched_once_and_concurrently(url, path, table):
     with fsspec.open(url, readpath={"memory": "16MiB"}) as file:
         assert pyarrow.parquet.read_table(file, columns=NAMES).equals(table.select(NAMES))
         counters = file.reader.counters()
@@ -63,7 +63,7 @@ def test_two_columns_are_fetched_once_and_side_by_side(url, path, table):
     assert counters["hit_bytes"] > wanted // 4
 
 
-def test_who_opens_the_file_again_to_scan_it_has_them_together_too(url, path, table, monkeypatch):
+def test_reopened_file_fetches_columns_concurrently(url, path, table, monkeypatch):
     """Like pandas with its file system: the footer is read from one file object, the columns from another."""
     files = []
     begin = ReadpathFile.__init__
@@ -78,7 +78,7 @@ def test_who_opens_the_file_again_to_scan_it_has_them_together_too(url, path, ta
     assert scanned["fetched_bytes"] <= chunk_bytes(path, range(GROUPS), NAMES) + (320 << 10)
 
 
-def test_more_memory_takes_more_at_once(url):
+def test_more_memory_allows_more_concurrent_fetches(url):
     def depth(memory):
         with fsspec.open(url, readpath={"memory": memory}) as file:
             pyarrow.parquet.read_table(file, columns=NAMES)
@@ -87,7 +87,7 @@ def test_more_memory_takes_more_at_once(url):
     assert depth("512KiB") < depth("16MiB")
 
 
-def test_one_row_group_is_fetched_alone(url, path, table):
+def test_row_group_is_fetched_without_other_row_groups(url, path, table):
     with fsspec.open(url) as file:
         got = pyarrow.parquet.ParquetFile(file, pre_buffer=True).read_row_group(7, columns=NAMES)
         assert got.equals(table.slice(7 * ROWS, ROWS).select(NAMES))
@@ -95,7 +95,7 @@ def test_one_row_group_is_fetched_alone(url, path, table):
     assert fetched <= chunk_bytes(path, [7], NAMES) + (256 << 10) + 4 * 4096
 
 
-def test_what_was_read_together_of_a_row_group_is_fetched_together_of_the_next(url, path, table):
+def test_columns_read_together_are_fetched_together_in_the_next_group(url, path, table):
     """Row groups in any order: four columns take four round trips in the first group, and one in the others."""
     names = ["c1", "c3", "c5", "c7"]
     wanted = {group: chunk_bytes(path, [group], names) for group in range(GROUPS)}
@@ -117,13 +117,13 @@ def test_what_was_read_together_of_a_row_group_is_fetched_together_of_the_next(u
         assert file.reader.counters()["fetched_bytes"] - before <= chunk_bytes(path, [2], ["c1"]) + 2 * 4096
 
 
-def test_what_fsspec_has_fetched_already_is_not_fetched_again(url, table):
+def test_bytes_prefetched_by_fsspec_are_not_fetched_again(url, table):
     with fsspec.parquet.open_parquet_file(url, columns=NAMES, engine="pyarrow") as file:
         assert not hasattr(file, "reader")
         assert pandas.read_parquet(file, columns=NAMES).equals(table.select(NAMES).to_pandas())
 
 
-def test_pandas_reads_the_same_table_whatever_the_memory(url, table):
+def test_pandas_reads_the_same_table_for_any_memory_size(url, table):
     expected = table.to_pandas()
     for memory in ("64KiB", "1MiB", "64MiB"):
         options = {"readpath": {"memory": memory}}
@@ -137,7 +137,7 @@ def columns_of(path, ahead_bytes, together=None):
     return Columns(layout_of(end[-footer_bytes(end) :]), ahead_bytes, together)
 
 
-def test_the_plan_has_each_chunk_once_and_no_more_than_may_wait(path):
+def test_column_plan_has_each_chunk_once_within_the_limit(path):
     layout = pyarrow.parquet.read_metadata(path)
     chunks = []
     for group in range(GROUPS):
@@ -178,7 +178,7 @@ def test_columns_of_one_row_group_are_planned_once_each(path):
     assert alone.read(*chunk(2, 6)) == []
 
 
-def test_what_is_no_whole_chunk_is_no_plan(path):
+def test_partial_chunk_read_produces_no_plan(path):
     columns = columns_of(path, 1 << 20)
     chunk = pyarrow.parquet.read_metadata(path).row_group(0).column(2)
     begin = chunk.dictionary_page_offset or chunk.data_page_offset

@@ -33,7 +33,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_an_opening_asks_once(fs, below, clock):
+def test_open_queries_file_details_once(fs, below, clock):
     for opening in range(1, 4):
         assert fs.info("/data")["size"] == 100 and fs.isfile("/data")
         with fs.open("/data") as file:
@@ -43,7 +43,7 @@ def test_an_opening_asks_once(fs, below, clock):
     assert not fs.isfile("/none") and not fs.isfile("/none") and below.asked == opening + 2
 
 
-def test_it_is_asked_again_later_and_after_any_change(fs, below, clock):
+def test_file_details_are_queried_again_after_expiry_and_changes(fs, below, clock):
     changes = [
         lambda: fs.pipe_file("/data", b"2" * 50),
         lambda: fs.pipe("/data", b"3" * 60),
@@ -61,7 +61,7 @@ def test_it_is_asked_again_later_and_after_any_change(fs, below, clock):
     assert not fs.isfile("/data")
 
 
-def test_what_is_being_written_is_always_asked_for(fs, clock):
+def test_details_of_a_written_file_are_always_queried(fs, clock):
     for size in (10, 20):
         with fs.open("/data", "wb") as file:
             assert fs.info("/data") is not None
@@ -71,7 +71,7 @@ def test_what_is_being_written_is_always_asked_for(fs, clock):
         assert fs.info("/data")["size"] == size
 
 
-def test_pyarrow_asks_once_for_each_opening(fs, below, monkeypatch):
+def test_pyarrow_queries_file_details_once_per_open(fs, below, monkeypatch):
     pyarrow = pytest.importorskip("pyarrow")
     import pyarrow.parquet
 

@@ -48,19 +48,19 @@ def ranges(count, size_max=100_000):
     return [(draw.randrange(SIZE + 1000), draw.randrange(size_max)) for _ in range(count)]
 
 
-def test_reads_at_any_place_are_the_files_bytes(file, data):
+def test_readat_returns_the_files_bytes_at_any_offset(file, data):
     for offset, size in [*ranges(200), (0, SIZE + 1), (SIZE, 1), (5, 0)]:
         assert file.readat(offset, size) == data[offset : offset + size]
     assert file.tell() == 0
 
 
-def test_many_reads_at_once_are_the_files_bytes(file, data):
+def test_readat_many_returns_the_files_bytes(file, data):
     asked = [*ranges(300), (0, SIZE), (1, 2)]  # more than the memory, and one larger than it
     assert file.readat_many(asked) == [data[offset : offset + size] for offset, size in asked]
     assert file.readat_many([]) == []
 
 
-def test_it_reads_as_fileio_does(file, path):
+def test_file_reads_and_seeks_like_fileio(file, path):
     steps = [("read", 10), ("seek", -4, 1), ("read", 5), ("seek", -70_000, 2), ("read", 60_000)]
     steps += [("read", 20_000), ("read", 1), ("tell",), ("seek", 17), ("readinto", 4096), ("tell",)]
     steps += [("seek", SIZE + 9), ("tell",), ("read", 1), ("seek", 2_900_000), ("readall",), ("read",)]
@@ -79,7 +79,7 @@ def test_it_reads_as_fileio_does(file, path):
             assert do(file, *step) == do(expected, *step), step
 
 
-def test_it_is_a_raw_stream_that_is_not_written_to(file, data):
+def test_file_is_a_read_only_raw_stream(file, data):
     assert isinstance(file, io.RawIOBase) and isinstance(file, io.IOBase)
     assert list(file) == io.BytesIO(data).readlines()
     uses = [file.fileno, file.truncate, lambda: file.write(b"1"), lambda: file.writelines([b"1"])]
@@ -94,7 +94,7 @@ def test_it_is_a_raw_stream_that_is_not_written_to(file, data):
             use()
 
 
-def test_what_is_derived_from_a_file_is_closed_in_its_own_way(path, data):
+def test_subclass_overrides_of_close_and_readline_are_used(path, data):
     class Told(readpath.File):
         closes = 0
 
@@ -110,7 +110,7 @@ def test_what_is_derived_from_a_file_is_closed_in_its_own_way(path, data):
     assert told.closes == 1 and told.closed
 
 
-def test_it_stands_under_a_buffered_reader(file, data):
+def test_file_works_under_a_buffered_reader(file, data):
     with io.BufferedReader(file, 8192) as buffered:
         assert buffered.read(3) == data[:3]
         assert buffered.peek(1)[:1] == data[3:4]
@@ -120,7 +120,7 @@ def test_it_stands_under_a_buffered_reader(file, data):
 
 
 @pytest.mark.parametrize("make", [bytearray, memoryview, array.array])
-def test_it_reads_into_anything_writable(file, data, make):
+def test_readinto_at_fills_every_writable_buffer_kind(file, data, make):
     buffer = {
         bytearray: lambda: bytearray(8000),
         memoryview: lambda: memoryview(bytearray(9000))[500:8500],
@@ -134,7 +134,7 @@ def test_it_reads_into_anything_writable(file, data, make):
     assert numbers.tobytes() == data[:8000]
 
 
-def test_what_is_read_only_or_in_pieces_is_refused(file):
+def test_read_only_or_non_contiguous_buffers_are_refused(file):
     with pytest.raises(BufferError, match="read-only"):
         file.readinto_at(0, b"1234")
     with pytest.raises(BufferError, match="one piece"):
@@ -165,7 +165,7 @@ def test_reads_can_be_awaited(file, data):
     assert end == data[-5:] and ticks > 0
 
 
-def test_an_awaited_read_may_be_given_up(file, data):
+def test_awaited_read_can_be_cancelled(file, data):
     async def give_up():
         task = asyncio.create_task(file.areadat(0, 500_000))
         await asyncio.sleep(0)
@@ -178,7 +178,7 @@ def test_an_awaited_read_may_be_given_up(file, data):
 
 
 @pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
-def test_what_is_awaited_may_be_let_go_with_its_file(path, backend):
+def test_awaited_reads_can_be_dropped_with_their_file(path, backend):
     """The drop waits for a thread that calls Python, so it must not hold Python's lock."""
 
     async def let_go():
@@ -196,7 +196,7 @@ def test_what_is_awaited_may_be_let_go_with_its_file(path, backend):
         asyncio.run(let_go())
 
 
-def test_many_threads_read_one_file(file, data):
+def test_concurrent_threads_read_one_file_correctly(file, data):
     wrong = []
 
     def read(seed):
@@ -210,7 +210,7 @@ def test_many_threads_read_one_file(file, data):
     assert wrong == []
 
 
-def test_errors_are_the_built_in_ones(path, tmp_path):
+def test_open_errors_are_built_in_exceptions(path, tmp_path):
     with pytest.raises(FileNotFoundError) as raised:
         readpath.open(tmp_path / "none")
     assert raised.value.errno == 2 and raised.value.filename == str(tmp_path / "none")
@@ -232,7 +232,7 @@ def test_errors_are_the_built_in_ones(path, tmp_path):
         readpath.open(path)
 
 
-def test_a_file_that_shrank_is_an_error_and_not_wrong_bytes(tmp_path):
+def test_shrunk_file_raises_an_error_and_returns_no_wrong_bytes(tmp_path):
     path = tmp_path / "shrinks"
     path.write_bytes(bytes(1_000_000))
     with readpath.open(path, readahead="none") as file:
@@ -242,7 +242,7 @@ def test_a_file_that_shrank_is_an_error_and_not_wrong_bytes(tmp_path):
         assert raised.value.errno == 116
 
 
-def test_a_closed_file_says_so_and_an_empty_one_has_no_bytes(path, tmp_path):
+def test_closed_file_raises_value_error_and_empty_file_has_no_bytes(path, tmp_path):
     file = readpath.open(path)
     file.close()
     file.close()
@@ -256,19 +256,19 @@ def test_a_closed_file_says_so_and_an_empty_one_has_no_bytes(path, tmp_path):
         assert asyncio.run(empty.areadat(0, 9)) == b""
 
 
-def test_a_file_and_its_path_can_be_sent_to_another_process(path, data):
+def test_file_and_its_path_can_be_pickled(path, data):
     with readpath.open(path, memory="1MiB") as file:
         with pickle.loads(pickle.dumps(file)) as again:
             assert again.readat(7, 100) == data[7:107]
 
 
-def test_a_file_that_is_sent_keeps_its_place(file):
+def test_pickled_file_keeps_its_position(file):
     file.seek(100)
     with pickle.loads(pickle.dumps(file)) as again:
         assert (again.tell(), again.name) == (100, file.name)
 
 
-def test_a_file_that_is_sent_keeps_its_hint(path):
+def test_pickled_file_keeps_its_hint(path):
     with readpath.ReadPath(memory="8MiB", readahead="ondemand").open(path) as file:
         file.advise("random")
         with pickle.loads(pickle.dumps(file)) as again:
@@ -277,7 +277,7 @@ def test_a_file_that_is_sent_keeps_its_hint(path):
             assert again.path_stats()["readahead_bytes"] == 0
 
 
-def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data, monkeypatch):
+def test_pickled_file_is_the_same_in_another_working_directory(path, data, monkeypatch):
     monkeypatch.chdir(path.parent)
     with readpath.open(path.name) as file:
         monkeypatch.chdir("/")
@@ -286,7 +286,7 @@ def test_a_file_that_is_sent_is_the_same_in_another_working_directory(path, data
         assert in_child(lambda: file.readat(7, 100) == data[7:107])
 
 
-def test_what_the_policy_believes_is_said_in_a_line(path):
+def test_readahead_state_is_described_in_one_line(path):
     # Pages in the kernel page cache need no readahead window.
     with readpath.ReadPath(memory="4MiB", kernel_cache=False).open(path) as file:
         begun = file.readahead_state()
@@ -296,7 +296,7 @@ def test_what_the_policy_believes_is_said_in_a_line(path):
         assert "the newest window" in file.readahead_state()
 
 
-def test_files_that_are_sent_share_one_path_where_they_are_read(path):
+def test_unpickled_files_share_one_path(path):
     with readpath.open(path) as one, readpath.open(path) as two:
         again = [pickle.loads(pickle.dumps(file)) for file in (one, two)]
         begun = one.path_stats()["device_bytes"]
@@ -308,7 +308,7 @@ def test_files_that_are_sent_share_one_path_where_they_are_read(path):
 
 
 @pytest.mark.parametrize("backend", ["aio", "io_uring", "threads"])
-def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, data, backend):
+def test_file_opened_before_a_fork_is_readable_in_the_child(path, data, backend):
     within = readpath.ReadPath(memory="4MiB", backend=backend, kernel_cache=False)
     with within.open(path) as file, within.open(path) as other:
         assert file.read(10) == data[:10]
@@ -328,7 +328,7 @@ def test_a_file_that_was_opened_before_a_fork_can_be_read_in_the_child(path, dat
         assert other.readat(2_000_000, 70_000) == data[2_000_000:2_070_000]
 
 
-def test_workers_of_a_pool_share_a_data_set_that_holds_an_open_file(path, data):
+def test_pool_workers_can_read_an_open_file_of_the_parent(path, data):
     with readpath.open(path) as file:
         with multiprocessing.get_context("fork").Pool(2, _hold, (file,)) as pool:
             asked = ranges(40, 5000)
@@ -345,7 +345,7 @@ def _read_held(offset, size):
     return _held.readat(offset, size)
 
 
-def test_a_long_read_hears_of_ctrl_c(tmp_path):
+def test_long_read_is_interrupted_by_ctrl_c(tmp_path):
     path = tmp_path / "long"
     with open(path, "wb") as file:
         os.truncate(path, 4 << 30)  # a hole: nothing is stored
@@ -372,7 +372,7 @@ def test_a_long_read_hears_of_ctrl_c(tmp_path):
     assert process.returncode == 0
 
 
-def test_what_makes_no_sense_is_refused_in_words(file, path):
+def test_invalid_arguments_are_refused_with_a_message(file, path):
     refused = [
         lambda: file.readat(-1, 1),
         lambda: file.readat(1, -1),
@@ -400,7 +400,7 @@ def test_what_makes_no_sense_is_refused_in_words(file, path):
     assert len(file.readat(0, 1 << 62)) == SIZE and file.readat(1 << 62, 9) == b""
 
 
-def test_what_the_kernel_holds_is_taken_from_there():
+def test_resident_file_is_read_from_the_kernel_page_cache():
     """As a program finds them that loads tensors of a file that was just written or downloaded."""
     with tempfile.NamedTemporaryFile(dir="/var/tmp") as written:
         data = random.Random(6).randbytes(24 << 20)
@@ -426,7 +426,7 @@ def kernel_says_what_it_holds(descriptor):
     return ctypes.CDLL(None).syscall(cachestat, descriptor, range_of_all, counted, 0) == 0
 
 
-def test_it_says_what_it_is(path):
+def test_repr_describes_file_and_path_options(path):
     with readpath.open(os.fsencode(path), "rb") as file:
         assert repr(file) == f"<readpath.File {str(path)!r} of {SIZE} bytes>"
         file.read()
@@ -438,7 +438,7 @@ def test_it_says_what_it_is(path):
         readpath.ReadPath(eviction="psychic")
 
 
-def test_a_child_process_opens_a_path_of_its_own(path, data):
+def test_child_process_can_open_its_own_path(path, data):
     with readpath.open(path) as file:
         assert file.readat(0, 10) == data[:10]
     child = os.fork()
@@ -448,13 +448,13 @@ def test_a_child_process_opens_a_path_of_its_own(path, data):
     assert os.waitpid(child, 0)[1] == 0
 
 
-def test_a_file_may_go_before_its_methods(path, data):
+def test_bound_method_keeps_its_file_alive(path, data):
     assert readpath.open(path).read(4) == data[:4]
     read = readpath.open(path).readat
     assert read(7, 9) == data[7:16]
 
 
-def test_hints_change_what_is_read_ahead(path):
+def test_prefetch_and_advice_change_the_readahead_bytes(path):
     within = readpath.ReadPath(memory="8MiB")
     with within.open(path) as file:
         file.prefetch(0, 1 << 20)
@@ -471,7 +471,7 @@ def test_hints_change_what_is_read_ahead(path):
         assert within.stats()["readahead_bytes"] == 0
 
 
-def test_what_was_counted_is_in_prometheus_text_format(tmp_path):
+def test_counters_are_valid_prometheus_text(tmp_path):
     """By the parser of Prometheus' own client."""
     parser = pytest.importorskip("prometheus_client.parser")
     (tmp_path / "data").write_bytes(bytes(100_000))

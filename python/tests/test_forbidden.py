@@ -18,7 +18,7 @@ def path(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("calls", "backend"), [(RING, "aio"), ([*RING, *AIO], "threads")])
-def test_files_are_opened_and_mapped_and_say_by_what(path, calls, backend):
+def test_denied_system_calls_leave_files_usable_and_reported(path, calls, backend):
     told = run_without(
         calls,
         f"""
@@ -42,7 +42,7 @@ with readpath.map({str(path)!r}, memory="512KiB", kernel_cache=False) as mapping
     assert told[2] == "0"
 
 
-def test_the_same_refusal_is_the_same_exception_everywhere(path):
+def test_denied_io_uring_raises_the_same_exception_everywhere(path):
     run_without(
         RING,
         f"""
@@ -68,7 +68,7 @@ else:
     )
 
 
-def test_what_does_not_fit_is_told_alike(path):
+def test_invalid_options_raise_value_error_everywhere(path):
     for use in (
         lambda: readpath.open(path, readahead="psychic"),
         lambda: readpath.map(path, readahead="psychic"),

@@ -90,7 +90,7 @@ def memory():
     fsspec.filesystem("memory").rm("/folder", recursive=True)
 
 
-def test_a_chained_url_opens_whatever_is_below(url, memory, path):
+def test_chained_url_opens_every_underlying_storage(url, memory, path):
     for name in (f"readpath::{url}", memory, f"readpath::file://{path}", f"readpath://{path}"):
         with fsspec.open(name) as file:
             assert file.read(10) == DATA[:10], name
@@ -102,7 +102,7 @@ def test_a_chained_url_opens_whatever_is_below(url, memory, path):
         assert file.readat(1_000_000, 50) == DATA[1_000_000:1_000_050]
 
 
-def test_options_reach_the_reader_and_the_storage_below(url):
+def test_options_reach_the_reader_and_are_validated(url):
     with fsspec.open(f"readpath::{url}", readpath={"readahead": "none"}) as file:
         file.read(1000)
         assert file.reader.counters()["fetched_bytes"] == 4096
@@ -112,7 +112,7 @@ def test_options_reach_the_reader_and_the_storage_below(url):
         fsspec.open(f"readpath::{url}", readpath={"memory": "4KiB"}).open()
 
 
-def test_what_is_not_there_is_not_found(url, path):
+def test_missing_files_raise_file_not_found(url, path):
     for name in (f"readpath::{url}x", "readpath::memory://none", f"readpath://{path}x"):
         with pytest.raises(FileNotFoundError):
             fsspec.open(name).open()
@@ -121,7 +121,7 @@ def test_what_is_not_there_is_not_found(url, path):
 
 
 @pytest.mark.parametrize("cache", ["filesystem", "cache_type"])
-def test_random_and_sequential_reads_are_the_files_bytes(url, cache):
+def test_random_and_sequential_reads_return_the_files_bytes(url, cache):
     draw = random.Random(5)
     with fsspec.filesystem("http").open(url, cache_type="readpath", cache_options=SMALL) as file:
         if cache == "filesystem":
@@ -138,7 +138,7 @@ def test_random_and_sequential_reads_are_the_files_bytes(url, cache):
         file.close()
 
 
-def test_a_stream_is_fetched_ahead_in_large_pieces(url):
+def test_stream_is_prefetched_in_large_requests(url):
     with fsspec.open(f"readpath::{url}", readpath=SMALL) as file:
         while file.read(4096):
             pass
@@ -149,7 +149,7 @@ def test_a_stream_is_fetched_ahead_in_large_pieces(url):
     assert counters["depth_max"] >= 2
 
 
-def test_many_ranges_are_fetched_side_by_side():
+def test_ranges_of_one_call_are_fetched_concurrently():
     """A fetch that waits for all others to have begun: one by one would never end."""
     barrier = threading.Barrier(32, timeout=20)
 
@@ -165,7 +165,7 @@ def test_many_ranges_are_fetched_side_by_side():
     assert got == [DATA[offset : offset + size] for offset, size in asked]
 
 
-def test_a_read_larger_than_memory_goes_past_the_cache():
+def test_read_larger_than_memory_bypasses_the_cache():
     pieces = []
 
     def fetch(start, end):
@@ -206,7 +206,7 @@ def failing(fail_at):
     return Reader(fetch, len(DATA), Options(memory="1MiB", request="64KiB"))
 
 
-def test_an_error_reaches_just_the_reads_that_needed_the_bytes():
+def test_fetch_error_fails_only_the_reads_that_need_the_bytes():
     reader = failing(500_000)
     for offset in range(0, 450_000, 50_000):  # a stream that reads ahead into the bad place
         assert reader.read(offset, 50_000) == DATA[offset : offset + 50_000]
@@ -216,7 +216,7 @@ def test_an_error_reaches_just_the_reads_that_needed_the_bytes():
     assert reader.read(0, 10) == DATA[:10]
 
 
-def test_an_error_among_many_reads_leaves_the_reader_whole():
+def test_fetch_error_among_many_reads_leaves_the_reader_usable():
     reader = failing(500_000)
     with pytest.raises(ConnectionResetError):
         reader.read_many([(nth * 10_000, 100) for nth in range(100)])
@@ -225,7 +225,7 @@ def test_an_error_among_many_reads_leaves_the_reader_whole():
         assert len(reader.read(1_000_000, 300_000)) == 300_000
 
 
-def test_a_fetch_that_brings_too_little_or_too_much_is_told():
+def test_fetch_with_a_wrong_length_raises_an_error():
     def reader(change):
         def fetch(start, end):
             future = Future()
@@ -240,7 +240,7 @@ def test_a_fetch_that_brings_too_little_or_too_much_is_told():
         reader(lambda data: data + b"!").read(0, 200)
 
 
-def test_a_closed_file_lets_go_of_whoever_waits():
+def test_close_wakes_waiting_readers_with_an_error():
     reader = Reader(lambda start, end: Future(), len(DATA))
     threading.Timer(0.1, reader.close).start()
     with pytest.raises(ValueError, match="closed file"):
@@ -259,7 +259,7 @@ def test_a_cache_and_a_file_system_can_be_sent_to_another_process(url):
         assert file.read(4) == DATA[:4]
 
 
-def test_pandas_and_pyarrow_read_through_it_unchanged(tmp_path):
+def test_pandas_and_pyarrow_read_the_same_data(tmp_path):
     pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
     import pyarrow.parquet
 
@@ -302,7 +302,7 @@ TEXT = b"number,text\n" + b"".join(b"%d,line %d\n" % (nth, nth) for nth in range
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-def test_chains_with_caches_archives_and_compression_give_the_bytes(archives, chain, tmp_path):
+def test_chained_caches_archives_and_compression_return_the_bytes(archives, chain, tmp_path):
     pandas = pytest.importorskip("pandas")
     below = {name: chain.format(url) for name, url in archives.items()}
     options = {name: {"cache_storage": str(tmp_path / name)} for name in ("filecache", "blockcache")}
@@ -322,7 +322,7 @@ def test_chains_with_caches_archives_and_compression_give_the_bytes(archives, ch
         assert frame["number"].sum() == sum(range(5_000)), url
 
 
-def test_a_file_keeps_alive_what_it_is_read_from(archives):
+def test_file_keeps_its_underlying_file_system_alive(archives):
     """Also where nothing else does: an archive closes what it reads when it goes."""
     for url in (f"zip://text.csv::{archives['zip']}", f"tar://text.csv::{archives['tar']}"):
         for chained in (url, url.replace("::", "::readpath::")):
@@ -338,13 +338,13 @@ def test_a_file_keeps_alive_what_it_is_read_from(archives):
     assert file.read() == TEXT
 
 
-def test_a_compressed_file_that_is_opened_stays_open(archives):
+def test_opened_compressed_file_stays_open(archives):
     file = readpath.open(archives["csv.gz"], compression="gzip", skip_instance_cache=True)
     gc.collect()
     assert file.read() == TEXT
 
 
-def test_references_are_read_through_it(archives, tmp_path):
+def test_reference_file_system_reads_the_referenced_ranges(archives, tmp_path):
     references = {"version": 1, "refs": {"part": [archives["csv"], 12, 100], "whole": [archives["csv"]]}}
     (tmp_path / "references.json").write_text(json.dumps(references))
     protocol = archives["csv"].split(":")[0]
@@ -356,7 +356,7 @@ def test_references_are_read_through_it(archives, tmp_path):
             assert file.read() == TEXT[12:112]
 
 
-def test_an_option_that_is_not_known_is_refused_by_name(url, archives):
+def test_unknown_options_are_refused_by_name(url, archives):
     system = fsspec.filesystem("readpath", target_protocol="http")
     wrong = [
         lambda: fsspec.filesystem("readpath", memry="1MiB"),

@@ -81,11 +81,11 @@ def told(paths, text):
         ("file.prefetch(2**64 - 1, 2**64 - 1); print('on')", "on"),
     ],
 )
-def test_numbers_that_cannot_be_are_exceptions(paths, text, answer):
+def test_impossible_numbers_raise_exceptions(paths, text, answer):
     assert told(paths, text).startswith(answer)
 
 
-def test_a_file_of_others_may_say_that_it_has_any_length():
+def test_planner_rejects_or_survives_any_claimed_file_length():
     from readpath import _native
 
     with pytest.raises(ValueError, match="none has 2⁶³ or more"):
@@ -115,7 +115,7 @@ def test_a_file_of_others_may_say_that_it_has_any_length():
         "file.readat_many(forever())",
     ],
 )
-def test_an_interrupt_is_heard_while_much_is_done(paths, text):
+def test_interrupt_ends_a_long_call(paths, text):
     if os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") < 4 << 30:
         pytest.skip("the kernel keeps some of what is read ahead")
     program = f"""

@@ -34,12 +34,12 @@ def fetched(fs, path, expected):
     return fs.fs.fetched - before
 
 
-def test_nothing_is_kept_unless_it_is_asked_for(below):
+def test_cached_bytes_are_dropped_on_close_by_default(below):
     fs = ReadpathFileSystem(fs=below, skip_instance_cache=True)
     assert fetched(fs, "/0", DATA["/0"]) == fetched(fs, "/0", DATA["/0"]) == len(DATA["/0"])
 
 
-def test_the_last_files_are_not_fetched_again(below):
+def test_recently_closed_files_are_not_fetched_again(below):
     fs = ReadpathFileSystem(fs=below, keep_files=2, skip_instance_cache=True)
     for path in ("/0", "/1", "/2"):
         assert fetched(fs, path, DATA[path]) == len(DATA[path])
@@ -49,14 +49,14 @@ def test_the_last_files_are_not_fetched_again(below):
     assert fetched(fs, "/2", DATA["/2"]) == 0 and fetched(fs, "/1", DATA["/1"]) > 0
 
 
-def test_a_file_that_has_changed_is_fetched_again(below):
+def test_changed_file_is_fetched_again(below):
     fs = ReadpathFileSystem(fs=below, keep_files=2, skip_instance_cache=True)
     fetched(fs, "/0", DATA["/0"])
     below.pipe("/0", b"other" * 20_000)
     assert fetched(fs, "/0", b"other" * 20_000) == 100_000
 
 
-def test_a_file_that_is_open_twice_has_two_readers(below):
+def test_file_opened_twice_has_two_readers(below):
     fs = ReadpathFileSystem(fs=below, keep_files=2, skip_instance_cache=True)
     with fs.open("/3") as one, fs.open("/3") as two:
         assert one.reader is not two.reader
@@ -69,7 +69,7 @@ def test_a_file_that_is_open_twice_has_two_readers(below):
         assert file.reader is kept and file.read() == DATA["/3"]
 
 
-def test_a_failure_is_forgotten_with_its_handle(below):
+def test_fetch_failure_does_not_outlive_its_handle(below):
     fs = ReadpathFileSystem(fs=below, keep_files=1, skip_instance_cache=True)
     real, below.cat_file = below.cat_file, lambda *said, **named: 1 // 0
     with fs.open("/0") as file, pytest.raises(ZeroDivisionError):
@@ -78,7 +78,7 @@ def test_a_failure_is_forgotten_with_its_handle(below):
     assert fetched(fs, "/0", DATA["/0"]) == len(DATA["/0"])
 
 
-def test_it_outlives_an_event_loop_as_well(below):
+def test_cached_bytes_outlive_an_event_loop(below):
     fs = AsyncReadpathFileSystem(fs=below, keep_files=1)
 
     async def read():
@@ -94,7 +94,7 @@ def test_it_outlives_an_event_loop_as_well(below):
         assert below.fetched - before == expected
 
 
-def test_files_of_this_machine_are_kept_by_their_path(tmp_path):
+def test_keep_files_option_reaches_local_paths(tmp_path):
     (tmp_path / "data").write_bytes(DATA["/1"])
     fs = fsspec.filesystem("readpath", keep_files=3, skip_instance_cache=True)
     assert "keep_files=3" in repr(fs.own)

@@ -32,7 +32,7 @@ def stored(tmp_path):
     fsspec.filesystem("memory").rm("/lifetimes")
 
 
-def test_a_file_by_url_goes_with_its_last_reference(stored):
+def test_remote_file_is_freed_with_its_last_reference(stored):
     """Whether it was closed or not. No collection of cycles is needed for files of ours."""
     for url, options in stored:
         for is_closed in (True, False):
@@ -50,7 +50,7 @@ def test_a_file_by_url_goes_with_its_last_reference(stored):
                 gc.enable()
 
 
-def test_what_is_read_by_url_costs_no_memory_later(stored):
+def test_dropped_remote_files_leak_no_memory(stored):
     resident = []
     for round in range(3):
         for _ in range(60):
@@ -82,7 +82,7 @@ def descriptors():
     return sorted(os.readlink(link) for link in links if os.path.islink(link))
 
 
-def test_weights_that_are_not_closed_leave_no_descriptor(tmp_path):
+def test_unclosed_weights_leave_no_descriptor(tmp_path):
     expected = written(tmp_path / "weights", 1)
     before = descriptors()
     for _ in range(20):
@@ -96,7 +96,7 @@ def test_weights_that_are_not_closed_leave_no_descriptor(tmp_path):
     assert descriptors() == before
 
 
-def test_weights_by_url_go_with_their_last_reference(tmp_path):
+def test_remote_weights_are_freed_with_their_last_reference(tmp_path):
     expected = written(tmp_path / "weights", 2)
     fsspec.filesystem("memory").put_file(str(tmp_path / "weights"), "/weights")
     file = readpath.safe_open("memory://weights")
@@ -116,7 +116,7 @@ for opened in pickle.load(sys.stdin.buffer):
 """
 
 
-def test_weights_that_are_sent_to_a_process_are_the_same_file_there(tmp_path, monkeypatch):
+def test_pickled_weights_are_the_same_file_in_another_process(tmp_path, monkeypatch):
     expected = written(tmp_path / "weights", 3)
     written(tmp_path / "other", 4)
     monkeypatch.chdir(tmp_path)
@@ -153,7 +153,7 @@ def test_weights_in_a_forked_process_are_the_same_file(tmp_path):
     assert process.exitcode == 0 and queue.get() == int(expected.sum())
 
 
-def test_weights_are_copied_by_opening_them_again(tmp_path):
+def test_copied_weights_reopen_the_file(tmp_path):
     expected = written(tmp_path / "weights", 5)
     file = readpath.safe_open(tmp_path / "weights", backend="pread")
     for again in (copy.copy(file), copy.deepcopy(file), pickle.loads(pickle.dumps(file))):

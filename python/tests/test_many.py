@@ -29,7 +29,7 @@ def within(request):
     )
 
 
-def test_there_may_be_any_number_of_ranges(within, path, data):
+def test_readat_many_accepts_any_number_of_ranges(within, path, data):
     draw = random.Random(1)
     asked = [(draw.randrange(SIZE), draw.randrange(40)) for _ in range(70_000)]
     with within.open(path) as file, within.open(path) as other:
@@ -42,7 +42,7 @@ def test_there_may_be_any_number_of_ranges(within, path, data):
         assert again.readat(2_000_000, 99) == data[2_000_000:2_000_099]
 
 
-def test_ranges_may_be_an_array(within, path, data):
+def test_readat_many_accepts_ranges_as_an_array(within, path, data):
     numpy = pytest.importorskip("numpy")
     pairs = [(0, 10), (SIZE - 3, 10), (70_000, 0), (5_000, 9_000)]
     expected = [data[offset : offset + size] for offset, size in pairs]
@@ -62,7 +62,7 @@ def test_ranges_may_be_an_array(within, path, data):
             file.readat_many(numpy.array([(1, 2), (-5, 1)]))
 
 
-def test_rows_are_read_into_their_places(within, path, data):
+def test_readinto_many_reads_rows_into_their_places(within, path, data):
     numpy = pytest.importorskip("numpy")
     rows = numpy.random.default_rng(1).integers(0, SIZE // 256, 5_000)
     table = numpy.frombuffer(data[: SIZE // 256 * 256], "u1").reshape(-1, 256)
@@ -81,7 +81,7 @@ def test_rows_are_read_into_their_places(within, path, data):
             file.readinto_many([1], [b"123"])
 
 
-def test_reads_into_a_region_need_no_help_of_the_kernel(path, data, tmp_path):
+def test_readinto_at_fills_a_region_without_kernel_faults(path, data, tmp_path):
     try:
         region = readpath.Region("4MiB", memory="256KiB", swap=tmp_path)
     except OSError as error:

@@ -36,7 +36,7 @@ EXPECTED = [DATA[offset : offset + size] for offset, size in PAIRS]
 
 
 @pytest.mark.parametrize("kind", ["i8", "u8", "i4", None])
-def test_ranges_may_be_an_array(file, kind):
+def test_remote_readat_many_accepts_ranges_as_an_array(file, kind):
     if kind == "i4" and isinstance(file, File):
         pytest.skip("64-bit integers here")
     asked = PAIRS if kind is None else numpy.array(PAIRS, dtype=kind)
@@ -47,7 +47,7 @@ def test_ranges_may_be_an_array(file, kind):
     file.prefetch_many(asked)
 
 
-def test_arrays_that_are_no_ranges_are_refused_in_words(file):
+def test_arrays_that_are_not_ranges_are_refused(file):
     for use in (file.readat_many, file.prefetch_many):
         with pytest.raises(ValueError, match="two columns"):
             use(numpy.arange(9))
@@ -57,7 +57,7 @@ def test_arrays_that_are_no_ranges_are_refused_in_words(file):
             use(numpy.array([(1, 2), (-5, 1)]))
 
 
-def test_rows_are_read_into_their_places(file):
+def test_remote_readinto_many_reads_rows_into_their_places(file):
     rows = numpy.random.default_rng(1).integers(0, SIZE // 256, 2_000)
     table = numpy.frombuffer(DATA[: SIZE // 256 * 256], "u1").reshape(-1, 256)
     into = numpy.zeros((len(rows), 256), "u1")
@@ -78,7 +78,7 @@ def test_rows_are_read_into_their_places(file):
         file.readinto_many(numpy.array([[1, 2]]), [bytearray(1)])
 
 
-def test_hints_and_counts_are_had_alike(file):
+def test_hints_and_counters_work_like_those_of_local_files(file):
     file.advise("random")
     with pytest.raises(ValueError, match="no advice `hurry`"):
         file.advise("hurry")

@@ -23,7 +23,7 @@ def descriptors():
 
 
 @pytest.mark.parametrize("chain", ["readpath::file://{}", "readpath::simplecache::file://{}"])
-def test_a_thousand_distinct_files_leave_nothing_behind(tmp_path, chain):
+def test_many_distinct_files_leave_no_descriptor_or_file_system(tmp_path, chain):
     def read(nth):
         path = tmp_path / f"{nth}"
         path.write_bytes(b"%d" % nth)
@@ -49,7 +49,7 @@ def test_archives_have_file_systems_of_their_own(tmp_path):
             assert file.read() == b"%d" % nth
 
 
-def test_what_carries_the_bytes_can_be_named(tmp_path):
+def test_backend_option_is_passed_through_fsspec(tmp_path):
     (tmp_path / "data").write_bytes(b"1234")
     url = f"readpath::file://{tmp_path}/data"
     for backend in ("threads", "aio", "io_uring"):
@@ -71,7 +71,7 @@ def lines_url(tmp_path):
         yield f"readpath::{url}"
 
 
-def test_lines_of_a_file_come_a_block_at_a_time(lines_url):
+def test_remote_lines_are_read_by_blocks(lines_url):
     with fsspec.open(lines_url) as file:
         assert list(file) == [*LINES, b"end"]
         counters = file.reader.counters()
@@ -86,7 +86,7 @@ def test_lines_of_a_file_come_a_block_at_a_time(lines_url):
         assert file.readline() == b""
 
 
-def test_lines_of_a_local_file_are_those_of_the_built_in_one(tmp_path):
+def test_local_lines_equal_those_of_a_built_in_file(tmp_path):
     path = tmp_path / "lines"
     path.write_bytes(b"".join(LINES[:2_000]) + b"\n\n" + b"y" * 300_000 + b"\nend")
     with readpath.open(path) as file, open(path, "rb", buffering=0) as expected:

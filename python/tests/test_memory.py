@@ -38,7 +38,7 @@ def path(tmp_path_factory):
     return path
 
 
-def test_an_array_over_a_file_has_its_bytes_whatever_the_memory(path):
+def test_array_over_a_mapping_has_the_files_bytes_with_little_memory(path):
     expected = numpy.fromfile(path, dtype="<i8", count=SIZE // 8)
     with served(path, memory="512KiB") as mapping:
         assert len(mapping) == SIZE + 5
@@ -55,7 +55,7 @@ def test_an_array_over_a_file_has_its_bytes_whatever_the_memory(path):
         gc.collect()
 
 
-def test_a_range_can_be_loaded_in_large_requests(path):
+def test_load_brings_a_range_in_large_requests(path):
     with served(path, readahead="none") as mapping:
         mapping.load(0, 4 << 20)
         reads = mapping.stats()["device_reads"]
@@ -66,7 +66,7 @@ def test_a_range_can_be_loaded_in_large_requests(path):
         mapping.advise("dontneed")
 
 
-def test_errors_are_the_built_in_ones(path, tmp_path):
+def test_map_errors_are_built_in_exceptions(path, tmp_path):
     with pytest.raises(FileNotFoundError):
         readpath.map(tmp_path / "none")
     with pytest.raises(ValueError, match="there is no readahead policy"):
@@ -78,7 +78,7 @@ def test_errors_are_the_built_in_ones(path, tmp_path):
         len(mapping)
 
 
-def test_a_region_larger_than_its_memory_keeps_what_was_written(path, tmp_path):
+def test_region_larger_than_its_memory_keeps_written_bytes(path, tmp_path):
     del path  # which has asked for userfaultfd
     with readpath.Region("16MiB", memory="1MiB", swap=tmp_path) as region:
         array = numpy.frombuffer(region.data, dtype="<u4")
@@ -94,7 +94,7 @@ def test_a_region_larger_than_its_memory_keeps_what_was_written(path, tmp_path):
         readpath.Region("16MiB", swap=tmp_path / "none")
 
 
-def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
+def test_pieces_arrive_in_the_given_order_and_are_read_once(path):
     expected = path.read_bytes()
     draw = random.Random(4)
     starts = draw.sample(range(0, SIZE, 65_536), 80)
@@ -118,7 +118,7 @@ def test_pieces_come_in_the_order_given_and_each_is_read_once(path):
             mapping.load(-1, 4)
 
 
-def test_a_mapping_is_sent_as_its_name(path):
+def test_pickled_mapping_reopens_its_file(path):
     with served(path, memory="1MiB") as mapping:
         with pickle.loads(pickle.dumps(mapping)) as again:
             assert bytes(again[:9]) == bytes(mapping[:9]) and repr(again) == repr(mapping)
@@ -126,7 +126,7 @@ def test_a_mapping_is_sent_as_its_name(path):
         readpath.map("nfs://host/file")
 
 
-def test_arrays_over_a_mapping_go_on_in_a_child_made_by_fork(path):
+def test_arrays_over_a_mapping_are_readable_in_a_forked_child(path):
     expected = path.read_bytes()
     with served(path, memory="1MiB") as mapping:
         array = numpy.frombuffer(mapping.data, "u1")
@@ -190,7 +190,7 @@ def _is_refused(at):
     return False
 
 
-def test_a_child_never_finds_wrong_bytes_in_an_array_over_a_region(path, tmp_path):
+def test_array_over_a_region_never_has_wrong_bytes_in_a_forked_child(path, tmp_path):
     """It may end there, by a signal or by name; and the parent goes on."""
     del path  # which has asked for userfaultfd
     with readpath.Region("1MiB", memory="64KiB", swap=tmp_path) as region:
@@ -230,7 +230,7 @@ def open_folder():
         yield Path(folder)
 
 
-def test_what_the_kernel_can_not_read_is_copied_for_it(path, open_folder):
+def test_write_to_and_copy_work_where_the_kernel_cannot_read_pages(path, open_folder):
     expected = path.read_bytes()
     (open_folder / "data").write_bytes(expected)
     if not as_an_ordinary_user(lambda: readpath.map(open_folder / "data").close() is None):
@@ -290,7 +290,7 @@ def unprivileged_may_serve_the_kernel():
     return Path("/proc/sys/vm/unprivileged_userfaultfd").read_text().strip() == "1"
 
 
-def test_the_help_says_what_the_kernel_can_not_do():
+def test_docstrings_explain_efault_and_the_alternatives():
     for what in (readpath.map, readpath.Region):
         assert "EFAULT" in what.__doc__ and "copy" in what.__doc__ and "write_to" in what.__doc__
     assert "read_from" in readpath.Region.__doc__ and "numpy.save" in readpath.memory.__doc__

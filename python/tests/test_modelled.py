@@ -10,7 +10,7 @@ import readpath
 from samples import MAPPED, RANDOM, SEQUENTIAL
 
 
-def test_rows_are_those_of_the_command(command, root):
+def test_run_rows_equal_those_of_the_command(command, root):
     job = root / "examples/quickstart.fio"
     policies = {"readahead": "none,ondemand,read_ahead_kb=64", "scheduler": "noop,cfq,slice_idle=0"}
     rows = readpath.run(job, "hdd,ssd", **policies, memory="64MiB", seed=7)
@@ -34,7 +34,7 @@ def test_rows_are_those_of_the_command(command, root):
         ("scheduler", ""),
     ],
 )
-def test_errors_have_the_words_of_the_command(command, root, option, value):
+def test_run_errors_equal_those_of_the_command(command, root, option, value):
     job = str(root / "examples/quickstart.fio")
     told = command("run", job, f"--{option}={value}")
     assert told.returncode == 2
@@ -46,7 +46,7 @@ def test_errors_have_the_words_of_the_command(command, root, option, value):
 @pytest.mark.parametrize(
     "text", ["[a]\nrw=read\nsize=1x\n", "[a]\nbs=4y\n", "", "[a]\nrw=read\nsize=4k\nbs=8k\n"]
 )
-def test_a_job_file_that_is_wrong_is_named_with_its_line(command, tmp_path, text):
+def test_invalid_job_file_error_names_file_and_line(command, tmp_path, text):
     path = tmp_path / "wrong.fio"
     path.write_text(text)
     told = command("run", str(path))
@@ -55,12 +55,12 @@ def test_a_job_file_that_is_wrong_is_named_with_its_line(command, tmp_path, text
     assert told.stderr == f"readpath: {raised.value}\n"
 
 
-def test_a_job_file_that_is_not_there_is_not_found():
+def test_missing_job_file_raises_file_not_found():
     with pytest.raises(FileNotFoundError):
         readpath.run("nowhere.fio")
 
 
-def test_a_memory_that_is_no_size_too_small_or_too_large_is_refused():
+def test_invalid_memory_sizes_are_refused():
     for memory, words in [
         ("much", "a size such as 64KiB"),
         (4095, "at least 4096 bytes"),
@@ -72,7 +72,7 @@ def test_a_memory_that_is_no_size_too_small_or_too_large_is_refused():
             readpath.run(RANDOM, memory=memory)
 
 
-def test_nothing_is_run_when_one_point_is_wrong():
+def test_invalid_point_prevents_every_run():
     policy_was_made = []
 
     def policy(limits):
@@ -84,13 +84,13 @@ def test_nothing_is_run_when_one_point_is_wrong():
     assert policy_was_made == []
 
 
-def test_a_seed_gives_the_same_run_again_and_another_one_another():
+def test_seed_determines_the_run():
     one, same, other = [readpath.run(RANDOM, "hdd", seed=seed)[0] for seed in (1, 1, 2)]
     assert one == same
     assert one["decisions"] != other["decisions"]
 
 
-def test_python_goes_on_while_a_run_simulates():
+def test_other_python_threads_run_during_a_simulation():
     """With Python's lock held, this thread would not come to count."""
     job = readpath.Job.of(rw="randread", bs="4k", size="1g", direct=1, io_size="512m")
     thread = threading.Thread(target=readpath.run, args=(job, "ssd"))
@@ -108,7 +108,7 @@ def test_an_interrupt_ends_a_run():
         readpath.run(hours, "ssd")
 
 
-def test_progress_is_told_and_its_exception_ends_the_run():
+def test_progress_is_reported_and_a_callback_exception_ends_the_run():
     told = []
     point = readpath.Point(readpath.Job.of(rw="read", bs="4k", size="256m"), "ssd")
     row = point.run(tell=lambda *progress: told.append(progress))
@@ -122,7 +122,7 @@ def test_progress_is_told_and_its_exception_ends_the_run():
         point.run(tell=refuse)
 
 
-def test_a_trace_adds_up_to_its_row():
+def test_trace_events_sum_to_the_row():
     trace = readpath.trace(SEQUENTIAL, "ssd", readahead="none")
     # 8 MiB in reads of 16 KiB, each a request of 32 sectors.
     assert trace.reads["offset"] == [nth * 16_384 for nth in range(512)]
@@ -132,7 +132,7 @@ def test_a_trace_adds_up_to_its_row():
     assert readpath.trace(SEQUENTIAL, "ssd", events_max=10).dropped > 500
 
 
-def test_rows_become_a_frame():
+def test_rows_convert_to_a_data_frame():
     pytest.importorskip("pandas")
     rows = readpath.run(MAPPED, "ssd", readahead="none,ondemand")
     frame = readpath.frame(rows)
@@ -140,7 +140,7 @@ def test_rows_become_a_frame():
     assert frame["latency_us.p50"][0] == rows[0]["latency_us"]["p50"]
 
 
-def test_what_there_is_can_be_listed():
+def test_policies_and_devices_can_be_listed():
     assert {"none", "ondemand", "window"} <= readpath.policies().keys()
     assert "cfq" in readpath.policies("scheduler")
     assert {"hdd", "nvme"} <= readpath.devices().keys()

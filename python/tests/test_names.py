@@ -25,7 +25,7 @@ def spelled(below, folder):
     return fs, [folder, url, f"readpath::{url}"]
 
 
-def test_a_file_has_its_bytes_by_any_name(below):
+def test_cat_and_ls_accept_every_spelling_of_a_path(below):
     below, folder = below
     fs, names = spelled(below, folder)
     for name in names:
@@ -48,7 +48,7 @@ def test_a_file_has_its_bytes_by_any_name(below):
         assert fs.ls(name, detail=False) == below.ls(folder, detail=False)
 
 
-def test_files_come_and_go_by_any_name(below, tmp_path):
+def test_put_copy_move_and_remove_accept_every_spelling(below, tmp_path):
     below, folder = below
     fs, names = spelled(below, folder)
     (tmp_path / "own").write_bytes(b"own")
@@ -70,7 +70,7 @@ def test_files_come_and_go_by_any_name(below, tmp_path):
     assert not [found for found in below.find(folder) if "readpath" in found.removeprefix(folder)]
 
 
-def test_a_mapper_has_the_keys_of_the_mapper_below(below):
+def test_mapper_equals_the_mapper_of_the_underlying_file_system(below):
     below, folder = below
     fs, names = spelled(below, folder)
     oracle = below.get_mapper(folder)
@@ -88,7 +88,7 @@ def test_a_mapper_has_the_keys_of_the_mapper_below(below):
             assert "new" not in oracle
 
 
-def test_two_colons_may_stand_in_a_name(tmp_path, monkeypatch):
+def test_file_names_may_contain_two_colons(tmp_path, monkeypatch):
     (tmp_path / "a::b").mkdir()
     for name in ("a::b/c::d", "c::d", "memory::x", "http:"):
         (tmp_path / name).write_bytes(name.encode())
@@ -113,7 +113,7 @@ def test_two_colons_may_stand_in_a_name(tmp_path, monkeypatch):
         readpath.open("none::here")
 
 
-def test_an_address_of_ipv6_is_no_chain():
+def test_ipv6_address_is_not_parsed_as_a_chain():
     pytest.importorskip("aiohttp")
     import http.server
     import socket

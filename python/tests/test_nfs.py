@@ -20,7 +20,7 @@ def url(nfs_server, tmp_path_factory):
         yield url
 
 
-def test_it_reads_as_a_local_file_does(url):
+def test_nfs_file_reads_like_a_local_file(url):
     with readpath.open(url, memory="1MiB") as file:
         assert (file.size, file.read(10), file.tell()) == (len(DATA), DATA[:10], 10)
         file.seek(-5, 2)
@@ -39,7 +39,7 @@ def test_it_reads_as_a_local_file_does(url):
         assert file.readat(1, 100_000) == DATA[1:100_001]
 
 
-def test_what_the_server_says_is_the_built_in_exception(url):
+def test_nfs_errors_are_built_in_exceptions(url):
     base = url.removesuffix("file")
     for name, kind in [("none", FileNotFoundError), ("folder", IsADirectoryError), ("secret", PermissionError)]:
         with pytest.raises(kind) as raised:
@@ -60,7 +60,7 @@ def test_what_the_server_says_is_the_built_in_exception(url):
         readpath.open("nfs://127.0.0.1:1/data/file")
 
 
-def test_a_child_made_by_fork_has_a_connection_of_its_own(url):
+def test_forked_child_reads_over_its_own_connection(url):
     with readpath.open(url) as file:
         assert file.readat(0, 10) == DATA[:10]
         child = os.fork()
@@ -70,7 +70,7 @@ def test_a_child_made_by_fork_has_a_connection_of_its_own(url):
         assert file.readat(2_000_000, 10) == DATA[2_000_000:2_000_010]
 
 
-def test_fsspec_and_what_stands_on_it_read_it(url):
+def test_fsspec_reads_nfs_urls(url):
     fsspec = pytest.importorskip("fsspec")
     for name in (url, f"readpath::{url}"):
         with fsspec.open(name) as file:

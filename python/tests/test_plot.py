@@ -9,14 +9,14 @@ pytest.importorskip("matplotlib")
 from readpath import plot  # noqa: E402
 
 
-def test_the_depth_ends_at_none_and_reaches_the_rows_maximum():
+def test_depth_plot_ends_at_zero_and_reaches_the_rows_maximum():
     trace = readpath.trace(SEQUENTIAL, "ssd", readahead="ondemand")
     (line,) = plot.depth(trace).lines
     depths = line.get_ydata()
     assert depths[-1] == 0 and max(depths) == trace.row["device_depth_max"]
 
 
-def test_latencies_reach_the_rows_median_at_a_half():
+def test_latency_plot_has_the_rows_median_at_one_half():
     trace = readpath.trace(SEQUENTIAL, "hdd", readahead="none")
     (line,) = plot.latency(trace).lines
     us, share = line.get_xdata(), line.get_ydata()
@@ -25,7 +25,7 @@ def test_latencies_reach_the_rows_median_at_a_half():
     assert median == pytest.approx(trace.row["latency_us"]["p50"], rel=0.02)
 
 
-def test_a_window_is_drawn_for_each_that_the_policy_read_ahead():
+def test_window_plot_draws_every_readahead_window():
     trace = readpath.trace(SEQUENTIAL, "hdd", readahead="ondemand")
     axes = plot.window(trace)
     drawn = axes.containers[0].markerline.get_ydata()

@@ -43,12 +43,12 @@ def decisions(job, device, policy):
 
 @pytest.mark.parametrize("job", [SEQUENTIAL, RANDOM, MAPPED], ids=lambda job: job.name)
 @pytest.mark.parametrize("device", ["hdd", "nvme", "nfs"])
-def test_a_policy_in_python_decides_as_its_like_in_rust(job, device):
+def test_python_policy_decides_like_its_rust_counterpart(job, device):
     assert decisions(job, device, Nothing) == decisions(job, device, "none")
     assert decisions(job, device, Delegated) == decisions(job, device, "ondemand")
 
 
-def test_a_policy_of_ones_own_reads_what_it_says():
+def test_custom_policy_reads_exactly_its_requested_pages():
     """512 reads of 4 pages in blocks of 16 pages: 128 requests of 64 KiB, each by one read."""
     row = readpath.run(SEQUENTIAL, "ssd", readahead=Blocks)[0]
     assert row["readahead"] == "Blocks"
@@ -56,7 +56,7 @@ def test_a_policy_of_ones_own_reads_what_it_says():
     assert (row["coverage"], row["amplification"]) == (0.75, 1.0)
 
 
-def test_every_open_file_has_a_policy_of_its_own():
+def test_open_files_have_separate_policies():
     made = []
 
     class Counted(readpath.Policy):
@@ -68,7 +68,7 @@ def test_every_open_file_has_a_policy_of_its_own():
     assert made == [32, 32, 32]
 
 
-def test_a_policy_hears_of_reads_faults_and_hints():
+def test_policy_receives_reads_faults_and_hints():
     heard = []
 
     class Listening(readpath.Policy):
@@ -92,7 +92,7 @@ def test_a_policy_hears_of_reads_faults_and_hints():
     ]
 
 
-def test_pages_can_be_marked_and_the_mark_be_found_and_taken_off():
+def test_page_marks_can_be_set_found_and_cleared():
     seen = []
 
     class Marking(readpath.Policy):
@@ -109,7 +109,7 @@ def test_pages_can_be_marked_and_the_mark_be_found_and_taken_off():
 
 
 @pytest.mark.parametrize("method", ["__init__", "read", "advise"])
-def test_an_exception_in_a_policy_ends_the_run_and_comes_out(method):
+def test_policy_exception_ends_the_run_and_is_raised(method):
     def fail(self, *arguments):
         raise ZeroDivisionError(method)
 
@@ -118,7 +118,7 @@ def test_an_exception_in_a_policy_ends_the_run_and_comes_out(method):
         readpath.run(SEQUENTIAL, "ssd", readahead=policy)
 
 
-def test_pages_are_there_only_during_the_call():
+def test_pages_are_usable_only_during_the_call():
     kept = []
 
     class Keeping(readpath.Policy):
@@ -149,7 +149,7 @@ def test_pages_stay_on_the_thread_of_the_policy():
         ((2048, 0), "a file of 2048 pages"),
     ],
 )
-def test_what_the_machine_would_not_take_is_refused(folio, words):
+def test_invalid_folios_are_refused(folio, words):
     class Adding(readpath.Policy):
         def read(self, ask, pages):
             if not pages.is_cached(1):
@@ -160,7 +160,7 @@ def test_what_the_machine_would_not_take_is_refused(folio, words):
         readpath.run(SEQUENTIAL, "ssd", readahead=Adding)
 
 
-def test_readahead_gives_way_when_memory_is_short():
+def test_readahead_is_refused_when_memory_is_short():
     answers = []
 
     class Greedy(readpath.Policy):
@@ -172,7 +172,7 @@ def test_readahead_gives_way_when_memory_is_short():
     assert answers[0] is False
 
 
-def test_a_policy_of_ours_that_is_not_there_or_splits_is_refused():
+def test_unknown_or_splitting_named_policy_is_refused():
     with pytest.raises(ValueError, match="there is no readahead policy `psychic`"):
         readpath.NamedPolicy("psychic", readpath.Limits())
     with pytest.raises(ValueError, match="splits what was asked"):

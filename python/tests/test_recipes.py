@@ -41,7 +41,7 @@ def lacks_userfaultfd(tmp_path):
 
 
 @pytest.mark.parametrize(("title", "text"), RECIPES, ids=[title for title, _ in RECIPES])
-def test_recipe(title, text, names, stack, request, tmp_path):
+def test_recipe_runs(title, text, names, stack, request, tmp_path):
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S))
     assert code, "a recipe has code"
     for module in ("distributed", "fsspec", "matplotlib", "numpy", "pandas", "pyarrow"):

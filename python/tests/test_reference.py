@@ -60,7 +60,7 @@ class Storage:
 
 @pytest.mark.parametrize("fails_one_of", [0, 15])
 @pytest.mark.parametrize("memory", ["64KiB", "1MiB"])
-def test_a_planner_with_hardly_any_memory(memory, fails_one_of):
+def test_planner_equals_the_model_with_little_memory_and_errors(memory, fails_one_of):
     with ThreadPoolExecutor(8) as threads:
         storage = Storage(fails_one_of)
         reader = Reader(on_threads(storage.fetch, threads), SIZE, Options(memory, depth=5))
@@ -94,7 +94,7 @@ def test_a_planner_with_hardly_any_memory(memory, fails_one_of):
 
 
 @pytest.mark.parametrize("options", [{}, {"kernel_cache": False, "memory": "128KiB", "depth": 3}])
-def test_a_file_by_all_its_calls_and_in_children(tmp_path, options):
+def test_file_equals_the_model_for_all_calls_and_in_children(tmp_path, options):
     path = tmp_path / "data.bin"
     path.write_bytes(CONTENT)
     with readpath.open(path, **options) as file:
@@ -136,7 +136,7 @@ def test_a_file_by_all_its_calls_and_in_children(tmp_path, options):
             assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_mapping_by_all_its_calls(tmp_path):
+def test_mapping_equals_the_model_for_all_calls(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(CONTENT)
     try:

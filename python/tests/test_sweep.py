@@ -56,7 +56,7 @@ def hopeless_policy():
     return Hopeless
 
 
-def test_a_grid_runs_here(expected):
+def test_grid_runs_in_this_process(expected):
     heard = []
     sweep = readpath.sweep(JOBS, **GRID, on_row=heard.append)
     assert plain(sweep) == expected
@@ -91,7 +91,7 @@ def test_a_grid_runs_on_a_dask_cluster_of_two_workers(expected, dask_client, tmp
     assert len(dask_client.scheduler_info()["workers"]) == 2
 
 
-def test_a_point_that_fails_on_dask_is_tried_once_more(dask_client, tmp_path):
+def test_failed_point_on_dask_is_retried_once(dask_client, tmp_path):
     once = failing_policy(tmp_path / "flag", "Once")
     sweep = readpath.sweep(
         SEQUENTIAL, "ssd", ["none", once, hopeless_policy()], executor=dask_client
@@ -109,7 +109,7 @@ def test_a_grid_runs_on_ray(expected):
         ray.shutdown()
 
 
-def test_a_failed_point_is_tried_once_more_and_then_reported(tmp_path):
+def test_failed_point_is_retried_once_and_then_reported(tmp_path):
     once = failing_policy(tmp_path / "flag", "Once")
     sweep = readpath.sweep(SEQUENTIAL, "ssd", [once, hopeless_policy(), "none"])
     assert [row["readahead"] for row in sweep.rows] == ["Failing", "none"]
@@ -119,7 +119,7 @@ def test_a_failed_point_is_tried_once_more_and_then_reported(tmp_path):
     assert str(failed).endswith("ArithmeticError: never")
 
 
-def test_an_executor_that_takes_no_work_costs_no_hang():
+def test_shut_down_executor_is_reported_without_a_hang():
     executor = concurrent.futures.ThreadPoolExecutor(1)
     executor.shutdown()
     sweep = readpath.sweep(SEQUENTIAL, "ssd", executor=executor)
@@ -128,14 +128,14 @@ def test_an_executor_that_takes_no_work_costs_no_hang():
         readpath.sweep(SEQUENTIAL, "ssd", executor=3)
 
 
-def test_bad_input_is_found_before_anything_runs(tmp_path):
+def test_invalid_sweep_input_is_refused_before_any_run(tmp_path):
     heard = []
     with pytest.raises(ValueError, match="there is no device `floppy`"):
         readpath.sweep(JOBS, "ssd,floppy", on_row=heard.append, out=tmp_path / "rows.parquet")
     assert heard == [] and list(tmp_path.iterdir()) == []
 
 
-def test_a_sweep_goes_on_where_it_was_broken_off(expected, tmp_path):
+def test_sweep_resumes_after_an_abort(expected, tmp_path):
     out = tmp_path / "rows.parquet"
 
     def break_off(row):
@@ -168,7 +168,7 @@ def test_an_interrupt_ends_a_sweep_and_keeps_its_rows(tmp_path):
     assert len(readpath.parquet.RowFile(out).rows("point")) == 1
 
 
-def test_the_file_has_a_type_for_every_value_and_reads_as_a_frame(tmp_path):
+def test_row_file_has_typed_columns_and_reads_as_a_data_frame(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     import pandas
     import pyarrow.parquet
@@ -181,7 +181,7 @@ def test_the_file_has_a_type_for_every_value_and_reads_as_a_frame(tmp_path):
     assert list(pandas.read_parquet(out)["job"]) == ["seq"]
 
 
-def test_a_file_that_is_none_of_ours_and_a_folder_that_is_missing_are_named(tmp_path):
+def test_foreign_row_file_and_missing_folder_are_refused_by_name(tmp_path):
     other = tmp_path / "notes.txt"
     other.write_text("not rows")
     with pytest.raises(ValueError, match="notes.txt: not a Parquet file"):

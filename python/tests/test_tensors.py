@@ -68,18 +68,18 @@ def same(ours, expected):
     return True
 
 
-def test_a_file_is_loaded_as_safetensors_loads_it(folder, name):
+def test_load_file_equals_that_of_safetensors(folder, name):
     assert same(readpath.load_file(name), load_file(folder / "1.safetensors"))
 
 
-def test_several_files_are_loaded_as_one(folder):
+def test_load_file_merges_several_files(folder):
     paths = [folder / f"{seed}.safetensors" for seed in (1, 2)]
     assert same(readpath.load_file(paths), load_file(paths[0]) | load_file(paths[1]))
     with pytest.raises(ValueError, match="is in .* and in "):
         readpath.load_file([paths[0], paths[0]])
 
 
-def test_an_open_file_says_what_that_of_safetensors_says(folder, name):
+def test_safe_open_equals_that_of_safetensors(folder, name):
     with oracle.safe_open(folder / "1.safetensors", "np") as expected:
         with readpath.safe_open(name, framework="np", device="cpu") as file:
             assert file.keys() == sorted(expected.keys())
@@ -102,7 +102,7 @@ SLICES = [
 ]  # fmt: skip
 
 
-def test_parts_are_those_of_the_array(folder, name):
+def test_tensor_slices_equal_those_of_the_array(folder, name):
     whole = load_file(folder / "1.safetensors")["large1"]
     with readpath.safe_open(name) as file:
         part = file.get_slice("large1")
@@ -115,7 +115,7 @@ def test_parts_are_those_of_the_array(folder, name):
         assert file.get_slice("none1")[:].shape == (0, 5)
 
 
-def test_many_are_read_in_the_order_of_the_file_whatever_the_order_asked_for(
+def test_get_tensors_reads_in_file_order_for_any_requested_order(
     folder, tmp_path, monkeypatch
 ):
     asked = []
@@ -161,7 +161,7 @@ def load_beside_others(path, barrier, queue):
     queue.put((device_bytes() - before, sum(int(tensor.sum()) for tensor in tensors.values())))
 
 
-def test_processes_that_load_one_file_have_it_from_the_device_once():
+def test_concurrent_processes_read_a_file_from_the_device_once():
     context = multiprocessing.get_context("fork")
     with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
         path = Path(folder) / "shared.safetensors"
@@ -199,7 +199,7 @@ FAULTED_AROUND = 16 * 4096
 """So much the kernel maps at once where a page is touched that it holds."""
 
 
-def test_what_is_loaded_is_mapped_and_waits_for_nothing(on_disk):
+def test_loaded_tensors_cause_no_major_fault(on_disk):
     """Counts of the kernel's: how often a touch had to wait for it, getrusage(2)."""
     path = on_disk
     oracle = load_file(path)
@@ -218,7 +218,7 @@ def test_what_is_loaded_is_mapped_and_waits_for_nothing(on_disk):
         del tensors
 
 
-def test_no_more_is_read_than_is_asked_for(on_disk):
+def test_tensor_reads_fetch_only_the_requested_bytes(on_disk):
     cold(on_disk)
     with readpath.safe_open(on_disk) as file:
         before = device_bytes()
@@ -232,7 +232,7 @@ def test_no_more_is_read_than_is_asked_for(on_disk):
     assert few <= rows.nbytes + (128 << 10) and whole.nbytes <= many <= whole.nbytes + (128 << 10)
 
 
-def test_a_file_that_has_become_shorter_is_an_error_and_no_bus_error(on_disk):
+def test_shrunk_tensor_file_is_an_error_and_no_bus_error(on_disk):
     with readpath.safe_open(on_disk) as file:
         os.truncate(on_disk, 20 << 20)
         assert file.get_tensor("t0").shape == (1 << 12, 1 << 10)
@@ -241,7 +241,7 @@ def test_a_file_that_has_become_shorter_is_an_error_and_no_bus_error(on_disk):
                 use()
 
 
-def test_a_closed_file_says_so(folder, name):
+def test_closed_tensor_file_raises_value_error(folder, name):
     with readpath.safe_open(name) as file:
         part = file.get_slice("large1")
     assert file.keys() and part.get_shape() == [600, 1_001]
@@ -250,7 +250,7 @@ def test_a_closed_file_says_so(folder, name):
             use()
 
 
-def test_what_the_kernel_holds_is_not_asked_for(folder, monkeypatch):
+def test_resident_tensors_cause_no_prefetch_or_device_read(folder, monkeypatch):
     path = folder / "2.safetensors"
     path.read_bytes()
     asked = []
@@ -262,7 +262,7 @@ def test_what_the_kernel_holds_is_not_asked_for(folder, monkeypatch):
     assert asked == [] and device_bytes() == before
 
 
-def test_tensors_far_away_are_fetched_side_by_side():
+def test_remote_tensors_are_fetched_concurrently():
     """A storage that answers none of three until all are asked for."""
     fsspec = pytest.importorskip("fsspec")
     from fsspec.implementations.memory import MemoryFileSystem
@@ -293,7 +293,7 @@ def test_tensors_far_away_are_fetched_side_by_side():
     assert not alone
 
 
-def test_what_is_written_to_a_tensor_is_seen_by_nobody_else(folder):
+def test_tensor_writes_are_private(folder):
     path = folder / "1.safetensors"
     before = path.read_bytes()
     with readpath.safe_open(path) as file:
@@ -321,7 +321,7 @@ SMALL = {
 
 
 @pytest.mark.parametrize("kind", SMALL)
-def test_numbers_of_a_byte_are_known(tmp_path, kind):
+def test_one_byte_types_load_with_ml_dtypes(tmp_path, kind):
     path = written(tmp_path / "small", one(dtype=kind), b"1234")
     with readpath.safe_open(path) as file:
         assert file.get_slice("a").get_dtype() == kind and file.get_slice("a").get_shape() == [4]
@@ -335,7 +335,7 @@ def test_numbers_of_a_byte_are_known(tmp_path, kind):
         assert file.get_tensor("a").tobytes() == b"1234"
 
 
-def test_two_numbers_in_a_byte_are_for_torch(tmp_path):
+def test_half_byte_types_load_only_with_torch(tmp_path):
     path = written(tmp_path / "packed", one(dtype="F4", shape=[2, 4]), b"1234")
     with readpath.safe_open(path) as file:
         assert file.get_slice("a").get_shape() == [2, 4]
@@ -366,7 +366,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_file_that_is_none_is_refused_in_words(tmp_path, case):
+def test_malformed_tensor_files_are_refused_with_a_message(tmp_path, case):
     header, data, words = WRONG[case]
     path = written(tmp_path / "wrong", header, data)
     with pytest.raises(oracle.SafetensorError):
@@ -376,7 +376,7 @@ def test_a_file_that_is_none_is_refused_in_words(tmp_path, case):
     assert str(path) in str(raised.value)
 
 
-def test_what_can_not_be_opened_is_the_built_in_exception(tmp_path, folder):
+def test_load_file_errors_are_built_in_exceptions(tmp_path, folder):
     with pytest.raises(FileNotFoundError):
         readpath.load_file(tmp_path / "none")
     with pytest.raises(IsADirectoryError):

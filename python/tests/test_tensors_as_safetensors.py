@@ -30,13 +30,13 @@ def test_backends_have_the_same_tensors(path, backend):
         assert (file.get_tensor("rows") == MADE["rows"]).all()
 
 
-def test_a_backend_that_is_not_known_is_the_error_of_safetensors(path):
+def test_unknown_backend_raises_safetensor_error(path):
     for module in (oracle, readpath):
         with pytest.raises(oracle.SafetensorError, match="backend.*wrong"):
             module.safe_open(path, "numpy", backend="wrong")
 
 
-def test_empty_and_whole_parts_are_those_of_safetensors(path):
+def test_empty_and_whole_slices_equal_those_of_safetensors(path):
     with readpath.safe_open(path, "numpy") as ours, oracle.safe_open(path, "numpy") as expected:
         for name in MADE:
             for index in ((), ..., (...,)):
@@ -58,14 +58,14 @@ WRONG = [
 
 
 @pytest.mark.parametrize("nth", range(len(WRONG)))
-def test_what_is_wrong_is_a_safetensor_error(path, nth):
+def test_invalid_tensor_accesses_raise_safetensor_error(path, nth):
     for module in (oracle, readpath):
         with module.safe_open(path, "numpy") as file:
             with pytest.raises(oracle.SafetensorError):
                 WRONG[nth](file)
 
 
-def test_files_that_are_none_are_safetensor_errors_and_value_errors(tmp_path, path):
+def test_malformed_files_raise_safetensor_error_and_value_error(tmp_path, path):
     (tmp_path / "text").write_bytes(b"no file of safetensors at all")
     (tmp_path / "short").write_bytes(path.read_bytes()[:-1])
     for name in ("text", "short"):
@@ -106,7 +106,7 @@ def test_a_store_without_lengths_is_read_whole():
         assert (file.get_slice("rows")[1:] == MADE["rows"][1:]).all()
 
 
-def test_options_of_a_local_file_are_those_of_open(path):
+def test_load_file_accepts_the_options_of_open(path):
     assert (readpath.load_file(path, backend="pread", memory="8MiB")["rows"] == MADE["rows"]).all()
     with pytest.raises(TypeError, match="no option `memry`"):
         readpath.load_file(path, memry="8MiB")

@@ -41,7 +41,7 @@ def checked(tmp_path, program):
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
 
 
-def test_what_is_opened_and_mapped_has_a_type(tmp_path):
+def test_opened_and_mapped_objects_have_the_expected_types(tmp_path):
     done = checked(tmp_path, PROGRAM)
     assert done.returncode == 0, done.stdout
     revealed = [line for line in done.stdout.splitlines() if "Revealed type" in line]
@@ -49,7 +49,7 @@ def test_what_is_opened_and_mapped_has_a_type(tmp_path):
     assert all(f'"{kind}' in line or f".{kind}" in line for kind, line in zip(REVEALED, revealed))
 
 
-def test_what_is_misspelt_is_found(tmp_path):
+def test_type_checker_finds_misspelt_names(tmp_path):
     done = checked(tmp_path, "\n".join(["from pathlib import Path", "import readpath", *WRONG]))
     assert all(f"program.py:{nth}: error" in done.stdout for nth in (3, 4, 5)), done.stdout
 
@@ -60,6 +60,6 @@ def test_every_option_of_a_path_has_a_type():
     assert set(PathOptions.__annotations__) == set(readpath.ReadPath.NAMES)
 
 
-def test_the_help_says_what_reading_does():
+def test_read_methods_have_docstrings():
     for method in ("read", "readat", "readinto", "readinto_at", "readat_many", "readline"):
         assert len(getattr(readpath.File, method).__doc__) > 40

@@ -109,7 +109,7 @@ KINDS = [("strong",), ("weak",), ("weak", "modified"), ("modified",), ("strong",
 
 @pytest.mark.parametrize("is_conditional", [True, False])
 @pytest.mark.parametrize("says", KINDS)
-def test_an_http_object_that_is_overwritten_is_an_error_that_names_it(says, is_conditional):
+def test_overwritten_http_object_is_an_error_that_names_it(says, is_conditional):
     with served(says) as (store, url):
         store.is_conditional = is_conditional
         with readpath.open(url, **SMALL) as file:
@@ -131,7 +131,7 @@ def test_an_http_object_that_is_overwritten_is_an_error_that_names_it(says, is_c
             assert file.read() == NEW
 
 
-def test_each_fetch_names_the_version():
+def test_fetches_are_conditional_on_the_opened_version():
     with served(("strong",)) as (store, url):
         with readpath.open(url, **SMALL) as file:
             store.asked.clear()
@@ -147,7 +147,7 @@ def test_each_fetch_names_the_version():
 
 
 @pytest.mark.parametrize("length", [100, SIZE // 2, SIZE + 1])
-def test_without_any_tag_another_length_is_an_error(length):
+def test_changed_length_without_a_tag_is_an_error(length):
     with served(()) as (store, url):
         with readpath.open(url, **SMALL) as file:
             assert file.read(1000) == OLD[:1000]
@@ -157,7 +157,7 @@ def test_without_any_tag_another_length_is_an_error(length):
             assert url in str(raised.value)
 
 
-def test_an_answer_of_another_range_or_length_is_an_error_that_names_the_file():
+def test_wrong_range_or_length_of_an_answer_is_an_error_with_the_url():
     for name, value, words in (
         ("shift", 4096, "the answer is of 'bytes 4096-"),
         ("missing", 10, "there are"),
@@ -170,7 +170,7 @@ def test_an_answer_of_another_range_or_length_is_an_error_that_names_the_file():
                 assert url in str(raised.value)
 
 
-def test_a_server_without_ranges_gives_the_bytes_all_the_same():
+def test_server_without_ranges_still_returns_the_bytes():
     with served(("strong",)) as (store, url):
         with readpath.open(url, **SMALL) as file:
             store.gives_ranges = False
@@ -180,7 +180,7 @@ def test_a_server_without_ranges_gives_the_bytes_all_the_same():
                 file.readat(700_000, 1000)
 
 
-def test_a_closed_file_that_is_kept_is_not_mixed_with_its_successor():
+def test_cached_closed_file_is_not_mixed_with_a_new_version():
     with served(("strong",)) as (store, url):
         options = SMALL | {"keep_files": 2}
         with readpath.open(url, **options) as file:
@@ -224,7 +224,7 @@ def test_weights_are_of_one_version(tmp_path):
             assert url in str(raised.value)
 
 
-def test_other_storage_is_compared_now_and_then(monkeypatch):
+def test_storage_without_conditions_is_checked_periodically(monkeypatch):
     memory = fsspec.filesystem("memory")
     monkeypatch.setattr("readpath.versions.CHECK_SECONDS", 0.0)
     memory.pipe("/versions", OLD)
@@ -261,7 +261,7 @@ def s3():
 @pytest.mark.parametrize("bucket", ["plain", "versioned"])
 @pytest.mark.parametrize("is_aware", [False, True])
 @pytest.mark.parametrize("length", [SIZE, 1000, 2 * SIZE])
-def test_an_s3_object_that_is_overwritten_is_an_error_or_read_as_it_was(s3, bucket, is_aware, length):
+def test_overwritten_s3_object_is_an_error_or_its_old_version(s3, bucket, is_aware, length):
     client, options = s3
     client.put_object(Bucket=bucket, Key="data", Body=OLD)
     url = f"s3://{bucket}/data"
@@ -280,7 +280,7 @@ def test_an_s3_object_that_is_overwritten_is_an_error_or_read_as_it_was(s3, buck
         assert file.read() == (NEW + NEW)[:length]
 
 
-def test_a_store_that_ignores_the_condition_is_found_out(s3, monkeypatch):
+def test_store_that_ignores_the_condition_is_detected(s3, monkeypatch):
     s3fs = pytest.importorskip("s3fs")
     client, options = s3
     real = s3fs.S3FileSystem._call_s3
@@ -298,7 +298,7 @@ def test_a_store_that_ignores_the_condition_is_found_out(s3, monkeypatch):
             file.readat(500_000, 1000)
 
 
-def test_an_object_that_is_listed_as_it_was_can_be_opened_again(s3):
+def test_stale_listing_fails_once_and_reopening_succeeds(s3):
     """The file system has a listing from before; the first read says so, and the next opening is right."""
     client, options = s3
     client.put_object(Bucket="plain", Key="listed/data", Body=OLD)
@@ -347,7 +347,7 @@ class CloudHandler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("length", [SIZE, 700_000])
-def test_an_object_of_google_that_is_overwritten_is_an_error_that_names_it(length, monkeypatch):
+def test_overwritten_google_object_is_an_error_that_names_it(length, monkeypatch):
     gcsfs = pytest.importorskip("gcsfs")
 
     async def is_zonal(self, bucket):

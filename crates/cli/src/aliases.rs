@@ -21,8 +21,12 @@ const COMMANDS: [(&str, &[&str]); 11] = [
 ];
 
 /// Old option, and the option in its place.
-const OPTIONS: [(&str, &str); 3] =
-    [("--reclaim", "--eviction"), ("--laws", "--policies"), ("--raw", "--chunking")];
+const OPTIONS: [(&str, &str); 4] = [
+    ("--reclaim", "--eviction"),
+    ("--laws", "--policies"),
+    ("--raw", "--chunking"),
+    ("--beside", "--earlier-baselines"),
+];
 
 /// Command line in present words, and a note for each old word.
 ///
@@ -34,9 +38,9 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     translated.extend(arguments.next());
     let mut is_foreign = false;
     let is_advised = {
-        let own = arguments.as_slice().iter().take_while(|argument| *argument != "--");
-        own.clone().next().is_some_and(|command| command == "watch")
-            && own.into_iter().any(|argument| argument == "--advise")
+        let before_separator = arguments.as_slice().iter().take_while(|argument| *argument != "--");
+        before_separator.clone().next().is_some_and(|command| command == "watch")
+            && before_separator.into_iter().any(|argument| argument == "--advise")
     };
     for (at, argument) in arguments.enumerate() {
         is_foreign |= argument == "--";
@@ -86,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn old_words_become_present_words_with_a_note_each() {
+    fn old_command_words_are_replaced_with_one_note_each() {
         for (old, new, notes) in [
             ("readpath everyday .", "readpath bench .", 1),
             ("readpath profile /mnt --bytes 1MiB", "readpath devices measure /mnt --bytes 1MiB", 1),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use readpath::BackendKind;
 
-use crate::bench::{CacheState, Refused};
+use crate::bench::{CacheState, DeniedInterface};
 use crate::input::with_path;
 use crate::output::OutputFormat;
 
@@ -216,7 +216,7 @@ pub struct ManArgs {
     fio --filename=/mnt/slow/device --direct=1 --rw=randread --name=test\n  \
     losetup --direct-io=on --find --show /mnt/slow/device\n\n\
     Needs root or fusermount3. Ends on ctrl-C or `umount DIR`.")]
-pub struct ServeArgs {
+pub struct EmulateArgs {
     /// Modelled device (`readpath devices`), with parameters after commas
     #[arg(value_name = "DEVICE", value_parser = with_path())]
     pub device: String,
@@ -293,7 +293,7 @@ pub struct BenchArgs {
     pub minutes: Option<NonZero<u64>>,
     /// System calls denied to the library and its baselines with seccomp, as in a container
     #[arg(long, value_name = "WHAT,…", value_enum, value_delimiter = ',')]
-    pub refuse: Vec<Refused>,
+    pub refuse: Vec<DeniedInterface>,
     /// SVG file for a picture of the ratios
     #[arg(long, value_name = "FILE")]
     pub picture: Option<PathBuf>,
@@ -386,7 +386,7 @@ pub struct ReplayArgs {
     references.\n\n\
     Example:\n  readpath cachesim gli.trace.gz --eviction lru,lirs --sizes 5%,20%,40% --picture gli.svg"
 )]
-pub struct CacheArgs {
+pub struct CachesimArgs {
     /// Traces of block references
     #[arg(value_name = "TRACE", required = true)]
     pub traces: Vec<PathBuf>,
@@ -443,7 +443,7 @@ pub struct TraceArgs {
     readpath eval eviction --cells reads/\n  \
     readpath eval eviction gli.trace.gz --cells /gli --sizes 5%,20%,40% --seed 7"
 )]
-pub struct CacheRegretArgs {
+pub struct EvalEvictionArgs {
     /// Traces of block references, in addition to the generated loads
     #[arg(value_name = "TRACE")]
     pub traces: Vec<PathBuf>,

@@ -15,7 +15,7 @@ use crate::progress::Interrupt;
 ///
 /// # Errors
 /// The first error that a piece returned.
-pub fn each<T: Sync, R: Send>(
+pub fn process_all<T: Sync, R: Send>(
     pieces: &[T],
     work: &(dyn Fn(&T) -> Result<R, Failure> + Sync),
     threads: Option<NonZero<usize>>,
@@ -25,7 +25,7 @@ pub fn each<T: Sync, R: Send>(
     let bar = ProgressBar::new(pieces.len() as u64);
     let worker = || {
         let mut done = Vec::new();
-        while !interrupt.has_come() {
+        while !interrupt.is_signalled() {
             let at = next.fetch_add(1, Ordering::Relaxed);
             let Some(piece) = pieces.get(at) else { break };
             done.push((at, work(piece)?));
@@ -33,8 +33,8 @@ pub fn each<T: Sync, R: Send>(
         }
         Ok(done)
     };
-    let there = || thread::available_parallelism().map_or(1, NonZero::get);
-    let threads = threads.map_or_else(there, NonZero::get);
+    let processor_count = || thread::available_parallelism().map_or(1, NonZero::get);
+    let threads = threads.map_or_else(processor_count, NonZero::get);
     let mut done = Vec::new();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();

@@ -24,14 +24,14 @@ use serde::Serialize;
 
 use crate::args::BenchArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::html::{cannot_write, check_writable};
+use crate::html::{check_writable, write_failure};
 use crate::output::print;
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
 use crate::scratch_files::ScratchFolder;
 use cells::{BenchCell, StateSummary};
 pub use one::run as run_one;
-pub use refused::Refused;
+pub use refused::DeniedInterface;
 use rounds::{Matrix, RowState};
 use rows::{Data, Row, Scale};
 pub use states::CacheState;
@@ -40,7 +40,7 @@ pub use states::CacheState;
 const FOLDER_PREFIX: &str = "readpath-everyday";
 
 /// Bytes that stay free on the file system.
-const ROOM_BYTES: u64 = 64 << 20;
+const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// JSON document of the command.
 #[derive(Serialize)]
@@ -51,7 +51,7 @@ struct BenchDocument<'a> {
     memory_bytes: Option<u64>,
     scale: Scale,
     runs: u32,
-    refused: &'a [Refused],
+    refused: &'a [DeniedInterface],
     notes: &'a [String],
     summary: &'a [StateSummary],
     results: &'a [BenchCell],
@@ -79,15 +79,15 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         runs,
         deadline,
         folder: folder.path(),
-        refused: &args.refuse,
+        denied: &args.refuse,
         interrupt: &interrupt,
     };
     let mut cells = matrix.cells();
-    let ended = matrix.measure(&mut cells);
+    let outcome = matrix.measure(&mut cells);
     drop(folder);
-    notes.extend(unfinished(&cells, runs));
+    notes.extend(unfinished_note(&cells, runs));
     let judged: Vec<BenchCell> =
-        cells.iter().filter(|cell| is_begun(cell)).map(cells::judge).collect();
+        cells.iter().filter(|cell| has_results(cell)).map(cells::judge).collect();
     let summary: Vec<StateSummary> =
         states.iter().map(|&state| StateSummary::of(state, &judged)).collect();
     let document = BenchDocument {
@@ -102,12 +102,12 @@ pub fn run(args: &BenchArgs) -> CommandResult {
         summary: &summary,
         results: &judged,
     };
-    tell(args, &document)?;
-    ended
+    print_results(args, &document)?;
+    outcome
 }
 
 /// Prints the results and writes the requested picture and page.
-fn tell(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
+fn print_results(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
     let BenchDocument { notes, summary, results, .. } = document;
     match args.json {
         true => {
@@ -121,7 +121,7 @@ fn tell(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
     }
     let Some(path) = &args.picture else { return Ok(()) };
     std::fs::write(path, picture::svg(results, summary, &document.title()))
-        .map_err(|error| cannot_write(path, error))
+        .map_err(|error| write_failure(path, error))
 }
 
 impl BenchDocument<'_> {
@@ -170,23 +170,24 @@ fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFo
             all.push(row.data);
         }
     }
-    let found = std::fs::metadata(at).map_err(|error| {
-        Failure::about(
+    let folder_metadata = std::fs::metadata(at).map_err(|error| {
+        Failure::usage_of(
             at.display(),
             format!("{error}; name a folder on the storage to be measured"),
         )
     })?;
-    if !found.is_dir() {
+    if !folder_metadata.is_dir() {
         let problem = "is not a folder; name a folder on the storage to be measured";
-        return Err(Failure::about(at.display(), problem));
+        return Err(Failure::usage_of(at.display(), problem));
     }
-    let room = rustix::fs::statvfs(at).map_err(|error| Failure::about(at.display(), error))?;
+    let file_system =
+        rustix::fs::statvfs(at).map_err(|error| Failure::usage_of(at.display(), error))?;
     let (free, needed) = (
-        room.f_bavail * room.f_frsize,
-        all.iter().map(|data| data.bytes()).sum::<u64>() + ROOM_BYTES,
+        file_system.f_bavail * file_system.f_frsize,
+        all.iter().map(|data| data.bytes()).sum::<u64>() + FREE_BYTES_MIN,
     );
     if free < needed {
-        return Err(Failure::about(
+        return Err(Failure::usage_of(
             at.display(),
             format!(
                 "has {} MiB free, and {} MiB are needed; choose fewer rows, or another folder",
@@ -215,30 +216,31 @@ fn possible_states(
 ) -> Result<Vec<CacheState>, Failure> {
     let mut states: Vec<CacheState> = CacheState::ALL.to_vec();
     states.retain(|state| args.states.is_empty() || args.states.contains(state));
-    let mut leave_out =
-        |states: &mut Vec<CacheState>, is_out: fn(&CacheState) -> bool, why: &str| {
-            let names: Vec<&str> =
-                states.iter().filter(|state| is_out(state)).map(|state| state.name()).collect();
-            if !names.is_empty() {
-                notes.push(format!("not measured: {}: {why}", names.join(", ")));
-                states.retain(|state| !is_out(state));
-            }
-        };
+    let mut exclude_states = |states: &mut Vec<CacheState>,
+                              is_excluded: fn(&CacheState) -> bool,
+                              why: &str| {
+        let names: Vec<&str> =
+            states.iter().filter(|state| is_excluded(state)).map(|state| state.name()).collect();
+        if !names.is_empty() {
+            notes.push(format!("not measured: {}: {why}", names.join(", ")));
+            states.retain(|state| !is_excluded(state));
+        }
+    };
     let (path, _) = rows[0].data.files(folder).swap_remove(0);
-    let kept = make_cold(&path, &mut || !interrupt.has_come())?;
-    if kept.resident > 0 {
+    let residency = make_cold(&path, &mut || !interrupt.is_signalled())?;
+    if residency.resident > 0 {
         let why = format!(
             "{} of {} pages of a file stay in memory after the kernel was asked to drop them: \
                 the file system is in memory (tmpfs) or has its own cache; name a folder on a \
                 disk",
-            kept.resident, kept.pages
+            residency.resident, residency.pages
         );
-        leave_out(&mut states, |state| state.is_cold(), &why);
+        exclude_states(&mut states, |state| state.is_cold(), &why);
     }
     if states.contains(&CacheState::Short)
-        && let Some(why) = rounds::memory_groups()
+        && let Some(why) = rounds::memory_cgroup_problem()
     {
-        leave_out(&mut states, |state| *state == CacheState::Short, &why);
+        exclude_states(&mut states, |state| *state == CacheState::Short, &why);
     }
     match states.is_empty() {
         true => Err(Failure::Unavailable(notes.join("; "))),
@@ -247,23 +249,23 @@ fn possible_states(
 }
 
 /// True if any contender of the cell has a measurement or was aborted.
-fn is_begun(cell: &RowState<'_>) -> bool {
-    cell.ways.iter().any(|runs| !runs.measured.is_empty() || runs.broken_off.is_some())
+fn has_results(cell: &RowState<'_>) -> bool {
+    cell.contenders.iter().any(|runs| !runs.measured.is_empty() || runs.abort_reason.is_some())
 }
 
 /// Returns a note about cells that did not get all runs within the time limit.
-fn unfinished(cells: &[RowState<'_>], runs: u32) -> Option<String> {
+fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     let is_short = |cell: &&RowState<'_>| {
         let has_all = |way: &rounds::ContenderRuns| {
-            way.broken_off.is_some() || way.measured.len() == runs as usize
+            way.abort_reason.is_some() || way.measured.len() == runs as usize
         };
-        !cell.ways.iter().all(has_all)
+        !cell.contenders.iter().all(has_all)
     };
-    let short = cells.iter().filter(is_short).count();
-    let none = cells.iter().filter(|cell| !is_begun(cell)).count();
-    (short > 0).then(|| {
+    let incomplete = cells.iter().filter(is_short).count();
+    let none = cells.iter().filter(|cell| !has_results(cell)).count();
+    (incomplete > 0).then(|| {
         format!(
-            "time limit reached: {short} of {} cells have fewer than {runs} runs, {none} of them \
+            "time limit reached: {incomplete} of {} cells have fewer than {runs} runs, {none} of them \
                 no run; increase --minutes, or choose fewer --rows",
             cells.len()
         )

@@ -13,7 +13,7 @@ use readpath_trace::references::{
 };
 use serde::Serialize;
 
-use crate::args::{CacheArgs, TraceArgs};
+use crate::args::{CachesimArgs, TraceArgs};
 use crate::at_once;
 use crate::exit::{CommandResult, Failure};
 use crate::html::{Page, check_writable};
@@ -50,7 +50,7 @@ pub struct NamedTrace {
 }
 
 /// Prints the miss ratios and, on request, draws them as a picture.
-pub fn run(args: &CacheArgs) -> CommandResult {
+pub fn run(args: &CachesimArgs) -> CommandResult {
     let policies = match &args.eviction {
         Some(names) => input::specs(names)?,
         None => eviction::POLICIES.iter().map(|policy| Spec::plain(policy.name)).collect(),
@@ -137,7 +137,7 @@ fn formats() -> String {
 }
 
 /// Returns the trace format of that name.
-fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
+fn find_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
         let known = formats();
         Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
@@ -146,7 +146,7 @@ fn named_format(name: &str) -> Result<BlockTraceFormat, Failure> {
 
 /// Reads the traces, each up to the number of references in `--first`.
 pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace>, Failure> {
-    let format = args.format.as_deref().map(named_format).transpose()?;
+    let format = args.format.as_deref().map(find_format).transpose()?;
     let most = args.first.map_or(usize::MAX, |most| most.get());
     paths.iter().map(|path| read_trace(path, format, most)).collect()
 }
@@ -168,7 +168,7 @@ fn read_trace(
         ))
     })?;
     let trace = BlockTrace::parse(&bytes, format, most)
-        .map_err(|error| Failure::about(path.display(), error))?;
+        .map_err(|error| Failure::usage_of(path.display(), error))?;
     if let Some(note) = trace.note {
         notice::print(format_args!("{}: {note}", path.display()));
     }
@@ -189,15 +189,15 @@ fn simulate(
         .flat_map(|(named, size)| policies().map(move |policy| (named, size, policy)))
         .collect();
     // An immediate end of the process is safe: a cell leaves no files behind.
-    let interrupt = Interrupt::that_ends_at_once();
+    let interrupt = Interrupt::without_cleanup();
     let work = |&(named, size, policy): &(&NamedTrace, &CacheSize, Option<&Spec>)| {
-        Ok(cell(named, size, policy))
+        Ok(simulate_cell(named, size, policy))
     };
-    at_once::each(&tasks, &work, None, &interrupt)
+    at_once::process_all(&tasks, &work, None, &interrupt)
 }
 
 /// Simulates one policy, or Belady's optimum for `None`, on one trace and size.
-fn cell(
+fn simulate_cell(
     NamedTrace { name, trace }: &NamedTrace,
     size: &CacheSize,
     policy: Option<&Spec>,

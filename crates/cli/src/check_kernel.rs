@@ -15,32 +15,32 @@ use crate::output::{print, print_json};
 use crate::scratch_files::ScratchFiles;
 
 /// Default number of generated reads.
-const READS: usize = 2000;
+const GENERATED_READS_DEFAULT: usize = 2000;
 /// Number of differences printed in the text. After the first difference the two readahead states
 /// have diverged, and most later ones follow from it. The JSON document contains all.
-const DIFFERENCES_TOLD: usize = 10;
+const DIFFERENCES_PRINTED_MAX: usize = 10;
 /// Size of the sparse scratch file, used when no file is named: 1 GiB.
-const FILE_BYTES: u64 = 1 << 30;
+const SCRATCH_FILE_BYTES: u64 = 1 << 30;
 
 /// Runs the steps on the kernel and through the policy, and prints the comparison.
 pub fn run(args: &CheckKernelArgs) -> CommandResult {
     let file_bytes = match &args.file {
         Some(path) => {
             let file = std::fs::metadata(path);
-            file.map_err(|error| Failure::about(path.display(), error))?.len()
+            file.map_err(|error| Failure::usage_of(path.display(), error))?.len()
         }
-        None => FILE_BYTES,
+        None => SCRATCH_FILE_BYTES,
     };
     let steps = steps(args, file_bytes)?;
-    let mut made = ScratchFiles::default();
-    let path = args.file.clone().map_or_else(|| make_file(&mut made), Ok)?;
-    let kernel = oracle::record(&path, &steps).map_err(failure)?;
-    drop(made);
-    let policy = check_kernel::play(&check_kernel::kernel_policy(&kernel), &steps, &kernel)
+    let mut scratch = ScratchFiles::default();
+    let path = args.file.clone().map_or_else(|| make_file(&mut scratch), Ok)?;
+    let kernel = oracle::record(&path, &steps).map_err(recording_failure)?;
+    drop(scratch);
+    let policy = check_kernel::run_policy(&check_kernel::kernel_policy(&kernel), &steps, &kernel)
         .map_err(Failure::usage)?;
     let report = check_kernel::compare(&steps, &kernel, &policy);
     if args.json {
-        print_json(&[ConformComparison::new(&report, &kernel.system)], args.seed)?;
+        print_json(&[KernelComparison::new(&report, &kernel.system)], args.seed)?;
     } else {
         print(&text(&report, &kernel.system))?;
     }
@@ -55,19 +55,20 @@ fn steps(args: &CheckKernelArgs, file_bytes: u64) -> Result<Vec<HandleStep>, Fai
     match (&args.reads, args.generate) {
         (Some(list), _) => {
             let text = input_file::text(list, input_file::LIST_BYTES_MAX)
-                .map_err(|error| Failure::about(list.display(), error))?;
-            check_kernel::parse_steps(&text).map_err(|error| Failure::about(list.display(), error))
+                .map_err(|error| Failure::usage_of(list.display(), error))?;
+            check_kernel::parse_steps(&text)
+                .map_err(|error| Failure::usage_of(list.display(), error))
         }
         (None, count) => {
             let generate =
                 if args.mapped { check_kernel::generate_mapped } else { check_kernel::generate };
-            Ok(generate(count.unwrap_or(READS), args.seed, file_bytes))
+            Ok(generate(count.unwrap_or(GENERATED_READS_DEFAULT), args.seed, file_bytes))
         }
     }
 }
 
 /// Converts an error of the kernel's recording to the failure of the command.
-fn failure(error: OracleError) -> Failure {
+fn recording_failure(error: OracleError) -> Failure {
     match error {
         OracleError::Interrupted => Failure::Interrupted,
         error if error.is_unavailable() => Failure::Unavailable(error.to_string()),
@@ -75,7 +76,7 @@ fn failure(error: OracleError) -> Failure {
     }
 }
 
-/// Formats the report, with at most `DIFFERENCES_TOLD` differences.
+/// Formats the report, with at most `DIFFERENCES_PRINTED_MAX` differences.
 fn text(report: &ConformanceReport, system: &str) -> String {
     let mut text = format!(
         "{system}: {} reads, {} equal, {} different; {} pages read by the kernel, {} by the policy\n",
@@ -85,10 +86,10 @@ fn text(report: &ConformanceReport, system: &str) -> String {
         report.kernel_pages,
         report.policy_pages
     );
-    for difference in report.differences.iter().take(DIFFERENCES_TOLD) {
+    for difference in report.differences.iter().take(DIFFERENCES_PRINTED_MAX) {
         text += &format!("{difference}\n");
     }
-    let more = report.differences.len().saturating_sub(DIFFERENCES_TOLD);
+    let more = report.differences.len().saturating_sub(DIFFERENCES_PRINTED_MAX);
     if more > 0 {
         text += &format!("and {more} more; --json prints them all\n");
     }
@@ -96,11 +97,11 @@ fn text(report: &ConformanceReport, system: &str) -> String {
 }
 
 /// Creates the sparse scratch file.
-fn make_file(made: &mut ScratchFiles) -> Result<PathBuf, Failure> {
+fn make_file(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     let name = format!("readpath-conform-{}", std::process::id());
     let path = folder_for_large_files().join(name);
-    let sized = made.begin(&path)?.set_len(FILE_BYTES);
-    sized.map_err(|error| Failure::about(path.display(), error))?;
+    let sized = scratch.begin(&path)?.set_len(SCRATCH_FILE_BYTES);
+    sized.map_err(|error| Failure::usage_of(path.display(), error))?;
     Ok(path)
 }
 
@@ -115,7 +116,7 @@ fn folder_for_large_files() -> PathBuf {
 
 /// Comparison in the JSON document.
 #[derive(Serialize)]
-struct ConformComparison {
+struct KernelComparison {
     system: String,
     reads: usize,
     equal: usize,
@@ -134,9 +135,9 @@ struct PageDifference {
     policy: Vec<[u64; 2]>,
 }
 
-impl ConformComparison {
-    fn new(report: &ConformanceReport, system: &str) -> ConformComparison {
-        ConformComparison {
+impl KernelComparison {
+    fn new(report: &ConformanceReport, system: &str) -> KernelComparison {
+        KernelComparison {
             system: system.to_owned(),
             reads: report.reads,
             equal: report.equal,
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ten_differences_are_told_and_the_others_counted() {
+    fn report_prints_ten_differences_and_counts_the_rest() {
         let step = HandleStep::Read { offset: 0, bytes: 1 };
         let parted = |index| StepDifference { index, step, kernel: Vec::new(), policy: Vec::new() };
         let differences: Vec<StepDifference> = (0..12).map(parted).collect();

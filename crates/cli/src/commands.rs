@@ -3,13 +3,13 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::args::{
-    BenchArgs, CacheArgs, CacheRegretArgs, CheckKernelArgs, CompletionsArgs, ManArgs, NameArgs,
-    PoliciesArgs, ReplayArgs, ReproduceArgs, RunArgs, ServeArgs, ValidateArgs,
+    BenchArgs, CachesimArgs, CheckKernelArgs, CompletionsArgs, EmulateArgs, EvalEvictionArgs,
+    ManArgs, NameArgs, PoliciesArgs, ReplayArgs, ReproduceArgs, RunArgs, ValidateArgs,
 };
-use crate::eval_policies::RegretArgs;
+use crate::eval_policies::EvalPoliciesArgs;
 use crate::explain::ExplainArgs;
 use crate::input::with_path;
-use crate::measure::ProfileArgs;
+use crate::measure::MeasureArgs;
 use crate::record::{AdviseArgs, RecordArgs};
 use crate::recordings::RecordingCommand;
 
@@ -83,13 +83,13 @@ pub enum Command {
     /// List and show modelled devices, measure real storage, validate a model
     Devices(DevicesArgs),
     /// Emulate a modelled device as a file, in real time, for any program
-    Emulate(ServeArgs),
+    Emulate(EmulateArgs),
     /// Print tables of published figures next to the modelled ones
     Reproduce(ReproduceArgs),
     /// List the policies, or print one in full
     Policies(PoliciesArgs),
     /// Print miss ratios of eviction policies on block traces, next to Belady's optimum
-    Cachesim(CacheArgs),
+    Cachesim(CachesimArgs),
     /// Compare the adaptive policies with the best baseline of each cell of a matrix
     #[command(subcommand)]
     Eval(EvalCommand),
@@ -134,7 +134,7 @@ pub enum DevicesCommand {
     /// Print every parameter of a modelled device, with unit and source
     Show(NameArgs),
     /// Measure real storage gently, and describe it as a device that `--on` takes
-    Measure(ProfileArgs),
+    Measure(MeasureArgs),
     /// Compare a modelled disk with a trace of service times measured on the real one
     Validate(ValidateArgs),
 }
@@ -143,9 +143,9 @@ pub enum DevicesCommand {
 #[derive(Debug, Subcommand)]
 pub enum EvalCommand {
     /// Compare `adaptive` with the best baseline readahead policy and scheduler of each cell
-    Policies(RegretArgs),
+    Policies(EvalPoliciesArgs),
     /// Compare the eviction policy `adaptive` with the best other policy in each load
-    Eviction(CacheRegretArgs),
+    Eviction(EvalEvictionArgs),
 }
 
 #[cfg(test)]
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_well_formed() {
+    fn command_line_definition_passes_claps_checks() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
     }

@@ -17,15 +17,15 @@ pub struct DecisionFile {
     path: PathBuf,
     out: RefCell<BufWriter<File>>,
     /// First write error. Later lines are discarded.
-    failed: RefCell<Option<io::Error>>,
+    write_error: RefCell<Option<io::Error>>,
 }
 
 impl DecisionFile {
     /// Creates or truncates the file. Refuses a file that is in `needed`, the inputs of the run.
-    pub fn create(path: &Path, needed: &[impl AsRef<Path>]) -> Result<DecisionFile, Failure> {
+    pub fn create(path: &Path, input_paths: &[impl AsRef<Path>]) -> Result<DecisionFile, Failure> {
         let same = |one: &Path| Some(one.canonicalize().ok()? == path.canonicalize().ok()?);
         if let Some(needed) =
-            needed.iter().map(AsRef::as_ref).find(|needed| same(needed) == Some(true))
+            input_paths.iter().map(AsRef::as_ref).find(|needed| same(needed) == Some(true))
         {
             return Err(Failure::Usage(format!(
                 "--log {}: would overwrite {}, which the run reads; name another file",
@@ -42,23 +42,23 @@ impl DecisionFile {
         Ok(DecisionFile {
             path: path.to_owned(),
             out: RefCell::new(BufWriter::new(file)),
-            failed: RefCell::new(None),
+            write_error: RefCell::new(None),
         })
     }
 
     /// Writes the header line of a row.
-    pub fn begin(&self, row: &str) {
+    pub fn begin_row(&self, row: &str) {
         self.write(format_args!("# {row}"));
     }
 
     /// Writes one decision of a policy.
-    pub fn decided(&self, decided: &LoggedDecision) {
+    pub fn write_decision(&self, decided: &LoggedDecision) {
         self.write(format_args!("{decided}"));
     }
 
     /// Writes a line, unless an earlier write failed.
     fn write(&self, line: std::fmt::Arguments<'_>) {
-        let mut failed = self.failed.borrow_mut();
+        let mut failed = self.write_error.borrow_mut();
         if failed.is_none() {
             *failed = writeln!(self.out.borrow_mut(), "{line}").err();
         }
@@ -66,7 +66,7 @@ impl DecisionFile {
 
     /// Flushes the file and returns the first write error.
     pub fn finish(&self) -> CommandResult {
-        let failed = self.failed.borrow_mut().take();
+        let failed = self.write_error.borrow_mut().take();
         match failed.or_else(|| self.out.borrow_mut().flush().err()) {
             None => Ok(()),
             Some(error) => Err(Failure::Run(format!(

@@ -11,7 +11,7 @@ use readpath_record::notice;
 
 /// Prints the list, or one device in full.
 pub fn run(name: Option<&str>) -> CommandResult {
-    name.map_or_else(list, tell)
+    name.map_or_else(list, print_device)
 }
 
 /// Prints the names of the device models, one line each.
@@ -25,10 +25,10 @@ fn list() -> CommandResult {
 }
 
 /// Prints the limits and the table of parameters of one device.
-fn tell(name: &str) -> CommandResult {
-    let spec = Spec::parse(with_members(name)).map_err(Failure::usage)?;
+fn print_device(name: &str) -> CommandResult {
+    let spec = Spec::parse(with_example_members(name)).map_err(Failure::usage)?;
     let device = registry::build(&spec, 1).map_err(Failure::usage)?;
-    tell_unmodelled(&spec);
+    print_unmodelled(&spec);
     let caps = device.caps();
     let columns: [Column<DeviceParameter>; 5] = [
         ("parameter", |parameter| parameter.name.clone()),
@@ -49,14 +49,14 @@ fn tell(name: &str) -> CommandResult {
 }
 
 /// Prints on standard error the properties of a device description that its model ignores.
-pub fn tell_unmodelled(spec: &Spec) {
+pub fn print_unmodelled(spec: &Spec) {
     for text in registry::unmodelled(spec) {
         notice::print(text);
     }
 }
 
 /// Adds example members to the name of a composite device, which has no parameters without them.
-fn with_members(name: &str) -> &str {
+fn with_example_members(name: &str) -> &str {
     match name {
         "raid0" => "raid0:12xhdd",
         "faulty" => "faulty:nvme",

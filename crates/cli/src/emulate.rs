@@ -22,8 +22,8 @@ use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, getgid, getppid, getuid};
 
-use crate::args::ServeArgs;
-use crate::devices::tell_unmodelled;
+use crate::args::EmulateArgs;
+use crate::devices::print_unmodelled;
 use crate::exit::{CommandResult, Failure};
 use crate::input;
 use crate::output::print;
@@ -40,7 +40,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Reason of the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ServeEnd {
+enum EmulationEnd {
     /// Ctrl-C or SIGTERM.
     Signal,
     /// The parent process ended.
@@ -49,13 +49,13 @@ enum ServeEnd {
     Unmounted,
 }
 
-/// Serves the device until one of the events in [`ServeEnd`].
-pub fn run(args: &ServeArgs) -> CommandResult {
+/// Serves the device until one of the events in [`EmulationEnd`].
+pub fn run(args: &EmulateArgs) -> CommandResult {
     // Read the parent's id before any slow step: a change of the id reveals its end.
     let parent = getppid();
     let spec = Spec::parse(&args.device).map_err(Failure::usage)?;
     let device = registry::build(&spec, args.seed).map_err(Failure::usage)?;
-    tell_unmodelled(&spec);
+    print_unmodelled(&spec);
     let (backing, bytes) = backing(args, &device)?;
     let (sender, signals) = mpsc::channel();
     ctrlc::set_handler(move || {
@@ -71,8 +71,8 @@ pub fn run(args: &ServeArgs) -> CommandResult {
     let session = mount_at(&args.folder, files)?;
     // Dropped last, after the mount is removed. If this process is killed, the next run removes the
     // mount.
-    let _record = Record::keep(CleanupKind::ServedMount, &args.folder)
-        .map_err(|error| Failure::about(args.folder.display(), error))?;
+    let _record = Record::write_record(CleanupKind::ServedMount, &args.folder)
+        .map_err(|error| Failure::usage_of(args.folder.display(), error))?;
     print(&format!(
         "ready: {} ({bytes} bytes, `{spec}`)\n",
         args.folder.join(FILE_NAME).display()
@@ -91,11 +91,11 @@ pub fn run(args: &ServeArgs) -> CommandResult {
 }
 
 /// Returns the backing file and the number of served bytes.
-fn backing(args: &ServeArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
+fn backing(args: &EmulateArgs, device: &BoxedDevice) -> Result<(File, u64), Failure> {
     let device_bytes = device.caps().sectors * SECTOR_BYTES;
     let (file, bytes) = match (&args.backing, &args.size) {
         (Some(path), _) => {
-            let about = |error| Failure::about(path.display(), error);
+            let about = |error| Failure::usage_of(path.display(), error);
             let file = OpenOptions::new().read(true).write(true).open(path).map_err(about)?;
             let bytes = file.metadata().map_err(about)?.len();
             (file, bytes)
@@ -124,7 +124,7 @@ fn backing(args: &ServeArgs, device: &BoxedDevice) -> Result<(File, u64), Failur
 /// Creates a sparse file without a name, which disappears when it is closed.
 fn temporary_file(bytes: u64) -> Result<File, Failure> {
     let path = std::env::temp_dir().join(format!("readpath-serve-{}", std::process::id()));
-    let about = |error: std::io::Error| Failure::about(path.display(), error);
+    let about = |error: std::io::Error| Failure::usage_of(path.display(), error);
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
     let file = file.map_err(about)?;
     std::fs::remove_file(&path).map_err(about)?;
@@ -134,7 +134,7 @@ fn temporary_file(bytes: u64) -> Result<File, Failure> {
 
 /// Mounts the file system on an empty folder.
 fn mount_at(folder: &Path, files: Mount) -> Result<BackgroundSession, Failure> {
-    let about = |error| Failure::about(folder.display(), error);
+    let about = |error| Failure::usage_of(folder.display(), error);
     let mut entries = match std::fs::read_dir(folder) {
         Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
             return Err(Failure::Usage(format!(
@@ -170,22 +170,24 @@ fn wait_for_end(
     signals: &mpsc::Receiver<()>,
     parent: Option<Pid>,
     session: &BackgroundSession,
-) -> ServeEnd {
+) -> EmulationEnd {
     loop {
         match signals.recv_timeout(WATCH_INTERVAL) {
-            Ok(()) | Err(RecvTimeoutError::Disconnected) => return ServeEnd::Signal,
+            Ok(()) | Err(RecvTimeoutError::Disconnected) => return EmulationEnd::Signal,
             Err(RecvTimeoutError::Timeout) if session.guard.is_finished() => {
-                return ServeEnd::Unmounted;
+                return EmulationEnd::Unmounted;
             }
-            Err(RecvTimeoutError::Timeout) if getppid() != parent => return ServeEnd::ParentDied,
+            Err(RecvTimeoutError::Timeout) if getppid() != parent => {
+                return EmulationEnd::ParentDied;
+            }
             Err(RecvTimeoutError::Timeout) => {}
         }
     }
 }
 
 /// Removes the mount. Returns true if it was busy and could only be detached.
-fn end_mount(session: BackgroundSession, folder: &Path, end: ServeEnd) -> bool {
-    if end == ServeEnd::Unmounted {
+fn end_mount(session: BackgroundSession, folder: &Path, end: EmulationEnd) -> bool {
+    if end == EmulationEnd::Unmounted {
         return false;
     }
     match unmount(folder, UnmountFlags::empty()) {
@@ -207,13 +209,13 @@ fn end_mount(session: BackgroundSession, folder: &Path, end: ServeEnd) -> bool {
 }
 
 /// Prints the number of served requests and the lateness of the answers.
-fn report(answered: &ReadCounters) -> CommandResult {
+fn report(counters: &ReadCounters) -> CommandResult {
     let us = |late: Option<f64>| late.map_or("-".to_owned(), |us| format!("{} µs", us as u64));
-    let late = answered.latency();
+    let late = counters.latency();
     print(&format!(
         "served {} requests, {} bytes; answers late by {} (p50), {} (p99), {} (max)\n",
-        answered.operations,
-        answered.bytes,
+        counters.operations,
+        counters.bytes,
         us(late.p50),
         us(late.p99),
         us(late.max),

@@ -8,11 +8,11 @@ use readpath_eval::eviction_matrix::{
 };
 use serde::Serialize;
 
-use crate::args::CacheRegretArgs;
+use crate::args::EvalEvictionArgs;
 use crate::at_once;
 use crate::cachesim::{self, read_traces};
 use crate::exit::{CommandResult, Failure};
-use crate::html::heat::{self, HeatCell, Map};
+use crate::html::heat::{self, HeatCell, HeatMap};
 use crate::html::{Page, check_writable};
 use crate::input;
 use crate::output::print;
@@ -30,17 +30,17 @@ struct EvictionDocument<'a> {
 }
 
 /// Runs the matrix, or the cells chosen by `--cells`.
-pub fn run(args: &CacheRegretArgs) -> CommandResult {
+pub fn run(args: &EvalEvictionArgs) -> CommandResult {
     let [policy] = &input::specs(&args.eviction)?[..] else {
         return Err(Failure::Usage(format!("--eviction {}: name one policy", args.eviction)));
     };
     eviction::build(policy, 1).map_err(Failure::usage)?;
     check_writable(args.html.as_deref())?;
-    let chosen = chosen(args)?;
+    let chosen = select_cells(args)?;
     // An immediate end of the process is safe: a cell leaves no files behind.
-    let interrupt = Interrupt::that_ends_at_once();
+    let interrupt = Interrupt::without_cleanup();
     let judge = |cell: &EvictionCell| cell.judge(policy).map_err(Failure::usage);
-    let judged = at_once::each(&chosen, &judge, args.threads, &interrupt)?;
+    let judged = at_once::process_all(&chosen, &judge, args.threads, &interrupt)?;
     let summary = EvictionSummary::of(&judged);
     if let Some(path) = &args.html {
         page(&judged, &summary).write(path)?;
@@ -57,7 +57,7 @@ pub fn run(args: &CacheRegretArgs) -> CommandResult {
 }
 
 /// Returns the chosen cells: the generated loads, then the cells of the given traces.
-fn chosen(args: &CacheRegretArgs) -> Result<Vec<EvictionCell>, Failure> {
+fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
     let size = LoadSize { seed: args.seed, part: if args.smoke { 64 } else { 1 } };
     let mut chosen = cells(&parts, size);
@@ -65,9 +65,9 @@ fn chosen(args: &CacheRegretArgs) -> Result<Vec<EvictionCell>, Failure> {
     for cachesim::NamedTrace { name, trace } in read_traces(&args.traces, &args.read)? {
         let trace = Arc::new(trace);
         let of = |size: &cachesim::CacheSize| {
-            EvictionCell::of_trace(&name, &size.text, trace.clone(), size.pages(&trace))
+            EvictionCell::from_trace(&name, &size.text, trace.clone(), size.pages(&trace))
         };
-        chosen.extend(sizes.iter().map(of).filter(|cell| cell.is_called(&parts)));
+        chosen.extend(sizes.iter().map(of).filter(|cell| cell.matches_name(&parts)));
     }
     if chosen.is_empty() {
         let parts = args.cells.join(",");
@@ -86,7 +86,7 @@ fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> S
         shown.sort_by(|one, two| two.ratio.total_cmp(&one.ratio));
         shown.truncate(summary.worst.len());
     }
-    format!("{}\n{}\n{}\n", cells_table(&shown), policies_table(summary), sentence(summary))
+    format!("{}\n{}\n{}\n", cells_table(&shown), policies_table(summary), summary_sentence(summary))
 }
 
 /// Table with one row per cell: costs of the best baseline, the judged policy and the optimum.
@@ -98,7 +98,7 @@ fn cells_table(shown: &[&JudgedEviction]) -> Table {
         ("judged", |cell| number(Some(cell.judged.cost_ratio), 4)),
         ("ratio", |cell| number(Some(cell.ratio), 3)),
         ("optimum", |cell| number(cell.optimum.as_ref().map(|run| run.cost_ratio), 4)),
-        ("two-lists", |cell| number(cell.under("two-lists").map(|run| run.cost_ratio), 4)),
+        ("two-lists", |cell| number(cell.result_of("two-lists").map(|run| run.cost_ratio), 4)),
     ];
     Table::of(shown, &columns, 2)
 }
@@ -116,7 +116,7 @@ fn policies_table(summary: &EvictionSummary) -> Table {
 }
 
 /// Summary of all cells in one sentence.
-fn sentence(summary: &EvictionSummary) -> String {
+fn summary_sentence(summary: &EvictionSummary) -> String {
     format!(
         "{} cells: maximum {}, geometric mean {}, {} above 1.02; to two-lists \
          {} at the most",
@@ -131,11 +131,11 @@ fn sentence(summary: &EvictionSummary) -> String {
 /// HTML page with every cell.
 fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
     let title = "Eviction policies, cell by cell";
-    let mut page = Page::new(title, &sentence(summary));
+    let mut page = Page::new(title, &summary_sentence(summary));
     page.heading("Every policy in every cell");
     let caption = "The least cost of any policy ÷ this policy's: 1 is the best of the cell, ½ costs twice as \
                    much. Point at a square for its figures.";
-    page.picture(caption, &heat::draw(title, &map(judged)));
+    page.picture(caption, &heat::draw(title, &heat_map(judged)));
     page.heading("Cells");
     let all: Vec<&JudgedEviction> = judged.iter().collect();
     page.table("Cost ÷ cost without memory; ratio: judged ÷ best baseline", &cells_table(&all));
@@ -145,8 +145,8 @@ fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
 }
 
 /// Heat map with one row per cell and one column per policy: least cost ÷ cost.
-fn map(judged: &[JudgedEviction]) -> Map {
-    let mut map = Map::default();
+fn heat_map(judged: &[JudgedEviction]) -> HeatMap {
+    let mut map = HeatMap::default();
     for (row, cell) in judged.iter().enumerate() {
         map.rows.push(cell.cell.clone());
         let runs = || std::iter::once(&cell.judged).chain(&cell.baselines);
@@ -158,9 +158,9 @@ fn map(judged: &[JudgedEviction]) -> Map {
                 map.columns.len() - 1
             });
             let ratio = least as f64 / run.cost.max(1) as f64;
-            let told =
+            let tooltip =
                 format!("{} {}: costs {:.4}, {ratio:.3}", cell.cell, run.eviction, run.cost_ratio);
-            map.places.push(HeatCell { row, column, ratio, told });
+            map.cells.push(HeatCell { row, column, ratio, tooltip });
         }
     }
     map

@@ -36,13 +36,13 @@ use crate::table::{Column, Table, number};
     Example:\n  \
     readpath eval policies --cells /hdd-1/,mmap"
 )]
-pub struct RegretArgs {
+pub struct EvalPoliciesArgs {
     /// Only the cells whose name contains each of these parts, as in `/hdd-1/,seq`
     #[arg(long, value_name = "PART,…", value_delimiter = ',')]
     pub cells: Vec<String>,
     /// Run the workloads on this storage instead of the device models, each contender twice in a
     /// row. PATH is a file, a block device, or a folder for scratch files of up to 3 GiB
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "beside"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["seeds", "threads", "earlier_baselines"])]
     pub on: Option<PathBuf>,
     /// Only the tuning set, on which policies are developed: without a third of the devices,
     /// workloads and process counts, chosen by a hash of the name
@@ -65,7 +65,7 @@ pub struct RegretArgs {
     /// Take the baselines' results from this document instead of running them again: the output of
     /// `--json` with the same seeds, for changes of the tested policy alone
     #[arg(long, value_name = "FILE")]
-    pub beside: Option<PathBuf>,
+    pub earlier_baselines: Option<PathBuf>,
     /// Number of cells that run at a time [default: number of processors]
     #[arg(long, value_name = "N")]
     pub threads: Option<NonZero<usize>>,
@@ -126,7 +126,7 @@ impl FirstRuns {
 }
 
 /// Runs the matrix, or the chosen cells.
-pub fn run(args: &RegretArgs) -> CommandResult {
+pub fn run(args: &EvalPoliciesArgs) -> CommandResult {
     let size =
         CellSize { seed: args.seed, seeds: args.seeds, part: if args.smoke { 64 } else { 1 } };
     check_writable(args.html.as_deref())?;
@@ -135,32 +135,32 @@ pub fn run(args: &RegretArgs) -> CommandResult {
     let interrupt = Interrupt::listen();
     let (judged, first_runs) = match &args.on {
         Some(path) => {
-            let work = chosen(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
+            let work = filter_cells(args, work, "WORKLOAD/PROCESSES, as in seq-4k/16")?;
             let judged = real::judge_all(path, &work, named.as_ref(), size, &interrupt)?;
             (judged.second, Some(judged.first))
         }
-        None => (modelled(args, &policies, size, &interrupt)?, None),
+        None => (judge_modelled(args, &policies, size, &interrupt)?, None),
     };
-    if interrupt.has_come() {
+    if interrupt.is_signalled() {
         return Err(Failure::Interrupted);
     }
-    tell(args, &policies, &judged, first_runs)
+    print_results(args, &policies, &judged, first_runs)
 }
 
 /// Returns the cells of the chosen set, filtered by the parts of their names.
-fn cells_of(args: &RegretArgs, parts: &[&str]) -> Vec<MatrixCell> {
+fn cells_in_set(args: &EvalPoliciesArgs, parts: &[&str]) -> Vec<MatrixCell> {
     let part = match (args.developed, args.held_out) {
-        (true, _) => CellSet::Developed,
+        (true, _) => CellSet::Tuning,
         (_, true) => CellSet::HeldOut,
         _ => CellSet::Whole,
     };
     let all = cells(parts).into_iter().chain(cells_drawn(args.seed, parts));
-    all.filter(|cell| part.has(cell)).collect()
+    all.filter(|cell| part.has_cell(cell)).collect()
 }
 
 /// Filters `all` by the parts of names in `--cells`; an empty result is an error.
-fn chosen<T>(
-    args: &RegretArgs,
+fn filter_cells<T>(
+    args: &EvalPoliciesArgs,
     all: impl FnOnce(&[&str]) -> Vec<T>,
     names: &str,
 ) -> Result<Vec<T>, Failure> {
@@ -174,43 +174,48 @@ fn chosen<T>(
 }
 
 /// Runs the cells on the modelled devices.
-fn modelled(
-    args: &RegretArgs,
+fn judge_modelled(
+    args: &EvalPoliciesArgs,
     policies: &Policies,
     size: CellSize,
     interrupt: &Interrupt,
 ) -> Result<Vec<JudgedCell>, Failure> {
-    let all = |parts: &[&str]| cells_of(args, parts);
-    let cells = chosen(args, all, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
-    let beside = args.beside.as_deref().map(|path| Beside::read(path, size)).transpose()?;
+    let all = |parts: &[&str]| cells_in_set(args, parts);
+    let cells = filter_cells(args, all, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
+    let earlier_baselines = args
+        .earlier_baselines
+        .as_deref()
+        .map(|path| EarlierBaselines::read(path, size))
+        .transpose()?;
     if let Some(path) = &args.log {
-        explain(path, &cells, policies, size, args.beside.as_deref())?;
+        log_decisions(path, &cells, policies, size, args.earlier_baselines.as_deref())?;
     }
     let judge = |cell: &MatrixCell| {
-        let baselines = match &beside {
-            Some(beside) => beside.baselines(cell)?,
+        let baselines = match &earlier_baselines {
+            Some(earlier_baselines) => earlier_baselines.baselines(cell)?,
             None => cell.baselines(size).map_err(Failure::usage)?,
         };
         cell.judge(policies, baselines, size).map_err(Failure::usage)
     };
-    let _modelled = interrupt.modelled();
-    at_once::each(&cells, &judge, args.threads, interrupt)
+    let _modelled = interrupt.begin_modelled_run();
+    at_once::process_all(&cells, &judge, args.threads, interrupt)
 }
 
 /// Logs the decisions of the tested policies in the cells.
-fn explain(
+fn log_decisions(
     path: &Path,
     cells: &[MatrixCell],
     policies: &Policies,
     size: CellSize,
-    beside: Option<&Path>,
+    earlier_baselines: Option<&Path>,
 ) -> CommandResult {
-    let log = DecisionFile::create(path, beside.as_slice())?;
+    let log = DecisionFile::create(path, earlier_baselines.as_slice())?;
     let mut decides = false;
     for cell in cells {
-        log.begin(&cell.name());
-        decides |=
-            cell.explain(policies, size, &mut |one| log.decided(one)).map_err(Failure::usage)?;
+        log.begin_row(&cell.name());
+        decides |= cell
+            .explain(policies, size, &mut |one| log.write_decision(one))
+            .map_err(Failure::usage)?;
     }
     if !decides {
         return Err(Failure::Usage(
@@ -221,8 +226,8 @@ fn explain(
 }
 
 /// Prints the results and writes the requested page.
-fn tell(
-    args: &RegretArgs,
+fn print_results(
+    args: &EvalPoliciesArgs,
     policies: &Policies,
     judged: &[JudgedCell],
     first_runs: Option<Vec<JudgedCell>>,
@@ -240,7 +245,8 @@ fn tell(
     let of_first = first_runs.as_ref().map(|first| ("first runs", &first.summary));
     let all = if first_runs.is_some() { "second runs" } else { "all" };
     let sentences = parts.chain(of_first).chain([(all, &summary)]);
-    let sentences: Vec<String> = sentences.map(|(name, part)| sentence(name, part)).collect();
+    let sentences: Vec<String> =
+        sentences.map(|(name, part)| summary_sentence(name, part)).collect();
     let policies = match (&args.on, &args.policies) {
         (Some(_), None) => "nothing set".to_owned(),
         _ => format!("{} {}", policies.readahead, policies.scheduler),
@@ -269,7 +275,7 @@ fn tell(
 }
 
 /// Summary of a set of cells in one sentence.
-fn sentence(name: &str, part: &MatrixSummary) -> String {
+fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
     format!(
         "{name}: {} cells: minimum {}, geometric mean {} ({} without gains that no classic \
             policy can reach), {} below 0.95, {} below 0.80",
@@ -295,7 +301,7 @@ fn policies(named: Option<&str>) -> Result<Option<Policies>, Failure> {
 }
 
 /// Baselines of an earlier run, by the name of the cell.
-struct Beside {
+struct EarlierBaselines {
     /// Option and path, for error messages.
     file: String,
     baselines: HashMap<String, Vec<MatrixResult>>,
@@ -303,24 +309,24 @@ struct Beside {
 
 /// Fields that are read from an earlier document.
 #[derive(Deserialize)]
-struct Earlier {
+struct EarlierDocument {
     seed: u64,
     seeds: u64,
     smoke: bool,
     results: Vec<JudgedCell>,
 }
 
-impl Beside {
+impl EarlierBaselines {
     /// Reads the document. Refuses other seeds or another size.
-    fn read(path: &Path, size: CellSize) -> Result<Beside, Failure> {
-        let file = format!("--beside {}", path.display());
+    fn read(path: &Path, size: CellSize) -> Result<EarlierBaselines, Failure> {
+        let file = format!("--earlier-baselines {}", path.display());
         let text = input_file::text(path, input_file::LIST_BYTES_MAX)
-            .map_err(|error| Failure::about(&file, error))?;
-        let earlier: Earlier =
-            serde_json::from_str(&text).map_err(|error| Failure::about(&file, error))?;
+            .map_err(|error| Failure::usage_of(&file, error))?;
+        let earlier: EarlierDocument =
+            serde_json::from_str(&text).map_err(|error| Failure::usage_of(&file, error))?;
         if (earlier.seed, earlier.seeds, earlier.smoke) != (size.seed, size.seeds, size.part > 1) {
-            let Earlier { seed, seeds, smoke, .. } = earlier;
-            return Err(Failure::about(
+            let EarlierDocument { seed, seeds, smoke, .. } = earlier;
+            return Err(Failure::usage_of(
                 &file,
                 format!(
                     "was run with --seed {seed} --seeds {seeds}, smoke: {smoke}; give the same"
@@ -329,12 +335,12 @@ impl Beside {
         }
         let baselines =
             earlier.results.into_iter().map(|cell| (cell.name(), cell.baselines)).collect();
-        Ok(Beside { file, baselines })
+        Ok(EarlierBaselines { file, baselines })
     }
 
     /// Returns the baselines of a cell; a missing cell is an error.
     fn baselines(&self, cell: &MatrixCell) -> Result<Vec<MatrixResult>, Failure> {
-        let lacks = || Failure::about(&self.file, format!("lacks the cell {}", cell.name()));
+        let lacks = || Failure::usage_of(&self.file, format!("lacks the cell {}", cell.name()));
         self.baselines
             .get(&cell.name())
             .filter(|baselines| !baselines.is_empty())

@@ -20,7 +20,7 @@ pub enum Failure {
     Interrupted,
     /// Exit code 0: the reader of standard output has closed it (`| head`). A command without other
     /// output stops early.
-    ReaderGone,
+    OutputClosed,
 }
 
 /// Result of a subcommand.
@@ -33,18 +33,18 @@ impl Failure {
     }
 
     /// Usage failure with the name of its subject in front of the error's message.
-    pub fn about(thing: impl Display, error: impl Display) -> Failure {
+    pub fn usage_of(thing: impl Display, error: impl Display) -> Failure {
         Failure::Usage(format!("{thing}: {error}"))
     }
 
     /// Prints the message on standard error and returns the exit code.
-    pub fn tell(&self) -> ExitCode {
+    pub fn print_message(&self) -> ExitCode {
         let (code, text) = match self {
             Failure::Run(text) => (1, text.as_str()),
             Failure::Usage(text) => (2, text.as_str()),
             Failure::Unavailable(text) => (3, text.as_str()),
             Failure::Interrupted => (130, "interrupted; the figures cover the work until then"),
-            Failure::ReaderGone => return ExitCode::SUCCESS,
+            Failure::OutputClosed => return ExitCode::SUCCESS,
         };
         notice::print(text);
         ExitCode::from(code)

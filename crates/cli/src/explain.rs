@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use readpath_record::explain::{Explainer, Explanation, ProgramLimit, ReadShape};
-use readpath_sim::job::shown;
+use readpath_sim::job::printable;
 use readpath_trace::recording::ReadMethod;
 
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::output::print;
 use crate::record::{self, ProgramArgs};
-use crate::recordings::each_record;
+use crate::recordings::for_each_record;
 use crate::table::{self, Column, Table};
 
 mod page;
@@ -76,10 +76,10 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
         cgroup: args.cgroup.take(),
         span: args.span.take(),
     };
-    let kept = args.output.take();
-    let is_kept = kept.is_some();
+    let output_path = args.output.take();
+    let is_kept = output_path.is_some();
     let file = TemporaryRecording::new(!is_kept);
-    let path = kept.unwrap_or_else(|| file.path.clone());
+    let path = output_path.unwrap_or_else(|| file.path.clone());
     let recorded = record::record_into(program, path.clone(), is_kept);
     // A program that failed was recorded all the same.
     match recorded {
@@ -91,19 +91,19 @@ pub fn run(mut args: ExplainArgs) -> CommandResult {
 /// File of a recording that only the explanation reads. It is removed on drop.
 struct TemporaryRecording {
     path: PathBuf,
-    is_used: bool,
+    is_removed_on_drop: bool,
 }
 
 impl TemporaryRecording {
     fn new(is_used: bool) -> TemporaryRecording {
         let name = format!("readpath-explain-{}.rec", std::process::id());
-        TemporaryRecording { path: std::env::temp_dir().join(name), is_used }
+        TemporaryRecording { path: std::env::temp_dir().join(name), is_removed_on_drop: is_used }
     }
 }
 
 impl Drop for TemporaryRecording {
     fn drop(&mut self) {
-        if self.is_used {
+        if self.is_removed_on_drop {
             // There is none where recording was refused.
             let _ = std::fs::remove_file(&self.path);
         }
@@ -114,10 +114,10 @@ impl Drop for TemporaryRecording {
 fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     let mut explainer = Explainer::default();
     let mut pictures = args.html.as_ref().map(|_| Pictures::default());
-    each_record(recording, |record| {
+    for_each_record(recording, |record| {
         explainer.take(&record);
         if let Some(pictures) = &mut pictures {
-            pictures.take(&record);
+            pictures.add_record(&record);
         }
         Ok(())
     })?;
@@ -135,9 +135,9 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
 }
 
 /// First line: the program, its duration, and the share of the time it waited.
-fn head(explanation: &Explanation) -> String {
+fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
-    let program = if program.is_empty() { "The program".to_owned() } else { shown(program) };
+    let program = if program.is_empty() { "The program".to_owned() } else { printable(program) };
     let share = 100.0 * waited_seconds / seconds.max(1e-9);
     let spent = match explanation.processor_seconds {
         Some(spent) => format!("; processor time {spent:.2} s"),
@@ -162,12 +162,12 @@ fn verdict(explanation: &Explanation) -> String {
 
 /// Writes the explanation as text: first line, findings, and the shape of the reads.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
-    writeln!(out, "{}", head(explanation))?;
+    writeln!(out, "{}", headline(explanation))?;
     if explanation.lost > 0 {
         writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
     }
     for (way, count, seconds) in &explanation.unseen {
-        let way = way_name(*way);
+        let way = method_name(*way);
         writeln!(
             out,
             "{count} reads by {way} were not recorded; threads waited {seconds:.3} s for them"
@@ -198,7 +198,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
 /// Writes the section about the reads: methods, sizes, waits, strides, reuse, files and threads.
 fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "\nThe reads")?;
-    let ways = shape.ways.iter().map(|(way, count)| format!("{count} by {}", way_name(*way)));
+    let ways = shape.ways.iter().map(|(way, count)| format!("{count} by {}", method_name(*way)));
     writeln!(out, "  {}", ways.collect::<Vec<String>>().join(", "))?;
     writeln!(
         out,
@@ -224,8 +224,11 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     if shape.errors > 0 {
         writeln!(out, "  {} failed", shape.errors)?;
     }
-    let sizes: Vec<String> =
-        shape.sizes.iter().map(|size| format!("{}: {}", unit(size.from), size.count)).collect();
+    let sizes: Vec<String> = shape
+        .sizes
+        .iter()
+        .map(|size| format!("{}: {}", format_bytes(size.from), size.count))
+        .collect();
     writeln!(out, "  sizes from: {}", sizes.join(", "))?;
     let waits: Vec<String> = shape
         .waits
@@ -247,7 +250,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     let reuse: Vec<String> = shape
         .reuse
         .iter()
-        .map(|point| format!("{}: {:.0} %", unit(point.bytes), point.miss_ratio * 100.0))
+        .map(|point| format!("{}: {:.0} %", format_bytes(point.bytes), point.miss_ratio * 100.0))
         .collect();
     writeln!(out, "  not found in a memory of: {}", reuse.join(", "))?;
 
@@ -256,7 +259,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
 }
 
 /// Name of a read method, as in the JSON document.
-fn way_name(way: ReadMethod) -> String {
+fn method_name(way: ReadMethod) -> String {
     let name = serde_json::to_value(way).expect("a way has a name");
     name.as_str().unwrap_or_default().to_owned()
 }
@@ -264,14 +267,14 @@ fn way_name(way: ReadMethod) -> String {
 /// Tables of the files and of the threads.
 fn tables(shape: &ReadShape) -> [Table; 2] {
     let files: [Column<readpath_record::explain::FileStatistics>; 5] = [
-        ("file", |file| shown(&file.path)),
+        ("file", |file| printable(&file.path)),
         ("reads", |file| file.reads.to_string()),
         ("MiB returned", |file| table::mib(Some(file.got_bytes))),
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
         ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
     ];
     let threads: [Column<readpath_record::explain::ThreadStatistics>; 4] = [
-        ("thread", |thread| format!("{} {}", shown(&thread.name), thread.task)),
+        ("thread", |thread| format!("{} {}", printable(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
         ("MiB returned", |thread| table::mib(Some(thread.got_bytes))),
         ("waited s", |thread| table::number(Some(thread.waited_seconds), 3)),
@@ -280,7 +283,7 @@ fn tables(shape: &ReadShape) -> [Table; 2] {
 }
 
 /// Formats bytes in the largest unit up to the number, rounded down.
-fn unit(bytes: u64) -> String {
+fn format_bytes(bytes: u64) -> String {
     match bytes {
         ..1024 => bytes.to_string(),
         1024..1_048_576 => format!("{} KiB", bytes >> 10),

@@ -132,7 +132,7 @@ impl Page {
 
     /// Writes the page to a file.
     pub fn write(&self, path: &Path) -> CommandResult {
-        std::fs::write(path, self.text()).map_err(|error| cannot_write(path, error))
+        std::fs::write(path, self.text()).map_err(|error| write_failure(path, error))
     }
 }
 
@@ -141,14 +141,14 @@ pub fn check_writable(path: Option<&Path>) -> CommandResult {
     let Some(path) = path else { return Ok(()) };
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     match path.is_dir() || folder.is_some_and(|folder| !folder.is_dir()) {
-        true => Err(cannot_write(path, "it is a folder, or in none")),
+        true => Err(write_failure(path, "it is a folder, or in none")),
         false => Ok(()),
     }
 }
 
 /// Failure of a file that cannot be written.
-pub fn cannot_write(path: &Path, error: impl std::fmt::Display) -> Failure {
-    Failure::about(path.display(), format!("can't be written: {error}; name another file"))
+pub fn write_failure(path: &Path, error: impl std::fmt::Display) -> Failure {
+    Failure::usage_of(path.display(), format!("can't be written: {error}; name another file"))
 }
 
 /// Escapes a text for element content and for quoted attributes.
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_from_outside_becomes_markup() {
+    fn external_text_is_escaped_in_pages() {
         let name = "<script>alert('&\"')</script>";
         let mut page = Page::new(name, name);
         let mut table = Table::with_header(vec![name.to_owned(), "MiB/s".to_owned()], 1);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_sorted_by_their_numbers_and_times_by_their_lengths() {
+    fn sort_keys_are_cell_numbers_and_durations_in_one_unit() {
         assert_eq!(sort_key("12.50"), Some(12.5));
         assert_eq!(sort_key("2.98 ms"), Some(2_980.0));
         assert_eq!(sort_key("1.05 s"), Some(1_050_000.0));

@@ -39,5 +39,5 @@ pub fn text(path: &Path, form: &str) -> Result<String, Failure> {
         Failure::Usage(format!("{}: {error}{what_to_do}", path.display()))
     })?;
     String::from_utf8(text)
-        .map_err(|_| Failure::about(path.display(), format!("is not text; {form}")))
+        .map_err(|_| Failure::usage_of(path.display(), format!("is not text; {form}")))
 }

@@ -15,14 +15,14 @@ use readpath::raw::RawFile;
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_models::measure::{
-    CellLimits, MeasurementCell, PositionGenerator, ProfileSample, STORAGE_BYTES_MIN, StorageShape,
-    Trust, cells, describe, measure,
+    CellLimits, MeasurementCell, PositionGenerator, ProfileReliability, ProfileSample,
+    STORAGE_BYTES_MIN, StorageShape, cells, describe, measure,
 };
 use readpath_models::measured::description::StorageDescription;
 use readpath_record::notice;
 
 use crate::exit::{CommandResult, Failure};
-use crate::html::{cannot_write, check_writable};
+use crate::html::{check_writable, write_failure};
 use crate::input;
 use crate::output::print;
 use crate::progress::Interrupt;
@@ -44,7 +44,7 @@ use storage::RealStorage;
     readpath devices measure /dev/sdb --toml mine.toml\n  \
     readpath run JOB.fio --on measured,toml=mine.toml,nvme"
 )]
-pub struct ProfileArgs {
+pub struct MeasureArgs {
     /// File or block device, which is only read; or folder for a scratch file, which is removed
     /// afterwards
     #[arg(value_name = "PATH")]
@@ -73,10 +73,10 @@ pub struct ProfileArgs {
 }
 
 /// Bytes that stay free on the file system next to the scratch file.
-const ROOM_BYTES: u64 = 64 << 20;
+const FREE_BYTES_MIN: u64 = 64 << 20;
 
 /// Measures the storage, prints its costs, and writes its description.
-pub fn run(args: &ProfileArgs) -> CommandResult {
+pub fn run(args: &MeasureArgs) -> CommandResult {
     let size = input::size("--size", &args.size)?;
     let budget = Budget {
         time: Duration::from_secs(args.seconds.get()),
@@ -89,13 +89,13 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     check_writable(args.toml.as_deref())?;
     let interrupt = Interrupt::listen();
     let mut made = ScratchFiles::default();
-    let path = found(&args.path, size, args.seed, &mut made, &interrupt)?;
+    let path = locate_storage(&args.path, size, args.seed, &mut made, &interrupt)?;
     let file = RawFile::builder().direct(Direct::Required).open(&path).map_err(|error| {
-        Failure::about(error, "its kernel cache would be measured; name a file on a disk")
+        Failure::usage_of(error, "its kernel cache would be measured; name a file on a disk")
     })?;
     let bytes = file.bytes().map_err(Failure::usage)? / PAGE_BYTES * PAGE_BYTES;
     if bytes < STORAGE_BYTES_MIN {
-        return Err(Failure::about(
+        return Err(Failure::usage_of(
             path.display(),
             format!(
                 "has {bytes} bytes, and a profile needs {} MiB; name a larger file, a block \
@@ -119,11 +119,11 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
 /// Prints the figures and their spread. Writes the description unless the figures contradict each
 /// other.
 fn report(
-    args: &ProfileArgs,
+    args: &MeasureArgs,
     description: &StorageDescription,
     samples: &[ProfileSample],
 ) -> CommandResult {
-    let trust = Trust::of(samples);
+    let trust = ProfileReliability::of(samples);
     let warnings = tell::warnings(&trust, samples);
     warnings.iter().for_each(notice::print);
     let is_refused = !trust.contradictions.is_empty() && !args.noisy;
@@ -136,7 +136,7 @@ fn report(
         ];
         head.extend(warnings);
         std::fs::write(path, description.to_toml(&head))
-            .map_err(|error| cannot_write(path, error))?;
+            .map_err(|error| write_failure(path, error))?;
     }
     if args.json {
         tell::document(samples)?;
@@ -173,7 +173,7 @@ const ROUNDS: usize = 3;
 const REPEATS: usize = 4;
 
 /// Divisor of the time and bytes reserved for doubtful cells: a fifth.
-const KEPT_PART: u32 = 5;
+const REPEAT_BUDGET_DIVISOR: u32 = 5;
 
 /// Measurements of all cells, and the remaining byte budget.
 struct Rounds<'a> {
@@ -185,7 +185,7 @@ struct Rounds<'a> {
     /// Samples of each cell, one per round.
     rounds: Vec<Vec<ProfileSample>>,
     bytes_left: u64,
-    number: u64,
+    measurement_count: u64,
 }
 
 impl Rounds<'_> {
@@ -193,8 +193,8 @@ impl Rounds<'_> {
     fn measure(&mut self, at: usize, span: Duration, bytes: u64) -> CommandResult {
         let cell = self.cells[at];
         let limits = CellLimits { span_ns: span.as_nanos() as u64, bytes };
-        let seed = splitmix::mixed(self.seed + self.number);
-        self.number += 1;
+        let seed = splitmix::mixed(self.seed + self.measurement_count);
+        self.measurement_count += 1;
         let sample = measure_one(self.file, cell, self.bytes, limits, seed, self.interrupt)?;
         self.bytes_left = self.bytes_left.saturating_sub(sample.requests * cell.bytes);
         self.rounds[at].push(sample);
@@ -207,16 +207,16 @@ impl Rounds<'_> {
     }
 
     /// Measures doubtful cells again until none is left, or the time or bytes are spent.
-    fn repeat(&mut self, start: Instant, time: Duration) -> CommandResult {
+    fn measure_doubtful(&mut self, start: Instant, time: Duration) -> CommandResult {
         for repeat in 0..REPEATS {
-            let speculative = Trust::of(&self.samples()).speculative();
-            for (number, cell) in speculative.iter().enumerate() {
+            let doubtful = ProfileReliability::of(&self.samples()).doubtful();
+            for (number, cell) in doubtful.iter().enumerate() {
                 let left = time.saturating_sub(start.elapsed());
                 if left.is_zero() || self.bytes_left == 0 {
                     return Ok(());
                 }
                 let at = self.cells.iter().position(|it| it == cell).expect("it was measured");
-                let parts = ((speculative.len() - number) * (REPEATS - repeat)) as u32;
+                let parts = ((doubtful.len() - number) * (REPEATS - repeat)) as u32;
                 self.measure(at, left / parts, self.bytes_left / u64::from(parts))?;
             }
         }
@@ -236,14 +236,15 @@ fn measure_all(
     let cells = cells(bytes);
     let count = cells.len();
     let (rounds, bytes_left) = (vec![Vec::new(); count], budget.bytes);
-    let mut all = Rounds { file, bytes, seed, interrupt, cells, rounds, bytes_left, number: 0 };
+    let mut all =
+        Rounds { file, bytes, seed, interrupt, cells, rounds, bytes_left, measurement_count: 0 };
     let bar = ProgressBar::new((count * ROUNDS) as u64);
     let start = Instant::now();
-    let first_time = budget.time - budget.time / KEPT_PART;
-    let kept_bytes = budget.bytes / u64::from(KEPT_PART);
+    let first_time = budget.time - budget.time / REPEAT_BUDGET_DIVISOR;
+    let repeat_bytes = budget.bytes / u64::from(REPEAT_BUDGET_DIVISOR);
     for number in 0..count * ROUNDS {
         let left = first_time.saturating_sub(start.elapsed());
-        let bytes_left = all.bytes_left.saturating_sub(kept_bytes);
+        let bytes_left = all.bytes_left.saturating_sub(repeat_bytes);
         // The first round measures every cell, even when the time or bytes are spent.
         if number >= count && (left.is_zero() || bytes_left == 0) {
             break;
@@ -252,7 +253,7 @@ fn measure_all(
         all.measure(number % count, left / cells_left, bytes_left / u64::from(cells_left))?;
         bar.inc(1);
     }
-    all.repeat(start, budget.time)?;
+    all.measure_doubtful(start, budget.time)?;
     bar.finish_and_clear();
     Ok(all.samples())
 }
@@ -275,39 +276,39 @@ fn measure_one(
 fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     let is_device = std::fs::metadata(path).is_ok_and(|data| data.file_type().is_block_device());
     match rustix::fs::statvfs(path) {
-        Ok(room) if !is_device => {
-            (room.f_blocks * room.f_frsize / PAGE_BYTES * PAGE_BYTES).max(measured_bytes)
-        }
+        Ok(file_system) if !is_device => (file_system.f_blocks * file_system.f_frsize / PAGE_BYTES
+            * PAGE_BYTES)
+            .max(measured_bytes),
         _ => measured_bytes,
     }
 }
 
 /// Returns the named file or block device, or a scratch file in the named folder.
-fn found(
+fn locate_storage(
     path: &Path,
     size: u64,
     seed: u64,
     made: &mut ScratchFiles,
     interrupt: &Interrupt,
 ) -> Result<PathBuf, Failure> {
-    let about = |error: std::io::Error| Failure::about(path.display(), error);
+    let about = |error: std::io::Error| Failure::usage_of(path.display(), error);
     let kind = std::fs::metadata(path).map_err(about)?.file_type();
     if kind.is_file() || kind.is_block_device() {
         return Ok(path.to_path_buf());
     }
     if !kind.is_dir() {
         let problem = "is no file, block device or folder; name one";
-        return Err(Failure::about(path.display(), problem));
+        return Err(Failure::usage_of(path.display(), problem));
     }
-    let room = rustix::fs::statvfs(path).map_err(|error| about(error.into()))?;
-    let free = room.f_bavail * room.f_frsize;
-    if free < size + ROOM_BYTES {
+    let file_system = rustix::fs::statvfs(path).map_err(|error| about(error.into()))?;
+    let free = file_system.f_bavail * file_system.f_frsize;
+    if free < size + FREE_BYTES_MIN {
         let problem = format!(
             "has {} MiB free, and the file to be read needs {}; give a smaller --size",
             free >> 20,
-            (size + ROOM_BYTES) >> 20
+            (size + FREE_BYTES_MIN) >> 20
         );
-        return Err(Failure::about(path.display(), problem));
+        return Err(Failure::usage_of(path.display(), problem));
     }
     let file = path.join(format!("readpath-profile-{}", std::process::id()));
     made.add(&file, size, seed, interrupt)?;

@@ -15,20 +15,20 @@ pub fn start(mode: Mode, residency: &Residency) -> Option<String> {
 }
 
 /// Names the I/O backend if it is not the best one.
-pub fn carried_by(in_use: BackendInUse) -> Option<String> {
+pub fn backend_caveat(in_use: BackendInUse) -> Option<String> {
     let is_named = in_use.because.is_some() || in_use.kind == BackendKind::Threads;
     is_named.then(|| format!("carried by {in_use}"))
 }
 
 /// Reports the bytes that the kernel page cache already had.
-pub fn kernel_cached(bytes: u64) -> Option<String> {
+pub fn kernel_cache_caveat(bytes: u64) -> Option<String> {
     (bytes > 0).then(|| {
         format!("{:.1} MiB taken from the kernel page cache", bytes as f64 / f64::from(1 << 20))
     })
 }
 
 /// Names the mode of a mapping whose pages the library does not bring in itself.
-pub fn mapped_by(mode: MappingMode) -> Option<String> {
+pub fn mapping_caveat(mode: MappingMode) -> Option<String> {
     (mode != MappingMode::Served).then(|| format!("mapped by {mode}"))
 }
 

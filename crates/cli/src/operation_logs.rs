@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use readpath_core::unit::Time;
-use readpath_sim::job::{Job, JobFile, shown};
+use readpath_sim::job::{Job, JobFile, printable};
 use readpath_sim::operation_log::{LogKind, LogSink, ProcessLog, TRACE_HEADER, files_of};
 use readpath_sim::workload::Workload;
 
@@ -36,7 +36,7 @@ impl OperationLogs {
     /// A file cannot be created, or is one of the run's input files.
     pub fn create(
         jobs: &JobFile,
-        needed: &[PathBuf],
+        input_paths: &[PathBuf],
         number: usize,
         rows: usize,
     ) -> Result<OperationLogs, Failure> {
@@ -47,7 +47,7 @@ impl OperationLogs {
             for _ in 0..job.processes {
                 process += 1;
                 for (kind, name) in files_of(job, &logs.row, process) {
-                    logs.add(kind, PathBuf::from(name), needed)?;
+                    logs.add(kind, PathBuf::from(name), input_paths)?;
                 }
             }
         }
@@ -55,15 +55,15 @@ impl OperationLogs {
     }
 
     /// Creates a log file, unless an earlier process of the row has the same one.
-    fn add(&mut self, kind: LogKind, path: PathBuf, needed: &[PathBuf]) -> CommandResult {
+    fn add(&mut self, kind: LogKind, path: PathBuf, input_paths: &[PathBuf]) -> CommandResult {
         if self.files.contains_key(&path) {
             return Ok(());
         }
-        let name = shown(&path.display().to_string());
-        if let Some(needed) = needed.iter().find(|needed| is_same(needed, &path)) {
+        let name = printable(&path.display().to_string());
+        if let Some(needed) = input_paths.iter().find(|needed| is_same(needed, &path)) {
             return Err(Failure::Usage(format!(
                 "the log {name} would overwrite {}, which the run needs; give another name",
-                shown(&needed.display().to_string())
+                printable(&needed.display().to_string())
             )));
         }
         let file = LogFile::create(path.clone(), kind).map_err(|error| {
@@ -94,10 +94,10 @@ impl OperationLogs {
         for (path, file) in self.files {
             let mut file = file.0.lock().unwrap_or_else(PoisonError::into_inner);
             file.flush();
-            if let Some(error) = file.failed.take() {
+            if let Some(error) = file.write_error.take() {
                 return Err(Failure::Run(format!(
                     "the log {}: {error}; it is not complete",
-                    shown(&path.display().to_string())
+                    printable(&path.display().to_string())
                 )));
             }
         }
@@ -120,9 +120,9 @@ impl LogSink for SharedLogFile {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).line(line);
     }
 
-    fn counted_from(&mut self, now: Time) -> Time {
+    fn time_base(&mut self, now: Time) -> Time {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        *file.counted_from.get_or_insert(now)
+        *file.first_entry_time.get_or_insert(now)
     }
 }
 
@@ -132,16 +132,17 @@ struct LogFile {
     /// Lines that are not yet written.
     lines: String,
     /// Time of the first entry, from which the log counts its times.
-    counted_from: Option<Time>,
+    first_entry_time: Option<Time>,
     /// First write error. Later lines are discarded.
-    failed: Option<io::Error>,
+    write_error: Option<io::Error>,
 }
 
 impl LogFile {
     /// Creates the file, with the header line of a trace.
     fn create(path: PathBuf, kind: LogKind) -> io::Result<LogFile> {
         File::create(&path)?;
-        let mut file = LogFile { path, lines: String::new(), counted_from: None, failed: None };
+        let mut file =
+            LogFile { path, lines: String::new(), first_entry_time: None, write_error: None };
         if kind == LogKind::Trace {
             file.line(format_args!("{TRACE_HEADER}"));
         }
@@ -157,9 +158,10 @@ impl LogFile {
 
     /// Appends the buffered lines to the file, unless an earlier write failed.
     fn flush(&mut self) {
-        if self.failed.is_none() && !self.lines.is_empty() {
+        if self.write_error.is_none() && !self.lines.is_empty() {
             let opened = OpenOptions::new().append(true).open(&self.path);
-            self.failed = opened.and_then(|mut file| file.write_all(self.lines.as_bytes())).err();
+            self.write_error =
+                opened.and_then(|mut file| file.write_all(self.lines.as_bytes())).err();
         }
         self.lines.clear();
     }

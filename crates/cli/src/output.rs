@@ -22,7 +22,7 @@ struct RunDocument<'a, T> {
 
 /// Columns of a job's row that name the storage and the policies. A table with raw jobs has one
 /// more.
-const RUNS: [Column<ResultRow>; 4] = [
+const ROW_COLUMNS: [Column<ResultRow>; 4] = [
     ("storage", |row| row.storage.clone()),
     ("readahead", |row| text(row.readahead.as_ref())),
     ("scheduler", |row| text(row.scheduler.as_ref())),
@@ -30,7 +30,7 @@ const RUNS: [Column<ResultRow>; 4] = [
 ];
 
 /// Numeric columns of a job's row.
-const FIGURES: [Column<ResultRow>; 14] = [
+const FIGURE_COLUMNS: [Column<ResultRow>; 14] = [
     ("MiB/s", |row| number(row.mib_per_s, 1)),
     ("IOPS", |row| number(row.iops, 0)),
     ("p50", |row| duration(row.latency_us.p50)),
@@ -48,7 +48,7 @@ const FIGURES: [Column<ResultRow>; 14] = [
 ];
 
 /// Columns of a load's row. The columns from `seconds` on are numeric.
-const OF_LOADS: [Column<LoadRow>; 19] = [
+const LOAD_COLUMNS: [Column<LoadRow>; 19] = [
     ("load", |row| row.job.clone()),
     ("storage", |row| row.storage.clone()),
     ("swap-in", |row| text(row.swapin.as_ref())),
@@ -100,12 +100,12 @@ pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> Comman
 
 /// Table of a job's rows. Several job sections follow their row as parts.
 pub fn job_table(rows: &[ResultRow]) -> Table {
-    let mut columns = RUNS.to_vec();
+    let mut columns = ROW_COLUMNS.to_vec();
     if rows.iter().any(|row| row.raw.is_some()) {
         columns.insert(3, ("raw", |row| text(row.raw.as_ref())));
     }
     let policies = columns.len();
-    columns.extend(FIGURES);
+    columns.extend(FIGURE_COLUMNS);
     let mut table = Table::of(&[], &columns, policies);
     for row in rows {
         table.row(columns.iter().map(|(_, cell)| cell(row)).collect());
@@ -118,13 +118,13 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
 
 /// Table of the rows of loads.
 pub fn load_table(rows: &[LoadRow]) -> Table {
-    Table::of(rows, &OF_LOADS, 5)
+    Table::of(rows, &LOAD_COLUMNS, 5)
 }
 
 /// Adds a part row for each job section, with its throughput and latency.
 fn sections(row: &ResultRow, policies: usize, table: &mut Table) {
     for section in &row.sections {
-        let mut cells = vec![String::new(); policies + FIGURES.len()];
+        let mut cells = vec![String::new(); policies + FIGURE_COLUMNS.len()];
         cells[0] = format!("  {} ×{}", section.name, section.processes);
         cells[policies] = number(section.mib_per_s, 1);
         cells[policies + 1] = number(section.iops, 0);
@@ -160,16 +160,16 @@ pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> 
 /// files.
 pub fn print(text: &str) -> CommandResult {
     let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(not_written) {
-        Err(Failure::ReaderGone) => Ok(()),
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(write_failure) {
+        Err(Failure::OutputClosed) => Ok(()),
         written => written,
     }
 }
 
 /// Failure of a write to standard output.
-pub fn not_written(error: std::io::Error) -> Failure {
+pub fn write_failure(error: std::io::Error) -> Failure {
     match error.kind() {
-        std::io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+        std::io::ErrorKind::BrokenPipe => Failure::OutputClosed,
         _ => Failure::Run(format!("standard output: {error}; write it elsewhere")),
     }
 }

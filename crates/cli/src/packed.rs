@@ -10,7 +10,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read, Write};
 use std::path::Path;
 
 use readpath_models::input_file::{self, read_at_most};
-use readpath_sim::job::shown;
+use readpath_sim::job::printable;
 
 use crate::exit::Failure;
 
@@ -18,14 +18,14 @@ use crate::exit::Failure;
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// A stream of the bytes of a trace, unpacked.
-pub type Stream = Box<dyn BufRead + Send>;
+pub type UnpackedStream = Box<dyn BufRead + Send>;
 
 /// Opens a trace as a stream.
 ///
 /// # Errors
 /// The file can't be read, or its first bytes are not of the compression that its name says.
-pub fn open(path: &Path) -> Result<Stream, Failure> {
-    let about = |error: io::Error| Failure::about(shown(&path.display().to_string()), error);
+pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
+    let about = |error: io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
     let file = || File::open(path).map_err(about);
     let buffered = || file().map(|file| BufReader::with_capacity(BUFFER_BYTES, file));
     let ending = path.extension().unwrap_or_default().to_string_lossy().into_owned();
@@ -33,19 +33,19 @@ pub fn open(path: &Path) -> Result<Stream, Failure> {
         "gz" => Box::new(flate2::read::MultiGzDecoder::new(buffered()?)),
         "zst" => match ruzstd::decoding::StreamingDecoder::new(buffered()?) {
             Ok(decoder) => Box::new(decoder),
-            Err(error) => return Err(not_packed(path, &ending, &told(error))),
+            Err(error) => return Err(unpack_failure(path, &ending, &error_text(error))),
         },
         "xz" => Box::new(Cursor::new(read(path)?.1)),
-        _ => return buffered().map(|stream| Box::new(stream) as Stream),
+        _ => return buffered().map(|stream| Box::new(stream) as UnpackedStream),
     };
     let mut stream = BufReader::with_capacity(BUFFER_BYTES, unpacked);
     match stream.fill_buf() {
         Ok(_) => Ok(Box::new(stream)),
-        Err(error) => Err(not_packed(path, &ending, &told(error))),
+        Err(error) => Err(unpack_failure(path, &ending, &error_text(error))),
     }
 }
 
-fn not_packed(path: &Path, ending: &str, error: &str) -> Failure {
+fn unpack_failure(path: &Path, ending: &str, error: &str) -> Failure {
     Failure::Usage(format!(
         "{}: is no .{ending} file, is cut off, or is too large unpacked: {error}",
         path.display()
@@ -56,19 +56,21 @@ fn not_packed(path: &Path, ending: &str, error: &str) -> Failure {
 pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let most = bytes_max();
-    let packed = input_file::bytes(path, most).map_err(|error| {
+    let compressed = input_file::bytes(path, most).map_err(|error| {
         Failure::Usage(format!("{}: {error}; name a trace that can be read", path.display()))
     })?;
-    let Some((bare, ending)) = name.rsplit_once('.') else { return Ok((name, packed)) };
+    let Some((unpacked_name, ending)) = name.rsplit_once('.') else {
+        return Ok((name, compressed));
+    };
     let unpack: Unpack = match ending {
         "gz" => gzip,
         "xz" => xz,
         "zst" => zstd,
-        _ => return Ok((name, packed)),
+        _ => return Ok((name, compressed)),
     };
-    match unpack(&packed, most) {
-        Ok(bytes) => Ok((bare.to_owned(), bytes)),
-        Err(error) => Err(not_packed(path, ending, &error)),
+    match unpack(&compressed, most) {
+        Ok(bytes) => Ok((unpacked_name.to_owned(), bytes)),
+        Err(error) => Err(unpack_failure(path, ending, &error)),
     }
 }
 
@@ -81,31 +83,32 @@ fn bytes_max() -> u64 {
     (system.totalram as u64).saturating_mul(system.mem_unit.into()) / 2
 }
 
-fn gzip(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    read_at_most(flate2::read::MultiGzDecoder::new(packed), most).map_err(told)
+fn gzip(compressed: &[u8], most: u64) -> Result<Vec<u8>, String> {
+    read_at_most(flate2::read::MultiGzDecoder::new(compressed), most).map_err(error_text)
 }
 
-fn zstd(packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    let decoder = ruzstd::decoding::StreamingDecoder::new(packed).map_err(told)?;
-    read_at_most(decoder, most).map_err(told)
+fn zstd(compressed: &[u8], most: u64) -> Result<Vec<u8>, String> {
+    let decoder = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(error_text)?;
+    read_at_most(decoder, most).map_err(error_text)
 }
 
-fn xz(mut packed: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    let mut kept = Kept { bytes: Vec::new(), most };
-    lzma_rs::xz_decompress(&mut packed, &mut kept).map_err(told)?;
+fn xz(mut compressed: &[u8], most: u64) -> Result<Vec<u8>, String> {
+    let mut kept = BoundedBuffer { bytes: Vec::new(), limit_bytes: most };
+    lzma_rs::xz_decompress(&mut compressed, &mut kept).map_err(error_text)?;
     Ok(kept.bytes)
 }
 
 /// Writer that keeps the bytes in memory, `most` bytes at most; more are an error.
-struct Kept {
+struct BoundedBuffer {
     bytes: Vec<u8>,
-    most: u64,
+    limit_bytes: u64,
 }
 
-impl Write for Kept {
+impl Write for BoundedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if (self.bytes.len() + bytes.len()) as u64 > self.most {
-            let what = format!("it has more than {} bytes, the most that is read here", self.most);
+        if (self.bytes.len() + bytes.len()) as u64 > self.limit_bytes {
+            let what =
+                format!("it has more than {} bytes, the most that is read here", self.limit_bytes);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         self.bytes.extend_from_slice(bytes);
@@ -117,7 +120,7 @@ impl Write for Kept {
     }
 }
 
-fn told(error: impl Display) -> String {
+fn error_text(error: impl Display) -> String {
     error.to_string()
 }
 
@@ -127,18 +130,18 @@ mod tests {
 
     /// 16 MiB of zeros, packed by each program that is there, in a few kilobytes.
     #[test]
-    fn what_is_unpacked_is_bounded() {
+    fn decompressed_size_is_limited() {
         let decoders: [(&str, Unpack); 3] = [("gzip", gzip), ("xz", xz), ("zstd", zstd)];
         for (program, unpack) in decoders {
             let text = format!("head -c 16777216 /dev/zero | {program} -c");
-            let packed = std::process::Command::new("sh").args(["-c", &text]).output().unwrap();
-            if packed.stdout.is_empty() {
+            let compressed = std::process::Command::new("sh").args(["-c", &text]).output().unwrap();
+            if compressed.stdout.is_empty() {
                 println!("skipped: {program} is not installed");
                 continue;
             }
-            assert!(packed.stdout.len() < 1 << 17, "{program}");
-            assert_eq!(unpack(&packed.stdout, 16 << 20).map(|bytes| bytes.len()), Ok(16 << 20));
-            let error = unpack(&packed.stdout, (16 << 20) - 1).unwrap_err();
+            assert!(compressed.stdout.len() < 1 << 17, "{program}");
+            assert_eq!(unpack(&compressed.stdout, 16 << 20).map(|bytes| bytes.len()), Ok(16 << 20));
+            let error = unpack(&compressed.stdout, (16 << 20) - 1).unwrap_err();
             assert!(error.contains("more than 16777215 bytes"), "{program}: {error}");
         }
     }

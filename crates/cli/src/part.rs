@@ -20,7 +20,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::progress::Interrupt;
 
 /// Longest wait between two checks of the interrupt.
-const NAP: Duration = Duration::from_millis(50);
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Worker process and the stream of its answers. Dropping it kills the process and waits for its
 /// end.
@@ -33,13 +33,13 @@ pub struct WorkerProcess {
 
 /// Reason for a missing answer.
 #[derive(Debug)]
-pub enum Gone {
+pub enum AnswerError {
     /// The process ended before it answered.
-    Process(ExitStatus),
+    Ended(ExitStatus),
     /// The answer is malformed, or waiting for the process failed.
-    Said(String),
+    Malformed(String),
     /// The deadline passed.
-    TooLate,
+    TimedOut,
     /// The whole run was interrupted.
     Interrupted,
 }
@@ -70,35 +70,39 @@ impl WorkerProcess {
     }
 
     /// Sends an order to the process.
-    pub fn tell(&mut self, order: &impl Serialize) -> io::Result<()> {
+    pub fn send_order(&mut self, order: &impl Serialize) -> io::Result<()> {
         let order = serde_json::to_string(order).expect("orders are plain data");
         let input = self.child.stdin.as_mut().expect("it is piped, and never taken");
         writeln!(input, "{order}")
     }
 
     /// Waits for the next answer, until `deadline` if there is one.
-    pub fn answer<A: DeserializeOwned>(
+    pub fn receive_answer<A: DeserializeOwned>(
         &mut self,
         deadline: Option<Instant>,
         interrupt: &Interrupt,
-    ) -> Result<A, Gone> {
+    ) -> Result<A, AnswerError> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match self.answers.recv_timeout(left.unwrap_or(NAP).min(NAP)) {
+            match self.answers.recv_timeout(
+                left.unwrap_or(INTERRUPT_CHECK_INTERVAL).min(INTERRUPT_CHECK_INTERVAL),
+            ) {
                 Ok(line) => {
                     let answer = serde_json::from_str(&line);
-                    return answer.map_err(|error| Gone::Said(format!("`{line}`: {error}")));
+                    return answer
+                        .map_err(|error| AnswerError::Malformed(format!("`{line}`: {error}")));
                 }
-                Err(_) if interrupt.has_come() => return Err(Gone::Interrupted),
+                Err(_) if interrupt.is_signalled() => return Err(AnswerError::Interrupted),
                 Err(RecvTimeoutError::Timeout) if left == Some(Duration::ZERO) => {
-                    return Err(Gone::TooLate);
+                    return Err(AnswerError::TimedOut);
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     let status = self.child.wait();
-                    return Err(
-                        status.map_or_else(|error| Gone::Said(error.to_string()), Gone::Process)
-                    );
+                    return Err(status.map_or_else(
+                        |error| AnswerError::Malformed(error.to_string()),
+                        AnswerError::Ended,
+                    ));
                 }
             }
         }
@@ -136,22 +140,22 @@ pub struct Orders {
     lines: Lines<StdinLock<'static>>,
     subcommand: &'static str,
     /// Command that starts the worker, for error messages.
-    giver: &'static str,
+    parent_command: &'static str,
 }
 
 impl Orders {
     /// Takes the orders of the hidden subcommand, which the command `giver` starts. Arranges that
     /// this process dies with its parent.
-    pub fn take(subcommand: &'static str, giver: &'static str) -> Orders {
+    pub fn take(subcommand: &'static str, parent_command: &'static str) -> Orders {
         // A worker without a parent has no orders left.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        Orders { lines: io::stdin().lock().lines(), subcommand, giver }
+        Orders { lines: io::stdin().lock().lines(), subcommand, parent_command }
     }
 
     /// Returns the next order.
     pub fn next<O: DeserializeOwned>(&mut self) -> Result<O, Failure> {
         let Some(Ok(line)) = self.lines.next() else {
-            let Orders { subcommand, giver, .. } = self;
+            let Orders { subcommand, parent_command: giver, .. } = self;
             let problem = format!("{subcommand} takes orders from `readpath {giver}`; run that");
             return Err(Failure::Usage(problem));
         };
@@ -160,9 +164,9 @@ impl Orders {
 }
 
 /// Writes the answer to an order.
-pub fn say(answer: &impl Serialize) -> CommandResult {
+pub fn write_answer(answer: &impl Serialize) -> CommandResult {
     let line = serde_json::to_string(answer).expect("answers are plain data");
     let mut output = io::stdout().lock();
-    let told = writeln!(output, "{line}").and_then(|()| output.flush());
-    told.map_err(|error| Failure::Run(format!("standard output: {error}")))
+    let written = writeln!(output, "{line}").and_then(|()| output.flush());
+    written.map_err(|error| Failure::Run(format!("standard output: {error}")))
 }

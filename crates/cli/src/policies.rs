@@ -16,7 +16,7 @@ enum PolicyKind {
     Readahead,
     SwapIn,
     Scheduler,
-    Raw,
+    Chunking,
     Eviction,
 }
 
@@ -25,7 +25,7 @@ const KINDS: [(PolicyKind, &str, &[Policy]); 5] = [
     (PolicyKind::Readahead, "readahead", readahead::POLICIES),
     (PolicyKind::SwapIn, "swap-in", swapin::POLICIES),
     (PolicyKind::Scheduler, "scheduler", scheduler::POLICIES),
-    (PolicyKind::Raw, "chunking", chunking::POLICIES),
+    (PolicyKind::Chunking, "chunking", chunking::POLICIES),
     (PolicyKind::Eviction, "eviction", eviction::POLICIES),
 ];
 
@@ -59,7 +59,7 @@ pub fn run(args: &PoliciesArgs) -> CommandResult {
             file.display()
         ))
     })?;
-    print(&format!("{}: {}\n", file.display(), scene.told))
+    print(&format!("{}: {}\n", file.display(), scene.figures_line))
 }
 
 /// List of all policies by kind, one line each.
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_two_kinds_have_is_told_apart_by_the_kind() {
+    fn policy_name_of_two_kinds_is_qualified_by_its_kind() {
         let kinds = |name: &str| -> Vec<PolicyKind> {
             find(name).unwrap().iter().map(|found| found.kind).collect()
         };

@@ -12,25 +12,25 @@ use crate::scratch_files;
 
 /// True if the command must end.
 #[derive(Clone, Debug, Default)]
-pub struct Interrupt(Arc<State>);
+pub struct Interrupt(Arc<InterruptState>);
 
 #[derive(Debug, Default)]
-struct State {
-    has_come: AtomicBool,
+struct InterruptState {
+    is_signalled: AtomicBool,
     /// Modelled runs that go on: they have nothing to put in order.
-    modelled: AtomicUsize,
+    modelled_runs: AtomicUsize,
 }
 
 /// The time that a modelled run has to end in order after a signal.
-const IN_ORDER: Duration = Duration::from_millis(800);
+const SHUTDOWN_GRACE: Duration = Duration::from_millis(800);
 
 /// A modelled run goes on as long as this lives.
 #[derive(Debug)]
-pub struct Modelled(Arc<State>);
+pub struct ModelledRunGuard(Arc<InterruptState>);
 
-impl Drop for Modelled {
+impl Drop for ModelledRunGuard {
     fn drop(&mut self) {
-        self.0.modelled.fetch_sub(1, Ordering::Relaxed);
+        self.0.modelled_runs.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -43,13 +43,13 @@ impl Interrupt {
         let state = interrupt.0.clone();
         // Without a handler, the signal ends the process directly.
         let _ = ctrlc::set_handler(move || {
-            if state.has_come.swap(true, Ordering::Relaxed) {
+            if state.is_signalled.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
             let state = state.clone();
             std::thread::spawn(move || {
-                std::thread::sleep(IN_ORDER);
-                if state.modelled.load(Ordering::Relaxed) > 0 {
+                std::thread::sleep(SHUTDOWN_GRACE);
+                if state.modelled_runs.load(Ordering::Relaxed) > 0 {
                     scratch_files::remove_all();
                     notice::print("interrupted; a modelled run did not end in order");
                     std::process::exit(130);
@@ -60,20 +60,20 @@ impl Interrupt {
     }
 
     /// A modelled run begins: it may be given up while the answer lives.
-    pub fn modelled(&self) -> Modelled {
-        self.0.modelled.fetch_add(1, Ordering::Relaxed);
-        Modelled(self.0.clone())
+    pub fn begin_modelled_run(&self) -> ModelledRunGuard {
+        self.0.modelled_runs.fetch_add(1, Ordering::Relaxed);
+        ModelledRunGuard(self.0.clone())
     }
 
     /// Handles the signals of a command without cleanup: the first signal ends the process.
-    pub fn that_ends_at_once() -> Interrupt {
+    pub fn without_cleanup() -> Interrupt {
         let _ = ctrlc::set_handler(|| std::process::exit(130));
         Interrupt::default()
     }
 
     /// True after a signal.
-    pub fn has_come(&self) -> bool {
-        self.0.has_come.load(Ordering::Relaxed)
+    pub fn is_signalled(&self) -> bool {
+        self.0.is_signalled.load(Ordering::Relaxed)
     }
 }
 
@@ -94,12 +94,12 @@ impl RunProgress {
     }
 
     /// True if no signal has come.
-    pub fn is_wanted(&self) -> bool {
-        !self.interrupt.has_come()
+    pub fn should_continue(&self) -> bool {
+        !self.interrupt.is_signalled()
     }
 
     /// Shows the progress and returns an order to continue or to stop.
-    pub fn tell(&self, progress: Progress) -> ProgressAnswer {
+    pub fn update(&self, progress: Progress) -> ProgressAnswer {
         if let Some(total) = progress.bytes_total
             && self.bar.length() != Some(total)
         {
@@ -107,7 +107,7 @@ impl RunProgress {
             self.bar.set_style(style());
         }
         self.bar.set_position(progress.bytes);
-        if self.interrupt.has_come() { ProgressAnswer::Stop } else { ProgressAnswer::On }
+        if self.interrupt.is_signalled() { ProgressAnswer::Stop } else { ProgressAnswer::Continue }
     }
 }
 

@@ -10,7 +10,7 @@ use readpath_record::queue::KernelQueue;
 use crate::exit::Failure;
 
 /// Returns the cache mode of a file or device, and its length in bytes.
-pub fn found(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failure> {
+pub fn mode_and_length(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failure> {
     let file = builder.open(path).map_err(Failure::usage)?;
     match file.bytes().map_err(Failure::usage)? {
         0 => Err(Failure::usage(OpenError::Empty { path: path.to_path_buf() })),
@@ -19,14 +19,17 @@ pub fn found(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u64), Failur
 }
 
 /// Drops the file's pages from the kernel page cache, while `is_wanted` returns true.
-pub fn make_cold(path: &Path, is_wanted: cold::ContinueFn<'_>) -> Result<cold::Residency, Failure> {
-    cold::drop_pages_while(path, is_wanted).map_err(|error| match error.kind() {
+pub fn make_cold(
+    path: &Path,
+    should_continue: cold::ContinueFn<'_>,
+) -> Result<cold::Residency, Failure> {
+    cold::drop_pages_while(path, should_continue).map_err(|error| match error.kind() {
         std::io::ErrorKind::Interrupted => Failure::Interrupted,
-        _ => Failure::about(path.display(), error),
+        _ => Failure::usage_of(path.display(), error),
     })
 }
 
 /// Returns the kernel's queue settings of the device below a path, if available.
-pub fn queue_of(path: &Path) -> Option<KernelQueue> {
+pub fn kernel_queue(path: &Path) -> Option<KernelQueue> {
     KernelQueue::of(&std::fs::metadata(path).ok()?)
 }

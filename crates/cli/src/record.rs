@@ -101,7 +101,7 @@ struct RecordPlan {
     span: Option<String>,
     output: Option<PathBuf>,
     /// True if the recording stays after the command.
-    is_kept: bool,
+    is_output_kept: bool,
     is_advised: bool,
     memory: Option<String>,
 }
@@ -115,7 +115,7 @@ impl RecordPlan {
             cgroup,
             span,
             output,
-            is_kept: true,
+            is_output_kept: true,
             is_advised: false,
             memory: None,
         }
@@ -130,7 +130,7 @@ pub fn record(args: RecordArgs) -> CommandResult {
 /// Records a program into `output`, for another command. A recording that is not kept is not
 /// reported.
 pub fn record_into(program: ProgramArgs, output: PathBuf, is_kept: bool) -> CommandResult {
-    run(RecordPlan { is_kept, ..RecordPlan::new(program, Some(output)) })
+    run(RecordPlan { is_output_kept: is_kept, ..RecordPlan::new(program, Some(output)) })
 }
 
 /// Brings pages in ahead of a program's reads.
@@ -143,21 +143,21 @@ pub fn advise(args: AdviseArgs) -> CommandResult {
 const OUTPUT: &str = "readpath.rec";
 
 /// Default limit of prefetched, unused pages. It is the smaller of `MEMORY_BYTES` and the
-/// `MEMORY_PART`th part of the machine's memory.
+/// `MEMORY_DIVISOR`th part of the machine's memory.
 const MEMORY_BYTES: u64 = 256 << 20;
-const MEMORY_PART: u64 = 8;
+const MEMORY_DIVISOR: u64 = 8;
 
 /// Minimum of this limit: one readahead window.
-const MEMORY_BYTES_LEAST: u64 = 1 << 20;
+const MEMORY_BYTES_MIN: u64 = 1 << 20;
 
 /// Interval of reading the kernel's buffers.
-const ROUND: Duration = Duration::from_millis(10);
+const READ_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Interval of listing the processes of a control group.
-const GROUP_ROUND: Duration = Duration::from_millis(200);
+const GROUP_LIST_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Number of rounds in which last events may arrive after the end of the process.
-const LAST_ROUNDS: u32 = 3;
+const FINAL_READS: u32 = 3;
 
 /// Records until the program ends, the time is over, or a signal comes.
 fn run(args: RecordPlan) -> CommandResult {
@@ -172,7 +172,7 @@ fn run(args: RecordPlan) -> CommandResult {
     let flag = Arc::clone(&is_interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
-    file_limit::is_an_error();
+    file_limit::report_as_error();
     let mut watch = match Recorder::start() {
         Ok(watch) => watch,
         Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
@@ -181,12 +181,12 @@ fn run(args: RecordPlan) -> CommandResult {
             let process = args.pid.filter(|_| !is_root && !args.is_advised);
             let sampled =
                 process.and_then(|process| sampled::run(process, &args, span, &is_interrupted));
-            return sampled.unwrap_or_else(|| Err(refused(error)));
+            return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
     let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT)));
     let about = |error| match &output {
-        Some(path) => Failure::about(path.display(), error),
+        Some(path) => Failure::usage_of(path.display(), error),
         None => Failure::usage(error),
     };
     let sink = match &output {
@@ -198,50 +198,50 @@ fn run(args: RecordPlan) -> CommandResult {
         watch.advise(budget);
     }
     let before = CpuTime::of_children();
-    let (name, mut child) = begin(&args, &mut watch)?;
+    let (name, mut child) = start_or_attach(&args, &mut watch)?;
     writer.put(watch.first_record(&name)).map_err(about)?;
     let began = Instant::now();
     let mut status = None;
     let mut has_exited = false;
-    let mut group_looked = began;
-    let mut ended_early = EndedEarly::default();
+    let mut group_listed = began;
+    let mut ended_early = OutputError::default();
     while !is_interrupted.load(Ordering::Relaxed) && !has_exited {
-        watch.wait(ROUND).map_err(about)?;
+        watch.wait(READ_INTERVAL).map_err(about)?;
         watch.record(&mut writer).map_err(about)?;
-        ended_early.look(&sink, output.as_deref(), began);
+        ended_early.check(&sink, output.as_deref(), began);
         has_exited = match &mut child {
             Some(child) => {
                 status = child.try_wait().map_err(Failure::usage)?;
                 status.is_some()
             }
-            None => is_gone(&args, &mut watch, &mut group_looked)?,
+            None => has_ended(&args, &mut watch, &mut group_listed)?,
         };
         if span.is_some_and(|span| began.elapsed() >= span) {
             break;
         }
     }
     // Its child processes may live on; the last events of the program itself arrive soon.
-    for _ in 0..LAST_ROUNDS {
-        std::thread::sleep(ROUND);
+    for _ in 0..FINAL_READS {
+        std::thread::sleep(READ_INTERVAL);
         watch.record(&mut writer).map_err(about)?;
     }
     let spent = CpuTime::of_children().since(before);
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let summary = watch.finish(writer, processor_ns, has_exited).map_err(about)?;
-    ended_early.look(&sink, output.as_deref(), began);
-    let told = output.as_deref().filter(|_| args.is_kept && !ended_early.is_so());
-    tell(told, &summary, child.is_some() && !has_exited);
+    ended_early.check(&sink, output.as_deref(), began);
+    let told = output.as_deref().filter(|_| args.is_output_kept && !ended_early.has_occurred());
+    print_summary(told, &summary, child.is_some() && !has_exited);
     ended_early.result()?;
-    ended(&name, status, output.is_some())
+    program_failure(&name, status, output.is_some())
 }
 
 /// Error of the recording's file, which ends the recording and not the program.
 #[derive(Debug, Default)]
-struct EndedEarly(Option<String>);
+struct OutputError(Option<String>);
 
-impl EndedEarly {
+impl OutputError {
     /// Reports an error as soon as there is one.
-    fn look(&mut self, sink: &Output, path: Option<&Path>, began: Instant) {
+    fn check(&mut self, sink: &Output, path: Option<&Path>, began: Instant) {
         let (Some(error), Some(path)) = (sink.take_error(), path) else { return };
         let seconds = began.elapsed().as_secs_f64();
         let text = format!("{}: {error}: the recording ended after {seconds:.2} s", path.display());
@@ -249,7 +249,7 @@ impl EndedEarly {
         self.0 = Some(text);
     }
 
-    fn is_so(&self) -> bool {
+    fn has_occurred(&self) -> bool {
         self.0.is_some()
     }
 
@@ -260,24 +260,28 @@ impl EndedEarly {
 }
 
 /// Starts the program, or attaches to the process or the control group.
-fn begin(args: &RecordPlan, watch: &mut Recorder) -> Result<(String, Option<Child>), Failure> {
+fn start_or_attach(
+    args: &RecordPlan,
+    watch: &mut Recorder,
+) -> Result<(String, Option<Child>), Failure> {
     if let Some(process) = args.pid {
         watch
             .attach(process)
-            .map_err(|error| Failure::about(format!("process {process}"), error))?;
+            .map_err(|error| Failure::usage_of(format!("process {process}"), error))?;
         let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         return Ok((name.trim_end().to_owned(), None));
     }
     if let Some(group) = &args.cgroup {
         if attach_group(group, watch)? == 0 {
-            return Err(Failure::about(group.display(), "it has no process"));
+            return Err(Failure::usage_of(group.display(), "it has no process"));
         }
         let name = group.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok((name, None));
     }
     let (name, command) = program(args);
-    let child =
-        watch.spawn(command).map_err(|error| Failure::about(args.command[0].display(), error))?;
+    let child = watch
+        .spawn(command)
+        .map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
     Ok((name, Some(child)))
 }
 
@@ -291,7 +295,7 @@ fn program(args: &RecordPlan) -> (String, Command) {
 }
 
 /// Turns an unsuccessful exit status of the program into a failure.
-fn ended(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
+fn program_failure(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
     match status {
         Some(status) if !status.success() => {
             let told = if is_recorded { "; its reads are recorded" } else { "" };
@@ -306,18 +310,22 @@ fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
     watch.attach_group(group).map_err(|error| {
         let what =
             "give the folder of a control group, with a list of its processes in cgroup.procs";
-        Failure::about(group.display(), format!("{error}; {what}"))
+        Failure::usage_of(group.display(), format!("{error}; {what}"))
     })
 }
 
 /// True if the process has ended, or all processes of the control group.
-fn is_gone(args: &RecordPlan, watch: &mut Recorder, looked: &mut Instant) -> Result<bool, Failure> {
+fn has_ended(
+    args: &RecordPlan,
+    watch: &mut Recorder,
+    last_listed: &mut Instant,
+) -> Result<bool, Failure> {
     if let Some(process) = args.pid {
         return Ok(!Path::new(&format!("/proc/{process}")).exists());
     }
     match &args.cgroup {
-        Some(group) if looked.elapsed() >= GROUP_ROUND => {
-            *looked = Instant::now();
+        Some(group) if last_listed.elapsed() >= GROUP_LIST_INTERVAL => {
+            *last_listed = Instant::now();
             // A control group can be removed only when it has no process.
             Ok(!group.exists() || attach_group(group, watch)? == 0)
         }
@@ -332,7 +340,7 @@ fn may_preload(args: &RecordPlan) -> bool {
 }
 
 /// Failure of the kernel's tracing, with the alternatives for users without root.
-fn refused(error: TracefsError) -> Failure {
+fn tracing_failure(error: TracefsError) -> Failure {
     let mut text = format!("the reads of a program can't be recorded: {error}");
     if !rustix::process::geteuid().is_root() {
         text += "; run it as root (`sudo readpath record …`). Without root, `readpath record -- COMMAND` \
@@ -342,22 +350,22 @@ fn refused(error: TracefsError) -> Failure {
 }
 
 /// Returns the limit of prefetched, unused bytes.
-fn budget(given: Option<&str>) -> Result<u64, Failure> {
-    let Some(text) = given else {
+fn budget(memory_option: Option<&str>) -> Result<u64, Failure> {
+    let Some(text) = memory_option else {
         let memory = rustix::system::sysinfo();
         let total = memory.totalram as u64 * u64::from(memory.mem_unit);
-        return Ok(MEMORY_BYTES.min(total / MEMORY_PART));
+        return Ok(MEMORY_BYTES.min(total / MEMORY_DIVISOR));
     };
     let bytes = input::size("--memory", text)?;
-    if bytes < MEMORY_BYTES_LEAST {
+    if bytes < MEMORY_BYTES_MIN {
         return Err(Failure::Usage(format!("--memory {text}: give 1MiB or more")));
     }
     Ok(bytes)
 }
 
 /// Prints the summary of a recording on standard error.
-fn tell(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
-    let RecordingSummary { seconds, lost, unplaced, help } = summary;
+fn print_summary(path: Option<&Path>, summary: &RecordingSummary, is_running: bool) {
+    let RecordingSummary { seconds, lost, unlocated_reads: unplaced, help } = summary;
     if let Some(help) = help {
         advised::lines(help).iter().for_each(notice::print);
     }

@@ -11,7 +11,7 @@ use readpath_sim::job;
 use readpath_trace::recording::{Record, RecordingError, RecordingReader, RecordingWriter};
 
 use crate::exit::{CommandResult, Failure};
-use crate::output::not_written;
+use crate::output::write_failure;
 
 mod export;
 mod import;
@@ -123,7 +123,9 @@ pub fn run(command: &RecordingCommand) -> CommandResult {
         RecordingCommand::Cut(args) => cut(args),
         RecordingCommand::Merge(args) => merge::run(args),
         RecordingCommand::Anonymize(args) => {
-            changed(&args.recording, &args.output, |record| Some(anonymous(record)))
+            copy_with_changes(&args.recording, &args.output, |record| {
+                Some(anonymize_record(record))
+            })
         }
         RecordingCommand::Import(args) => import::run(args),
         RecordingCommand::Export(args) => {
@@ -147,7 +149,7 @@ impl Output {
             None => Box::new(BufWriter::new(io::stdout())),
             Some(path) => {
                 let file = File::create(path);
-                let about = |error| Failure::about(path.display(), error);
+                let about = |error| Failure::usage_of(path.display(), error);
                 Box::new(BufWriter::new(file.map_err(about)?))
             }
         };
@@ -157,20 +159,20 @@ impl Output {
     /// Writes a piece of text.
     fn put(&mut self, text: impl Display) -> CommandResult {
         let written = write!(self.writer, "{text}");
-        written.map_err(|error| self.failed(error))
+        written.map_err(|error| self.write_failure(error))
     }
 
     /// Writes the buffered rest.
     fn finish(mut self) -> CommandResult {
         let written = self.writer.flush();
-        written.map_err(|error| self.failed(error))
+        written.map_err(|error| self.write_failure(error))
     }
 
     /// Failure of a write, with the name of the output.
-    fn failed(&self, error: io::Error) -> Failure {
+    fn write_failure(&self, error: io::Error) -> Failure {
         match &self.path {
-            None => not_written(error),
-            Some(path) => Failure::about(path.display(), error),
+            None => write_failure(error),
+            Some(path) => Failure::usage_of(path.display(), error),
         }
     }
 }
@@ -178,7 +180,7 @@ impl Output {
 /// Prints the records of a recording as JSON lines.
 fn show(path: &Path) -> CommandResult {
     let mut out = Output::open(None)?;
-    each_record(path, |record| {
+    for_each_record(path, |record| {
         let line = serde_json::to_string(&record).expect("a record can be written as JSON");
         out.put(format_args!("{line}\n"))
     })?;
@@ -197,7 +199,7 @@ fn cut(args: &CutArgs) -> CommandResult {
     if from >= to {
         return Err(Failure::Usage(format!("--from {} is not before --to", args.from)));
     }
-    changed(&args.recording, &args.output, |record| {
+    copy_with_changes(&args.recording, &args.output, |record| {
         let ended_ns = match &record {
             Record::Read(read) => read.end_ns,
             Record::Insert(insert) => insert.at_ns,
@@ -214,7 +216,7 @@ fn cut(args: &CutArgs) -> CommandResult {
 }
 
 /// Replaces the names of the program, files and threads in a record.
-fn anonymous(mut record: Record) -> Record {
+fn anonymize_record(mut record: Record) -> Record {
     match &mut record {
         Record::Start(start) => start.program = "program".to_owned(),
         Record::File(file) => {
@@ -230,14 +232,21 @@ fn anonymous(mut record: Record) -> Record {
 }
 
 /// Copies a recording with each record replaced by the result of `change`; `None` drops it.
-fn changed(from: &Path, to: &Path, change: impl Fn(Record) -> Option<Record>) -> CommandResult {
-    let about = |error: io::Error| Failure::about(to.display(), error);
+fn copy_with_changes(
+    from: &Path,
+    to: &Path,
+    change: impl Fn(Record) -> Option<Record>,
+) -> CommandResult {
+    let about = |error: io::Error| Failure::usage_of(to.display(), error);
     if same_file(from, to) {
-        return Err(Failure::about(to.display(), "it is the recording itself: name another file"));
+        return Err(Failure::usage_of(
+            to.display(),
+            "it is the recording itself: name another file",
+        ));
     }
     let mut writer =
         RecordingWriter::new(BufWriter::new(File::create(to).map_err(about)?)).map_err(about)?;
-    each_record(from, |record| match change(record) {
+    for_each_record(from, |record| match change(record) {
         Some(record) => writer.put(record).map_err(about),
         None => Ok(()),
     })?;
@@ -253,17 +262,17 @@ fn same_file(one: &Path, other: &Path) -> bool {
 
 /// Calls `each` with every record. A truncated recording yields its intact records, and a notice on
 /// standard error.
-pub fn each_record(
+pub fn for_each_record(
     path: &Path,
     mut each: impl FnMut(Record) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     records(path)?.try_for_each(|record| each(record?))
 }
 
-/// Iterator over the records, with the same handling of truncation as [`each_record`].
+/// Iterator over the records, with the same handling of truncation as [`for_each_record`].
 fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> + use<>, Failure> {
-    let reader = RecordingReader::new(opened(path)?);
-    let reader = reader.map_err(|error| Failure::about(path.display(), error))?;
+    let reader = RecordingReader::new(open_buffered(path)?);
+    let reader = reader.map_err(|error| Failure::usage_of(path.display(), error))?;
     let path = path.to_owned();
     Ok(reader.filter_map(move |record| match record {
         Ok(record) => Some(Ok(record)),
@@ -271,12 +280,12 @@ fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> 
             notice::print(format_args!("{}: {error}", path.display()));
             None
         }
-        Err(error) => Some(Err(Failure::about(path.display(), error))),
+        Err(error) => Some(Err(Failure::usage_of(path.display(), error))),
     }))
 }
 
 /// Opens a file with a buffer of 1 MiB.
-pub fn opened(path: &Path) -> Result<impl BufRead + use<>, Failure> {
-    let file = File::open(path).map_err(|error| Failure::about(path.display(), error))?;
+pub fn open_buffered(path: &Path) -> Result<impl BufRead + use<>, Failure> {
+    let file = File::open(path).map_err(|error| Failure::usage_of(path.display(), error))?;
     Ok(BufReader::with_capacity(1 << 20, file))
 }

@@ -26,10 +26,10 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     }
     if args.html.is_some() {
         let problem = "--html is for recordings; leave it out";
-        return Err(Failure::about(args.events.display(), problem));
+        return Err(Failure::usage_of(args.events.display(), problem));
     }
     let policy_text = args.scheduler.as_deref().unwrap_or("cfq");
-    let policy = &one_scheduler(policy_text)?;
+    let policy = &parse_scheduler(policy_text)?;
     let caps = DeviceCaps {
         sectors: u64::MAX,
         request_sectors_max: (REQUEST_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -43,7 +43,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
     })?;
     let replayed = replay::replay(scheduler.as_mut(), args.depth, &events)
-        .map_err(|error| Failure::about(args.events.display(), error))?;
+        .map_err(|error| Failure::usage_of(args.events.display(), error))?;
     let (equal, judged) = (replayed.equal(), replayed.judged);
     if args.json {
         print_json(&[DecisionComparison::new(policy_text, &replayed)], None)?;
@@ -58,7 +58,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
 }
 
 /// Parses the scheduler in `--scheduler`.
-pub fn one_scheduler(text: &str) -> Result<Spec, Failure> {
+pub fn parse_scheduler(text: &str) -> Result<Spec, Failure> {
     <[Spec; 1]>::try_from(input::specs(text)?).map(|[policy]| policy).map_err(|_| {
         Failure::Usage(format!(
             "--scheduler {text}: name one scheduler; run the command once for each"

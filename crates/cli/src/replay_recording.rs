@@ -23,8 +23,8 @@ use crate::input;
 use crate::output::{print, print_json};
 use crate::plan::storage::Storage;
 use crate::progress::{Interrupt, RunProgress};
-use crate::recordings::each_record;
-use crate::replay::one_scheduler;
+use crate::recordings::for_each_record;
+use crate::replay::parse_scheduler;
 use crate::table::{Column, Table, count, mib, number};
 
 mod player;
@@ -36,7 +36,7 @@ pub use player::run as run_one;
 use real::{RealRow, RealStorage, kernel_policies};
 
 /// Maximum number of rows named in the summary sentence.
-const TOLD_MAX: usize = 8;
+const SUMMARY_ROWS_MAX: usize = 8;
 
 /// Spare memory when the memory exceeds all files.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -72,33 +72,35 @@ struct Predicted {
 pub fn run(args: &ReplayArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
     let storages = storages(&args.storages)?;
-    let policies = Combined {
+    let policies = PolicyChoices {
         readaheads: input::specs(&args.readahead)?,
-        reclaims: input::specs(&args.eviction)?,
-        scheduler: one_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
+        evictions: input::specs(&args.eviction)?,
+        scheduler: parse_scheduler(args.scheduler.as_deref().unwrap_or("adaptive"))?,
     };
     let mut gathered = RecordingInput::default();
-    each_record(&args.events, |record| {
+    for_each_record(&args.events, |record| {
         gathered.take(&record);
         Ok(())
     })?;
     let recorded = gathered.finish().ok_or_else(|| {
         let problem = "has no read that waited for storage: other storage would not change its \
             time";
-        Failure::about(args.events.display(), problem)
+        Failure::usage_of(args.events.display(), problem)
     })?;
     let memories = memories(&args.memory, recorded.memory_bytes)?;
     let interrupt = Interrupt::listen();
     let mut real = RealStorage::new(&args.events, &recorded, args.seed, &interrupt);
     let to_do = policies.rows(&storages, &memories);
     to_do.iter().try_for_each(|to_do| to_do.check(&real))?;
-    let mut rows = vec![as_recorded(&recorded)];
+    let mut rows = vec![recorded_row(&recorded)];
     for to_do in &to_do {
         let row = match to_do.storage {
-            Storage::Modelled(device) => model(to_do, device, &recorded, args.seed, &interrupt)?,
-            _ => play(to_do, &recorded, &mut real)?,
+            Storage::Modelled(device) => {
+                simulate_row(to_do, device, &recorded, args.seed, &interrupt)?
+            }
+            _ => replay_real(to_do, &recorded, &mut real)?,
         };
-        if interrupt.has_come() {
+        if interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
         rows.push(row);
@@ -143,14 +145,14 @@ fn memories(texts: &[String], recorded_bytes: u64) -> Result<Vec<Option<u64>>, F
 }
 
 /// Policies that are combined with the storages and memory sizes.
-struct Combined {
+struct PolicyChoices {
     readaheads: Vec<Spec>,
-    reclaims: Vec<Spec>,
+    evictions: Vec<Spec>,
     scheduler: Spec,
 }
 
 /// Combination that becomes a row.
-struct ToDo<'a> {
+struct RowPlan<'a> {
     storage: &'a Storage,
     readahead: &'a Spec,
     eviction: &'a Spec,
@@ -158,17 +160,23 @@ struct ToDo<'a> {
     memory_bytes: Option<u64>,
 }
 
-impl Combined {
+impl PolicyChoices {
     /// Returns every combination once. The kernel has its own policies.
-    fn rows<'a>(&'a self, storages: &'a [Storage], memories: &[Option<u64>]) -> Vec<ToDo<'a>> {
+    fn rows<'a>(&'a self, storages: &'a [Storage], memories: &[Option<u64>]) -> Vec<RowPlan<'a>> {
         let mut rows = Vec::new();
         for storage in storages {
             let most = if matches!(storage, Storage::Kernel(_)) { 1 } else { usize::MAX };
             for readahead in self.readaheads.iter().take(most) {
-                for eviction in self.reclaims.iter().take(most) {
+                for eviction in self.evictions.iter().take(most) {
                     for &memory_bytes in memories {
                         let scheduler = &self.scheduler;
-                        rows.push(ToDo { storage, readahead, eviction, scheduler, memory_bytes });
+                        rows.push(RowPlan {
+                            storage,
+                            readahead,
+                            eviction,
+                            scheduler,
+                            memory_bytes,
+                        });
                     }
                 }
             }
@@ -177,7 +185,7 @@ impl Combined {
     }
 }
 
-impl ToDo<'_> {
+impl RowPlan<'_> {
     /// Returns the row on real storage; `None` for a modelled device.
     fn real(&self) -> Result<Option<RealRow<'_>>, Failure> {
         let memory_bytes = self.memory_bytes;
@@ -209,14 +217,14 @@ impl ToDo<'_> {
 }
 
 /// Runs a row on real storage.
-fn play(
-    to_do: &ToDo<'_>,
+fn replay_real(
+    to_do: &RowPlan<'_>,
     recorded: &RecordedProgram,
     real: &mut RealStorage<'_>,
 ) -> Result<Predicted, Failure> {
     let row = to_do.real()?.expect("what is no model is real storage");
-    let (played, note) = real.play(&row)?;
-    let seconds = played.seconds + recorded.after_last.seconds();
+    let (played, note) = real.replay(&row)?;
+    let seconds = played.seconds + recorded.time_after_last_read.seconds();
     let (readahead, scheduler, eviction) = match &row.policies {
         Some(policies) => (
             policies.readahead.clone(),
@@ -247,28 +255,28 @@ fn play(
 }
 
 /// Simulates a row on a modelled device.
-fn model(
-    to_do: &ToDo<'_>,
+fn simulate_row(
+    to_do: &RowPlan<'_>,
     device: &Spec,
     recorded: &RecordedProgram,
     seed: u64,
     interrupt: &Interrupt,
 ) -> Result<Predicted, Failure> {
     let policies = [to_do.readahead, to_do.eviction, to_do.scheduler].map(Clone::clone);
-    let memory_bytes = to_do.memory_bytes.unwrap_or_else(|| usual_memory(recorded));
+    let memory_bytes = to_do.memory_bytes.unwrap_or_else(|| default_memory_bytes(recorded));
     let setup = setup(recorded, device, policies, memory_bytes, seed);
     let bar = RunProgress::new(format!("{} {}", setup.device, setup.readahead), interrupt.clone());
-    let _modelled = interrupt.modelled();
-    let mut tell = |progress| bar.tell(progress);
+    let _modelled = interrupt.begin_modelled_run();
+    let mut tell = |progress| bar.update(progress);
     let (row, time) = recorded
         .simulate(&setup, RunObserver::progress(&mut tell))
-        .map_err(|error| Failure::about(&setup.device, error))?;
-    Ok(predicted(recorded, &setup, memory_bytes, &row, time.seconds()))
+        .map_err(|error| Failure::usage_of(&setup.device, error))?;
+    Ok(predicted_row(recorded, &setup, memory_bytes, &row, time.seconds()))
 }
 
 /// Default memory of a modelled row: the memory of the recorded machine. If unknown, more than all
 /// files.
-fn usual_memory(recorded: &RecordedProgram) -> u64 {
+fn default_memory_bytes(recorded: &RecordedProgram) -> u64 {
     match recorded.memory_bytes {
         0 => recorded.file_bytes() + SPARE_BYTES,
         bytes => bytes,
@@ -294,7 +302,7 @@ fn setup(
 }
 
 /// Row of the program as recorded.
-fn as_recorded(recorded: &RecordedProgram) -> Predicted {
+fn recorded_row(recorded: &RecordedProgram) -> Predicted {
     Predicted {
         storage: "as recorded".to_owned(),
         readahead: None,
@@ -313,7 +321,7 @@ fn as_recorded(recorded: &RecordedProgram) -> Predicted {
 }
 
 /// Row of a simulated prediction.
-fn predicted(
+fn predicted_row(
     recorded: &RecordedProgram,
     setup: &SimulationSetup,
     memory_bytes: u64,
@@ -363,17 +371,25 @@ fn text(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
 /// Summarizes the rows in a sentence; of many rows, only the fastest.
 fn sentence(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let (first, others) = rows.split_first().expect("as recorded is the first");
-    let told = |row: &Predicted| format!("{} {:.2} s", words(recorded, row, others), row.seconds);
+    let row_text = |row: &Predicted| {
+        format!("{} {:.2} s", describe_differences(recorded, row, others), row.seconds)
+    };
     let best = others.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
     let parts: Vec<String> = match best {
-        Some(best) if others.len() > TOLD_MAX => vec![format!("at best {}", told(best))],
-        _ => others.iter().map(told).collect(),
+        Some(best) if others.len() > SUMMARY_ROWS_MAX => {
+            vec![format!("at best {}", row_text(best))]
+        }
+        _ => others.iter().map(row_text).collect(),
     };
     format!("as recorded {:.2} s; {}", first.seconds, parts.join("; "))
 }
 
 /// Describes a row by its differences from the others.
-fn words(recorded: &RecordedProgram, row: &Predicted, others: &[Predicted]) -> String {
+fn describe_differences(
+    recorded: &RecordedProgram,
+    row: &Predicted,
+    others: &[Predicted],
+) -> String {
     let is_one_of_several = |of: fn(&Predicted) -> &Option<String>| {
         let mut of_storage = others.iter().filter(|other| other.storage == row.storage);
         of_storage.any(|other| of(other) != of(row))
@@ -386,7 +402,7 @@ fn words(recorded: &RecordedProgram, row: &Predicted, others: &[Predicted]) -> S
             of(row).as_ref().filter(|_| is_one_of_several(of)).map(|policy| format!("`{policy}`")),
         );
     }
-    if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != usual_memory(recorded)) {
+    if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != default_memory_bytes(recorded)) {
         with.push(match recorded.memory_bytes {
             machine if machine > 0 && bytes > machine => {
                 format!("{} MiB more memory", (bytes - machine) >> 20)

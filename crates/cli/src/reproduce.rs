@@ -15,7 +15,7 @@ use crate::table::{Column, Table, count, number};
 /// Prints the named tables, or all.
 pub fn run(args: &ReproduceArgs) -> CommandResult {
     check_writable(args.html.as_deref())?;
-    let experiments = chosen(&args.tables)?;
+    let experiments = select_tables(&args.tables)?;
     let is_c_chosen = experiments.iter().any(|experiment| experiment.name == "C");
     if args.server.is_some() && !is_c_chosen {
         return Err(Failure::Usage("--server counts table C's READs: name that table".to_owned()));
@@ -23,13 +23,13 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
     // Count first: an error then appears before the long simulations.
     let counted = args.server.as_deref().map(wire_count::count).transpose()?;
     let interrupt = Interrupt::listen();
-    let _modelled = interrupt.modelled();
+    let _modelled = interrupt.begin_modelled_run();
     let mut tables = Vec::new();
     for experiment in experiments {
         let bar = RunProgress::new(format!("table {}", experiment.name), interrupt.clone());
-        let table = experiment.run(args.seed, 1, &mut |progress| bar.tell(progress));
+        let table = experiment.run(args.seed, 1, &mut |progress| bar.update(progress));
         tables.extend(table.map_err(Failure::usage)?);
-        if interrupt.has_come() {
+        if interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
     }
@@ -51,7 +51,7 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
 }
 
 /// Returns the named tables, or all. An unknown name is an error.
-fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
+fn select_tables(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
     if names.is_empty() {
         return Ok(EXPERIMENTS.iter().collect());
     }

@@ -30,22 +30,22 @@ pub fn run(args: &RunArgs) -> CommandResult {
     match RunPlan::of(args)? {
         RunPlan::Job(plan) => {
             let mut rows = Vec::new();
-            let mut seen = args.html.as_ref().map(|_| Vec::new());
-            let ended = job::run(&plan, &mut rows, seen.as_mut());
-            print(&rows, ended, |rows| {
-                if let (Some(path), Some(seen)) = (&args.html, &seen) {
-                    page::of_job(rows, seen).write(path)?;
+            let mut recorded_events = args.html.as_ref().map(|_| Vec::new());
+            let outcome = job::run(&plan, &mut rows, recorded_events.as_mut());
+            print(&rows, outcome, |rows| {
+                if let (Some(path), Some(recorded_events)) = (&args.html, &recorded_events) {
+                    page::job_page(rows, recorded_events).write(path)?;
                 }
                 output::print_rows(rows, args.seed, args.format())
             })
         }
         RunPlan::Loads(plan) => {
             let mut rows = Vec::new();
-            let mut seen = args.html.as_ref().map(|_| Vec::new());
-            let ended = load::run(&plan, &mut rows, seen.as_mut());
-            print(&rows, ended, |rows| {
-                if let (Some(path), Some(seen)) = (&args.html, &seen) {
-                    page::of_loads(rows, seen).write(path)?;
+            let mut recorded_events = args.html.as_ref().map(|_| Vec::new());
+            let outcome = load::run(&plan, &mut rows, recorded_events.as_mut());
+            print(&rows, outcome, |rows| {
+                if let (Some(path), Some(recorded_events)) = (&args.html, &recorded_events) {
+                    page::load_page(rows, recorded_events).write(path)?;
                 }
                 output::print_load_rows(rows, args.seed, args.json)
             })
@@ -56,11 +56,11 @@ pub fn run(args: &RunArgs) -> CommandResult {
 /// Prints the completed rows, even if a later one failed.
 fn print<R>(
     rows: &[R],
-    ended: CommandResult,
+    outcome: CommandResult,
     print: impl FnOnce(&[R]) -> CommandResult,
 ) -> CommandResult {
-    if !rows.is_empty() || matches!(ended, Ok(()) | Err(Failure::Interrupted)) {
+    if !rows.is_empty() || matches!(outcome, Ok(()) | Err(Failure::Interrupted)) {
         print(rows)?;
     }
-    ended
+    outcome
 }

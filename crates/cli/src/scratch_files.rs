@@ -13,12 +13,12 @@ use crate::exit::Failure;
 use crate::progress::Interrupt;
 
 /// All files that this process has made and not removed yet.
-static MADE: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static CREATED_PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 
 /// Removes every file that this process has made, before it ends out of turn.
 pub fn remove_all() {
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    for path in made.drain(..) {
+    let mut created_paths = CREATED_PATHS.lock().unwrap_or_else(PoisonError::into_inner);
+    for path in created_paths.drain(..) {
         let _ = std::fs::remove_file(path);
     }
 }
@@ -38,20 +38,23 @@ impl ScratchFiles {
     ) -> Result<(), Failure> {
         let file = self.begin(path)?;
         let filled = fill(&file, bytes, seed, interrupt).and_then(|()| file.sync_all());
-        filled.map_err(|error| not_filled(path, &error))
+        filled.map_err(|error| fill_failure(path, &error))
     }
 
     /// Creates an empty file.
     pub fn begin(&mut self, path: &Path) -> Result<File, Failure> {
-        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
-        match Record::keep(CleanupKind::File, path) {
+        let file = File::create_new(path).map_err(|error| create_failure(path, &error))?;
+        match Record::write_record(CleanupKind::File, path) {
             Ok(record) => {
-                MADE.lock().unwrap_or_else(PoisonError::into_inner).push(path.to_path_buf());
+                CREATED_PATHS
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push(path.to_path_buf());
                 self.0.push((path.to_path_buf(), record));
             }
             Err(error) => {
                 let _ = std::fs::remove_file(path);
-                return Err(no_record(path, &error));
+                return Err(journal_failure(path, &error));
             }
         }
         Ok(file)
@@ -60,9 +63,9 @@ impl ScratchFiles {
 
 impl Drop for ScratchFiles {
     fn drop(&mut self) {
-        let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut created_paths = CREATED_PATHS.lock().unwrap_or_else(PoisonError::into_inner);
         for (path, _) in &self.0 {
-            made.retain(|other| other != path);
+            created_paths.retain(|other| other != path);
             if let Err(error) = std::fs::remove_file(path) {
                 notice::print(format_args!("{}: can't be removed: {error}", path.display()));
             }
@@ -81,12 +84,12 @@ impl ScratchFolder {
     /// Creates a folder in `at`. Its name starts with `prefix`.
     pub fn new(at: &Path, prefix: &str) -> Result<ScratchFolder, Failure> {
         let path = at.join(format!("{prefix}-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(|error| cannot_make(&path, &error))?;
-        match Record::keep(CleanupKind::Folder, &path) {
+        std::fs::create_dir(&path).map_err(|error| create_failure(&path, &error))?;
+        match Record::write_record(CleanupKind::Folder, &path) {
             Ok(record) => Ok(ScratchFolder { path, _record: record }),
             Err(error) => {
                 let _ = std::fs::remove_dir(&path);
-                Err(no_record(&path, &error))
+                Err(journal_failure(&path, &error))
             }
         }
     }
@@ -107,16 +110,16 @@ impl ScratchFolder {
     ) -> Result<(), Failure> {
         debug_assert!(path.starts_with(&self.path));
         let folder = path.parent().expect("it is below the folder");
-        std::fs::create_dir_all(folder).map_err(|error| cannot_make(folder, &error))?;
-        let file = File::create_new(path).map_err(|error| cannot_make(path, &error))?;
-        fill(&file, bytes, seed, interrupt).map_err(|error| not_filled(path, &error))
+        std::fs::create_dir_all(folder).map_err(|error| create_failure(folder, &error))?;
+        let file = File::create_new(path).map_err(|error| create_failure(path, &error))?;
+        fill(&file, bytes, seed, interrupt).map_err(|error| fill_failure(path, &error))
     }
 
     /// Writes back all files of the file system that holds the folder.
     pub fn sync(&self) -> Result<(), Failure> {
         let folder = File::open(&self.path);
         let synced = folder.and_then(|folder| Ok(rustix::fs::syncfs(folder)?));
-        synced.map_err(|error| not_filled(&self.path, &error))
+        synced.map_err(|error| fill_failure(&self.path, &error))
     }
 }
 
@@ -129,7 +132,7 @@ impl Drop for ScratchFolder {
 }
 
 /// Failure to write the cleanup journal.
-fn no_record(path: &Path, error: &io::Error) -> Failure {
+fn journal_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::Unavailable(format!(
         "{}: the cleanup journal can't be written, so the file would stay if this run is killed: \
             {error}",
@@ -138,15 +141,15 @@ fn no_record(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Failure or interrupt while a file is filled.
-fn not_filled(path: &Path, error: &io::Error) -> Failure {
+fn fill_failure(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::Interrupted => Failure::Interrupted,
-        _ => cannot_make(path, error),
+        _ => create_failure(path, error),
     }
 }
 
 /// Failure to create a file, with a remedy for common errors.
-fn cannot_make(path: &Path, error: &io::Error) -> Failure {
+fn create_failure(path: &Path, error: &io::Error) -> Failure {
     let what_to_do = match error.kind() {
         io::ErrorKind::StorageFull => {
             "; make less of it (`size`, `--rows`), or name a place elsewhere"
@@ -163,7 +166,7 @@ fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Re
     let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];
     let mut left = bytes;
     while left > 0 {
-        if interrupt.has_come() {
+        if interrupt.is_signalled() {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
         }
         for word in chunk.chunks_exact_mut(8) {

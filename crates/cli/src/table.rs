@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_stands_left_and_numbers_right() {
+    fn table_aligns_text_left_and_numbers_right() {
         let rows = [("hdd", Some(8.456)), ("a", Some(1234.0)), ("b", None)];
         let columns: [Column<(&str, Option<f64>)>; 2] =
             [("storage", |row| row.0.to_owned()), ("MiB/s", |row| number(row.1, 1))];

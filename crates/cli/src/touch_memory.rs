@@ -14,7 +14,7 @@ use readpath_sim::report::ReadCounters;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::CommandResult;
-use crate::part::{Orders, say};
+use crate::part::{Orders, write_answer};
 
 /// Name of the subcommand.
 pub const NAME: &str = "touch-memory";
@@ -89,18 +89,18 @@ pub fn run() -> CommandResult {
         Ok(memory) => memory,
         Err(error) => {
             let bytes = order.load.mapping_bytes;
-            return say(&TouchReply::Failed(format!("can't map {bytes} bytes: {error}")));
+            return write_answer(&TouchReply::Failed(format!("can't map {bytes} bytes: {error}")));
         }
     };
     let start = Instant::now();
     if order.fills() {
         (0..memory.pages()).for_each(|page| memory.fill(page));
     }
-    say(&TouchReply::Filled { seconds: start.elapsed().as_secs_f64() })?;
+    write_answer(&TouchReply::Filled { seconds: start.elapsed().as_secs_f64() })?;
     let TouchBegin = orders.next()?;
     match touch_all(&order, &memory) {
-        Ok(touched) => say(&TouchReply::Touched(touched)),
-        Err(wrong) => say(&TouchReply::Failed(wrong.to_string())),
+        Ok(touched) => write_answer(&TouchReply::Touched(touched)),
+        Err(wrong) => write_answer(&TouchReply::Failed(wrong.to_string())),
     }
 }
 

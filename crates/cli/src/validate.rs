@@ -7,7 +7,7 @@ use readpath_models::validate::{self, AblationRow, ModelAccuracy, ValidationRepo
 use serde::Serialize;
 
 use crate::args::ValidateArgs;
-use crate::devices::tell_unmodelled;
+use crate::devices::print_unmodelled;
 use crate::exit::{CommandResult, Failure};
 use crate::output::{print, print_json};
 use crate::table::{Column, Table, number};
@@ -19,7 +19,7 @@ pub fn run(args: &ValidateArgs) -> CommandResult {
         return Err(Failure::Usage(format!("{spec}: only hard disks (`hdd,…`) can be validated")));
     }
     let drive = drive_of(&spec).map_err(Failure::usage)?;
-    tell_unmodelled(&spec);
+    print_unmodelled(&spec);
     let report = validate::validate(&args.trace, &drive, args.seed).map_err(Failure::usage)?;
     let ablations = match args.ablate {
         true => validate::ablate_trace(&args.trace, &drive, args.seed).map_err(Failure::usage)?,

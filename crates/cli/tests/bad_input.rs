@@ -9,7 +9,7 @@ use std::process::Command;
 use support::{RANDOM, READPATH, Ran, Scratch, has, is_root};
 
 #[test]
-fn names_that_do_not_exist_are_told_with_those_that_do() {
+fn unknown_names_are_refused_with_the_valid_names() {
     let scratch = Scratch::new("names");
     scratch.file("j.fio", RANDOM);
     scratch.data("data", 4 << 20);
@@ -30,7 +30,7 @@ fn names_that_do_not_exist_are_told_with_those_that_do() {
 }
 
 #[test]
-fn a_bad_parameter_is_told_with_those_that_are_taken() {
+fn invalid_parameters_are_refused_with_the_accepted_ones() {
     let scratch = Scratch::new("parameters");
     scratch.file("j.fio", RANDOM);
     scratch.refused("run j.fio --scheduler deadline,fifo=1", &["`fifo`", "fifo_batch"]);
@@ -48,7 +48,7 @@ fn a_bad_parameter_is_told_with_those_that_are_taken() {
 }
 
 #[test]
-fn memory_that_cannot_be_is_refused() {
+fn impossible_memory_sizes_are_refused() {
     let scratch = Scratch::new("memory");
     scratch.file("j.fio", RANDOM);
     scratch.refused("run j.fio --memory 32KiB", &["32KiB", "`j`", "j.fio", "65536", "bs"]);
@@ -63,7 +63,7 @@ fn memory_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn job_files_are_refused_with_the_line() {
+fn invalid_job_files_are_refused_with_the_line_number() {
     let scratch = Scratch::new("jobs");
     std::fs::create_dir(scratch.path("folder")).unwrap();
     scratch.file("empty.fio", "");
@@ -105,7 +105,7 @@ fn job_files_are_refused_with_the_line() {
 
 /// Files of unknown length, or with a length that is not backed by data.
 #[test]
-fn files_without_an_end_are_refused() {
+fn endless_and_oversized_input_files_are_refused() {
     let scratch = Scratch::new("endless");
     scratch.file("j.fio", RANDOM);
     scratch.file("around.fio", "include /dev/zero\n");
@@ -125,7 +125,7 @@ fn files_without_an_end_are_refused() {
 }
 
 #[test]
-fn storage_that_cannot_hold_the_job_is_refused() {
+fn unsuitable_storage_for_a_job_is_refused() {
     let scratch = Scratch::new("storage");
     scratch.file("j.fio", RANDOM);
     scratch.file("huge.fio", "[j]\nrw=randread\nbs=64k\nsize=100t\nio_size=1m\n");
@@ -148,7 +148,7 @@ fn storage_that_cannot_hold_the_job_is_refused() {
 }
 
 #[test]
-fn nothing_is_run_when_a_later_row_cannot_be() {
+fn invalid_later_row_stops_the_command_before_any_run() {
     let scratch = Scratch::new("later");
     scratch.file("j.fio", RANDOM);
     scratch.refused("run j.fio --on ssd --on file:missing", &["missing"]);
@@ -160,7 +160,7 @@ fn nothing_is_run_when_a_later_row_cannot_be() {
 }
 
 #[test]
-fn loads_are_refused_with_line_and_key() {
+fn invalid_load_files_are_refused_with_line_and_key() {
     const LOAD: &str = "[[load]]\nname = 'l'\nmapping = '24m'\nmemory = '16m'\n\
                         pattern = 'random'\nsweeps = 2\n";
     let scratch = Scratch::new("loads");
@@ -209,9 +209,9 @@ fn loads_are_refused_with_line_and_key() {
 
 /// Runs as a user without rights, since permission bits do not restrict root.
 #[test]
-fn what_may_not_be_opened_is_refused() {
+fn files_without_permission_are_refused() {
     if !is_root() || !has("setpriv") {
-        return println!("skipped: what_may_not_be_opened_is_refused needs root and setpriv");
+        return println!("skipped: files_without_permission_are_refused needs root and setpriv");
     }
     // Every user can reach the temporary folder.
     let scratch = Scratch::under(&std::env::temp_dir(), "rights");
@@ -253,7 +253,7 @@ fn what_may_not_be_opened_is_refused() {
 }
 
 #[test]
-fn a_bad_list_of_reads_is_told_with_the_line() {
+fn invalid_read_list_is_refused_with_the_line_number() {
     let scratch = Scratch::new("lists");
     scratch.file("list", "0 4096\n# far\ntouch\n");
     scratch.file("advice", "advice quickly\n");

@@ -1,6 +1,6 @@
 //! Checks of the book: its links resolve, its commands run, and their output and pictures equal the
 //! book's. A newcomer's program, copied from the book, builds and runs. (The book's Rust code runs
-//! as doctests of `readpath-peers`, its Python code in `python/tests/test_book.py`.)
+//! as doctests of `readpath-eval`, its Python code in `python/tests/test_book.py`.)
 //!
 //! A block `sh` contains readpath commands. They run in a folder of the test, which contains the
 //! repository's `examples`. It also contains the files of the chapter's blocks `ini`, whose first
@@ -190,19 +190,19 @@ fn pictures_that_differ(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn its_commands_do_what_it_says() {
+fn book_commands_print_the_documented_output() {
     try_blocks("sh", "fast");
 }
 
 #[test]
 #[ignore = "takes minutes: .ci/slow"]
-fn its_long_commands_do_what_it_says() {
+fn slow_book_commands_print_the_documented_output() {
     try_blocks("sh,slow", "slow");
 }
 
 /// Every policy has its picture.
 #[test]
-fn every_policy_is_in_the_book() {
+fn every_policy_has_a_picture_in_the_book() {
     let folder = Folder::new("policies");
     let listed = String::from_utf8(folder.run("readpath policies").stdout).unwrap();
     let mut kind = "";
@@ -232,7 +232,7 @@ fn anchor(heading: &str) -> String {
 }
 
 #[test]
-fn its_links_lead_somewhere_and_every_chapter_is_listed() {
+fn book_links_resolve_and_every_chapter_is_listed() {
     let chapters = chapters();
     let mut faults = Vec::new();
     for (name, text) in &chapters {
@@ -267,7 +267,7 @@ fn its_links_lead_somewhere_and_every_chapter_is_listed() {
 
 /// Builds the book with mdBook, if installed.
 #[test]
-fn mdbook_builds_it() {
+fn book_builds_with_mdbook() {
     let Ok(version) = Command::new("mdbook").arg("--version").output() else {
         println!("skipped: mdbook is not installed");
         return;
@@ -306,7 +306,7 @@ fn run_script(folder: &Path, script: &str) -> Output {
 /// text.
 #[test]
 #[ignore = "others that read from the same device disturb it: .ci/slow"]
-fn it_answers_why_a_program_is_slow() {
+fn slow_program_chapter_names_the_recorded_first_cause() {
     let chapter = &chapters()["slow.md"];
     let folder = Folder::new("why");
     let begun = std::time::Instant::now();
@@ -325,7 +325,7 @@ fn it_answers_why_a_program_is_slow() {
 }
 
 #[test]
-fn a_newcomers_own_device_is_measured_and_asked() {
+fn device_chapter_script_measures_and_models_a_local_device() {
     let folder = Folder::new("device");
     let output = run_script(&folder.0, &scripts(&chapters()["commands/devices.md"]));
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -341,7 +341,7 @@ fn a_newcomers_own_device_is_measured_and_asked() {
 /// Runs the first command of the first chapter in a clean clone without build outputs.
 #[test]
 #[ignore = "builds the command once more: .ci/slow"]
-fn a_newcomers_first_table_comes_from_a_clean_clone() {
+fn first_book_command_prints_its_table_in_a_clean_clone() {
     let chapter = &chapters()["start.md"];
     let first = blocks(chapter).into_iter().find(|block| block.info == "sh").unwrap();
     // Outside of the repository: inside it, cargo would also read the repository's settings.

@@ -35,7 +35,7 @@ fn assert_number(row: &Value, key: &str) {
 }
 
 #[test]
-fn each_result_has_the_agreed_keys_and_null_for_what_was_not_measured() {
+fn results_have_all_keys_and_null_for_unmeasured_values() {
     let scratch = Scratch::new("keys");
     scratch.file("j.fio", RANDOM);
     scratch.data("data", 4 << 20);
@@ -126,7 +126,7 @@ fn the_table_has_a_row_per_combination() {
 
 /// Every tenth request of 64 fails. Each read needs one request.
 #[test]
-fn a_device_error_fails_its_reads_and_no_others() {
+fn device_error_fails_only_the_affected_reads() {
     let scratch = Scratch::new("errors");
     // Requests of one page each. A larger failed request would be retried page by page, which
     // brings its good pages in.
@@ -150,7 +150,7 @@ fn a_device_error_fails_its_reads_and_no_others() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_error() {
+fn closed_standard_output_is_not_an_error() {
     let scratch = Scratch::new("pipe");
     scratch.file("j.fio", RANDOM);
     for arguments in
@@ -168,11 +168,11 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn what_cannot_be_written_is_an_error() {
+fn full_standard_output_is_an_error() {
     let scratch = Scratch::new("full-output");
     scratch.file("j.fio", RANDOM);
     let Ok(full) = std::fs::File::options().write(true).open("/dev/full") else {
-        return println!("skipped: what_cannot_be_written_is_an_error needs /dev/full");
+        return println!("skipped: full_standard_output_is_an_error needs /dev/full");
     };
     for arguments in ["run j.fio", "policies"] {
         let mut command = scratch.command(arguments.split_whitespace());
@@ -190,7 +190,7 @@ fn listed(text: &str, indent: &str) -> Vec<String> {
 }
 
 #[test]
-fn every_policy_and_device_is_listed_and_told() {
+fn every_policy_and_device_is_listed_and_described() {
     let scratch = Scratch::new("lists");
     let policies = scratch.run("policies");
     policies.has_ended(0, "policies");
@@ -230,7 +230,7 @@ fn every_policy_and_device_is_listed_and_told() {
 }
 
 #[test]
-fn help_teaches() {
+fn help_texts_name_syntax_options_and_examples() {
     let scratch = Scratch::new("help");
     let teaches = |arguments: &str, words: &[&str]| {
         let ran = scratch.run(arguments);
@@ -259,7 +259,7 @@ fn help_teaches() {
 }
 
 #[test]
-fn reproduced_tables_are_a_document_too() {
+fn reproduced_tables_are_available_as_json() {
     let scratch = Scratch::new("tables");
     let ran = scratch.run("reproduce A --json");
     ran.has_ended(0, "reproduce A");

@@ -11,7 +11,7 @@ use support::Scratch;
 const UNEQUAL: &str = "[global]\nbs=64k\ndirect=1\nruntime=2\ntime_based=1\nsize=1g\nrw=read\n[usual]\n[idle]\nprioclass=3\n";
 
 #[test]
-fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
+fn decision_log_has_one_key_value_line_per_dispatch() {
     let scratch = Scratch::new("log");
     scratch.file("j.fio", "[j]\nrw=randread\nbs=64k\nsize=4m\n");
     scratch.data("data", 4 << 20);
@@ -37,7 +37,7 @@ fn each_decision_is_a_line_of_words_and_numbers_below_the_name_of_its_row() {
 /// 64 KiB reads of a file of 4 MiB from its start. Each window lies beyond the request, and the
 /// windows together are the whole file without its first block.
 #[test]
-fn each_window_is_a_line_that_says_what_made_it_so_large() {
+fn window_log_lines_state_the_reason_for_the_window_size() {
     let scratch = Scratch::new("log-windows");
     scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=4m\n");
     let command = "run j.fio --on ssd --readahead adaptive --scheduler deadline --log windows";
@@ -61,7 +61,7 @@ fn each_window_is_a_line_that_says_what_made_it_so_large() {
 
 /// Sweep over memory: each line names the reason of the read and the available space.
 #[test]
-fn what_is_swapped_in_ahead_is_a_line_that_says_what_made_it_so_large() {
+fn swap_in_log_lines_state_the_reason_for_the_read_size() {
     let scratch = Scratch::new("log-swapin");
     let load =
         "[[load]]\nname = 'l'\nmapping = '8m'\nmemory = '2m'\npattern = 'sequential'\nsweeps = 2\n";
@@ -81,7 +81,7 @@ fn what_is_swapped_in_ahead_is_a_line_that_says_what_made_it_so_large() {
 }
 
 #[test]
-fn a_log_that_nobody_keeps_or_that_would_overwrite_the_job_is_refused() {
+fn unsupported_or_overwriting_log_is_refused() {
     let scratch = Scratch::new("log-refused");
     scratch.file("j.fio", UNEQUAL);
     let cases = [
@@ -101,7 +101,7 @@ fn a_log_that_nobody_keeps_or_that_would_overwrite_the_job_is_refused() {
 }
 
 #[test]
-fn the_shares_of_processes_and_jains_index_show_who_was_starved() {
+fn process_shares_and_jain_index_reveal_starvation() {
     let scratch = Scratch::new("fairness");
     scratch.file("j.fio", UNEQUAL);
     let ran = scratch.run("run j.fio --on hdd --scheduler cfq,noop --json");
@@ -120,7 +120,7 @@ fn the_shares_of_processes_and_jains_index_show_who_was_starved() {
 /// Worked by hand: the second request arrives while the device idles for the first one's process.
 /// It must wait until the idle time ends, 7 to 8 ms later.
 #[test]
-fn a_list_of_events_is_replayed_and_a_bad_line_is_named() {
+fn event_list_is_replayed_and_invalid_lines_are_named() {
     let scratch = Scratch::new("replay");
     let arrive = |request, process, start| {
         format!(

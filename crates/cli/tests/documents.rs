@@ -36,7 +36,7 @@ fn run(command: &str) -> Option<Output> {
 }
 
 #[test]
-fn the_readmes_commands_work() {
+fn readme_commands_succeed() {
     let mut ran = 0;
     for command in commands("README.md") {
         // The test of the book runs the commands that the book also has, and checks their output.
@@ -64,7 +64,7 @@ fn the_readmes_commands_work() {
 /// The loads of the example under every swap-in policy on both drives: a run under `adaptive` and
 /// `cfq` on the disk did not end.
 #[test]
-fn the_swap_example_ends_under_every_scheduler() {
+fn swap_example_completes_under_every_scheduler() {
     for scheduler in ["noop", "deadline", "cfq", "adaptive"] {
         let command = format!(
             "readpath run examples/swap.toml --on hdd,ssd --swapin none,adaptive --scheduler \
@@ -118,7 +118,7 @@ fn a_recording_of_the_book_can_be_explained_and_replayed() {
 
 /// The first command of the README is the main job, with one row per storage.
 #[test]
-fn the_main_job_gives_four_rows() {
+fn first_readme_command_prints_four_rows() {
     let main = &commands("README.md")[0];
     assert!(main.contains("--on hdd,ssd --on file:") && main.contains("--on kernel:"));
     let output = run(&main.replace("quickstart.data", "quickstart-rows.data")).unwrap();
@@ -192,7 +192,7 @@ fn has_words(text: &str, words: &str) -> bool {
 /// `bench/retake.py` covers every row of the README's table of figures and every paragraph about
 /// them. Its words for each figure equal the documents'.
 #[test]
-fn every_figure_of_the_readme_has_its_command() {
+fn readme_figures_each_have_a_command() {
     let Some(all) = Figures::listed() else { return };
     for name in ["README.md", "bench/README.md"] {
         let text = document(name);
@@ -218,7 +218,7 @@ fn every_figure_of_the_readme_has_its_command() {
 /// Every section of `bench/README.md` with figures is covered by `bench/retake.py`, and names one
 /// of its commands.
 #[test]
-fn every_table_of_measurements_has_its_command() {
+fn benchmark_tables_each_have_a_command() {
     let Some(all) = Figures::listed() else { return };
     let text = document("bench/README.md");
     let (mut heading, mut sections) = ("", Vec::new());
@@ -253,7 +253,7 @@ fn every_table_of_measurements_has_its_command() {
 /// The policies `adaptive` have at most twenty constants. A table lists the source of each, and its
 /// effect at half and at twice its declared value.
 #[test]
-fn the_constants_of_the_policies_are_few_and_each_is_accounted_for() {
+fn policy_constants_are_few_and_have_documented_sensitivity() {
     let listed = Command::new("python3")
         .args(["bench/sensitivity.py", "--list"])
         .current_dir(root())
@@ -294,7 +294,7 @@ fn tool(command: &str) -> String {
 /// Everything that `bench/retake.py` runs exists: scripts, benchmarks, examples, subcommands and
 /// their options.
 #[test]
-fn the_commands_of_the_figures_are_there() {
+fn figure_commands_name_existing_scripts_and_options() {
     let Some(all) = Figures::listed() else { return };
     let mut names = std::collections::BTreeSet::new();
     for figure in &all.figures {
@@ -336,7 +336,7 @@ fn the_commands_of_the_figures_are_there() {
 /// Each command with a small variant runs to its end.
 #[test]
 #[ignore = "builds for release and takes minutes: .ci/slow"]
-fn the_figures_can_be_taken_again() {
+fn figure_commands_complete_in_their_quick_form() {
     let folder =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("retaken-{}", std::process::id()));
     std::fs::create_dir_all(folder.join("data")).unwrap();

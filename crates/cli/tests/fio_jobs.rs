@@ -27,7 +27,7 @@ fn job_files(folder: &Path) -> Vec<PathBuf> {
 /// run. Refusals for the sake of the machine (an unset variable, a file larger than the device)
 /// name it.
 #[test]
-fn fios_own_jobs_run_or_are_refused_with_a_reason() {
+fn fio_example_jobs_run_or_are_refused_with_a_reason() {
     let paths: Vec<PathBuf> = folders().iter().flat_map(|folder| job_files(folder)).collect();
     if paths.is_empty() {
         println!("skipped: fio's job files are not here; set FIO_SOURCE to a folder of its source");
@@ -65,7 +65,7 @@ fn fios_own_jobs_run_or_are_refused_with_a_reason() {
 }
 
 #[test]
-fn the_classes_of_options_and_engines_are_listed() {
+fn fio_options_and_engines_are_listed_with_their_support() {
     let scratch = Scratch::new("fio-options");
     let listed = scratch.run("run --fio-options");
     listed.has_ended(0, "the lists");
@@ -82,7 +82,7 @@ fn the_classes_of_options_and_engines_are_listed() {
 
 /// Options without effect appear in the table's note and in the document.
 #[test]
-fn what_has_no_effect_is_told_beside_the_figures() {
+fn options_without_effect_are_noted_in_table_and_json() {
     let scratch = Scratch::new("without-effect");
     scratch.file("j.fio", "[j]\nsize=1m\nthread\nioengine=pvsync\n");
     let said = "ioengine=pvsync is run as psync; without effect here: thread";
@@ -92,7 +92,7 @@ fn what_has_no_effect_is_told_beside_the_figures() {
 
 /// The structure given in fio's manual ("JSON output"), and sums that must agree.
 #[test]
-fn rows_are_printed_as_fios_own_document() {
+fn fio_output_format_has_fios_json_structure() {
     let scratch = Scratch::new("fio-json");
     scratch.file("j.fio", "[one]\nrw=randrw\nsize=4m\n[two]\nstonewall\nrw=write\nsize=1m\n");
     let ran = scratch.run("run j.fio --on ssd --output-format=fio");
@@ -117,7 +117,7 @@ fn rows_are_printed_as_fios_own_document() {
 /// Each write is read back once. On a file its bytes are compared, and a change by another process
 /// would be reported.
 #[test]
-fn what_is_written_is_read_back() {
+fn verify_reads_back_written_blocks_and_detects_changes() {
     let scratch = Scratch::new("verify");
     for verify in [
         "verify=crc32c",
@@ -145,7 +145,7 @@ fn what_is_written_is_read_back() {
 
 /// The warm-up is not measured, and the rate is kept.
 #[test]
-fn ramps_and_rates_hold() {
+fn ramp_time_is_not_measured_and_rate_limits_hold() {
     let scratch = Scratch::new("pace");
     let job = "[j]\nrw=read\nbs=4k\nsize=64m\ntime_based\nruntime=2\nrate_iops=100\n";
     scratch.file("j.fio", job);
@@ -165,7 +165,7 @@ fn ramps_and_rates_hold() {
 /// More simultaneous requests than real storage accepts at once: the queue fills and drains one by
 /// one.
 #[test]
-fn a_trace_whose_requests_all_come_at_once_is_carried_out() {
+fn trace_with_simultaneous_requests_completes() {
     let scratch = Scratch::new("at-once");
     let lines = (0..6000_u64).map(|at| format!("0 0 {} 8 1\n", at * 8));
     scratch.file("t.trace", lines.collect::<String>());
@@ -180,7 +180,7 @@ fn a_trace_whose_requests_all_come_at_once_is_carried_out() {
 /// A trace replayed with its own times takes as long as its recording, and half as long at twice
 /// the speed.
 #[test]
-fn traces_are_replayed() {
+fn trace_replay_keeps_recorded_times_and_speed() {
     let scratch = Scratch::new("traces");
     let lines = (0..1000_u64).map(|at| format!("{} 0 {} 8 {}\n", at * 1_000_000, at * 64, at % 2));
     scratch.file("t.trace", lines.collect::<String>());
@@ -249,7 +249,7 @@ const TOGETHER: &[&str] = &[
 /// Each job does a thousand operations a second. Their number therefore shows the run time of a
 /// job, in fio and here.
 #[test]
-fn jobs_end_and_wait_for_each_other_as_in_fio() {
+fn job_ends_and_waits_match_fio() {
     if !has_fio() {
         return;
     }
@@ -338,7 +338,7 @@ fn logs(folder: &Path) -> std::collections::BTreeMap<String, Vec<String>> {
 /// A job writes the same logs here and in fio: equal names, and equal lines except for times and
 /// values.
 #[test]
-fn logs_are_fios_own() {
+fn job_logs_equal_those_of_fio() {
     if !has_fio() {
         return;
     }
@@ -363,7 +363,7 @@ fn logs_are_fios_own() {
 
 /// fio and readpath replay a written trace alike.
 #[test]
-fn a_trace_that_is_written_can_be_replayed() {
+fn written_iolog_can_be_replayed() {
     let scratch = Scratch::new("write-iolog");
     scratch
         .file("w.fio", "[w]\nfilename=data\nrw=randrw\nsize=256k\nrate_iops=1000\nwrite_iolog=t\n");

@@ -197,7 +197,7 @@ fn assert_sorted(what: &str, order: &serde_json::Value, cells_before: &mut Vec<S
 /// Every command with `--html` writes a self-contained page. In a browser it fetches nothing,
 /// violates no policy, and logs no message. A click sorts each column of each table.
 #[test]
-fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
+fn html_pages_of_all_commands_sort_by_click_and_fetch_nothing() {
     let scratch = Scratch::new("html-all");
     let example = |name: &str| {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
@@ -260,7 +260,7 @@ fn every_command_writes_a_page_that_is_sorted_by_clicks_and_fetches_nothing() {
 
 /// Checks the test above: it must detect a page that fetches a picture and has an error.
 #[test]
-fn a_page_that_wants_something_from_elsewhere_is_found_out() {
+fn page_check_detects_external_fetches_and_script_errors() {
     let scratch = Scratch::new("html-canary");
     scratch.file("j.fio", RANDOM);
     scratch.run("run j.fio --on ssd --html page.html").has_ended(0, "a page");
@@ -276,7 +276,7 @@ fn a_page_that_wants_something_from_elsewhere_is_found_out() {
 /// The example reads with one request in flight. This is the first finding, and its file has a
 /// picture of offsets over time.
 #[test]
-fn an_explanation_is_a_page_with_pictures() {
+fn explain_page_contains_pictures() {
     let scratch = Scratch::new("html-explain");
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/one-at-a-time.rec");
     let arguments = format!("explain {} --html page.html", example.display());
@@ -306,7 +306,7 @@ fn an_explanation_is_a_page_with_pictures() {
 }
 
 #[test]
-fn names_from_outside_are_text_and_a_page_that_cannot_be_written_is_refused_before_the_run() {
+fn external_names_are_escaped_and_unwritable_pages_refused() {
     let scratch = Scratch::new("html-names");
     scratch.file("<b>'j'.fio", RANDOM);
     let mut command = scratch.command(["run", "<b>'j'.fio", "--on", "ssd", "--html", "page.html"]);

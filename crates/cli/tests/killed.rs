@@ -31,7 +31,7 @@ fn killed_once(mut command: Command, is_begun: impl Fn(u32) -> bool) -> Option<u
 /// The run is killed while it fills a file of 4 GiB. A file that existed before must not be
 /// removed.
 #[test]
-fn files_that_a_killed_run_made_are_removed_by_the_next() {
+fn files_of_a_killed_run_are_removed_by_the_next_command() {
     let scratch = Scratch::new("killed-create");
     scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=4g\n");
     scratch.file("own", "own");
@@ -46,7 +46,7 @@ fn files_that_a_killed_run_made_are_removed_by_the_next() {
 
 /// The file of 1 GiB, the tracefs instance, and the mount of tracefs if the command made it.
 #[test]
-fn what_a_killed_conform_leaves_is_removed_by_the_next_run() {
+fn leftovers_of_a_killed_check_kernel_are_removed_by_the_next_command() {
     if !support::is_root() {
         return println!("skipped: watching the kernel needs root");
     }

@@ -76,13 +76,13 @@ fn can_run(ran: &Ran, test: &str) -> bool {
 }
 
 #[test]
-fn the_kernel_reads_back_what_memory_did_not_hold() {
+fn kernel_swaps_in_at_least_the_pages_beyond_memory() {
     let _alone = alone();
     let scratch = Scratch::new("swap");
     scratch.file("small.toml", SMALL);
     let before = page_cluster();
     let ran = scratch.run("run small.toml --on kernel:. --swapin kernel,page_cluster=2 --json");
-    if !can_run(&ran, "the_kernel_reads_back_what_memory_did_not_hold") {
+    if !can_run(&ran, "kernel_swaps_in_at_least_the_pages_beyond_memory") {
         return;
     }
     ran.has_ended(0, "two loads");
@@ -153,9 +153,9 @@ fn modelled_rows_are_every_combination_and_repeat() {
 
 /// A block device is measured alone: all its requests belong to the swap area.
 #[test]
-fn a_block_device_that_is_given_up_is_swapped_to() {
+fn block_device_with_overwrite_serves_as_swap_area() {
     let _alone = alone();
-    let test = "a_block_device_that_is_given_up_is_swapped_to";
+    let test = "block_device_with_overwrite_serves_as_swap_area";
     if !is_root() || !has("losetup") {
         return println!("skipped: {test} needs root and losetup");
     }
@@ -228,11 +228,14 @@ fn signal(process: u32, name: &str) {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_behind() {
+fn interrupted_swap_run_leaves_no_swap_area_group_or_file() {
     let _alone = alone();
     let scratch = Scratch::new("swap-interrupt");
     let before = page_cluster();
-    let Some(child) = long_run(&scratch, "ctrl_c_leaves_nothing_behind") else { return };
+    let Some(child) = long_run(&scratch, "interrupted_swap_run_leaves_no_swap_area_group_or_file")
+    else {
+        return;
+    };
     let process = child.id();
     assert_eq!(page_cluster().trim(), "1");
     signal(process, "-INT");
@@ -244,9 +247,9 @@ fn ctrl_c_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
+fn leftovers_of_a_killed_swap_run_are_reported_and_removed() {
     let _alone = alone();
-    let test = "what_a_killed_run_left_behind_is_told_and_removed_by_the_next";
+    let test = "leftovers_of_a_killed_swap_run_are_reported_and_removed";
     let scratch = Scratch::new("swap-killed");
     let before = page_cluster();
     let mut process = 0;
@@ -277,7 +280,7 @@ fn what_a_killed_run_left_behind_is_told_and_removed_by_the_next() {
 }
 
 #[test]
-fn without_rights_the_figures_are_null_and_the_reason_is_told() {
+fn swap_rows_without_root_are_null_with_a_reason() {
     let _alone = alone();
     if !is_root() || !has("setpriv") {
         return println!("skipped: without_rights_… needs root and setpriv, to give root up");
@@ -317,9 +320,9 @@ writes = true
 
 /// A region's row next to a modelled one: both sweep 6,144 pages with a memory of 4,096.
 #[test]
-fn a_region_gives_a_row_beside_a_modelled_one() {
+fn region_load_gives_a_row_like_a_modelled_device() {
     let _alone = alone();
-    let test = "a_region_gives_a_row_beside_a_modelled_one";
+    let test = "region_load_gives_a_row_like_a_modelled_device";
     if !serves_faults(test) {
         return;
     }
@@ -354,9 +357,9 @@ fn a_region_gives_a_row_beside_a_modelled_one() {
 
 /// A path that cannot be swapped to is refused and left unchanged.
 #[test]
-fn a_region_is_refused_where_it_has_no_place() {
+fn region_on_an_unsuitable_path_is_refused() {
     let _alone = alone();
-    let test = "a_region_is_refused_where_it_has_no_place";
+    let test = "region_on_an_unsuitable_path_is_refused";
     let scratch = Scratch::new("region-refused");
     scratch.file("sweeps.toml", SWEEPS);
     scratch.file("shared.toml", SMALL);

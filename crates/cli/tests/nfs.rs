@@ -19,7 +19,7 @@ fn serve() -> (Server, String) {
 }
 
 #[test]
-fn a_job_runs_on_a_file_of_a_server_beside_a_modelled_one() {
+fn job_runs_on_an_nfs_file_and_on_a_modelled_server() {
     let (_server, at) = serve();
     let scratch = Scratch::new("nfs-run");
     scratch.file("j.fio", RANDOM);
@@ -40,7 +40,7 @@ fn a_job_runs_on_a_file_of_a_server_beside_a_modelled_one() {
 }
 
 #[test]
-fn what_a_server_does_not_have_is_refused_before_anything_runs() {
+fn missing_or_unreadable_nfs_files_are_refused_before_any_run() {
     let (_server, at) = serve();
     let scratch = Scratch::new("nfs-bad");
     scratch.file("j.fio", RANDOM);

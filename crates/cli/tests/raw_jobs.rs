@@ -51,7 +51,7 @@ fn a_raw_job_makes_the_same_requests_modelled_and_real() {
 }
 
 #[test]
-fn what_can_not_be_run_raw_is_refused_with_the_next_step() {
+fn invalid_raw_jobs_are_refused_with_a_remedy() {
     let scratch = Scratch::new("raw-refused");
     scratch.file("j.fio", RAW);
     scratch.file("mixed.fio", format!("{RAW}[c]\nioengine=psync\nrw=read\n"));
@@ -79,7 +79,7 @@ fn what_can_not_be_run_raw_is_refused_with_the_next_step() {
 }
 
 #[test]
-fn table_e_is_printed_twice() {
+fn table_e_prints_elapsed_and_system_time() {
     let scratch = Scratch::new("table-e");
     let text = scratch.run("reproduce E").stdout;
     assert!(text.contains("elapsed, in s") && text.contains("system time, in s"), "{text}");

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::{InMemory, RANDOM, Ran, Scratch, is_root};
 
 #[test]
-fn both_ways_move_what_the_job_asks_for() {
+fn library_and_kernel_runs_transfer_the_requested_bytes() {
     let scratch = Scratch::new("moved");
     scratch.data("data", 4 << 20);
     let jobs = [
@@ -46,7 +46,7 @@ fn both_ways_move_what_the_job_asks_for() {
 }
 
 #[test]
-fn data_is_overwritten_only_where_that_is_allowed() {
+fn data_is_overwritten_only_with_the_overwrite_option() {
     let scratch = Scratch::new("overwrite");
     for (way, pattern) in [("file", "randwrite"), ("kernel", "write"), ("file", "randrw")] {
         scratch.file("w.fio", RANDOM.replace("randread", pattern));
@@ -69,7 +69,7 @@ fn data_is_overwritten_only_where_that_is_allowed() {
 }
 
 #[test]
-fn what_is_made_is_removed_and_what_was_there_stays() {
+fn created_files_are_removed_and_existing_files_stay() {
     let scratch = Scratch::new("made");
     scratch.file("j.fio", RANDOM);
     scratch.data("there", 4 << 20);
@@ -86,7 +86,7 @@ fn what_is_made_is_removed_and_what_was_there_stays() {
 
 /// Ten pauses of 100 ms: a process that spins through them uses most of a second of processor time.
 #[test]
-fn a_job_that_pauses_leaves_the_processor_alone() {
+fn pausing_job_uses_little_cpu_time() {
     let scratch = Scratch::new("pauses");
     scratch.data("data", 1 << 20);
     scratch.file("j.fio", "[j]\nrw=read\nbs=64k\nsize=640k\nthinktime=100ms\n");
@@ -101,8 +101,14 @@ fn a_job_that_pauses_leaves_the_processor_alone() {
 /// Job of a minute, which must be ended long before.
 const LONG: &str = "[j]\nrw=randread\nbs=4k\nsize=8m\nruntime=60\ntime_based\n";
 
-/// Starts the command, waits until `is_running` exists, and sends the signal.
-fn interrupted(scratch: &Scratch, arguments: &str, signal: &str, is_running: &str) -> Ran {
+/// Starts the command, waits until `is_running` exists and for `delay`, and sends the signal.
+fn interrupted_after(
+    scratch: &Scratch,
+    arguments: &str,
+    signal: &str,
+    is_running: &str,
+    delay: Duration,
+) -> Ran {
     let mut command = scratch.command(arguments.split_whitespace());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut child = Killed(Some(child));
@@ -111,12 +117,17 @@ fn interrupted(scratch: &Scratch, arguments: &str, signal: &str, is_running: &st
         assert!(begun.elapsed() < Duration::from_secs(10), "{arguments}: never began");
         std::thread::sleep(Duration::from_millis(5));
     }
-    std::thread::sleep(Duration::from_millis(400));
+    std::thread::sleep(delay);
     let pid = child.0.as_ref().unwrap().id().to_string();
     assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     let ran = Ran::of(child.0.take().unwrap().wait_with_output().unwrap());
     assert!(begun.elapsed() < Duration::from_secs(30), "{arguments}: ran on");
     ran
+}
+
+/// Interrupts the command 400 ms after its start.
+fn interrupted(scratch: &Scratch, arguments: &str, signal: &str, is_running: &str) -> Ran {
+    interrupted_after(scratch, arguments, signal, is_running, Duration::from_millis(400))
 }
 
 /// Process that does not outlive the test.
@@ -132,7 +143,7 @@ impl Drop for Killed {
 }
 
 #[test]
-fn a_signal_ends_the_run_in_order() {
+fn interrupt_signal_ends_the_run_and_removes_created_files() {
     let scratch = Scratch::new("signal");
     scratch.file("long.fio", LONG);
     let slow = LONG.replace("time_based", "time_based\nthinktime=30s");
@@ -147,11 +158,17 @@ fn a_signal_ends_the_run_in_order() {
         (after.replace("long", "held"), "-INT"),
         (after.replace("long", "held").replace("file:", "kernel:"), "-INT"),
     ] {
-        let ran = interrupted(&scratch, &arguments, signal, "new");
-        ran.has_ended(130, &arguments);
-        ran.says(&["interrupted"], &arguments);
-        assert!(!scratch.path("new").exists(), "{arguments}: the made file is left");
-        let rows = ran.results();
+        let ends = |delay| {
+            let delay = Duration::from_millis(delay);
+            let ran = interrupted_after(&scratch, &arguments, signal, "new", delay);
+            ran.has_ended(130, &arguments);
+            ran.says(&["interrupted"], &arguments);
+            assert!(!scratch.path("new").exists(), "{arguments}: the made file is left");
+            ran.results()
+        };
+        // On a busy machine a signal may come before the first read, and the run has no row.
+        let rows = [400, 1600, 6400].into_iter().map(ends).find(|rows| !rows.is_empty());
+        let rows = rows.unwrap_or_default();
         assert_eq!(rows.len(), 1, "{arguments}");
         assert!(rows[0]["bytes"].as_u64().unwrap() > 0, "{arguments}: what was done is told");
         assert!(rows[0]["note"].as_str().unwrap().contains("interrupted"), "{arguments}");
@@ -160,7 +177,7 @@ fn a_signal_ends_the_run_in_order() {
 
 /// Pauses of 10 ms make the modelled run short and leave the real one long.
 #[test]
-fn rows_that_were_done_are_printed_when_a_later_one_is_interrupted() {
+fn completed_rows_are_printed_when_a_later_row_is_interrupted() {
     let scratch = Scratch::new("rows");
     scratch.file("paused.fio", format!("{LONG}thinktime=10ms\n"));
     let arguments = "run paused.fio --on ssd --on file:new --on hdd --create --json";
@@ -175,7 +192,7 @@ fn rows_that_were_done_are_printed_when_a_later_one_is_interrupted() {
 
 /// A modelled run has no file to wait for; the second job is held back.
 #[test]
-fn a_modelled_run_is_interrupted_too() {
+fn modelled_run_can_be_interrupted() {
     let scratch = Scratch::new("modelled");
     scratch.file("held.fio", format!("{LONG}runtime=9999\n[k]\nstonewall\nrw=read\nsize=8m\n"));
     let ran = interrupted(&scratch, "run held.fio --on ssd --json", "-TERM", "");
@@ -186,7 +203,7 @@ fn a_modelled_run_is_interrupted_too() {
 }
 
 #[test]
-fn a_file_that_shrinks_is_an_error_and_no_crash() {
+fn shrunk_file_is_an_error_and_no_crash() {
     let scratch = Scratch::new("shrinks");
     for (way, engine) in [
         ("file", "psync"),
@@ -243,7 +260,7 @@ fn ended(mut child: Killed) -> Ran {
 }
 
 #[test]
-fn a_full_disk_is_told_and_nothing_is_left_on_it() {
+fn full_disk_is_reported_and_the_partial_file_removed() {
     let scratch = Scratch::new("full");
     let small = is_root().then(|| InMemory::mount(&scratch.path("small"), "1m")).flatten();
     let Some(small) = small else {
@@ -278,11 +295,11 @@ impl Drop for Loop {
 }
 
 #[test]
-fn a_block_device_is_storage_too() {
+fn block_device_is_accepted_as_storage() {
     let scratch = Scratch::new("block");
     let data = scratch.data("data", 4 << 20);
     let Some(device) = is_root().then(|| Loop::over(&data)).flatten() else {
-        return println!("skipped: a_block_device_is_storage_too needs root and losetup");
+        return println!("skipped: block_device_is_accepted_as_storage needs root and losetup");
     };
     scratch.file("j.fio", RANDOM);
     scratch.file("large.fio", RANDOM.replace("4m", "5m"));
@@ -298,7 +315,7 @@ fn a_block_device_is_storage_too() {
 /// hundred times as long as 1,024 reads of 4 KiB. The machine may be busy, so one of five runs
 /// is enough: the row takes less than 1.5 times the seconds of its jobs.
 #[test]
-fn preparation_is_no_part_of_a_rows_time() {
+fn row_seconds_exclude_preparation() {
     let scratch = Scratch::new("prepared");
     scratch.data("data", 4 << 20);
     let job =
@@ -325,7 +342,7 @@ fn preparation_is_no_part_of_a_rows_time() {
 /// 1,024 buffers of 4 KiB are 4 MiB. In huge pages of their own they took 2 GiB, which a process
 /// with 1.5 GB of addresses does not have.
 #[test]
-fn memory_follows_the_bytes_in_flight_and_not_the_depth() {
+fn buffer_memory_grows_with_bytes_in_flight_and_not_with_depth() {
     let scratch = Scratch::new("depth");
     scratch.data("data", 8 << 20);
     for direct in [0, 1] {

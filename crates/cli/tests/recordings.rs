@@ -18,7 +18,7 @@ fn strace() -> String {
 }
 
 #[test]
-fn the_text_of_strace_is_explained_and_handed_on() {
+fn strace_text_is_imported_explained_and_exported() {
     let scratch = Scratch::new("recordings");
     scratch.file("strace.txt", strace());
     scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
@@ -57,7 +57,7 @@ fn the_text_of_strace_is_explained_and_handed_on() {
 }
 
 #[test]
-fn recordings_are_cut_and_anonymised() {
+fn recordings_can_be_cut_and_anonymised() {
     let scratch = Scratch::new("recordings-cut");
     scratch.file("strace.txt", strace());
     scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
@@ -92,7 +92,7 @@ fn recordings_are_merged_by_the_time_of_day() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
+fn non_recordings_are_refused_and_truncated_recordings_explained() {
     let scratch = Scratch::new("recordings-bad");
     scratch.file("strace.txt", strace());
     scratch.run("recording import strace.txt -o reads.rec").has_ended(0, "import");
@@ -112,7 +112,7 @@ fn what_is_no_recording_is_refused_and_a_cut_one_is_explained() {
 
 /// A failed read waits for no device, however long it took; calls that are not imported are named.
 #[test]
-fn calls_of_strace_are_imported_or_counted() {
+fn strace_calls_are_imported_or_counted_as_not_imported() {
     let scratch = Scratch::new("recordings-strace");
     scratch.file(
         "s.txt",

@@ -7,7 +7,16 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const PUBLISHED: [&str; 3] = ["readpath-core", "readpath-sim", "readpath"];
+const PUBLISHED: [&str; 8] = [
+    "readpath-core",
+    "readpath-models",
+    "readpath-sim",
+    "readpath-trace",
+    "readpath",
+    "readpath-record",
+    "readpath-eval",
+    "readpath-cli",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
@@ -68,7 +77,7 @@ impl Drop for Folder {
 /// The command's version equals the version of every crate and of the Python package. It equals the
 /// changelog's newest release, or is later if there are unreleased changes.
 #[test]
-fn the_versions_agree() {
+fn versions_of_crates_python_and_changelog_agree() {
     let version = env!("CARGO_PKG_VERSION");
     let all = metadata(&["--no-deps"]);
     for package in all["packages"].as_array().unwrap() {
@@ -89,7 +98,7 @@ fn the_versions_agree() {
 /// Each workspace's lock file names all dependencies of its packages. (`python` and `fuzz` are
 /// easily forgotten when a crate gets a new dependency.)
 #[test]
-fn the_lock_files_are_whole() {
+fn lock_files_name_all_dependencies() {
     for manifest in ["Cargo.toml", "python/Cargo.toml", "fuzz/Cargo.toml"] {
         metadata(&["--locked", "--manifest-path", manifest]);
     }
@@ -98,7 +107,7 @@ fn the_lock_files_are_whole() {
 /// Metadata required by a registry: a description, at most five keywords of twenty letters, a
 /// README, and no dependency named only by its path.
 #[test]
-fn published_crates_say_what_they_are() {
+fn published_crates_have_the_metadata_a_registry_requires() {
     let all = metadata(&["--no-deps"]);
     for package in all["packages"].as_array().unwrap() {
         let name = package["name"].as_str().unwrap();
@@ -126,7 +135,7 @@ fn published_crates_say_what_they_are() {
 /// No dependency of a user's build needs a newer Rust than the declared one. (Dependencies of tests
 /// may: `loom` does.)
 #[test]
-fn the_oldest_rust_takes_every_dependency() {
+fn dependencies_support_the_minimum_rust_version() {
     let oldest = number(env!("CARGO_PKG_RUST_VERSION"));
     let all = metadata(&["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"]);
     let nodes = all["resolve"]["nodes"].as_array().unwrap();
@@ -158,7 +167,8 @@ fn published_crates_can_be_packed() {
     for name in PUBLISHED {
         let listed = cargo(&["package", "--list", "--allow-dirty", "-p", name]).stdout;
         let listed = String::from_utf8(listed).unwrap();
-        for file in ["Cargo.toml", "README.md", "LICENSE-APACHE", "LICENSE-MIT", "src/lib.rs"] {
+        let source = if name == "readpath-cli" { "src/main.rs" } else { "src/lib.rs" };
+        for file in ["Cargo.toml", "README.md", "LICENSE-APACHE", "LICENSE-MIT", source] {
             assert!(listed.lines().any(|line| line == file), "{name} has no {file}");
         }
     }
@@ -186,7 +196,7 @@ fn the_command_installs_from_a_clone() {
 /// The oldest Rust (`rustup toolchain install 1.88`) builds everything, if installed.
 #[test]
 #[ignore = "builds everything once more: .ci/slow"]
-fn the_oldest_rust_builds_it() {
+fn workspace_builds_with_the_minimum_rust_version() {
     let toolchain = format!("+{}", env!("CARGO_PKG_RUST_VERSION"));
     let ran = Command::new("cargo").args([&toolchain, "--version"]).output();
     if !ran.is_ok_and(|output| output.status.success()) {
@@ -212,7 +222,7 @@ fn the_oldest_rust_builds_it() {
 /// The lowest versions in the manifests suffice. (Indirect dependencies keep their usual versions.)
 #[test]
 #[ignore = "builds everything once more: .ci/slow"]
-fn the_lowest_versions_build() {
+fn workspace_builds_with_minimal_dependency_versions() {
     // A copy of the sources, since the lock file changes. It is outside of the repository, where
     // cargo would treat it as a part of the workspace.
     let copy = Folder(std::env::temp_dir().join(format!("readpath-lowest-{}", std::process::id())));
@@ -232,7 +242,7 @@ fn the_lowest_versions_build() {
 
 /// `cargo deny`, if installed, finds no fault in licences, bans and sources.
 #[test]
-fn the_dependencies_are_allowed() {
+fn dependencies_pass_cargo_deny() {
     let is_there = Command::new("cargo-deny").arg("--version").output();
     if !is_there.is_ok_and(|output| output.status.success()) {
         println!("skipped: cargo-deny is not installed");

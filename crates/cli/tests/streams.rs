@@ -55,7 +55,7 @@ const MESSAGES: [(&str, i32); 9] = [
 ];
 
 #[test]
-fn standard_error_that_takes_nothing_changes_no_exit_code() {
+fn full_or_closed_standard_error_leaves_exit_codes_unchanged() {
     let scratch = inputs("stderr-full");
     for (words, code) in MESSAGES {
         for stderr in [Stdio::from(full()), without_reader()] {
@@ -89,7 +89,7 @@ const RESULTS: [&str; 14] = [
 ];
 
 #[test]
-fn a_reader_that_goes_away_ends_the_command_without_an_error() {
+fn closed_output_pipe_ends_the_command_without_an_error() {
     let scratch = inputs("stdout-gone");
     for words in RESULTS {
         let mut command = scratch.command(words.split(' '));
@@ -106,7 +106,7 @@ fn a_reader_that_goes_away_ends_the_command_without_an_error() {
 }
 
 #[test]
-fn standard_output_that_takes_nothing_is_an_error_that_names_it() {
+fn full_standard_output_is_an_error_that_names_it() {
     let scratch = inputs("stdout-full");
     for words in RESULTS {
         let ran = Ran::of(scratch.command(words.split(' ')).stdout(full()).output().unwrap());
@@ -144,7 +144,7 @@ fn has_run(scratch: &Scratch, words: &[&OsStr], code: i32) -> String {
 }
 
 #[test]
-fn paths_that_are_not_utf8_are_paths() {
+fn non_utf8_paths_are_accepted() {
     let scratch = inputs("bytes");
     let w = OsStr::new;
     for name in ["reads.rec", "j.fio", "calls.txt", "blocks.trace"] {
@@ -177,10 +177,10 @@ fn paths_that_are_not_utf8_are_paths() {
 
 /// Path within the name of a modelled device.
 #[test]
-fn a_device_is_described_by_a_file_whose_name_is_not_utf8() {
+fn device_description_path_may_be_non_utf8() {
     let scratch = inputs("bytes-device");
     let w = OsStr::new;
-    let described = "../sim/src/device/measured/virtual_disk.toml";
+    let described = "../models/src/measured/virtual_disk.toml";
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(described);
     fs::copy(path, scratch.0.join(odd("disk.toml"))).unwrap();
     let device = with("measured,toml=", &odd("disk.toml"));
@@ -198,7 +198,7 @@ fn a_device_is_described_by_a_file_whose_name_is_not_utf8() {
 
 /// The recorded program gets its arguments unchanged.
 #[test]
-fn a_watched_program_gets_arguments_that_are_not_utf8() {
+fn recorded_program_receives_non_utf8_arguments() {
     let scratch = Scratch::new("bytes-watch");
     let w = OsStr::new;
     fs::write(scratch.0.join(odd("data")), "content\n").unwrap();

@@ -370,13 +370,13 @@ fn told(mut all: Vec<Done>) {
 }
 
 #[test]
-fn all_fronts_at_once_over_storage_that_fails() {
+fn all_apis_at_once_return_right_bytes_or_errors_on_failing_storage() {
     told(stressed("stress", Duration::from_secs(2)));
 }
 
 #[test]
 #[ignore = "minutes: READPATH_MINUTES, 1 unless set"]
-fn for_minutes() {
+fn all_apis_at_once_return_right_bytes_or_errors_for_minutes() {
     let minutes = std::env::var("READPATH_MINUTES").map_or(1, |text| text.parse::<u64>().unwrap());
     told(stressed("stress-long", Duration::from_secs(60 * minutes)));
 }

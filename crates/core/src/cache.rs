@@ -26,11 +26,11 @@ mod ahead;
 mod counters;
 mod eviction;
 mod frame_set;
-mod lender;
 mod lists;
 mod memory;
 mod refaults;
 mod runs;
+mod sharer;
 mod size;
 mod supply;
 mod table;
@@ -38,11 +38,11 @@ mod table;
 use ahead::FirstUseWaits;
 pub use counters::CacheCounters;
 use frame_set::FrameSet;
-pub use lender::{PageSharer, UseCount};
 use lists::FrameList;
 pub use memory::LeavingChoice;
 use refaults::RefaultTable;
 pub use runs::RunEntry;
+pub use sharer::{PageSharer, UseCount};
 use supply::FreeFrames;
 use table::{FrameLink, PageTableIndex};
 
@@ -106,9 +106,9 @@ pub struct Cache {
     frames: Vec<Frame>,
     supply: FreeFrames,
     /// Free frames that are reserved for reads.
-    promised: u32,
+    reserved: u32,
     table: PageTableIndex,
-    places: FrameLists,
+    frame_lists: FrameLists,
     policy: Box<dyn EvictionPolicy>,
     /// Number of pages that the policy was built for.
     policy_pages: u32,
@@ -122,13 +122,13 @@ pub struct Cache {
     /// Outcome of prefetched pages, by file.
     credits: Vec<Credit>,
     memory: memory::MemoryCounts,
-    lender: Option<Box<dyn PageSharer>>,
+    sharer: Option<Box<dyn PageSharer>>,
     /// Frames with a prefetched page that is not used yet.
     unused: FrameSet,
-    /// Word of `unused` at which [`settle_next`](Cache::settle_next) continues.
-    collect_from: u32,
-    /// Number of added pages for which `settle_next` checks one word.
-    collect_each: u32,
+    /// Word of `unused` at which [`collect_next_uses`](Cache::collect_next_uses) continues.
+    collect_cursor: u32,
+    /// Number of added pages for which `collect_next_uses` checks one word.
+    collect_interval: u32,
     /// Pages added since the last check.
     collect_due: u32,
 }
@@ -149,9 +149,9 @@ impl Cache {
         Cache {
             frames: Vec::with_capacity(frames_max as usize),
             supply: FreeFrames::new(budget_pages, frames_max),
-            promised: 0,
+            reserved: 0,
             table: PageTableIndex::new(frames_max),
-            places: FrameLists::new(frames_max),
+            frame_lists: FrameLists::new(frames_max),
             policy,
             policy_pages: budget_pages,
             is_memory_apart: true,
@@ -160,17 +160,17 @@ impl Cache {
             counters: CacheCounters::default(),
             credits: Vec::new(),
             memory: memory::MemoryCounts::default(),
-            lender: None,
-            collect_from: 0,
-            collect_each: (frames_max / eviction::SETTLED / unused.words().max(1)).max(1),
+            sharer: None,
+            collect_cursor: 0,
+            collect_interval: eviction::collect_interval(frames_max, unused.words()),
             unused,
             collect_due: 0,
         }
     }
 
     /// Shares filled pages with readers outside the machine, before the first page is added.
-    pub fn lend_through(&mut self, lender: Box<dyn PageSharer>) {
-        self.lender = Some(lender);
+    pub fn share_through(&mut self, sharer: Box<dyn PageSharer>) {
+        self.sharer = Some(sharer);
     }
 
     /// Registers a file.
@@ -213,9 +213,9 @@ impl Cache {
     /// Returns true if the frame's page was prefetched and is not used yet.
     pub fn is_unused(&self, frame: FrameId) -> bool {
         // For a page in flight, the shared access bits belong to the frame's previous page.
-        let is_lent = self.state(frame) == FrameState::Filled;
-        let lender = self.lender.as_ref().filter(|_| is_lent);
-        self.unused.contains(frame) && !lender.is_some_and(|lender| lender.is_used(frame))
+        let is_shared = self.state(frame) == FrameState::Filled;
+        let sharer = self.sharer.as_ref().filter(|_| is_shared);
+        self.unused.contains(frame) && !sharer.is_some_and(|sharer| sharer.is_used(frame))
     }
 
     /// The folio that the page came in as, if it is cached.
@@ -234,8 +234,8 @@ impl Cache {
         for page in folio.range().pages() {
             if let Some(frame) = self.find(file, page) {
                 self.frame_mut(frame).is_marked = false;
-                if let (FrameState::Filled, Some(lender)) = (self.state(frame), &mut self.lender) {
-                    lender.unmark(frame);
+                if let (FrameState::Filled, Some(sharer)) = (self.state(frame), &mut self.sharer) {
+                    sharer.unmark(frame);
                 }
             }
         }
@@ -262,7 +262,7 @@ impl Cache {
     pub fn fill(&mut self, id: FrameId) {
         if self.arrive(id) {
             let Frame { file, page, is_marked, .. } = *self.frame(id);
-            self.lend(file, page, &[id], u64::from(is_marked));
+            self.share(file, page, &[id], u64::from(is_marked));
         }
     }
 
@@ -285,9 +285,9 @@ impl Cache {
     }
 
     /// Shares filled pages with readers outside the machine, if there are any.
-    fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
-        if let Some(lender) = self.lender.as_mut().filter(|_| !frames.is_empty()) {
-            lender.lend(file, first, frames, marked);
+    fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        if let Some(sharer) = self.sharer.as_mut().filter(|_| !frames.is_empty()) {
+            sharer.share(file, first, frames, marked);
         }
     }
 
@@ -304,7 +304,7 @@ impl Cache {
     pub fn pin(&mut self, id: FrameId) {
         self.change(id, |frame| frame.pins += 1);
         if self.frame(id).memory.is_memory {
-            self.unlist_apart(id);
+            self.unlist_memory(id);
         }
     }
 
@@ -332,11 +332,11 @@ impl Cache {
         if core::mem::take(&mut self.frame_mut(id).is_referenced) {
             return;
         }
-        if is_first && self.places.list_of(id) == Some(FrameList::PROMISED) {
+        if is_first && self.frame_lists.list_of(id) == Some(FrameList::PREFETCHED) {
             self.enter_policy_on_first_use(id);
         } else {
             let key = self.frame(id).key();
-            self.policy.used(&mut self.places, id, key);
+            self.policy.used(&mut self.frame_lists, id, key);
         }
     }
 
@@ -357,12 +357,12 @@ impl Cache {
 
     /// Unpins the pages that the [`PageSharer`] had to forget and that are no longer in use.
     pub fn take_returned(&mut self) {
-        let returned = self.lender.as_mut().map_or(Vec::new(), |lender| lender.take_returned());
+        let returned = self.sharer.as_mut().map_or(Vec::new(), |sharer| sharer.take_returned());
         returned.into_iter().for_each(|id| self.unpin(id));
     }
 
     /// Collects all uses from the sharer, so that [`counters`](Cache::counters) are up to date.
-    pub fn settle(&mut self) {
+    pub fn collect_uses(&mut self) {
         for id in (0..self.frames.len() as u32).map(FrameId) {
             if self.state(id) == FrameState::Filled {
                 (0..self.uses(id)).for_each(|_| self.touch(id));
@@ -394,7 +394,7 @@ impl Cache {
         });
         self.drop_all(&ids, |cache, id| {
             // The page stays for its present readers until they return it.
-            cache.lender.as_mut().expect("only a lender refuses").forget(id);
+            cache.sharer.as_mut().expect("only a sharer refuses").forget(id);
             cache.pin(id);
             true
         });
@@ -403,7 +403,7 @@ impl Cache {
     /// Drops filled pages; a page in use only if `is_to_go` returns true. Frames are reused in
     /// order.
     fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
-        let mark = self.supply.mark();
+        let mark = self.supply.freed_count();
         for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
             let refused = self.recall_all(ids);
             for (nth, &id) in ids.iter().enumerate() {
@@ -412,15 +412,15 @@ impl Cache {
                 }
             }
         }
-        self.supply.turn(mark);
+        self.supply.reverse_freed_since(mark);
     }
 
     /// Removes the page from its table. Its frame becomes free, or an orphan while it is pinned.
     #[inline]
     fn remove(&mut self, id: FrameId) {
         let is_held = self.frame(id).pins > 0;
-        if self.places.is_listed(id) {
-            self.places.unlink(id);
+        if self.frame_lists.is_listed(id) {
+            self.frame_lists.unlink(id);
         }
         self.table.remove(&mut self.frames, id);
         if is_held {
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded_and_the_oldest_unused_page_goes_first() {
+    fn memory_is_bounded_and_the_oldest_unused_page_is_evicted_first() {
         let mut cache = Cache::new(3, Box::new(TwoLists));
         let file = cache.add_file();
         for page in 0..5 {
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_was_used_twice_outlives_a_stream_of_pages_that_were_used_once() {
+    fn page_used_twice_outlives_a_stream_of_pages_used_once() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let kept = filled(&mut cache, file, 100, false);
@@ -524,7 +524,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefetched_page_that_leaves_unused_is_waste() {
+    fn prefetched_page_evicted_unused_counts_as_waste() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let used = filled(&mut cache, file, 0, true);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_leaves_while_a_reader_holds_it_is_counted_once() {
+    fn prefetched_page_invalidated_while_pinned_counts_as_used() {
         let mut cache = Cache::new(2, Box::new(TwoLists));
         let file = cache.add_file();
         let held = filled(&mut cache, file, 0, true);
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_page_is_gone_from_the_table_at_once_and_its_frame_with_the_last_pin() {
+    fn failed_page_leaves_the_table_at_once_and_frees_its_frame_on_unpin() {
         let mut cache = Cache::new(1, Box::new(TwoLists));
         let file = cache.add_file();
         let id = cache.add(file, 7, Folio::holding(7, 0), Mark::Clear, false).unwrap();

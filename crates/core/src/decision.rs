@@ -308,7 +308,7 @@ impl DecisionLog {
     pub const LIMIT: usize = 4096;
 
     /// Turns the log on or off; it is initially off.
-    pub fn turn(&mut self, is_on: bool) {
+    pub fn set_enabled(&mut self, is_on: bool) {
         self.is_on = is_on;
     }
 
@@ -331,15 +331,15 @@ impl DecisionLog {
 
     /// Logs a decision of a policy. `decision` is called only while the log is on.
     #[inline]
-    pub fn say(&mut self, at: Time, decision: impl FnOnce() -> Decision) {
+    pub fn log_with(&mut self, at: Time, decision: impl FnOnce() -> Decision) {
         if self.is_on {
-            self.keep(LoggedDecision { at, decision: decision() });
+            self.enqueue(LoggedDecision { at, decision: decision() });
         }
     }
 
     /// Queues a decision, and drops the oldest at the limit.
     #[cold]
-    fn keep(&mut self, decided: LoggedDecision) {
+    fn enqueue(&mut self, decided: LoggedDecision) {
         if self.waiting.len() == DecisionLog::LIMIT {
             self.waiting.pop_front();
             self.lost += 1;
@@ -526,10 +526,10 @@ mod tests {
     #[test]
     fn a_disabled_log_builds_no_decision_and_an_enabled_one_is_bounded() {
         let mut log = DecisionLog::default();
-        log.say(Time::ZERO, || panic!("formed while off"));
-        log.turn(true);
+        log.log_with(Time::ZERO, || panic!("formed while off"));
+        log.set_enabled(true);
         for request in 0..DecisionLog::LIMIT as u32 + 3 {
-            log.say(Time::ZERO, || Decision::IdleStop { queue: request, why: "arrival" });
+            log.log_with(Time::ZERO, || Decision::IdleStop { queue: request, why: "arrival" });
         }
         assert_eq!(log.poll().unwrap().decision, Decision::Lost { count: 3 });
         assert_eq!(log.poll().unwrap().decision, Decision::IdleStop { queue: 3, why: "arrival" });

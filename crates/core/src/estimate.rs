@@ -36,13 +36,13 @@ pub struct DeviceEstimate {
     /// Mean size of the newest requests, in units of 1/[`EWMA_WINDOW`] page; 0 before the first.
     mean_pages: u64,
     /// Requests in the device, by identifier.
-    under_way: Vec<InDeviceRequest>,
+    in_device: Vec<InDeviceRequest>,
     /// Total number of dispatched requests.
     dispatches: u64,
     /// End sector of the newest request.
     next_sector: Option<u64>,
     /// Completions in total.
-    back: CompletedTotals,
+    completed_totals: CompletedTotals,
     /// Requests with a smaller dispatch number were in the device at a late poll, and are ignored.
     ignored_before: u64,
 }
@@ -100,36 +100,36 @@ impl DeviceEstimate {
         let service_time = self.request_service_pages();
         let latency = self.request_cost_pages().saturating_sub(service_time);
         let mean_pages = if self.mean_pages == 0 { pages } else { self.mean_pages / EWMA_WINDOW };
-        let idle =
-            IDLE * latency / inverse_idle_probability(others, mean_pages + service_time, latency);
+        let idle = PROBABILITY_UNIT * latency
+            / inverse_idle_probability(others, mean_pages + service_time, latency);
         idle.min(latency / (others + 1))
     }
 
     /// Records the dispatch of a request, with its sectors if known.
-    pub fn dispatched(&mut self, now: Time, id: RequestId, sectors: Option<Range<u64>>) {
+    pub fn on_dispatch(&mut self, now: Time, id: RequestId, sectors: Option<Range<u64>>) {
         let at = id.0 as usize;
-        if at >= self.under_way.len() {
-            self.under_way.resize(at + 1, InDeviceRequest::default());
+        if at >= self.in_device.len() {
+            self.in_device.resize(at + 1, InDeviceRequest::default());
         }
         let is_discontiguous =
             self.next_sector.is_none() || self.next_sector != sectors.as_ref().map(|it| it.start);
         self.next_sector = sectors.map(|sectors| sectors.end);
-        self.under_way[at] = InDeviceRequest {
+        self.in_device[at] = InDeviceRequest {
             dispatched: now,
             number: self.dispatches,
             is_discontiguous,
-            completed_before: self.back,
+            completed_before: self.completed_totals,
         };
         self.dispatches += 1;
     }
 
     /// Records the completion of a request of `bytes` bytes. It was still in the device at
     /// `not_before`, the time of the poll before this one.
-    pub fn completed(&mut self, now: Time, not_before: Time, id: RequestId, bytes: u64) {
-        let own = self.under_way[id.0 as usize];
+    pub fn on_completion(&mut self, now: Time, not_before: Time, id: RequestId, bytes: u64) {
+        let own = self.in_device[id.0 as usize];
         let pages = bytes / PAGE_BYTES;
-        self.back.jumps += u64::from(own.is_discontiguous);
-        self.back.pages += pages;
+        self.completed_totals.jumps += u64::from(own.is_discontiguous);
+        self.completed_totals.pages += pages;
         self.mean_pages = match self.mean_pages {
             0 => pages * EWMA_WINDOW,
             mean => mean - mean / EWMA_WINDOW + pages,
@@ -140,29 +140,29 @@ impl DeviceEstimate {
         if !is_known {
             self.ignored_before = self.dispatches;
         } else if own.number >= self.ignored_before {
-            self.costs.saw(RequestTiming {
-                took_ns,
+            self.costs.observe(RequestTiming {
+                duration_ns: took_ns,
                 is_discontiguous: own.is_discontiguous,
                 pages,
-                completed_jumps: self.back.jumps - own.completed_before.jumps,
-                completed_pages: self.back.pages - own.completed_before.pages,
+                completed_jumps: self.completed_totals.jumps - own.completed_before.jumps,
+                completed_pages: self.completed_totals.pages - own.completed_before.pages,
             });
         }
     }
 }
 
 /// Fixed-point unit of the inverse of a probability.
-const IDLE: u64 = 1 << 16;
+const PROBABILITY_UNIT: u64 = 1 << 16;
 
-/// Inverse of the probability that a device is idle, in units of 1/[`IDLE`]. Each of `others`
-/// readers alternately waits for `latency` and occupies the device for `busy`.
+/// Inverse of the probability that a device is idle, in units of 1/[`PROBABILITY_UNIT`]. Each of
+/// `others` readers alternately waits for `latency` and occupies the device for `busy`.
 ///
 /// The machine repairman model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and `I(0) = 1`.
 fn inverse_idle_probability(others: u64, busy: u64, latency: u64) -> u64 {
-    let mut inverse = IDLE;
+    let mut inverse = PROBABILITY_UNIT;
     for others in 1..=others {
-        inverse = IDLE + (others * busy).saturating_mul(inverse) / latency.max(1);
-        if inverse > latency.saturating_mul(IDLE) {
+        inverse = PROBABILITY_UNIT + (others * busy).saturating_mul(inverse) / latency.max(1);
+        if inverse > latency.saturating_mul(PROBABILITY_UNIT) {
             break;
         }
     }
@@ -192,7 +192,7 @@ mod tests {
             let mut draw = |below: usize| splitmix::next(&mut seed) as usize % below;
             let mut send = |estimate: &mut DeviceEstimate, now: u64, reader: u32| {
                 let (pages, head) = (sizes[draw(sizes.len())], draw(free.len()));
-                estimate.dispatched(Time(now), RequestId(reader), None);
+                estimate.on_dispatch(Time(now), RequestId(reader), None);
                 let begins = free[head].max(now + self.latency_ns);
                 free[head] = begins + self.service_time_ns + pages * self.page_ns;
                 (free[head], reader, pages)
@@ -203,7 +203,7 @@ mod tests {
                 under_way.sort_unstable();
                 let (back, reader, pages) = under_way.remove(0);
                 let now = Time(back);
-                estimate.completed(now, now, RequestId(reader), pages * PAGE_BYTES);
+                estimate.on_completion(now, now, RequestId(reader), pages * PAGE_BYTES);
                 under_way.push(send(&mut estimate, back, reader));
             }
             estimate
@@ -267,9 +267,9 @@ mod tests {
         let mut now = Time::ZERO;
         for (page_ns, requests) in [(1_000, 100), (10_000, 1_000)] {
             for _ in 0..requests {
-                estimate.dispatched(now, RequestId(0), None);
+                estimate.on_dispatch(now, RequestId(0), None);
                 now += Time(256 * page_ns);
-                estimate.completed(now, now, RequestId(0), 256 * PAGE_BYTES);
+                estimate.on_completion(now, now, RequestId(0), 256 * PAGE_BYTES);
             }
             let all_ns = estimate.request_ns() + 256 * estimate.page_ps() / 1_000;
             assert_near(all_ns, 10, 256 * page_ns);
@@ -285,10 +285,10 @@ mod tests {
         for nth in 0..400 {
             let (jumps, pages) = (nth % 4 == 0, if nth % 3 == 0 { 64 } else { 16 });
             sector += if jumps { 1 << 20 } else { 0 };
-            estimate.dispatched(now, RequestId(0), Some(sector..sector + 8 * pages));
+            estimate.on_dispatch(now, RequestId(0), Some(sector..sector + 8 * pages));
             sector += 8 * pages;
             now += Time(pages * 36_000 + if jumps { 5_000_000 } else { 0 });
-            estimate.completed(now, now, RequestId(0), pages * PAGE_BYTES);
+            estimate.on_completion(now, now, RequestId(0), pages * PAGE_BYTES);
         }
         assert_near(estimate.request_ns(), 15, 5_000_000);
         assert_near(estimate.page_ps(), 25, 36_000_000);
@@ -300,9 +300,9 @@ mod tests {
     fn the_first_request_sets_the_request_cost() {
         let mut estimate = DeviceEstimate::default();
         assert_eq!((estimate.request_ns(), estimate.request_cost_pages()), (1_000_000, 122));
-        estimate.dispatched(Time::ZERO, RequestId(0), None);
+        estimate.on_dispatch(Time::ZERO, RequestId(0), None);
         let now = Time(1_600_000);
-        estimate.completed(now, now, RequestId(0), 16 * PAGE_BYTES);
+        estimate.on_completion(now, now, RequestId(0), 16 * PAGE_BYTES);
         assert_eq!(estimate.request_ns(), 1_600_000 - 16 * 8_192);
         assert_eq!(estimate.request_service_pages(), 0);
     }
@@ -318,13 +318,14 @@ mod tests {
                     term *= (others - k) as f64 * busy as f64 / latency as f64;
                     sum += term;
                 }
-                let is = inverse_idle_probability(others, busy, latency) as f64 / IDLE as f64;
+                let is = inverse_idle_probability(others, busy, latency) as f64
+                    / PROBABILITY_UNIT as f64;
                 let far = sum > latency as f64 && is > latency as f64;
                 assert!(far || (is / sum - 1.0).abs() < 1e-3, "{others}, {busy}: {is} for {sum}");
             }
         }
         assert!(
-            inverse_idle_probability(1 << 40, 1, 28) >= 28 * IDLE,
+            inverse_idle_probability(1 << 40, 1, 28) >= 28 * PROBABILITY_UNIT,
             "it is looked at no further"
         );
     }
@@ -332,11 +333,11 @@ mod tests {
     /// Dispatches requests at once and completes all after the given time. The first is known to be
     /// in the device until `not_before` after its dispatch.
     fn round(estimate: &mut DeviceEstimate, now: &mut Time, round: Round) {
-        (0..round.requests).for_each(|id| estimate.dispatched(*now, RequestId(id), None));
+        (0..round.requests).for_each(|id| estimate.on_dispatch(*now, RequestId(id), None));
         let not_before = *now + Time::from_us(round.not_before_us);
         *now += Time::from_us(round.took_us);
         for id in 0..round.requests {
-            estimate.completed(*now, not_before, RequestId(id), round.pages * PAGE_BYTES);
+            estimate.on_completion(*now, not_before, RequestId(id), round.pages * PAGE_BYTES);
         }
     }
 
@@ -375,13 +376,13 @@ mod tests {
         for _ in 0..20 {
             round(&mut estimate, &mut now, Round { took_us: 10_000, not_before_us: 10, ..seen });
             // The next is in progress at such a poll, and completes 1 us after it.
-            estimate.dispatched(now, RequestId(1), None);
-            estimate.dispatched(now, RequestId(2), None);
+            estimate.on_dispatch(now, RequestId(1), None);
+            estimate.on_dispatch(now, RequestId(2), None);
             let looked = now;
             now += Time::from_ms(10);
-            estimate.completed(now, looked, RequestId(1), 256 * PAGE_BYTES);
+            estimate.on_completion(now, looked, RequestId(1), 256 * PAGE_BYTES);
             now += Time::from_us(1);
-            estimate.completed(now, now, RequestId(2), 256 * PAGE_BYTES);
+            estimate.on_completion(now, now, RequestId(2), 256 * PAGE_BYTES);
         }
         assert_eq!(learned(&estimate), before);
     }

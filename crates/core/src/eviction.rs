@@ -91,11 +91,11 @@ pub struct PageKey(pub(crate) u64);
 impl PageKey {
     /// The key of a page of a file; unique for files of less than 2^40 pages, and 2^24 of them.
     pub const fn of(file: FileId, page: u64) -> PageKey {
-        PageKey::numbered((file.0 as u64) << 40 ^ page)
+        PageKey::from_number((file.0 as u64) << 40 ^ page)
     }
 
     /// The key of the page or block with a number.
-    pub const fn numbered(number: u64) -> PageKey {
+    pub const fn from_number(number: u64) -> PageKey {
         PageKey(splitmix::mixed(number))
     }
 }
@@ -104,10 +104,10 @@ impl PageKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageOrigin {
     /// A reader requests it. This counts as its first use.
-    Asked,
+    Demand,
     /// It is prefetched and not used yet. Only policies with
     /// [`enters_unused`](EvictionPolicy::enters_unused) receive such pages.
-    Ahead,
+    Prefetch,
 }
 
 /// Queries about the cache's pages during the search for a victim.
@@ -127,37 +127,41 @@ pub trait AccessBits {
 ///
 /// Its pages are on the two [lists of a policy](List::OF_POLICY), and on no other. A page may leave
 /// them without notice (it is dropped, or pinned while it was to be evicted). A pinned page returns
-/// by [`put_back`](EvictionPolicy::put_back).
+/// by [`restore_victim`](EvictionPolicy::restore_victim).
 pub trait EvictionPolicy: fmt::Debug + Send {
     /// Records that a page has entered the frame, which is on no list.
-    fn enter(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin);
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin);
 
     /// Records another use of the page, now. The page may be pinned and off its list.
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey);
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey);
 
     /// Removes the next victim from its list; `None` if the policy's lists are empty.
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId>;
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId>;
 
     /// Records that the victim has left; the policy may remember it.
-    fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey);
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey);
 
     /// The page that the policy will check next.
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId>;
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId>;
 
     /// Records that an absent page was requested, which enters once another page has left. Called
     /// only if this is known in advance.
     fn demand(&mut self, _page: PageKey) {}
 
     /// Returns a victim that did not leave, because it is in use or was pinned. It is on no list.
-    fn put_back(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.enter(places, frame, page, PageOrigin::Asked);
+    fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        self.enter(lists, frame, page, PageOrigin::Demand);
     }
 
     /// Takes over a page from another policy. Pages arrive in that policy's order of eviction, the
     /// first victim first. `is_kept`: the page was on its list of kept pages.
-    fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey, is_kept: bool) {
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, is_kept: bool) {
         let _ = is_kept;
-        self.enter(places, frame, page, PageOrigin::Asked);
+        self.enter(lists, frame, page, PageOrigin::Demand);
     }
 
     /// Sets the size of the cache in pages. The policy keeps its state and its lists: excess pages
@@ -166,8 +170,8 @@ pub trait EvictionPolicy: fmt::Debug + Send {
 
     /// Releases its pages for another policy to adopt. They are in the order of eviction, as far as
     /// it is known without reading access bits. The flag marks pages on the list of kept pages.
-    fn give_up(&mut self, places: &mut FrameLists) -> Vec<(FrameId, bool)> {
-        places.take_policy()
+    fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
+        lists.take_policy()
     }
 
     /// Takes over another policy's ghosts of evicted pages, once all pages are adopted. Returns
@@ -195,8 +199,8 @@ pub trait EvictionPolicy: fmt::Debug + Send {
 }
 
 /// Number of pages on the policy's lists.
-fn policy_pages(places: &FrameLists) -> u32 {
-    List::OF_POLICY.into_iter().map(|list| places.pages(list)).sum()
+fn policy_pages(lists: &FrameLists) -> u32 {
+    List::OF_POLICY.into_iter().map(|list| lists.pages(list)).sum()
 }
 
 /// Builds the policy that `spec` names, for a cache of `pages` pages (at least one).

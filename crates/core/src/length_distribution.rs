@@ -18,10 +18,10 @@
 //! `U(w)` the expected number of used pages. The window then ends at `U(w) ÷ S(w) = p + w`.
 
 /// Fixed-point value of the probability 1.
-pub(crate) const CERTAIN: u64 = 1 << 16;
+pub(crate) const PROBABILITY_ONE: u64 = 1 << 16;
 
 /// Largest inverse of a probability.
-const INVERSE_MAX: u64 = CERTAIN << 20;
+const INVERSE_MAX: u64 = PROBABILITY_ONE << 20;
 
 /// Largest factor by which an observation at one length changes the expected ends of the next
 /// lengths. Chosen on the tuning set of `readpath eval policies` (geometric mean, cells below
@@ -48,17 +48,17 @@ pub struct LengthDistribution {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LengthCount {
     /// Runs that reached the next step.
-    went_on: u8,
+    continued: u8,
     /// Runs that ended in this step.
     ended: u8,
 }
 
 impl LengthCount {
     /// Counts a run.
-    fn saw(&mut self, went_on: bool) {
-        *(if went_on { &mut self.went_on } else { &mut self.ended }) += 1;
-        if self.went_on + self.ended == u8::MAX {
-            self.went_on /= 2;
+    fn record(&mut self, went_on: bool) {
+        *(if went_on { &mut self.continued } else { &mut self.ended }) += 1;
+        if self.continued + self.ended == u8::MAX {
+            self.continued /= 2;
             self.ended /= 2;
         }
     }
@@ -79,25 +79,26 @@ impl LengthDistribution {
     }
 
     /// Records that a run has grown from `before` to `length` pages, each at least 1.
-    pub fn grew(&mut self, before: u64, length: u64) {
-        self.steps[step_of(before)..step_of(length)].iter_mut().for_each(|step| step.saw(true));
+    pub fn record_growth(&mut self, before: u64, length: u64) {
+        self.steps[step_of(before)..step_of(length)].iter_mut().for_each(|step| step.record(true));
     }
 
     /// Records that a run ended with `length` pages.
-    pub fn ended(&mut self, length: u64) {
-        self.steps[step_of(length)].saw(false);
+    pub fn record_end(&mut self, length: u64) {
+        self.steps[step_of(length)].record(false);
     }
 
-    /// Corrects an [`ended`](LengthDistribution::ended) of a run that continued after all.
+    /// Corrects an [`record_end`](LengthDistribution::record_end) of a run that continued after
+    /// all.
     pub fn undo_end(&mut self, length: u64) {
         let ended = &mut self.steps[step_of(length)].ended;
         *ended = ended.saturating_sub(1);
     }
 
     /// Number of further pages that a run of `length` pages reaches with at least this probability
-    /// (of [`CERTAIN`]); at most `pages_max`.
+    /// (of [`PROBABILITY_ONE`]); at most `pages_max`.
     pub(crate) fn pages_ahead(&self, length: u64, likelihood_min: u64, pages_max: u64) -> u64 {
-        let inverse_max = CERTAIN * CERTAIN / likelihood_min;
+        let inverse_max = PROBABILITY_ONE * PROBABILITY_ONE / likelihood_min;
         let mut ahead = 0;
         for piece in self.pieces(length).take_while(|piece| piece.ahead < pages_max) {
             if piece.inverse_end > inverse_max {
@@ -113,7 +114,7 @@ impl LengthDistribution {
     /// Best window, in requests of `each` pages, for a run of `length` such requests (at least 1).
     /// A request costs as much as `marginal_cost` pages. The result is at most `max`.
     pub fn window(&self, length: u64, each: u64, marginal_cost: u64, max: u64) -> u64 {
-        let (mut ahead, mut used) = (0, CERTAIN);
+        let (mut ahead, mut used) = (0, PROBABILITY_ONE);
         for piece in self.pieces(length).take_while(|piece| piece.ahead < max) {
             let pays = |count| piece.pays(used, count, each, marginal_cost);
             if !pays(piece.pages) {
@@ -126,11 +127,13 @@ impl LengthDistribution {
         ahead.min(max)
     }
 
-    /// Probability, of [`CERTAIN`], that a run of `length` requests (at least 1) reaches `ahead`
-    /// more.
+    /// Probability, of [`PROBABILITY_ONE`], that a run of `length` requests (at least 1) reaches
+    /// `ahead` more.
     pub(crate) fn probability_of_reaching(&self, length: u64, ahead: u64) -> u64 {
         let piece = self.pieces(length).find(|piece| ahead <= piece.ahead + piece.pages);
-        piece.map_or(0, |piece| CERTAIN * CERTAIN / piece.inverse_at(ahead - piece.ahead))
+        piece.map_or(0, |piece| {
+            PROBABILITY_ONE * PROBABILITY_ONE / piece.inverse_at(ahead - piece.ahead)
+        })
     }
 
     /// The curve from `length` on, in pieces.
@@ -140,38 +143,40 @@ impl LengthDistribution {
         let mut rises = self.rises().enumerate().skip(begins_at).peekable();
         // If four of five runs of 16 pages reach 20, eight of nine reach 18.
         let rise = rises.peek().map_or(0, |&(_, rise)| rise);
-        let mut inverse_end = CERTAIN * CERTAIN / (CERTAIN + rise * (length - first) / width);
+        let mut inverse_end =
+            PROBABILITY_ONE * PROBABILITY_ONE / (PROBABILITY_ONE + rise * (length - first) / width);
         rises.map(move |(step, rise)| {
             let (first, width) = pages_of(step);
             let begin = first.max(length);
-            let inverse = if step == begins_at { CERTAIN } else { inverse_end };
-            inverse_end = (inverse_end.saturating_mul(CERTAIN + rise) / CERTAIN).min(INVERSE_MAX);
+            let inverse = if step == begins_at { PROBABILITY_ONE } else { inverse_end };
+            inverse_end = (inverse_end.saturating_mul(PROBABILITY_ONE + rise) / PROBABILITY_ONE)
+                .min(INVERSE_MAX);
             CurvePiece { ahead: begin - length, pages: first + width - begin, inverse, inverse_end }
         })
     }
 
     /// Rise of the inverse probability over each step: the number of runs that end in it for each
-    /// that goes on, of [`CERTAIN`].
+    /// that goes on, of [`PROBABILITY_ONE`].
     ///
     /// The prior of a length counts as one observed run. Without observations, half of the runs
     /// double their length: four of five go from 4 to 5 pages, five of six from there to 6.
     fn rises(&self) -> impl Iterator<Item = u64> {
-        let mut bearing = CERTAIN;
+        let mut bearing = PROBABILITY_ONE;
         (0..STEPS).map(move |step| {
             let age = if step < 7 { step as u64 + 1 } else { (step as u64 - 7) % 4 + 4 };
-            let LengthCount { went_on, ended } = self.steps[step];
+            let LengthCount { continued: went_on, ended } = self.steps[step];
             let expected = if self.is_of_requests && step == 0 { 0 } else { age };
             // A share `1 ÷ (age + 1)` of the one expected run ends. All counts are multiplied by
             // `age + 1`.
             let rise = |parts: u64| {
-                (parts + (age + 1) * CERTAIN * u64::from(ended))
+                (parts + (age + 1) * PROBABILITY_ONE * u64::from(ended))
                     .checked_div(expected + (age + 1) * u64::from(went_on))
                     .unwrap_or(INVERSE_MAX)
             };
             let with_those_before = rise(bearing);
             if went_on + ended > 0 {
-                bearing = (rise(CERTAIN) * age)
-                    .clamp(CERTAIN / PRIOR_FACTOR_MAX, CERTAIN * PRIOR_FACTOR_MAX);
+                bearing = (rise(PROBABILITY_ONE) * age)
+                    .clamp(PROBABILITY_ONE / PRIOR_FACTOR_MAX, PROBABILITY_ONE * PRIOR_FACTOR_MAX);
             }
             with_those_before
         })
@@ -185,9 +190,9 @@ struct CurvePiece {
     ahead: u64,
     /// Its length.
     pages: u64,
-    /// Inverse of the probability that a run reaches its start, of [`CERTAIN`].
+    /// Inverse of the probability that a run reaches its start, of [`PROBABILITY_ONE`].
     inverse: u64,
-    /// Inverse of the probability that a run reaches its end, of [`CERTAIN`].
+    /// Inverse of the probability that a run reaches its end, of [`PROBABILITY_ONE`].
     inverse_end: u64,
 }
 
@@ -201,9 +206,10 @@ impl CurvePiece {
         self.inverse + self.rise() * pages / self.pages
     }
 
-    /// Expected number of used pages among its first `count`, of [`CERTAIN`]: by Simpson's rule.
+    /// Expected number of used pages among its first `count`, of [`PROBABILITY_ONE`]: by Simpson's
+    /// rule.
     fn used(&self, count: u64) -> u64 {
-        let likelihood = |inverse: u64| CERTAIN * CERTAIN / inverse;
+        let likelihood = |inverse: u64| PROBABILITY_ONE * PROBABILITY_ONE / inverse;
         let end = self.inverse_at(count);
         let [first, middle, last] = [self.inverse, self.inverse.midpoint(end), end].map(likelihood);
         match count {
@@ -213,20 +219,21 @@ impl CurvePiece {
     }
 
     /// Returns true if reading its first `count` pays, with `used_before` expected used pages
-    /// before it, of [`CERTAIN`].
+    /// before it, of [`PROBABILITY_ONE`].
     fn pays(&self, used_before: u64, count: u64, each: u64, marginal_cost: u64) -> bool {
         let used = u128::from(used_before + self.used(count)) * u128::from(each);
         let paid = u128::from(marginal_cost + (1 + self.ahead + count) * each);
-        used * u128::from(self.inverse_at(count)) <= paid * u128::from(CERTAIN * CERTAIN)
+        used * u128::from(self.inverse_at(count))
+            <= paid * u128::from(PROBABILITY_ONE * PROBABILITY_ONE)
     }
 }
 
 /// The largest number below `end` for which `is_so` holds; it must hold for all smaller ones.
-fn last_of(end: u64, is_so: impl Fn(u64) -> bool) -> u64 {
+fn last_of(end: u64, holds_below: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low + 1 < high {
         let middle = low.midpoint(high);
-        *(if is_so(middle) { &mut low } else { &mut high }) = middle;
+        *(if holds_below(middle) { &mut low } else { &mut high }) = middle;
     }
     low
 }
@@ -256,10 +263,10 @@ mod tests {
 
     use super::*;
 
-    const HALF: u64 = CERTAIN / 2;
+    const HALF: u64 = PROBABILITY_ONE / 2;
 
     #[test]
-    fn steps_and_lengths_agree() {
+    fn every_length_lies_within_the_pages_of_its_step() {
         for length in (1..3000).chain([1 << 20, (1 << 31) + 5]) {
             let (first, width) = pages_of(step_of(length));
             assert!((first..first + width).contains(&length), "{length}: {first}, {width}");
@@ -272,45 +279,45 @@ mod tests {
 
     /// Half of the runs double their length, so two of three reach one and a half times it.
     #[test]
-    fn without_observations_half_of_the_runs_double() {
+    fn prior_expects_half_of_the_runs_to_double() {
         let curve = LengthDistribution::default();
         for length in [1, 2, 3, 4, 5, 8, 12, 16, 100, 1000] {
             // Divisions round down in each step, in either direction.
             let pages = curve.pages_ahead(length, HALF, 100_000);
             assert!(pages.abs_diff(length) <= 1 + length / 20, "{length}: {pages}");
         }
-        assert_eq!(curve.pages_ahead(8, CERTAIN * 2 / 3, 1000), 4);
+        assert_eq!(curve.pages_ahead(8, PROBABILITY_ONE * 2 / 3, 1000), 4);
         assert_eq!(curve.pages_ahead(1000, HALF, 7), 7, "never more than asked for");
     }
 
     /// Two hundred runs of sixteen pages: nearly all go from 1 to 16, and one of two hundred
     /// beyond.
     #[test]
-    fn pieces_of_one_length_are_predicted_from_the_first_page() {
+    fn runs_of_one_length_are_predicted_from_the_first_page() {
         let mut curve = LengthDistribution::default();
         for _ in 0..200 {
-            (1..16).for_each(|length| curve.grew(length, length + 1));
-            curve.ended(16);
+            (1..16).for_each(|length| curve.record_growth(length, length + 1));
+            curve.record_end(16);
         }
         assert_eq!([1, 2, 8].map(|length| curve.pages_ahead(length, HALF, 1000)), [15, 14, 8]);
     }
 
     #[test]
-    fn new_behaviour_outweighs_old() {
+    fn new_observations_outweigh_old_ones() {
         let mut curve = LengthDistribution::default();
-        (0..1000).for_each(|_| curve.ended(1));
+        (0..1000).for_each(|_| curve.record_end(1));
         assert_eq!(curve.pages_ahead(1, HALF, 1000), 0);
-        (0..400).for_each(|_| curve.grew(1, 8));
+        (0..400).for_each(|_| curve.record_growth(1, 8));
         assert!(curve.pages_ahead(1, HALF, 1000) >= 7);
     }
 
     /// A request that continues no other is not expected to go on until one did. Then two pages are
     /// expected to, as in any run.
     #[test]
-    fn a_single_request_is_not_a_run_until_one_went_on() {
+    fn single_request_predicts_no_run_until_one_run_has_continued() {
         let mut curve = LengthDistribution::of_requests();
         assert_eq!([1, 2, 3].map(|length| curve.pages_ahead(length, HALF, 1000)), [0, 2, 3]);
-        curve.grew(1, 2);
+        curve.record_growth(1, 2);
         assert!(curve.pages_ahead(1, HALF, 1000) > 0);
     }
 
@@ -320,15 +327,15 @@ mod tests {
     /// nearly none ended: for 20 to 23, a quarter of the prior ends, and half of the runs go far
     /// beyond twice their length.
     #[test]
-    fn an_observed_length_affects_the_next() {
+    fn runs_observed_at_one_length_change_the_odds_of_the_next_length() {
         let mut curve = LengthDistribution::default();
-        (0..2).for_each(|_| curve.ended(2));
-        curve.grew(2, 3);
-        let likelihood = CERTAIN * 15 / 29;
+        (0..2).for_each(|_| curve.record_end(2));
+        curve.record_growth(2, 3);
+        let likelihood = PROBABILITY_ONE * 15 / 29;
         assert_eq!(curve.pages_ahead(3, likelihood - 10, 1000), 1);
         assert_eq!(curve.pages_ahead(3, likelihood + 10, 1000), 0);
         let mut curve = LengthDistribution::default();
-        (0..100).for_each(|_| curve.grew(16, 20));
+        (0..100).for_each(|_| curve.record_growth(16, 20));
         assert!(curve.pages_ahead(20, HALF, 1000) > 4 * 20);
     }
 
@@ -336,7 +343,7 @@ mod tests {
     #[test]
     fn undo_end_removes_the_recorded_end() {
         let mut curve = LengthDistribution::default();
-        curve.ended(2);
+        curve.record_end(2);
         curve.undo_end(2);
         curve.undo_end(2);
         assert_eq!(curve, LengthDistribution::default());
@@ -369,13 +376,14 @@ mod tests {
             };
             for _ in 0..below(12) {
                 let from = 1 + below(20);
-                curve.grew(from, from + below(30));
-                (0..below(5)).for_each(|_| curve.ended(1 + below(40)));
+                curve.record_growth(from, from + below(30));
+                (0..below(5)).for_each(|_| curve.record_end(1 + below(40)));
             }
             let (length, marginal_cost) = (1 + below(60), 1 + below(400));
             let mut odds = Vec::new();
             let mut bearing = 1.0;
-            for (step, &LengthCount { went_on, ended }) in curve.steps.iter().enumerate() {
+            for (step, &LengthCount { continued: went_on, ended }) in curve.steps.iter().enumerate()
+            {
                 let (first, width) = pages_of(step);
                 let age = (first / width) as f64;
                 let expected = if curve.is_of_requests && step == 0 { 0.0 } else { age };

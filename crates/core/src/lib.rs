@@ -9,7 +9,7 @@
 //! - [`machine`] connects all others: a read comes in, requests go out, completions return, the
 //!   read is done;
 //! - [`cache`] holds pages under a memory budget;
-//! - [`raw`] has the chunking policies, which split a large transfer that bypasses the cache;
+//! - [`chunking`] has the chunking policies, which split a large transfer that bypasses the cache;
 //! - [`readahead`] has the policies that select pages beyond the request;
 //! - [`swapin`] has the corresponding policies for swapped-out memory, and documents the interface
 //!   for an environment with more memory than frames;

@@ -13,18 +13,17 @@
 //! 5. If no call has work, wait for a completion, a new command, or the time returned by
 //!    [`next_wake`](Machine::next_wake).
 //!
-//! A driver implements [`Driver`], and lets [`turn`](Machine::turn) make the calls 2 to 4. `now`
+//! A driver implements [`Driver`], and lets [`turn`](Machine::step) make the calls 2 to 4. `now`
 //! never goes backwards from one call to the next.
 //!
 //! # Invariants
 //! 1. Pages pinned by reads plus pages being prefetched never exceed the budget. A read that would
 //!    exceed it waits, with no page pinned, until earlier ones are released. If pages are shared
 //!    with readers outside the machine, it also waits until frames are
-//!    [reserved](crate::cache::Cache::promise) for it. A demand read that has begun thus always
-//!    finds frames, and two reads never wait for each other's memory.
-//! 2. The requested pages reach the device whole: each absent run of a read is split only at the
-//!    device's largest request, unless the policy requests reading [page by
-//!    page](crate::readahead::Demand::Page).
+//!    [reserved](crate::cache::Cache::reserve_frames) for it. A demand read that has begun thus
+//!    always finds frames, and two reads never wait for each other's memory.
+//! 2. The requested pages reach the device whole: an absent run is split only at the device's
+//!    largest request, unless the policy reads [page by page](crate::readahead::Demand::Page).
 //! 3. A page is filled only by a completion that reports its data as good.
 //! 4. A device error reaches exactly the reads that needed the data.
 //!
@@ -91,7 +90,7 @@ struct SharedState {
 /// A read or a fault that waits for memory.
 #[derive(Clone, Copy, Debug)]
 struct MemoryWaiter {
-    who: Waiter,
+    waiter: Waiter,
     pages: u64,
 }
 
@@ -101,7 +100,7 @@ pub struct Machine {
     base: SharedState,
     files: MachineFiles,
     memory: MachineMemory,
-    raw: Box<dyn ChunkingPolicy + Send + Sync>,
+    chunking_policy: Box<dyn ChunkingPolicy + Send + Sync>,
     /// Time at which the first waiting read retries, after too many pages were being copied from.
     retry_at: Option<Time>,
 }
@@ -116,10 +115,10 @@ impl Machine {
         let frames = Frames::new(&config)?;
         let mut queue = RequestQueue::new(&config)?;
         let files = MachineFiles::new(&config, &mut queue)?;
-        let raw = chunking::build(&config.raw).map_err(ConfigError::Policy)?;
+        let chunking_policy = chunking::build(&config.chunking).map_err(ConfigError::Policy)?;
         let base = SharedState { queue, frames, waiting: VecDeque::new() };
         let memory = MachineMemory::new(config.open_reads_max);
-        Ok(Machine { config, base, files, memory, raw, retry_at: None })
+        Ok(Machine { config, base, files, memory, chunking_policy, retry_at: None })
     }
 
     /// Adds a file of `bytes` bytes, contiguous on the device from `start_sector` on.
@@ -165,14 +164,14 @@ impl Machine {
 
     /// Shares filled pages with readers outside the machine. Must be called before the first read.
     /// [`Config::pinned_bytes_max`] limits the memory that they may pin for longer than a copy.
-    pub fn lend_through(&mut self, lender: Box<dyn PageSharer>) {
-        self.base.frames.cache.lend_through(lender);
+    pub fn share_through(&mut self, sharer: Box<dyn PageSharer>) {
+        self.base.frames.cache.share_through(sharer);
     }
 
     /// Returns true if the handle's policy must see reads that find every page cached and none
     /// marked, so that these must also call the machine.
-    pub fn sees_every_hit(&self, handle: HandleId) -> bool {
-        self.files.policy(handle).sees_every_hit()
+    pub fn needs_every_hit(&self, handle: HandleId) -> bool {
+        self.files.policy(handle).needs_every_hit()
     }
 
     /// Readahead state of the handle's file, and of the device.
@@ -183,8 +182,8 @@ impl Machine {
 
     /// Records that reads found all data in shared pages. The last of them ended at byte `end` of
     /// the file.
-    pub fn passed(&mut self, handle: HandleId, end: u64) {
-        self.files.passed(handle, end);
+    pub fn record_shared_reads(&mut self, handle: HandleId, end: u64) {
+        self.files.record_shared_reads(handle, end);
     }
 
     /// Returns true if reads wait for memory that others have not released.
@@ -206,9 +205,9 @@ impl Machine {
         }
     }
 
-    /// Collects all uses of shared pages, so that the cache's counters are up to date.
-    pub fn settle(&mut self) {
-        self.base.frames.cache.settle();
+    /// Collects all uses of shared pages. The cache's counters are then up to date.
+    pub fn collect_uses(&mut self) {
+        self.base.frames.cache.collect_uses();
     }
 
     /// Sets the constructor of policies for files opened later: of another crate, or wrapped.
@@ -222,8 +221,8 @@ impl Machine {
     }
 
     /// The chunking policy of raw transfers: each chunk is a direct read or write.
-    pub fn raw_policy(&self) -> &dyn ChunkingPolicy {
-        &*self.raw
+    pub fn chunking_policy(&self) -> &dyn ChunkingPolicy {
+        &*self.chunking_policy
     }
 
     /// Properties of the device.
@@ -291,11 +290,11 @@ impl Machine {
             self.files.start_direct(now, base, read, Op::Read, true);
         } else if base.waiting.is_empty()
             && base.frames.has_room_for(pages)
-            && self.files.secure(base, read)
+            && self.files.reserve_memory(base, read)
         {
             self.files.begin(now, base, read);
         } else {
-            base.waiting.push_back(MemoryWaiter { who: Waiter::Read(read), pages });
+            base.waiting.push_back(MemoryWaiter { waiter: Waiter::Read(read), pages });
             self.admit(now);
         }
         Ok(read)
@@ -362,7 +361,7 @@ impl Machine {
         if has_room || self.memory.is_resident(base, fault) {
             self.memory.begin(now, base, fault);
         } else {
-            base.waiting.push_back(MemoryWaiter { who: Waiter::Fault(fault), pages: 1 });
+            base.waiting.push_back(MemoryWaiter { waiter: Waiter::Fault(fault), pages: 1 });
         }
         self.admit(now);
         Ok(fault)
@@ -457,8 +456,8 @@ impl Machine {
     }
 
     /// Returns true if the read waits for the request, which has not completed.
-    pub fn awaits(&self, read: ReadId, request: RequestId) -> bool {
-        self.base.queue.is_demand(request, Waiter::Read(read))
+    pub fn is_waiting_for(&self, read: ReadId, request: RequestId) -> bool {
+        self.base.queue.has_waiter(request, Waiter::Read(read))
     }
 
     /// Time at which to poll again without another event; `None`: no need.
@@ -507,9 +506,10 @@ impl Machine {
 
     /// Calls `each` with the buffers of a device request, in the order of its sectors.
     pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
-        self.base.queue.each_part_in_order(id, |content, bytes| match content {
+        self.base.queue.for_each_part(id, |content, bytes| match content {
             RequestContent::Pages { file, range, .. } => {
-                self.base.frames.cache.each_frame(file, range, |frame| each(Buffer::Frame(frame)));
+                let cache = &self.base.frames.cache;
+                cache.for_each_frame(file, range, |frame| each(Buffer::Frame(frame)));
             }
             RequestContent::Slots { range, .. } => range.pages().for_each(|slot| {
                 each(Buffer::Frame(self.memory.frame_of_slot(&self.base, slot)));
@@ -561,7 +561,7 @@ impl Machine {
         self.retry_at = None;
         loop {
             self.memory.make_room(now, base);
-            let Some(&MemoryWaiter { who, pages }) = base.waiting.front() else { return };
+            let Some(&MemoryWaiter { waiter: who, pages }) = base.waiting.front() else { return };
             let has_room = base.frames.has_room_for(pages);
             let failure = match who {
                 _ if has_room => None,
@@ -572,7 +572,7 @@ impl Machine {
                 },
             };
             if let (Waiter::Read(read), None) = (who, failure)
-                && !self.files.secure(base, read)
+                && !self.files.reserve_memory(base, read)
             {
                 self.retry_at = Some(now + COPY_RETRY_DELAY);
                 return;

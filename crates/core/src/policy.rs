@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_list_a_parameter_belongs_to_the_name_before_it() {
+    fn parameter_in_a_spec_list_belongs_to_the_name_before_it() {
         let specs =
             Spec::parse_all("cfq,seeky=mean,slice_idle=0,cfq,deadline,fifo_batch=1").unwrap();
         let names: Vec<String> = specs.iter().map(Spec::to_string).collect();

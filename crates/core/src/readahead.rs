@@ -179,7 +179,7 @@ pub enum Demand {
 /// Order of calls: any of `read`, `fault`, `advise`, in the order of the program's calls, and
 /// `demand` after each `read` or `fault`. `passed` is called only when [`sees_every_hit`] is false.
 ///
-/// [`sees_every_hit`]: ReadaheadPolicy::sees_every_hit
+/// [`sees_every_hit`]: ReadaheadPolicy::needs_every_hit
 pub trait ReadaheadPolicy: Send {
     /// Handles a read. The policy adds to `pages` the pages to be read now. The machine then adds
     /// all pages of the request that are still absent.
@@ -208,32 +208,38 @@ pub trait ReadaheadPolicy: Send {
 
     /// Returns true if the machine limits the policy by its [`Credit`]. The policies of Linux are
     /// exempt.
-    fn is_on_credit(&self) -> bool {
+    fn is_limited_by_credit(&self) -> bool {
         true
     }
 
     /// True for a policy that asks the [`Evidence`] for the costs of requests, by itself or by
     /// the [credit](Credit) that it is held to. Without one a machine need not learn them
-    /// ([`Config::learns_unasked_costs`](crate::machine::Config::learns_unasked_costs)).
-    fn asks_costs(&self) -> bool {
+    /// ([`Config::learns_unused_costs`](crate::machine::Config::learns_unused_costs)).
+    fn uses_costs(&self) -> bool {
         true
     }
 
     /// Returns true if [`read`](ReadaheadPolicy::read) must be called even for a read that finds
     /// every page cached and none marked. False makes such reads cheaper where many threads share a
     /// cache. The policy then receives only the end of the last of them, in
-    /// [`passed`](ReadaheadPolicy::passed).
-    fn sees_every_hit(&self) -> bool {
+    /// [`record_cached_reads`](ReadaheadPolicy::record_cached_reads).
+    fn needs_every_hit(&self) -> bool {
         true
     }
 
     /// Records that reads were skipped because all their pages were cached and unmarked. The last
     /// of them ended at byte `end` of the file.
-    fn passed(&mut self, _end: u64) {}
+    fn record_cached_reads(&mut self, _end: u64) {}
 
     /// Records that this handle was closed. The file has `file_pages` pages; `last_page` is the
     /// last page read, if known.
-    fn closed(&mut self, _last_page: Option<u64>, _file_pages: u64, _device: &mut DeviceEvidence) {}
+    fn on_close(
+        &mut self,
+        _last_page: Option<u64>,
+        _file_pages: u64,
+        _device: &mut DeviceEvidence,
+    ) {
+    }
 }
 
 /// Limits of the device for a readahead policy.

@@ -78,7 +78,7 @@ pub trait Scheduler: Send {
     /// Records that a reader now waits for a request that was only prefetched: its
     /// [`need`](crate::request::Request::need) has changed. The request may not have been inserted
     /// yet, or may already be in the device.
-    fn demand(&mut self, _id: RequestId, _requests: &RequestTable) {}
+    fn idled_for(&mut self, _id: RequestId, _requests: &RequestTable) {}
 
     /// Number of queued requests; merged requests count as one.
     fn queued(&self) -> usize;

@@ -95,7 +95,7 @@ pub trait SwappedPageQueries {
     /// Number of pages, up to `pages`, that can be prefetched now. Half of the frames reserved for
     /// faults stay free, and the result is 0 while reads or faults wait for memory. If frames are
     /// missing, more are freed for the next call.
-    fn room_for(&mut self, pages: u64) -> u64;
+    fn prefetch_room(&mut self, pages: u64) -> u64;
 
     /// Number of waiting faults, including this one.
     fn waiting_faults(&self) -> u64;
@@ -117,7 +117,7 @@ pub trait SwapinPolicy: Send {
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead;
 
     /// True for a policy that asks [`SwappedPageQueries::evidence`] for the costs of requests.
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         true
     }
 
@@ -228,7 +228,7 @@ mod testing {
             panic!("the policy looks at nothing")
         }
 
-        fn room_for(&mut self, _pages: u64) -> u64 {
+        fn prefetch_room(&mut self, _pages: u64) -> u64 {
             panic!("the policy looks at nothing")
         }
 
@@ -334,7 +334,7 @@ mod testing {
             self.absent.contains(&slot).then(|| (MemoryId(0), self.pages[slot as usize]))
         }
 
-        fn room_for(&mut self, pages: u64) -> u64 {
+        fn prefetch_room(&mut self, pages: u64) -> u64 {
             pages.min(self.room_pages)
         }
 

@@ -85,7 +85,7 @@ impl PolicyDriver {
 }
 
 #[test]
-fn a_first_random_read_is_alone_and_the_next_proves_the_stream() {
+fn first_random_read_is_not_extended_and_the_next_one_starts_a_stream() {
     let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1000, 1), []);
     // The one observed run went on, where one of two is expected to end: half of the prior ends.
@@ -101,7 +101,7 @@ fn a_first_random_read_is_alone_and_the_next_proves_the_stream() {
 }
 
 #[test]
-fn a_files_first_page_is_the_begin_of_a_stream() {
+fn read_of_the_first_page_of_a_file_starts_a_stream() {
     let mut alone = PolicyDriver::new();
     // It reaches 1 + w with 1 ÷ (1 + w): 36 pages are best, up to 37, and 32 is the nearest
     // multiple of 16.
@@ -109,7 +109,7 @@ fn a_files_first_page_is_the_begin_of_a_stream() {
 }
 
 #[test]
-fn far_apart_reads_and_touches_stay_alone() {
+fn distant_reads_and_faults_prefetch_nothing() {
     let mut alone = PolicyDriver::new();
     // 1,000 of 1,950 positions, 2 MiB apart from each other, in random order.
     for nth in 1..500 {
@@ -119,7 +119,7 @@ fn far_apart_reads_and_touches_stay_alone() {
 }
 
 #[test]
-fn a_backward_reader_is_read_ahead_of_downwards() {
+fn backward_reader_gets_windows_below_its_position() {
     let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1016, 16), []);
     // In requests of 16 pages, 7.6 of which cost as much as a request: 13, down to 792, and 768 is
@@ -131,7 +131,7 @@ fn a_backward_reader_is_read_ahead_of_downwards() {
 }
 
 #[test]
-fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
+fn stride_prefetch_skips_gaps_larger_than_a_block() {
     let mut alone = PolicyDriver::new();
     assert_eq!(alone.read(1000, 16), []);
     assert_eq!(alone.read(1064, 16), []);
@@ -150,7 +150,7 @@ fn blocks_of_a_stride_are_read_alone_where_the_gap_is_larger_than_a_block() {
 /// Blocks of 4 MiB less a kilobyte, twice as far apart, upwards and downwards: their first pages
 /// are 2,047 or 2,048 apart. Every prefetch is such a block, whole and without other pages.
 #[test]
-fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
+fn stride_with_unequal_page_distances_is_followed_in_bytes() {
     let (begin, bytes, distance, count) = (65_544, 4_193_279, 8_386_558, 40);
     for goes_down in [false, true] {
         let mut alone = PolicyDriver::new();
@@ -170,7 +170,7 @@ fn a_stride_is_followed_in_bytes_where_its_pages_are_at_no_equal_distances() {
 
 /// Records of different lengths, each of which begins at a page of one stride.
 #[test]
-fn a_stride_is_followed_in_pages_where_its_blocks_are_of_different_lengths() {
+fn stride_with_unequal_block_lengths_is_followed_in_pages() {
     let mut alone = PolicyDriver::new();
     let mut read = |nth: u64| alone.read_bytes((1000 + 64 * nth) * PAGE_BYTES, 100 + nth * 37);
     assert_eq!([read(0), read(1)], [[], []]);
@@ -191,7 +191,8 @@ fn pages_behind_headers_are_prefetched_and_pages_behind_pieces_are_not() {
         let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
         let ask = ReadRequest { offset, bytes, file_bytes, is_congested: false };
         let (advised, device, runs) = (&mut advised, &mut device, &mut Vec::new());
-        policy.read(&ask, &mut KernelPageView { advised, device, file_pages, runs });
+        policy
+            .read(&ask, &mut KernelPageView { advised, device, file_pages, advised_ranges: runs });
         advised.read(ask.request(), device);
         runs.iter().map(|run| (run.first - first, run.count())).collect::<Vec<_>>()
     };
@@ -255,10 +256,10 @@ fn a_possible_coincidence_gets_a_small_window() {
 fn the_request_cost_falls_with_waiting_readers() {
     let mut alone = PolicyDriver::new();
     let evidence = alone.pages.device_evidence();
-    let window = |evidence: &DeviceEvidence| evidence.window(RunBegin::Told, 100, 1);
-    evidence.reads_under_way = 10;
+    let window = |evidence: &DeviceEvidence| evidence.window(RunBegin::Sequential, 100, 1);
+    evidence.open_reads = 10;
     assert_eq!(window(evidence), WindowTarget { pages: 52, why: "waits" });
-    evidence.reads_under_way = 1000;
+    evidence.open_reads = 1000;
     assert_eq!(window(evidence), WindowTarget { pages: 13, why: "waits" });
 }
 /// Since the stream began, about 1,000 pages were requested; ten of them by the stream.
@@ -275,11 +276,16 @@ fn windows_are_bounded_by_the_lifetime_of_pages() {
 }
 
 #[test]
-fn after_random_a_stream_must_be_continued_and_after_sequential_not_even_that() {
+fn random_advice_delays_readahead_and_sequential_advice_starts_it() {
     let mut alone = PolicyDriver::new();
     alone.policy.advise(Advice::Random);
     // Requests on other files of the device have gone on; here none has.
-    alone.pages.device_evidence().lengths.of_mut(RunBegin::Request { pages: 1 }).grew(1, 100);
+    alone
+        .pages
+        .device_evidence()
+        .lengths
+        .of_mut(RunBegin::Request { pages: 1 })
+        .record_growth(1, 100);
     assert_eq!(alone.read(0, 1), []);
     assert_eq!(alone.read(1000, 1), []);
     assert_ne!(alone.read(1001, 1), [], "the evidence outweighs the hint");
@@ -291,7 +297,7 @@ fn after_random_a_stream_must_be_continued_and_after_sequential_not_even_that() 
 }
 
 #[test]
-fn nothing_is_read_ahead_where_memory_has_no_room_for_it() {
+fn prefetch_stops_while_unused_pages_fill_the_memory() {
     let mut alone = PolicyDriver::new();
     alone.pages.device_evidence().standing_pages = 1 << 16;
     alone.read(1000, 1);
@@ -317,7 +323,7 @@ fn a_window_with_an_evicted_page_is_read_again() {
 /// Each request costs as much as 122 pages: eight have cost 976, and nine 1,098, more than the
 /// 1,024 pages themselves. The distances grow, so they are not a stride.
 #[test]
-fn a_part_of_a_file_that_is_used_more_than_the_others_is_read_whole() {
+fn region_used_more_than_others_is_prefetched_whole() {
     let place = |nth: u64| 20 + 7 * nth * (nth + 1) / 2;
     let mut alone = PolicyDriver::new();
     for nth in 0..8 {
@@ -377,7 +383,7 @@ fn random_advice_disables_stride_prefetch() {
 #[test]
 fn cheap_requests_cause_no_whole_file_prefetch() {
     let mut alone = PolicyDriver { file_pages: 2_000, ..PolicyDriver::new() };
-    alone.pages.device_evidence().reads_under_way = 122;
+    alone.pages.device_evidence().open_reads = 122;
     // Every other block of four, in an order without neighbours.
     for nth in 0..250 {
         assert_eq!(alone.read(nth * 107 % 250 * 8, 4), [], "{nth}");
@@ -393,8 +399,8 @@ fn an_early_close_records_the_run_length() {
         let mut alone = PolicyDriver { file_pages, ..PolicyDriver::new() };
         alone.read(0, 1);
         let PolicyDriver { mut policy, mut pages, .. } = alone;
-        policy.closed(Some(last_page), file_pages, pages.device_evidence());
-        pages.device_evidence().window(RunBegin::Told, 1, 1).pages
+        policy.on_close(Some(last_page), file_pages, pages.device_evidence());
+        pages.device_evidence().window(RunBegin::Sequential, 1, 1).pages
     };
     assert_eq!(after(1_000, 4), 10);
     assert_eq!(after(5, 4), 36);

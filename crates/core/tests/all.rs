@@ -8,11 +8,11 @@ mod cache_table;
 mod cfq;
 mod chunking_trajectory;
 mod common;
-#[path = "lent/main.rs"]
-mod lent;
 mod machine;
 #[path = "memory/main.rs"]
 mod memory;
 mod ondemand_trajectory;
 mod scans;
+#[path = "shared_pages/main.rs"]
+mod shared_pages;
 mod stream_in_little_memory;

@@ -27,7 +27,7 @@ fn due(bad_pages: &BTreeSet<u64>, offset: u64, bytes: u64) -> Result<u64, ReadEr
 }
 
 #[test]
-fn one_bad_page_of_a_large_request_is_found_in_a_handful_more() {
+fn bad_page_of_a_large_request_is_found_within_six_requests() {
     for bad in 0..REQUEST_PAGES_MAX {
         let mut world = FileEnvironment::new(config("none", "noop", 64));
         world.bad_pages.insert(bad);

@@ -59,14 +59,14 @@ fn a_transfer_of_one_chunk_is_one_chunk_under_each_policy() {
 /// 1,000 bytes at 700: blocks 1 to 3 of 512 bytes. 100,000 bytes at 65,000: from 64,512 (126
 /// blocks) to 165,376 (323 blocks), split after 65,536 of them.
 #[test]
-fn edges_are_blocks_and_cuts_fall_on_them() {
+fn transfer_edges_and_chunk_boundaries_are_block_aligned() {
     assert_eq!(trajectory("ring", 700, 1_000), ["+512B..2", "-512B"]);
     let rows = trajectory("kiobuf,chunk=64KiB", 65_000, 100_000);
     assert_eq!(rows, ["+63..127", "-63", "+127..165376B", "-127"]);
 }
 
 #[test]
-fn nothing_is_submitted_after_a_failure_and_bytes_count_up_to_the_lowest_gap() {
+fn failed_transfer_submits_no_more_and_counts_bytes_up_to_the_first_gap() {
     let policy = policy("ring,chunk=64KiB,depth=3");
     let mut transfer = RawTransfer::new(0, 1 << 20, 512);
     let chunks: Vec<Chunk> = std::iter::from_fn(|| transfer.poll_chunk(&*policy)).collect();

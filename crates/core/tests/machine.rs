@@ -257,7 +257,7 @@ fn a_file_that_shrank_is_an_error_and_not_wrong_bytes() {
 }
 
 #[test]
-fn a_read_larger_than_the_memory_is_refused_and_smaller_ones_wait_their_turn() {
+fn read_larger_than_memory_is_refused_and_smaller_reads_queue() {
     let mut world = FileEnvironment::new(config("none", "noop", 8));
     let handle = world.open(100 * PAGE_BYTES, 0);
     let refused = world.read(ReadAccess::Buffered, handle, 0, 0, 9 * PAGE_BYTES, 0);
@@ -300,7 +300,7 @@ fn a_read_awaits_its_own_request_and_no_other() {
         world.path.read(world.now, ReadAccess::Buffered, transfer).unwrap()
     });
     world.issue();
-    let awaits = |read, nth: usize| world.path.awaits(read, world.issued[nth].id);
+    let awaits = |read, nth: usize| world.path.is_waiting_for(read, world.issued[nth].id);
     assert_eq!([awaits(reads[0], 0), awaits(reads[1], 1)], [true, true]);
     assert_eq!([awaits(reads[0], 1), awaits(reads[1], 0)], [false, false]);
 }

@@ -48,7 +48,7 @@ fn runs(folios: &[Folio]) -> String {
 }
 
 #[test]
-fn one_sequential_stream_of_single_pages() {
+fn windows_of_one_sequential_stream_grow_to_the_maximum() {
     let rows = trajectory(&WIDE, (0..3000).map(|page| (page, 1)));
     let expected = [
         "0+1: 0..4x1",
@@ -82,7 +82,7 @@ fn one_sequential_stream_of_single_pages() {
 }
 
 #[test]
-fn requests_larger_than_the_window() {
+fn requests_larger_than_the_window_prefetch_their_own_size() {
     let rows = trajectory(&NARROW, (0..5).map(|read| (read * 64, 64)));
     let expected = [
         "0+64: 0..64x1 64..128x4",
@@ -95,7 +95,7 @@ fn requests_larger_than_the_window() {
 }
 
 #[test]
-fn two_streams_on_one_open_file() {
+fn golden_trajectory_of_two_streams_on_one_handle() {
     let reads = (0..40).flat_map(|page| [(page, 1), (10_000 + page, 1)]);
     let expected = [
         "0+1: 0..4x1",

@@ -2,7 +2,7 @@
 //! [`readpath::pager`].
 //!
 //! ```text
-//! cargo bench -p readpath-peers --bench fault_ways -- [ROUNDS]
+//! cargo bench -p readpath-eval --bench fault_ways -- [ROUNDS]
 //! ```
 //!
 //! One thread, pinned to a core, touches every page, or every 8th or 16th, of an absent range of 16

@@ -1,6 +1,6 @@
 //! Read speed of a `File`, compared with the baselines in the same run.
 //!
-//! `cargo bench -p readpath-peers --bench file_speed -- FILE [ROUNDS [GROUP]] [--json]`
+//! `cargo bench -p readpath-eval --bench file_speed -- FILE [ROUNDS [GROUP]] [--json]`
 //!
 //! FILE has at least 1 GiB. Cached reads are compared with `pread` from the kernel page cache and
 //! with `memcpy`. Cold reads are compared with fio and with the kernel's buffered read. Each round

@@ -1,7 +1,7 @@
 //! Cost of small calls without I/O: an open, and reads of cached bytes, compared with `open(2)` and
 //! `pread(2)`.
 //!
-//! `cargo bench -p readpath-peers --bench held_reads [-- PART OF A NAME]`. Without `--bench`, as in
+//! `cargo bench -p readpath-eval --bench held_reads [-- PART OF A NAME]`. Without `--bench`, as in
 //! the tests, each runs once.
 
 use std::fs;

@@ -1,6 +1,6 @@
 //! Value of an eviction policy on real storage: a skewed working set next to a scan.
 //!
-//! `cargo bench -p readpath-peers --bench kept_reads -- WANTED SCANNED
+//! `cargo bench -p readpath-eval --bench kept_reads -- WANTED SCANNED
 //! kernel|trace|POLICY[/READAHEAD] MEMORY_MIB READS EVERY`
 //!
 //! WANTED and SCANNED are two files of 1 GiB, or the same file of 2 GiB twice. Pages of 4 KiB in

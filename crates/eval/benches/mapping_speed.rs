@@ -1,7 +1,7 @@
 //! Slices of a mapped file, touched page by page: `readpath::Mapping` and the kernel's mapping.
 //!
 //! ```text
-//! cargo bench -p readpath-peers --bench mapping_speed -- \
+//! cargo bench -p readpath-eval --bench mapping_speed -- \
 //!     FILE [SLICES [ROUNDS [SLICE_KIB [ORDER [cached]]]]]
 //! ```
 //!

@@ -1,6 +1,6 @@
 //! Uncached reads, for instruction counts and for comparison with the kernel's reads.
 //!
-//! `cargo bench -p readpath-peers --bench miss_cost -- FILE one|threads|batch|stream READS
+//! `cargo bench -p readpath-eval --bench miss_cost -- FILE one|threads|batch|stream READS
 //! [pread|direct]`
 //!
 //! Default settings. FILE has at least 1 GiB and must not be in the kernel page cache. `one` reads

@@ -3,7 +3,7 @@
 //! page, the other sends the whole request. Then the whole file is read in sequence without the
 //! delay, compared with libnfs's `nfs-cat` if that is installed.
 //!
-//! `cargo bench -p readpath-peers --bench nfs_speed -- [ROUNDS]`
+//! `cargo bench -p readpath-eval --bench nfs_speed -- [ROUNDS]`
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Cost of reading a server's file, compared with libnfs's `nfs-cat`: time and processor time.
 //!
 //! ```text
-//! cargo bench -p readpath-peers --bench nfs_stream -- URL [ROUNDS [MEMORY_MIB [ROW]]]
+//! cargo bench -p readpath-eval --bench nfs_stream -- URL [ROUNDS [MEMORY_MIB [ROW]]]
 //! ```
 //!
 //! The file at URL has at least 64 MiB. Each round reads it in sequence by 1 MiB, by 64 KiB, and by

@@ -1,6 +1,6 @@
 //! Speed of a raw file, for `bench/raw.py`, which compares it with fio.
 //!
-//! `cargo bench -p readpath-peers --bench raw_speed -- FILE read|write CHUNK DEPTH CALL
+//! `cargo bench -p readpath-eval --bench raw_speed -- FILE read|write CHUNK DEPTH CALL
 //! huge|small|unaligned|chunks`
 //!
 //! Moves all of FILE once, in order, with calls of CALL bytes. All calls use the same memory,

@@ -1,6 +1,6 @@
 //! Read speed of the storage backends, compared with fio on the same file in the same run.
 //!
-//! `cargo bench -p readpath-peers --bench ring_speed -- FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]`
+//! `cargo bench -p readpath-eval --bench ring_speed -- FILE [BLOCK_KIB [DEPTH [READS [ROUNDS]]]]`
 //!
 //! Random direct reads, by default of 64 KiB at depth 32. Rounds alternate between the contenders,
 //! so that noise affects all. Prints medians and their ratio. The baseline is fio 3.33's io_uring
@@ -71,7 +71,8 @@ pub fn ours(path: &Path, load: Load, backend: BackendKind, layout: Layout) -> Sp
         .collect();
     let clock = DeviceClock::start();
     // Declared after the memory, and so dropped before it.
-    let mut storage = FileStorage::one(target, backend, clock).expect("the backend is there");
+    let mut storage =
+        FileStorage::for_one_thread(target, backend, clock).expect("the backend is there");
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     let mut submit = |storage: &mut FileStorage, id: u32| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -48,7 +48,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let text = format!("[j]\nbs=64k\nnumjobs={count}\nio_size={mib}m\n{job}");
             let setup =
                 SimulationSetup { memory_bytes: 1 << 30, ..SimulationSetup::new(device.clone()) };
-            let row = simulate("d", &JobFile::parse(&text)?, &setup, &mut |_| ProgressAnswer::On)?;
+            let row =
+                simulate("d", &JobFile::parse(&text)?, &setup, &mut |_| ProgressAnswer::Continue)?;
             let unit = if scale == 1 { 1 << 20 } else { 1 << 10 };
             let model = row.bytes as f64 / row.seconds / f64::from(unit);
             let published = published.map_or("-".to_owned(), |figure| figure.to_string());

@@ -30,7 +30,7 @@ fn main() {
         })
         .collect();
     let cells: Vec<_> =
-        cells(&[]).into_iter().filter(|cell| CellSet::Developed.has(cell)).collect();
+        cells(&[]).into_iter().filter(|cell| CellSet::Tuning.has_cell(cell)).collect();
     let (next, ratios) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
     let worker = || {
         while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Err(_) => check_kernel::parse_steps(&std::fs::read_to_string(list)?)?,
     };
     let kernel = oracle::record(Path::new(file), &steps).map_err(|error| error.to_string())?;
-    let policy = check_kernel::play(&check_kernel::kernel_policy(&kernel), &steps, &kernel)?;
+    let policy = check_kernel::run_policy(&check_kernel::kernel_policy(&kernel), &steps, &kernel)?;
     let report = check_kernel::compare(&steps, &kernel, &policy);
     println!("seed {seed}: {} reads, {} equal", report.reads, report.equal);
     for difference in report.differences.iter().take(5) {

@@ -2,7 +2,7 @@
 //!
 //! A row of `readpath bench` is one of these families of accesses. It uses [positioned
 //! reads](ReadAt) or [a file position](SequentialFile) of the library or of one of its
-//! [baselines](Peer). All implementations make the same accesses in the same order. Each pass
+//! [baselines](Baseline). All implementations make the same accesses in the same order. Each pass
 //! returns a [`Checksum`] of the bytes read, which must be the same for all.
 //!
 //! - [`places`]: reads at places: streams, strides, backwards, at random, by many threads;
@@ -26,7 +26,7 @@ pub mod whole_files;
 
 pub use checksum::Checksum;
 pub use page_buffer::PageBuffer;
-pub use peer::{InMemory, Peer};
+pub use peer::{Baseline, MemoryFile};
 
 /// A file for positional reads from any number of threads.
 pub trait ReadAt: Send + Sync {
@@ -45,7 +45,7 @@ pub trait ReadAt: Send + Sync {
     ///
     /// # Errors
     /// As [`read_at`](ReadAt::read_at), and `UnexpectedEof` when the file is shorter.
-    fn lend<'a>(&'a self, buffer: &'a mut [u8], offset: u64) -> io::Result<&'a [u8]> {
+    fn borrow_at<'a>(&'a self, buffer: &'a mut [u8], offset: u64) -> io::Result<&'a [u8]> {
         match self.read_at(buffer, offset)? == buffer.len() {
             true => Ok(buffer),
             false => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,11 +1,11 @@
 //! Conformance check: compares the policy `ondemand` with the running kernel, read by read.
 //!
-//! The kernel (crate `readpath`, module `oracle`) and the policy ([`play`]) execute the same list
-//! of [`HandleStep`]s. The list comes from a file ([`parse_steps`]) or is generated ([`generate`],
-//! [`generate_mapped`]). Both return a [`Recording`]: the folios added to the page cache in each
-//! step. [`compare`] compares two recordings. A step is equal if the same folios were added in the
-//! same order. Equal pages are not sufficient, because the size of a folio determines the position
-//! of the next readahead mark.
+//! The kernel (crate `readpath`, module `oracle`) and the policy ([`run_policy`]) execute the same
+//! list of [`HandleStep`]s. The list comes from a file ([`parse_steps`]) or is generated
+//! ([`generate`], [`generate_mapped`]). Both return a [`Recording`]: the folios added to the page
+//! cache in each step. [`compare`] compares two recordings. A step is equal if the same folios were
+//! added in the same order. Equal pages are not sufficient, because the size of a folio determines
+//! the position of the next readahead mark.
 //!
 //! Recordings can be stored as text ([`format_recording`], [`parse_recording`]), so the policy can
 //! be tested where the kernel cannot be traced.
@@ -30,7 +30,11 @@ pub use readpath_trace::read_list::{
 ///
 /// # Errors
 /// Fails if the policy does not exist or has an invalid parameter.
-pub fn play(spec: &Spec, steps: &[HandleStep], kernel: &Recording) -> Result<Recording, SpecError> {
+pub fn run_policy(
+    spec: &Spec,
+    steps: &[HandleStep],
+    kernel: &Recording,
+) -> Result<Recording, SpecError> {
     let mut policy = readahead::build(spec, &kernel.limits)?;
     let mut pages = PageTable::default();
     let mut added = Vec::with_capacity(steps.len());
@@ -165,10 +169,14 @@ mod tests {
                     folio_order_max 9\n0 4096 -> 0..4\nadvice normal -> nothing\n\
                     4096 4096 -> 4..12x4\n";
         let (steps, kernel) = parse_recording(text).unwrap();
-        let same =
-            compare(&steps, &kernel, &play(&kernel_policy(&kernel), &steps, &kernel).unwrap());
+        let same = compare(
+            &steps,
+            &kernel,
+            &run_policy(&kernel_policy(&kernel), &steps, &kernel).unwrap(),
+        );
         assert_eq!((same.reads, same.equal, same.kernel_pages), (2, 2, 12));
-        let none = compare(&steps, &kernel, &play(&Spec::plain("none"), &steps, &kernel).unwrap());
+        let none =
+            compare(&steps, &kernel, &run_policy(&Spec::plain("none"), &steps, &kernel).unwrap());
         assert_eq!((none.reads, none.equal, none.policy_pages), (2, 0, 2));
         assert_eq!(
             none.differences[1].to_string(),
@@ -177,10 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn a_read_past_the_end_gets_nothing() {
+    fn read_past_the_end_of_the_file_adds_no_pages() {
         let text = "file_bytes 5000\n4096 10 -> 1..2\n5000 10 -> nothing\n8192 1 -> nothing\n";
         let (steps, kernel) = parse_recording(text).unwrap();
-        let policy = play(&Spec::plain("none"), &steps, &kernel).unwrap();
+        let policy = run_policy(&Spec::plain("none"), &steps, &kernel).unwrap();
         assert_eq!(policy.added, kernel.added);
     }
 }

@@ -20,7 +20,7 @@ impl Clock {
     }
 
     /// Creates a clock that reads `time` now.
-    pub fn that_reads(time: Time) -> Clock {
+    pub fn starting_at(time: Time) -> Clock {
         Clock { start: Instant::now() - Duration::from_nanos(time.ns()) }
     }
 
@@ -47,7 +47,7 @@ mod tests {
         let copy = clock;
         assert!(copy.now() >= first);
         assert_eq!(clock.until(Time::ZERO), Duration::ZERO);
-        let later = Clock::that_reads(Time::from_s(60)).now();
+        let later = Clock::starting_at(Time::from_s(60)).now();
         assert!(later >= Time::from_s(60) && later < Time::from_s(90));
         assert!(clock.until(clock.now() + Time::from_s(60)) > Duration::from_secs(30));
     }

@@ -41,7 +41,7 @@ use references::{LOADS, ReferenceLoad};
 pub use summary::{EvictionSummary, FixedPolicyResult};
 
 /// Ratio to the best baseline's cost above which a cell counts as a regret.
-pub const REGRET: f64 = 1.02;
+pub const REGRET_RATIO_MIN: f64 = 1.02;
 
 /// Policy that is evaluated by default.
 pub const DEFAULT_POLICY: &str = "adaptive";
@@ -159,7 +159,7 @@ fn references_name(load: &str, size: &str) -> String {
 
 impl EvictionCell {
     /// Creates the cell of a trace in a memory of `pages` blocks. `name` and `size` form its name.
-    pub fn of_trace(name: &str, size: &str, trace: Arc<BlockTrace>, pages: u32) -> EvictionCell {
+    pub fn from_trace(name: &str, size: &str, trace: Arc<BlockTrace>, pages: u32) -> EvictionCell {
         EvictionCell {
             name: references_name(name, size),
             task: EvictionTask::References { trace, pages },
@@ -172,7 +172,7 @@ impl EvictionCell {
     }
 
     /// Returns true if the name contains each of `parts`.
-    pub fn is_called(&self, parts: &[&str]) -> bool {
+    pub fn matches_name(&self, parts: &[&str]) -> bool {
         has_parts(&self.name, parts)
     }
 
@@ -206,8 +206,8 @@ impl EvictionCell {
     fn run(&self, policy: &Spec) -> Result<CellResult, SimulateError> {
         match &self.task {
             EvictionTask::References { trace, pages } => {
-                let cost = misses(trace, policy, *pages).map_err(refused)?;
-                Ok(CellResult::of_misses(trace, policy.to_string(), cost))
+                let cost = misses(trace, policy, *pages).map_err(policy_error)?;
+                Ok(CellResult::from_misses(trace, policy.to_string(), cost))
             }
             EvictionTask::Reads { reads, seed, part } => {
                 let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
@@ -221,7 +221,7 @@ impl EvictionCell {
                     ..SimulationSetup::new(device)
                 };
                 let workload = reads.workload(LoadSize { seed: *seed, part: *part });
-                let mut go_on = |_| ProgressAnswer::On;
+                let mut go_on = |_| ProgressAnswer::Continue;
                 let row =
                     simulate_workload(None, workload, &setup, RunObserver::progress(&mut go_on))?;
                 let cost = row.device_bytes.expect("a modelled device counts its bytes");
@@ -237,7 +237,7 @@ impl EvictionCell {
                 let device = Spec::parse(DEVICE).map_err(SimulateError::Device)?;
                 let eviction = policy.clone();
                 let setup = LoadSetup { eviction, seed: *seed, ..LoadSetup::new(device) };
-                let mut go_on = |_| ProgressAnswer::On;
+                let mut go_on = |_| ProgressAnswer::Continue;
                 let row = simulate_load(load, &setup, RunObserver::progress(&mut go_on))?;
                 let cost = row.device_bytes.expect("a modelled device counts its bytes");
                 let touched_bytes = load.touches * u64::from(load.processes) * PAGE_BYTES;
@@ -256,18 +256,18 @@ impl EvictionCell {
     fn optimum(&self) -> Option<CellResult> {
         let EvictionTask::References { trace, pages } = &self.task else { return None };
         let name = readpath_trace::references::OPTIMUM.to_owned();
-        Some(CellResult::of_misses(trace, name, belady(trace, *pages)))
+        Some(CellResult::from_misses(trace, name, belady(trace, *pages)))
     }
 }
 
 /// Converts the error of a policy.
-fn refused(error: SpecError) -> SimulateError {
+fn policy_error(error: SpecError) -> SimulateError {
     SimulateError::Config(readpath_core::machine::ConfigError::Policy(error))
 }
 
 impl CellResult {
     /// Builds the result of a cell of references.
-    fn of_misses(trace: &BlockTrace, eviction: String, cost: u64) -> CellResult {
+    fn from_misses(trace: &BlockTrace, eviction: String, cost: u64) -> CellResult {
         let cost_ratio = cost as f64 / trace.references.len() as f64;
         CellResult { eviction, cost, cost_ratio, seconds: None, waste_bytes: None }
     }
@@ -275,7 +275,7 @@ impl CellResult {
 
 impl JudgedEviction {
     /// Returns the result of a policy, if the cell was simulated under it.
-    pub fn under(&self, policy: &str) -> Option<&CellResult> {
+    pub fn result_of(&self, policy: &str) -> Option<&CellResult> {
         self.baselines.iter().chain([&self.judged]).find(|run| run.eviction == policy)
     }
 }
@@ -290,11 +290,11 @@ mod tests {
     /// optimum misses ten, and then five of every nine references, which are one round over the
     /// missing blocks (Belady keeps four of ten for the next round).
     #[test]
-    fn a_policy_is_held_against_the_best_of_the_others() {
+    fn policy_is_compared_with_the_best_of_the_others() {
         let references: Vec<u32> = (0..10).cycle().take(100).collect();
         let trace = Arc::new(BlockTrace { references, blocks: 10, note: None });
         let judged =
-            EvictionCell::of_trace("ten", "50%", trace, 5).judge(&Spec::plain("lru")).unwrap();
+            EvictionCell::from_trace("ten", "50%", trace, 5).judge(&Spec::plain("lru")).unwrap();
         assert_eq!((judged.cell.as_str(), judged.judged.cost), ("references/ten/50%", 100));
         let best = &judged.baselines[0];
         assert!(best.cost < 100 && judged.ratio == 100.0 / best.cost as f64, "{best:?}");
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_chosen_by_parts_of_their_names_and_the_same_seed_makes_the_same() {
+    fn cells_are_selected_by_name_parts_and_repeat_from_their_seed() {
         let names = |parts: &[&str]| -> Vec<String> {
             cells(parts, SMOKE).iter().map(|cell| cell.name().to_owned()).collect()
         };

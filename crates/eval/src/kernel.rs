@@ -50,7 +50,7 @@ impl KernelEngine {
     /// `sync` differs from `psync` only by the file position. Requests of `libaio` run over
     /// io_uring. `raw` is one `pread(2)` or `pwrite(2)` per transfer, split by the kernel. Reports
     /// must print [`name`](KernelEngine::name) as the engine that ran.
-    pub fn of_ioengine(name: &str) -> Option<KernelEngine> {
+    pub fn from_ioengine(name: &str) -> Option<KernelEngine> {
         match name {
             "sync" | "psync" | "raw" => Some(KernelEngine::Psync),
             "mmap" => Some(KernelEngine::Mmap),
@@ -98,7 +98,7 @@ pub struct KernelOptions {
 /// [`wait`](KernelFile::wait); [`poll`](KernelFile::poll) until it returns `None`.
 pub struct KernelFile {
     // Dropped before the file, because its transfers use the file.
-    under_way: FileTransfers,
+    transfers: FileTransfers,
     _file: File,
     bytes: u64,
     is_direct: bool,
@@ -106,7 +106,7 @@ pub struct KernelFile {
     /// Free buffers, one per transfer that can still be started.
     spare: Vec<FixedBuffer>,
     /// Last transfer returned by `poll`. The caller may still borrow its bytes.
-    polled: Option<EndedKernelTransfer>,
+    last_polled: Option<EndedKernelTransfer>,
 }
 
 impl KernelFile {
@@ -139,7 +139,7 @@ impl KernelFile {
         if options.invalidates {
             rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).map_err(refused)?;
         }
-        rustix::fs::fadvise(&file, 0, None, on_file(advice)).map_err(refused)?;
+        rustix::fs::fadvise(&file, 0, None, fadvise_advice(advice)).map_err(refused)?;
         let depth = match engine {
             KernelEngine::Psync | KernelEngine::Mmap => 1,
             KernelEngine::IoUring => options.depth.max(1),
@@ -149,7 +149,7 @@ impl KernelFile {
         let spare = FixedBuffer::several(depth + 1, bytes_max)
             .ok_or(KernelError::Memory { bytes: bytes_max, count: depth + 1 })?;
         let errno_of = |error: io::Error| error.raw_os_error().unwrap_or(0);
-        let carrier: Box<dyn TransferEngine> = match engine {
+        let transfer_engine: Box<dyn TransferEngine> = match engine {
             KernelEngine::Psync => Box::new(Calls::new(file.as_raw_fd())),
             KernelEngine::Mmap => {
                 let mapped = Mapped::new(&file, bytes, is_writable, mapping_advice);
@@ -163,8 +163,16 @@ impl KernelFile {
                 Box::new(ring.map_err(|error| KernelError::Ring { errno: errno_of(error) })?)
             }
         };
-        let under_way = FileTransfers::over(carrier, depth, clock);
-        Ok(KernelFile { under_way, _file: file, bytes, is_direct, engine, spare, polled: None })
+        let under_way = FileTransfers::over(transfer_engine, depth, clock);
+        Ok(KernelFile {
+            transfers: under_way,
+            _file: file,
+            bytes,
+            is_direct,
+            engine,
+            spare,
+            last_polled: None,
+        })
     }
 
     /// Writes to every buffer once, so that page faults on buffers are not measured as reads.
@@ -173,8 +181,8 @@ impl KernelFile {
     }
 
     /// Keeps time by another clock from now on. No transfer is in flight.
-    pub fn keep_time_by(&mut self, clock: Clock) {
-        self.under_way.keep_time_by(clock);
+    pub fn set_clock(&mut self, clock: Clock) {
+        self.transfers.set_clock(clock);
     }
 
     /// Returns the engine in use.
@@ -194,12 +202,12 @@ impl KernelFile {
 
     /// Returns the current time on the clock of the completions.
     pub fn now(&self) -> Time {
-        self.under_way.clock().now()
+        self.transfers.clock().now()
     }
 
     /// Returns the number of reads or writes that can be started.
-    pub fn room(&self) -> u32 {
-        self.under_way.room()
+    pub fn free_slots(&self) -> u32 {
+        self.transfers.free_slots()
     }
 
     /// Starts a read of `bytes` bytes at `offset`.
@@ -228,21 +236,21 @@ impl KernelFile {
     /// The kernel refuses the submission.
     pub fn wait(&mut self, deadline: Option<Time>) -> Result<(), KernelError> {
         let exchange =
-            |error: io::Error| KernelError::Exchange { errno: error.raw_os_error().unwrap_or(0) };
-        self.under_way.wait(deadline).map_err(exchange)
+            |error: io::Error| KernelError::Submit { errno: error.raw_os_error().unwrap_or(0) };
+        self.transfers.wait(deadline).map_err(exchange)
     }
 
     /// Returns the next completion with the bytes of a read.
     pub fn poll(&mut self) -> Option<(Completion, &[u8])> {
-        if let Some(previous) = self.polled.take() {
+        if let Some(previous) = self.last_polled.take() {
             self.spare.push(previous.buffer);
         }
-        let ended = self.polled.insert(self.under_way.next_ended()?);
-        let brought = match ended.op {
+        let ended = self.last_polled.insert(self.transfers.next_ended()?);
+        let bytes_read = match ended.op {
             Op::Read => ended.bytes,
             Op::Write => 0,
         };
-        Some((ended.completion, &ended.buffer.bytes()[..brought]))
+        Some((ended.completion, &ended.buffer.bytes()[..bytes_read]))
     }
 
     fn take_buffer(&mut self) -> FixedBuffer {
@@ -250,7 +258,7 @@ impl KernelFile {
     }
 
     fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: FixedBuffer) {
-        self.under_way.start(id, op, offset, bytes as usize, buffer);
+        self.transfers.start(id, op, offset, bytes as usize, buffer);
     }
 }
 
@@ -269,7 +277,7 @@ pub unsafe fn copy_mapped(from: &[u8], to: &mut [u8]) -> Result<(), usize> {
 }
 
 /// Converts the advice for `posix_fadvise(2)`.
-pub(crate) fn on_file(advice: Advice) -> rustix::fs::Advice {
+pub(crate) fn fadvise_advice(advice: Advice) -> rustix::fs::Advice {
     match advice {
         Advice::Normal => rustix::fs::Advice::Normal,
         Advice::Sequential => rustix::fs::Advice::Sequential,
@@ -297,7 +305,7 @@ pub enum KernelError {
         errno: i32,
     },
     /// The kernel no longer accepts requests over io_uring.
-    Exchange {
+    Submit {
         /// Error number.
         errno: i32,
     },
@@ -324,7 +332,7 @@ pub enum KernelError {
 
 impl std::fmt::Display for KernelError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let told = |errno: i32| io::Error::from_raw_os_error(errno);
+        let errno_text = |errno: i32| io::Error::from_raw_os_error(errno);
         match self {
             KernelError::Open { path, errno: libc::EINVAL, is_direct: true } => write!(
                 f,
@@ -332,16 +340,20 @@ impl std::fmt::Display for KernelError {
                 path.display()
             ),
             KernelError::Open { path, errno, .. } => {
-                write!(f, "{}: can't be opened: {}", path.display(), told(*errno))
+                write!(f, "{}: can't be opened: {}", path.display(), errno_text(*errno))
             }
             KernelError::Ring { errno } => {
-                write!(f, "the kernel gives no io_uring: {}; use another ioengine", told(*errno))
+                write!(
+                    f,
+                    "the kernel gives no io_uring: {}; use another ioengine",
+                    errno_text(*errno)
+                )
             }
-            KernelError::Exchange { errno } => {
-                write!(f, "the kernel takes nothing over io_uring any more: {}", told(*errno))
+            KernelError::Submit { errno } => {
+                write!(f, "the kernel takes nothing over io_uring any more: {}", errno_text(*errno))
             }
             KernelError::Advice { errno } => {
-                write!(f, "posix_fadvise: {}; run the job without advice", told(*errno))
+                write!(f, "posix_fadvise: {}; run the job without advice", errno_text(*errno))
             }
             KernelError::Memory { bytes, count } => write!(
                 f,
@@ -351,7 +363,7 @@ impl std::fmt::Display for KernelError {
                 f,
                 "{}: can't be mapped: {}; use another ioengine",
                 path.display(),
-                told(*errno)
+                errno_text(*errno)
             ),
         }
     }

@@ -16,7 +16,7 @@
 //! # Effects on other processes
 //! A swap area serves the whole machine. While it exists, the kernel may swap any process's memory
 //! to it, if the *machine* runs short or proactive reclaim (DAMON) is on.
-//! [`counters::swapped_bytes_of_others`] counts these bytes. [`SwapTurn`] allows one run at a time.
+//! [`counters::swapped_bytes_of_others`] counts these bytes. [`SwapLock`] allows one run at a time.
 //! `page_cluster` is global too, and is set only when a run names it.
 
 pub mod area;
@@ -40,26 +40,26 @@ const PREFIX: &str = "readpath-";
 /// Exclusive right to a swap run. The kernel fills areas of one priority in rotation and counts the
 /// pages of all areas together, so two runs would disturb each other.
 #[derive(Debug)]
-pub struct SwapTurn {
+pub struct SwapLock {
     path: PathBuf,
     /// Open file that holds the lock.
     _file: File,
 }
 
-impl SwapTurn {
+impl SwapLock {
     /// Takes the lock. Returns `None` while another run holds it.
     ///
     /// # Errors
     /// The lock file cannot be created.
-    pub fn take() -> Result<Option<SwapTurn>, SwapError> {
+    pub fn take() -> Result<Option<SwapLock>, SwapError> {
         let path = PathBuf::from("/run/readpath-kernel-swap");
         let file = File::create(&path)
             .map_err(|error| SwapError::refused("make", &path, error, area::NEEDS_ROOT))?;
-        Ok(claim_at(&file, &path).then_some(SwapTurn { path, _file: file }))
+        Ok(try_lock_path(&file, &path).then_some(SwapLock { path, _file: file }))
     }
 }
 
-impl Drop for SwapTurn {
+impl Drop for SwapLock {
     fn drop(&mut self) {
         // A file that cannot be removed is empty and unlocked, so the next run can take it.
         let _ = std::fs::remove_file(&self.path);
@@ -162,18 +162,18 @@ impl std::error::Error for SwapError {
 }
 
 /// Takes the lock that marks a live run. Returns false when another run holds it.
-fn claim(file: &File) -> bool {
+fn try_lock_file(file: &File) -> bool {
     rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).is_ok()
 }
 
-/// Takes the lock like [`claim`], and checks that `path` still names the locked file. A previous
-/// owner may have removed the file since it was opened.
-fn claim_at(file: &File, path: &Path) -> bool {
+/// Takes the lock like [`try_lock_file`], and checks that `path` still names the locked file. A
+/// previous owner may have removed the file since it was opened.
+fn try_lock_path(file: &File, path: &Path) -> bool {
     let is_there = || {
         let (opened, there) = (file.metadata().ok()?, std::fs::metadata(path).ok()?);
         Some((opened.dev(), opened.ino()) == (there.dev(), there.ino()))
     };
-    claim(file) && is_there() == Some(true)
+    try_lock_file(file) && is_there() == Some(true)
 }
 
 /// Returns a new name from the prefix, the process number and a counter.
@@ -185,7 +185,7 @@ fn fresh_name(ending: &str) -> String {
 }
 
 /// Lists the entries of a folder with names made by [`fresh_name`].
-fn ours_in(folder: &Path, ending: &str) -> Vec<PathBuf> {
+fn own_entries(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let is_ours = |name: &str| {
         let stem = name.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(ending));
         stem.and_then(|stem| stem.split_once('-')).is_some_and(|(process, number)| {

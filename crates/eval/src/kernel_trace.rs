@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_read_as_the_kernel_writes_them() {
+    fn folio_event_line_of_the_kernel_is_parsed() {
         // Line printed by Linux 6.18.
         let line = "         conform-4321    [001] .....  9123.456789: mm_filemap_add_to_page_cache: \
                     dev 254:0 ino 12ab pfn=0x1f3c00 ofs=2097152 order=9";
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_and_strange_events_are_errors() {
+    fn lost_and_malformed_events_are_errors() {
         let lost = parse("CPU:1 [LOST 17 EVENTS]").unwrap_err();
         assert!(matches!(lost, TracefsError::LostEvents { count: 17 }), "{lost}");
         let strange = parse("x: mm_filemap_add_to_page_cache: dev 1:2 page=7").unwrap_err();
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn instances_are_removed_ours_and_those_of_dead_processes() {
+    fn trace_instances_are_removed_on_drop_and_after_dead_processes() {
         let trace = match PageCacheTrace::start(0, 1) {
             Ok(trace) => trace,
             Err(error) => return println!("skipped: {error}"),

@@ -13,14 +13,14 @@ use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recor
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{fadvise, major, minor};
 
-use crate::kernel::on_file;
+use crate::kernel::fadvise_advice;
 use crate::kernel_trace::{PageCacheTrace, TracefsError};
 use crate::mapping::PlainMapping;
-use readpath_record::cold::{ATTEMPTS, PAUSE, make_cold, pages_of, resident};
+use readpath_record::cold::{ATTEMPTS, PAUSE, make_cold, page_count, residency_flags};
 
 /// Maximum number of runs of a list when the kernel evicts pages in between. With proactive reclaim
 /// (DAMON), one run in six of 2,000 reads lost a page.
-const RUNS: u32 = 10;
+const RUNS_MAX: u32 = 10;
 
 /// Order of the largest folio on a file system with large folios.
 const FOLIO_ORDER_MAX: u8 = 9;
@@ -62,7 +62,7 @@ pub enum OracleError {
         /// The file.
         path: PathBuf,
         /// Folder in which the settings were expected.
-        looked: PathBuf,
+        folder: PathBuf,
     },
     /// Some pages stayed in the kernel page cache.
     NotCold {
@@ -102,7 +102,7 @@ impl std::fmt::Display for OracleError {
                 "cannot touch byte {offset} of {}: it lies past the end of the file",
                 path.display()
             ),
-            OracleError::NoQueue { path, looked } => write!(
+            OracleError::NoQueue { path, folder: looked } => write!(
                 f,
                 "{}: its device has no readahead settings in {}; \
                  use a file on a local disk (ext4, xfs)",
@@ -116,7 +116,7 @@ impl std::fmt::Display for OracleError {
             ),
             OracleError::Reclaimed { pages } => write!(
                 f,
-                "the system took {pages} pages away during each of {RUNS} runs; free some memory, \
+                "the system took {pages} pages away during each of {RUNS_MAX} runs; free some memory, \
                  turn proactive eviction (DAMON) off, or use a shorter list"
             ),
             OracleError::Interrupted => f.write_str("interrupted"),
@@ -148,11 +148,11 @@ impl From<TracefsError> for OracleError {
 /// # Errors
 /// [`OracleError`]. Trace instances are removed in any case.
 pub fn record(path: &Path, steps: &[HandleStep]) -> Result<Recording, OracleError> {
-    let signals = HeldSignals::hold();
+    let signals = BlockedSignals::block_signals();
     let mut run = 1;
     loop {
         match record_once(path, steps, &signals) {
-            Err(OracleError::Reclaimed { .. }) if run < RUNS => run += 1,
+            Err(OracleError::Reclaimed { .. }) if run < RUNS_MAX => run += 1,
             ended => return ended,
         }
     }
@@ -161,10 +161,10 @@ pub fn record(path: &Path, steps: &[HandleStep]) -> Result<Recording, OracleErro
 fn record_once(
     path: &Path,
     steps: &[HandleStep],
-    signals: &HeldSignals,
+    signals: &BlockedSignals,
 ) -> Result<Recording, OracleError> {
     // `stat` comes before `open`, since opening a pipe would wait for a writer.
-    let metadata = fs::metadata(path).map_err(|source| failed("open", path, source))?;
+    let metadata = fs::metadata(path).map_err(|source| file_error("open", path, source))?;
     if !metadata.is_file() {
         return Err(OracleError::NotRegular { path: path.to_owned() });
     }
@@ -186,7 +186,7 @@ fn record_once(
         if signals.take() {
             return Err(OracleError::Interrupted);
         }
-        added.push(session.play(*step)?);
+        added.push(session.execute_step(*step)?);
     }
     session.check_residence()?;
     session.trace.finish()?;
@@ -223,18 +223,18 @@ impl Session<'_> {
         let mut has_large = false;
         for stream in [vec![(0, quarter)], pages.collect()] {
             self.drop_pages()?;
-            self.play(HandleStep::Reopen)?;
+            self.execute_step(HandleStep::Reopen)?;
             for (offset, bytes) in stream {
-                let added = self.play(HandleStep::Read { offset, bytes })?;
+                let added = self.execute_step(HandleStep::Read { offset, bytes })?;
                 has_large |= added.iter().any(|folio| folio.order > 0);
             }
         }
-        self.play(HandleStep::Reopen)?;
+        self.execute_step(HandleStep::Reopen)?;
         Ok(if has_large { FOLIO_ORDER_MAX } else { 0 })
     }
 
     /// Executes one step on the file.
-    fn play(&mut self, step: HandleStep) -> Result<Vec<Folio>, OracleError> {
+    fn execute_step(&mut self, step: HandleStep) -> Result<Vec<Folio>, OracleError> {
         match step {
             HandleStep::Read { offset, bytes } => self.read(offset, bytes)?,
             HandleStep::Touch { offset } => self.touch(offset)?,
@@ -271,7 +271,7 @@ impl Session<'_> {
             match self.file.read_at(&mut self.buffer[..bytes], offset) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(failed("read", self.path, source)),
+                Err(source) => return Err(file_error("read", self.path, source)),
             }
         }
     }
@@ -279,7 +279,7 @@ impl Session<'_> {
     /// Touches a byte through a mapping of the open file, so that faults and reads share the
     /// kernel's readahead state.
     fn touch(&mut self, offset: u64) -> Result<(), OracleError> {
-        let failed = |source| failed("map", self.path, source);
+        let failed = |source| file_error("map", self.path, source);
         if self.mapping.is_none() {
             self.mapping = PlainMapping::of(&self.file).map_err(failed)?;
             if let Some(mapping) = &self.mapping {
@@ -294,8 +294,9 @@ impl Session<'_> {
 
     /// Gives advice on the file and on its mapping, if any.
     fn advise(&mut self, advice: Advice) -> Result<(), OracleError> {
-        let failed = |source| failed("advise on", self.path, source);
-        fadvise(&self.file, 0, None, on_file(advice)).map_err(|errno| failed(errno.into()))?;
+        let failed = |source| file_error("advise on", self.path, source);
+        fadvise(&self.file, 0, None, fadvise_advice(advice))
+            .map_err(|errno| failed(errno.into()))?;
         self.advice = advice;
         self.mapping.as_ref().map_or(Ok(()), |mapping| mapping.advise(advice)).map_err(failed)
     }
@@ -306,10 +307,10 @@ impl Session<'_> {
         if let Some(mapping) = &self.mapping {
             mapping
                 .advise(Advice::DontNeed)
-                .map_err(|source| failed("unmap pages of", self.path, source))?;
+                .map_err(|source| file_error("unmap pages of", self.path, source))?;
         }
-        let residency =
-            make_cold(&self.file).map_err(|source| failed("drop pages of", self.path, source))?;
+        let residency = make_cold(&self.file)
+            .map_err(|source| file_error("drop pages of", self.path, source))?;
         match residency.resident {
             0 => self.cached.fill(false),
             pages => return Err(OracleError::NotCold { path: self.path.to_owned(), pages }),
@@ -320,14 +321,14 @@ impl Session<'_> {
     /// Checks that every added page is still resident. A page with I/O in flight counts as absent
     /// for `mincore`, so the check is repeated.
     fn check_residence(&self) -> Result<(), OracleError> {
-        let look = |source| failed("look at", self.path, source);
-        let whole = PageRange::new(0, pages_of(&self.file).map_err(look)?);
+        let look = |source| file_error("look at", self.path, source);
+        let whole = PageRange::new(0, page_count(&self.file).map_err(look)?);
         let mut missing = 0;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 std::thread::sleep(PAUSE);
             }
-            let resident = resident(&self.file, whole).map_err(look)?;
+            let resident = residency_flags(&self.file, whole).map_err(look)?;
             missing = std::iter::zip(&self.cached, &resident)
                 .filter(|&(&was_added, &is_there)| was_added && !is_there)
                 .count() as u64;
@@ -340,10 +341,10 @@ impl Session<'_> {
 }
 
 fn open(path: &Path) -> Result<File, OracleError> {
-    File::open(path).map_err(|source| failed("open", path, source))
+    File::open(path).map_err(|source| file_error("open", path, source))
 }
 
-fn failed(action: &'static str, path: &Path, source: io::Error) -> OracleError {
+fn file_error(action: &'static str, path: &Path, source: io::Error) -> OracleError {
     OracleError::File { action, path: path.to_owned(), source }
 }
 
@@ -362,7 +363,7 @@ fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleErro
         (Some(window_pages_max), Some(request_pages_max)) => {
             Ok(ReadaheadLimits { window_pages_max, request_pages_max })
         }
-        _ => Err(OracleError::NoQueue { path: path.to_owned(), looked: queue }),
+        _ => Err(OracleError::NoQueue { path: path.to_owned(), folder: queue }),
     }
 }
 
@@ -372,16 +373,16 @@ fn system_name() -> String {
 }
 
 /// Blocks the signals that end a program while a trace is running, so that the trace is removed
-/// first. A signal [taken](HeldSignals::take) here becomes an error, so that callers can clean up
+/// first. A signal taken here becomes an error, so that callers can clean up
 /// too. A later signal is delivered on drop.
-struct HeldSignals {
-    held: libc::sigset_t,
+struct BlockedSignals {
+    blocked: libc::sigset_t,
     before: libc::sigset_t,
 }
 
-impl HeldSignals {
+impl BlockedSignals {
     /// Blocks SIGINT, SIGTERM and SIGHUP for this thread.
-    fn hold() -> HeldSignals {
+    fn block_signals() -> BlockedSignals {
         // SAFETY: the calls initialise both sets before they are read.
         unsafe {
             let mut held = std::mem::zeroed();
@@ -391,7 +392,7 @@ impl HeldSignals {
                 libc::sigaddset(&mut held, signal);
             }
             libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
-            HeldSignals { held, before }
+            BlockedSignals { blocked: held, before }
         }
     }
 
@@ -399,11 +400,11 @@ impl HeldSignals {
     fn take(&self) -> bool {
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: `hold` filled the set. The information pointer may be null.
-        unsafe { libc::sigtimedwait(&self.held, std::ptr::null_mut(), &at_once) > 0 }
+        unsafe { libc::sigtimedwait(&self.blocked, std::ptr::null_mut(), &at_once) > 0 }
     }
 }
 
-impl Drop for HeldSignals {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // SAFETY: `before` was filled by `pthread_sigmask` in `hold`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };

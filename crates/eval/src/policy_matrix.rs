@@ -41,7 +41,7 @@ pub mod work;
 mod workloads;
 
 pub use cause::RegretCause;
-pub use held_out::{CellSet, drawn};
+pub use held_out::{CellSet, drawn_devices};
 use memory::{LOADS, MatrixMemoryLoad, SWAPINS, setup_under, supports_swap};
 pub(crate) use summary::geometric_mean;
 pub use summary::{FixedPairResult, MatrixSummary, WorkloadSummary};
@@ -74,7 +74,7 @@ const READAHEADS: [&str; 4] = ["none", "window", "window-fixed", "ondemand"];
 const SCHEDULERS: [&str; 3] = ["noop", "deadline", "cfq"];
 
 /// Ratio to the best baseline's throughput below which a cell counts as a regret.
-pub const REGRET: f64 = 0.95;
+pub const REGRET_RATIO_MAX: f64 = 0.95;
 
 /// A combination of policies under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -195,7 +195,7 @@ pub fn cells(parts: &[&str]) -> Vec<MatrixCell> {
 
 /// Returns the same cells on randomly drawn devices, derived from `seed`.
 pub fn cells_drawn(seed: u64, parts: &[&str]) -> Vec<MatrixCell> {
-    let devices = drawn(seed);
+    let devices = drawn_devices(seed);
     cells_on(devices.iter().map(|(name, text)| (name.as_str(), text.as_str())), parts)
 }
 
@@ -267,7 +267,7 @@ impl MatrixCell {
     ) -> Result<JudgedCell, SimulateError> {
         let adaptive = self.run(policies, size)?;
         let ratio = adaptive.mib_per_s / baselines[0].mib_per_s;
-        let is_regret = ratio < REGRET;
+        let is_regret = ratio < REGRET_RATIO_MAX;
         let cause =
             is_regret.then(|| RegretCause::find(self, policies, &adaptive, &baselines[0], size));
         Ok(JudgedCell {
@@ -305,9 +305,9 @@ impl MatrixCell {
     ) -> Result<bool, SimulateError> {
         let MatrixTask::Reads(pattern) = self.task else { return Ok(false) };
         let watch = RunObserver {
-            tell: &mut |_| ProgressAnswer::On,
-            decided: Some(decided),
-            prepare: None,
+            on_progress: &mut |_| ProgressAnswer::Continue,
+            on_decision: Some(decided),
+            on_workload: None,
         };
         self.read(pattern, policies, size.seed, size.part, watch)?;
         Ok(true)
@@ -326,7 +326,7 @@ impl MatrixCell {
                 policies,
                 seed,
                 part,
-                RunObserver::progress(&mut |_| ProgressAnswer::On),
+                RunObserver::progress(&mut |_| ProgressAnswer::Continue),
             ),
             MatrixTask::Touches(touching) => {
                 let load = touching.load(self.processes, part);
@@ -335,9 +335,9 @@ impl MatrixCell {
                     seed,
                     ..setup_under(&policies.swapin, self.device()?)
                 };
-                let mut go_on = |_| ProgressAnswer::On;
+                let mut go_on = |_| ProgressAnswer::Continue;
                 let row = simulate_load(&load, &setup, RunObserver::progress(&mut go_on))?;
-                Ok(MatrixResult::of_load(&row))
+                Ok(MatrixResult::from_load(&row))
             }
         }
     }
@@ -364,7 +364,7 @@ impl MatrixCell {
         };
         let workload = pattern.workload(self.processes.into(), part, seed);
         let row = simulate_workload(None, workload, &setup, watch)?;
-        Ok(MatrixResult::of_row(&row, pattern.is_direct()))
+        Ok(MatrixResult::from_row(&row, pattern.is_direct()))
     }
 
     /// Replaces the readahead policy, or the swap-in policy in a memory load.
@@ -378,7 +378,7 @@ impl MatrixCell {
 
 impl MatrixResult {
     /// Extracts the results of file reads.
-    fn of_row(row: &ResultRow, is_direct: bool) -> MatrixResult {
+    fn from_row(row: &ResultRow, is_direct: bool) -> MatrixResult {
         let count = |value: Option<u64>| value.map(|value| value as f64);
         let readahead = row.readahead.clone().filter(|_| !is_direct);
         MatrixResult {
@@ -398,7 +398,7 @@ impl MatrixResult {
     }
 
     /// Extracts the results of a memory load.
-    fn of_load(row: &LoadRow) -> MatrixResult {
+    fn from_load(row: &LoadRow) -> MatrixResult {
         let count = |value: Option<u64>| value.map(|value| value as f64);
         MatrixResult {
             readahead: None,
@@ -472,7 +472,7 @@ mod tests {
 
     /// 100 MiB in 1 s and in 4 s are 200 MiB in 5 s: 40 MiB/s, not the mean of 100 and 25.
     #[test]
-    fn several_seeds_are_one_run_of_the_mean_time() {
+    fn results_of_several_seeds_are_averaged_by_time() {
         let run = |mib_per_s: f64, coverage| MatrixResult {
             readahead: None,
             swapin: None,
@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_are_named_and_chosen_by_parts_of_their_names() {
+    fn cells_are_selected_by_parts_of_their_names() {
         let reads = DEVICES.len() * WORKLOADS.len();
         let touches = (DEVICES.len() - 1) * LOADS.len();
         assert_eq!(cells(&[]).len(), (reads + touches) * PROCESSES.len(), "no swap on objects");

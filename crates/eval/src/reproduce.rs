@@ -44,9 +44,9 @@ impl Experiment {
         &self,
         seed: u64,
         shortened: u32,
-        tell: &mut ProgressCallback<'_>,
+        on_progress: &mut ProgressCallback<'_>,
     ) -> Result<Vec<ReproducedTable>, SimulateError> {
-        (self.run)(seed, shortened.max(1), tell)
+        (self.run)(seed, shortened.max(1), on_progress)
     }
 }
 
@@ -127,13 +127,13 @@ struct SimulatedRow {
 /// Simulates the cases. Returns MB/s (10⁶ bytes) and ratios to the first case.
 fn megabytes_per_second(
     cases: Vec<SimulatedRow>,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<TableRow>, SimulateError> {
     let published_first = cases.first().and_then(|case| case.published);
     let mut rows: Vec<TableRow> = Vec::new();
     for case in cases {
         let job = JobFile::parse(&case.job).expect("the experiment's job is well formed");
-        let row: ResultRow = simulate(case.label, &job, &case.setup, tell)?;
+        let row: ResultRow = simulate(case.label, &job, &case.setup, on_progress)?;
         let modelled = row.bytes as f64 / 1e6 / row.seconds;
         rows.push(TableRow {
             label: case.label.to_owned(),

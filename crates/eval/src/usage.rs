@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_was_given_back_still_counts_in_the_peak() {
+    fn freed_memory_still_counts_in_the_peak() {
         let Some(before) = peak_memory_bytes() else {
             return println!("skipped: no VmHWM in /proc/self/status");
         };
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_counted_for_the_thread_and_for_the_process() {
+    fn cpu_time_is_counted_for_thread_and_process() {
         let (process, thread) = (CpuTime::of_process(), CpuTime::of_thread());
         let mut sum = 0u64;
         while CpuTime::of_thread().since(thread).seconds() < 0.02 {

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use readpath_core::splitmix;
-use readpath_eval::access_patterns::batches::InRing;
+use readpath_eval::access_patterns::batches::RingReads;
 use readpath_eval::access_patterns::formats::{FileFormat, Ranges};
-use readpath_eval::access_patterns::places::{AccessOrder, AccessPattern, AtPlaces, Taking};
+use readpath_eval::access_patterns::places::{AccessOrder, AccessPattern, ByteUse, PatternReads};
 use readpath_eval::access_patterns::streams::{Blocks, Copied};
 use readpath_eval::access_patterns::whole_files::{FILE_BYTES_MAX, WholeFiles, lengths};
-use readpath_eval::access_patterns::{Accesses, Checksum, Peer};
+use readpath_eval::access_patterns::{Accesses, Baseline, Checksum};
 
 const MIB: u64 = 1 << 20;
 
@@ -42,9 +42,9 @@ impl Drop for Scratch {
 
 /// Checksum of two passes, which must be equal. `None` where the file system does not support
 /// direct I/O.
-fn sum(peer: Peer, accesses: std::io::Result<impl Accesses>) -> Option<Checksum> {
+fn sum(peer: Baseline, accesses: std::io::Result<impl Accesses>) -> Option<Checksum> {
     let mut accesses = match accesses {
-        Err(error) if peer == Peer::Direct && error.raw_os_error() == Some(22) => {
+        Err(error) if peer == Baseline::Direct && error.raw_os_error() == Some(22) => {
             println!("skipped: no O_DIRECT here");
             return None;
         }
@@ -68,8 +68,8 @@ fn expected(content: &[u8], ranges: impl Iterator<Item = (u64, u64)>, has_ends: 
     sum
 }
 
-fn hold(wanted: Checksum, mut by: impl FnMut(Peer) -> Option<Checksum>, what: &str) {
-    for peer in Peer::ALL {
+fn hold(wanted: Checksum, mut by: impl FnMut(Baseline) -> Option<Checksum>, what: &str) {
+    for peer in Baseline::ALL {
         if let Some(found) = by(peer) {
             assert_eq!(found, wanted, "{what} by {peer:?}");
         }
@@ -77,7 +77,7 @@ fn hold(wanted: Checksum, mut by: impl FnMut(Peer) -> Option<Checksum>, what: &s
 }
 
 #[test]
-fn reads_at_places_bring_the_bytes_of_these_places() {
+fn baselines_read_the_same_bytes_at_given_offsets() {
     let scratch = Scratch::new("places");
     let (path, content) = scratch.file("data", MIB, 1);
     let stride = AccessOrder::Stride { step_bytes: 65_536 };
@@ -91,11 +91,11 @@ fn reads_at_places_bring_the_bytes_of_these_places() {
     ] {
         let all = (0..places.threads).flat_map(|thread| places.of_thread(thread));
         let wanted = expected(&content, all.map(|at| (at, places.read_bytes)), false);
-        for taking in [Taking::Copied, Taking::Lent] {
-            let by = |peer: Peer| {
+        for taking in [ByteUse::Copied, ByteUse::InPlace] {
+            let by = |peer: Baseline| {
                 // SAFETY: the file does not change.
                 let file = unsafe { peer.open(&path) };
-                sum(peer, file.map(|file| AtPlaces::over(Arc::from(file), places, taking)))
+                sum(peer, file.map(|file| PatternReads::over(Arc::from(file), places, taking)))
             };
             hold(wanted, by, &format!("{places:?} {taking:?}"));
         }
@@ -103,14 +103,14 @@ fn reads_at_places_bring_the_bytes_of_these_places() {
 }
 
 #[test]
-fn streams_bring_the_whole_file_whoever_reads_it() {
+fn baseline_streams_return_the_whole_file() {
     let scratch = Scratch::new("streams");
     // The length is not a multiple of the page size.
     let (path, content) = scratch.file("data", MIB + 5000, 2);
     let wanted = expected(&content, [(0, MIB + 5000)].into_iter(), false);
     for bytes in [4096, 65_536, 2 * MIB] {
         // SAFETY: the file does not change.
-        let stream = |peer: Peer| unsafe { peer.open_stream(&path) };
+        let stream = |peer: Baseline| unsafe { peer.open_stream(&path) };
         let by = |peer| sum(peer, stream(peer).map(|stream| Blocks::over(stream, bytes)));
         hold(wanted, by, &format!("blocks of {bytes}"));
         hold(wanted, |peer| sum(peer, stream(peer).map(Copied::over)), "io::copy");
@@ -118,13 +118,13 @@ fn streams_bring_the_whole_file_whoever_reads_it() {
 }
 
 #[test]
-fn formats_bring_their_ranges() {
+fn baselines_read_the_same_format_ranges() {
     let scratch = Scratch::new("formats");
     let (path, content) = scratch.file("data", 4 * MIB, 3);
     for format in FileFormat::ALL {
         let ranges = format.ranges(4 * MIB);
         let wanted = expected(&content, ranges.iter().copied(), true);
-        let by = |peer: Peer| {
+        let by = |peer: Baseline| {
             // SAFETY: the file does not change.
             let stream = unsafe { peer.open_stream(&path) };
             sum(peer, stream.map(|stream| Ranges::over(stream, ranges.clone())))
@@ -134,7 +134,7 @@ fn formats_bring_their_ranges() {
 }
 
 #[test]
-fn small_files_are_read_whole_by_any_number_of_threads() {
+fn baselines_read_small_files_whole_with_any_thread_count() {
     let scratch = Scratch::new("files");
     let mut paths = Vec::new();
     let mut wanted = Checksum::default();
@@ -146,7 +146,7 @@ fn small_files_are_read_whole_by_any_number_of_threads() {
         paths.push(path);
     }
     for threads in [1, 8] {
-        let by = |peer: Peer| {
+        let by = |peer: Baseline| {
             // SAFETY: the files do not change.
             let open = move |path: &Path| unsafe { peer.open(path) };
             // The first file shows if the way is supported.
@@ -158,13 +158,13 @@ fn small_files_are_read_whole_by_any_number_of_threads() {
 }
 
 #[test]
-fn a_ring_brings_the_same() {
+fn io_uring_baseline_reads_the_same_bytes() {
     let scratch = Scratch::new("ring");
     let (path, content) = scratch.file("data", MIB, 5);
     let places = AccessPattern::random(MIB, 4096, 200, 1);
     let wanted = expected(&content, places.of_thread(0).map(|at| (at, 4096)), false);
     for is_direct in [false, true] {
-        match InRing::open(&path, places, 32, is_direct) {
+        match RingReads::open(&path, places, 32, is_direct) {
             Ok(mut ring) => assert_eq!(ring.pass().unwrap(), wanted),
             Err(error) => println!("skipped: {error}"),
         }

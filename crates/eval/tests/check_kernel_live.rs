@@ -16,7 +16,7 @@ use readpath_eval::oracle::{self, OracleError};
 const FILE_BYTES: u64 = (48 << 20) + 1234;
 
 #[test]
-fn every_read_is_equal_on_the_local_disk() {
+fn ondemand_equals_the_kernel_on_the_local_disk() {
     let Some(room) = Room::new("disk") else { return };
     let file = room.make_file(&room.path);
     for seed in [1, 2, 3] {
@@ -25,7 +25,7 @@ fn every_read_is_equal_on_the_local_disk() {
 }
 
 #[test]
-fn every_read_is_equal_on_a_loop_device() {
+fn ondemand_equals_the_kernel_on_a_loop_device() {
     let Some(room) = Room::new("loop") else { return };
     let Some(device) = LoopDevice::mount(&room.path) else { return };
     let file = room.make_file(&device.mount_point);
@@ -36,7 +36,7 @@ fn every_read_is_equal_on_a_loop_device() {
 }
 
 #[test]
-fn what_can_not_be_recorded_is_refused() {
+fn unrecordable_files_are_refused() {
     let missing = oracle::record(Path::new("/nonexistent/file"), &[]).unwrap_err();
     assert!(missing.to_string().starts_with("cannot open /nonexistent/file: "), "{missing}");
     assert!(!missing.is_unavailable());
@@ -66,7 +66,8 @@ fn hold_against_the_kernel(file: &Path, seed: u64) {
 
 fn hold_list_against_the_kernel(file: &Path, seed: u64, steps: &[HandleStep]) {
     let Some(kernel) = record(file, steps) else { return };
-    let policy = check_kernel::play(&check_kernel::kernel_policy(&kernel), steps, &kernel).unwrap();
+    let policy =
+        check_kernel::run_policy(&check_kernel::kernel_policy(&kernel), steps, &kernel).unwrap();
     let report = check_kernel::compare(steps, &kernel, &policy);
     let window = kernel.limits.window_pages_max;
     println!("window {window} pages, seed {seed}: {} of {} equal", report.equal, report.reads);

@@ -8,7 +8,7 @@ mod fuzzed;
 use std::path::Path;
 
 #[test]
-fn no_kept_seed_panics() {
+fn decoders_accept_every_corpus_seed_without_panic() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     for (name, decode) in fuzzed::ALL {
         let folder = std::fs::read_dir(corpus.join(name));

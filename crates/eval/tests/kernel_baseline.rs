@@ -40,7 +40,7 @@ fn ended(file: &mut KernelFile) -> (RequestId, Outcome, Vec<u8>) {
 }
 
 #[test]
-fn every_engine_gives_the_files_bytes_at_any_offset_and_size() {
+fn engines_return_the_files_bytes_at_any_offset_and_size() {
     let file_bytes = 2 * (1 << 20) + 777;
     let file = TempFile::new(file_bytes as usize);
     for engine in ENGINES {
@@ -76,7 +76,7 @@ fn every_engine_gives_the_files_bytes_at_any_offset_and_size() {
 }
 
 #[test]
-fn many_are_in_flight_past_the_cache_and_through_it() {
+fn io_uring_reads_complete_in_parallel_direct_and_buffered() {
     let file = TempFile::new(1 << 20);
     for is_direct in [false, true] {
         if is_direct && !takes_direct(&file.path) {
@@ -87,9 +87,9 @@ fn many_are_in_flight_past_the_cache_and_through_it() {
         assert_eq!(peer.is_direct(), is_direct);
         for round in 0..10u32 {
             let place = |id: u32| u64::from((id * 5 + round * 3) % 16) * 65_536;
-            assert_eq!(peer.room(), 8);
+            assert_eq!(peer.free_slots(), 8);
             (0..8).for_each(|id| peer.read(RequestId(id), place(id), 65_536));
-            assert_eq!(peer.room(), 0);
+            assert_eq!(peer.free_slots(), 0);
             for _ in 0..8 {
                 let (id, outcome, got) = ended(&mut peer);
                 assert_eq!(outcome, Outcome::Done);
@@ -100,7 +100,7 @@ fn many_are_in_flight_past_the_cache_and_through_it() {
 }
 
 #[test]
-fn what_each_engine_writes_is_in_the_file() {
+fn engine_writes_are_in_the_file() {
     for engine in ENGINES {
         let file = TempFile::new(1 << 16);
         let mut peer = open_peer(&file, KernelOptions { is_writable: true, ..options(engine) });
@@ -114,7 +114,7 @@ fn what_each_engine_writes_is_in_the_file() {
 }
 
 #[test]
-fn a_file_that_shrinks_is_short_where_it_now_ends() {
+fn shrunk_file_reads_short_at_its_new_end() {
     for engine in ENGINES {
         let file = TempFile::new(64 * 4096);
         let mut peer = open_peer(&file, options(engine));
@@ -137,7 +137,7 @@ fn a_file_that_shrinks_is_short_where_it_now_ends() {
 }
 
 #[test]
-fn a_misaligned_direct_read_is_refused_by_number() {
+fn misaligned_direct_read_fails_with_einval() {
     let file = TempFile::new(1 << 16);
     if !takes_direct(&file.path) {
         return;
@@ -151,8 +151,8 @@ fn a_misaligned_direct_read_is_refused_by_number() {
 }
 
 #[test]
-fn the_engine_that_runs_is_named() {
-    let of = |name: &str| KernelEngine::of_ioengine(name).map(KernelEngine::name);
+fn engine_in_use_is_reported_by_name() {
+    let of = |name: &str| KernelEngine::from_ioengine(name).map(KernelEngine::name);
     assert_eq!(of("sync"), Some("psync"));
     assert_eq!(of("libaio"), Some("io_uring"));
     assert_eq!(of("mmap"), Some("mmap"));
@@ -163,7 +163,7 @@ fn the_engine_that_runs_is_named() {
 }
 
 #[test]
-fn what_can_not_run_says_why_and_what_to_do() {
+fn open_errors_name_the_cause_and_a_remedy() {
     let missing = std::path::Path::new("/nowhere/at/all");
     let error = KernelFile::open(missing, options(KernelEngine::Psync), Clock::start()).err();
     // ENOENT is 2 in errno(3).
@@ -178,7 +178,7 @@ fn what_can_not_run_says_why_and_what_to_do() {
 }
 
 #[test]
-fn the_kernel_reads_ahead_by_its_own_advice() {
+fn random_advice_prevents_kernel_readahead() {
     // The running kernel is the oracle: after random advice, a read of one page in the middle
     // brings in only that page.
     let file = TempFile::new(4 << 20);
@@ -196,7 +196,7 @@ fn the_kernel_reads_ahead_by_its_own_advice() {
         ended(&mut peer);
         let handle = std::fs::File::open(&file.path).unwrap();
         let pages = readpath_core::unit::PageRange::new(0, 1024);
-        let resident = readpath_record::cold::resident(&handle, pages).unwrap();
+        let resident = readpath_record::cold::residency_flags(&handle, pages).unwrap();
         let held: Vec<usize> = (0..1024).filter(|&page| resident[page]).collect();
         assert_eq!(held, [512], "{engine:?}");
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use readpath_eval::kernel_swap::area::SwapArea;
 use readpath_eval::kernel_swap::group::{MemoryGroup, Version};
-use readpath_eval::kernel_swap::{SwapError, SwapTurn};
+use readpath_eval::kernel_swap::{SwapError, SwapLock};
 
 const MIB: u64 = 1 << 20;
 
@@ -37,9 +37,9 @@ impl Drop for Folder {
 }
 
 /// Waits for the exclusive right to swap. `None` where swap is unavailable.
-fn turn(test: &str) -> Option<SwapTurn> {
+fn turn(test: &str) -> Option<SwapLock> {
     loop {
-        match SwapTurn::take() {
+        match SwapLock::take() {
             Ok(Some(turn)) => return Some(turn),
             Ok(None) => std::thread::sleep(std::time::Duration::from_millis(20)),
             Err(error) => {
@@ -59,8 +59,8 @@ fn listed(path: &Path) -> Option<(u64, i32)> {
 }
 
 #[test]
-fn an_area_has_the_size_that_was_asked_for_and_goes_with_its_file() {
-    let test = "an_area_has_the_size_that_was_asked_for_and_goes_with_its_file";
+fn swap_area_has_the_requested_size_and_is_removed_with_its_file() {
+    let test = "swap_area_has_the_requested_size_and_is_removed_with_its_file";
     let Some(_turn) = turn(test) else { return };
     let folder = Folder::new("size");
     // One file of a killed run, and two with similar names.
@@ -86,8 +86,8 @@ fn an_area_has_the_size_that_was_asked_for_and_goes_with_its_file() {
 }
 
 #[test]
-fn a_file_that_cannot_be_an_area_is_refused_and_kept() {
-    let test = "a_file_that_cannot_be_an_area_is_refused_and_kept";
+fn unsuitable_swap_file_is_refused_and_unchanged() {
+    let test = "unsuitable_swap_file_is_refused_and_unchanged";
     let Some(_turn) = turn(test) else { return };
     let folder = Folder::new("given");
     let path = folder.0.join("data");
@@ -108,8 +108,8 @@ fn a_file_that_cannot_be_an_area_is_refused_and_kept() {
 }
 
 #[test]
-fn a_group_holds_its_limit_and_is_removed() {
-    let test = "a_group_holds_its_limit_and_is_removed";
+fn memory_group_has_its_limit_and_is_removed() {
+    let test = "memory_group_has_its_limit_and_is_removed";
     let (group, _) = match MemoryGroup::new(8 * MIB) {
         Ok(made) => made,
         Err(error) => return println!("skipped: {test}: {error}"),

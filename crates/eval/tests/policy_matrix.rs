@@ -70,7 +70,7 @@ fn random_touches_read_nothing_ahead_and_sweeps_nearly_all() {
 }
 
 #[test]
-fn pieces_of_a_mapping_are_learned_and_read_in_one() {
+fn slices_of_a_mapping_are_learned_and_read_in_one_request() {
     let slices = adaptive("ssd/mmap-slices/1");
     assert!(slices.amplification.unwrap() <= 1.1, "{slices:?}");
     assert!(slices.device_request_kib_mean.unwrap() >= 56.0, "of pieces of 64 KiB: {slices:?}");

@@ -21,7 +21,7 @@ const RECORDINGS: [(&str, &str); 7] = [
 ];
 
 #[test]
-fn the_device_is_asked_for_the_pages_that_linux_read() {
+fn machine_requests_the_pages_that_linux_read() {
     for (name, text) in RECORDINGS {
         let (steps, kernel) = parse_recording(text).unwrap();
         let mut path = Path::new(&kernel);

@@ -51,7 +51,7 @@ fn p99_us(device: &str, processes: u32, policy: Policy) -> f64 {
     };
     let policy_maker = Some(Box::new(move |_: &ReadaheadLimits| policy()) as _);
     let guests = Participants { policy_maker, observer: None };
-    let mut go = |_: _| ProgressAnswer::On;
+    let mut go = |_: _| ProgressAnswer::Continue;
     let watch = RunObserver::progress(&mut go);
     let row = simulate_with("j", &JobFile::parse(&job).unwrap(), &setup, guests, watch).unwrap();
     row.sections[0].latency_us.p99.unwrap()
@@ -70,13 +70,13 @@ fn delays_by_less_than_a_tenth(devices: &[&str], processes: u32, junk: Policy) {
 }
 
 #[test]
-fn a_policy_that_reads_what_nobody_wants_delays_nobody_by_a_tenth() {
+fn useless_prefetch_delays_readers_by_less_than_a_tenth() {
     let names: Vec<&str> = DEVICES.iter().map(|device| device.0).collect();
     delays_by_less_than_a_tenth(&names, 8, || Box::new(Junk { next: 0, is_behind_too: true }));
 }
 
 #[test]
-fn nor_does_it_elsewhere_in_the_file_or_beside_one_reader() {
+fn useless_prefetch_far_from_reads_delays_them_by_less_than_a_tenth() {
     let far = || -> Box<dyn ReadaheadPolicy> { Box::new(Junk { next: 0, is_behind_too: false }) };
     delays_by_less_than_a_tenth(&["hdd-2", "ssd", "nfs-1ms"], 8, far);
     delays_by_less_than_a_tenth(&["hdd-1", "nvme", "nfs-0.2ms"], 1, far);

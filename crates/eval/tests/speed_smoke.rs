@@ -15,7 +15,7 @@ use ring_speed::{Layout, Load, fio, ours, peer};
 use support::*;
 
 #[test]
-fn the_benchmark_measures_both_sides() {
+fn ring_benchmark_measures_library_and_baselines() {
     let file = TempFile::new(1 << 20);
     let load = Load { block_bytes: 16_384, depth: 4, reads: 40 };
     for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
@@ -35,7 +35,7 @@ fn the_benchmark_measures_both_sides() {
 }
 
 #[test]
-fn the_benchmark_of_files_measures_every_row() {
+fn file_benchmark_measures_every_row() {
     let file = TempFile::new(2 << 20);
     let size = file_speed::Size {
         cached_bytes: 1 << 20,
@@ -58,7 +58,7 @@ fn the_benchmark_of_files_measures_every_row() {
 
 /// One round over 16 MiB with fio. The results file stays unchanged.
 #[test]
-fn the_benchmark_of_raw_transfers_runs() {
+fn raw_transfer_benchmark_runs_and_keeps_the_results_file() {
     let has = |program: &str| Command::new(program).arg("--version").output().is_ok();
     let Some(raw_speed) = built("raw_speed") else {
         return eprintln!("skipped: the benchmark raw_speed is not built");

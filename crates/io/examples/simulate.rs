@@ -24,7 +24,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use readpath::inside::simulation::{Report, Scenario, found};
+use readpath::inside::simulation::{Report, Scenario, regressions};
 
 const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
                      [--actions N] [--served | --paged | --lent] [--show]";
@@ -120,7 +120,7 @@ fn arguments() -> Result<Arguments, String> {
         threads: 1,
         actions: 150,
         shows: false,
-        of: Scenario::of,
+        of: Scenario::from_seed,
         option: "",
     };
     let mut words = std::env::args().skip(1);
@@ -137,9 +137,11 @@ fn arguments() -> Result<Arguments, String> {
             "--long-runs" => (parsed.long_runs, parsed.minutes) = (number()?, FOR_GOOD),
             "--threads" => parsed.threads = number()?,
             "--show" => parsed.shows = true,
-            "--served" => (parsed.of, parsed.option) = (Scenario::served, " --served"),
+            "--served" => {
+                (parsed.of, parsed.option) = (Scenario::from_seed_with_server, " --served")
+            }
             "--paged" => (parsed.of, parsed.option) = (Scenario::paged, " --paged"),
-            "--lent" => (parsed.of, parsed.option) = (Scenario::lent, " --lent"),
+            "--lent" => (parsed.of, parsed.option) = (Scenario::with_delegation, " --lent"),
             "--actions" => parsed.actions = number()?,
             _ => return Err(format!("there is no option {word}; {USAGE}")),
         }
@@ -227,7 +229,7 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
         runs(None);
         done.runs.fetch_add(1, Ordering::Relaxed);
         done.steps.fetch_add(report.steps, Ordering::Relaxed);
-        let (lent, taken_back) = report.lent_pages;
+        let (lent, taken_back) = report.delegated_pages;
         done.lent.fetch_add(lent, Ordering::Relaxed);
         done.taken_back.fetch_add(taken_back, Ordering::Relaxed);
         done.lending.fetch_add(u64::from(lent > 0), Ordering::Relaxed);
@@ -265,7 +267,7 @@ fn main() -> std::process::ExitCode {
     let threads = arguments.threads as usize;
     let done = Done { running: Mutex::new(vec![None; threads]), ..Done::default() };
     // Failures found by earlier runs come first.
-    let found = if arguments.seeds == 1 { Vec::new() } else { found() };
+    let found = if arguments.seeds == 1 { Vec::new() } else { regressions() };
     std::thread::scope(|scope| {
         scope.spawn(|| done.watch(begun));
         std::thread::scope(|scope| {

@@ -31,13 +31,13 @@ use readpath_core::request::Op;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
-use crate::process::ProcessName;
-use crate::thread_pool::{Pool, Threads};
+use crate::process::ProcessNumber;
+use crate::thread_pool::{ThreadPool, ThreadPoolBackend};
 
 pub(crate) mod request_share;
 
 /// Largest number of requests per `io_submit` call.
-const BATCH: usize = 32;
+const SUBMIT_BATCH: usize = 32;
 
 /// `struct iocb`: one request. Unused fields are zero.
 #[derive(Clone, Copy, Default)]
@@ -55,7 +55,7 @@ struct Iocb {
     offset: i64,
     reserved: u64,
     flags: u32,
-    bell: u32,
+    result_event_fd: u32,
 }
 
 const PREAD: u16 = 0; // IOCB_CMD_PREAD
@@ -63,7 +63,7 @@ const PWRITE: u16 = 1;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
 /// `IOCB_FLAG_RESFD`: signal an eventfd when the request ends.
-const RINGS: u32 = 1;
+const FLAG_EVENTFD: u32 = 1;
 
 /// `struct aio_ring`: header of the queue shared with the kernel; the answers follow.
 #[repr(C)]
@@ -97,33 +97,33 @@ const _: () = assert!(size_of::<AioEvent>() == 32);
 
 /// An unused AIO context of this process.
 struct IdleContext {
-    process: ProcessName,
+    process: ProcessNumber,
     /// Context id of the kernel.
     id: usize,
     depth: u32,
 }
 
 /// Contexts for reuse: `io_destroy` takes an RCU grace period, 20 to 40 ms.
-static IDLE: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
+static IDLE_CONTEXTS: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
 /// Largest number of contexts kept for reuse.
-const IDLE_MAX: usize = 4;
+const IDLE_CONTEXTS_MAX: usize = 4;
 
 /// Takes a kept context for `depth` requests. Never waits for the lock: another thread may have
 /// held it when this child was forked.
-fn take_idle(depth: u32) -> Option<usize> {
-    let mut idle = IDLE.try_lock().ok()?;
+fn take_idle_context(depth: u32) -> Option<usize> {
+    let mut idle = IDLE_CONTEXTS.try_lock().ok()?;
     // Contexts kept before a `fork` belong to the parent.
-    idle.retain(|context| context.process.is_this());
+    idle.retain(|context| context.process.is_current());
     let at = idle.iter().position(|context| context.depth == depth)?;
     Some(idle.swap_remove(at).id)
 }
 
 /// Keeps a context for reuse; false if there is no room.
-fn keep_idle(context: &Context) -> bool {
-    let Ok(mut idle) = IDLE.try_lock() else { return false };
-    let has_room = idle.len() < IDLE_MAX;
+fn keep_idle_context(context: &AioContext) -> bool {
+    let Ok(mut idle) = IDLE_CONTEXTS.try_lock() else { return false };
+    let has_room = idle.len() < IDLE_CONTEXTS_MAX;
     if has_room {
-        let Context { id, depth, process, .. } = *context;
+        let AioContext { id, depth, process, .. } = *context;
         idle.push(IdleContext { process, id, depth });
     }
     has_room
@@ -131,40 +131,40 @@ fn keep_idle(context: &Context) -> bool {
 
 /// I/O backend over Linux AIO.
 pub(crate) struct Aio {
-    context: Arc<Context>,
-    threads: Threads,
+    context: Arc<AioContext>,
+    threads: ThreadPoolBackend,
     /// Number of queued requests without an answer.
     unanswered: u32,
 }
 
 /// State shared by the owner and its sleepers.
-struct Context {
+struct AioContext {
     id: usize,
     depth: u32,
-    process: ProcessName,
+    process: ProcessNumber,
     /// True if no request is in flight and all answers were taken.
     is_empty: AtomicBool,
     /// Answer queue, mapped by the kernel.
-    shared: NonNull<AioRing>,
+    completion_ring: NonNull<AioRing>,
     /// Eventfd signalled for each answer.
-    bell: OwnedFd,
+    event_fd: OwnedFd,
     /// True if the eventfd belongs to another owner, who also clears it.
-    is_bell_lent: bool,
+    is_event_fd_borrowed: bool,
     /// Requests not submitted yet.
     queued: Mutex<Vec<Iocb>>,
     /// Length of `queued`, readable without the lock.
     queued_count: AtomicU32,
     /// Threads for transfers that AIO cannot execute.
-    pool: Arc<Pool>,
+    pool: Arc<ThreadPool>,
     /// Error of `io_submit`, as in `errno(3)`, once a sandbox forbids it; 0 before.
-    refused: AtomicI32,
+    submit_errno: AtomicI32,
 }
 
 // SAFETY: the shared queue is accessed through atomics; only the exclusive user of the `Aio` reads
 // its answers. The addresses in `queued` are for the kernel alone.
-unsafe impl Send for Context {}
+unsafe impl Send for AioContext {}
 // SAFETY: as above.
-unsafe impl Sync for Context {}
+unsafe impl Sync for AioContext {}
 
 impl Aio {
     /// Creates an AIO context for up to `depth` transfers.
@@ -174,26 +174,31 @@ impl Aio {
     pub(crate) fn new(depth: u32) -> Result<Aio, BackendError> {
         let no_bell =
             |errno: rustix::io::Errno| BackendError::NoBell { errno: errno.raw_os_error() };
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_bell)?;
-        Aio::over(depth, bell, false)
+        let event_fd =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_bell)?;
+        Aio::from_event_fd(depth, event_fd, false)
     }
 
     /// Like [`new`](Aio::new), with the eventfd `bell` of an owner who sleeps elsewhere.
     ///
     /// # Errors
     /// As [`new`](Aio::new).
-    pub(crate) fn with_bell(depth: u32, bell: BorrowedFd<'_>) -> Result<Aio, BackendError> {
-        let bell = bell
+    pub(crate) fn with_event_fd(depth: u32, event_fd: BorrowedFd<'_>) -> Result<Aio, BackendError> {
+        let event_fd = event_fd
             .try_clone_to_owned()
             .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
-        Aio::over(depth, bell, true)
+        Aio::from_event_fd(depth, event_fd, true)
     }
 
     /// Sets up a context, reused or new, and maps its answer queue.
-    fn over(depth: u32, bell: OwnedFd, is_bell_lent: bool) -> Result<Aio, BackendError> {
-        let threads = Threads::new(depth);
-        threads.set_bell(bell.as_fd())?;
-        let id = match take_idle(depth) {
+    fn from_event_fd(
+        depth: u32,
+        event_fd: OwnedFd,
+        is_event_fd_borrowed: bool,
+    ) -> Result<Aio, BackendError> {
+        let threads = ThreadPoolBackend::new(depth);
+        threads.set_event_fd(event_fd.as_fd())?;
+        let id = match take_idle_context(depth) {
             Some(id) => id,
             None => {
                 let mut id = 0usize;
@@ -203,23 +208,24 @@ impl Aio {
                     let errno = last_errno();
                     return Err(BackendError::NoAio { errno });
                 }
-                request_share::add(depth);
+                request_share::reserve(depth);
                 id
             }
         };
-        let context = Context {
+        let context = AioContext {
             id,
             depth,
-            process: ProcessName::this(),
+            process: ProcessNumber::current(),
             is_empty: AtomicBool::new(true),
             // The id of a context is the address of its queue.
-            shared: NonNull::new(id as *mut AioRing).expect("a mapping is never at address zero"),
-            bell,
-            is_bell_lent,
-            queued: Mutex::new(Vec::with_capacity(BATCH)),
+            completion_ring: NonNull::new(id as *mut AioRing)
+                .expect("a mapping is never at address zero"),
+            event_fd,
+            is_event_fd_borrowed,
+            queued: Mutex::new(Vec::with_capacity(SUBMIT_BATCH)),
             queued_count: AtomicU32::new(0),
             pool: Arc::clone(threads.pool()),
-            refused: AtomicI32::new(0),
+            submit_errno: AtomicI32::new(0),
         };
         let queue = context.shared();
         if queue.magic != MAGIC || queue.header_bytes as usize != size_of::<AioRing>() {
@@ -227,7 +233,7 @@ impl Aio {
             return Err(BackendError::NoAio { errno: libc::ENOSYS });
         }
         let queue_bytes = size_of::<AioRing>() + queue.count as usize * size_of::<AioEvent>();
-        let address = context.shared.as_ptr().cast();
+        let address = context.completion_ring.as_ptr().cast();
         // Excluded from forked children, which could take answers away. SAFETY: the kernel's whole
         // mapping; the advice changes no bytes.
         unsafe { libc::madvise(address, queue_bytes.next_multiple_of(4096), libc::MADV_DONTFORK) };
@@ -249,7 +255,7 @@ impl Aio {
             // SAFETY: the kernel has written the answers before the tail. The header is followed by
             // `count` slots. `&mut self` makes this the only reader.
             let event = unsafe {
-                let events = context.shared.as_ptr().add(1).cast::<AioEvent>();
+                let events = context.completion_ring.as_ptr().add(1).cast::<AioEvent>();
                 events.add(head as usize).read()
             };
             answers.push(KernelAnswer { token: event.token, raw: event.result as i32 });
@@ -261,10 +267,10 @@ impl Aio {
     }
 }
 
-impl Context {
+impl AioContext {
     fn shared(&self) -> &AioRing {
         // SAFETY: the kernel maps it as long as the context exists.
-        unsafe { self.shared.as_ref() }
+        unsafe { self.completion_ring.as_ref() }
     }
 
     fn queued(&self) -> MutexGuard<'_, Vec<Iocb>> {
@@ -278,12 +284,12 @@ impl Context {
     }
 
     /// Submits all queued requests.
-    fn hand_over(&self) {
+    fn submit_queued(&self) {
         while self.queued_count.load(Ordering::Acquire) > 0 {
-            let mut batch = [Iocb::default(); BATCH];
+            let mut batch = [Iocb::default(); SUBMIT_BATCH];
             let count = {
                 let mut queued = self.queued();
-                let count = queued.len().min(BATCH);
+                let count = queued.len().min(SUBMIT_BATCH);
                 batch[..count].copy_from_slice(&queued[..count]);
                 queued.drain(..count);
                 self.queued_count.store(queued.len() as u32, Ordering::Release);
@@ -291,12 +297,12 @@ impl Context {
             };
             self.submit(&batch[..count]);
         }
-        self.pool.hand_over();
+        self.pool.start_queued_jobs();
     }
 
     /// Submits a batch by `io_submit`. Rejected requests go to the threads.
     fn submit(&self, batch: &[Iocb]) {
-        let mut requests = [std::ptr::null(); BATCH];
+        let mut requests = [std::ptr::null(); SUBMIT_BATCH];
         requests.iter_mut().zip(batch).for_each(|(place, request)| *place = &raw const *request);
         let mut done = 0;
         while done < batch.len() {
@@ -309,15 +315,15 @@ impl Context {
                 continue;
             }
             if let errno @ (libc::EPERM | libc::EACCES | libc::ENOSYS) = last_errno() {
-                self.refused.store(errno, Ordering::Relaxed);
+                self.submit_errno.store(errno, Ordering::Relaxed);
             }
-            self.carry_plainly(&batch[done]);
+            self.execute_on_threads(&batch[done]);
             done += 1;
         }
     }
 
     /// Passes a request that `io_submit` rejects to the threads.
-    fn carry_plainly(&self, request: &Iocb) {
+    fn execute_on_threads(&self, request: &Iocb) {
         let whole =
             [libc::iovec { iov_base: request.address as *mut _, iov_len: request.count as usize }];
         let (op, segments) = match request.opcode {
@@ -353,58 +359,58 @@ impl Context {
             Sleep::UntilAnswered => None,
         };
         // A signal handler may end it early: the caller checks and sleeps again.
-        let _ = poll(&mut [PollFd::new(&self.bell, PollFlags::IN)], span.as_ref());
+        let _ = poll(&mut [PollFd::new(&self.event_fd, PollFlags::IN)], span.as_ref());
     }
 
     /// Clears the eventfd.
-    fn quieten(&self) {
+    fn clear_event_fd(&self) {
         // Fails if the eventfd is already clear.
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.event_fd, &mut [0; 8]);
     }
 }
 
-impl Drop for Context {
+impl Drop for AioContext {
     fn drop(&mut self) {
-        if *self.is_empty.get_mut() && keep_idle(self) {
+        if *self.is_empty.get_mut() && keep_idle_context(self) {
             return;
         }
         // SAFETY: no request is in flight, and the queue has no readers left.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
-        request_share::remove(self.depth);
+        request_share::unreserve(self.depth);
     }
 }
 
 /// Sleeps for the answers of AIO.
-pub(crate) struct AioSleeper(Arc<Context>);
+pub(crate) struct AioSleeper(Arc<AioContext>);
 
 impl Sleeper for AioSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
-        self.0.hand_over();
+        self.0.submit_queued();
         if sleep == Sleep::Never || self.0.has_answers() {
             return Ok(false);
         }
         self.0.sleep(sleep);
         // Only a thread that has slept clears the eventfd. A clear by another thread could lose a
         // wake-up.
-        self.0.quieten();
+        self.0.clear_event_fd();
         Ok(true)
     }
 
-    fn hand_over(&self) {
-        self.0.hand_over();
+    fn submit_queued(&self) {
+        self.0.submit_queued();
     }
 
     fn wake(&self) {
         // Fails only if the counter is full; the eventfd is then already signalled.
-        let _ = rustix::io::write(&self.0.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.event_fd, &1u64.to_ne_bytes());
     }
 
-    fn has_work(&self) -> bool {
+    fn has_pooled_transfer(&self) -> bool {
         self.0.pool.has_jobs()
     }
 
-    fn work(&self) -> Option<bool> {
-        self.0.pool.carry_one()
+    fn execute_pooled_transfer(&self) -> Option<bool> {
+        self.0.pool.execute_one_job()
     }
 }
 
@@ -433,8 +439,8 @@ impl Backend for Aio {
             address: address as u64,
             count: count as u64,
             offset: offset as i64,
-            flags: RINGS,
-            bell: context.bell.as_raw_fd() as u32,
+            flags: FLAG_EVENTFD,
+            result_event_fd: context.event_fd.as_raw_fd() as u32,
             ..Iocb::default()
         });
         context.queued_count.store(queued.len() as u32, Ordering::Release);
@@ -455,15 +461,15 @@ impl Backend for Aio {
         if let Some(at) = queued.iter().position(|request| request.token == token) {
             queued.remove(at);
             self.context.queued_count.store(queued.len() as u32, Ordering::Release);
-            self.context.pool.give(KernelAnswer { token, raw: -libc::ECANCELED });
+            self.context.pool.add_answer(KernelAnswer { token, raw: -libc::ECANCELED });
         } else {
             drop(queued);
             self.threads.cancel(token);
         }
     }
 
-    fn refused(&self) -> Option<BackendError> {
-        let errno = self.context.refused.load(Ordering::Relaxed);
+    fn replacement_reason(&self) -> Option<BackendError> {
+        let errno = self.context.submit_errno.load(Ordering::Relaxed);
         (errno != 0).then_some(BackendError::NoAio { errno })
     }
 
@@ -474,17 +480,17 @@ impl Backend for Aio {
     ) -> Result<(), BackendError> {
         let count_before = answers.len();
         if sleep == Sleep::UntilAnswered && !self.context.has_answers() {
-            self.context.pool.carry_one();
+            self.context.pool.execute_one_job();
         }
-        self.context.hand_over();
-        if sleep != Sleep::Never && !self.context.is_bell_lent {
+        self.context.submit_queued();
+        if sleep != Sleep::Never && !self.context.is_event_fd_borrowed {
             // Cleared before the check, so that later answers signal it again.
-            self.context.quieten();
+            self.context.clear_event_fd();
         }
         self.take_answers(answers);
         if answers.len() == count_before && self.unanswered > 0 && sleep != Sleep::Never {
             self.context.sleep(sleep);
-            self.context.quieten();
+            self.context.clear_event_fd();
             self.take_answers(answers);
         }
         Ok(())

@@ -27,7 +27,7 @@ pub(crate) struct AnsweredTransfer {
     /// Bytes moved by earlier answers.
     pub bytes_before: u64,
     /// Number of consecutive `EAGAIN` and `EINTR` answers.
-    pub agains: u32,
+    pub retries: u32,
     /// Length of the file at opening.
     pub file_bytes: u64,
     /// Required alignment of sizes and offsets; 1 for buffered I/O.
@@ -36,44 +36,44 @@ pub(crate) struct AnsweredTransfer {
 
 /// Next step after an answer of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum NextStep {
     /// The transfer has ended.
-    Over(Outcome),
+    Ended(Outcome),
     /// Request the bytes after the moved ones.
     Continue {
         /// Bytes moved by this answer; at least 1.
         bytes: u64,
     },
     /// No bytes moved, and no error: repeat the request.
-    Again,
+    Retry,
 }
 
 /// Largest number of consecutive `EAGAIN` answers before the error is reported. A driver that never
 /// has room would otherwise cause an endless loop.
-pub(crate) const AGAIN_MAX: u32 = 64;
+pub(crate) const RETRIES_MAX: u32 = 64;
 
 /// Decides the next step from the raw result of a transfer.
-pub(crate) fn verdict(raw: i32, asked: &AnsweredTransfer) -> Verdict {
+pub(crate) fn next_step(raw: i32, transfer: &AnsweredTransfer) -> NextStep {
     if raw < 0 {
         return match -raw {
-            libc::EINTR | libc::EAGAIN if asked.agains < AGAIN_MAX => Verdict::Again,
-            errno => Verdict::Over(Outcome::Failed(device_error(errno))),
+            libc::EINTR | libc::EAGAIN if transfer.retries < RETRIES_MAX => NextStep::Retry,
+            errno => NextStep::Ended(Outcome::Failed(device_error(errno))),
         };
     }
     let bytes_moved = raw as u64;
-    let bytes_done = asked.bytes_before + bytes_moved;
-    let end = asked.offset + bytes_done;
-    if bytes_done >= asked.bytes {
-        return Verdict::Over(Outcome::Done);
+    let bytes_done = transfer.bytes_before + bytes_moved;
+    let end = transfer.offset + bytes_done;
+    if bytes_done >= transfer.bytes {
+        return NextStep::Ended(Outcome::Done);
     }
-    let is_at_end = match asked.op {
-        Op::Read => end >= asked.file_bytes || !end.is_multiple_of(asked.alignment_bytes),
-        Op::Write => !end.is_multiple_of(asked.alignment_bytes),
+    let is_at_end = match transfer.op {
+        Op::Read => end >= transfer.file_bytes || !end.is_multiple_of(transfer.alignment_bytes),
+        Op::Write => !end.is_multiple_of(transfer.alignment_bytes),
     };
     if bytes_moved == 0 || is_at_end {
-        return Verdict::Over(Outcome::Short { bytes: bytes_done });
+        return NextStep::Ended(Outcome::Short { bytes: bytes_done });
     }
-    Verdict::Continue { bytes: bytes_moved }
+    NextStep::Continue { bytes: bytes_moved }
 }
 
 /// Maps a positive `errno` to a device error.
@@ -109,53 +109,53 @@ mod tests {
     use super::*;
 
     /// 64 KiB at 1 MiB of a file of 1 MiB + 10,000 bytes, direct I/O.
-    fn asked() -> AnsweredTransfer {
+    fn transfer_64_kib() -> AnsweredTransfer {
         AnsweredTransfer {
             op: Op::Read,
             offset: 1 << 20,
             bytes: 65_536,
             bytes_before: 0,
-            agains: 0,
+            retries: 0,
             file_bytes: (1 << 20) + 10_000,
             alignment_bytes: 512,
         }
     }
 
     #[test]
-    fn a_count_is_done_short_or_to_be_continued() {
-        let whole = AnsweredTransfer { file_bytes: 1 << 30, ..asked() };
+    fn transfer_count_is_judged_done_short_or_continued() {
+        let whole = AnsweredTransfer { file_bytes: 1 << 30, ..transfer_64_kib() };
         let cases = [
-            (asked(), 65_536, Verdict::Over(Outcome::Done)),
-            (asked(), 10_000, Verdict::Over(Outcome::Short { bytes: 10_000 })),
-            (asked(), 0, Verdict::Over(Outcome::Short { bytes: 0 })),
+            (transfer_64_kib(), 65_536, NextStep::Ended(Outcome::Done)),
+            (transfer_64_kib(), 10_000, NextStep::Ended(Outcome::Short { bytes: 10_000 })),
+            (transfer_64_kib(), 0, NextStep::Ended(Outcome::Short { bytes: 0 })),
             // In the middle of the file: request the rest.
-            (whole, 4_096, Verdict::Continue { bytes: 4_096 }),
+            (whole, 4_096, NextStep::Continue { bytes: 4_096 }),
             (
                 AnsweredTransfer { bytes_before: 61_440, ..whole },
                 4_096,
-                Verdict::Over(Outcome::Done),
+                NextStep::Ended(Outcome::Done),
             ),
             // The file has shrunk: to an unaligned length, then to an aligned one.
-            (whole, 5_000, Verdict::Over(Outcome::Short { bytes: 5_000 })),
+            (whole, 5_000, NextStep::Ended(Outcome::Short { bytes: 5_000 })),
             (
                 AnsweredTransfer { bytes_before: 4_096, ..whole },
                 0,
-                Verdict::Over(Outcome::Short { bytes: 4_096 }),
+                NextStep::Ended(Outcome::Short { bytes: 4_096 }),
             ),
             // Buffered I/O may stop at any byte.
             (
                 AnsweredTransfer { alignment_bytes: 1, ..whole },
                 5_000,
-                Verdict::Continue { bytes: 5_000 },
+                NextStep::Continue { bytes: 5_000 },
             ),
         ];
         for (asked, raw, expected) in cases {
-            assert_eq!(verdict(raw, &asked), expected, "{raw} for {asked:?}");
+            assert_eq!(next_step(raw, &asked), expected, "{raw} for {asked:?}");
         }
     }
 
     #[test]
-    fn every_errno_of_interest_has_its_name() {
+    fn errno_values_map_to_named_device_errors() {
         let cases = [
             (5, DeviceError::Medium),
             (6, DeviceError::Gone),
@@ -172,16 +172,19 @@ mod tests {
             (22, DeviceError::Other(22)),
         ];
         for (errno, error) in cases {
-            assert_eq!(verdict(-errno, &asked()), Verdict::Over(Outcome::Failed(error)));
+            assert_eq!(
+                next_step(-errno, &transfer_64_kib()),
+                NextStep::Ended(Outcome::Failed(error))
+            );
         }
     }
 
     #[test]
-    fn again_is_believed_a_limited_number_of_times() {
-        assert_eq!(verdict(-4, &asked()), Verdict::Again);
-        assert_eq!(verdict(-11, &asked()), Verdict::Again);
-        let tired = AnsweredTransfer { agains: AGAIN_MAX, ..asked() };
+    fn eagain_is_retried_a_limited_number_of_times() {
+        assert_eq!(next_step(-4, &transfer_64_kib()), NextStep::Retry);
+        assert_eq!(next_step(-11, &transfer_64_kib()), NextStep::Retry);
+        let tired = AnsweredTransfer { retries: RETRIES_MAX, ..transfer_64_kib() };
         let failed = Outcome::Failed(DeviceError::Other(11));
-        assert_eq!(verdict(-11, &tired), Verdict::Over(failed));
+        assert_eq!(next_step(-11, &tired), NextStep::Ended(failed));
     }
 }

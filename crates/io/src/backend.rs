@@ -12,7 +12,7 @@ use readpath_core::request::Op;
 
 use crate::aio::{Aio, request_share};
 use crate::answer::raw_result;
-use crate::thread_pool::{Threads, ThreadsSleeper};
+use crate::thread_pool::{ThreadPoolBackend, ThreadsSleeper};
 use crate::uring::UringBackend;
 
 /// Kind of I/O backend.
@@ -56,7 +56,7 @@ pub struct BackendInUse {
 
 impl BackendInUse {
     /// Replaces it by threads if it was `refused` since.
-    pub(crate) fn unless(self, refused: Option<BackendError>) -> BackendInUse {
+    pub(crate) fn or_threads_if(self, refused: Option<BackendError>) -> BackendInUse {
         match refused {
             Some(_) => BackendInUse { kind: BackendKind::Threads, because: refused },
             None => self,
@@ -77,12 +77,12 @@ impl BackendKind {
     ///
     /// # Errors
     /// The kernel provides none of this kind.
-    pub(crate) fn build(self, depth: u32) -> Result<Built, BackendError> {
-        self.first_of(depth, &BESIDE_NOBODY, |kind| {
+    pub(crate) fn build(self, depth: u32) -> Result<BuiltBackend, BackendError> {
+        self.first_available(depth, &EXCLUSIVE_ORDER, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => Box::new(UringBackend::new(depth)?),
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
-                _ => Box::new(Threads::new(depth)),
+                _ => Box::new(ThreadPoolBackend::new(depth)),
             })
         })
     }
@@ -103,7 +103,7 @@ impl BackendKind {
         if let Some(built) = crate::simulation::disk::backend() {
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
-        self.first_of(depth, &BESIDE_OTHERS, |kind| {
+        self.first_available(depth, &SHARED_ORDER, |kind| {
             Ok::<SharedBackend, _>(match kind {
                 BackendKind::Ring => {
                     let (ring, sleeper) = UringBackend::shared(depth)?;
@@ -115,7 +115,7 @@ impl BackendKind {
                     (Box::new(aio), Arc::new(sleeper))
                 }
                 _ => {
-                    let threads = Threads::new(depth);
+                    let threads = ThreadPoolBackend::new(depth);
                     let sleeper = ThreadsSleeper(Arc::clone(threads.pool()));
                     (Box::new(threads), Arc::new(sleeper))
                 }
@@ -129,26 +129,26 @@ impl BackendKind {
     ///
     /// # Errors
     /// As `build`, or the kernel rejects the eventfd.
-    pub(crate) fn build_with_bell(
+    pub(crate) fn build_with_event_fd(
         self,
         depth: u32,
-        bell: BorrowedFd<'_>,
-    ) -> Result<Built, BackendError> {
+        event_fd: BorrowedFd<'_>,
+    ) -> Result<BuiltBackend, BackendError> {
         #[cfg(any(test, feature = "simulation"))]
-        if let Some(built) = crate::simulation::disk::backend_with_bell(bell) {
+        if let Some(built) = crate::simulation::disk::backend_with_event_fd(event_fd) {
             return Ok((built, BackendInUse { kind: BackendKind::Aio, because: None }));
         }
-        self.first_of(depth, &BESIDE_NOBODY, |kind| {
+        self.first_available(depth, &EXCLUSIVE_ORDER, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {
                     let ring = UringBackend::new(depth)?;
-                    ring.set_bell(bell)?;
+                    ring.register_event_fd(event_fd)?;
                     Box::new(ring)
                 }
-                BackendKind::Aio => Box::new(Aio::with_bell(depth, bell)?),
+                BackendKind::Aio => Box::new(Aio::with_event_fd(depth, event_fd)?),
                 _ => {
-                    let threads = Threads::new(depth);
-                    threads.set_bell(bell)?;
+                    let threads = ThreadPoolBackend::new(depth);
+                    threads.set_event_fd(event_fd)?;
                     Box::new(threads)
                 }
             })
@@ -156,8 +156,8 @@ impl BackendKind {
     }
 
     /// Builds the named kind, or the first available one of `order`. `Auto` takes AIO only within
-    /// [its share](request_share::look) of the system's requests.
-    pub(crate) fn first_of<B>(
+    /// [its share](request_share::check_share) of the system's requests.
+    pub(crate) fn first_available<B>(
         self,
         depth: u32,
         order: &[BackendKind],
@@ -169,7 +169,7 @@ impl BackendKind {
         let mut because = None;
         for &kind in order {
             let is_spared =
-                if kind == BackendKind::Aio { request_share::look(depth) } else { Ok(()) };
+                if kind == BackendKind::Aio { request_share::check_share(depth) } else { Ok(()) };
             match is_spared.and_then(|()| build(kind)) {
                 Ok(built) => return Ok((built, BackendInUse { kind, because })),
                 // Another kind would have the same limit.
@@ -185,9 +185,10 @@ impl BackendKind {
 /// do not fail on other machines.
 const SHARED_DEPTH_MAX: u32 = 16_383;
 /// Order of kinds for one exclusive thread.
-const BESIDE_NOBODY: [BackendKind; 3] = [BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
+const EXCLUSIVE_ORDER: [BackendKind; 3] =
+    [BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
 /// Order of kinds for threads that share a backend or take turns.
-pub(crate) const BESIDE_OTHERS: [BackendKind; 2] = [BackendKind::Aio, BackendKind::Threads];
+pub(crate) const SHARED_ORDER: [BackendKind; 2] = [BackendKind::Aio, BackendKind::Threads];
 
 impl std::fmt::Display for BackendKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -231,7 +232,7 @@ impl std::fmt::Display for UnknownBackend {
 impl std::error::Error for UnknownBackend {}
 
 /// A backend of one thread, with its kind.
-pub(crate) type Built = (Box<dyn Backend>, BackendInUse);
+pub(crate) type BuiltBackend = (Box<dyn Backend>, BackendInUse);
 
 /// A backend of several threads, with its sleeper.
 pub(crate) type SharedBackend = (Box<dyn Backend>, Arc<dyn Sleeper>);
@@ -288,26 +289,26 @@ pub trait Sleeper: Send + Sync {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError>;
 
     /// Submits queued requests. The next [`sleep`](Sleeper::sleep) reports errors.
-    fn hand_over(&self) {
+    fn submit_queued(&self) {
         let _ = self.sleep(Sleep::Never);
     }
 
     /// Takes answers out of the kernel for a sleeper that does not come for them. No operation if
     /// answers lie in memory shared with the kernel.
-    fn look(&self) {}
+    fn drain_kernel_answers(&self) {}
 
     /// Ends the present sleep, or else the next one. From any thread.
     fn wake(&self);
 
     /// True if transfers that need a thread of their own wait to be begun.
-    fn has_work(&self) -> bool {
+    fn has_pooled_transfer(&self) -> bool {
         false
     }
 
     /// Executes one of these transfers on this thread, which must wait for an answer anyway. `None`
     /// if there is none; otherwise true, like [`sleep`](Sleeper::sleep), if no answer was there at
     /// the start.
-    fn work(&self) -> Option<bool> {
+    fn execute_pooled_transfer(&self) -> Option<bool> {
         None
     }
 }
@@ -332,7 +333,7 @@ pub(crate) trait Backend: Send {
     }
 
     /// Reason if the backend has been replaced by another one since it was built.
-    fn refused(&self) -> Option<BackendError> {
+    fn replacement_reason(&self) -> Option<BackendError> {
         None
     }
 
@@ -365,21 +366,26 @@ pub(crate) trait Backend: Send {
 ///
 /// # Safety
 /// The segments are valid and have no other users; the file is open.
-pub(crate) unsafe fn carry(fd: RawFd, op: Op, offset: u64, segments: &[libc::iovec]) -> i32 {
+pub(crate) unsafe fn execute_transfer(
+    fd: RawFd,
+    op: Op,
+    offset: u64,
+    segments: &[libc::iovec],
+) -> i32 {
     #[cfg(any(test, feature = "simulation"))]
-    if let Some(raw) = crate::simulation::disk::carry(fd, op, offset, segments) {
+    if let Some(raw) = crate::simulation::disk::execute_transfer(fd, op, offset, segments) {
         return raw;
     }
     let count = segments.len() as i32;
     let offset = offset as i64;
     // SAFETY: the caller's contract.
-    let moved = unsafe {
+    let transferred = unsafe {
         match op {
             Op::Read => libc::preadv64(fd, segments.as_ptr(), count, offset),
             Op::Write => libc::pwritev64(fd, segments.as_ptr(), count, offset),
         }
     };
-    raw_result(moved)
+    raw_result(transferred)
 }
 
 /// Error of an I/O backend.
@@ -425,10 +431,10 @@ pub enum BackendError {
 
 impl std::fmt::Display for BackendError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let told = |errno: i32| std::io::Error::from_raw_os_error(errno);
+        let errno_text = |errno: i32| std::io::Error::from_raw_os_error(errno);
         match *self {
             BackendError::NoRing { errno } => {
-                write!(f, "the kernel gives no io_uring: {}; ", told(errno))?;
+                write!(f, "the kernel gives no io_uring: {}; ", errno_text(errno))?;
                 f.write_str(match errno {
                     libc::EPERM | libc::EACCES => {
                         "set kernel.io_uring_disabled to 0, or leave the sandbox that forbids it, \
@@ -456,7 +462,7 @@ impl std::fmt::Display for BackendError {
                 f.write_str("this kernel's io_uring is older than 5.11; choose the backend `auto`")
             }
             BackendError::NoAio { errno } => {
-                write!(f, "the kernel gives no AIO: {}; ", told(errno))?;
+                write!(f, "the kernel gives no AIO: {}; ", errno_text(errno))?;
                 f.write_str(match errno {
                     libc::EAGAIN => "raise fs.aio-max-nr, or choose the backend `auto`",
                     libc::EPERM | libc::EACCES => {
@@ -473,10 +479,10 @@ impl std::fmt::Display for BackendError {
             BackendError::NoBell { errno } => write!(
                 f,
                 "the kernel gives no eventfd: {}; raise the limit of open files (ulimit -n)",
-                told(errno)
+                errno_text(errno)
             ),
             BackendError::Exchange { errno } => {
-                write!(f, "io_uring_enter failed: {}; ", told(errno))?;
+                write!(f, "io_uring_enter failed: {}; ", errno_text(errno))?;
                 f.write_str(match errno {
                     libc::EPERM | libc::EACCES | libc::ENOSYS => {
                         "a sandbox has come to forbid it since the opening: set it up before, or \
@@ -496,7 +502,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_say_what_to_do() {
+    fn backend_errors_name_a_remedy() {
         let refused = BackendError::NoRing { errno: libc::EPERM }.to_string();
         assert!(refused.contains("kernel.io_uring_disabled"), "{refused}");
         assert!(refused.contains("or choose the backend `auto`"), "{refused}");
@@ -508,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn auto_takes_the_first_that_there_is_and_says_why_not_an_earlier_one() {
+    fn auto_backend_is_the_first_available_and_gives_the_reason() {
         let no_ring = BackendError::NoRing { errno: libc::EPERM };
         let no_aio = BackendError::NoAio { errno: libc::EAGAIN };
         let there = |kinds: &'static [BackendKind]| {
@@ -520,14 +526,14 @@ mod tests {
         };
         let all: &[_] = &[BackendKind::Ring, BackendKind::Aio, BackendKind::Threads];
         let built = |kind, because| Ok((kind, BackendInUse { kind, because }));
-        let auto = |kinds| BackendKind::Auto.first_of(0, &BESIDE_NOBODY, there(kinds));
+        let auto = |kinds| BackendKind::Auto.first_available(0, &EXCLUSIVE_ORDER, there(kinds));
         assert_eq!(auto(all), built(BackendKind::Ring, None));
         assert_eq!(auto(&all[1..]), built(BackendKind::Aio, Some(no_ring)));
         assert_eq!(auto(&all[2..]), built(BackendKind::Threads, Some(no_ring)));
-        let shared = BackendKind::Auto.first_of(0, &BESIDE_OTHERS, there(&all[2..]));
+        let shared = BackendKind::Auto.first_available(0, &SHARED_ORDER, there(&all[2..]));
         assert_eq!(shared, built(BackendKind::Threads, Some(no_aio)));
         // A named kind is used or is an error.
-        let named = BackendKind::Aio.first_of(0, &BESIDE_NOBODY, there(&all[2..]));
+        let named = BackendKind::Aio.first_available(0, &EXCLUSIVE_ORDER, there(&all[2..]));
         assert_eq!(named, Err(no_aio));
     }
 }

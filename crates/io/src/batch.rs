@@ -3,29 +3,29 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::aligned_bytes::Copied;
+use crate::aligned_bytes::AlignedBytes;
 use crate::engine::batch_reads::{SharedRead, UnstartedRead};
 use crate::engine::copy_out::copy_out;
 use crate::engine::copy_out::slices;
-use crate::engine::engine_guard::Locked;
+use crate::engine::engine_guard::EngineGuard;
 use crate::engine::in_flight::{CompletedRead, QueueId};
-use crate::engine::{LazyEngine, READ_BYTES_MAX, Waited};
+use crate::engine::{LazyEngine, READ_BYTES_MAX, WaitOutcome};
 use crate::file::{File, read_absent};
-use crate::kernel_page_cache::submitted_reads::Came;
+use crate::kernel_page_cache::submitted_reads::KernelReadStatus;
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
 
 mod kernel_reads;
 
-use kernel_reads::Begun;
+use kernel_reads::KernelCacheRead;
 
 /// Number of reads that start together. A group shares a lock, a clock reading and a system call.
 /// While it fills, the device has up to 8 fewer of the 32 or more requests that keep it busy.
-const GROUP: usize = 8;
+const START_GROUP: usize = 8;
 
 /// Largest read in bytes that `wait_into` takes as a copy of a copy. A residency check costs a
 /// system call (0.3 us), as much as a copy of 16 KiB within the processor's caches.
-const PUT_COPIED_MAX: u64 = 16 << 10;
+const COPY_ONCE_BYTES_MAX: u64 = 16 << 10;
 
 /// Reads of any files of one path, in flight together: start many, wait for any.
 ///
@@ -57,33 +57,33 @@ pub struct Batch {
     /// Completion queue of this batch in the engine, from its first read there.
     queue: Option<QueueId>,
     /// Reads submitted to the kernel page cache and not yet copied out.
-    kept: VecDeque<Begun>,
+    kernel_reads: VecDeque<KernelCacheRead>,
     /// Reads for the engine that have not started.
-    asked: Vec<UnstartedRead>,
+    unstarted: Vec<UnstartedRead>,
     /// Completed reads, not yet returned by `wait`.
     ready: VecDeque<SharedRead>,
     /// Read whose bytes the caller borrows at present.
-    lent: Option<SharedRead>,
+    borrowed: Option<SharedRead>,
     /// Reads that the caller has finished with; their pages are released with the next lock.
     returned: Vec<SharedRead>,
     /// Memory of earlier copies, for reuse.
-    spare: Vec<Copied>,
+    free_buffers: Vec<AlignedBytes>,
 }
 
 impl ReadPath {
     /// Creates an empty batch.
     pub fn batch(&self) -> Batch {
         // A child without an engine keeps the parent's: each use of the batch returns the error.
-        let engine = self.engine().here().unwrap_or_else(|_| Arc::clone(self.engine()));
+        let engine = self.engine().for_this_process().unwrap_or_else(|_| Arc::clone(self.engine()));
         Batch {
             engine,
             queue: None,
-            kept: VecDeque::new(),
-            asked: Vec::new(),
+            kernel_reads: VecDeque::new(),
+            unstarted: Vec::new(),
             ready: VecDeque::new(),
-            lent: None,
+            borrowed: None,
             returned: Vec::new(),
-            spare: Vec::new(),
+            free_buffers: Vec::new(),
         }
     }
 }
@@ -107,30 +107,36 @@ impl Batch {
         ticket: u64,
     ) -> Result<(), ReadError> {
         self.check_process()?;
-        let handle = file.handle().here()?;
+        let handle = file.handle().current()?;
         assert!(Arc::ptr_eq(&handle.engine, &self.engine), "a batch reads files of its own path");
-        let engine = self.engine.built();
+        let engine = self.engine.existing_engine();
         let bytes_max = engine.map_or(READ_BYTES_MAX, |engine| engine.read_bytes_max);
         if bytes > bytes_max {
             return Err(ReadError::TooLarge { bytes, bytes_max });
         }
-        self.take_back();
-        let within = bytes.min(handle.file.bytes.saturating_sub(offset));
-        if within > 0 {
-            if let Some(was_held) = handle.begin_in_kernel(offset, within) {
+        self.end_borrow();
+        let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
+        if bytes_in_file > 0 {
+            if let Some(was_held) = handle.submit_to_kernel(offset, bytes_in_file) {
                 // The bytes are copied when they are resident, into memory of an earlier copy.
-                let asked = UnstartedRead { handle, offset, bytes: within, ticket };
-                self.kept.push_back(Begun { asked, was_held, wish: None });
+                let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
+                self.kernel_reads.push_back(KernelCacheRead {
+                    unstarted,
+                    was_resident: was_held,
+                    blocking_read: None,
+                });
                 return Ok(());
             }
-            if let Some(copy) = handle.copied_held(offset, within, || self.spare.pop()) {
-                self.ready.push_back(SharedRead::copied(ticket, copy));
+            if let Some(copy) =
+                handle.copy_resident(offset, bytes_in_file, || self.free_buffers.pop())
+            {
+                self.ready.push_back(SharedRead::from_copy(ticket, copy));
                 return Ok(());
             }
         }
-        self.engine.ready()?;
-        self.asked.push(UnstartedRead { handle, offset, bytes, ticket });
-        if self.asked.len() == GROUP {
+        self.engine.engine_or_build()?;
+        self.unstarted.push(UnstartedRead { handle, offset, bytes, ticket });
+        if self.unstarted.len() == START_GROUP {
             self.start();
         }
         Ok(())
@@ -138,31 +144,33 @@ impl Batch {
 
     /// Submits all reads that have not started.
     pub fn start(&mut self) {
-        if !self.engine.is_ours() || self.asked.is_empty() && self.returned.is_empty() {
+        if !self.engine.is_of_this_process()
+            || self.unstarted.is_empty() && self.returned.is_empty()
+        {
             return;
         }
         let engine = Arc::clone(&self.engine);
-        drop(self.turn(&engine));
-        self.asked.clear();
+        drop(self.release_and_submit(&engine));
+        self.unstarted.clear();
     }
 
     /// Releases the reads that the caller has finished with and submits the pending ones, under one
     /// lock. Requires a built engine.
-    fn turn<'e>(&mut self, engine: &'e LazyEngine) -> (Locked<'e>, QueueId) {
-        self.asked.iter().for_each(|asked| _ = asked.handle.in_machine());
+    fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
+        self.unstarted.iter().for_each(|unstarted| _ = unstarted.handle.machine_ids_or_register());
         let mut state = engine.lock();
         let queue = *self.queue.get_or_insert_with(|| state.in_flight.open_queue(false));
-        state.turn(queue, &mut self.returned, &self.asked, &mut self.ready);
+        state.release_and_start(queue, &mut self.returned, &self.unstarted, &mut self.ready);
         (state, queue)
     }
 
     /// Number of reads in flight, or completed and not yet returned by `wait`.
     pub fn len(&self) -> usize {
-        let queue_len = match (self.engine.built(), self.queue) {
+        let queue_len = match (self.engine.existing_engine(), self.queue) {
             (Some(engine), Some(queue)) => engine.lock().in_flight.queue_len(queue),
             _ => 0,
         };
-        self.kept.len() + self.asked.len() + queue_len + self.ready.len()
+        self.kernel_reads.len() + self.unstarted.len() + queue_len + self.ready.len()
     }
 
     /// True if `wait` would return `None`.
@@ -181,16 +189,19 @@ impl Batch {
     /// child. An error of one read is reported by [`BatchRead`].
     pub fn wait(&mut self) -> Result<Option<BatchRead<'_>>, ReadError> {
         self.check_process()?;
-        self.take_back();
+        self.end_borrow();
         if self.ready.is_empty() {
-            self.wait_for_kept()?;
+            self.wait_for_kernel_read()?;
         }
-        if self.ready.is_empty() && (self.queue.is_some() || !self.asked.is_empty()) {
-            self.wait_for_some()?;
+        if self.ready.is_empty() && (self.queue.is_some() || !self.unstarted.is_empty()) {
+            self.wait_for_engine_reads()?;
         }
-        self.lent = self.ready.pop_front();
+        self.borrowed = self.ready.pop_front();
         let engine = &*self.engine;
-        Ok(self.lent.as_ref().map(|SharedRead { completed, .. }| BatchRead { engine, completed }))
+        Ok(self
+            .borrowed
+            .as_ref()
+            .map(|SharedRead { completed, .. }| BatchRead { engine, completed }))
     }
 
     /// Like [`wait`](Batch::wait), but copies the bytes to the start of the buffer that `place`
@@ -225,20 +236,22 @@ impl Batch {
         place: impl FnOnce(u64, usize) -> &'p mut [u8],
     ) -> Result<Option<PutRead>, ReadError> {
         self.check_process()?;
-        self.take_back();
+        self.end_borrow();
         if self.ready.is_empty()
-            && let Some((asked, came)) = self.next_begun(PUT_COPIED_MAX)
+            && let Some((unstarted, status)) = self.next_kernel_read(COPY_ONCE_BYTES_MAX)
         {
-            let UnstartedRead { handle, offset, bytes, ticket } = asked;
+            let UnstartedRead { handle, offset, bytes, ticket } = unstarted;
             let bytes = bytes as usize;
             let to = &mut place(ticket, bytes)[..bytes];
-            let read = match came {
-                Came::Copied(copy) => {
+            let read = match status {
+                KernelReadStatus::Copied(copy) => {
                     to.copy_from_slice(&copy);
-                    self.spare.push(copy);
+                    self.free_buffers.push(copy);
                     Ok(())
                 }
-                Came::There | Came::Past => read_absent(&handle, offset, to),
+                KernelReadStatus::Resident | KernelReadStatus::MustBypass => {
+                    read_absent(&handle, offset, to)
+                }
             };
             return Ok(Some(PutRead { ticket, bytes: read.map(|()| bytes) }));
         }
@@ -251,11 +264,11 @@ impl Batch {
     }
 
     /// Ends the caller's borrow of the last read, and keeps its memory or its pages for release.
-    fn take_back(&mut self) {
-        let Some(lent) = self.lent.take() else { return };
-        match lent.into_copy() {
-            Ok(copy) => self.spare.push(copy),
-            Err(lent) => self.returned.push(lent),
+    fn end_borrow(&mut self) {
+        let Some(borrowed) = self.borrowed.take() else { return };
+        match borrowed.into_copy() {
+            Ok(copy) => self.free_buffers.push(copy),
+            Err(borrowed) => self.returned.push(borrowed),
         }
     }
 
@@ -264,7 +277,7 @@ impl Batch {
     /// # Errors
     /// Another process did.
     fn check_process(&self) -> Result<(), ReadError> {
-        match self.engine.is_ours() {
+        match self.engine.is_of_this_process() {
             true => Ok(()),
             false => Err(ReadError::Forked { why: Forked::UnderWay }),
         }
@@ -272,19 +285,21 @@ impl Batch {
 
     /// Waits for the next read from the kernel page cache. A read that fails there is read again
     /// without it.
-    fn wait_for_kept(&mut self) -> Result<(), ReadError> {
-        let Some((asked, came)) = self.next_begun(u64::MAX) else { return Ok(()) };
-        let UnstartedRead { handle, offset, bytes, ticket } = &asked;
-        let copy = match came {
-            Came::Copied(copy) => Some(copy),
-            Came::There => handle.copied_from_kernel(*offset, *bytes, || self.spare.pop()),
-            Came::Past => None,
+    fn wait_for_kernel_read(&mut self) -> Result<(), ReadError> {
+        let Some((unstarted, status)) = self.next_kernel_read(u64::MAX) else { return Ok(()) };
+        let UnstartedRead { handle, offset, bytes, ticket } = &unstarted;
+        let copy = match status {
+            KernelReadStatus::Copied(copy) => Some(copy),
+            KernelReadStatus::Resident => {
+                handle.copy_from_kernel(*offset, *bytes, || self.free_buffers.pop())
+            }
+            KernelReadStatus::MustBypass => None,
         };
         match copy {
-            Some(copy) => self.ready.push_back(SharedRead::copied(*ticket, copy)),
+            Some(copy) => self.ready.push_back(SharedRead::from_copy(*ticket, copy)),
             None => {
-                self.engine.ready()?;
-                self.asked.push(asked);
+                self.engine.engine_or_build()?;
+                self.unstarted.push(unstarted);
             }
         }
         Ok(())
@@ -292,36 +307,38 @@ impl Batch {
 
     /// Waits for the next read of the engine, and moves all completed reads to `ready`. Returns at
     /// once if none is in flight.
-    fn wait_for_some(&mut self) -> Result<(), ReadError> {
+    fn wait_for_engine_reads(&mut self) -> Result<(), ReadError> {
         let engine = Arc::clone(&self.engine);
-        let (state, queue) = self.turn(&engine);
+        let (state, queue) = self.release_and_submit(&engine);
         let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
             let (mut locked, waited) = engine.wait(state, queue, false);
             match waited {
-                Waited::Done(id) => {
-                    locked.lend(queue, id, &mut self.ready);
+                WaitOutcome::Done(id) => {
+                    locked.share_completed(queue, id, &mut self.ready);
                     Ok(())
                 }
-                Waited::Failed(error) => Err(ReadError::Storage { error }),
-                Waited::HeldUp => unreachable!("who waits for many is patient"),
+                WaitOutcome::Failed(error) => Err(ReadError::Storage { error }),
+                WaitOutcome::Stalled => unreachable!("who waits for many is patient"),
             }
         } else {
             drop(state);
             Ok(())
         };
         // Without the lock: dropping the last handle of a file takes it.
-        self.asked.clear();
+        self.unstarted.clear();
         result
     }
 }
 
 impl Drop for Batch {
     fn drop(&mut self) {
-        let (Some(engine), Some(queue)) = (self.engine.built(), self.queue) else { return };
-        self.returned.extend(self.lent.take());
+        let (Some(engine), Some(queue)) = (self.engine.existing_engine(), self.queue) else {
+            return;
+        };
+        self.returned.extend(self.borrowed.take());
         self.returned.extend(self.ready.drain(..));
         let mut state = engine.lock();
-        state.turn(queue, &mut self.returned, &[], &mut self.ready);
+        state.release_and_start(queue, &mut self.returned, &[], &mut self.ready);
         state.close_queue(queue);
     }
 }
@@ -355,10 +372,13 @@ impl BatchRead<'_> {
     /// # Errors
     /// The read failed.
     pub fn bytes(&self) -> Result<u64, ReadError> {
-        if !self.engine.is_ours() {
+        if !self.engine.is_of_this_process() {
             return Err(ReadError::Forked { why: Forked::UnderWay });
         }
-        self.completed.result.expect("a read that is done has a result").map_err(ReadError::of)
+        self.completed
+            .result
+            .expect("a read that is done has a result")
+            .map_err(ReadError::from_machine)
     }
 
     /// The bytes in place, in slices of at most a page.
@@ -368,8 +388,8 @@ impl BatchRead<'_> {
     pub fn slices(&self) -> Result<impl Iterator<Item = &[u8]>, ReadError> {
         self.bytes()?;
         // A copy needs no engine, which may not exist.
-        let copy = self.completed.copied.as_deref();
-        let engine = self.engine.built().filter(|_| copy.is_none());
+        let copy = self.completed.detached.as_deref();
+        let engine = self.engine.existing_engine().filter(|_| copy.is_none());
         let cached = engine.map(|engine| slices(&engine.frame_cache, self.completed));
         Ok(copy.into_iter().chain(cached.into_iter().flatten()))
     }

@@ -21,9 +21,9 @@ impl EventFd {
     }
 
     /// Signals the eventfd.
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         #[cfg(any(test, feature = "simulation"))]
-        if crate::simulation::memory::ring(self.0.as_raw_fd()) {
+        if crate::simulation::memory::signal_event_fd(self.0.as_raw_fd()) {
             return;
         }
         // Fails only after 2^64 unread signals, and is then readable anyway.
@@ -31,9 +31,9 @@ impl EventFd {
     }
 
     /// Clears the signal.
-    pub(crate) fn quieten(&self) {
+    pub(crate) fn clear(&self) {
         #[cfg(any(test, feature = "simulation"))]
-        if crate::simulation::memory::quieten(self.0.as_raw_fd()) {
+        if crate::simulation::memory::clear_event_fd(self.0.as_raw_fd()) {
             return;
         }
         // Fails only if no signal is pending.

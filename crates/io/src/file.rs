@@ -8,12 +8,12 @@ use std::sync::Arc;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
-use crate::aligned_bytes::Copied;
+use crate::aligned_bytes::AlignedBytes;
 use crate::engine::Handle;
 use crate::engine::copy_out::copy_out;
 use crate::engine::frame_cache::PinnedPage;
 use crate::engine::pending_read::PendingRead;
-use crate::open_file::{OpenFileError, find_again};
+use crate::open_file::{OpenFileError, look_up_nfs_again};
 use crate::page_guard::PageGuard;
 use crate::path::ReadPath;
 use crate::probes;
@@ -110,7 +110,7 @@ impl File {
 
     /// Returns the read path of this file, for example for a [`Batch`](crate::Batch).
     pub fn read_path(&self) -> ReadPath {
-        ReadPath::of(Arc::clone(&self.handle.engine))
+        ReadPath::from_engine(Arc::clone(&self.handle.engine))
     }
 
     /// Path of the bytes: direct I/O, or the kernel page cache and the reason.
@@ -121,7 +121,7 @@ impl File {
     /// True if [the kernel caches the pages](crate::Builder::kernel_cache). The kernel's requests
     /// to the device are then not in [`Stats`](crate::Stats).
     pub fn kernel_keeps(&self) -> bool {
-        self.handle.file.kernel_pages.are_kept()
+        self.handle.file.kernel_cache_state.is_kernel_cached()
     }
 
     /// Reads bytes from `offset` on into `buffer` and returns their number. It is less than the
@@ -141,14 +141,14 @@ impl File {
     /// [`ReadError`] with the position.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let within = cut(buffer, &self.handle, offset);
+        let within = clip_to_file(buffer, &self.handle, offset);
         if !within.is_empty()
-            && (self.handle.read_lent(offset, within)
-                || self.handle.read_known_held(offset, within))
+            && (self.handle.read_shared(offset, within)
+                || self.handle.read_trusted_resident(offset, within))
         {
             return Ok(within.len());
         }
-        Ok(self.read_here(buffer, offset)?)
+        Ok(self.read_uncached(buffer, offset)?)
     }
 
     /// Like [`read_at`](File::read_at), but a file that ends before the buffer is full is an error.
@@ -172,35 +172,39 @@ impl File {
         buffers: &mut [IoSliceMut<'_>],
         offset: u64,
     ) -> io::Result<usize> {
-        let wanted: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
+        let requested_bytes: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         let handle = &self.handle;
-        let within = |handle: &Handle| wanted.min(handle.file.bytes.saturating_sub(offset));
+        let within =
+            |handle: &Handle| requested_bytes.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, within(handle));
-        if handle.lends()
+        if handle.is_fast_path_enabled()
             && handle.has_pages()
-            && handle.engine.frame_cache.has(handle.in_machine().file, range)
-            && let Some(bytes) = self.read_lent_vectored(buffers, offset)
+            && handle
+                .engine
+                .frame_cache
+                .are_all_shared(handle.machine_ids_or_register().file, range)
+            && let Some(bytes) = self.read_shared_vectored(buffers, offset)
         {
             return Ok(bytes);
         }
         // Slow path: read all absent pages first, then copy each part to its buffer.
-        let handle = handle.here()?;
+        let handle = handle.current()?;
         let bytes = within(&handle);
-        if bytes == wanted && handle.read_from_kernel(offset, bytes, buffers) {
+        if bytes == requested_bytes && handle.read_from_kernel(offset, bytes, buffers) {
             return Ok(bytes as usize);
         }
         let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
-        PendingRead::new(&*handle, offset, bytes)?.wait(|part| to.put(part))?;
+        PendingRead::new(&*handle, offset, bytes)?.wait(|part| to.append(part))?;
         Ok(bytes as usize)
     }
 
     /// Copies the range from shared frames into the buffers, completely or not at all, and returns
     /// the number of bytes. A partial result would mix bytes of two versions of the file.
-    fn read_lent_vectored(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Option<usize> {
+    fn read_shared_vectored(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Option<usize> {
         let mut done = 0;
         for buffer in buffers {
-            let part = cut(buffer, &self.handle, offset + done as u64);
-            if !part.is_empty() && !self.handle.read_lent(offset + done as u64, part) {
+            let part = clip_to_file(buffer, &self.handle, offset + done as u64);
+            if !part.is_empty() && !self.handle.read_shared(offset + done as u64, part) {
                 return None;
             }
             done += part.len();
@@ -216,36 +220,36 @@ impl File {
     /// As [`read_at`](File::read_at); [`ReadError::HeldMax`] if guards already pin as many pages as
     /// allowed.
     pub fn page(&self, offset: u64) -> io::Result<PageGuard> {
-        self.page_or_more(offset, PAGE_BYTES, None)
+        self.page_or_copy(offset, PAGE_BYTES, None)
     }
 
     /// Like [`page`](File::page), for sequential callers: if the bytes are copied from the kernel
     /// page cache, up to `copied_bytes` from the start of the page on. The copy reuses `spare` if
     /// that is long enough.
-    pub(crate) fn page_and_on(
+    pub(crate) fn page_and_following(
         &self,
         offset: u64,
-        copied_bytes: u64,
-        spare: Option<Copied>,
+        copy_bytes_max: u64,
+        reusable: Option<AlignedBytes>,
     ) -> io::Result<PageGuard> {
-        self.page_or_more(offset, copied_bytes.next_multiple_of(PAGE_BYTES), spare)
+        self.page_or_copy(offset, copy_bytes_max.next_multiple_of(PAGE_BYTES), reusable)
     }
 
     /// Pins the page from shared frames if possible; otherwise takes the slow path.
     #[inline]
-    fn page_or_more(
+    fn page_or_copy(
         &self,
         offset: u64,
-        copied_bytes: u64,
-        spare: Option<Copied>,
+        copy_bytes_max: u64,
+        reusable: Option<AlignedBytes>,
     ) -> io::Result<PageGuard> {
-        if self.handle.lends()
-            && let Some((page, part)) = part_of_page(offset, self.handle.file.bytes)
-            && let Some(held) = self.handle.hold_cached(page).map_err(ReadError::from)?
+        if self.handle.is_fast_path_enabled()
+            && let Some((page, part)) = page_part(offset, self.handle.file.bytes)
+            && let Some(held) = self.handle.pin_shared(page).map_err(ReadError::from)?
         {
-            return Ok(lent(&self.handle, held, page, part));
+            return Ok(guard_of_pinned(&self.handle, held, page, part));
         }
-        self.page_here(offset, copied_bytes, spare)
+        self.page_uncached(offset, copy_bytes_max, reusable)
     }
 
     /// A reader with a position, for [`Read`](io::Read), [`Seek`](io::Seek) and
@@ -257,8 +261,8 @@ impl File {
     /// Another handle of the file, with a readahead state of its own.
     pub fn reopen(&self) -> File {
         // A child without an engine keeps the old handle: each later use of it returns the error.
-        let again = self.handle.here_as_seen().map(|handle| Arc::new(handle.again()));
-        let handle = again.unwrap_or_else(|_| Arc::clone(&self.handle));
+        let reopened = self.handle.current_unchecked().map(|handle| Arc::new(handle.reopen()));
+        let handle = reopened.unwrap_or_else(|_| Arc::clone(&self.handle));
         File { handle, name: Arc::clone(&self.name) }
     }
 
@@ -280,8 +284,8 @@ impl File {
         // A hint has no error. Reads in this child report that there is no handle.
         let handle = match advice {
             // Pages brought in now belong to the present version of the file.
-            Advice::WillNeed => self.handle.here(),
-            _ => self.handle.here_as_seen(),
+            Advice::WillNeed => self.handle.current(),
+            _ => self.handle.current_unchecked(),
         };
         if let Ok(handle) = handle {
             handle.advise(advice, range);
@@ -293,10 +297,10 @@ impl File {
     /// a read that begins afterwards sees the change. Guards and reads in progress keep their
     /// bytes.
     pub fn invalidate(&self, offset: u64, bytes: u64) {
-        let Ok(handle) = self.handle.here_as_seen() else { return };
+        let Ok(handle) = self.handle.current_unchecked() else { return };
         let bytes = bytes.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes);
-        handle.file.kernel_pages.drop_kept(range);
+        handle.file.kernel_cache_state.drop_kernel_pages(range);
         handle.invalidate(range);
     }
 
@@ -311,16 +315,16 @@ impl File {
     /// The file cannot be opened again, or its server does not answer in time. This handle stays as
     /// it is.
     pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
-        let again = match find_again(&self.handle)? {
+        let reopened = match look_up_nfs_again(&self.handle)? {
             Some(found) => File::new(found, Arc::clone(&self.name)),
             None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };
-        let has_changed = match self.handle.here_as_seen() {
-            Ok(handle) => handle.file.identity != again.handle.file.identity,
+        let has_changed = match self.handle.current_unchecked() {
+            Ok(handle) => handle.file.identity != reopened.handle.file.identity,
             Err(_) => true,
         };
         if has_changed {
-            *self = again;
+            *self = reopened;
         }
         Ok(has_changed)
     }
@@ -329,24 +333,26 @@ impl File {
     /// present readahead estimate ([`ReadaheadState`]). Takes the path's lock, like a read that
     /// misses.
     pub fn stats(&self) -> FileStats {
-        let [bytes, cached_bytes, kernel_bytes, kernel_cached_bytes] = self.handle.sums();
+        let [bytes, cached_bytes, kernel_bytes, kernel_cached_bytes] = self.handle.counter_sums();
         let kernel_read_bytes = kernel_bytes - kernel_cached_bytes;
         let readahead_state = self
             .handle
-            .here_as_seen()
+            .current_unchecked()
             .ok()
-            .map(|handle| ReadaheadState::of(handle.readahead_state()));
+            .map(|handle| ReadaheadState::from_core(handle.readahead_state()));
         FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes, readahead_state }
     }
 
     /// Reads bytes that are not in shared frames: through the kernel page cache or the engine.
     /// Returns their number.
     #[cold]
-    fn read_here(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
-        let handle = self.handle.here()?;
-        let buffer = cut(buffer, &handle, offset);
-        let _read = probes::read(offset, buffer.len() as u64);
-        if !buffer.is_empty() && (handle.lends() || !handle.read_cached(offset, buffer)) {
+    fn read_uncached(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
+        let handle = self.handle.current()?;
+        let buffer = clip_to_file(buffer, &handle, offset);
+        let _read = probes::begin_read(offset, buffer.len() as u64);
+        if !buffer.is_empty()
+            && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
+        {
             read_absent(&handle, offset, buffer)?;
         }
         Ok(buffer.len())
@@ -355,22 +361,22 @@ impl File {
     /// Slow path of [`page`](File::page), for a page that is not in shared frames. Copies up to
     /// `copied_bytes` from the start of the page if the kernel page cache has them.
     #[cold]
-    fn page_here(
+    fn page_uncached(
         &self,
         offset: u64,
-        copied_bytes: u64,
-        spare: Option<Copied>,
+        copy_bytes_max: u64,
+        reusable: Option<AlignedBytes>,
     ) -> io::Result<PageGuard> {
-        let handle = self.handle.here()?;
-        let Some((page, part)) = part_of_page(offset, handle.file.bytes) else {
+        let handle = self.handle.current()?;
+        let Some((page, part)) = page_part(offset, handle.file.bytes) else {
             return Ok(PageGuard::empty());
         };
-        if let Some(held) = handle.hold_cached(page).map_err(ReadError::from)? {
-            return Ok(lent(&handle, held, page, part));
+        if let Some(held) = handle.pin_shared(page).map_err(ReadError::from)? {
+            return Ok(guard_of_pinned(&handle, held, page, part));
         }
-        let copied_end = (page * PAGE_BYTES + copied_bytes).min(handle.file.bytes);
-        if let Some(copy) = handle.copied_from_kernel(offset, copied_end - offset, || spare) {
-            return Ok(PageGuard::of_copy(copy));
+        let copied_end = (page * PAGE_BYTES + copy_bytes_max).min(handle.file.bytes);
+        if let Some(copy) = handle.copy_from_kernel(offset, copied_end - offset, || reusable) {
+            return Ok(PageGuard::from_copy(copy));
         }
         // The page is absent, marked, or its access must reach the policy: read it through the
         // engine. Pin it while the read still pins it. Once the read ends, the next read that waits
@@ -379,13 +385,13 @@ impl File {
         let frame_cache = &handle.engine.frame_cache;
         let (mut held, mut copy) = (Ok(None), None);
         read.wait(|bytes| {
-            held = frame_cache.hold(handle.in_machine().file, page, true);
-            copy = matches!(held, Ok(None)).then(|| Copied::from(bytes));
+            held = frame_cache.pin(handle.machine_ids_or_register().file, page, true);
+            copy = matches!(held, Ok(None)).then(|| AlignedBytes::from(bytes));
         })?;
         Ok(match held.map_err(ReadError::from)? {
-            Some(held) => PageGuard::of(held, part.start, part.end),
+            Some(held) => PageGuard::from_pinned(held, part.start, part.end),
             // The frame was taken at once: return the copy.
-            None => PageGuard::of_copy(copy.expect("a page that was read has bytes")),
+            None => PageGuard::from_copy(copy.expect("a page that was read has bytes")),
         })
     }
 }
@@ -393,10 +399,10 @@ impl File {
 /// Largest copy from the kernel page cache for a sequential caller of `page`, in bytes. 256 MiB
 /// resident, read by 4 KiB: 70 ms by `pread`; in copies of 16, 32, 64, 128 and 256 KiB 59, 53, 53,
 /// 48 and 49 ms.
-pub(crate) const COPIED_BYTES: u64 = 128 << 10;
+pub(crate) const SEQUENTIAL_COPY_BYTES: u64 = 128 << 10;
 
 /// Part of `buffer` that the file can fill from `offset` on.
-pub(crate) fn cut<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u64) -> &'b mut [u8] {
+pub(crate) fn clip_to_file<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u64) -> &'b mut [u8] {
     let left = handle.file.bytes.saturating_sub(offset);
     let bytes = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
     &mut buffer[..bytes]
@@ -422,16 +428,16 @@ pub(crate) fn read_absent(
 
 /// Page number of a byte, and the byte range in that page up to its end or the end of the file.
 /// `None` past the file.
-fn part_of_page(offset: u64, file_bytes: u64) -> Option<(u64, Range<usize>)> {
+fn page_part(offset: u64, file_bytes: u64) -> Option<(u64, Range<usize>)> {
     let (page, skip) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
     let left = file_bytes.checked_sub(offset).filter(|&left| left > 0)?;
     Some((page, skip as usize..(skip + left).min(PAGE_BYTES) as usize))
 }
 
 /// Guard on a part of a pinned page that did not pass through the engine; counts the read.
-fn lent(handle: &Handle, held: PinnedPage, page: u64, part: Range<usize>) -> PageGuard {
-    handle.read_counters.held(part.len() as u64, page * PAGE_BYTES + part.end as u64);
-    PageGuard::of(held, part.start, part.end)
+fn guard_of_pinned(handle: &Handle, held: PinnedPage, page: u64, part: Range<usize>) -> PageGuard {
+    handle.read_counters.record_pin(part.len() as u64, page * PAGE_BYTES + part.end as u64);
+    PageGuard::from_pinned(held, part.start, part.end)
 }
 
 /// Output buffers of a vectored read, filled in order.
@@ -444,7 +450,7 @@ struct Destination<'a, 'b> {
 
 impl Destination<'_, '_> {
     /// Appends bytes to the buffers. The caller never passes more than fits.
-    fn put(&mut self, mut part: &[u8]) {
+    fn append(&mut self, mut part: &[u8]) {
         while !part.is_empty() {
             if self.rest.is_empty() {
                 self.rest = self.buffers.next().expect("no more is read than there is room for");

@@ -19,16 +19,16 @@ use rustix::mm;
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Size of the largest per-page table, in bytes per page.
-const TABLE_BYTES: u64 = 128;
+const TABLE_BYTES_PER_PAGE: u64 = 128;
 
 /// Number of pages (16 GiB) whose tables are allocated without a check.
-const PAGES_ASSURED: u64 = 1 << 22;
+const UNCHECKED_PAGES: u64 = 1 << 22;
 
 /// True if the system can provide the tables of `pages` pages. A failure at their real allocation
 /// would abort the process.
-pub(crate) fn has_room_for_tables(pages: u64) -> bool {
-    let bytes = usize::try_from(pages.saturating_mul(TABLE_BYTES)).unwrap_or(usize::MAX);
-    pages <= PAGES_ASSURED || Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
+pub(crate) fn can_allocate_tables(pages: u64) -> bool {
+    let bytes = usize::try_from(pages.saturating_mul(TABLE_BYTES_PER_PAGE)).unwrap_or(usize::MAX);
+    pages <= UNCHECKED_PAGES || Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
 }
 
 /// Memory of a fixed number of frames, contiguous and page-aligned. The owner decides on the use of
@@ -62,7 +62,7 @@ impl FrameMemory {
         let bytes = frames as usize * PAGE_BYTES as usize;
         let base = map(bytes)
             .map_err(|errno| FrameMemoryError::Memory { bytes, errno: errno.raw_os_error() })?;
-        keep_from_children(base, bytes);
+        exclude_from_fork(base, bytes);
         Ok(FrameMemory { base, frames })
     }
 
@@ -84,7 +84,7 @@ impl FrameMemory {
     }
 
     /// Returns the memory of `count` unused frames from `first` on to the system.
-    pub(crate) fn give_back(&self, first: u32, count: usize) {
+    pub(crate) fn release_memory(&self, first: u32, count: usize) {
         let (start, last) = (self.address(first), self.address(first + count as u32 - 1));
         debug_assert!(start <= last);
         let bytes = count * PAGE_BYTES as usize;
@@ -105,21 +105,21 @@ impl Drop for FrameMemory {
 /// Maps `bytes` bytes, all zero, aligned to a huge page if at least that large.
 pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let alignment = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES as usize } else { HUGE_PAGE_BYTES };
-    let more = alignment - PAGE_BYTES as usize;
+    let alignment_slack = alignment - PAGE_BYTES as usize;
     let protection = mm::ProtFlags::READ | mm::ProtFlags::WRITE;
     let null = std::ptr::null_mut();
     let flags = mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE;
     // SAFETY: a new private mapping at an address of the kernel's choice.
-    let start = unsafe { mm::mmap_anonymous(null, bytes + more, protection, flags)? };
-    let before = (start as usize).next_multiple_of(alignment) - start as usize;
-    let base = start.wrapping_byte_add(before);
+    let start = unsafe { mm::mmap_anonymous(null, bytes + alignment_slack, protection, flags)? };
+    let leading_bytes = (start as usize).next_multiple_of(alignment) - start as usize;
+    let base = start.wrapping_byte_add(leading_bytes);
     // SAFETY: the excess around the aligned part was just mapped and has no users.
     unsafe {
-        if before > 0 {
-            mm::munmap(start, before)?;
+        if leading_bytes > 0 {
+            mm::munmap(start, leading_bytes)?;
         }
-        if before < more {
-            mm::munmap(base.wrapping_byte_add(bytes), more - before)?;
+        if leading_bytes < alignment_slack {
+            mm::munmap(base.wrapping_byte_add(bytes), alignment_slack - leading_bytes)?;
         }
     }
     Ok(NonNull::new(base.cast()).expect("a mapping is never at address zero"))
@@ -138,19 +138,20 @@ fn advise_huge_pages(base: NonNull<u8>, bytes: usize) {
 }
 
 /// True if the program has all new mappings locked in memory: `MCL_FUTURE` of mlockall(2).
-pub(crate) fn locks_what_is_mapped() -> bool {
+pub(crate) fn locks_future_mappings() -> bool {
     let Ok(base) = map(PAGE_BYTES as usize) else { return false };
-    let mut is_there = 0u8;
+    let mut is_in_core = 0u8;
     // SAFETY: the page was just mapped and has no users; the answer is one byte.
     unsafe {
-        let asked = libc::mincore(base.as_ptr().cast(), PAGE_BYTES as usize, &mut is_there);
+        let mincore_result =
+            libc::mincore(base.as_ptr().cast(), PAGE_BYTES as usize, &mut is_in_core);
         let _ = mm::munmap(base.as_ptr().cast(), PAGE_BYTES as usize);
-        asked == 0 && is_there & 1 != 0
+        mincore_result == 0 && is_in_core & 1 != 0
     }
 }
 
 /// Excludes a mapping from children made by `fork`.
-pub(crate) fn keep_from_children(base: NonNull<u8>, bytes: usize) {
+pub(crate) fn exclude_from_fork(base: NonNull<u8>, bytes: usize) {
     // SAFETY: the advice changes no bytes, and a child never uses our mappings. Every kernel with
     // O_DIRECT accepts it; otherwise a child has an unused copy.
     let _ = unsafe { mm::madvise(base.as_ptr().cast(), bytes, mm::Advice::LinuxDontFork) };
@@ -193,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn large_memory_starts_where_a_huge_page_can_and_small_memory_at_a_page() {
+    fn frame_memory_is_huge_page_aligned_only_when_large() {
         for (frames, alignment) in [(1, 4096), (511, 4096), (512, 2 << 20), (1_000, 2 << 20)] {
             let memory = FrameMemory::new(frames).unwrap();
             let (first, last) = (memory.address(0), memory.address(frames - 1));
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_there_is_an_error_with_a_next_step() {
+    fn unavailable_frame_memory_is_an_error_with_a_remedy() {
         assert_eq!(FrameMemory::new(0).err(), Some(FrameMemoryError::Empty));
         // 16 TiB: more than this machine has, under any overcommit setting except "always".
         if let Err(error) = FrameMemory::new(u32::MAX) {

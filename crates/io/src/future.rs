@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use crate::engine::Handle;
 use crate::engine::copy_out::copy_out;
 use crate::engine::pending_read::PendingRead;
-use crate::file::{File, cut};
-use crate::kernel_page_cache::blocking_pool::Wish;
+use crate::file::{File, clip_to_file};
+use crate::kernel_page_cache::blocking_pool::BlockingRead;
 use crate::read_error::{Forked, ReadError};
 
 /// Future of a read. Its output is the number of bytes and the buffer.
@@ -29,12 +29,12 @@ pub struct ReadFuture<B> {
     offset: u64,
     /// Number of bytes to read, from the first poll on, and number of bytes copied.
     bytes: usize,
-    done: usize,
+    bytes_done: usize,
     /// Read in progress after a miss: of the kernel page cache (`wish`), or of the engine
     /// (`pending`).
-    wish: Option<Arc<Wish>>,
+    kernel_read: Option<Arc<BlockingRead>>,
     /// Read of the engine in progress.
-    pending: Option<PendingRead<Arc<Handle>>>,
+    engine_read: Option<PendingRead<Arc<Handle>>>,
 }
 
 impl File {
@@ -60,7 +60,15 @@ impl File {
     pub fn read_at_async<B: AsMut<[u8]> + Unpin>(&self, buffer: B, offset: u64) -> ReadFuture<B> {
         let handle = Arc::clone(self.handle());
         let (wish, pending) = (None, None);
-        ReadFuture { handle, buffer: Some(buffer), offset, bytes: 0, done: 0, wish, pending }
+        ReadFuture {
+            handle,
+            buffer: Some(buffer),
+            offset,
+            bytes: 0,
+            bytes_done: 0,
+            kernel_read: wish,
+            engine_read: pending,
+        }
     }
 }
 
@@ -70,42 +78,47 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
     /// # Panics
     /// The future has already returned its result.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        let result = match this.go_on(context) {
+        let future = &mut *self;
+        let result = match future.poll_read(context) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(result) => result,
         };
-        this.pending = None;
-        let buffer = this.buffer.take().expect("a future is not polled after its result");
-        Poll::Ready((result.map(|()| this.bytes), buffer))
+        future.engine_read = None;
+        let buffer = future.buffer.take().expect("a future is not polled after its result");
+        Poll::Ready((result.map(|()| future.bytes), buffer))
     }
 }
 
 impl<B: AsMut<[u8]>> ReadFuture<B> {
     /// Continues the read until it completes or has to wait.
-    fn go_on(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
-        let is_begun = self.pending.is_some() || self.wish.is_some();
-        if is_begun && !self.handle.engine.is_ours() {
+        let is_begun = self.engine_read.is_some() || self.kernel_read.is_some();
+        if is_begun && !self.handle.engine.is_of_this_process() {
             return Poll::Ready(Err(ReadError::Forked { why: Forked::UnderWay }.into()));
         }
         if !is_begun {
-            let within = cut(buffer.as_mut(), &self.handle, self.offset);
-            if !within.is_empty() && self.handle.read_lent(self.offset, within) {
-                self.bytes = within.len();
+            let part_in_file = clip_to_file(buffer.as_mut(), &self.handle, self.offset);
+            if !part_in_file.is_empty() && self.handle.read_shared(self.offset, part_in_file) {
+                self.bytes = part_in_file.len();
                 return Poll::Ready(Ok(()));
             }
-            self.handle = self.handle.here()?;
-            let within = cut(buffer.as_mut(), &self.handle, self.offset);
-            self.bytes = within.len();
-            if within.is_empty() || self.handle.read_cached(self.offset, within) {
+            self.handle = self.handle.current()?;
+            let part_in_file = clip_to_file(buffer.as_mut(), &self.handle, self.offset);
+            self.bytes = part_in_file.len();
+            if part_in_file.is_empty() || self.handle.read_shared_checked(self.offset, part_in_file)
+            {
                 return Poll::Ready(Ok(()));
             }
         }
-        if self.pending.is_none() {
-            let within = &mut buffer.as_mut()[..self.bytes];
-            let read =
-                self.handle.poll_kernel(self.offset, within, &mut self.wish, context.waker());
+        if self.engine_read.is_none() {
+            let part_in_file = &mut buffer.as_mut()[..self.bytes];
+            let read = self.handle.poll_kernel_read(
+                self.offset,
+                part_in_file,
+                &mut self.kernel_read,
+                context.waker(),
+            );
             match read {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(true)) => return Poll::Ready(Ok(())),
@@ -113,12 +126,12 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             }
         }
-        if self.pending.is_none() {
+        if self.engine_read.is_none() {
             let handle = Arc::clone(&self.handle);
-            self.pending = Some(PendingRead::new(handle, self.offset, self.bytes as u64)?);
+            self.engine_read = Some(PendingRead::new(handle, self.offset, self.bytes as u64)?);
         }
-        let pending = self.pending.as_mut().expect("it was made above");
-        let (buffer, done) = (buffer.as_mut(), &mut self.done);
+        let pending = self.engine_read.as_mut().expect("it was made above");
+        let (buffer, done) = (buffer.as_mut(), &mut self.bytes_done);
         let polled = pending.poll(context.waker(), |part| {
             copy_out(part, &mut buffer[*done..*done + part.len()]);
             *done += part.len();

@@ -19,17 +19,17 @@ pub(crate) struct Identity {
     pub(crate) changed: (i64, i64),
     /// A number unique to this value if the file may still change without a change of its times;
     /// else 0.
-    pub(crate) unsettled: u64,
+    pub(crate) unstable_id: u64,
 }
 
 /// Age of a change in seconds after which the times are reliable. Until then another change may
 /// have the same times: they show the start of a write, and file systems have resolutions of up to
 /// 1 s, FAT of 2 s.
-const SETTLED_SECONDS: i64 = 2;
+const STABLE_AFTER_SECONDS: i64 = 2;
 
 impl Identity {
     /// Identity from statx(2).
-    pub(crate) fn of(stat: &Statx) -> Identity {
+    pub(crate) fn from_statx(stat: &Statx) -> Identity {
         let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
         Identity {
             device: rustix::fs::makedev(stat.stx_dev_major, stat.stx_dev_minor),
@@ -37,16 +37,16 @@ impl Identity {
             bytes: stat.stx_size,
             modified: time(stat.stx_mtime),
             changed: time(stat.stx_ctime),
-            unsettled: 0,
+            unstable_id: 0,
         }
     }
 
-    /// Present identity of an open file. The caller [marks](Identity::marked) it with a time taken
-    /// before this call.
+    /// Present identity of an open file. The caller [marks](Identity::with_unstable_id) it with a
+    /// time taken before this call.
     ///
     /// # Errors
     /// The error of fstat(2).
-    pub(crate) fn now_of(target: &Target) -> rustix::io::Result<Identity> {
+    pub(crate) fn from_target(target: &Target) -> rustix::io::Result<Identity> {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(identity) = target.simulated_identity() {
             return Ok(identity);
@@ -59,38 +59,41 @@ impl Identity {
             bytes: if target.is_block_device() { target.bytes() } else { stat.st_size as u64 },
             modified: (stat.st_mtime, stat.st_mtime_nsec as i64),
             changed: (stat.st_ctime, stat.st_ctime_nsec as i64),
-            unsettled: 0,
+            unstable_id: 0,
         })
     }
 
     /// With [`Coherence::EachRead`]: makes the identity unique if the last change was less than 2 s
     /// before `time`, when the identity was read.
-    pub(crate) fn marked(self, time: (i64, i64), coherence: Coherence) -> Identity {
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let is_settled = self.changed < (time.0 - SETTLED_SECONDS, time.1);
+    pub(crate) fn with_unstable_id(self, time: (i64, i64), coherence: Coherence) -> Identity {
+        static LAST_UNSTABLE_ID: AtomicU64 = AtomicU64::new(0);
+        let is_settled = self.changed < (time.0 - STABLE_AFTER_SECONDS, time.1);
         match coherence == Coherence::EachRead && !is_settled {
-            true => Identity { unsettled: 1 + LAST.fetch_add(1, Ordering::Relaxed), ..self },
+            true => Identity {
+                unstable_id: 1 + LAST_UNSTABLE_ID.fetch_add(1, Ordering::Relaxed),
+                ..self
+            },
             false => self,
         }
     }
 
     /// True if both belong to the same file, in any version.
-    pub(crate) fn is_same(&self, other: &Identity) -> bool {
+    pub(crate) fn is_same_file(&self, other: &Identity) -> bool {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
     /// True if bytes read at version `before` are still valid.
-    pub(crate) fn is_still(&self, before: &Identity) -> bool {
-        before.unsettled == 0 && Identity { unsettled: 0, ..*self } == *before
+    pub(crate) fn is_unchanged_since(&self, before: &Identity) -> bool {
+        before.unstable_id == 0 && Identity { unstable_id: 0, ..*self } == *before
     }
 
     /// Range of all identities of this file.
-    pub(crate) fn all_states(&self) -> std::ops::RangeInclusive<Identity> {
-        let least = Identity {
+    pub(crate) fn all_versions(&self) -> std::ops::RangeInclusive<Identity> {
+        let lowest = Identity {
             bytes: 0,
             modified: (i64::MIN, 0),
             changed: (i64::MIN, 0),
-            unsettled: 0,
+            unstable_id: 0,
             ..*self
         };
         let time = (i64::MAX, i64::MAX);
@@ -98,10 +101,10 @@ impl Identity {
             bytes: u64::MAX,
             modified: time,
             changed: time,
-            unsettled: u64::MAX,
+            unstable_id: u64::MAX,
             ..*self
         };
-        least..=greatest
+        lowest..=greatest
     }
 }
 
@@ -123,27 +126,28 @@ mod tests {
 
     fn changed_at(seconds: i64) -> Identity {
         let time = (seconds, 5);
-        Identity { device: 1, inode: 2, bytes: 3, modified: time, changed: time, unsettled: 0 }
+        Identity { device: 1, inode: 2, bytes: 3, modified: time, changed: time, unstable_id: 0 }
     }
 
     #[test]
-    fn what_was_changed_a_moment_ago_is_told_apart_where_each_read_looks() {
+    fn recently_changed_file_gets_a_distinct_identity_with_each_read() {
         let time = (100, 5);
-        let old = changed_at(97).marked(time, Coherence::EachRead);
-        assert!(old == changed_at(97) && changed_at(97).is_still(&old));
-        let [one, two] = [98, 98].map(|at| changed_at(at).marked(time, Coherence::EachRead));
-        assert!(one != two && !changed_at(98).is_still(&one) && one.is_same(&two));
+        let old = changed_at(97).with_unstable_id(time, Coherence::EachRead);
+        assert!(old == changed_at(97) && changed_at(97).is_unchanged_since(&old));
+        let [one, two] =
+            [98, 98].map(|at| changed_at(at).with_unstable_id(time, Coherence::EachRead));
+        assert!(one != two && !changed_at(98).is_unchanged_since(&one) && one.is_same_file(&two));
         for coherence in [Coherence::WhenOpened, Coherence::EachMiss] {
-            assert_eq!(changed_at(100).marked(time, coherence), changed_at(100));
+            assert_eq!(changed_at(100).with_unstable_id(time, coherence), changed_at(100));
         }
     }
 
     #[test]
-    fn the_states_of_one_file_lie_side_by_side() {
+    fn identities_of_one_file_form_a_contiguous_key_range() {
         let file = changed_at(-7);
         let longer = Identity { bytes: u64::MAX, ..changed_at(i64::MAX) };
-        assert!(file.all_states().contains(&longer) && longer.all_states().contains(&file));
+        assert!(file.all_versions().contains(&longer) && longer.all_versions().contains(&file));
         let others = [Identity { inode: 1, ..file }, Identity { inode: 3, ..file }];
-        assert!(others.iter().all(|other| !file.all_states().contains(other)));
+        assert!(others.iter().all(|other| !file.all_versions().contains(other)));
     }
 }

@@ -3,26 +3,26 @@
 //! A file that was just written, or that another program reads, is already in memory. Reading it
 //! from the device again takes tens of times as long as a copy. Bytes read through that cache also
 //! stay there for later readers, in memory that the kernel evicts by itself. A path uses that cache
-//! in one of three modes ([`KernelCache`]):
+//! in one of three modes ([`KernelCacheMode`]):
 //!
 //! - `Keeps`, the default: **the kernel caches the pages**. A read goes through its cache into the
 //!   caller's memory. The readahead policy sees these reads and [advises](kernel_readahead) the
 //!   kernel of future ones.
-//! - `Taken`, if memory, a policy or a depth is set: the path caches pages itself. A read that
-//!   finds none of its pages there checks residency in the kernel first (`cachestat(2)`, Linux 6.5,
-//!   which neither reads nor marks pages). It reads completely resident ranges from there. Partly
-//!   resident ranges bypass the kernel page cache, so no page is cached twice.
+//! - `ReadIfResident`, if memory, a policy or a depth is set: the path caches pages itself. A read
+//!   that finds none of its pages there checks residency in the kernel first (`cachestat(2)`, Linux
+//!   6.5, which neither reads nor marks pages). It reads completely resident ranges from there.
+//!   Partly resident ranges bypass the kernel page cache, so no page is cached twice.
 //! - `Unused`, by option.
 //!
 //! In mode `Keeps` there is no residency check: reads themselves [sample](residency_sampling)
 //! residency now and then.
 //!
-//! In mode `Taken` a check costs a system call, as much as the read. A read that finds its pages
-//! resident therefore also checks the 2 MiB window around them, and later reads in that window
-//! check nothing. Pages evicted meanwhile are detected by `RWF_NOWAIT`, which one small read of
-//! eight sets (it costs a tenth of the read), and every large read. Checks without success become
-//! rarer, down to one read in 64. Large reads (64 KiB or more) always check, because the check is
-//! cheap compared with a device read.
+//! In mode `ReadIfResident` a check costs a system call, as much as the read. A read that finds its
+//! pages resident therefore also checks the 2 MiB window around them, and later reads in that
+//! window check nothing. Pages evicted meanwhile are detected by `RWF_NOWAIT`, which one small read
+//! of eight sets (it costs a tenth of the read), and every large read. Checks without success
+//! become rarer, down to one read in 64. Large reads (64 KiB or more) always check, because the
+//! check is cheap compared with a device read.
 //!
 //! The bytes are the same as for any `read(2)`, including dirty pages of writers. A page in the
 //! *path's* cache is always returned from there, so a reader never sees new bytes and then old
@@ -44,9 +44,9 @@ use readpath_core::readahead;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
 
-use crate::aligned_bytes::Copied;
+use crate::aligned_bytes::AlignedBytes;
 use crate::engine::Handle;
-use crate::engine::storage_backend::Opening;
+use crate::engine::storage_backend::StorageFile;
 use crate::file::File;
 use crate::target::{Direct, Mode, Target};
 
@@ -58,131 +58,136 @@ pub(crate) mod kernel_readahead;
 pub(crate) mod residency_sampling;
 pub(crate) mod submitted_reads;
 
-use buffered_file::{Through, windows_of};
-use kernel_readahead::{HandlePolicy, KernelReadahead, Steered, ThroughKernel};
+use buffered_file::{BufferedFile, covering_windows};
+use kernel_readahead::{FileKernelReadahead, HandlePolicy, KernelReadTotals, PathKernelReadahead};
 use residency_sampling::ResidencySampling;
 
 /// Smallest read in bytes that always checks residency, because it would otherwise go to the
 /// device.
-const LARGE_BYTES: u64 = 64 << 10;
+const ALWAYS_CHECKED_BYTES: u64 = 64 << 10;
 /// Number of consecutive failed checks after which the check rate halves with each further failure.
-const VAIN_MAX: u32 = 4;
+const FAILURES_BEFORE_BACKOFF: u32 = 4;
 /// Lowest check rate: one of 2^6 reads.
-const ASKS_EACH_MAX_LOG2: u32 = 6;
+const CHECK_PERIOD_MAX_LOG2: u32 = 6;
 
 /// Use of the kernel page cache by a path.
 #[derive(Clone)]
-pub(crate) enum KernelCache {
+pub(crate) enum KernelCacheMode {
     /// Bypassed.
-    Unused,
+    Bypassed,
     /// Read from if pages are resident; the path caches pages itself.
-    Taken,
+    ReadIfResident,
     /// The kernel caches the pages; the path only advises it.
-    Keeps(Arc<KernelReadahead>),
+    CachesPages(Arc<PathKernelReadahead>),
 }
 
 /// Kernel page cache state of one open file.
-pub(crate) struct KernelPages {
+pub(crate) struct KernelCacheState {
     /// The file, if its pages can be read through the kernel page cache.
     target: Option<Target>,
     bytes: u64,
     /// Rates of residency checks: of reads, and of the windows around them.
-    pages: Asks,
-    windows: Asks,
+    read_checks: CheckRate,
+    window_checks: CheckRate,
     /// Second open file without O_DIRECT, opened at first use; `None` if that fails.
-    through: OnceLock<Option<Through>>,
+    buffered_file: OnceLock<Option<BufferedFile>>,
     /// Kernel readahead state, if the kernel caches the pages.
-    steered: Option<Steered>,
+    file_readahead: Option<FileKernelReadahead>,
 }
 
 /// Rate of residency checks, which falls with consecutive failures.
 #[derive(Default)]
-struct Asks {
+struct CheckRate {
     /// Number of consecutive failed checks.
-    vain: AtomicU32,
-    /// Number of calls of `is_to_ask`.
-    looks: AtomicU32,
+    consecutive_failures: AtomicU32,
+    /// Number of calls of `is_check_due`.
+    calls: AtomicU32,
 }
 
-impl Asks {
+impl CheckRate {
     /// Decides on a check: always at first, then one of 2^k calls, with k rising per failure.
-    fn is_to_ask(&self) -> bool {
-        let vain = self.vain.load(Ordering::Relaxed);
-        let each_log2 = vain.saturating_sub(VAIN_MAX).min(ASKS_EACH_MAX_LOG2);
-        self.looks.fetch_add(1, Ordering::Relaxed) & ((1 << each_log2) - 1) == 0
+    fn is_check_due(&self) -> bool {
+        let consecutive_failures = self.consecutive_failures.load(Ordering::Relaxed);
+        let each_log2 =
+            consecutive_failures.saturating_sub(FAILURES_BEFORE_BACKOFF).min(CHECK_PERIOD_MAX_LOG2);
+        self.calls.fetch_add(1, Ordering::Relaxed) & ((1 << each_log2) - 1) == 0
     }
 
     /// Records the result of a check and returns it.
-    fn answered(&self, is_held: bool) -> bool {
-        match is_held {
-            true => self.vain.store(0, Ordering::Relaxed),
-            false => _ = self.vain.fetch_add(1, Ordering::Relaxed),
+    fn record_result(&self, is_resident: bool) -> bool {
+        match is_resident {
+            true => self.consecutive_failures.store(0, Ordering::Relaxed),
+            false => _ = self.consecutive_failures.fetch_add(1, Ordering::Relaxed),
         }
-        is_held
+        is_resident
     }
 }
 
-impl KernelCache {
+impl KernelCacheMode {
     /// Time at which files are opened with O_DIRECT.
     pub(crate) fn direct(&self) -> Direct {
         match self {
-            KernelCache::Keeps(_) => Direct::Late,
-            KernelCache::Unused | KernelCache::Taken => Direct::Preferred,
+            KernelCacheMode::CachesPages(_) => Direct::Late,
+            KernelCacheMode::Bypassed | KernelCacheMode::ReadIfResident => Direct::Preferred,
         }
     }
 
     /// Counters of reads through the kernel page cache, if the kernel caches the pages.
-    pub(crate) fn counted(&self) -> ThroughKernel {
+    pub(crate) fn counted(&self) -> KernelReadTotals {
         match self {
-            KernelCache::Keeps(kernel_readahead) => kernel_readahead.counted(),
-            _ => ThroughKernel::default(),
+            KernelCacheMode::CachesPages(kernel_readahead) => kernel_readahead.totals(),
+            _ => KernelReadTotals::default(),
         }
     }
 
     /// Appends the policy's decisions on these reads since the last call.
     pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
-        if let KernelCache::Keeps(kernel_readahead) = self {
+        if let KernelCacheMode::CachesPages(kernel_readahead) = self {
             kernel_readahead.take_decisions(all);
         }
     }
 }
 
-impl KernelPages {
+impl KernelCacheState {
     /// State of a file that is about to be opened as number `number`.
-    pub(crate) fn of(opening: &Opening, number: u32, cache: &KernelCache) -> KernelPages {
+    pub(crate) fn of(
+        opening: &StorageFile,
+        number: u32,
+        cache: &KernelCacheMode,
+    ) -> KernelCacheState {
         let target = match (opening, cache) {
-            (Opening::Local(target), KernelCache::Taken) => {
-                Some(target).filter(|of| can_be_asked(of))
+            (StorageFile::Local(target), KernelCacheMode::ReadIfResident) => {
+                Some(target).filter(|of| may_check_residency(of))
             }
-            (Opening::Local(target), KernelCache::Keeps(_)) => {
+            (StorageFile::Local(target), KernelCacheMode::CachesPages(_)) => {
                 Some(target).filter(|of| !of.is_block_device())
             }
             _ => None,
         };
-        let steered = match cache {
-            KernelCache::Keeps(kernel_readahead) if target.is_some() => {
-                Some(Steered::new(Arc::clone(kernel_readahead), number))
+        let file_readahead = match cache {
+            KernelCacheMode::CachesPages(kernel_readahead) if target.is_some() => {
+                Some(FileKernelReadahead::new(Arc::clone(kernel_readahead), number))
             }
             _ => None,
         };
-        KernelPages {
+        KernelCacheState {
             target: target.cloned(),
             bytes: opening.bytes(),
-            pages: Asks::default(),
-            windows: Asks::default(),
-            through: OnceLock::new(),
-            steered,
+            read_checks: CheckRate::default(),
+            window_checks: CheckRate::default(),
+            buffered_file: OnceLock::new(),
+            file_readahead,
         }
     }
 
     /// True if the kernel caches the pages of the file.
-    pub(crate) fn are_kept(&self) -> bool {
-        self.steered.is_some()
+    pub(crate) fn is_kernel_cached(&self) -> bool {
+        self.file_readahead.is_some()
     }
 
     /// Readahead estimate, if the kernel caches the pages.
     pub(crate) fn readahead_state(&self) -> Option<readahead::ReadaheadState> {
-        self.steered.as_ref().map(Steered::readahead_state)
+        self.file_readahead.as_ref().map(FileKernelReadahead::readahead_state)
     }
 
     /// Passes a hint of the handle with this policy to the kernel readahead. False if the kernel
@@ -193,88 +198,93 @@ impl KernelPages {
         advice: readahead::Advice,
         range: PageRange,
     ) -> bool {
-        let (Some(steered), Some(target)) = (&self.steered, &self.target) else { return false };
-        steered.advised(policy, target, advice, range);
+        let (Some(file_readahead), Some(target)) = (&self.file_readahead, &self.target) else {
+            return false;
+        };
+        file_readahead.on_advice(policy, target, advice, range);
         true
     }
 
     /// Drops clean pages of the range from the kernel page cache, if the kernel caches the pages.
-    pub(crate) fn drop_kept(&self, range: PageRange) {
-        if let (Some(steered), Some(target)) = (&self.steered, &self.target) {
-            steered.drop(target, range);
+    pub(crate) fn drop_kernel_pages(&self, range: PageRange) {
+        if let (Some(file_readahead), Some(target)) = (&self.file_readahead, &self.target) {
+            file_readahead.drop(target, range);
         }
     }
 
     /// Ends the streams of the closed handle with this policy.
-    pub(crate) fn closed(&self, policy: &Mutex<HandlePolicy>) {
-        if let (Some(steered), Some(target)) = (&self.steered, &self.target) {
-            steered.closed(policy, target);
+    pub(crate) fn on_close(&self, policy: &Mutex<HandlePolicy>) {
+        if let (Some(file_readahead), Some(target)) = (&self.file_readahead, &self.target) {
+            file_readahead.on_close(policy, target);
         }
     }
 
     /// Returns the second open file, opened at first use.
-    fn through(&self) -> Option<&Through> {
-        let open = || Through::open(self.target.as_ref()?, self.are_kept());
-        self.through.get_or_init(open).as_ref()
+    fn open_buffered(&self) -> Option<&BufferedFile> {
+        let open = || BufferedFile::open(self.target.as_ref()?, self.is_kernel_cached());
+        self.buffered_file.get_or_init(open).as_ref()
     }
 
     /// True if all these pages are resident in the kernel now.
     fn has(&self, pages: PageRange) -> bool {
-        self.target.as_ref().is_some_and(|target| holds(target, pages))
+        self.target.as_ref().is_some_and(|target| are_pages_resident(target, pages))
     }
 
     /// Returns the second open file if the range is known to be resident, or if a check finds it
     /// resident.
-    fn holding_for_read(&self, offset: u64, bytes: u64) -> Option<&Through> {
-        if bytes >= LARGE_BYTES {
-            return self.holding(offset, bytes);
+    fn resident_file(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
+        if bytes >= ALWAYS_CHECKED_BYTES {
+            return self.check_resident(offset, bytes);
         }
-        let known = self.through.get().and_then(Option::as_ref);
-        match known.filter(|through| through.knows(PageRange::covering(offset, bytes))) {
-            None if self.pages.is_to_ask() => self.holding(offset, bytes),
+        let known = self.buffered_file.get().and_then(Option::as_ref);
+        match known.filter(|buffered_file| {
+            buffered_file.are_known_resident(PageRange::covering(offset, bytes))
+        }) {
+            None if self.read_checks.is_check_due() => self.check_resident(offset, bytes),
             known => known,
         }
     }
 
     /// Returns the second open file if a check finds the range resident.
-    fn holding(&self, offset: u64, bytes: u64) -> Option<&Through> {
+    fn check_resident(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
         let pages = PageRange::covering(offset, bytes);
         if !self.has(pages) {
-            self.pages.answered(false);
+            self.read_checks.record_result(false);
             return None;
         }
-        let through = self.through()?;
+        let buffered_file = self.open_buffered()?;
         // The window check comes last and becomes rarer: for evicted pages the kernel computes the
         // age of the eviction, at 0.2 us each.
-        let windows = windows_of(pages).clipped(self.bytes.div_ceil(PAGE_BYTES));
-        let are_known = bytes < LARGE_BYTES
-            && self.windows.is_to_ask()
-            && self.windows.answered(self.has(windows));
+        let windows = covering_windows(pages).clipped(self.bytes.div_ceil(PAGE_BYTES));
+        let are_known = bytes < ALWAYS_CHECKED_BYTES
+            && self.window_checks.is_check_due()
+            && self.window_checks.record_result(self.has(windows));
         if are_known {
-            through.remember(windows);
+            buffered_file.mark_resident(windows);
         }
-        self.pages.answered(true);
-        Some(through)
+        self.read_checks.record_result(true);
+        Some(buffered_file)
     }
 
     /// Fills a buffer if its pages are known or trusted to be resident.
     #[inline]
-    fn read_known(
+    fn read_known_resident(
         &self,
         offset: u64,
         buffer: &mut [u8],
         residency_sampling: &ResidencySampling,
     ) -> bool {
-        let Some(Some(through)) = self.through.get() else { return false };
+        let Some(Some(buffered_file)) = self.buffered_file.get() else { return false };
         let bytes = buffer.len() as u64;
-        match &self.steered {
-            Some(steered) => {
-                steered.trusts(residency_sampling) && through.read_whole(offset, buffer)
+        match &self.file_readahead {
+            Some(file_readahead) => {
+                file_readahead.take_trusted_read(residency_sampling)
+                    && buffered_file.read_blocking(offset, buffer)
             }
             None => {
-                bytes < LARGE_BYTES
-                    && through.knows(PageRange::covering(offset, bytes))
-                    && through.read_known(offset, buffer)
+                bytes < ALWAYS_CHECKED_BYTES
+                    && buffered_file.are_known_resident(PageRange::covering(offset, bytes))
+                    && buffered_file.read_with_sampling(offset, buffer)
             }
         }
     }
@@ -282,55 +292,64 @@ impl KernelPages {
 
 /// True if the file is read with O_DIRECT, so that the kernel page cache may have other pages than
 /// the path.
-fn can_be_asked(target: &Target) -> bool {
+fn may_check_residency(target: &Target) -> bool {
     target.mode() == Mode::Direct && !target.is_block_device()
 }
 
 /// Sampling of large files. Counting all pages takes long (1.8 ms for 256 MiB in single pages). A
 /// file larger than 64 stretches of 64 pages (16 MiB in total) is sampled by that number of
 /// stretches, spread from the first page to the last.
-const COUNTED_STRETCHES: u64 = 64;
-const STRETCH_PAGES: u64 = 64;
+const SAMPLE_COUNT: u64 = 64;
+const SAMPLE_PAGES: u64 = 64;
 
 /// True if a file opened with O_DIRECT appears to be completely resident in the kernel page cache.
-pub(crate) fn holds_all(target: &Target) -> bool {
+pub(crate) fn is_fully_resident(target: &Target) -> bool {
     let pages = target.bytes().div_ceil(PAGE_BYTES);
-    pages > 0 && can_be_asked(target) && stretches_of(pages).all(|range| holds(target, range))
+    pages > 0
+        && may_check_residency(target)
+        && sample_ranges(pages).all(|range| are_pages_resident(target, range))
 }
 
 /// Page ranges to count in a file of `pages` pages.
-fn stretches_of(pages: u64) -> impl Iterator<Item = PageRange> {
-    let whole = pages <= COUNTED_STRETCHES * STRETCH_PAGES;
-    let (count, each) = if whole { (1, pages) } else { (COUNTED_STRETCHES, STRETCH_PAGES) };
+fn sample_ranges(pages: u64) -> impl Iterator<Item = PageRange> {
+    let is_counted_whole = pages <= SAMPLE_COUNT * SAMPLE_PAGES;
+    let (count, each) = if is_counted_whole { (1, pages) } else { (SAMPLE_COUNT, SAMPLE_PAGES) };
     let last = u128::from(pages - each);
-    let first = move |nth: u64| (last * u128::from(nth) / u128::from(COUNTED_STRETCHES - 1)) as u64;
+    let first = move |sample_index: u64| {
+        (last * u128::from(sample_index) / u128::from(SAMPLE_COUNT - 1)) as u64
+    };
     // Both ends first: they are absent most often.
-    let order = (0..count).map(move |nth| if nth == 0 { 0 } else { count - nth });
-    order.map(move |nth| PageRange::new(first(nth), each))
+    let order = (0..count)
+        .map(move |sample_index| if sample_index == 0 { 0 } else { count - sample_index });
+    order.map(move |sample_index| PageRange::new(first(sample_index), each))
 }
 
 impl Handle {
     /// Reads resident pages from the kernel page cache into `buffer`, completely or not at all,
     /// without waiting. The path's cache must have none of them.
-    pub(crate) fn read_held(&self, offset: u64, buffer: &mut [u8]) -> bool {
+    pub(crate) fn read_resident(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let bytes = buffer.len() as u64;
-        let Some(through) = self.held_by_kernel(offset, bytes) else { return false };
-        let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(buffer)]);
-        is_read && self.counted(bytes, 0, offset)
+        let Some(buffered_file) = self.resident_kernel_file(offset, bytes) else { return false };
+        let is_read = buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(buffer)]);
+        is_read && self.record_kernel_read(bytes, 0, offset)
     }
 
-    /// Like [`read_held`](Handle::read_held) without the engine, for ranges known or trusted to be
-    /// resident, if the path's cache has no page of the file.
+    /// Like [`read_resident`](Handle::read_resident) without the engine, for ranges known or
+    /// trusted to be resident, if the path's cache has no page of the file.
     #[inline]
-    pub(crate) fn read_known_held(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        if self.has_pages() || !self.lends() {
+    pub(crate) fn read_trusted_resident(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        if self.has_pages() || !self.is_fast_path_enabled() {
             return false;
         }
         let reads = self.read_counters.kernel_reads();
-        let is_read = self.file.kernel_pages.read_known(offset, buffer, reads.residency_sampling());
+        let is_read = self.file.kernel_cache_state.read_known_resident(
+            offset,
+            buffer,
+            reads.residency_sampling(),
+        );
         if is_read {
             let bytes = buffer.len() as u64;
-            reads.counted(bytes, 0, offset + bytes);
+            reads.record_read(bytes, 0, offset + bytes);
         }
         is_read
     }
@@ -345,70 +364,74 @@ impl Handle {
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
-        let pages = &self.file.kernel_pages;
-        if pages.target.is_none() || self.has_own(offset, bytes) {
+        let pages = &self.file.kernel_cache_state;
+        if pages.target.is_none() || self.has_own_pages(offset, bytes) {
             return false;
         }
-        let demand = match &pages.steered {
-            Some(steered) => self.read_kept(steered, offset, bytes, buffers),
+        let demand = match &pages.file_readahead {
+            Some(file_readahead) => {
+                self.read_with_kernel_readahead(file_readahead, offset, bytes, buffers)
+            }
             None => {
-                let known = pages.holding_for_read(offset, bytes);
-                known.filter(|through| through.read_held(offset, bytes, buffers)).map(|_| 0)
+                let known = pages.resident_file(offset, bytes);
+                known
+                    .filter(|buffered_file| buffered_file.read_resident(offset, bytes, buffers))
+                    .map(|_| 0)
             }
         };
-        demand.is_some_and(|demand| self.counted(bytes, demand, offset))
+        demand.is_some_and(|demand| self.record_kernel_read(bytes, demand, offset))
     }
 
     /// Copies the range if it is resident in the kernel, into `spare` if large enough. Does not
     /// wait.
-    pub(crate) fn copied_held(
+    pub(crate) fn copy_resident(
         &self,
         offset: u64,
         bytes: u64,
-        spare: impl FnOnce() -> Option<Copied>,
-    ) -> Option<Copied> {
-        let through = self.held_by_kernel(offset, bytes)?;
-        let mut copy = Copied::room(bytes as usize, spare());
-        let is_read = through.read_held(offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
-        (is_read && self.counted(bytes, 0, offset)).then_some(copy)
+        reusable: impl FnOnce() -> Option<AlignedBytes>,
+    ) -> Option<AlignedBytes> {
+        let buffered_file = self.resident_kernel_file(offset, bytes)?;
+        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
+        let is_read = buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
+        (is_read && self.record_kernel_read(bytes, 0, offset)).then_some(copy)
     }
 
     /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `spare` if large
     /// enough.
-    pub(crate) fn copied_from_kernel(
+    pub(crate) fn copy_from_kernel(
         &self,
         offset: u64,
         bytes: u64,
-        spare: impl FnOnce() -> Option<Copied>,
-    ) -> Option<Copied> {
-        if !self.file.kernel_pages.are_kept() {
-            return self.copied_held(offset, bytes, spare);
+        reusable: impl FnOnce() -> Option<AlignedBytes>,
+    ) -> Option<AlignedBytes> {
+        if !self.file.kernel_cache_state.is_kernel_cached() {
+            return self.copy_resident(offset, bytes, reusable);
         }
-        let mut copy = Copied::room(bytes as usize, spare());
+        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
         self.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(&mut copy)]).then_some(copy)
     }
 
     /// Counts a read, of which `demand` bytes were not resident. Returns true.
-    fn counted(&self, bytes: u64, demand: u64, offset: u64) -> bool {
-        self.read_counters.kernel_reads().counted(bytes, demand, offset + bytes);
+    fn record_kernel_read(&self, bytes: u64, demand: u64, offset: u64) -> bool {
+        self.read_counters.kernel_reads().record_read(bytes, demand, offset + bytes);
         true
     }
 
     /// Returns the second open file if the range is resident in the kernel and the path's cache has
     /// none of it.
-    fn held_by_kernel(&self, offset: u64, bytes: u64) -> Option<&Through> {
-        let pages = &self.file.kernel_pages;
-        let is_to_take = pages.target.is_some() && !self.has_own(offset, bytes);
-        is_to_take.then(|| pages.holding_for_read(offset, bytes)).flatten()
+    fn resident_kernel_file(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
+        let pages = &self.file.kernel_cache_state;
+        let is_to_take = pages.target.is_some() && !self.has_own_pages(offset, bytes);
+        is_to_take.then(|| pages.resident_file(offset, bytes)).flatten()
     }
 
     /// True if the path's cache has any page of the range.
-    fn has_own(&self, offset: u64, bytes: u64) -> bool {
+    fn has_own_pages(&self, offset: u64, bytes: u64) -> bool {
         self.has_pages()
-            && self
-                .engine
-                .frame_cache
-                .has_any(self.in_machine().file, PageRange::covering(offset, bytes))
+            && self.engine.frame_cache.is_any_shared(
+                self.machine_ids_or_register().file,
+                PageRange::covering(offset, bytes),
+            )
     }
 }
 
@@ -416,22 +439,23 @@ impl File {
     /// True if a read of the range would now find all bytes in memory, in this path's cache or in
     /// the kernel page cache. A [`prefetch`](File::prefetch) would then have no effect.
     pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
-        let Ok(handle) = self.handle().here_as_seen() else { return false };
+        let Ok(handle) = self.handle().current_unchecked() else { return false };
         let (engine, file) = (&handle.engine, &handle.file);
         let bytes = bytes.min(file.bytes.saturating_sub(offset));
         let pages = PageRange::covering(offset, bytes);
-        handle.has_pages() && engine.frame_cache.has(handle.in_machine().file, pages)
-            || !handle.has_own(offset, bytes) && file.kernel_pages.has(pages)
+        handle.has_pages()
+            && engine.frame_cache.are_all_shared(handle.machine_ids_or_register().file, pages)
+            || !handle.has_own_pages(offset, bytes) && file.kernel_cache_state.has(pages)
     }
 }
 
 /// True if the kernel reports all these pages as resident.
-pub(crate) fn holds(file: &impl AsRawFd, pages: PageRange) -> bool {
-    cached_pages(file, pages) == Some(pages.count())
+pub(crate) fn are_pages_resident(file: &impl AsRawFd, pages: PageRange) -> bool {
+    resident_page_count(file, pages) == Some(pages.count())
 }
 
 /// Number of resident pages in a range: `cachestat(2)`; `None` if the kernel does not report it.
-pub(crate) fn cached_pages(file: &impl AsRawFd, pages: PageRange) -> Option<u64> {
+pub(crate) fn resident_page_count(file: &impl AsRawFd, pages: PageRange) -> Option<u64> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
         return counted;
@@ -463,7 +487,7 @@ pub(crate) fn read_ahead(file: &impl AsRawFd, pages: PageRange) -> bool {
 }
 
 /// Drops the pages from the kernel page cache as far as possible (clean and unused ones).
-pub(crate) fn drop_cached(target: &Target, pages: PageRange) {
+pub(crate) fn drop_kernel_range(target: &Target, pages: PageRange) {
     #[cfg(any(test, feature = "simulation"))]
     if crate::simulation::memory::drop_cached(pages) {
         return;
@@ -479,13 +503,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_a_small_file_all_pages_are_counted_and_of_a_large_one_stretches_from_end_to_end() {
+    fn residency_sample_covers_small_files_and_spreads_over_large_ones() {
         for pages in [1, 2, 4_095, 4_096] {
-            let all: Vec<PageRange> = stretches_of(pages).collect();
+            let all: Vec<PageRange> = sample_ranges(pages).collect();
             assert_eq!(all, [PageRange::new(0, pages)]);
         }
         for pages in [4_097, 65_536, 1 << 51] {
-            let all: Vec<PageRange> = stretches_of(pages).collect();
+            let all: Vec<PageRange> = sample_ranges(pages).collect();
             assert_eq!(all[..2], [PageRange::new(0, 64), PageRange::new(pages - 64, 64)]);
             assert_eq!(all.iter().map(|stretch| stretch.count()).sum::<u64>(), 4_096);
             // Distances between stretches differ by at most a page.

@@ -121,7 +121,7 @@ pub mod inside {
     /// Passes `bytes` to every decoder of NFS replies, for fuzzing.
     #[cfg(feature = "simulation")]
     pub fn nfs_replies(bytes: &[u8]) {
-        crate::nfs::fuzzing::receive(bytes);
+        crate::nfs::fuzzing::decode_stream(bytes);
     }
     pub use crate::storage::{FileStorage, Sleep, Sleeper, Storage};
     pub use crate::target::{OpenOptions, Target};

@@ -8,11 +8,11 @@ use readpath_core::request::DeviceCaps;
 
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::engine::storage_backend::{Below, Opening};
+use crate::engine::storage_backend::{StorageBackend, StorageFile};
 use crate::engine::{Handle, LazyEngine};
 use crate::file::File;
 use crate::identity::Identity;
-use crate::kernel_page_cache::KernelCache;
+use crate::kernel_page_cache::KernelCacheMode;
 use crate::nfs::error::NfsError;
 use crate::nfs::lookup::RegularFile;
 use crate::nfs::storage::NfsStorage;
@@ -20,7 +20,7 @@ use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
 use crate::nfs::{Attributes, Connection};
 use crate::path::{BuildError, Builder, Coherence, ReadPath};
-use crate::read_error::{Forked, kind_of};
+use crate::read_error::{Forked, io_error_kind};
 use crate::target::OpenError;
 
 impl File {
@@ -46,7 +46,9 @@ impl File {
     /// by `fork`, which has no connection.
     pub fn connection(&self) -> Option<Connection> {
         let engine = &self.handle().engine;
-        let finder = engine.built().and_then(|engine| engine.lock().in_flight.files.finder());
+        let finder = engine
+            .existing_engine()
+            .and_then(|engine| engine.lock().in_flight.storage.nfs_lookup());
         finder.map(|finder| finder.connection())
     }
 }
@@ -76,12 +78,22 @@ impl Builder {
         let clock = Clock::start();
         let target = NfsTarget::open(&url, clock)?;
         // A later version of the file gets sectors of its own, so the device has no size limit.
-        let (found, caps) = (target.found, DeviceCaps { sectors: u64::MAX, ..target.caps() });
-        let (storage, sleeper) = NfsStorage::shared(target).map_err(OpenFileError::Backend)?;
-        let engine = self.build_over(Below::Server(Box::new(storage)), sleeper, caps, clock)?;
-        let engine =
-            Arc::new(LazyEngine::new(engine, Coherence::WhenOpened, KernelCache::Unused, None));
-        let handle = Handle::open(&engine, Opening::Server(found), identity(&found));
+        let (found, caps) = (target.file, DeviceCaps { sectors: u64::MAX, ..target.caps() });
+        let (storage, sleeper) =
+            NfsStorage::for_several_threads(target).map_err(OpenFileError::Backend)?;
+        let engine = self.build_engine_over(
+            StorageBackend::Server(Box::new(storage)),
+            sleeper,
+            caps,
+            clock,
+        )?;
+        let engine = Arc::new(LazyEngine::new(
+            engine,
+            Coherence::WhenOpened,
+            KernelCacheMode::Bypassed,
+            None,
+        ));
+        let handle = Handle::open(&engine, StorageFile::Server(found), nfs_identity(&found));
         Ok(File::new(handle, name.into()))
     }
 }
@@ -91,21 +103,25 @@ impl Builder {
 ///
 /// # Errors
 /// The file is not found, or this is a child and the connection belongs to the parent.
-pub(crate) fn find_again(handle: &Handle) -> Result<Option<Handle>, OpenFileError> {
-    let Opening::Server(_) = handle.file.opening else { return Ok(None) };
+pub(crate) fn look_up_nfs_again(handle: &Handle) -> Result<Option<Handle>, OpenFileError> {
+    let StorageFile::Server(_) = handle.file.storage_file else { return Ok(None) };
     let engine = &handle.engine;
-    if !engine.is_ours() {
+    if !engine.is_of_this_process() {
         return Err(OpenFileError::Forked { why: Forked::Server });
     }
-    let finder =
-        engine.lock().in_flight.files.finder().expect("the engine of a server's file has one");
-    let found = finder.find_again()?;
-    Ok(Some(Handle::open(engine, Opening::Server(found), identity(&found))))
+    let finder = engine
+        .lock()
+        .in_flight
+        .storage
+        .nfs_lookup()
+        .expect("the engine of a server's file has one");
+    let found = finder.look_up_again()?;
+    Ok(Some(Handle::open(engine, StorageFile::Server(found), nfs_identity(&found))))
 }
 
 /// Identity of an NFS file's version, from its attributes.
-fn identity(found: &RegularFile) -> Identity {
-    let Attributes { fsid, fileid, bytes, modified, changed, .. } = found.attributes;
+fn nfs_identity(file: &RegularFile) -> Identity {
+    let Attributes { fsid, fileid, bytes, modified, changed, .. } = file.attributes;
     let time = |(seconds, nanoseconds): (u32, u32)| (seconds.into(), nanoseconds.into());
     Identity {
         device: fsid,
@@ -113,7 +129,7 @@ fn identity(found: &RegularFile) -> Identity {
         bytes,
         modified: time(modified),
         changed: time(changed),
-        unsettled: 0,
+        unstable_id: 0,
     }
 }
 
@@ -144,9 +160,9 @@ impl OpenFileError {
             OpenFileError::Open(OpenError::Missing { .. }) => io::ErrorKind::NotFound,
             OpenFileError::Open(OpenError::Refused { .. }) => io::ErrorKind::PermissionDenied,
             OpenFileError::Open(OpenError::Directory { .. }) => io::ErrorKind::IsADirectory,
-            OpenFileError::Open(OpenError::Other { errno, .. }) => kind_of(*errno),
+            OpenFileError::Open(OpenError::Other { errno, .. }) => io_error_kind(*errno),
             OpenFileError::Open(_) => io::ErrorKind::InvalidInput,
-            OpenFileError::Nfs(error) => kind_of(error.errno()),
+            OpenFileError::Nfs(error) => io_error_kind(error.errno()),
             OpenFileError::Backend(_) | OpenFileError::Forked { .. } => io::ErrorKind::Other,
         }
     }

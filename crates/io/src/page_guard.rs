@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use crate::aligned_bytes::Copied;
+use crate::aligned_bytes::AlignedBytes;
 use crate::engine::frame_cache::PinnedPage;
-use crate::process::Own;
+use crate::process::ProcessOwned;
 use crate::read_error::Forked;
 
 /// Bytes of one cached page, which stays pinned as long as the guard lives. The guard has a copy
@@ -26,44 +26,44 @@ use crate::read_error::Forked;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct PageGuard {
-    bytes: Bytes,
+    bytes: GuardBytes,
 }
 
 /// Location of a guard's bytes.
-enum Bytes {
+enum GuardBytes {
     /// Range of a pinned page.
-    Held { held: Own<PinnedPage>, start: usize, end: usize },
+    Pinned { page: ProcessOwned<PinnedPage>, start: usize, end: usize },
     /// Memory owned by the guard; possibly empty.
-    Copied(Copied),
+    Copied(AlignedBytes),
 }
 
 impl PageGuard {
     /// Guard of the bytes `start..end` of a pinned page.
-    pub(crate) fn of(held: PinnedPage, start: usize, end: usize) -> PageGuard {
-        PageGuard { bytes: Bytes::Held { held: Own::new(held), start, end } }
+    pub(crate) fn from_pinned(page: PinnedPage, start: usize, end: usize) -> PageGuard {
+        PageGuard { bytes: GuardBytes::Pinned { page: ProcessOwned::new(page), start, end } }
     }
 
     /// Guard without bytes.
     pub(crate) fn empty() -> PageGuard {
-        PageGuard::of_copy(Copied::default())
+        PageGuard::from_copy(AlignedBytes::default())
     }
 
     /// True if it pins a page.
     #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn holds(&self) -> bool {
-        matches!(self.bytes, Bytes::Held { .. })
+    pub(crate) fn has_pinned_page(&self) -> bool {
+        matches!(self.bytes, GuardBytes::Pinned { .. })
     }
 
     /// Guard of a copy.
-    pub(crate) fn of_copy(bytes: Copied) -> PageGuard {
-        PageGuard { bytes: Bytes::Copied(bytes) }
+    pub(crate) fn from_copy(bytes: AlignedBytes) -> PageGuard {
+        PageGuard { bytes: GuardBytes::Copied(bytes) }
     }
 
     /// Returns the memory of a copy, for reuse.
-    pub(crate) fn into_copy(self) -> Option<Copied> {
+    pub(crate) fn into_copy(self) -> Option<AlignedBytes> {
         match self.bytes {
-            Bytes::Copied(bytes) => Some(bytes),
-            Bytes::Held { .. } => None,
+            GuardBytes::Copied(bytes) => Some(bytes),
+            GuardBytes::Pinned { .. } => None,
         }
     }
 }
@@ -74,18 +74,18 @@ impl Deref for PageGuard {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.bytes {
-            Bytes::Held { held, start, end } => match held.get() {
+            GuardBytes::Pinned { page: held, start, end } => match held.get() {
                 Some(held) => &held[*start..*end],
-                None => inherited(),
+                None => panic_in_child(),
             },
-            Bytes::Copied(bytes) => bytes,
+            GuardBytes::Copied(bytes) => bytes,
         }
     }
 }
 
 /// Panics: the guard belongs to the parent process.
 #[cold]
-fn inherited() -> ! {
+fn panic_in_child() -> ! {
     panic!("a page guard: {}", Forked::UnderWay)
 }
 
@@ -98,8 +98,8 @@ impl AsRef<[u8]> for PageGuard {
 impl std::fmt::Debug for PageGuard {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let bytes = match &self.bytes {
-            Bytes::Held { start, end, .. } => end - start,
-            Bytes::Copied(bytes) => bytes.len(),
+            GuardBytes::Pinned { start, end, .. } => end - start,
+            GuardBytes::Copied(bytes) => bytes.len(),
         };
         f.debug_struct("PageGuard").field("bytes", &bytes).finish()
     }

@@ -19,13 +19,13 @@
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome};
 
 #[cfg(feature = "tracing")]
-use crate::thread::contain;
+use crate::thread::run_contained;
 
 /// True if any probe is compiled in. Code that only serves a probe is left out otherwise.
-pub(crate) const ARE_TOLD: bool = cfg!(any(feature = "tracing", feature = "usdt"));
+pub(crate) const ARE_COMPILED_IN: bool = cfg!(any(feature = "tracing", feature = "usdt"));
 
 /// Span of a read in progress.
-pub(crate) struct ReadPoint {
+pub(crate) struct ReadSpan {
     #[cfg(feature = "tracing")]
     _span: tracing::span::EnteredSpan,
     #[cfg(feature = "usdt")]
@@ -35,10 +35,10 @@ pub(crate) struct ReadPoint {
 /// Begins the span of a read; dropping the result ends it.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
-pub(crate) fn read(offset: u64, bytes: u64) -> ReadPoint {
+pub(crate) fn begin_read(offset: u64, bytes: u64) -> ReadSpan {
     #[cfg(feature = "usdt")]
     probe::probe!(readpath, read_begin, offset, bytes);
-    ReadPoint {
+    ReadSpan {
         #[cfg(feature = "tracing")]
         _span: tracing::trace_span!(target: "readpath", "read", offset, bytes).entered(),
         #[cfg(feature = "usdt")]
@@ -47,7 +47,7 @@ pub(crate) fn read(offset: u64, bytes: u64) -> ReadPoint {
 }
 
 #[cfg(feature = "usdt")]
-impl Drop for ReadPoint {
+impl Drop for ReadSpan {
     #[inline(always)]
     fn drop(&mut self) {
         probe::probe!(readpath, read_end, self.offset);
@@ -57,11 +57,11 @@ impl Drop for ReadPoint {
 /// Reports a request submitted to the storage.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
-pub(crate) fn submitted(request: &DeviceRequest) {
+pub(crate) fn on_submit(request: &DeviceRequest) {
     let DeviceRequest { id, op, start, sectors } = *request;
     let is_write = op == Op::Write;
     #[cfg(feature = "tracing")]
-    contain(
+    run_contained(
         || tracing::trace!(target: "readpath", id = id.0, start, sectors, is_write, "submitted"),
     );
     #[cfg(feature = "usdt")]
@@ -71,10 +71,10 @@ pub(crate) fn submitted(request: &DeviceRequest) {
 /// Reports a completed request.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
-pub(crate) fn completed(completion: &Completion) {
+pub(crate) fn on_complete(completion: &Completion) {
     let (id, is_whole) = (completion.id, completion.outcome == Outcome::Done);
     #[cfg(feature = "tracing")]
-    contain(|| tracing::trace!(target: "readpath", id = id.0, is_whole, "completed"));
+    run_contained(|| tracing::trace!(target: "readpath", id = id.0, is_whole, "completed"));
     #[cfg(feature = "usdt")]
     probe::probe!(readpath, completed, id.0, u32::from(is_whole));
 }
@@ -82,9 +82,9 @@ pub(crate) fn completed(completion: &Completion) {
 /// Reports advice to the kernel to read ahead.
 #[inline(always)]
 #[cfg_attr(not(any(feature = "tracing", feature = "usdt")), allow(unused_variables))]
-pub(crate) fn advised(offset: u64, bytes: u64) {
+pub(crate) fn on_advice(offset: u64, bytes: u64) {
     #[cfg(feature = "tracing")]
-    contain(|| tracing::trace!(target: "readpath", offset, bytes, "advised"));
+    run_contained(|| tracing::trace!(target: "readpath", offset, bytes, "advised"));
     #[cfg(feature = "usdt")]
     probe::probe!(readpath, advised, offset, bytes);
 }

@@ -3,8 +3,8 @@
 //! A child made by `fork(2)` has a copy of its parent's memory but none of its other threads, and
 //! shares kernel objects with it, above all the rings. The child must neither use nor drop such
 //! objects. It must also never wait for a lock that another thread held at the fork, because no
-//! thread would release it. Values of one process are therefore marked with its [`ProcessName`],
-//! and each operation checks [`ProcessName::is_this`] before it touches them.
+//! thread would release it. Values of one process are therefore marked with its [`ProcessNumber`],
+//! and each operation checks [`ProcessNumber::is_current`] before it touches them.
 //!
 //! The check is two loads. The process number lies in a page that the kernel zeroes in every child
 //! (`MADV_WIPEONFORK`, Linux 4.14), also after `clone(2)`, which calls no handlers. A child reads 0
@@ -22,23 +22,23 @@ use rustix::mm;
 
 /// Number that identifies a process among its ancestors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProcessName(u32);
+pub(crate) struct ProcessNumber(u32);
 
-impl ProcessName {
+impl ProcessNumber {
     /// Number of no process.
-    pub(crate) const NONE: ProcessName = ProcessName(u32::MAX);
+    pub(crate) const NONE: ProcessNumber = ProcessNumber(u32::MAX);
 
     /// Returns the calling process, and assigns its number at first use.
-    pub(crate) fn this() -> ProcessName {
-        let word = word();
+    pub(crate) fn current() -> ProcessNumber {
+        let word = number_word();
         loop {
             match word.load(Ordering::Relaxed) {
                 0 => {
                     // Larger than the number of any ancestor, since the counter is inherited.
-                    let next = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+                    let next = LAST_NUMBER.fetch_add(1, Ordering::Relaxed) + 1;
                     let _ = word.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
                 }
-                number => return ProcessName(number),
+                number => return ProcessNumber(number),
             }
         }
     }
@@ -50,39 +50,44 @@ impl ProcessName {
 
     /// Process of a stored number.
     #[inline]
-    pub(crate) const fn of(number: u32) -> ProcessName {
-        ProcessName(number)
+    pub(crate) const fn of(number: u32) -> ProcessNumber {
+        ProcessNumber(number)
     }
 
     /// True for the calling process.
     #[inline]
-    pub(crate) fn is_this(self) -> bool {
-        // SAFETY: the pointer is `UNSET` or the word made by `word`; neither is ever freed.
-        let word = unsafe { &*WORD.load(Ordering::Relaxed) };
+    pub(crate) fn is_current(self) -> bool {
+        // SAFETY: the pointer is `UNASSIGNED` or the word made by `word`; neither is ever freed.
+        let word = unsafe { &*NUMBER_WORD.load(Ordering::Relaxed) };
         word.load(Ordering::Relaxed) == self.0
     }
 }
 
 /// Address of the word with this process's number; 0 there means not assigned.
-static WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNSET).cast_mut());
+static NUMBER_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNASSIGNED).cast_mut());
 /// Initial target of `WORD`.
-static UNSET: AtomicU32 = AtomicU32::new(0);
+static UNASSIGNED: AtomicU32 = AtomicU32::new(0);
 /// Word zeroed by the fork handler, for kernels without `MADV_WIPEONFORK`.
-static WATCHED: AtomicU32 = AtomicU32::new(0);
+static HANDLER_ZEROED_WORD: AtomicU32 = AtomicU32::new(0);
 /// Last assigned number.
-static LAST: AtomicU32 = AtomicU32::new(0);
+static LAST_NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// Returns the word of this process, which is 0 in a new child. Lock-free: the fork may have
 /// happened in the middle of this function.
-fn word() -> &'static AtomicU32 {
-    let known = WORD.load(Ordering::Acquire);
-    if !ptr::eq(known, &UNSET) {
+fn number_word() -> &'static AtomicU32 {
+    let current_word = NUMBER_WORD.load(Ordering::Acquire);
+    if !ptr::eq(current_word, &UNASSIGNED) {
         // SAFETY: made below, never freed.
-        return unsafe { &*known };
+        return unsafe { &*current_word };
     }
-    let made = wiped_word().unwrap_or_else(watched_word);
+    let made = map_wipe_on_fork_word().unwrap_or_else(install_zeroing_handler);
     let made_address = ptr::from_ref(made).cast_mut();
-    match WORD.compare_exchange(known, made_address, Ordering::AcqRel, Ordering::Acquire) {
+    match NUMBER_WORD.compare_exchange(
+        current_word,
+        made_address,
+        Ordering::AcqRel,
+        Ordering::Acquire,
+    ) {
         Ok(_) => made,
         // Another thread won the race; one page is leaked. SAFETY: as above.
         Err(other) => unsafe { &*other },
@@ -90,7 +95,7 @@ fn word() -> &'static AtomicU32 {
 }
 
 /// Maps a word in a page that the kernel zeroes in children.
-fn wiped_word() -> Option<&'static AtomicU32> {
+fn map_wipe_on_fork_word() -> Option<&'static AtomicU32> {
     let (protection, flags) = (mm::ProtFlags::READ | mm::ProtFlags::WRITE, mm::MapFlags::PRIVATE);
     let bytes = PAGE_BYTES as usize;
     // SAFETY: a new private mapping at an address of the kernel's choice, page-aligned, all zero,
@@ -106,56 +111,56 @@ fn wiped_word() -> Option<&'static AtomicU32> {
 }
 
 /// Installs a handler that zeroes the word in children.
-fn watched_word() -> &'static AtomicU32 {
+fn install_zeroing_handler() -> &'static AtomicU32 {
     extern "C" fn in_child() {
-        WATCHED.store(0, Ordering::Relaxed);
+        HANDLER_ZEROED_WORD.store(0, Ordering::Relaxed);
     }
     // SAFETY: the handler is a static function that performs one store.
     let errno = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
     assert!(errno == 0, "no memory for a handler of forks");
-    &WATCHED
+    &HANDLER_ZEROED_WORD
 }
 
 /// Value of the process that created it. A child neither uses nor drops it.
-pub(crate) struct Own<T> {
+pub(crate) struct ProcessOwned<T> {
     value: ManuallyDrop<T>,
     /// Process that created the value.
-    process: ProcessName,
+    process: ProcessNumber,
 }
 
-impl<T> Own<T> {
+impl<T> ProcessOwned<T> {
     /// Marks a value as this process's.
-    pub(crate) fn new(value: T) -> Own<T> {
-        Own { value: ManuallyDrop::new(value), process: ProcessName::this() }
+    pub(crate) fn new(value: T) -> ProcessOwned<T> {
+        ProcessOwned { value: ManuallyDrop::new(value), process: ProcessNumber::current() }
     }
 
     /// True if this process created the value.
     #[inline]
-    pub(crate) fn is_ours(&self) -> bool {
-        self.process.is_this()
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.process.is_current()
     }
 
     /// The value, if this process created it.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        self.is_ours().then_some(&*self.value)
+        self.is_of_this_process().then_some(&*self.value)
     }
 
-    /// Like [`get`](Own::get), mutable.
+    /// Like [`get`](ProcessOwned::get), mutable.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
-        if self.is_ours() { Some(&mut self.value) } else { None }
+        if self.is_of_this_process() { Some(&mut self.value) } else { None }
     }
 
     /// The value in any process. Only for parts that never change after creation.
     #[inline]
-    pub(crate) fn inherited(&self) -> &T {
+    pub(crate) fn get_in_any_process(&self) -> &T {
         &self.value
     }
 }
 
-impl<T> Drop for Own<T> {
+impl<T> Drop for ProcessOwned<T> {
     fn drop(&mut self) {
-        if self.is_ours() {
+        if self.is_of_this_process() {
             // SAFETY: dropped once, here, and not used afterwards.
             unsafe { ManuallyDrop::drop(&mut self.value) };
         }
@@ -167,25 +172,28 @@ impl<T> Drop for Own<T> {
 /// Lock-free, because a grandchild could inherit a held lock. The value lives as long as its owner.
 pub(crate) struct ForkLocal<T: Send + Sync> {
     /// Leaked box with the value; null before its creation.
-    made: AtomicPtr<T>,
-    owns: PhantomData<T>,
+    value_pointer: AtomicPtr<T>,
+    _owns_value: PhantomData<T>,
 }
 
 impl<T: Send + Sync> ForkLocal<T> {
     pub(crate) const fn new() -> ForkLocal<T> {
-        ForkLocal { made: AtomicPtr::new(ptr::null_mut()), owns: PhantomData }
+        ForkLocal { value_pointer: AtomicPtr::new(ptr::null_mut()), _owns_value: PhantomData }
     }
 
     /// Starts with a value.
-    pub(crate) fn of(made: T) -> ForkLocal<T> {
-        ForkLocal { made: AtomicPtr::new(Box::into_raw(Box::new(made))), owns: PhantomData }
+    pub(crate) fn with_value(made: T) -> ForkLocal<T> {
+        ForkLocal {
+            value_pointer: AtomicPtr::new(Box::into_raw(Box::new(made))),
+            _owns_value: PhantomData,
+        }
     }
 
     /// The value, if created.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
-        // SAFETY: null, or a box leaked by `get_or_make` that lives as long as `self`.
-        unsafe { self.made.load(Ordering::Acquire).as_ref() }
+        // SAFETY: null, or a box leaked by `get_or_init` that lives as long as `self`.
+        unsafe { self.value_pointer.load(Ordering::Acquire).as_ref() }
     }
 
     /// Returns the value and creates it if necessary.
@@ -193,7 +201,7 @@ impl<T: Send + Sync> ForkLocal<T> {
     /// # Errors
     /// The error of `make`; the next call tries again.
     #[inline]
-    pub(crate) fn get_or_make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    pub(crate) fn get_or_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         match self.get() {
             Some(made) => Ok(made),
             None => self.make(make),
@@ -206,7 +214,8 @@ impl<T: Send + Sync> ForkLocal<T> {
     fn make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let new = Box::into_raw(Box::new(make()?));
         let none = ptr::null_mut();
-        let before = self.made.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire);
+        let before =
+            self.value_pointer.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire);
         if before.is_err() {
             // SAFETY: another thread won the race, and no reference to this box exists.
             drop(unsafe { Box::from_raw(new) });
@@ -214,17 +223,17 @@ impl<T: Send + Sync> ForkLocal<T> {
         Ok(self.get().expect("it is there from now on"))
     }
 
-    /// Like [`get_or_make`](ForkLocal::get_or_make), mutable.
+    /// Like [`get_or_init`](ForkLocal::get_or_init), mutable.
     ///
     /// # Errors
     /// The error of `make`.
-    pub(crate) fn get_mut_or_make<E>(
+    pub(crate) fn get_mut_or_init<E>(
         &mut self,
         make: impl FnOnce() -> Result<T, E>,
     ) -> Result<&mut T, E> {
-        self.get_or_make(make)?;
+        self.get_or_init(make)?;
         // SAFETY: created above; `&mut self` makes this the only access.
-        Ok(unsafe { &mut **self.made.get_mut() })
+        Ok(unsafe { &mut **self.value_pointer.get_mut() })
     }
 }
 
@@ -236,7 +245,7 @@ impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for ForkLocal<T> {
 
 impl<T: Send + Sync> Drop for ForkLocal<T> {
     fn drop(&mut self) {
-        let made = *self.made.get_mut();
+        let made = *self.value_pointer.get_mut();
         if !made.is_null() {
             // SAFETY: the box was leaked into `self`, and no borrow is left.
             drop(unsafe { Box::from_raw(made) });
@@ -264,28 +273,33 @@ mod tests {
     }
 
     #[test]
-    fn a_child_and_its_child_are_processes_of_their_own() {
-        let first = ProcessName::this();
-        assert!(first.is_this() && ProcessName::this() == first && !ProcessName::NONE.is_this());
+    fn forked_child_and_grandchild_have_their_own_process_names() {
+        let first = ProcessNumber::current();
+        assert!(
+            first.is_current()
+                && ProcessNumber::current() == first
+                && !ProcessNumber::NONE.is_current()
+        );
         assert!(in_child(|| {
-            let second = ProcessName::this();
-            let is_third =
-                || !first.is_this() && !second.is_this() && ProcessName::this() != second;
-            second != first && !first.is_this() && second.is_this() && in_child(is_third)
+            let second = ProcessNumber::current();
+            let is_third = || {
+                !first.is_current() && !second.is_current() && ProcessNumber::current() != second
+            };
+            second != first && !first.is_current() && second.is_current() && in_child(is_third)
         }));
-        assert!(first.is_this());
+        assert!(first.is_current());
     }
 
     #[test]
-    fn a_word_that_a_handler_empties_is_empty_in_a_child() {
-        watched_word().store(7, Ordering::Relaxed);
-        assert!(in_child(|| WATCHED.load(Ordering::Relaxed) == 0));
-        assert_eq!(WATCHED.load(Ordering::Relaxed), 7);
+    fn word_zeroed_by_atfork_handler_is_zero_in_a_child() {
+        install_zeroing_handler().store(7, Ordering::Relaxed);
+        assert!(in_child(|| HANDLER_ZEROED_WORD.load(Ordering::Relaxed) == 0));
+        assert_eq!(HANDLER_ZEROED_WORD.load(Ordering::Relaxed), 7);
     }
 
     #[test]
-    fn a_bare_clone_is_known_where_the_kernel_empties_pages() {
-        let Some(word) = wiped_word() else {
+    fn bare_clone_child_reads_zero_from_a_wiped_page() {
+        let Some(word) = map_wipe_on_fork_word() else {
             eprintln!("skipped: this kernel has no MADV_WIPEONFORK");
             return;
         };
@@ -303,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owned_is_dropped_by_its_process_alone() {
+    fn own_value_is_dropped_only_by_its_process() {
         struct ChildReport<'a>(&'a AtomicU32);
         impl Drop for ChildReport<'_> {
             fn drop(&mut self) {
@@ -311,7 +325,7 @@ mod tests {
             }
         }
         let drops = AtomicU32::new(0);
-        let own = Own::new(ChildReport(&drops));
+        let own = ProcessOwned::new(ChildReport(&drops));
         assert!(in_child(|| {
             let is_ours = own.get().is_some();
             // SAFETY: dropped once in this process.
@@ -323,10 +337,10 @@ mod tests {
     }
 
     #[test]
-    fn an_heir_is_made_once_and_tried_again_after_an_error() {
+    fn fork_local_is_created_once_and_retried_after_an_error() {
         let fork_local = ForkLocal::new();
-        assert_eq!(fork_local.get_or_make(|| Err("no")), Err("no"));
-        assert_eq!(fork_local.get_or_make(|| Ok::<_, ()>(5)), Ok(&5));
-        assert_eq!(fork_local.get_or_make(|| Ok::<_, ()>(6)), Ok(&5));
+        assert_eq!(fork_local.get_or_init(|| Err("no")), Err("no"));
+        assert_eq!(fork_local.get_or_init(|| Ok::<_, ()>(5)), Ok(&5));
+        assert_eq!(fork_local.get_or_init(|| Ok::<_, ()>(6)), Ok(&5));
     }
 }

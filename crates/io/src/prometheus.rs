@@ -48,47 +48,51 @@ impl Stats {
             }
             push_label(&mut common, name, value);
         }
-        let whole = |number: u64| Some(number.to_string());
+        let integer = |number: u64| Some(number.to_string());
         let depth_mean =
             self.depth_mean_milli.map(|milli| format!("{}.{:03}", milli / 1000, milli % 1000));
         let numbers = [
             (
                 "device_reads_total",
                 "Requests that the storage was given.",
-                whole(self.device_reads),
+                integer(self.device_reads),
             ),
-            ("device_read_bytes_total", "Bytes that it was asked for.", whole(self.device_bytes)),
-            ("device_requests", "Requests that it has now.", whole(self.in_flight.into())),
+            ("device_read_bytes_total", "Bytes that it was asked for.", integer(self.device_bytes)),
+            ("device_requests", "Requests that it has now.", integer(self.in_flight.into())),
             (
                 "device_requests_mean",
                 "Requests that it had in the mean, while it had any.",
                 depth_mean,
             ),
-            ("device_requests_max", "The most that it had at once.", whole(self.depth_max.into())),
-            ("readahead_bytes_total", "Bytes read ahead of need.", whole(self.readahead_bytes)),
+            (
+                "device_requests_max",
+                "The most that it had at once.",
+                integer(self.depth_max.into()),
+            ),
+            ("readahead_bytes_total", "Bytes read ahead of need.", integer(self.readahead_bytes)),
             (
                 "readahead_waste_bytes_total",
                 "Those that left the cache without having been used.",
-                whole(self.waste_bytes),
+                integer(self.waste_bytes),
             ),
             (
                 "readahead_unused_bytes",
                 "Bytes read ahead and not used so far.",
-                whole(self.unused_bytes),
+                integer(self.unused_bytes),
             ),
-            ("evicted_bytes_total", "Bytes given up for others.", whole(self.evicted_bytes)),
-            ("memory_bytes", "Memory for cached pages.", whole(self.memory_bytes)),
-            ("memory_used_bytes", "That of it which is in use.", whole(self.used_memory_bytes)),
-            ("kernel_waits_total", "Reads that waited for the kernel.", whole(self.kernel_waits)),
+            ("evicted_bytes_total", "Bytes given up for others.", integer(self.evicted_bytes)),
+            ("memory_bytes", "Memory for cached pages.", integer(self.memory_bytes)),
+            ("memory_used_bytes", "That of it which is in use.", integer(self.used_memory_bytes)),
+            ("kernel_waits_total", "Reads that waited for the kernel.", integer(self.kernel_waits)),
             (
                 "kernel_read_bytes_total",
                 "Bytes that these waited for.",
-                whole(self.kernel_read_bytes),
+                integer(self.kernel_read_bytes),
             ),
             (
                 "kernel_advised_bytes_total",
                 "Bytes that the kernel was advised to read ahead.",
-                whole(self.kernel_advised_bytes),
+                integer(self.kernel_advised_bytes),
             ),
         ];
         let mut text = String::new();
@@ -111,11 +115,12 @@ impl Stats {
 
 /// Appends one metric with its help and type lines.
 fn push_metric(text: &mut String, name: &str, help: &str, kind: &str, labels: &str, value: &str) {
-    const TAKEN: &str = "memory takes what is written";
-    writeln!(text, "# HELP readpath_{name} {help}\n# TYPE readpath_{name} {kind}").expect(TAKEN);
+    const WRITE_CANNOT_FAIL: &str = "memory takes what is written";
+    writeln!(text, "# HELP readpath_{name} {help}\n# TYPE readpath_{name} {kind}")
+        .expect(WRITE_CANNOT_FAIL);
     match labels {
-        "" => writeln!(text, "readpath_{name} {value}").expect(TAKEN),
-        _ => writeln!(text, "readpath_{name}{{{labels}}} {value}").expect(TAKEN),
+        "" => writeln!(text, "readpath_{name} {value}").expect(WRITE_CANNOT_FAIL),
+        _ => writeln!(text, "readpath_{name}{{{labels}}} {value}").expect(WRITE_CANNOT_FAIL),
     }
 }
 
@@ -142,7 +147,7 @@ mod tests {
     /// Example of escaping from Prometheus' page on exposition formats: a path with backslashes,
     /// inner quotes and a line end.
     #[test]
-    fn values_of_labels_are_escaped_as_prometheus_wants() {
+    fn label_values_are_escaped_by_the_prometheus_rules() {
         let mut labels = String::new();
         push_label(&mut labels, "path", "C:\\DIR\\FILE.TXT");
         push_label(&mut labels, "error", "Cannot find file:\n\"FILE.TXT\"");
@@ -153,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_none_is_refused() {
+    fn invalid_label_names_are_refused() {
         for name in ["", "9", "__name__", "a-b", "backend"] {
             let refused = Stats::default().prometheus(&[(name, "x")]).unwrap_err();
             assert!(refused.to_string().contains(&format!("`{name}`")));
@@ -162,7 +167,7 @@ mod tests {
 
     /// Unmeasured values have no line; measured values have one line with their type.
     #[test]
-    fn what_was_not_measured_is_not_told() {
+    fn unmeasured_values_have_no_line() {
         let none = Stats::default().prometheus(&[]).unwrap();
         assert!(!none.contains("device_requests_mean") && !none.contains("backend_info"));
         let some = Stats { depth_mean_milli: Some(2_050), device_reads: 7, ..Stats::default() };

@@ -78,11 +78,11 @@ mod tests;
 
 pub use batch::{RawBatch, RawMoved};
 pub use builder::RawFileBuilder;
-use cache_invalidator::Beside;
+use cache_invalidator::CacheInvalidator;
 use channel::Channel;
 pub use error::{RawError, RawFault, RawOpenError};
 pub use memory::RawMemory;
-use process_channels::{Channels, Spare};
+use process_channels::{ChannelParameters, ProcessChannels};
 pub use reader::{RawChunk, RawReader};
 
 /// A regular file or block device for large chunked transfers that bypass every cache.
@@ -92,9 +92,9 @@ pub use reader::{RawChunk, RawReader};
 /// blocks and durability.
 pub struct RawFile {
     /// Channel of each process.
-    channels: Channels,
+    channels: ProcessChannels,
     /// Parameters for the channel of a forked child.
-    spare: Spare,
+    channel_parameters: ChannelParameters,
     path: PathBuf,
     mode: Mode,
     alignment_bytes: u32,
@@ -105,7 +105,7 @@ pub struct RawFile {
     /// I/O backend at opening.
     in_use: BackendInUse,
     /// Read path whose cached pages are dropped by writes; `None` for a file opened alone.
-    beside: Option<Beside>,
+    cache_invalidator: Option<CacheInvalidator>,
 }
 
 /// Counters of a raw file since it was opened.
@@ -140,7 +140,12 @@ impl RawFile {
         RawFile::builder().open(path)
     }
 
-    fn over(channel: Channel, spare: Spare, is_writable: bool, beside: Option<Beside>) -> RawFile {
+    fn from_channel(
+        channel: Channel,
+        channel_parameters: ChannelParameters,
+        is_writable: bool,
+        cache_invalidator: Option<CacheInvalidator>,
+    ) -> RawFile {
         RawFile {
             path: channel.target().path().to_path_buf(),
             mode: channel.target().mode(),
@@ -149,10 +154,10 @@ impl RawFile {
             depth: channel.policy().depth(),
             buffers_are_registered: channel.buffers_are_registered(),
             in_use: channel.backend(),
-            channels: Channels::new(channel),
-            spare,
+            channels: ProcessChannels::new(channel),
+            channel_parameters,
             is_writable,
-            beside,
+            cache_invalidator,
         }
     }
 
@@ -201,7 +206,8 @@ impl RawFile {
     pub fn reader(&mut self, offset: u64, bytes: u64) -> Result<RawReader<'_>, RawError> {
         let path = &self.path;
         let error = |fault| RawError { path: path.clone(), fault };
-        let channel = self.channels.here_mut(&self.spare).map_err(error)?;
+        let channel =
+            self.channels.for_this_process_mut(&self.channel_parameters).map_err(error)?;
         let channel = channel.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         let file_bytes = channel.begin_stream().map_err(error)?;
         let offset = offset.min(file_bytes);
@@ -261,7 +267,8 @@ impl RawFile {
             return Err(self.error(RawFault::ReadOnly));
         }
         let range = PageRange::covering(offset, memory.len() as u64);
-        let overwriting = self.beside.as_ref().map(|beside| beside.overwrite(range));
+        let overwriting =
+            self.cache_invalidator.as_ref().map(|beside| beside.begin_overwrite(range));
         let written = self.channel()?.write(memory, offset);
         drop(overwriting);
         written.map(|bytes| bytes as usize).map_err(|fault| self.error(fault))
@@ -461,7 +468,10 @@ impl RawFile {
     /// # Errors
     /// This is a forked child that cannot have a channel.
     fn channel(&self) -> Result<MutexGuard<'_, Channel>, RawError> {
-        let channel = self.channels.here(&self.spare).map_err(|fault| self.error(fault))?;
+        let channel = self
+            .channels
+            .for_this_process(&self.channel_parameters)
+            .map_err(|fault| self.error(fault))?;
         // A panic leaves no request in flight, and each call resets the counts of the channel: a
         // poisoned lock is safe.
         Ok(channel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))

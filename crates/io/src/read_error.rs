@@ -6,7 +6,7 @@ use readpath_core::machine;
 use readpath_core::request::DeviceError;
 
 use crate::backend::BackendError;
-use crate::engine::frame_cache::HeldMax;
+use crate::engine::frame_cache::PinLimitReached;
 use crate::frames::FrameMemoryError;
 
 /// Error of a read.
@@ -96,7 +96,7 @@ impl std::fmt::Display for Forked {
 
 impl ReadError {
     /// Converts an error of the core's machine.
-    pub(crate) fn of(error: machine::ReadError) -> ReadError {
+    pub(crate) fn from_machine(error: machine::ReadError) -> ReadError {
         match error {
             machine::ReadError::Device { offset, error } => ReadError::Device { offset, error },
             machine::ReadError::Shrunk { offset } => ReadError::Shrunk { offset },
@@ -112,8 +112,8 @@ impl ReadError {
     }
 }
 
-impl From<HeldMax> for ReadError {
-    fn from(HeldMax { held_bytes_max }: HeldMax) -> ReadError {
+impl From<PinLimitReached> for ReadError {
+    fn from(PinLimitReached { pinned_bytes_max: held_bytes_max }: PinLimitReached) -> ReadError {
         ReadError::HeldMax { held_bytes_max }
     }
 }
@@ -127,15 +127,15 @@ impl From<ReadError> for io::Error {
                 io::ErrorKind::ResourceBusy
             }
             ReadError::Device { error, .. } => match error {
-                DeviceError::Refused => kind_of(libc::EACCES),
-                DeviceError::Stale => kind_of(libc::ESTALE),
-                DeviceError::TimedOut => kind_of(libc::ETIMEDOUT),
-                DeviceError::Garbled => kind_of(libc::EBADMSG),
-                DeviceError::Full => kind_of(libc::ENOSPC),
-                DeviceError::Other(errno) => kind_of(errno),
+                DeviceError::Refused => io_error_kind(libc::EACCES),
+                DeviceError::Stale => io_error_kind(libc::ESTALE),
+                DeviceError::TimedOut => io_error_kind(libc::ETIMEDOUT),
+                DeviceError::Garbled => io_error_kind(libc::EBADMSG),
+                DeviceError::Full => io_error_kind(libc::ENOSPC),
+                DeviceError::Other(errno) => io_error_kind(errno),
                 _ => io::ErrorKind::Other,
             },
-            ReadError::Look { errno } => kind_of(errno),
+            ReadError::Look { errno } => io_error_kind(errno),
             ReadError::Memory { .. } => io::ErrorKind::OutOfMemory,
             ReadError::Storage { .. } | ReadError::Forked { .. } => io::ErrorKind::Other,
         };
@@ -145,7 +145,7 @@ impl From<ReadError> for io::Error {
 
 /// Kind of an `errno(3)` number: the standard library's, and for errors of servers that it does not
 /// know, the nearest kind.
-pub(crate) fn kind_of(errno: i32) -> io::ErrorKind {
+pub(crate) fn io_error_kind(errno: i32) -> io::ErrorKind {
     match errno {
         libc::EBADMSG => io::ErrorKind::InvalidData,
         libc::EPROTONOSUPPORT => io::ErrorKind::Unsupported,

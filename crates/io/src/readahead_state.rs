@@ -49,7 +49,7 @@ pub struct ReadaheadWindow {
 
 impl ReadaheadState {
     /// Converts the core's estimate from pages to bytes.
-    pub(crate) fn of(readahead_state: readahead::ReadaheadState) -> ReadaheadState {
+    pub(crate) fn from_core(readahead_state: readahead::ReadaheadState) -> ReadaheadState {
         let readahead::ReadaheadState { request_ns, page_ps, marginal_cost_pages, credit, newest } =
             readahead_state;
         ReadaheadState {

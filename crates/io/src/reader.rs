@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::file::{COPIED_BYTES, File};
+use crate::file::{File, SEQUENTIAL_COPY_BYTES};
 use crate::page_guard::PageGuard;
 use crate::path::Coherence;
 
@@ -39,23 +39,30 @@ pub struct Reader {
     /// Number of bytes of `page` that were consumed.
     consumed: usize,
     /// Length of the present sequential run in bytes.
-    in_a_row: u64,
+    run_bytes: u64,
     /// True if small reads may be served from a larger copy.
-    copies_ahead: bool,
+    uses_larger_copies: bool,
 }
 
 /// Largest read in bytes that is served from a copy. For larger ones the second copy costs more
 /// than the system calls saved. 256 MiB resident, by 8, 16 and 32 KiB: 56, 51 and 49 ms direct; 49,
 /// 49 and 51 ms from copies.
-const SMALL_BYTES: usize = 16 << 10;
+const COPIED_READ_BYTES_MAX: usize = 16 << 10;
 
 impl Reader {
     pub(crate) fn new(file: File) -> Reader {
         let handle = file.handle();
         let copies_ahead = file.kernel_keeps()
-            && handle.lends()
+            && handle.is_fast_path_enabled()
             && handle.engine.coherence == Coherence::WhenOpened;
-        Reader { file, offset: 0, page: None, consumed: 0, in_a_row: 0, copies_ahead }
+        Reader {
+            file,
+            offset: 0,
+            page: None,
+            consumed: 0,
+            run_bytes: 0,
+            uses_larger_copies: copies_ahead,
+        }
     }
 
     /// The file of this reader.
@@ -64,65 +71,65 @@ impl Reader {
     }
 
     /// Offset of the next byte.
-    fn place(&self) -> u64 {
+    fn position(&self) -> u64 {
         self.offset + self.consumed as u64
     }
 
     /// Moves to an offset and drops the present page or copy.
-    fn go_to(&mut self, place: u64) {
-        self.offset = place;
+    fn set_position(&mut self, position: u64) {
+        self.offset = position;
         self.consumed = 0;
         self.page = None;
     }
 
     /// Bytes of the present page or copy that were not consumed.
-    fn lent(&self) -> &[u8] {
+    fn unconsumed(&self) -> &[u8] {
         self.page.as_ref().map_or(&[], |page| &page[self.consumed..])
     }
 
     /// Fetches the page at the present position, or a copy of up to `bytes` bytes from the kernel
     /// page cache.
-    fn lend(&mut self, bytes: u64) -> io::Result<()> {
-        let place = self.place();
+    fn fetch_page(&mut self, bytes: u64) -> io::Result<()> {
+        let position = self.position();
         // Reuse the memory of the last copy.
-        let spare = self.page.take().and_then(PageGuard::into_copy);
-        self.go_to(place);
-        self.page = Some(self.file.page_and_on(place, bytes, spare)?);
+        let reusable = self.page.take().and_then(PageGuard::into_copy);
+        self.set_position(position);
+        self.page = Some(self.file.page_and_following(position, bytes, reusable)?);
         Ok(())
     }
 
     /// Consumes bytes of the present page or copy into `buffer` and returns their number.
-    fn take_lent(&mut self, buffer: &mut [u8]) -> usize {
-        let lent = self.lent();
-        let bytes = lent.len().min(buffer.len());
-        buffer[..bytes].copy_from_slice(&lent[..bytes]);
+    fn take_unconsumed(&mut self, buffer: &mut [u8]) -> usize {
+        let unconsumed = self.unconsumed();
+        let bytes = unconsumed.len().min(buffer.len());
+        buffer[..bytes].copy_from_slice(&unconsumed[..bytes]);
         self.consumed += bytes;
         bytes
     }
 
     /// Reads from the file into `buffer`, without a copy in between.
-    fn read_straight(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let place = self.place();
-        let bytes = self.file.read_at(buffer, place)?;
-        self.go_to(place + bytes as u64);
+    fn read_into_caller(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let position = self.position();
+        let bytes = self.file.read_at(buffer, position)?;
+        self.set_position(position + bytes as u64);
         Ok(bytes)
     }
 
     /// Continues a sequential run: first the rest of the copy. Small reads then come from a new
     /// copy as long as the run so far, larger ones go directly to the file.
-    fn read_on(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut done = self.take_lent(buffer);
+    fn read_sequential(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut done = self.take_unconsumed(buffer);
         while done < buffer.len() {
             let rest = &mut buffer[done..];
-            let read = match rest.len() <= SMALL_BYTES {
+            let read = match rest.len() <= COPIED_READ_BYTES_MAX {
                 true => {
                     // `bytes` counts from the start of the page, and the copy begins at the
                     // position.
-                    let asked = self.place() % PAGE_BYTES + rest.len() as u64;
-                    let bytes = self.in_a_row.min(COPIED_BYTES).max(asked);
-                    self.lend(bytes).map(|()| self.take_lent(rest))
+                    let requested_bytes = self.position() % PAGE_BYTES + rest.len() as u64;
+                    let bytes = self.run_bytes.min(SEQUENTIAL_COPY_BYTES).max(requested_bytes);
+                    self.fetch_page(bytes).map(|()| self.take_unconsumed(rest))
                 }
-                false => self.read_straight(rest),
+                false => self.read_into_caller(rest),
             };
             match read {
                 Ok(0) => break,
@@ -138,48 +145,48 @@ impl Reader {
 
 impl Read for Reader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let bytes = match self.copies_ahead && self.in_a_row > 0 {
-            true => self.read_on(buffer)?,
-            false => self.read_straight(buffer)?,
+        let bytes = match self.uses_larger_copies && self.run_bytes > 0 {
+            true => self.read_sequential(buffer)?,
+            false => self.read_into_caller(buffer)?,
         };
-        self.in_a_row += bytes as u64;
+        self.run_bytes += bytes as u64;
         Ok(bytes)
     }
 }
 
 impl BufRead for Reader {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
-        if self.lent().is_empty() {
-            self.lend(COPIED_BYTES)?;
+        if self.unconsumed().is_empty() {
+            self.fetch_page(SEQUENTIAL_COPY_BYTES)?;
         }
-        Ok(self.lent())
+        Ok(self.unconsumed())
     }
 
     fn consume(&mut self, amount: usize) {
         // Not more than the present page or copy holds.
-        let lent = self.page.as_ref().map_or(0, |page| page.len());
-        self.consumed = self.consumed.saturating_add(amount).min(lent);
+        let unconsumed = self.page.as_ref().map_or(0, |page| page.len());
+        self.consumed = self.consumed.saturating_add(amount).min(unconsumed);
     }
 }
 
 impl Seek for Reader {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let place = match to {
+        let position = match to {
             SeekFrom::Start(offset) => Some(offset),
             SeekFrom::End(distance) => self.file.len().checked_add_signed(distance),
-            SeekFrom::Current(distance) => self.place().checked_add_signed(distance),
+            SeekFrom::Current(distance) => self.position().checked_add_signed(distance),
         };
-        let place = place.ok_or_else(|| {
+        let position = position.ok_or_else(|| {
             io::Error::new(io::ErrorKind::InvalidInput, "a seek to before the start of the file")
         })?;
-        if place != self.place() {
-            self.go_to(place);
-            self.in_a_row = 0;
+        if position != self.position() {
+            self.set_position(position);
+            self.run_bytes = 0;
         }
-        Ok(place)
+        Ok(position)
     }
 
     fn stream_position(&mut self) -> io::Result<u64> {
-        Ok(self.place())
+        Ok(self.position())
     }
 }

@@ -38,7 +38,7 @@ use std::path::Path;
 pub use disk::Faults;
 pub use memory::Kernel;
 pub use paged::{MappingTouch, Paged};
-pub use regressions::found;
+pub use regressions::regressions;
 pub use scenario::{Action, Scenario, Settings};
 pub use server::SimulatedServer;
 pub use world::Report;
@@ -65,12 +65,12 @@ pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
 /// Identity of an open file of the simulation.
 pub(crate) fn identity(inode: u32) -> Identity {
     let world = world().expect("its files are looked at in a simulation");
-    world.point();
+    world.preemption_point();
     let disk = world.disk.borrow();
     let file = &disk.inodes[inode as usize];
     let time = (FILE_TIME, file.changes as i64);
     let (inode, bytes) = (u64::from(inode), file.bytes);
-    Identity { device: 1, inode, bytes, modified: time, changed: time, unsettled: 0 }
+    Identity { device: 1, inode, bytes, modified: time, changed: time, unstable_id: 0 }
 }
 
 /// Time of file time stamps; `None` outside a simulation.

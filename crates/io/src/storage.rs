@@ -13,7 +13,7 @@ use crate::backend::{Backend, BackendError, BackendInUse, BackendKind};
 pub use crate::backend::{Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::target::{TRANSFER_BYTES_MAX, Target};
-use crate::transfers::{Progress, TransferFile, TransferStart, Transfers};
+use crate::transfers::{TransferFile, TransferProgress, TransferStart, Transfers};
 
 /// Executes requests between memory and storage.
 ///
@@ -78,11 +78,11 @@ pub struct FileStorage {
     /// Open files by slot; the slot number is the upper part of the sector number.
     targets: Vec<Option<Target>>,
     /// Free slots in `targets`.
-    free: Vec<usize>,
+    free_slots: Vec<usize>,
     caps: DeviceCaps,
     in_use: BackendInUse,
     /// True if waiting threads may execute requests themselves.
-    lets_carry: bool,
+    can_execute_inline: bool,
 }
 
 impl FileStorage {
@@ -90,36 +90,46 @@ impl FileStorage {
     ///
     /// # Errors
     /// The backend is not available here.
-    pub fn one(
+    pub fn for_one_thread(
         target: Target,
         backend: BackendKind,
         clock: Clock,
     ) -> Result<FileStorage, BackendError> {
         let caps = target.caps();
         let (backend, in_use) = backend.build(caps.depth_max)?;
-        let transfers = Transfers::over(backend, caps.depth_max, clock);
+        let transfers = Transfers::with_backend(backend, caps.depth_max, clock);
         let targets = vec![Some(target)];
-        Ok(FileStorage { transfers, targets, free: Vec::new(), caps, in_use, lets_carry: false })
+        Ok(FileStorage {
+            transfers,
+            targets,
+            free_slots: Vec::new(),
+            caps,
+            in_use,
+            can_execute_inline: false,
+        })
     }
 
     /// Storage of any number of files for several threads, with the sleeper of its `depth`
     /// requests.
     ///
     /// # Errors
-    /// As [`one`](FileStorage::one).
-    pub(crate) fn several(
+    /// As [`for_one_thread`](FileStorage::for_one_thread).
+    pub(crate) fn for_several_threads(
         depth: u32,
         backend: BackendKind,
         clock: Clock,
     ) -> Result<(FileStorage, Arc<dyn Sleeper>), BackendError> {
         let lets_carry = backend == BackendKind::Auto;
         let ((backend, sleeper), in_use) = backend.build_shared(depth)?;
-        let files = FileStorage { lets_carry, ..FileStorage::over(backend, in_use, depth, clock) };
+        let files = FileStorage {
+            can_execute_inline: lets_carry,
+            ..FileStorage::with_backend(backend, in_use, depth, clock)
+        };
         Ok((files, sleeper))
     }
 
     /// Storage of any number of files over the given backend.
-    pub(crate) fn over(
+    pub(crate) fn with_backend(
         backend: Box<dyn Backend>,
         in_use: BackendInUse,
         depth: u32,
@@ -133,20 +143,27 @@ impl FileStorage {
             // Whole pages suit every target.
             alignment_sectors: PAGE_SECTORS as u32,
         };
-        let transfers = Transfers::over(backend, depth, clock);
+        let transfers = Transfers::with_backend(backend, depth, clock);
         let (targets, free) = (Vec::new(), Vec::new());
-        FileStorage { transfers, targets, free, caps, in_use, lets_carry: false }
+        FileStorage {
+            transfers,
+            targets,
+            free_slots: free,
+            caps,
+            in_use,
+            can_execute_inline: false,
+        }
     }
 
     /// I/O backend at present.
     pub fn backend(&self) -> BackendInUse {
-        self.in_use.unless(self.transfers.refused())
+        self.in_use.or_threads_if(self.transfers.replacement_reason())
     }
 
     /// Adds a file and returns its first sector, which identifies it until it is removed.
     pub(crate) fn add(&mut self, target: Target) -> u64 {
         debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger ones are refused when opened");
-        let at = self.free.pop().unwrap_or_else(|| {
+        let at = self.free_slots.pop().unwrap_or_else(|| {
             self.targets.push(None);
             self.targets.len() - 1
         });
@@ -158,7 +175,7 @@ impl FileStorage {
     pub(crate) fn remove(&mut self, start: u64) {
         let at = (start >> FILE_SECTORS_LOG2) as usize;
         if self.targets[at].take().is_some() {
-            self.free.push(at);
+            self.free_slots.push(at);
         }
     }
 
@@ -169,23 +186,27 @@ impl FileStorage {
             .expect("a request is for a file that is there")
     }
 
-    /// True if a waiting thread may [execute](FileStorage::progress) its request by itself: the
-    /// backend was chosen automatically.
-    pub(crate) fn lets_carry(&self) -> bool {
-        self.lets_carry
+    /// True if a waiting thread may [execute](FileStorage::inline_transfer) its request by itself:
+    /// the backend was chosen automatically.
+    pub(crate) fn can_execute_inline(&self) -> bool {
+        self.can_execute_inline
     }
 
     /// Start of a request that the caller executes; the storage does not track it.
-    pub(crate) fn progress(&self, request: DeviceRequest, segments: Vec<libc::iovec>) -> Progress {
-        Progress::begun(self.start_of(request), segments)
+    pub(crate) fn inline_transfer(
+        &self,
+        request: DeviceRequest,
+        segments: Vec<libc::iovec>,
+    ) -> TransferProgress {
+        TransferProgress::new(self.transfer_start(request), segments)
     }
 
     /// Converts a request from sectors of the storage to bytes of its file.
-    fn start_of(&self, request: DeviceRequest) -> TransferStart {
+    fn transfer_start(&self, request: DeviceRequest) -> TransferStart {
         let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         TransferStart {
             id: request.id,
-            place: TransferFile::of(self.target(request.start)),
+            file: TransferFile::from_target(self.target(request.start)),
             op: request.op,
             offset: sector * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
@@ -193,7 +214,7 @@ impl FileStorage {
     }
 
     /// Moves the completions of ended transfers to the caller's list.
-    fn take_ended(&mut self, completions: &mut Vec<Completion>) {
+    fn take_completions(&mut self, completions: &mut Vec<Completion>) {
         let ended = std::iter::from_fn(|| self.transfers.next_ended());
         completions.extend(ended.map(|ended| ended.completion));
     }
@@ -206,12 +227,12 @@ impl Storage for FileStorage {
 
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         let result = self.transfers.collect();
-        self.take_ended(completions);
+        self.take_completions(completions);
         result
     }
 
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
-        let start = self.start_of(request);
+        let start = self.transfer_start(request);
         // SAFETY: the caller's contract for the memory. A target is removed only when none of its
         // requests is in flight, and dropped after the transfers.
         unsafe {
@@ -229,7 +250,7 @@ impl Storage for FileStorage {
         completions: &mut Vec<Completion>,
     ) -> Result<(), BackendError> {
         let result = self.transfers.exchange(sleep);
-        self.take_ended(completions);
+        self.take_completions(completions);
         result
     }
 }

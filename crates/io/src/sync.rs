@@ -8,8 +8,8 @@
 pub(crate) use crate::simulation::channels::{Receiver, SyncSender, sync_channel};
 #[cfg(any(test, feature = "simulation"))]
 pub(crate) use crate::simulation::primitives::{
-    Condvar, JoinHandle, Mutex, MutexGuard, Thread, any_number, current, now, park_timeout, point,
-    processors, spawn, thread_number,
+    Condvar, JoinHandle, Mutex, MutexGuard, Thread, current, now, park_timeout, preemption_point,
+    processor_count, simulated_random, spawn, thread_number,
 };
 
 #[cfg(not(any(test, feature = "simulation")))]
@@ -34,23 +34,23 @@ mod real {
 
     /// Choice of the simulation's scheduler; none outside it.
     #[inline(always)]
-    pub(crate) fn any_number() -> Option<u32> {
+    pub(crate) fn simulated_random() -> Option<u32> {
         None
     }
 
     /// Preemption point of the simulation; no operation outside it.
     #[inline(always)]
-    pub(crate) fn point() {}
+    pub(crate) fn preemption_point() {}
 
     /// Number of processors that the first calling thread may run on, by one system call. The
     /// standard library would also check quotas, in a dozen calls.
-    pub(crate) fn processors() -> usize {
-        static KNOWN: AtomicUsize = AtomicUsize::new(0);
-        if KNOWN.load(Ordering::Relaxed) == 0 {
+    pub(crate) fn processor_count() -> usize {
+        static CACHED_COUNT: AtomicUsize = AtomicUsize::new(0);
+        if CACHED_COUNT.load(Ordering::Relaxed) == 0 {
             let found = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
-            KNOWN.store(found.max(1) as usize, Ordering::Relaxed);
+            CACHED_COUNT.store(found.max(1) as usize, Ordering::Relaxed);
         }
-        KNOWN.load(Ordering::Relaxed)
+        CACHED_COUNT.load(Ordering::Relaxed)
     }
 
     /// Simulated thread number; none outside the simulation.

@@ -24,17 +24,17 @@ pub struct QueueLimits {
 impl QueueLimits {
     /// Queue of the device below an open file, or of the device itself. `None` without a device or
     /// an entry in sysfs.
-    pub fn of(metadata: &Metadata) -> Option<QueueLimits> {
+    pub fn from_metadata(metadata: &Metadata) -> Option<QueueLimits> {
         let device = match metadata.file_type().is_block_device() {
             true => metadata.rdev(),
             false => metadata.dev(),
         };
-        QueueLimits::of_device(device)
+        QueueLimits::from_device_number(device)
     }
 
     /// Queue of the device with this number.
-    pub(crate) fn of_device(device: u64) -> Option<QueueLimits> {
-        let directory = queue_directory(device)?;
+    pub(crate) fn from_device_number(device: u64) -> Option<QueueLimits> {
+        let directory = queue_path(device)?;
         let number = |name: &str| -> Option<u64> {
             std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
         };
@@ -45,18 +45,18 @@ impl QueueLimits {
             is_rotational: number("rotational")? == 1,
             scheduler: std::fs::read_to_string(directory.join("scheduler"))
                 .ok()
-                .and_then(|line| chosen(&line).map(str::to_owned)),
+                .and_then(|line| bracketed_entry(&line).map(str::to_owned)),
         })
     }
 }
 
 /// Returns the entry in brackets of a line such as `none [mq-deadline] kyber`.
-fn chosen(line: &str) -> Option<&str> {
+fn bracketed_entry(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }
 
 /// Directory of a device's queue; a partition uses its disk's.
-fn queue_directory(device: u64) -> Option<PathBuf> {
+fn queue_path(device: u64) -> Option<PathBuf> {
     let node = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
     [node.join("queue"), node.join("../queue")].into_iter().find(|path| path.is_dir())
 }

@@ -11,47 +11,48 @@ use std::path::{Path, PathBuf};
 
 /// Memory figures in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SpareMemory {
+pub(crate) struct SystemMemory {
     /// Total memory that this process may ever have.
-    pub(crate) total: u64,
+    pub(crate) total_bytes: u64,
     /// Memory that it could take now, in addition to the memory it has.
-    pub(crate) available: u64,
+    pub(crate) available_bytes: u64,
     /// Total time in microseconds that tasks have stalled on memory; 0 if not reported.
-    pub(crate) stalled_us: u64,
+    pub(crate) stall_us: u64,
 }
 
 /// Total memory that this process may ever have, in bytes; `None` if the system does not report it.
-/// Cheaper than [`SpareMemory::now`].
+/// Cheaper than [`SystemMemory::measure`].
 pub(crate) fn total_memory() -> Option<u64> {
     let system = rustix::system::sysinfo();
     let machine = system.totalram as u64 * u64::from(system.mem_unit);
-    let limits = groups(Path::new("/")).filter_map(|(group, names)| names.limit(&group));
+    let limits = cgroups(Path::new("/")).filter_map(|(group, names)| names.limit(&group));
     (machine > 0).then(|| limits.fold(machine, u64::min))
 }
 
-impl SpareMemory {
+impl SystemMemory {
     /// Present figures; `None` if the system does not report them.
-    pub(crate) fn now() -> Option<SpareMemory> {
+    pub(crate) fn measure() -> Option<SystemMemory> {
         #[cfg(any(test, feature = "simulation"))]
-        if let Some(spare) = crate::simulation::memory::spare() {
+        if let Some(spare) = crate::simulation::memory::system_memory() {
             return Some(spare);
         }
-        SpareMemory::below(Path::new("/"))
+        SystemMemory::measure_below(Path::new("/"))
     }
 
-    /// Like [`now`](SpareMemory::now), from the files below `root`.
-    fn below(root: &Path) -> Option<SpareMemory> {
+    /// Like [`measure`](SystemMemory::measure), from the files below `root`.
+    fn measure_below(root: &Path) -> Option<SystemMemory> {
         let info = read_to_string(root.join("proc/meminfo")).ok()?;
-        let machine = SpareMemory {
-            total: field(&info, "MemTotal:")? << 10,
-            available: field(&info, "MemAvailable:")? << 10,
-            stalled_us: stalled_us(&root.join("proc/pressure/memory")),
+        let machine = SystemMemory {
+            total_bytes: number_after(&info, "MemTotal:")? << 10,
+            available_bytes: number_after(&info, "MemAvailable:")? << 10,
+            stall_us: total_stall_us(&root.join("proc/pressure/memory")),
         };
-        let limits = groups(root).filter_map(|(group, names)| names.read(&group, machine.total));
-        Some(limits.fold(machine, |all, group| SpareMemory {
-            total: all.total.min(group.total),
-            available: all.available.min(group.available),
-            stalled_us: all.stalled_us.max(group.stalled_us),
+        let limits =
+            cgroups(root).filter_map(|(group, names)| names.read(&group, machine.total_bytes));
+        Some(limits.fold(machine, |all, group| SystemMemory {
+            total_bytes: all.total_bytes.min(group.total_bytes),
+            available_bytes: all.available_bytes.min(group.available_bytes),
+            stall_us: all.stall_us.max(group.stall_us),
         }))
     }
 }
@@ -62,80 +63,80 @@ struct CgroupFileNames {
     limits: &'static [&'static str],
     usage: &'static str,
     /// Field of `memory.stat` with the inactive file pages, in bytes.
-    idle_files: &'static str,
+    inactive_files_field: &'static str,
 }
 
-const V2: CgroupFileNames = CgroupFileNames {
+const CGROUP_V2: CgroupFileNames = CgroupFileNames {
     limits: &["memory.max", "memory.high"],
     usage: "memory.current",
-    idle_files: "inactive_file",
+    inactive_files_field: "inactive_file",
 };
-const V1: CgroupFileNames = CgroupFileNames {
+const CGROUP_V1: CgroupFileNames = CgroupFileNames {
     limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
-    idle_files: "total_inactive_file",
+    inactive_files_field: "total_inactive_file",
 };
 
 impl CgroupFileNames {
     /// Limit of a group in bytes; `None` without a limit.
     fn limit(&self, group: &Path) -> Option<u64> {
-        self.limits.iter().filter_map(|name| number(&group.join(name))).min()
+        self.limits.iter().filter_map(|name| read_number(&group.join(name))).min()
     }
 
     /// Figures of a group on a machine with `machine` bytes of memory; `None` for a group without a
     /// limit.
-    fn read(&self, group: &Path, machine: u64) -> Option<SpareMemory> {
-        let total = self.limit(group).filter(|&limit| limit < machine)?;
-        let usage = number(&group.join(self.usage))?;
+    fn read(&self, group: &Path, machine_total: u64) -> Option<SystemMemory> {
+        let total = self.limit(group).filter(|&limit| limit < machine_total)?;
+        let usage = read_number(&group.join(self.usage))?;
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
-        let idle = field(&stat, self.idle_files).unwrap_or(0);
+        let idle = number_after(&stat, self.inactive_files_field).unwrap_or(0);
         let available = total.saturating_sub(usage.saturating_sub(idle));
-        let stalled_us = stalled_us(&group.join("memory.pressure"));
-        Some(SpareMemory { total, available, stalled_us })
+        let stalled_us = total_stall_us(&group.join("memory.pressure"));
+        Some(SystemMemory { total_bytes: total, available_bytes: available, stall_us: stalled_us })
     }
 }
 
 /// Control groups of this process that limit memory.
-fn groups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static CgroupFileNames)> {
+fn cgroups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static CgroupFileNames)> {
     let of = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let groups: Vec<_> = of.lines().flat_map(|line| groups_of(root, line)).collect();
+    let groups: Vec<_> = of.lines().flat_map(|line| limiting_cgroups(root, line)).collect();
     groups.into_iter()
 }
 
 /// Number in a file that contains only that.
-fn number(path: &Path) -> Option<u64> {
+fn read_number(path: &Path) -> Option<u64> {
     read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// Control groups of a line of `/proc/self/cgroup` that limit memory, innermost first.
-fn groups_of(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)> {
+fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)> {
     let mut parts = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
     else {
         return Vec::new();
     };
     let (mount, names) = match controllers {
-        "" => (root.join("sys/fs/cgroup"), &V2),
+        "" => (root.join("sys/fs/cgroup"), &CGROUP_V2),
         _ if controllers.split(',').any(|name| name == "memory") => {
-            (root.join("sys/fs/cgroup/memory"), &V1)
+            (root.join("sys/fs/cgroup/memory"), &CGROUP_V1)
         }
         _ => return Vec::new(),
     };
     // In a container the path may be the host's, and the mount the group itself.
-    let own = mount.join(path.trim_start_matches('/'));
-    let innermost = if own.is_dir() { own } else { mount.clone() };
+    let group_directory = mount.join(path.trim_start_matches('/'));
+    let innermost = if group_directory.is_dir() { group_directory } else { mount.clone() };
     let groups = innermost.ancestors().take_while(|group| group.starts_with(&mount));
     groups.map(|group| (group.to_path_buf(), names)).collect()
 }
 
 /// Number after a name at the start of a line.
-fn field(text: &str, name: &str) -> Option<u64> {
+fn number_after(text: &str, name: &str) -> Option<u64> {
     let of = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
     text.lines().find_map(of)
 }
 
 /// Returns the `total` in µs of the first line (`some`) of a pressure stall information file.
-fn stalled_us(path: &Path) -> u64 {
+fn total_stall_us(path: &Path) -> u64 {
     let text = read_to_string(path).unwrap_or_default();
     let total = text.lines().next().and_then(|line| line.split("total=").nth(1));
     total.and_then(|total| total.trim().parse().ok()).unwrap_or(0)
@@ -172,16 +173,16 @@ mod tests {
         "some avg10=0.00 avg60=0.00 avg300=0.00 total=77\nfull avg10=0.00 total=5\n";
 
     #[test]
-    fn a_machine_without_groups_has_what_it_says() {
+    fn spare_memory_without_groups_is_that_of_the_machine() {
         let root = Root::with(&[("proc/meminfo", INFO), ("proc/pressure/memory", STALLED)]);
-        let all = SpareMemory { total: 1_024_000, available: 614_400, stalled_us: 77 };
-        assert_eq!(SpareMemory::below(&root.0), Some(all));
-        assert_eq!(SpareMemory::below(Path::new("/nowhere")), None);
+        let all = SystemMemory { total_bytes: 1_024_000, available_bytes: 614_400, stall_us: 77 };
+        assert_eq!(SystemMemory::measure_below(&root.0), Some(all));
+        assert_eq!(SystemMemory::measure_below(Path::new("/nowhere")), None);
     }
 
     /// The smallest limit of nested groups counts, and inactive file pages count as free.
     #[test]
-    fn the_tightest_group_counts() {
+    fn spare_memory_follows_the_smallest_group_limit() {
         let root = Root::with(&[
             ("proc/meminfo", INFO),
             ("proc/self/cgroup", "0::/a/b\n"),
@@ -193,12 +194,12 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.high", "max\n"),
             ("sys/fs/cgroup/a/b/memory.current", "250000\n"),
         ]);
-        let all = SpareMemory { total: 300_000, available: 100_000, stalled_us: 0 };
-        assert_eq!(SpareMemory::below(&root.0), Some(all));
+        let all = SystemMemory { total_bytes: 300_000, available_bytes: 100_000, stall_us: 0 };
+        assert_eq!(SystemMemory::measure_below(&root.0), Some(all));
     }
 
     #[test]
-    fn groups_of_the_first_version_are_known_also_by_their_mount_alone() {
+    fn spare_memory_reads_cgroup_v1_limits_from_the_mount_root() {
         let root = Root::with(&[
             ("proc/meminfo", INFO),
             ("proc/self/cgroup", "4:memory:/of/the/host\n1:cpu:/\n"),
@@ -206,7 +207,7 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.usage_in_bytes", "600000\n"),
             ("sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n"),
         ]);
-        let all = SpareMemory { total: 500_000, available: 100_000, stalled_us: 0 };
-        assert_eq!(SpareMemory::below(&root.0), Some(all));
+        let all = SystemMemory { total_bytes: 500_000, available_bytes: 100_000, stall_us: 0 };
+        assert_eq!(SystemMemory::measure_below(&root.0), Some(all));
     }
 }

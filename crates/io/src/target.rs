@@ -34,7 +34,7 @@ pub(crate) const TRANSFER_BYTES_MAX: u64 = 1024 * PAGE_BYTES;
 const DEPTH_MAX: u32 = 1024;
 /// Queue depth without data in sysfs: the kernel's default of `nr_requests` for a device with
 /// hardware queues of that size.
-const DEPTH_UNKNOWN: u32 = 128;
+const DEFAULT_DEPTH: u32 = 128;
 /// `f_type` of tmpfs and ramfs (statfs(2)), whose storage *is* the kernel page cache.
 const MEMORY_FILE_SYSTEMS: [i64; 2] = [0x0102_1994, 0x8584_58f6];
 
@@ -118,9 +118,9 @@ impl std::fmt::Display for Mode {
 /// Keeps the descriptors of a [`Target`] open.
 #[derive(Clone, Debug)]
 #[allow(dead_code, reason = "it is kept to be dropped")]
-pub(crate) struct KeptOpen {
+pub(crate) struct OpenDescriptor {
     file: Arc<File>,
-    late: Option<Arc<ForkLocal<Option<File>>>>,
+    late_direct: Option<Arc<ForkLocal<Option<File>>>>,
 }
 
 /// A file or block device, open for reading. Clones share the open file description.
@@ -152,7 +152,7 @@ impl Target {
     /// It does not exist, cannot be opened, is neither of the two, or is empty; or direct I/O is
     /// required and not available.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Target, OpenError> {
-        let target = Target::open_to_fill(path, options, false)?;
+        let target = Target::open_or_create(path, options, false)?;
         match target.bytes {
             0 => Err(OpenError::Empty { path: target.path.to_path_buf() }),
             _ => Ok(target),
@@ -161,7 +161,7 @@ impl Target {
 
     /// Like [`open`](Target::open), but the file may be empty, and `creates` creates a missing
     /// file.
-    pub(crate) fn open_to_fill(
+    pub(crate) fn open_or_create(
         path: &Path,
         options: OpenOptions,
         creates: bool,
@@ -170,8 +170,8 @@ impl Target {
         if let Some(opened) = crate::simulation::open(path) {
             return opened;
         }
-        let refused = |errno: Errno| OpenError::of(path, &errno.into());
-        let opened = opened_at_once(path, options, creates);
+        let refused = |errno: Errno| OpenError::from_io_error(path, &errno.into());
+        let opened = try_open_buffered(path, options, creates);
         let is_at_once = opened.is_some();
         let (file, is_direct) = match opened {
             Some(file) => (file, false),
@@ -179,22 +179,23 @@ impl Target {
                 // Checked before the open, because opening a pipe would wait for its other end.
                 match std::fs::metadata(path) {
                     Ok(metadata) => {
-                        kind_of(path, FileType::from_raw_mode(metadata.mode()))?;
+                        check_file_type(path, FileType::from_raw_mode(metadata.mode()))?;
                     }
                     Err(error) if creates && error.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(error) => return Err(OpenError::of(path, &error)),
+                    Err(error) => return Err(OpenError::from_io_error(path, &error)),
                 }
                 open_file(path, options, creates)?
             }
         };
-        let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
-        let stat = rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, wanted).map_err(refused)?;
-        let kind = kind_of(path, FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
+        let statx_flags = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
+        let stat =
+            rustix::fs::statx(&file, "", AtFlags::EMPTY_PATH, statx_flags).map_err(refused)?;
+        let kind = check_file_type(path, FileType::from_raw_mode(u32::from(stat.stx_mode)))?;
         let is_block_device = kind == FileType::BlockDevice;
-        let known = alignment_known(&stat);
+        let reported = reported_alignment(&stat);
         // Files with direct I/O are neither generated nor in memory. (A device node lies in a
         // memory file system, but the device does not.)
-        let system = match known {
+        let system = match reported {
             _ if is_block_device => 0,
             Some(1..) if is_direct || options.direct == Direct::Late => 0,
             _ => rustix::fs::fstatfs(&file).map_or(0, |system| system.f_type),
@@ -204,15 +205,15 @@ impl Target {
         }
         let alignment = match options.direct {
             Direct::Never => Err(BufferedBecause::Asked),
-            Direct::Late if known.is_none() => {
+            Direct::Late if reported.is_none() => {
                 // Only an open with O_DIRECT finds out.
                 drop(file);
                 let direct = OpenOptions { direct: Direct::Preferred, ..options };
-                return Target::open_to_fill(path, direct, creates);
+                return Target::open_or_create(path, direct, creates);
             }
             _ if MEMORY_FILE_SYSTEMS.contains(&system) => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
-            Direct::Preferred | Direct::Required | Direct::Late => alignment(&file, known),
+            Direct::Preferred | Direct::Required | Direct::Late => alignment(&file, reported),
         };
         let (mode, alignment_bytes) = match alignment {
             Ok(bytes) => (Mode::Direct, bytes),
@@ -250,7 +251,7 @@ impl Target {
             is_block_device,
             mode,
             alignment_bytes,
-            identity: Identity { bytes, ..Identity::of(&stat) },
+            identity: Identity { bytes, ..Identity::from_statx(&stat) },
             device,
             #[cfg(any(test, feature = "simulation"))]
             simulated: None,
@@ -295,7 +296,7 @@ impl Target {
 
     /// True if the descriptor still belongs to this file.
     pub(crate) fn is_still_open(&self) -> bool {
-        Identity::now_of(self).is_ok_and(|now| now.is_same(&self.identity))
+        Identity::from_target(self).is_ok_and(|now| now.is_same_file(&self.identity))
     }
 
     /// Path given at opening.
@@ -320,26 +321,26 @@ impl Target {
             return inode as RawFd;
         }
         let late = self.late.as_ref().and_then(|late| {
-            let Ok(opened) = late.get_or_make(|| Ok::<_, Infallible>(self.opened_direct()));
+            let Ok(opened) = late.get_or_init(|| Ok::<_, Infallible>(self.reopen_direct()));
             opened.as_ref()
         });
         late.unwrap_or(&self.file).as_raw_fd()
     }
 
     /// Keeps [`transfer_fd`](Target::transfer_fd) open as long as the returned value lives.
-    pub(crate) fn keep_open(&self) -> KeptOpen {
-        KeptOpen { file: Arc::clone(&self.file), late: self.late.clone() }
+    pub(crate) fn open_descriptor(&self) -> OpenDescriptor {
+        OpenDescriptor { file: Arc::clone(&self.file), late_direct: self.late.clone() }
     }
 
     /// Returns the open file without O_DIRECT, if there is one.
-    pub(crate) fn cached_file(&self) -> Option<&Arc<File>> {
+    pub(crate) fn buffered_file(&self) -> Option<&Arc<File>> {
         (self.late.is_some() || self.mode != Mode::Direct).then_some(&self.file)
     }
 
     /// Returns the open file without O_DIRECT, opened again if necessary. `None` without `/proc` or
     /// a free descriptor.
-    pub(crate) fn through_cache(&self) -> Option<Arc<File>> {
-        if let Some(file) = self.cached_file() {
+    pub(crate) fn reopen_buffered(&self) -> Option<Arc<File>> {
+        if let Some(file) = self.buffered_file() {
             return Some(Arc::clone(file));
         }
         let file = File::open(format!("/proc/self/fd/{}", self.as_raw_fd())).ok()?;
@@ -350,7 +351,7 @@ impl Target {
 
     /// Opens the file again with O_DIRECT. `None` without `/proc` or a free descriptor; transfers
     /// then go through the kernel page cache.
-    fn opened_direct(&self) -> Option<File> {
+    fn reopen_direct(&self) -> Option<File> {
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(name).ok();
         if opened.is_none() {
@@ -382,7 +383,7 @@ impl Target {
     /// Limits of the device's request queue; `None` if sysfs does not show it (network and stacked
     /// file systems, tmpfs).
     pub fn queue(&self) -> Option<&QueueLimits> {
-        self.queue.get_or_init(|| QueueLimits::of_device(self.device)).as_ref()
+        self.queue.get_or_init(|| QueueLimits::from_device_number(self.device)).as_ref()
     }
 
     /// Capabilities of the target.
@@ -398,7 +399,7 @@ impl Target {
             _ => TRANSFER_BYTES_MAX,
         };
         let whole_pages = request_bytes_max - request_bytes_max % PAGE_BYTES;
-        let depth = self.queue().map_or(DEPTH_UNKNOWN, |queue| queue.requests_max);
+        let depth = self.queue().map_or(DEFAULT_DEPTH, |queue| queue.requests_max);
         let is_sector_aligned = self.alignment_bytes as u64 <= SECTOR_BYTES;
         DeviceCaps {
             // Whole pages: a request for the last one may reach past the end and then completes
@@ -425,7 +426,7 @@ impl AsRawFd for Target {
 }
 
 /// Returns the type of a regular file or block device; others are errors.
-fn kind_of(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
+fn check_file_type(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
     match kind {
         FileType::RegularFile | FileType::BlockDevice => Ok(kind),
         FileType::Directory => Err(OpenError::Directory { path: path.to_path_buf() }),
@@ -439,14 +440,14 @@ fn kind_of(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
 ///
 /// `read(2)` of a file waits for its bytes in any case. For io_uring the flag [must be
 /// cleared](clear_nonblock).
-fn opened_at_once(path: &Path, options: OpenOptions, creates: bool) -> Option<File> {
+fn try_open_buffered(path: &Path, options: OpenOptions, creates: bool) -> Option<File> {
     let is_plain = options.direct == Direct::Late && !options.is_writable && !creates;
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
     is_plain.then(|| File::options().read(true).custom_flags(flags).open(path).ok()).flatten()
 }
 
-/// Clears the `O_NONBLOCK` of [`opened_at_once`]: with it, io_uring fails transfers that would have
-/// to wait.
+/// Clears the `O_NONBLOCK` of [`try_open_buffered`]: with it, io_uring fails transfers that would
+/// have to wait.
 fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
     // No settable flag is needed any more.
     rustix::fs::fcntl_setfl(file, OFlags::empty())
@@ -468,12 +469,12 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
             opened => opened.map(|file| (file, true)),
         },
     };
-    opened.map_err(|error| OpenError::of(path, &error))
+    opened.map_err(|error| OpenError::from_io_error(path, &error))
 }
 
 /// Alignment of direct I/O, if the kernel reports it (`STATX_DIOALIGN`, Linux 6.1); 0 without
 /// direct I/O.
-fn alignment_known(stat: &Statx) -> Option<u32> {
+fn reported_alignment(stat: &Statx) -> Option<u32> {
     let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     // Our memory is page-aligned. The alignment of memory may be larger than the alignment of
     // offsets.
@@ -481,8 +482,8 @@ fn alignment_known(stat: &Statx) -> Option<u32> {
 }
 
 /// Alignment that direct I/O on the file needs, at most a page.
-fn alignment(file: &File, known: Option<u32>) -> Result<u32, BufferedBecause> {
-    let bytes = match known.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
+fn alignment(file: &File, reported: Option<u32>) -> Result<u32, BufferedBecause> {
+    let bytes = match reported.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
         None if first_page_can_be_read(file) => PAGE_BYTES as u32,
         None => 0,
@@ -508,7 +509,7 @@ mod tests {
 
     /// A child that waited for a thread of the parent would wait for ever.
     #[test]
-    fn a_child_opens_by_itself_what_its_parent_was_about_to() {
+    fn child_opens_a_file_that_its_parent_was_opening_at_the_fork() {
         let path = std::env::current_exe().expect("this program has a file");
         let options = OpenOptions { direct: Direct::Late, is_writable: false };
         let target = Target::open(&path, options).unwrap();
@@ -517,7 +518,7 @@ mod tests {
         };
         let ((begun, begins), (end, ends)) = (channel(), channel());
         let opening = std::thread::spawn(move || {
-            let opened = late.get_or_make(|| {
+            let opened = late.get_or_init(|| {
                 begun.send(()).unwrap();
                 ends.recv().unwrap();
                 Ok::<_, Infallible>(None)

@@ -30,7 +30,7 @@ pub(crate) fn spawn<T: Send + 'static>(
 
 /// Runs foreign code (wakers, subscribers) and stops its panics. The panic hook has reported the
 /// panic, and the thread continues.
-pub(crate) fn contain(act: impl FnOnce()) {
+pub(crate) fn run_contained(act: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(act)) {
         // Dropping the payload might panic as well.
         std::mem::forget(payload);

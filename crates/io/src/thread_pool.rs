@@ -13,27 +13,29 @@ use std::thread::JoinHandle;
 
 use readpath_core::request::Op;
 
-use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer, carry};
+use crate::backend::{
+    Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer, execute_transfer,
+};
 use crate::thread;
 
 /// Largest number of threads. More do not raise the throughput: each is a sleeping system call.
 const THREADS_MAX: u32 = 64;
 
 /// Initial capacity of a segment list. Larger transfers grow it once.
-const PIECES: usize = 4;
+const SEGMENTS_CAPACITY: usize = 4;
 
 /// I/O backend over a thread pool.
-pub(crate) struct Threads {
-    pool: Arc<Pool>,
+pub(crate) struct ThreadPoolBackend {
+    pool: Arc<ThreadPool>,
 }
 
 /// State shared by the owner and the workers. Any holder may queue and execute jobs.
-pub(crate) struct Pool {
+pub(crate) struct ThreadPool {
     state: Mutex<PoolState>,
     /// Signals a job, or the shutdown, to the workers.
-    work: Condvar,
+    job_signal: Condvar,
     /// Signals an answer to the owner.
-    answered: Condvar,
+    answer_signal: Condvar,
     /// Number of jobs not begun, readable without the lock.
     jobs: AtomicU32,
     /// Largest number of workers.
@@ -46,17 +48,17 @@ struct PoolState {
     /// Answers that the owner has not taken.
     answers: Vec<KernelAnswer>,
     /// Segment lists for reuse, to avoid an allocation per transfer.
-    lists: Vec<Vec<libc::iovec>>,
+    spare_segment_lists: Vec<Vec<libc::iovec>>,
     /// Number of queued transfers whose answers were not taken.
     unanswered: u32,
     /// True after `wake`, until a sleeper has woken up.
-    is_woken: bool,
+    is_wake_pending: bool,
     is_closing: bool,
     /// Eventfd to signal for each answer.
-    bell: Option<OwnedFd>,
+    event_fd: Option<OwnedFd>,
     workers: Vec<JoinHandle<()>>,
     /// Number of idle workers.
-    workers_free: u32,
+    workers_idle: u32,
 }
 
 struct PoolJob {
@@ -74,32 +76,32 @@ unsafe impl Send for PoolState {}
 // `Backend::queue`), on any thread.
 unsafe impl Send for PoolJob {}
 
-impl Threads {
+impl ThreadPoolBackend {
     /// Creates a pool for up to `depth` transfers, without threads.
-    pub(crate) fn new(depth: u32) -> Threads {
+    pub(crate) fn new(depth: u32) -> ThreadPoolBackend {
         let room = depth as usize;
         let state = PoolState {
             jobs: VecDeque::with_capacity(room),
             answers: Vec::with_capacity(room),
             ..PoolState::default()
         };
-        let pool = Pool {
+        let pool = ThreadPool {
             state: Mutex::new(state),
-            work: Condvar::new(),
-            answered: Condvar::new(),
+            job_signal: Condvar::new(),
+            answer_signal: Condvar::new(),
             jobs: AtomicU32::new(0),
             workers_max: depth.clamp(1, THREADS_MAX),
         };
-        Threads { pool: Arc::new(pool) }
+        ThreadPoolBackend { pool: Arc::new(pool) }
     }
 
-    /// Like [`new`](Threads::new), with all threads and lists allocated, as far as the system
-    /// provides them.
-    pub(crate) fn started(depth: u32) -> Threads {
-        let threads = Threads::new(depth);
-        let lists = (0..depth).map(|_| Vec::with_capacity(PIECES));
-        threads.pool.lock().lists.extend(lists);
-        threads.pool.call_workers(depth);
+    /// Like [`new`](ThreadPoolBackend::new), with all threads and lists allocated, as far as the
+    /// system provides them.
+    pub(crate) fn with_threads(depth: u32) -> ThreadPoolBackend {
+        let threads = ThreadPoolBackend::new(depth);
+        let lists = (0..depth).map(|_| Vec::with_capacity(SEGMENTS_CAPACITY));
+        threads.pool.lock().spare_segment_lists.extend(lists);
+        threads.pool.wake_workers(depth);
         threads
     }
 
@@ -107,16 +109,16 @@ impl Threads {
     ///
     /// # Errors
     /// The process has no descriptor left.
-    pub(crate) fn set_bell(&self, bell: BorrowedFd<'_>) -> Result<(), BackendError> {
-        let bell = bell
+    pub(crate) fn set_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
+        let bell = event_fd
             .try_clone_to_owned()
             .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
-        self.pool.lock().bell = Some(bell);
+        self.pool.lock().event_fd = Some(bell);
         Ok(())
     }
 
     /// The shared state.
-    pub(crate) fn pool(&self) -> &Arc<Pool> {
+    pub(crate) fn pool(&self) -> &Arc<ThreadPool> {
         &self.pool
     }
 
@@ -133,15 +135,18 @@ impl PoolState {
     }
 }
 
-impl Pool {
-    /// Queues a job, which begins with the next `hand_over` or `carry_one`.
+impl ThreadPool {
+    /// Queues a job, which begins with the next `hand_over` or `execute_one_job`.
     ///
     /// # Safety
     /// As for [`Backend::queue`].
     pub(crate) unsafe fn queue(&self, transfer: Transfer<'_>) {
         let Transfer { token, fd, op, offset, segments, .. } = transfer;
         let mut state = self.lock();
-        let mut list = state.lists.pop().unwrap_or_else(|| Vec::with_capacity(PIECES));
+        let mut list = state
+            .spare_segment_lists
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(SEGMENTS_CAPACITY));
         list.extend_from_slice(segments);
         state.jobs.push_back(PoolJob { token, fd, op, offset, segments: list });
         state.unanswered += 1;
@@ -149,10 +154,10 @@ impl Pool {
     }
 
     /// Adds an answer for a transfer that is not executed.
-    pub(crate) fn give(&self, answer: KernelAnswer) {
+    pub(crate) fn add_answer(&self, answer: KernelAnswer) {
         let mut state = self.lock();
         state.unanswered += 1;
-        self.answer(&mut state, answer);
+        self.record_answer(&mut state, answer);
     }
 
     pub(crate) fn has_answers(&self) -> bool {
@@ -165,30 +170,30 @@ impl Pool {
     }
 
     /// Makes workers begin the queued jobs. Without workers the caller executes them.
-    pub(crate) fn hand_over(self: &Arc<Pool>) {
-        if self.has_jobs() && !self.call_workers(0) {
-            while let Some((job, _)) = self.next_job() {
-                drop(self.carry(job));
+    pub(crate) fn start_queued_jobs(self: &Arc<ThreadPool>) {
+        if self.has_jobs() && !self.wake_workers(0) {
+            while let Some((job, _)) = self.take_job() {
+                drop(self.execute_job(job));
             }
         }
     }
 
     /// Executes one job on this thread and makes workers begin the others. `None` without a job;
     /// otherwise true if there was no answer at the start.
-    pub(crate) fn carry_one(self: &Arc<Pool>) -> Option<bool> {
-        let (job, is_demand) = self.next_job()?;
+    pub(crate) fn execute_one_job(self: &Arc<ThreadPool>) -> Option<bool> {
+        let (job, is_demand) = self.take_job()?;
         if self.has_jobs() {
-            self.call_workers(0);
+            self.wake_workers(0);
         }
-        drop(self.carry(job));
+        drop(self.execute_job(job));
         Some(is_demand)
     }
 
-    /// Wakes or starts workers for all jobs, or for `to_come` future ones; false if there is no
-    /// worker at all.
-    fn call_workers(self: &Arc<Pool>, to_come: u32) -> bool {
+    /// Wakes or starts workers for all jobs, or for `expected_jobs` future ones; false if there is
+    /// no worker at all.
+    fn wake_workers(self: &Arc<ThreadPool>, expected_jobs: u32) -> bool {
         let mut state = self.lock();
-        while to_come.max(state.jobs.len() as u32) > state.workers_free
+        while expected_jobs.max(state.jobs.len() as u32) > state.workers_idle
             && (state.workers.len() as u32) < self.workers_max
         {
             let pool = Arc::clone(self);
@@ -196,47 +201,47 @@ impl Pool {
             match thread::spawn(&name, move || pool.work()) {
                 Ok(worker) => {
                     state.workers.push(worker);
-                    state.workers_free += 1;
+                    state.workers_idle += 1;
                 }
                 // The system provides no more threads; the existing ones do the work.
                 Err(_) => break,
             }
         }
-        self.work.notify_all();
+        self.job_signal.notify_all();
         !state.workers.is_empty()
     }
 
     /// Takes a job for the caller, and whether there is no answer yet.
-    fn next_job(&self) -> Option<(PoolJob, bool)> {
+    fn take_job(&self) -> Option<(PoolJob, bool)> {
         let mut state = self.lock();
         let is_demand = state.answers.is_empty();
-        Some((self.pop(&mut state)?, is_demand))
+        Some((self.pop_job(&mut state)?, is_demand))
     }
 
     /// Takes the oldest job from the queue.
-    fn pop(&self, state: &mut PoolState) -> Option<PoolJob> {
+    fn pop_job(&self, state: &mut PoolState) -> Option<PoolJob> {
         let job = state.jobs.pop_front()?;
         self.jobs.fetch_sub(1, Ordering::Release);
         Some(job)
     }
 
     /// Executes a job and adds its answer.
-    fn carry(&self, job: PoolJob) -> MutexGuard<'_, PoolState> {
+    fn execute_job(&self, job: PoolJob) -> MutexGuard<'_, PoolState> {
         // SAFETY: valid until the answer, by the contract of `queue`.
-        let raw = unsafe { carry(job.fd, job.op, job.offset, &job.segments) };
+        let raw = unsafe { execute_transfer(job.fd, job.op, job.offset, &job.segments) };
         let PoolJob { token, segments: mut list, .. } = job;
         list.clear();
         let mut state = self.lock();
-        state.lists.push(list);
-        self.answer(&mut state, KernelAnswer { token, raw });
+        state.spare_segment_lists.push(list);
+        self.record_answer(&mut state, KernelAnswer { token, raw });
         state
     }
 
     /// Adds an answer and wakes the owner.
-    fn answer(&self, state: &mut PoolState, answer: KernelAnswer) {
+    fn record_answer(&self, state: &mut PoolState, answer: KernelAnswer) {
         state.answers.push(answer);
-        self.answered.notify_one();
-        if let Some(bell) = &state.bell {
+        self.answer_signal.notify_one();
+        if let Some(bell) = &state.event_fd {
             // Full only after 2^64 unread answers.
             let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
         }
@@ -246,15 +251,15 @@ impl Pool {
     fn work(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(job) = self.pop(&mut state) {
-                state.workers_free -= 1;
+            if let Some(job) = self.pop_job(&mut state) {
+                state.workers_idle -= 1;
                 drop(state);
-                state = self.carry(job);
-                state.workers_free += 1;
+                state = self.execute_job(job);
+                state.workers_idle += 1;
             } else if state.is_closing {
                 return;
             } else {
-                state = self.work.wait(state).expect(POISON);
+                state = self.job_signal.wait(state).expect(POISON);
             }
         }
     }
@@ -267,15 +272,15 @@ impl Pool {
     fn sleep(
         &self,
         sleep: Sleep,
-        is_to_wait: impl FnMut(&mut PoolState) -> bool,
+        must_wait: impl FnMut(&mut PoolState) -> bool,
     ) -> MutexGuard<'_, PoolState> {
         let state = self.lock();
         match sleep {
             Sleep::Never => state,
             Sleep::AtMost(span) => {
-                self.answered.wait_timeout_while(state, span, is_to_wait).expect(POISON).0
+                self.answer_signal.wait_timeout_while(state, span, must_wait).expect(POISON).0
             }
-            Sleep::UntilAnswered => self.answered.wait_while(state, is_to_wait).expect(POISON),
+            Sleep::UntilAnswered => self.answer_signal.wait_while(state, must_wait).expect(POISON),
         }
     }
 }
@@ -283,37 +288,37 @@ impl Pool {
 const POISON: &str = "no thread panics while it holds the lock";
 
 /// Sleeps for the answers of a pool.
-pub(crate) struct ThreadsSleeper(pub(crate) Arc<Pool>);
+pub(crate) struct ThreadsSleeper(pub(crate) Arc<ThreadPool>);
 
 impl Sleeper for ThreadsSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let pool = &self.0;
-        pool.hand_over();
+        pool.start_queued_jobs();
         let is_demand = sleep != Sleep::Never && !pool.has_answers();
-        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_woken;
-        pool.sleep(sleep, is_to_wait).is_woken = false;
+        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_wake_pending;
+        pool.sleep(sleep, is_to_wait).is_wake_pending = false;
         Ok(is_demand)
     }
 
-    fn hand_over(&self) {
-        self.0.hand_over();
+    fn submit_queued(&self) {
+        self.0.start_queued_jobs();
     }
 
     fn wake(&self) {
-        self.0.lock().is_woken = true;
-        self.0.answered.notify_all();
+        self.0.lock().is_wake_pending = true;
+        self.0.answer_signal.notify_all();
     }
 
-    fn has_work(&self) -> bool {
+    fn has_pooled_transfer(&self) -> bool {
         self.0.has_jobs()
     }
 
-    fn work(&self) -> Option<bool> {
-        self.0.carry_one()
+    fn execute_pooled_transfer(&self) -> Option<bool> {
+        self.0.execute_one_job()
     }
 }
 
-impl Backend for Threads {
+impl Backend for ThreadPoolBackend {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         // SAFETY: the caller's contract.
         unsafe { self.pool.queue(transfer) };
@@ -335,7 +340,7 @@ impl Backend for Threads {
         let index = state.jobs.iter().position(|job| job.token == token);
         if index.and_then(|index| state.jobs.remove(index)).is_some() {
             pool.jobs.fetch_sub(1, Ordering::Release);
-            pool.answer(&mut state, KernelAnswer { token, raw: -libc::ECANCELED });
+            pool.record_answer(&mut state, KernelAnswer { token, raw: -libc::ECANCELED });
         }
     }
 
@@ -345,23 +350,23 @@ impl Backend for Threads {
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
         if sleep == Sleep::UntilAnswered && !self.has_answers() {
-            self.pool.carry_one();
+            self.pool.execute_one_job();
         }
-        self.pool.hand_over();
+        self.pool.start_queued_jobs();
         let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && state.unanswered > 0;
         self.pool.sleep(sleep, is_to_wait).take_answers(answers);
         Ok(())
     }
 }
 
-impl Drop for Threads {
+impl Drop for ThreadPoolBackend {
     fn drop(&mut self) {
         let mut state = self.pool.lock();
         state.jobs.clear();
         state.is_closing = true;
         let workers = std::mem::take(&mut state.workers);
         drop(state);
-        self.pool.work.notify_all();
+        self.pool.job_signal.notify_all();
         for worker in workers {
             // A worker that panicked no longer accesses memory; the error adds nothing.
             let _ = worker.join();

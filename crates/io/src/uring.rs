@@ -24,9 +24,9 @@ use readpath_core::request::Op;
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
 
 /// Token of a cancellation's own answer, which is ignored.
-const NOBODY: u64 = u64::MAX;
+const CANCEL_TOKEN: u64 = u64::MAX;
 /// Token of the answer that ends a sleep.
-const WAKE: u64 = u64::MAX - 1;
+const WAKE_TOKEN: u64 = u64::MAX - 1;
 
 /// Largest number of queue entries of the kernel (`IORING_MAX_ENTRIES`).
 const ENTRIES_MAX: u32 = 32_768;
@@ -37,21 +37,21 @@ const ENTRIES_MAX: u32 = 32_768;
 /// random direct reads at depth 32: throughput relative to fio (one call each) in the same run, and
 /// CPU per read. Single: 0.97 and 4.7 us (fio 4.8). In fours: 0.98 and 3.7 us. In eights: 1.00 and
 /// 3.5 us. Only before a sleep: 0.80 to 0.88 and 4.0 us. Four also suits small depths.
-const BATCH: usize = 4;
+const AUTO_SUBMIT_BATCH: usize = 4;
 
 /// I/O backend over io_uring.
 pub(crate) struct UringBackend {
     ring: Arc<IoUring>,
     /// Address range of the memory registered with this ring.
-    registered: Range<usize>,
+    registered_addresses: Range<usize>,
     /// Eventfd polled by the ring; a write to it ends a sleep. `None` on a ring of one thread.
-    bell: Option<Arc<OwnedFd>>,
+    event_fd: Option<Arc<OwnedFd>>,
     /// Number of queued transfers without an answer.
     unanswered: u32,
     /// Tokens of the newest queue entries, including all that were not submitted.
-    pushed: VecDeque<u64>,
+    newest_tokens: VecDeque<u64>,
     /// Error, as in `errno(3)`, after which the kernel is not entered any more.
-    refused: Option<i32>,
+    enter_errno: Option<i32>,
 }
 
 impl UringBackend {
@@ -68,7 +68,7 @@ impl UringBackend {
                 .setup_submit_all()
                 .build(entries)
         })?;
-        Ok(UringBackend::over(Arc::new(ring)))
+        Ok(UringBackend::from_ring(Arc::new(ring)))
     }
 
     /// Creates a ring that different threads use in turn, without an eventfd. Any thread that
@@ -84,19 +84,19 @@ impl UringBackend {
                 .setup_submit_all()
                 .build(entries)
         })?;
-        Ok(UringBackend::over(Arc::new(ring)))
+        Ok(UringBackend::from_ring(Arc::new(ring)))
     }
 
     /// Wraps a built ring, without an eventfd and registered buffers.
-    fn over(ring: Arc<IoUring>) -> UringBackend {
+    fn from_ring(ring: Arc<IoUring>) -> UringBackend {
         let entries = ring.params().sq_entries() as usize;
         UringBackend {
             ring,
-            registered: 0..0,
-            bell: None,
+            registered_addresses: 0..0,
+            event_fd: None,
             unanswered: 0,
-            pushed: VecDeque::with_capacity(entries),
-            refused: None,
+            newest_tokens: VecDeque::with_capacity(entries),
+            enter_errno: None,
         }
     }
 
@@ -104,10 +104,10 @@ impl UringBackend {
     ///
     /// # Errors
     /// As [`new`](UringBackend::new).
-    pub(crate) fn shared(depth: u32) -> Result<(UringBackend, RingSleeper), BackendError> {
+    pub(crate) fn shared(depth: u32) -> Result<(UringBackend, UringSleeper), BackendError> {
         let ring = build(depth, 1, |entries| IoUring::builder().setup_submit_all().build(entries))?;
         // SAFETY: creates a new descriptor without another owner.
-        let bell = unsafe {
+        let event_fd = unsafe {
             let fd = libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK);
             if fd < 0 {
                 let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
@@ -116,27 +116,27 @@ impl UringBackend {
             Arc::new(OwnedFd::from_raw_fd(fd))
         };
         let ring = Arc::new(ring);
-        let sleeper = RingSleeper { ring: Arc::clone(&ring), bell: Arc::clone(&bell) };
-        let mut ring = UringBackend::over(ring);
-        ring.bell = Some(bell);
-        ring.listen();
+        let sleeper = UringSleeper { ring: Arc::clone(&ring), event_fd: Arc::clone(&event_fd) };
+        let mut ring = UringBackend::from_ring(ring);
+        ring.event_fd = Some(event_fd);
+        ring.queue_event_fd_poll();
         Ok((ring, sleeper))
     }
 
     /// Queues a one-shot poll of the eventfd, which answers at its next signal.
-    fn listen(&mut self) {
-        let Some(bell) = &self.bell else { return };
-        let fd = types::Fd(bell.as_raw_fd());
-        self.push(&opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE));
+    fn queue_event_fd_poll(&mut self) {
+        let Some(event_fd) = &self.event_fd else { return };
+        let fd = types::Fd(event_fd.as_raw_fd());
+        self.push(&opcode::PollAdd::new(fd, libc::POLLIN as u32).build().user_data(WAKE_TOKEN));
     }
 
     /// Clears the eventfd and polls it again.
-    fn listen_again(&mut self) {
-        let Some(bell) = &self.bell else { return };
+    fn rearm_event_fd_poll(&mut self) {
+        let Some(event_fd) = &self.event_fd else { return };
         let mut count = [0u8; 8];
         // Empty if it was already cleared; there is nothing to do then.
-        let _ = rustix::io::read(bell, &mut count);
-        self.listen();
+        let _ = rustix::io::read(event_fd, &mut count);
+        self.queue_event_fd_poll();
     }
 
     /// Registers `bytes` bytes of memory from `address` on with the kernel, so that transfers of
@@ -150,7 +150,7 @@ impl UringBackend {
         // SAFETY: the caller's contract.
         let is_held = unsafe { self.ring.submitter().register_buffers(&memory) }.is_ok();
         if is_held {
-            self.registered = address as usize..address as usize + bytes;
+            self.registered_addresses = address as usize..address as usize + bytes;
         }
         is_held
     }
@@ -158,18 +158,19 @@ impl UringBackend {
     /// True if the segment lies in the registered memory.
     fn is_registered(&self, segment: &libc::iovec) -> bool {
         let start = segment.iov_base as usize;
-        self.registered.start <= start && start + segment.iov_len <= self.registered.end
+        self.registered_addresses.start <= start
+            && start + segment.iov_len <= self.registered_addresses.end
     }
 
     /// Makes the kernel signal the eventfd `bell` for each answer.
     ///
     /// # Errors
     /// The kernel rejects it.
-    pub(crate) fn set_bell(&self, bell: BorrowedFd<'_>) -> Result<(), BackendError> {
+    pub(crate) fn register_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
         let refused = |error: std::io::Error| BackendError::Exchange {
             errno: error.raw_os_error().unwrap_or(0),
         };
-        self.ring.submitter().register_eventfd(bell.as_raw_fd()).map_err(refused)
+        self.ring.submitter().register_eventfd(event_fd.as_raw_fd()).map_err(refused)
     }
 
     /// Adds an entry to the submission queue.
@@ -178,9 +179,9 @@ impl UringBackend {
         // entries name none. `&mut self` makes this the only access to the queue's end.
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
-        self.pushed.push_back(entry.get_user_data());
-        let handed_over = self.pushed.len().saturating_sub(self.submission().len());
-        self.pushed.drain(..handed_over);
+        self.newest_tokens.push_back(entry.get_user_data());
+        let handed_over = self.newest_tokens.len().saturating_sub(self.submission().len());
+        self.newest_tokens.drain(..handed_over);
     }
 
     /// Takes the answers of the completion queue. True if the eventfd was signalled and its new
@@ -190,8 +191,8 @@ impl UringBackend {
         // SAFETY: `&mut self` makes this the only access to the completion queue.
         for entry in unsafe { self.ring.completion_shared() } {
             match entry.user_data() {
-                NOBODY => {}
-                WAKE => is_woken = true,
+                CANCEL_TOKEN => {}
+                WAKE_TOKEN => is_woken = true,
                 token => {
                     answers.push(KernelAnswer { token, raw: entry.result() });
                     self.unanswered -= 1;
@@ -199,13 +200,13 @@ impl UringBackend {
             }
         }
         if is_woken {
-            self.listen_again();
+            self.rearm_event_fd_poll();
         }
         is_woken
     }
 
     /// True if the kernel has transfers that are not only queued.
-    fn kernel_has_some(&self) -> bool {
+    fn has_transfers_in_kernel(&self) -> bool {
         self.unanswered as usize > self.submission().len()
     }
 
@@ -223,12 +224,12 @@ impl UringBackend {
 }
 
 /// Sleeps for the answers of a ring.
-pub(crate) struct RingSleeper {
+pub(crate) struct UringSleeper {
     ring: Arc<IoUring>,
-    bell: Arc<OwnedFd>,
+    event_fd: Arc<OwnedFd>,
 }
 
-impl Sleeper for RingSleeper {
+impl Sleeper for UringSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let is_demand = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {
@@ -236,8 +237,8 @@ impl Sleeper for RingSleeper {
             // they end. The eventfd poll is always in flight, so the sleep has an end, but it is
             // limited anyway.
             Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => {
-                let span = types::Timespec::from(Duration::from_millis(1));
-                let args = types::SubmitArgs::new().timespec(&span);
+                let timeout = types::Timespec::from(Duration::from_millis(1));
+                let args = types::SubmitArgs::new().timespec(&timeout);
                 const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS, io_uring_enter(2)
                 const EXT_ARG: u32 = 8; // IORING_ENTER_EXT_ARG
                 // SAFETY: no entry is submitted, and the argument outlives the call.
@@ -252,11 +253,11 @@ impl Sleeper for RingSleeper {
 
     fn wake(&self) {
         // Fails only if the counter is full; the eventfd is then already signalled.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.event_fd, &1u64.to_ne_bytes());
     }
 }
 
-impl RingSleeper {
+impl UringSleeper {
     /// True if there are answers, which another thread may be taking.
     fn has_answers(&self) -> bool {
         // SAFETY: a read-only view. Its drop would reset the queue's head to the value seen here,
@@ -269,14 +270,14 @@ impl RingSleeper {
 /// Builds a ring for `depth` transfers, one cancellation of each, and `bells` polls.
 fn build(
     depth: u32,
-    bells: u32,
+    event_fd_polls: u32,
     with_flags: impl Fn(u32) -> std::io::Result<IoUring>,
 ) -> Result<IoUring, BackendError> {
-    let depth_max = (ENTRIES_MAX - bells) / 2;
+    let depth_max = (ENTRIES_MAX - event_fd_polls) / 2;
     if depth > depth_max {
         return Err(BackendError::Depth { depth, depth_max });
     }
-    let entries = (2 * depth + bells).next_power_of_two();
+    let entries = (2 * depth + event_fd_polls).next_power_of_two();
     let ring = with_flags(entries)
         .or_else(|error| match error.raw_os_error() {
             // Kernels before 6.1 reject some of these flags.
@@ -291,7 +292,7 @@ fn build(
 }
 
 /// Sleeps for one answer without submitting.
-fn wait_for_one(ring: &IoUring) -> Result<(), BackendError> {
+fn wait_for_answer(ring: &IoUring) -> Result<(), BackendError> {
     const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS, io_uring_enter(2)
     // SAFETY: no argument is passed, and no entry is submitted.
     let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, GETEVENTS, None) };
@@ -307,9 +308,9 @@ fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
     let entered = match sleep {
         Sleep::Never => ring.submit(),
         Sleep::UntilAnswered => ring.submit_and_wait(1),
-        Sleep::AtMost(span) => {
-            let span = types::Timespec::from(span);
-            let args = types::SubmitArgs::new().timespec(&span);
+        Sleep::AtMost(timeout) => {
+            let timeout = types::Timespec::from(timeout);
+            let args = types::SubmitArgs::new().timespec(&timeout);
             ring.submitter().submit_with_args(1, &args)
         }
     };
@@ -351,10 +352,10 @@ impl Backend for UringBackend {
         };
         self.unanswered += 1;
         self.push(&entry.user_data(token));
-        if self.submission().len() >= BATCH {
+        if self.submission().len() >= AUTO_SUBMIT_BATCH {
             // If the kernel has no room now, the entries stay queued. `exchange` tries again and
             // reports the error.
-            if self.refused.is_none() {
+            if self.enter_errno.is_none() {
                 let _ = self.ring.submit();
             }
         }
@@ -366,12 +367,12 @@ impl Backend for UringBackend {
     }
 
     fn cancel(&mut self, token: u64) {
-        self.push(&opcode::AsyncCancel::new(token).build().user_data(NOBODY));
+        self.push(&opcode::AsyncCancel::new(token).build().user_data(CANCEL_TOKEN));
     }
 
     fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
-        if let Some(errno) = self.refused {
-            return self.give_up(errno, answers).map(|()| false);
+        if let Some(errno) = self.enter_errno {
+            return self.stop_using_ring(errno, answers).map(|()| false);
         }
         Ok(self.take_answers(answers))
     }
@@ -381,8 +382,8 @@ impl Backend for UringBackend {
         sleep: Sleep,
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
-        if let Some(errno) = self.refused {
-            return self.give_up(errno, answers);
+        if let Some(errno) = self.enter_errno {
+            return self.stop_using_ring(errno, answers);
         }
         let count_before = answers.len();
         self.take_answers(answers);
@@ -395,10 +396,10 @@ impl Backend for UringBackend {
             Ok(()) => {}
             // The kernel is short of memory for requests or answers; earlier requests free some as
             // they end.
-            Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if self.kernel_has_some() => {
-                wait_for_one(&self.ring)?;
+            Err(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) if self.has_transfers_in_kernel() => {
+                wait_for_answer(&self.ring)?;
             }
-            Err(errno) => return self.give_up(errno, answers),
+            Err(errno) => return self.stop_using_ring(errno, answers),
         }
         self.take_answers(answers);
         Ok(())
@@ -410,18 +411,22 @@ impl UringBackend {
     /// Entries that were never submitted are answered with `errno`. Submitted ones end as usual and
     /// their answers arrive by themselves. The exception is a ring with deferred completion: there
     /// the kernel keeps their memory.
-    fn give_up(&mut self, errno: i32, answers: &mut Vec<KernelAnswer>) -> Result<(), BackendError> {
-        const NAP: Duration = Duration::from_millis(1);
-        self.refused = Some(errno);
+    fn stop_using_ring(
+        &mut self,
+        errno: i32,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
+        const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
+        self.enter_errno = Some(errno);
         let queued_entries = self.submission().len();
-        let skipped = self.pushed.len().saturating_sub(queued_entries);
-        let is_transfer = |&token: &u64| token != NOBODY && token != WAKE;
+        let skipped = self.newest_tokens.len().saturating_sub(queued_entries);
+        let is_transfer = |&token: &u64| token != CANCEL_TOKEN && token != WAKE_TOKEN;
         let never_given: Vec<u64> =
-            self.pushed.drain(..).skip(skipped).filter(is_transfer).collect();
+            self.newest_tokens.drain(..).skip(skipped).filter(is_transfer).collect();
         self.unanswered -= never_given.len() as u32;
         self.take_answers(answers);
         while self.unanswered > 0 && !self.ring.params().is_setup_single_issuer() {
-            std::thread::sleep(NAP);
+            std::thread::sleep(DRAIN_POLL_INTERVAL);
             self.take_answers(answers);
         }
         answers.extend(never_given.iter().map(|&token| KernelAnswer { token, raw: -errno }));
@@ -467,7 +472,7 @@ mod tests {
     const NO_PIECE: [libc::iovec; 1] = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }];
 
     #[test]
-    fn it_sleeps_until_the_time_is_up_or_an_answer_comes() {
+    fn ring_sleeps_until_the_timeout_or_an_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
         let mut ring = UringBackend::new(4).unwrap();
@@ -487,7 +492,7 @@ mod tests {
     }
 
     #[test]
-    fn another_thread_queues_and_wakes_while_one_sleeps() {
+    fn shared_ring_accepts_requests_and_wakes_while_a_thread_sleeps() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
@@ -512,14 +517,14 @@ mod tests {
     }
 
     #[test]
-    fn a_sleep_says_whether_what_came_was_awaited() {
+    fn ring_sleep_reports_whether_it_waited_for_the_answer() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
         assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "nobody slept");
-        let span = Sleep::AtMost(Duration::from_millis(1));
-        assert_eq!(sleeper.sleep(span), Ok(true), "nothing lay there");
+        let timeout = Sleep::AtMost(Duration::from_millis(1));
+        assert_eq!(sleeper.sleep(timeout), Ok(true), "nothing lay there");
         assert!(!ring.has_answers());
         writer.write_all(b"ab").unwrap();
         while !ring.has_answers() {
@@ -531,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_withdrawn_is_answered_by_that_name() {
+    fn cancelled_ring_request_is_answered_with_ecanceled() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
         let mut ring = UringBackend::new(1).unwrap();
@@ -547,7 +552,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_closed_is_answered_by_errno() {
+    fn invalid_descriptor_is_answered_with_ebadf() {
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
         let mut ring = UringBackend::new(1).unwrap();
         queue_read(&mut ring, -1, 0, &mut memory, &mut list);

@@ -11,7 +11,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn many_paths_leave_the_systems_aio_requests_to_others() {
+fn paths_of_one_process_leave_most_aio_requests_to_others() {
     let Some((most, before)) = number("aio-max-nr").zip(number("aio-nr")) else {
         return eprintln!("skipped: the system does not report its AIO requests");
     };

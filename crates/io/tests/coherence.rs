@@ -62,7 +62,7 @@ fn bytes_in_every_way(path: &ReadPath, file: &File, offset: u64) -> Vec<u8> {
 }
 
 #[test]
-fn each_read_sees_what_was_written_truncated_and_added_before_it() {
+fn each_read_coherence_shows_earlier_writes_and_length_changes() {
     let temp = filled(1);
     let path = path(Coherence::EachRead);
     let file = path.open(&temp.path).unwrap();
@@ -88,7 +88,7 @@ fn each_read_sees_what_was_written_truncated_and_added_before_it() {
 
 /// A continuous writer: each read returns at least the version published before it.
 #[test]
-fn no_read_is_behind_a_writer_that_never_rests() {
+fn each_read_coherence_follows_a_continuous_writer() {
     let temp = filled(0);
     let told = Shared::new();
     let name = &temp.path;
@@ -123,7 +123,7 @@ fn no_read_is_behind_a_writer_that_never_rests() {
 
 /// A hit returns cached bytes; a read that misses a page returns no byte older than the change.
 #[test]
-fn a_read_that_misses_has_nothing_of_before_the_change() {
+fn each_miss_coherence_returns_no_byte_older_than_the_change() {
     let temp = filled(1);
     let file = path(Coherence::EachMiss).open(&temp.path).unwrap();
     let (mut one, mut two) = (vec![0; PAGE], vec![0; 2 * PAGE]);
@@ -139,7 +139,7 @@ fn a_read_that_misses_has_nothing_of_before_the_change() {
 
 /// The documented default: cached bytes stay as they were, other bytes are as they are.
 #[test]
-fn without_the_option_a_handle_has_what_it_cached_until_it_is_revalidated() {
+fn default_coherence_keeps_cached_bytes_until_revalidation() {
     let temp = filled(1);
     let mut file = path(Coherence::WhenOpened).open(&temp.path).unwrap();
     let mut byte = [0];
@@ -158,7 +158,7 @@ fn without_the_option_a_handle_has_what_it_cached_until_it_is_revalidated() {
 
 /// Checks cost no cached page as long as the file does not change.
 #[test]
-fn what_has_not_changed_is_read_from_the_device_once() {
+fn unchanged_file_is_read_from_the_device_once() {
     let temp = filled(1);
     // Resident pages would be read from the kernel page cache.
     readpath_record::cold::drop_pages(&temp.path).unwrap();
@@ -177,7 +177,7 @@ fn what_has_not_changed_is_read_from_the_device_once() {
 /// Pages of an unreachable version give way to the present one: there is room for one version and
 /// an eighth, and no eviction is needed.
 #[test]
-fn what_was_cached_of_an_older_state_makes_room() {
+fn pages_of_an_older_version_are_replaced_first() {
     const CACHED: usize = 256;
     let temp = TempFile::new(0);
     std::fs::write(&temp.path, vec![1; CACHED * PAGE]).unwrap();

@@ -36,7 +36,7 @@ fn expected(content: &[u8], offset: u64, bytes: usize) -> &[u8] {
 /// Threads read, pin, invalidate, batch and await the same file, with little and with enough
 /// memory.
 #[test]
-fn every_byte_is_the_files_for_many_readers_at_once() {
+fn concurrent_readers_return_the_bytes_of_the_file() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     let rounds = std::env::var("READPATH_ROUNDS").map_or(150, |text| text.parse().unwrap());
@@ -105,7 +105,7 @@ impl Wake for Bell {
 }
 
 #[test]
-fn futures_are_woken_once_they_can_go_on_and_may_be_dropped_at_any_time() {
+fn futures_are_woken_when_ready_and_may_be_dropped_at_any_time() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     for backend in BACKENDS {
@@ -162,7 +162,7 @@ fn futures_are_woken_once_they_can_go_on_and_may_be_dropped_at_any_time() {
 }
 
 #[test]
-fn the_end_comes_with_reads_under_way() {
+fn path_shuts_down_with_reads_in_flight() {
     let temp = TempFile::new(FILE_BYTES);
     for backend in BACKENDS {
         for is_demand in [false, true] {
@@ -195,7 +195,7 @@ fn the_end_comes_with_reads_under_way() {
 
 /// Reads started by a thread complete after that thread has exited.
 #[test]
-fn what_a_thread_started_is_read_though_it_ends() {
+fn reads_started_by_a_thread_complete_after_it_exits() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     for backend in BACKENDS {

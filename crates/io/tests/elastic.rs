@@ -43,7 +43,7 @@ fn in_group(bytes: u64, act: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_is_read_again_and_fits_into_free_memory_stays_there() {
+fn repeatedly_read_file_that_fits_free_memory_stays_cached() {
     let temp = sparse(400 * MIB);
     let path = ReadPath::builder().kernel_cache(false).build().unwrap();
     assert_eq!(path.stats().used_memory_bytes, 0);
@@ -68,7 +68,7 @@ fn what_is_read_again_and_fits_into_free_memory_stays_there() {
 }
 
 #[test]
-fn memory_that_is_named_is_kept_to() {
+fn configured_memory_size_is_not_exceeded() {
     let temp = sparse(100 * MIB);
     let path = ReadPath::builder().memory(32 * MIB).build().unwrap();
     read_whole(&path.open(&temp.path).unwrap());
@@ -78,7 +78,7 @@ fn memory_that_is_named_is_kept_to() {
 
 /// Reads the whole file four times in a group of two thirds of its size.
 #[test]
-fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
+fn elastic_memory_never_exceeds_a_small_control_group() {
     let temp = sparse(300 * MIB);
     in_group(200 * MIB, || {
         let path = ReadPath::builder().kernel_cache(false).build().unwrap();
@@ -92,7 +92,7 @@ fn a_group_that_is_smaller_than_the_file_is_never_exceeded() {
 
 /// Default options: a file by reads and by a mapping. Neither causes an OOM kill.
 #[test]
-fn nothing_set_goes_well_in_a_small_group() {
+fn default_options_fit_into_a_small_control_group() {
     let temp = sparse(300 * MIB);
     in_group(64 * MIB, || {
         let path = ReadPath::builder().build().unwrap();
@@ -108,7 +108,7 @@ fn nothing_set_goes_well_in_a_small_group() {
 /// A backend, a policy or a depth is set, so the path caches pages itself; its memory size is not
 /// set.
 #[test]
-fn path_without_a_memory_named_fits_into_a_small_group() {
+fn path_without_a_memory_size_fits_into_a_small_control_group() {
     let temp = sparse(200 * MIB);
     let builder = ReadPath::builder;
     let paths: [&dyn Fn() -> readpath::Builder; 5] = [
@@ -143,7 +143,7 @@ fn path_without_a_memory_named_fits_into_a_small_group() {
 
 /// A region without a memory option, four times as large as the group.
 #[test]
-fn region_without_a_memory_named_fits_into_a_small_group() {
+fn region_without_a_memory_size_fits_into_a_small_control_group() {
     if !support::can_serve() {
         return eprintln!("skipped: no userfaultfd");
     }
@@ -160,7 +160,7 @@ fn region_without_a_memory_named_fits_into_a_small_group() {
 
 /// The program itself gradually allocates two fifths of its group.
 #[test]
-fn what_others_need_is_given_back() {
+fn elastic_memory_is_returned_when_others_need_it() {
     let temp = sparse(400 * MIB);
     in_group(400 * MIB, || {
         let path = ReadPath::builder().kernel_cache(false).build().unwrap();

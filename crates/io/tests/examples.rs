@@ -48,7 +48,7 @@ fn told(example: &str, words: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn random_reads_adds_up_what_it_was_asked_to_read() {
+fn random_reads_example_sums_the_requested_records() {
     let folder = Folder::new("random");
     let file = folder.file("records", &[3; 100 * 4096 + 17]);
     let Some(told) = told("random_reads", &[&file, "500"]) else { return };
@@ -57,7 +57,7 @@ fn random_reads_adds_up_what_it_was_asked_to_read() {
 }
 
 #[test]
-fn stream_counts_every_line() {
+fn stream_example_counts_every_line() {
     let folder = Folder::new("stream");
     let file = folder.file("lines", "one line\n".repeat(12_345).as_bytes());
     let Some(told) = told("stream", &[&file]) else { return };
@@ -65,7 +65,7 @@ fn stream_counts_every_line() {
 }
 
 #[test]
-fn mapped_vectors_finds_the_nearest() {
+fn mapped_vectors_example_finds_the_nearest_vector() {
     let folder = Folder::new("vectors");
     // Vectors of dimension two: (0, 0), then (n, 100) for n = 50, 49, …. The nearest is (3, 4), in
     // the middle.
@@ -79,7 +79,7 @@ fn mapped_vectors_finds_the_nearest() {
 }
 
 #[test]
-fn large_table_sorts_more_than_its_memory() {
+fn large_table_example_sorts_more_than_its_memory() {
     let folder = Folder::new("table");
     let Some(told) = told("large_table", &[folder.0.to_str().unwrap(), "4", "1"]) else { return };
     assert!(told.starts_with("524288 numbers from "), "{told}");
@@ -87,7 +87,7 @@ fn large_table_sorts_more_than_its_memory() {
 }
 
 #[test]
-fn copy_file_gives_the_same_bytes_and_no_more() {
+fn copy_file_example_copies_exactly_the_bytes() {
     let folder = Folder::new("copy");
     let content: Vec<u8> = (0..3_000_001u32).map(|at| ((at * 31) >> 7) as u8).collect();
     let from = folder.file("from", &content);

@@ -95,7 +95,7 @@ fn poll_with_panics(file: &File, panics_in_drop: bool, keeps_futures: bool) -> u
 }
 
 #[test]
-fn wakers_that_panic_end_no_other_future_of_the_path() {
+fn panicking_wakers_do_not_stop_other_futures_of_the_path() {
     for (path, panics_in_drop, keeps_futures) in [
         (kept(), false, true),
         (kept(), true, true),
@@ -163,7 +163,7 @@ fn panics(file: &File, at: u64, buffer: Shrinking) -> bool {
 }
 
 #[test]
-fn buffers_that_shrink_or_panic_between_polls_take_no_memory_from_the_path() {
+fn shrinking_or_panicking_buffers_leak_no_memory_of_the_path() {
     for (path, bytes) in [(own(), 200_000), (own(), 20_000), (kept(), 200_000)] {
         ends(move || {
             let temp = TempFile::new(FILE_BYTES);
@@ -191,7 +191,7 @@ fn buffers_that_shrink_or_panic_between_polls_take_no_memory_from_the_path() {
 }
 
 #[test]
-fn places_that_panic_leave_the_batch_and_the_path_usable() {
+fn panicking_destination_closures_leave_batch_and_path_usable() {
     for path in [own(), kept()] {
         ends(move || {
             let temp = TempFile::new(FILE_BYTES);
@@ -238,7 +238,7 @@ fn places_that_panic_leave_the_batch_and_the_path_usable() {
 
 /// A future whose buffer panics on drop releases its read anyway.
 #[test]
-fn buffers_whose_drop_panics_take_no_memory_from_the_path() {
+fn buffers_that_panic_on_drop_leak_no_memory_of_the_path() {
     struct Bomb(Vec<u8>);
     impl AsMut<[u8]> for Bomb {
         fn as_mut(&mut self) -> &mut [u8] {

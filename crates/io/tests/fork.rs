@@ -106,12 +106,12 @@ fn beside_children(act: fn(Inherited) -> bool) {
 }
 
 #[test]
-fn a_child_reads_beside_its_parent() {
+fn forked_child_reads_right_bytes_concurrently_with_its_parent() {
     beside_children(|had| reads_well(had.file, had.content, 7, 30));
 }
 
 #[test]
-fn a_child_drops_what_it_has_inherited() {
+fn forked_child_can_drop_inherited_handles() {
     beside_children(|had| {
         // SAFETY: each is dropped once here; the process exits without using it again.
         unsafe {
@@ -123,14 +123,14 @@ fn a_child_drops_what_it_has_inherited() {
 }
 
 #[test]
-fn a_child_exits_with_its_handlers() {
+fn forked_child_can_exit_with_atexit_handlers() {
     // SAFETY: ends the child with its `atexit` handlers.
     beside_children(|_| unsafe { libc::exit(0) });
 }
 
 /// A child and its own child open, prefetch, invalidate and read counters.
 #[test]
-fn a_child_and_its_child_use_the_path() {
+fn forked_child_and_grandchild_can_use_the_path() {
     beside_children(|Inherited { path, file, name, content }| {
         let is_well = |seed| {
             let other = path.open(name).expect("it is there");
@@ -153,7 +153,7 @@ fn a_child_and_its_child_use_the_path() {
 
 /// Operations begun before the fork end in the parent; in the child they return a named error.
 #[test]
-fn what_is_in_the_middle_fails_by_name_in_a_child() {
+fn operations_begun_before_a_fork_fail_by_name_in_the_child() {
     unless_stuck(|| {
         for backend in BACKENDS {
             let temp = TempFile::new(FILE_BYTES);
@@ -294,7 +294,7 @@ fn reads_raw(file: &RawFile, content: &[u8], start: u64, seed: u64) -> bool {
 
 /// A child may have closed all descriptors: no other file must be read instead.
 #[test]
-fn a_child_that_closed_the_file_is_told() {
+fn forked_child_with_closed_descriptors_gets_an_error() {
     let temp = TempFile::new(100_000);
     let other = TempFile::new(200_000);
     let path = ReadPath::builder().kernel_cache(false).build().unwrap();

@@ -37,7 +37,7 @@ fn touch(address: *const u8) -> bool {
 }
 
 #[test]
-fn a_touch_in_a_child_is_told_by_name_before_it_ends_the_child() {
+fn region_touch_in_a_forked_child_prints_a_named_message() {
     if !can_serve() {
         return;
     }
@@ -71,7 +71,7 @@ extern "C" fn exit_with_7(_: libc::c_int) {
 }
 
 #[test]
-fn a_handler_that_the_program_has_runs_after_it_is_told() {
+fn program_signal_handler_runs_after_the_message() {
     if !can_serve() {
         return;
     }
@@ -88,7 +88,7 @@ fn a_handler_that_the_program_has_runs_after_it_is_told() {
 }
 
 #[test]
-fn its_calls_in_a_child_are_errors_and_leave_the_parents_alone() {
+fn region_calls_in_a_forked_child_are_errors_and_spare_the_parent() {
     if !can_serve() {
         return;
     }

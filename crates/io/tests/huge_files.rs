@@ -101,7 +101,7 @@ fn metadata_is_bounded_by_the_memory_and_not_by_offsets() {
 }
 
 #[test]
-fn what_can_not_be_addressed_is_refused_by_name() {
+fn files_beyond_4_pib_are_refused_by_name() {
     let _turn = turn();
     let most = 1u64 << 52;
     let Some(temp) = sparse(1 << 60) else { return };
@@ -138,7 +138,7 @@ fn what_can_not_be_addressed_is_refused_by_name() {
 /// The tables of that much memory take hundreds of GiB; without room for them the result is an
 /// error.
 #[test]
-fn memory_that_no_machine_has_is_an_error() {
+fn memory_size_beyond_the_machine_is_an_error() {
     let _turn = turn();
     let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = meminfo.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok());

@@ -92,7 +92,7 @@ fn is_whole(mapping: &Mapping, content: &[u8]) -> bool {
 }
 
 #[test]
-fn a_mapping_made_while_all_is_locked_has_the_files_bytes() {
+fn mapping_created_under_mlockall_has_the_files_bytes() {
     if !can_serve() {
         return;
     }
@@ -113,7 +113,7 @@ fn a_mapping_made_while_all_is_locked_has_the_files_bytes() {
 }
 
 #[test]
-fn a_mapping_outlives_all_of_memory_being_locked_and_unlocked() {
+fn mapping_survives_mlockall_and_munlockall() {
     if !can_serve() {
         return;
     }
@@ -137,7 +137,7 @@ fn a_mapping_outlives_all_of_memory_being_locked_and_unlocked() {
 
 /// Hidden mappings of the library take no memory when all memory is locked.
 #[test]
-fn locking_all_of_memory_takes_no_more_than_the_budget() {
+fn mlockall_locks_no_more_than_the_mapping_budget() {
     if !can_serve() {
         return;
     }
@@ -154,7 +154,7 @@ fn locking_all_of_memory_takes_no_more_than_the_budget() {
 }
 
 #[test]
-fn slices_may_be_locked_whole_in_part_and_beyond_the_budget() {
+fn mapping_slices_may_be_locked_in_part_and_beyond_the_budget() {
     if !can_serve() {
         return;
     }
@@ -189,7 +189,7 @@ fn slices_may_be_locked_whole_in_part_and_beyond_the_budget() {
 }
 
 #[test]
-fn slices_may_be_populated() {
+fn mapping_slices_may_be_populated() {
     if !can_serve() {
         return;
     }
@@ -249,7 +249,7 @@ fn region() -> Region {
 }
 
 #[test]
-fn a_region_made_while_all_is_locked_keeps_what_is_written() {
+fn region_created_under_mlockall_keeps_written_bytes() {
     if !can_serve() {
         return;
     }
@@ -262,7 +262,7 @@ fn a_region_made_while_all_is_locked_keeps_what_is_written() {
 }
 
 #[test]
-fn a_region_keeps_what_is_written_while_all_is_locked_and_unlocked() {
+fn region_keeps_written_bytes_across_mlockall_and_munlockall() {
     if !can_serve() {
         return;
     }
@@ -276,7 +276,7 @@ fn a_region_keeps_what_is_written_while_all_is_locked_and_unlocked() {
 }
 
 #[test]
-fn a_region_keeps_what_is_written_while_parts_of_it_are_locked_and_populated() {
+fn region_keeps_written_bytes_while_parts_are_locked_or_populated() {
     if !can_serve() {
         return;
     }
@@ -298,7 +298,7 @@ fn a_region_keeps_what_is_written_while_parts_of_it_are_locked_and_populated() {
 
 /// Effects of a program's own calls on its mapping: no access waits for ever.
 #[test]
-fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
+fn pages_dropped_or_protected_by_the_program_are_restored() {
     if !can_serve() {
         return;
     }
@@ -357,7 +357,7 @@ fn pages_that_the_program_gave_up_or_protected_by_itself_are_there_again() {
 /// An ordinary user's userfaultfd does not serve kernel accesses: locking absent pages fails
 /// (`ENOMEM`, 12 in errno(3), as in mlock(2)), and other accesses continue.
 #[test]
-fn an_ordinary_users_lock_of_absent_pages_is_refused_by_name() {
+fn mlock_of_absent_pages_by_an_ordinary_user_fails_with_enomem() {
     if !can_serve() {
         return;
     }

@@ -23,7 +23,7 @@ fn map(file: &TempFile, options: MappingBuilder) -> Mapping {
 
 /// Random ranges by several concurrent threads, with memory for a fifth of the file.
 #[test]
-fn every_byte_is_the_files_for_several_threads_under_every_policy_and_backend() {
+fn mapping_equals_the_file_for_threads_policies_and_backends() {
     if !can_serve() {
         return;
     }
@@ -58,7 +58,7 @@ fn every_byte_is_the_files_for_several_threads_under_every_policy_and_backend() 
 }
 
 #[test]
-fn memory_stays_within_the_budget_and_all_of_it_comes_back() {
+fn mapping_memory_stays_within_the_budget_and_is_freed_on_drop() {
     if !can_serve() {
         return;
     }
@@ -121,7 +121,7 @@ fn random_slices_wait_for_one_request_each() {
 }
 
 #[test]
-fn what_is_advised_is_read_in_one_request_and_mapped_by_one_fault() {
+fn loaded_range_takes_one_request_and_one_fault() {
     if !can_serve() {
         return;
     }
@@ -141,7 +141,7 @@ fn what_is_advised_is_read_in_one_request_and_mapped_by_one_fault() {
 }
 
 #[test]
-fn read_at_gives_the_bytes_wherever_they_are() {
+fn read_at_returns_resident_and_absent_bytes() {
     if !can_serve() {
         return;
     }
@@ -162,7 +162,7 @@ fn read_at_gives_the_bytes_wherever_they_are() {
 
 /// A system call with absent pages brings them in, if this process may serve kernel accesses.
 #[test]
-fn system_calls_may_be_given_its_memory() {
+fn system_calls_accept_mapping_memory() {
     if !can_serve() {
         return;
     }
@@ -188,7 +188,7 @@ fn cut_short(file: &TempFile, bytes: u64) {
 }
 
 #[test]
-fn bytes_that_can_not_be_read_are_an_error_of_the_checked_calls() {
+fn unreadable_bytes_are_errors_of_load_and_read_at() {
     if !can_serve() {
         return;
     }
@@ -207,14 +207,14 @@ fn bytes_that_can_not_be_read_are_an_error_of_the_checked_calls() {
 /// An access to unreadable bytes is a bus error, tested in a separate process; SIGBUS is 7 in
 /// signal(7).
 #[test]
-fn touching_bytes_that_can_not_be_read_is_a_bus_error() {
+fn touch_of_unreadable_bytes_is_a_bus_error() {
     use std::os::unix::process::ExitStatusExt;
     if !can_serve() {
         return;
     }
     let program = std::env::current_exe().unwrap();
     let child = Command::new(program)
-        .args(["--exact", "touches_what_is_gone", "--ignored", "--nocapture"])
+        .args(["--exact", "child_touches_truncated_bytes", "--ignored", "--nocapture"])
         .output()
         .unwrap();
     let told = String::from_utf8_lossy(&child.stdout).into_owned();
@@ -225,7 +225,7 @@ fn touching_bytes_that_can_not_be_read_is_a_bus_error() {
 
 #[test]
 #[ignore = "ends its process by a bus error; run by the test above"]
-fn touches_what_is_gone() {
+fn child_touches_truncated_bytes() {
     let file = TempFile::new(1 << 20);
     println!("file {}", file.path.display());
     let mapping = map(&file, Mapping::builder().kernel_cache(false));
@@ -252,7 +252,7 @@ fn an_unknown_policy_and_an_empty_file_are_refused_by_name() {
 /// In a child and a grandchild, existing slices are read through the kernel. After the mapping is
 /// dropped, children no longer have its addresses.
 #[test]
-fn a_child_made_by_fork_reads_the_same_bytes_through_the_kernel() {
+fn forked_child_reads_the_mapping_through_the_kernel() {
     if !can_serve() {
         return;
     }
@@ -283,7 +283,7 @@ fn a_child_made_by_fork_reads_the_same_bytes_through_the_kernel() {
 
 /// A child can drop an inherited mapping, whose thread it does not have.
 #[test]
-fn a_child_made_by_fork_can_drop_what_it_was_given() {
+fn forked_child_can_drop_an_inherited_mapping() {
     if !can_serve() {
         return;
     }
@@ -301,7 +301,7 @@ fn is_mapped(file: &TempFile) -> bool {
 
 /// With active swap (`swapon(8)`), the kernel may swap out our pages like any memory.
 #[test]
-fn what_the_kernel_has_swapped_out_is_the_files_as_before() {
+fn mapping_pages_swapped_out_by_the_kernel_keep_their_bytes() {
     if !can_serve() || !has_swap() {
         return;
     }

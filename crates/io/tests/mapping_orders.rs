@@ -78,7 +78,7 @@ fn copies_of_whole_slices_cost_a_few_requests_each() {
 }
 
 #[test]
-fn every_page_downwards_costs_the_device_no_more_than_upwards() {
+fn descending_touches_cost_no_more_requests_than_ascending_ones() {
     if !can_serve() {
         return;
     }
@@ -123,7 +123,7 @@ fn random_pages_are_read_alone() {
 }
 
 #[test]
-fn several_threads_each_go_their_own_way() {
+fn concurrent_streams_of_different_directions_cost_few_requests() {
     if !can_serve() {
         return;
     }

@@ -49,7 +49,7 @@ fn can_open(descriptors: u64) -> bool {
 }
 
 #[test]
-fn the_thousandth_open_takes_as_few_system_calls_as_the_second() {
+fn open_takes_equally_few_system_calls_with_a_thousand_files() {
     const FILES: usize = 1_000;
     if !can_open(FILES as u64 + 100) {
         return;
@@ -91,7 +91,7 @@ fn the_thousandth_open_takes_as_few_system_calls_as_the_second() {
 }
 
 #[test]
-fn ten_thousand_files_are_open_at_once_in_little_memory() {
+fn ten_thousand_open_files_take_little_memory() {
     const FILES: usize = 10_000;
     if !can_open(FILES as u64 + 100) {
         return;

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use readpath::inside::{OpenOptions, Target};
 use readpath::{BufferedBecause, Direct, Mode, OpenError};
 use readpath_core::unit::PageRange;
-use readpath_record::cold::{Residency, drop_pages, resident};
+use readpath_record::cold::{Residency, drop_pages, residency_flags};
 use support::*;
 
 #[test]
-fn a_regular_file_is_known() {
+fn regular_file_properties_are_reported() {
     let file = TempFile::new(1 << 20 | 1);
     let target = open(&file.path, Direct::Never);
     assert_eq!(target.mode(), Mode::Buffered(BufferedBecause::Asked));
@@ -25,7 +25,7 @@ fn a_regular_file_is_known() {
 }
 
 #[test]
-fn memory_is_read_through_the_cache_and_says_so() {
+fn tmpfs_file_is_buffered_and_reports_it() {
     let directory = Path::new("/dev/shm");
     if !directory.is_dir() {
         eprintln!("skipped: there is no tmpfs at /dev/shm");
@@ -51,7 +51,7 @@ fn refused(path: impl AsRef<Path>) -> OpenError {
 }
 
 #[test]
-fn what_can_not_be_opened_says_what_to_do() {
+fn open_errors_name_the_cause_and_a_remedy() {
     let missing = PathBuf::from("/nowhere/at/all");
     assert_eq!(refused(&missing), OpenError::Missing { path: missing.clone() });
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_pipe_is_refused_and_not_waited_for() {
 }
 
 #[test]
-fn permission_is_refused_by_name() {
+fn file_without_permission_is_refused_by_name() {
     use std::os::unix::fs::PermissionsExt;
     let file = TempFile::new(4096);
     std::fs::set_permissions(&file.path, std::fs::Permissions::from_mode(0o000)).unwrap();
@@ -97,14 +97,14 @@ fn permission_is_refused_by_name() {
 }
 
 #[test]
-fn a_cold_start_is_checked() {
+fn drop_pages_reports_pages_that_stayed_resident() {
     let file = TempFile::new(100 * 4096 + 1);
     if !takes_direct(&file.path) {
         return; // A file in memory can't be dropped from memory.
     }
     let handle = std::fs::File::open(&file.path).unwrap();
     assert_eq!(pread(&file.path, 0, 500_000).len(), 100 * 4096 + 1);
-    let warm = resident(&handle, PageRange::new(0, 101)).unwrap();
+    let warm = residency_flags(&handle, PageRange::new(0, 101)).unwrap();
     assert_eq!(warm.iter().filter(|&&is_resident| is_resident).count(), 101);
     assert_eq!(drop_pages(&file.path).unwrap(), Residency { pages: 101, resident: 0 });
     // A mapped and touched page stays: the kernel does not drop it.
@@ -112,7 +112,7 @@ fn a_cold_start_is_checked() {
     mapping.touch(50);
     let stayed = drop_pages(&file.path).unwrap();
     assert!(stayed.resident >= 1, "{stayed:?}");
-    assert!(resident(&handle, PageRange::new(50, 1)).unwrap()[0]);
+    assert!(residency_flags(&handle, PageRange::new(50, 1)).unwrap()[0]);
 }
 
 /// A shared mapping of a file.

@@ -49,7 +49,7 @@ fn allocations(run: impl FnOnce()) -> u64 {
 }
 
 #[test]
-fn no_transfer_allocates_from_the_first_one_on() {
+fn raw_transfers_allocate_no_memory() {
     for backend in BACKENDS {
         none_allocates_over(backend);
     }

@@ -24,7 +24,7 @@ fn forgo_locking() {
 }
 
 #[test]
-fn a_refusal_to_hold_the_buffers_is_told() {
+fn unregistered_buffers_are_reported_and_usable() {
     let file = TempFile::new(1 << 20);
     let content = std::fs::read(&file.path).unwrap();
     // Only io_uring registers buffers.

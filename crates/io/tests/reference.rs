@@ -250,7 +250,7 @@ fn read_all_ways(memory_pages: u64, depth: u32, backend: BackendKind, forks: boo
 }
 
 #[test]
-fn a_file_by_all_ways_with_hardly_any_memory_and_a_deep_queue() {
+fn file_equals_the_model_with_minimal_memory_and_a_deep_queue() {
     for backend in BACKENDS {
         read_all_ways(6, 256, backend, false);
         read_all_ways(64, 1, backend, false);
@@ -258,7 +258,7 @@ fn a_file_by_all_ways_with_hardly_any_memory_and_a_deep_queue() {
 }
 
 #[test]
-fn a_file_by_all_ways_beside_forks() {
+fn file_equals_the_model_during_forks() {
     for backend in BACKENDS {
         read_all_ways(48, 32, backend, true);
     }
@@ -339,7 +339,7 @@ impl Share<'_> {
 }
 
 #[test]
-fn a_raw_file_read_and_written_by_several() {
+fn raw_file_equals_the_model_under_concurrent_writes() {
     // Parts are whole pages, so that no block is written by two threads.
     const SHARE: usize = 100 * PAGE;
     for backend in BACKENDS {
@@ -373,7 +373,7 @@ fn a_raw_file_read_and_written_by_several() {
 }
 
 #[test]
-fn a_mapping_by_all_ways() {
+fn mapping_equals_the_model_for_all_operations() {
     if !can_serve() {
         return;
     }
@@ -418,7 +418,7 @@ fn a_mapping_by_all_ways() {
 }
 
 #[test]
-fn a_region_by_all_ways() {
+fn region_equals_the_model_for_all_operations() {
     if !can_serve() {
         return;
     }

@@ -84,7 +84,7 @@ fn settled(region: &Region, budget_pages: u64) {
 }
 
 #[test]
-fn what_was_written_is_read_back_under_every_policy_and_backend() {
+fn region_returns_written_bytes_under_every_policy_and_backend() {
     if !can_serve() {
         return;
     }
@@ -123,7 +123,7 @@ fn region_beyond_the_limit_on_file_sizes_is_an_error_and_no_signal() {
 }
 
 #[test]
-fn what_was_written_is_read_back_under_every_eviction_policy() {
+fn region_returns_written_bytes_under_every_eviction_policy() {
     if !can_serve() {
         return;
     }
@@ -141,7 +141,7 @@ fn what_was_written_is_read_back_under_every_eviction_policy() {
 /// first ones, a third of the pages less the reserve. Over 8 rounds of 3,072 pages it must read
 /// back less by at least half of the memory in 7 rounds.
 #[test]
-fn the_eviction_policy_says_which_pages_of_a_sweep_stay() {
+fn eviction_policy_decides_which_pages_of_a_sweep_stay() {
     if !can_serve() {
         return;
     }
@@ -163,7 +163,7 @@ fn the_eviction_policy_says_which_pages_of_a_sweep_stay() {
 /// --nocapture for_minutes`
 #[test]
 #[ignore = "takes the minutes that READPATH_MINUTES says (1)"]
-fn what_was_written_is_read_back_for_minutes() {
+fn region_returns_written_bytes_for_minutes() {
     let number = |name, default| std::env::var(name).map_or(default, |text| text.parse().unwrap());
     let (minutes, mut seed): (u64, u64) =
         (number("READPATH_MINUTES", 1), number("READPATH_SEED", 1));
@@ -188,7 +188,7 @@ fn open_files() -> usize {
 }
 
 #[test]
-fn memory_stays_within_the_budget_and_nothing_is_left_behind() {
+fn region_memory_stays_within_the_budget_and_drop_leaves_nothing() {
     if !can_serve() {
         return;
     }
@@ -217,7 +217,7 @@ fn memory_stays_within_the_budget_and_nothing_is_left_behind() {
 }
 
 #[test]
-fn pages_that_are_only_read_are_not_written_out_again() {
+fn clean_pages_are_not_written_out_again() {
     if !can_serve() {
         return;
     }
@@ -236,7 +236,7 @@ fn pages_that_are_only_read_are_not_written_out_again() {
 }
 
 #[test]
-fn memory_that_was_never_written_costs_the_storage_nothing() {
+fn unwritten_region_memory_costs_no_storage_requests() {
     if !can_serve() {
         return;
     }
@@ -249,7 +249,7 @@ fn memory_that_was_never_written_costs_the_storage_nothing() {
 
 /// `read(2)` into it and `write(2)` from it, larger than its budget.
 #[test]
-fn system_calls_may_be_given_its_memory() {
+fn system_calls_accept_region_memory() {
     if !can_serve() {
         return;
     }
@@ -269,7 +269,7 @@ fn system_calls_may_be_given_its_memory() {
 }
 
 #[test]
-fn what_can_not_be_had_is_an_error_with_a_next_step() {
+fn impossible_regions_are_errors_with_a_remedy() {
     if !can_serve() {
         return;
     }
@@ -296,7 +296,7 @@ fn what_can_not_be_had_is_an_error_with_a_next_step() {
 
 /// The memory is limited to the region's size, and no page is evicted.
 #[test]
-fn a_budget_beyond_any_memory_is_what_the_region_can_use() {
+fn oversized_budget_is_limited_to_the_region_size() {
     if !can_serve() {
         return;
     }
@@ -311,7 +311,7 @@ fn a_budget_beyond_any_memory_is_what_the_region_can_use() {
 
 /// With active swap (`swapon(8)`), the kernel may swap out our pages like any memory.
 #[test]
-fn what_the_kernel_has_swapped_out_leaves_and_comes_back_as_the_rest() {
+fn region_pages_swapped_out_by_the_kernel_keep_their_bytes() {
     if !can_serve() || !has_swap() {
         return;
     }
@@ -348,7 +348,7 @@ fn is_mergeable(address: usize) -> bool {
 
 /// A merged page cannot be moved and would never be evicted.
 #[test]
-fn pages_are_merged_with_no_others() {
+fn region_pages_are_not_mergeable() {
     const SET_MEMORY_MERGE: i32 = 67; // PR_SET_MEMORY_MERGE in linux/prctl.h
     // SAFETY: affects no memory read here; each page keeps its bytes.
     let set = |is: libc::c_ulong| unsafe { libc::prctl(SET_MEMORY_MERGE, is, 0, 0, 0) };
@@ -364,7 +364,7 @@ fn pages_are_merged_with_no_others() {
 }
 
 #[test]
-fn what_is_loaded_is_there_without_a_fault() {
+fn loaded_region_pages_cause_no_fault() {
     if !can_serve() {
         return;
     }
@@ -389,7 +389,7 @@ fn filled(pages: usize, policy: &str) -> Region {
 /// The policy `none` reads one page per fault. Announced pages are present and came in requests of
 /// many pages.
 #[test]
-fn what_will_be_needed_comes_in_large_requests_before_it_is_touched() {
+fn will_need_pages_arrive_in_large_requests_before_a_touch() {
     if !can_serve() {
         return;
     }
@@ -418,7 +418,7 @@ fn what_will_be_needed_comes_in_large_requests_before_it_is_touched() {
 }
 
 #[test]
-fn what_is_discarded_is_zeros_and_takes_neither_memory_nor_storage() {
+fn discarded_pages_are_zeros_and_take_no_memory_or_storage() {
     if !can_serve() {
         return;
     }
@@ -447,7 +447,7 @@ fn what_is_discarded_is_zeros_and_takes_neither_memory_nor_storage() {
 /// A page that is chosen for eviction but absent counts once as a busy page of zeros, and does not
 /// block later evictions.
 #[test]
-fn what_the_program_gave_up_by_itself_is_in_use_once_and_leaves() {
+fn pages_dropped_by_the_program_count_as_busy_once_and_leave() {
     if !can_serve() {
         return;
     }
@@ -473,7 +473,7 @@ fn what_the_program_gave_up_by_itself_is_in_use_once_and_leaves() {
 
 /// The storage has room for the region and an eighth: without freed slots the rounds would fill it.
 #[test]
-fn discarded_memory_is_written_anew_round_after_round() {
+fn discarded_memory_can_be_rewritten_round_after_round() {
     if !can_serve() {
         return;
     }

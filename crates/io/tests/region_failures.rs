@@ -127,7 +127,7 @@ fn read_back(region: &Region, content: &TempFile, pages: usize) -> usize {
 /// 64 pages of memory over a device with room for about 16 pages: at about 80 pages there is no
 /// more room.
 #[test]
-fn a_device_that_takes_no_writes_is_an_error_before_anything_is_lost() {
+fn device_without_space_is_an_error_before_data_is_lost() {
     if !can_serve_system_calls() {
         return;
     }
@@ -150,7 +150,7 @@ fn a_device_that_takes_no_writes_is_an_error_before_anything_is_lost() {
 
 /// The device loses its content: its backing file is truncated.
 #[test]
-fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
+fn unreadable_swap_pages_are_errors_and_other_pages_intact() {
     if !can_serve_system_calls() {
         return;
     }
@@ -185,7 +185,7 @@ fn pages_that_can_not_be_read_back_are_errors_and_the_others_are_whole() {
 }
 
 #[test]
-fn a_process_that_is_killed_leaves_no_file() {
+fn killed_process_leaves_no_swap_file() {
     if !can_serve_system_calls() {
         return;
     }
@@ -193,7 +193,7 @@ fn a_process_that_is_killed_leaves_no_file() {
         .join(format!("readpath-killed-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "writes_until_it_is_killed", "--ignored", "--nocapture"])
+        .args(["--exact", "child_writes_until_it_is_killed", "--ignored", "--nocapture"])
         .current_dir(&folder)
         .stdout(Stdio::piped())
         .spawn()
@@ -209,7 +209,7 @@ fn a_process_that_is_killed_leaves_no_file() {
 
 #[test]
 #[ignore = "runs until it is killed, by the test above"]
-fn writes_until_it_is_killed() {
+fn child_writes_until_it_is_killed() {
     let mut region = Region::builder().memory(1 << 20).in_folder(8 << 20, ".").unwrap();
     loop {
         region.as_mut_slice().chunks_mut(PAGE).for_each(|page| page[0] = page[0].wrapping_add(1));

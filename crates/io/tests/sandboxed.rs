@@ -122,8 +122,8 @@ fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
 }
 
 #[test]
-fn under_a_containers_profile_all_is_read_and_says_by_what() {
-    alone("under_a_containers_profile_all_is_read_and_says_by_what", || {
+fn container_profile_leaves_reads_working_and_the_backend_reported() {
+    alone("container_profile_leaves_reads_working_and_the_backend_reported", || {
         let file = TempFile::new(3_000_001);
         forbid(&RING);
         let (shared, raw) = everything_is_read(&file);
@@ -156,8 +156,8 @@ fn under_a_containers_profile_all_is_read_and_says_by_what() {
 
 /// A kernel mapping on a kernel without MADV_POPULATE_READ.
 #[test]
-fn a_mapping_of_an_older_kernel_is_loaded_and_read() {
-    alone("a_mapping_of_an_older_kernel_is_loaded_and_read", || {
+fn mapping_loads_without_madv_populate_read() {
+    alone("mapping_loads_without_madv_populate_read", || {
         let file = TempFile::new(3_000_001);
         let expected = std::fs::read(&file.path).unwrap();
         forbid(&[]);
@@ -173,8 +173,8 @@ fn a_mapping_of_an_older_kernel_is_loaded_and_read() {
 }
 
 #[test]
-fn where_aio_is_forbidden_too_threads_carry() {
-    alone("where_aio_is_forbidden_too_threads_carry", || {
+fn denied_aio_falls_back_to_threads() {
+    alone("denied_aio_falls_back_to_threads", || {
         let file = TempFile::new(3_000_001);
         forbid(&[&RING[..], &AIO[..]].concat());
         assert_eq!(everything_is_read(&file), (BackendKind::Threads, BackendKind::Threads));
@@ -186,8 +186,8 @@ fn where_aio_is_forbidden_too_threads_carry() {
 
 /// Requests from before and after the denial are read, or return an error with the reason.
 #[test]
-fn what_comes_to_be_forbidden_ends_no_process() {
-    alone("what_comes_to_be_forbidden_ends_no_process", || {
+fn later_denied_system_calls_end_no_process() {
+    alone("later_denied_system_calls_end_no_process", || {
         let file = TempFile::new(8 << 20);
         let expected = std::fs::read(&file.path).unwrap();
         let built = |backend| {
@@ -231,8 +231,8 @@ fn what_comes_to_be_forbidden_ends_no_process() {
 
 /// Opening a file needs no locked memory.
 #[test]
-fn an_ordinary_user_opens_as_many_files_as_he_likes() {
-    alone("an_ordinary_user_opens_as_many_files_as_he_likes", || {
+fn ordinary_user_opens_200_files_with_little_locked_memory() {
+    alone("ordinary_user_opens_200_files_with_little_locked_memory", || {
         let file = TempFile::in_directory(&std::env::temp_dir(), 1 << 20);
         let limit = libc::rlimit { rlim_cur: 64 << 10, rlim_max: 64 << 10 };
         // SAFETY: plain numbers; affects this test's process only.

@@ -38,7 +38,7 @@ fn set_blocked(is_blocked: bool) {
 
 /// A handler that waits for itself hangs the child, which is then killed.
 #[test]
-fn a_handler_may_touch_a_mapping_whoever_blocks_its_signal() {
+fn signal_handler_may_touch_a_mapping_on_any_thread() {
     if !can_serve() {
         return;
     }
@@ -86,7 +86,7 @@ fn threads_of_ours() -> Vec<(String, u64)> {
 }
 
 #[test]
-fn every_thread_of_the_crate_blocks_every_signal() {
+fn library_threads_block_every_signal() {
     if !can_serve() {
         return;
     }

@@ -107,7 +107,7 @@ fn stalled(memory: u64, meanwhile: impl Fn(&ReadPath, &File, &[u8]) + Sync) {
 }
 
 #[test]
-fn others_read_on_and_take_other_frames() {
+fn other_readers_continue_during_a_stalled_copy() {
     stalled(64 * PAGE as u64, |_, file, content| {
         let mut buffer = vec![0; 8 * PAGE];
         for round in 0..3 {
@@ -120,7 +120,7 @@ fn others_read_on_and_take_other_frames() {
 }
 
 #[test]
-fn what_is_copied_can_be_invalidated_and_read_anew() {
+fn page_in_a_stalled_copy_can_be_invalidated_and_read_again() {
     stalled(64 * PAGE as u64, |path, file, content| {
         let mut buffer = vec![0; PAGE];
         for _ in 0..20 {
@@ -134,7 +134,7 @@ fn what_is_copied_can_be_invalidated_and_read_anew() {
 }
 
 #[test]
-fn another_file_is_opened_read_and_closed() {
+fn another_file_can_be_read_during_a_stalled_copy() {
     let other = TempFile::new(10 * PAGE);
     stalled(64 * PAGE as u64, |path, _, _| {
         for _ in 0..5 {
@@ -147,7 +147,7 @@ fn another_file_is_opened_read_and_closed() {
 /// Two frames, one for guards and one for reads, both in use by copies: a third read waits until a
 /// copy ends.
 #[test]
-fn where_everything_is_copied_from_a_read_waits_until_a_copy_is_over() {
+fn read_waits_for_a_copy_if_all_frames_are_in_copies() {
     if !can_serve() {
         return;
     }

@@ -175,7 +175,7 @@ fn take(batch: &mut Batch, count: usize, into: bool) -> Vec<(u64, Vec<u8>)> {
 }
 
 #[test]
-fn batch_gives_what_is_finished_while_another_file_is_stuck() {
+fn batch_returns_finished_reads_while_another_file_is_stuck() {
     for into in [false, true] {
         let Some(stuck) = Stuck::mount(&format!("batch-{into}")) else { return };
         let path = ReadPath::builder().build().unwrap();
@@ -216,7 +216,7 @@ fn batch_gives_what_is_finished_while_another_file_is_stuck() {
 }
 
 #[test]
-fn batch_gives_what_is_finished_while_another_part_of_the_file_is_stuck() {
+fn batch_returns_finished_reads_while_part_of_the_file_is_stuck() {
     let Some(stuck) = Stuck::mount("batch-part") else { return };
     let path = ReadPath::builder().build().unwrap();
     let file = path.open(stuck.name(0)).unwrap();

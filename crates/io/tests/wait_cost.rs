@@ -13,7 +13,7 @@ const READS: usize = 32;
 /// io_uring_enter(2) submits requests and sleeps for their answers in one call: a read that submits
 /// and waits needs no other.
 #[test]
-fn who_goes_to_sleep_hands_over_as_well() {
+fn waiting_read_submits_and_sleeps_in_one_system_call() {
     let temp = TempFile::new(READS * PAGE);
     let ring = || {
         let builder = ReadPath::builder().kernel_cache(false).readahead("none");

@@ -10,17 +10,17 @@ use readpath_core::unit::Time;
 /// Future events, each with its time.
 #[derive(Clone, Debug)]
 pub struct EventQueue<T> {
-    heap: BinaryHeap<Reverse<AgendaEntry<T>>>,
+    heap: BinaryHeap<Reverse<QueuedEvent<T>>>,
     /// Number of insertions so far: the tie-breaker for events at the same time.
     added: u64,
 }
 
 /// One queued event.
 #[derive(Clone, Debug)]
-struct AgendaEntry<T> {
+struct QueuedEvent<T> {
     at: Time,
     order: u64,
-    what: T,
+    event: T,
 }
 
 impl<T> EventQueue<T> {
@@ -30,9 +30,9 @@ impl<T> EventQueue<T> {
     }
 
     /// Schedules the event `what` at time `at`.
-    pub fn add(&mut self, at: Time, what: T) {
+    pub fn add(&mut self, at: Time, event: T) {
         self.added += 1;
-        self.heap.push(Reverse(AgendaEntry { at, order: self.added, what }));
+        self.heap.push(Reverse(QueuedEvent { at, order: self.added, event }));
     }
 
     /// Returns the time of the next event.
@@ -45,7 +45,7 @@ impl<T> EventQueue<T> {
         if self.next_at()? > now {
             return None;
         }
-        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.what))
+        self.heap.pop().map(|Reverse(entry)| (entry.at, entry.event))
     }
 }
 
@@ -55,22 +55,22 @@ impl<T> Default for EventQueue<T> {
     }
 }
 
-impl<T> PartialEq for AgendaEntry<T> {
-    fn eq(&self, other: &AgendaEntry<T>) -> bool {
+impl<T> PartialEq for QueuedEvent<T> {
+    fn eq(&self, other: &QueuedEvent<T>) -> bool {
         (self.at, self.order) == (other.at, other.order)
     }
 }
 
-impl<T> Eq for AgendaEntry<T> {}
+impl<T> Eq for QueuedEvent<T> {}
 
-impl<T> PartialOrd for AgendaEntry<T> {
-    fn partial_cmp(&self, other: &AgendaEntry<T>) -> Option<std::cmp::Ordering> {
+impl<T> PartialOrd for QueuedEvent<T> {
+    fn partial_cmp(&self, other: &QueuedEvent<T>) -> Option<std::cmp::Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl<T> Ord for AgendaEntry<T> {
-    fn cmp(&self, other: &AgendaEntry<T>) -> std::cmp::Ordering {
+impl<T> Ord for QueuedEvent<T> {
+    fn cmp(&self, other: &QueuedEvent<T>) -> std::cmp::Ordering {
         (self.at, self.order).cmp(&(other.at, other.order))
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn things_come_in_order_of_time_then_of_entry() {
+    fn events_come_in_order_of_time_and_then_of_insertion() {
         let mut agenda = EventQueue::new();
         for (at, what) in [(30, 'd'), (10, 'a'), (20, 'b'), (20, 'c')] {
             agenda.add(Time(at), what);

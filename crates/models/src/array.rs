@@ -28,7 +28,7 @@ pub use controller::{Controller, ControllerParts};
 pub const PARAMETERS: [ParameterSpec; 13] = [
     ParameterSpec {
         key: "stripe",
-        what: "bytes on one member before the next one's turn",
+        description: "bytes on one member before the next one's turn",
         quantity: ParameterQuantity::Bytes,
         default: 256 << 10,
         least: SECTOR_BYTES,
@@ -37,7 +37,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "link",
-        what: "link to the host, each way",
+        description: "link to the host, each way",
         quantity: ParameterQuantity::BytesPerSecond,
         default: 404_750_000,
         least: 1_000_000,
@@ -46,7 +46,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "overhead",
-        what: "controller's time for a request",
+        description: "controller's time for a request",
         quantity: ParameterQuantity::Time,
         default: 50_000,
         least: 0,
@@ -55,7 +55,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "miss",
-        what: "time that each read of the members keeps the controller's one processor, if any rotates",
+        description: "time that each read of the members keeps the controller's one processor, if any rotates",
         quantity: ParameterQuantity::Time,
         default: 940_000,
         least: 0,
@@ -64,7 +64,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "miss_solid",
-        what: "the same where no member rotates, unless `miss` is given",
+        description: "the same where no member rotates, unless `miss` is given",
         quantity: ParameterQuantity::Time,
         default: 10_000,
         least: 0,
@@ -73,7 +73,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "cache",
-        what: "memory for what is read ahead; 0: none",
+        description: "memory for what is read ahead; 0: none",
         quantity: ParameterQuantity::Bytes,
         default: 256 << 20,
         least: 0,
@@ -82,7 +82,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "readahead",
-        what: "bytes read ahead of a sequential stream; 0: none",
+        description: "bytes read ahead of a sequential stream; 0: none",
         quantity: ParameterQuantity::Bytes,
         default: 4 << 20,
         least: 0,
@@ -91,7 +91,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "readahead_all",
-        what: "bytes read ahead of all streams together, in equal shares",
+        description: "bytes read ahead of all streams together, in equal shares",
         quantity: ParameterQuantity::Bytes,
         default: 32 << 20,
         least: 0,
@@ -100,7 +100,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "readahead_after",
-        what: "bytes that a stream must have read in sequence before",
+        description: "bytes that a stream must have read in sequence before",
         quantity: ParameterQuantity::Bytes,
         default: 256 << 10,
         least: 0,
@@ -109,7 +109,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "streams",
-        what: "streams told apart at once",
+        description: "streams told apart at once",
         quantity: ParameterQuantity::Count,
         default: 256,
         least: 1,
@@ -118,7 +118,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "silent",
-        what: "requests of all after which a stream that sent none has no share of `readahead_all`",
+        description: "requests of all after which a stream that sent none has no share of `readahead_all`",
         quantity: ParameterQuantity::Count,
         default: 192,
         least: 1,
@@ -127,7 +127,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "write_cache",
-        what: "battery-backed memory that answers writes; 0: none",
+        description: "battery-backed memory that answers writes; 0: none",
         quantity: ParameterQuantity::Bytes,
         default: 256 << 20,
         least: 0,
@@ -136,7 +136,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "depth",
-        what: "requests at once",
+        description: "requests at once",
         quantity: ParameterQuantity::Count,
         default: 256,
         least: 1,

@@ -15,7 +15,7 @@ use super::{BoxedDevice, Device};
 /// Parameters of `changing`.
 pub const PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     key: "at",
-    what: "when the second member takes over",
+    description: "when the second member takes over",
     quantity: ParameterQuantity::Time,
     default: 2_000_000_000,
     least: 0,
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_the_first_until_the_time_and_then_the_second() {
+    fn changing_device_switches_to_its_second_member_at_the_given_time() {
         let device = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap();
         let both = spans(&mut *device("changing:nvme+ssd,at=700us"), 14);
         let [nvme, ssd] = ["nvme", "ssd"].map(|name| spans(&mut *device(name), 14));
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn it_can_do_what_both_can() {
+    fn changing_device_has_the_capabilities_common_to_both_members() {
         let caps = |text: &str| build(&Spec::parse(text).unwrap(), 1).unwrap().caps();
         let (both, hdd, nvme) = (caps("changing:hdd+nvme"), caps("hdd"), caps("nvme"));
         assert_eq!(both.depth_max, hdd.depth_max.min(nvme.depth_max));

@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_beside_the_queue_is_that_of_its_first() {
+    fn next_time_is_that_of_the_first_queued_event() {
         let mut due = FifoEvents::new();
         assert_eq!((due.next(), due.pop()), (NEVER, None));
         due.push(Time(5), 'a');

@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_many_changing_clocks_is_what_a_plain_search_finds() {
+    fn earliest_event_matches_a_linear_search() {
         for parts in [1u32, 2, 3, 12, 64] {
             let mut earliest = EarliestEvent::new(parts);
             let mut plain = vec![None; parts as usize];

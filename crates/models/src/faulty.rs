@@ -22,7 +22,7 @@ use super::{BoxedDevice, Device};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FaultRule {
     /// Rule that selects the affected requests.
-    pub strikes: FaultSelector,
+    pub selector: FaultSelector,
     /// Effect on an affected request.
     pub effect: FaultEffect,
     /// Requests submitted before this time are not affected.
@@ -91,7 +91,7 @@ impl Faulty {
         let mut add = |strikes: Option<FaultSelector>, effect| {
             let is_slow = matches!(effect, FaultEffect::Delay(_));
             let since = if is_slow { Time(settings.of("slow_from")) } else { Time::ZERO };
-            faults.extend(strikes.map(|strikes| FaultRule { strikes, effect, since }));
+            faults.extend(strikes.map(|strikes| FaultRule { selector: strikes, effect, since }));
         };
         let eio = FaultEffect::Fail(DeviceError::Medium);
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
@@ -150,7 +150,7 @@ impl Device for Faulty {
             .faults
             .iter()
             .filter(|fault| now >= fault.since)
-            .filter(|fault| match &fault.strikes {
+            .filter(|fault| match &fault.selector {
                 FaultSelector::Sectors(bad) => request.start < bad.end && bad.start < request.end(),
                 FaultSelector::Every(n) => number.is_multiple_of(*n),
                 FaultSelector::OneIn(n) => draw.below(*n) == 0,
@@ -194,7 +194,7 @@ const fn parameter_spec(
     default: u64,
 ) -> ParameterSpec {
     let source = "chosen: off unless given, a fault is what a test asks for";
-    ParameterSpec { key, what, quantity, default, least: 0, most: 1 << 50, source }
+    ParameterSpec { key, description: what, quantity, default, least: 0, most: 1 << 50, source }
 }
 
 /// Parameters of `faulty`.
@@ -270,7 +270,7 @@ mod tests {
     const EIO: Outcome = Outcome::Failed(DeviceError::Medium);
 
     #[test]
-    fn bad_sectors_fail_whoever_touches_them() {
+    fn bad_sectors_fail_every_request_that_touches_them() {
         let mut device = faulty("faulty,bad_from=8k,bad_bytes=512", 0);
         let ended: Vec<Outcome> =
             outcomes(&mut device, &[8, 9, 16, 17]).into_iter().map(|end| end.0).collect();
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn every_nth_fails_is_short_or_late_and_at_last_the_device_is_gone() {
+    fn nth_requests_fail_or_are_short_or_late_until_the_device_is_gone() {
         let text = "faulty,fail_every=3,short_every=2,slow_every=5,slow_by=7ms,gone_after=6";
         let ended = outcomes(&mut faulty(text, 0), &[0; 7]);
         let short = Outcome::Short { bytes: 4 * 512 };
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn chance_follows_the_seed_and_the_rate() {
+    fn random_failures_follow_the_seed_and_the_rate() {
         let affected_requests = |seed| -> Vec<bool> {
             let ended = outcomes(&mut faulty("faulty,fail_one_in=10", seed), &[0; 5_000]);
             ended.into_iter().map(|end| end.0 == EIO).collect()

@@ -139,7 +139,7 @@ impl FieldBlock {
     }
 
     /// Returns the field `key`, or an error if it is absent.
-    fn need(&self, key: &str) -> Result<&NamedValue, FileError> {
+    fn required_field(&self, key: &str) -> Result<&NamedValue, FileError> {
         self.find(key).ok_or_else(|| self.error(key, "is missing".to_owned()))
     }
 
@@ -148,7 +148,7 @@ impl FieldBlock {
     /// # Errors
     /// Fails if the field is missing, is not a number, or is out of bounds.
     pub fn number(&self, key: &str, bounds: NumberBounds) -> Result<f64, FileError> {
-        let field = self.need(key)?;
+        let field = self.required_field(key)?;
         self.checked(field, &field.value, bounds)
     }
 
@@ -242,7 +242,7 @@ impl FieldBlock {
     ///
     /// # Errors
     /// Fails if the field is missing or is not a text.
-    pub fn needed_text(&self, key: &str) -> Result<&str, FileError> {
+    pub fn required_text(&self, key: &str) -> Result<&str, FileError> {
         self.text(key)?.ok_or_else(|| self.error(key, "is missing".to_owned()))
     }
 
@@ -272,7 +272,7 @@ impl FieldBlock {
     /// # Errors
     /// Fails if the field is missing or is not a block.
     pub fn block(&self, key: &str) -> Result<&FieldBlock, FileError> {
-        match &self.need(key)?.value {
+        match &self.required_field(key)?.value {
             FieldValue::Block(block) => Ok(block),
             _ => Err(self.error(key, "expected a block of fields".to_owned())),
         }
@@ -283,7 +283,7 @@ impl FieldBlock {
     /// # Errors
     /// Fails if the field is missing or is not a list of blocks.
     pub fn blocks(&self, key: &str) -> Result<Vec<&FieldBlock>, FileError> {
-        let FieldValue::List(items) = &self.need(key)?.value else {
+        let FieldValue::List(items) = &self.required_field(key)?.value else {
             return Err(self.error(key, "expected a list of blocks".to_owned()));
         };
         items

@@ -100,7 +100,7 @@ impl Hdd {
             mechanics: Mechanics::new(
                 &drive.mechanics,
                 drive.layout.cylinders_in_all(),
-                scrambled(seed),
+                hash(seed),
             ),
             segments: SegmentCache::new(
                 cache.segments.max(1),
@@ -143,7 +143,7 @@ impl Hdd {
 
     /// Returns the platter's angle in revolutions from the index mark when the last of `sectors`
     /// sectors from `start` has passed the head.
-    pub(crate) fn end_turns(&self, start: u64, sectors: u32) -> f64 {
+    pub(crate) fn end_revolutions(&self, start: u64, sectors: u32) -> f64 {
         let place = self.geometry.locate(start + u64::from(sectors) - 1);
         place.angle.wrapping_add(place.sector_width) as f64 / 2f64.powi(64)
     }
@@ -226,8 +226,8 @@ impl Device for Hdd {
     fn next_event(&self) -> Option<Time> {
         let finish = self.finished.peek().map(|Reverse((at, ..))| *at);
         // No request waits for the write-back of an idle drive.
-        let is_demand = !self.queue.is_empty() || !self.flushes.is_empty();
-        let decision = if is_demand { self.next_decision() } else { None };
+        let has_waiting_request = !self.queue.is_empty() || !self.flushes.is_empty();
+        let decision = if has_waiting_request { self.next_decision() } else { None };
         match (finish, decision) {
             (Some(finish), Some(decision)) => Some(Time(finish.min(decision))),
             (finish, decision) => finish.or(decision).map(Time),
@@ -246,6 +246,6 @@ impl Device for Hdd {
 }
 
 /// Returns a uniformly distributed 64-bit number derived from a seed.
-fn scrambled(mut seed: u64) -> u64 {
+fn hash(mut seed: u64) -> u64 {
     splitmix::next(&mut seed)
 }

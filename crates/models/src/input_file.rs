@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_read_than_is_said() {
+    fn input_larger_than_the_limit_is_refused() {
         assert_eq!(read_at_most(&b"abcd"[..], 4).unwrap(), b"abcd");
         let error = read_at_most(&b"abcd"[..], 3).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::FileTooLarge);

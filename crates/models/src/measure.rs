@@ -18,7 +18,7 @@ mod fit;
 mod trust;
 
 pub use fit::{StorageShape, describe};
-pub use trust::{Contradiction, FALL_MAX, ROUNDS_APART, Trust};
+pub use trust::{Contradiction, DECREASE_MAX, ProfileReliability, ROUND_RATIO_MAX};
 
 /// Request size in bytes for the cost of a position.
 pub const PROBE_BYTES: u64 = 4096;

@@ -35,7 +35,7 @@ pub mod description;
 mod load;
 mod responses;
 
-pub use load::{described, parameters};
+pub use load::{description_with_overrides, parameters};
 
 /// Work of one whole request. With this value, a duration of one second has an error below one
 /// millionth.
@@ -62,7 +62,7 @@ pub struct MeasuredDevice {
     /// Number of streams that are tracked.
     streams: usize,
     /// Extra time in ns for a switch between streams.
-    first_request_ns: f64,
+    stream_switch_ns: f64,
     /// Distribution of the response time of a random request.
     spread: Quantiles,
     /// Mean of `spread`, in ns.
@@ -71,7 +71,7 @@ pub struct MeasuredDevice {
     /// Time up to which the progress of all requests has been accounted.
     now: Time,
     /// Requests in flight.
-    under_way: Vec<MeasuredRequest>,
+    in_flight: Vec<MeasuredRequest>,
     /// Time of the next completion at the present speeds.
     next: Option<Time>,
     /// Completions that `poll` has not yet returned.
@@ -96,26 +96,26 @@ impl MeasuredDevice {
     /// # Errors
     /// Fails when the spec or the file is invalid.
     pub fn from_spec(spec: &Spec, seed: u64) -> Result<MeasuredDevice, MeasuredError> {
-        Ok(MeasuredDevice::new(&described(spec)?, seed))
+        Ok(MeasuredDevice::new(&description_with_overrides(spec)?, seed))
     }
 
     /// Builds the storage from its description.
     pub fn new(description: &StorageDescription, seed: u64) -> MeasuredDevice {
         let random = ResponseTimes::new(&description.random, &description.depths);
         let following = ResponseTimes::new(&description.following, &description.depths);
-        let alone = random.alone_ns(description.probe_bytes);
+        let alone = random.single_request_ns(description.probe_bytes);
         let mut near: Vec<(f64, f64)> = description
             .near
             .iter()
             .map(|near| (signed_root(near.distance), near.us * 1e3 - alone))
             .collect();
-        let at_end = (0.0, following.alone_ns(description.probe_bytes) - alone);
+        let at_end = (0.0, following.single_request_ns(description.probe_bytes) - alone);
         near.insert(near.partition_point(|point| point.0 < 0.0), at_end);
         let far_extra_ns = far_extra_ns(&near, description.bytes);
         let streams = &description.streams;
-        let first_request_ns = match streams.count {
+        let stream_switch_ns = match streams.count {
             0 | 1 => 0.0,
-            _ => (streams.us * 1e3 - following.alone_ns(streams.bytes)).max(0.0),
+            _ => (streams.us * 1e3 - following.single_request_ns(streams.bytes)).max(0.0),
         };
         let points: Vec<(u64, Time)> = QUANTILE_SHARES
             .into_iter()
@@ -140,12 +140,12 @@ impl MeasuredDevice {
             far_extra_ns,
             ends: VecDeque::new(),
             streams: streams.count.max(1) as usize,
-            first_request_ns,
+            stream_switch_ns,
             spread_mean: mean.sum::<f64>().max(1.0),
             spread: Quantiles::new(points).expect("a description's quantiles rise"),
             draw: SeededRng::new(seed),
             now: Time::ZERO,
-            under_way: Vec::new(),
+            in_flight: Vec::new(),
             next: None,
             done: VecDeque::new(),
         }
@@ -157,7 +157,7 @@ impl MeasuredDevice {
         let known = self.ends.iter().position(|&other| other == start);
         let classify_request = match known {
             Some(0) => (true, 0.0),
-            Some(_) => (true, self.first_request_ns),
+            Some(_) => (true, self.stream_switch_ns),
             None => (false, self.ends.front().map_or(0.0, |&last| self.near_extra_ns(start, last))),
         };
         match known {
@@ -178,7 +178,7 @@ impl MeasuredDevice {
     /// Accounts the progress of all requests up to `now` at the present speeds.
     fn advance(&mut self, now: Time) {
         let elapsed_ns = now.since(self.now).ns();
-        for request in &mut self.under_way {
+        for request in &mut self.in_flight {
             request.left = request.left.saturating_sub(elapsed_ns.saturating_mul(request.speed));
         }
         self.now = now;
@@ -186,9 +186,9 @@ impl MeasuredDevice {
 
     /// Recomputes the speed of each request after a change of the queue depth.
     fn update_speeds(&mut self) {
-        let count = self.under_way.len() as u32;
+        let count = self.in_flight.len() as u32;
         self.next = None;
-        for request in &mut self.under_way {
+        for request in &mut self.in_flight {
             let responses = if request.is_following { &self.following } else { &self.random };
             request.speed = (WORK_PER_REQUEST / responses.ns(request.place, count)).max(1);
             let at = self.now + Time(request.left.div_ceil(request.speed));
@@ -213,7 +213,7 @@ impl Device for MeasuredDevice {
             share *= self.spread.draw(&mut self.draw).ns() as f64 / self.spread_mean;
         }
         let left = (WORK_PER_REQUEST as f64 * share.clamp(0.001, 1_000.0)) as u64;
-        self.under_way.push(MeasuredRequest {
+        self.in_flight.push(MeasuredRequest {
             id: request.id,
             is_following,
             place,
@@ -239,7 +239,7 @@ impl Device for MeasuredDevice {
         {
             self.advance(at);
             let done = &mut self.done;
-            self.under_way.retain(|request| {
+            self.in_flight.retain(|request| {
                 if request.left == 0 {
                     done.push_back(Completion::at(at, request.id, Outcome::Done));
                 }
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_a_request_takes_what_its_size_and_place_took() {
+    fn single_request_takes_the_time_measured_for_its_size_and_distance() {
         assert_eq!(times(&[(0, 9_000, 8)]), [100]);
         assert_eq!(times(&[(0, 9_000, 24)]), [300]);
         assert_eq!(times(&[(0, 9_000, 16)]), [200], "half-way between two sizes");
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn among_several_each_moves_on_at_the_speed_of_so_many() {
+    fn concurrent_requests_progress_at_the_rate_of_their_depth() {
         assert_eq!(times(&[(0, 9_000, 8), (0, 90_000, 8)]), [120, 120]);
         // Beyond the greatest depth the throughput is constant: four take twice as long as two.
         let four = [(0, 9_000, 8), (0, 90_000, 8), (0, 50_000, 8), (0, 70_000, 8)];

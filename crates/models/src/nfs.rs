@@ -49,7 +49,7 @@ pub struct Nfs {
     calls_without_slot: VecDeque<u32>,
     /// Calls that wait for a server thread.
     calls_without_thread: VecDeque<u32>,
-    agenda: EventQueue<NfsEvent>,
+    events: EventQueue<NfsEvent>,
     requests: NumberedSlab<NfsRequest>,
     calls: NumberedSlab<NfsCall>,
     done: VecDeque<Completion>,
@@ -99,7 +99,7 @@ impl Nfs {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let rsize = settings.of("rsize");
         if !rsize.is_multiple_of(SECTOR_BYTES) {
-            return Err(settings.refuse("rsize", "a multiple of 512 bytes".to_owned()));
+            return Err(settings.contradiction("rsize", "a multiple of 512 bytes".to_owned()));
         }
         let inner_caps = device.caps();
         let line_sectors = 32.min(inner_caps.request_sectors_max);
@@ -142,7 +142,7 @@ impl Nfs {
             draw: SeededRng::new(seed),
             calls_without_slot: VecDeque::new(),
             calls_without_thread: VecDeque::new(),
-            agenda: EventQueue::new(),
+            events: EventQueue::new(),
             requests: NumberedSlab::new(),
             calls: NumberedSlab::new(),
             done: VecDeque::new(),
@@ -165,10 +165,12 @@ impl Nfs {
             let NfsCall { request, sectors, .. } = self.calls[call];
             let sent_at = match self.requests[request].request.op {
                 Op::Read => now,
-                Op::Write => self.link_to_server.carry(now, u64::from(sectors) * SECTOR_BYTES),
+                Op::Write => {
+                    self.link_to_server.queue_transfer(now, u64::from(sectors) * SECTOR_BYTES)
+                }
             };
             let draw_one_way_latency = self.draw_one_way_latency();
-            self.agenda.add(sent_at + draw_one_way_latency, NfsEvent::AtServer(call));
+            self.events.add(sent_at + draw_one_way_latency, NfsEvent::AtServer(call));
         }
     }
 
@@ -189,7 +191,7 @@ impl Nfs {
         if let Some(index) = self.commits.iter().position(|(name, _)| *name == completion.id) {
             let (_, id) = self.commits.swap_remove(index);
             let draw_one_way_latency = self.draw_one_way_latency();
-            return self.agenda.add(now + draw_one_way_latency, NfsEvent::Committed(id));
+            return self.events.add(now + draw_one_way_latency, NfsEvent::Committed(id));
         }
         self.server_calls -= 1;
         let call = self.calls[completion.id.0];
@@ -199,9 +201,9 @@ impl Nfs {
             Outcome::Short { bytes } if is_read => bytes,
             _ => 0,
         };
-        let sent_at = self.link_to_client.carry(now, bytes);
+        let sent_at = self.link_to_client.queue_transfer(now, bytes);
         let draw_one_way_latency = self.draw_one_way_latency();
-        self.agenda.add(
+        self.events.add(
             sent_at + draw_one_way_latency,
             NfsEvent::Answered(completion.id.0, completion.outcome),
         );
@@ -261,12 +263,12 @@ impl Device for Nfs {
     /// Sends a COMMIT call (RFC 1813). The server replies when its storage has the written data.
     fn flush(&mut self, now: Time, id: RequestId) {
         let draw_one_way_latency = self.draw_one_way_latency();
-        self.agenda.add(now + draw_one_way_latency, NfsEvent::CommitAtServer(id));
+        self.events.add(now + draw_one_way_latency, NfsEvent::CommitAtServer(id));
     }
 
     fn next_event(&self) -> Option<Time> {
         let done = self.done.front().map(|completion| completion.at);
-        [done, self.agenda.next_at(), self.server.next_event()].into_iter().flatten().min()
+        [done, self.events.next_at(), self.server.next_event()].into_iter().flatten().min()
     }
 
     fn poll(&mut self, now: Time) -> Option<Completion> {
@@ -274,7 +276,7 @@ impl Device for Nfs {
             while let Some(completion) = self.server.poll(now) {
                 self.served(now, &completion);
             }
-            let Some((at, event)) = self.agenda.take_due(now) else {
+            let Some((at, event)) = self.events.take_due(now) else {
                 self.serve(now);
                 break;
             };
@@ -307,7 +309,7 @@ const FIRST_COMMIT_ID: u32 = 1 << 31;
 pub const PARAMETERS: [ParameterSpec; 11] = [
     ParameterSpec {
         key: "rtt",
-        what: "round trip of an empty call",
+        description: "round trip of an empty call",
         quantity: ParameterQuantity::Time,
         default: 200_000,
         least: 0,
@@ -316,7 +318,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "jitter",
-        what: "largest delay added to a round trip",
+        description: "largest delay added to a round trip",
         quantity: ParameterQuantity::Time,
         default: 50_000,
         least: 0,
@@ -325,7 +327,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "bandwidth",
-        what: "network, each way",
+        description: "network, each way",
         quantity: ParameterQuantity::BytesPerSecond,
         default: 117_700_000,
         least: 1_000_000,
@@ -334,7 +336,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "rsize",
-        what: "largest call",
+        description: "largest call",
         quantity: ParameterQuantity::Bytes,
         default: 32 << 10,
         least: 4 << 10,
@@ -343,7 +345,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "slots",
-        what: "calls in flight",
+        description: "calls in flight",
         quantity: ParameterQuantity::Count,
         default: 16,
         least: 1,
@@ -352,7 +354,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "threads",
-        what: "calls that the server works on at once",
+        description: "calls that the server works on at once",
         quantity: ParameterQuantity::Count,
         default: 8,
         least: 1,
@@ -361,7 +363,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "server_overhead",
-        what: "server's own time for a call",
+        description: "server's own time for a call",
         quantity: ParameterQuantity::Time,
         default: 50_000,
         least: 0,
@@ -370,7 +372,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "server_cache",
-        what: "server's memory for data; 0: none",
+        description: "server's memory for data; 0: none",
         quantity: ParameterQuantity::Bytes,
         default: 1 << 30,
         least: 0,
@@ -379,7 +381,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "server_readahead",
-        what: "bytes that the server reads ahead; 0: none",
+        description: "bytes that the server reads ahead; 0: none",
         quantity: ParameterQuantity::Bytes,
         default: 128 << 10,
         least: 0,
@@ -388,7 +390,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "request_max",
-        what: "largest request, cut into calls",
+        description: "largest request, cut into calls",
         quantity: ParameterQuantity::Bytes,
         default: 4 << 20,
         least: 4 << 10,
@@ -397,7 +399,7 @@ pub const PARAMETERS: [ParameterSpec; 11] = [
     },
     ParameterSpec {
         key: "depth",
-        what: "requests at once",
+        description: "requests at once",
         quantity: ParameterQuantity::Count,
         default: 1_024,
         least: 1,

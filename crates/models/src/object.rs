@@ -30,7 +30,7 @@ pub struct Object {
     /// Minimum time between two GETs, and between two PUTs.
     interval: [Time; 2],
     /// Earliest time of the next GET, and of the next PUT.
-    turn: [Time; 2],
+    next_start: [Time; 2],
     /// Distribution of the first-byte latency.
     first_byte: Quantiles,
     /// Bandwidth of one connection.
@@ -40,7 +40,7 @@ pub struct Object {
     draw: SeededRng,
     /// Requests that wait for a connection, by key in `slots`.
     waiting: VecDeque<u32>,
-    agenda: EventQueue<ObjectEvent>,
+    events: EventQueue<ObjectEvent>,
     slots: NumberedSlab<ObjectRequest>,
 }
 
@@ -72,7 +72,7 @@ impl Object {
         let points = QUANTILES.map(|(key, share)| (share, Time(settings.of(key))));
         let first_byte = Quantiles::new(points.to_vec()).map_err(|index| {
             let expected = format!("no less than {}", QUANTILES[index - 1].0);
-            settings.refuse(QUANTILES[index].0, expected)
+            settings.contradiction(QUANTILES[index].0, expected)
         })?;
         let interval = |key| Time(1_000_000_000 / settings.of(key));
         Ok(Object {
@@ -86,13 +86,13 @@ impl Object {
             connections: settings.get_u32("connections"),
             connections_used: 0,
             interval: [interval("get_rate"), interval("put_rate")],
-            turn: [Time::ZERO; 2],
+            next_start: [Time::ZERO; 2],
             first_byte,
             connection: Bandwidth::new(settings.of("connection")),
             network: [Link::new(settings.of("bandwidth")); 2],
             draw: SeededRng::new(seed),
             waiting: VecDeque::new(),
-            agenda: EventQueue::new(),
+            events: EventQueue::new(),
             slots: NumberedSlab::new(),
         })
     }
@@ -104,13 +104,13 @@ impl Object {
         {
             self.connections_used += 1;
             let op = self.slots[slot].request.op;
-            let turn = self.turn[op as usize].max(now);
-            self.turn[op as usize] = turn + self.interval[op as usize];
+            let turn = self.next_start[op as usize].max(now);
+            self.next_start[op as usize] = turn + self.interval[op as usize];
             let wait = match op {
                 Op::Read => self.first_byte.draw(&mut self.draw),
                 Op::Write => Time::ZERO,
             };
-            self.agenda.add(turn + wait, ObjectEvent::Move(slot));
+            self.events.add(turn + wait, ObjectEvent::Move(slot));
         }
     }
 
@@ -118,18 +118,18 @@ impl Object {
     fn send_block(&mut self, now: Time, slot: u32) {
         let ObjectRequest { request, bytes_left } = self.slots[slot];
         let bytes = bytes_left.min(BLOCK_BYTES);
-        let network_done = self.network[request.op as usize].carry(now, bytes);
+        let network_done = self.network[request.op as usize].queue_transfer(now, bytes);
         let at = network_done.max(now + self.connection.time(bytes));
         self.slots[slot].bytes_left -= bytes;
         if bytes < bytes_left {
-            self.agenda.add(at, ObjectEvent::Move(slot));
+            self.events.add(at, ObjectEvent::Move(slot));
             return;
         }
         let answer = match request.op {
             Op::Read => Time::ZERO,
             Op::Write => self.first_byte.draw(&mut self.draw),
         };
-        self.agenda.add(at + answer, ObjectEvent::End(slot));
+        self.events.add(at + answer, ObjectEvent::End(slot));
     }
 }
 
@@ -147,16 +147,16 @@ impl Device for Object {
     /// Completes at once: an object is durable when the store replies to the PUT (Amazon S3 user
     /// guide).
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.agenda.add(now, ObjectEvent::Flushed(id));
+        self.events.add(now, ObjectEvent::Flushed(id));
     }
 
     fn next_event(&self) -> Option<Time> {
-        self.agenda.next_at()
+        self.events.next_at()
     }
 
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
-            match self.agenda.take_due(now)? {
+            match self.events.take_due(now)? {
                 (at, ObjectEvent::Move(slot)) => self.send_block(at, slot),
                 (at, ObjectEvent::Flushed(id)) => {
                     return Some(Completion::at(at, id, Outcome::Done));
@@ -195,7 +195,15 @@ const fn first_byte(
     source: &'static str,
 ) -> ParameterSpec {
     let (least, most) = (0, 100_000_000_000);
-    ParameterSpec { key, what, quantity: ParameterQuantity::Time, default, least, most, source }
+    ParameterSpec {
+        key,
+        description: what,
+        quantity: ParameterQuantity::Time,
+        default,
+        least,
+        most,
+        source,
+    }
 }
 
 /// Parameters of `object`.
@@ -222,7 +230,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     ),
     ParameterSpec {
         key: "connection",
-        what: "one connection",
+        description: "one connection",
         quantity: ParameterQuantity::BytesPerSecond,
         default: 85_000_000,
         least: 1_000_000,
@@ -231,7 +239,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "bandwidth",
-        what: "client's network, each way",
+        description: "client's network, each way",
         quantity: ParameterQuantity::BytesPerSecond,
         default: 12_500_000_000,
         least: 1_000_000,
@@ -240,7 +248,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "connections",
-        what: "connections; each carries one request at a time",
+        description: "connections; each carries one request at a time",
         quantity: ParameterQuantity::Count,
         default: 256,
         least: 1,
@@ -249,7 +257,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "get_rate",
-        what: "GETs a second",
+        description: "GETs a second",
         quantity: ParameterQuantity::Count,
         default: 5_500,
         least: 1,
@@ -258,7 +266,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "put_rate",
-        what: "PUTs a second",
+        description: "PUTs a second",
         quantity: ParameterQuantity::Count,
         default: 3_500,
         least: 1,
@@ -267,7 +275,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "size",
-        what: "size of the object",
+        description: "size of the object",
         quantity: ParameterQuantity::Bytes,
         default: 1 << 40,
         least: 1 << 20,
@@ -276,7 +284,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "request_max",
-        what: "largest range",
+        description: "largest range",
         quantity: ParameterQuantity::Bytes,
         default: 16 << 20,
         least: 4 << 10,
@@ -285,7 +293,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "depth",
-        what: "requests at once",
+        description: "requests at once",
         quantity: ParameterQuantity::Count,
         default: 1_024,
         least: 1,

@@ -35,7 +35,7 @@ pub struct ParameterSpec {
     /// Key in the device text.
     pub key: &'static str,
     /// Short description of the parameter.
-    pub what: &'static str,
+    pub description: &'static str,
     /// Quantity of the value.
     pub quantity: ParameterQuantity,
     /// Default value in the quantity's smallest unit.
@@ -109,7 +109,7 @@ impl ParameterValues {
     }
 
     /// Returns the error for a value of `key` that contradicts another parameter.
-    pub fn refuse(&self, key: &str, expected: String) -> SpecError {
+    pub fn contradiction(&self, key: &str, expected: String) -> SpecError {
         let value = self.values.iter().find(|(parameter_spec, ..)| parameter_spec.key == key);
         let text = value
             .map(|(parameter_spec, value, _)| parameter_spec.quantity.text(*value))
@@ -136,8 +136,8 @@ impl ParameterValues {
                     ParameterOrigin::of(parameter_spec.source)
                 },
                 source: match is_given {
-                    false => format!("{}; {}", parameter_spec.what, parameter_spec.source),
-                    true => format!("{}; given", parameter_spec.what),
+                    false => format!("{}; {}", parameter_spec.description, parameter_spec.source),
+                    true => format!("{}; given", parameter_spec.description),
                 },
             })
             .collect()
@@ -257,7 +257,7 @@ mod tests {
     const PARAMETERS: [ParameterSpec; 3] = [
         ParameterSpec {
             key: "page",
-            what: "flash page",
+            description: "flash page",
             quantity: ParameterQuantity::Bytes,
             default: 8192,
             least: 4096,
@@ -266,7 +266,7 @@ mod tests {
         },
         ParameterSpec {
             key: "read",
-            what: "array read",
+            description: "array read",
             quantity: ParameterQuantity::Time,
             default: 75_000,
             least: 0,
@@ -275,7 +275,7 @@ mod tests {
         },
         ParameterSpec {
             key: "link",
-            what: "link",
+            description: "link",
             quantity: ParameterQuantity::BytesPerSecond,
             default: 600_000_000,
             least: 1_000_000,
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_reads_back() {
+    fn printed_quantities_parse_back() {
         for (value, text) in [(75_000, "75"), (250, "0.25"), (3_800_001, "3800.001")] {
             assert_eq!(ParameterQuantity::Time.text(value), text);
             assert_eq!(ParameterQuantity::Time.parse(text), Some(value));

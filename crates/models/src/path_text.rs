@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_path_comes_back_from_its_text() {
+    fn every_path_round_trips_through_its_text() {
         let paths: [&[u8]; 6] = [
             b"plain",
             "Größe 2".as_bytes(),

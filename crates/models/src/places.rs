@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_is_used_again_and_the_room_stays_as_small_as_it_was() {
+    fn slab_reuses_freed_numbers_without_growing() {
         let mut places = NumberedSlab::new();
         let (a, b) = (places.add('a'), places.add('b'));
         assert_eq!((a, b, places[b]), (0, 1, 'b'));

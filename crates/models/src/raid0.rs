@@ -122,7 +122,7 @@ impl Raid0 {
     }
 
     /// Submits waiting parts to a member while it has room.
-    fn feed(&mut self, now: Time, index: u32) {
+    fn submit_waiting(&mut self, now: Time, index: u32) {
         let member = &mut self.members[index as usize];
         while member.in_flight < member.caps.depth_max
             && let Some(part) = member.waiting.pop_front()
@@ -176,7 +176,7 @@ impl Raid0 {
                 self.members[index as usize].in_flight -= u32::from(is_request);
                 self.finish_part(&completion);
             }
-            self.feed(at, index);
+            self.submit_waiting(at, index);
         }
     }
 }
@@ -205,7 +205,7 @@ impl Device for Raid0 {
             }
         }
         for piece in &pieces {
-            self.feed(now, piece.member);
+            self.submit_waiting(now, piece.member);
         }
         self.pieces = pieces;
     }
@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_members_take_turns_and_a_request_is_one_piece_on_each() {
+    fn equal_members_alternate_and_a_request_is_one_piece_on_each() {
         let mut layout = StripeLayout::new(&[1_000, 1_000, 1_000], 128);
         // Each member has room for 7 whole chunks of 128 sectors.
         assert_eq!(layout.sectors(), 3 * 7 * 128);

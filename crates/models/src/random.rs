@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_times_have_the_quantiles_that_were_given() {
+    fn drawn_times_match_the_given_quantiles() {
         let ms = Time::from_ms;
         let points = vec![(0, ms(10)), (500_000, ms(30)), (990_000, ms(100)), (1_000_000, ms(400))];
         let quantiles = Quantiles::new(points).unwrap();

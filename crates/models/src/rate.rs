@@ -47,7 +47,7 @@ impl Link {
 
     /// Queues a transfer whose data is ready at `ready`. Returns the time of its last byte.
     #[inline]
-    pub fn carry(&mut self, ready: Time, bytes: u64) -> Time {
+    pub fn queue_transfer(&mut self, ready: Time, bytes: u64) -> Time {
         self.free_at = self.free_at.max(ready) + self.rate.time(bytes);
         self.free_at
     }
@@ -58,17 +58,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_over_sata_takes_what_a_calculator_says() {
+    fn transfer_times_match_hand_calculations() {
         // 4096 B / 600 MB/s = 6826.67 ns.
         assert_eq!(Bandwidth::new(600_000_000).time(4096), Time(6_826));
         assert_eq!(Bandwidth::new(1_000_000).time(1 << 20), Time(1_048_576_000));
     }
 
     #[test]
-    fn a_wire_carries_one_at_a_time() {
+    fn link_carries_one_transfer_at_a_time() {
         let mut wire = Link::new(1_000_000_000);
-        assert_eq!(wire.carry(Time(0), 1_000), Time(1_000));
-        assert_eq!(wire.carry(Time(500), 1_000), Time(2_000));
-        assert_eq!(wire.carry(Time(9_000), 1_000), Time(10_000));
+        assert_eq!(wire.queue_transfer(Time(0), 1_000), Time(1_000));
+        assert_eq!(wire.queue_transfer(Time(500), 1_000), Time(2_000));
+        assert_eq!(wire.queue_transfer(Time(9_000), 1_000), Time(10_000));
     }
 }

@@ -152,7 +152,7 @@ pub fn unmodelled(spec: &Spec) -> Vec<String> {
 /// Parameters of `raid0`.
 const RAID0_PARAMETERS: [ParameterSpec; 1] = [ParameterSpec {
     key: "stripe",
-    what: "bytes on one member before the next one's turn",
+    description: "bytes on one member before the next one's turn",
     quantity: ParameterQuantity::Bytes,
     default: 512 << 10,
     least: SECTOR_BYTES,
@@ -268,7 +268,7 @@ impl ComposedDevice {
     fn striped(&self, settings: &ParameterValues, seed: u64) -> Result<Raid0, SpecError> {
         let stripe_bytes = settings.of("stripe");
         if !stripe_bytes.is_multiple_of(SECTOR_BYTES) {
-            return Err(settings.refuse("stripe", "a multiple of 512 bytes".to_owned()));
+            return Err(settings.contradiction("stripe", "a multiple of 512 bytes".to_owned()));
         }
         let mut draw = SeededRng::new(seed);
         let mut devices: Vec<BoxedDevice> = Vec::new();
@@ -279,7 +279,9 @@ impl ComposedDevice {
         }
         let chunk_sectors = stripe_bytes / SECTOR_BYTES;
         if devices.iter().all(|device| device.caps().sectors < chunk_sectors) {
-            return Err(settings.refuse("stripe", "no more bytes than a member has".to_owned()));
+            return Err(
+                settings.contradiction("stripe", "no more bytes than a member has".to_owned())
+            );
         }
         Ok(Raid0::new(devices, chunk_sectors as u32))
     }
@@ -378,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_named_with_what_is() {
+    fn unknown_devices_and_parameters_are_refused_with_the_known_ones() {
         assert!(error("floppy").starts_with("there is no device `floppy`; there are: "));
         assert!(error("raid0:2xfloppy").starts_with("there is no device `floppy`"));
         assert!(error("ssd,rpm=7200").starts_with("`ssd` has no parameter `rpm`; it takes: size"));

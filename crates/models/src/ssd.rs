@@ -66,13 +66,13 @@ pub struct Ssd {
     buffer: WriteBuffer,
     flash: Flash,
     /// Reads in the controller, by the time at which sensing starts.
-    reads_arriving: FifoEvents<u32>,
+    reads_in_controller: FifoEvents<u32>,
     /// Writes in the controller, by the time at which the transfer starts.
     writes_arriving: FifoEvents<u32>,
     /// Writes whose data is on the link.
-    writes_crossing: FifoEvents<u32>,
+    writes_on_link: FifoEvents<u32>,
     /// Writes that wait for room in the buffer.
-    writes_held: VecDeque<u32>,
+    writes_waiting: VecDeque<u32>,
     flushes_arriving: FifoEvents<RequestId>,
     /// Flushes that wait, each with the number of bytes that must be programmed first.
     flushes: VecDeque<(u64, RequestId)>,
@@ -112,7 +112,7 @@ impl Ssd {
         let settings = ParameterValues::read(spec, parameter_specs)?;
         let page_bytes = settings.of("page");
         if !page_bytes.is_power_of_two() {
-            return Err(settings.refuse("page", "a power of two".to_owned()));
+            return Err(settings.contradiction("page", "a power of two".to_owned()));
         }
         let planes = settings.of("planes");
         let unit_bytes = planes * page_bytes;
@@ -122,7 +122,7 @@ impl Ssd {
             let expected = format!(
                 "at least {buffer_least} bytes: the largest request and a page on each plane"
             );
-            return Err(settings.refuse("buffer", expected));
+            return Err(settings.contradiction("buffer", expected));
         }
         let flash = Flash::new(flash_timing(&settings, unit_bytes));
         let link_bytes_per_second = settings.of("link");
@@ -160,10 +160,10 @@ impl Ssd {
             }),
             buffer: WriteBuffer::new(settings.of("buffer"), unit_bytes),
             flash,
-            reads_arriving: FifoEvents::new(),
+            reads_in_controller: FifoEvents::new(),
             writes_arriving: FifoEvents::new(),
-            writes_crossing: FifoEvents::new(),
-            writes_held: VecDeque::new(),
+            writes_on_link: FifoEvents::new(),
+            writes_waiting: VecDeque::new(),
             flushes_arriving: FifoEvents::new(),
             flushes: VecDeque::new(),
             flushes_done: FifoEvents::new(),
@@ -203,7 +203,7 @@ impl Ssd {
         let mut sector = request.start;
         while sector < request.end() {
             if let Some(miss) = self.map.miss(sector, true) {
-                self.read_map(now, miss, NOBODY);
+                self.read_map(now, miss, BACKGROUND_SLOT);
             }
             sector = (sector / self.map.sectors_per_page() + 1) * self.map.sectors_per_page();
         }
@@ -235,7 +235,7 @@ impl Ssd {
     /// Sends `bytes` of a read from the controller over the link.
     #[inline]
     fn send(&mut self, now: Time, slot: u32, bytes: u32) {
-        let sent_at = self.link_out.carry(now, u64::from(bytes));
+        let sent_at = self.link_out.queue_transfer(now, u64::from(bytes));
         let this = &mut self.slots[slot];
         this.bytes_left -= bytes;
         if this.bytes_left == 0 {
@@ -247,12 +247,12 @@ impl Ssd {
     fn begin_write(&mut self, now: Time, slot: u32) {
         let bytes = u64::from(self.slots[slot].bytes_left);
         let wire = self.link_in.as_mut().unwrap_or(&mut self.link_out);
-        self.writes_crossing.push(wire.carry(now, bytes), slot);
+        self.writes_on_link.push(wire.queue_transfer(now, bytes), slot);
     }
 
     /// Queues a write whose data has arrived. It completes when the buffer has room.
     fn queue_write(&mut self, now: Time, slot: u32) {
-        self.writes_held.push_back(slot);
+        self.writes_waiting.push_back(slot);
         self.admit_writes(now);
     }
 
@@ -280,12 +280,12 @@ impl Ssd {
 
     /// Moves waiting writes into the buffer, in order, and starts the programs that this causes.
     fn admit_writes(&mut self, now: Time) {
-        while let Some(&slot) = self.writes_held.front() {
+        while let Some(&slot) = self.writes_waiting.front() {
             let request = self.slots[slot].request;
             let bytes = u64::from(request.sectors) * SECTOR_BYTES;
             let pages = PageRange::covering(request.start * SECTOR_BYTES, bytes);
             let Some(units) = self.buffer.admit(pages) else { return };
-            self.writes_held.pop_front();
+            self.writes_waiting.pop_front();
             self.writes_done.push(now + self.write_overhead, slot);
             self.load_map_for_write(now, request);
             let moved = self.translation.write(pages);
@@ -299,9 +299,9 @@ impl Ssd {
     /// Handles the earliest event up to `now`. Returns false if there is none.
     #[inline]
     fn step(&mut self, now: Time) -> bool {
-        let read = self.reads_arriving.next();
+        let read = self.reads_in_controller.next();
         let write = self.writes_arriving.next();
-        let crossing = self.writes_crossing.next();
+        let crossing = self.writes_on_link.next();
         let (flash, die) = self.flash.next_event().unwrap_or((NEVER, 0));
         let flush = self.flushes_arriving.next();
         let at = read.min(write).min(crossing).min(flash).min(flush);
@@ -324,13 +324,13 @@ impl Ssd {
                 FlashEvent::Nothing => {}
             }
         } else if read == at {
-            let (_, slot) = self.reads_arriving.pop().expect("its time was read");
+            let (_, slot) = self.reads_in_controller.pop().expect("its time was read");
             self.begin_read(at, slot);
         } else if write == at {
             let (_, slot) = self.writes_arriving.pop().expect("its time was read");
             self.begin_write(at, slot);
         } else {
-            let (_, slot) = self.writes_crossing.pop().expect("its time was read");
+            let (_, slot) = self.writes_on_link.pop().expect("its time was read");
             self.queue_write(at, slot);
         }
         true
@@ -339,7 +339,7 @@ impl Ssd {
     /// Handles a page read: sends its data, or starts the data read after a map page.
     #[inline]
     fn finish_page(&mut self, now: Time, slot: u32, bytes: u32) {
-        if slot == NOBODY {
+        if slot == BACKGROUND_SLOT {
             return;
         }
         let this = &mut self.slots[slot];
@@ -364,7 +364,7 @@ impl Device for Ssd {
         let started_at = self.controller_free.max(now);
         self.controller_free = started_at + self.command_interval;
         match request.op {
-            Op::Read => self.reads_arriving.push(started_at + self.read_overhead, slot),
+            Op::Read => self.reads_in_controller.push(started_at + self.read_overhead, slot),
             Op::Write => self.writes_arriving.push(started_at, slot),
         }
     }
@@ -379,10 +379,10 @@ impl Device for Ssd {
     #[inline]
     fn next_event(&self) -> Option<Time> {
         let flash = self.flash.next_event().map_or(NEVER, |(at, _)| at);
-        let arriving = self.reads_arriving.next().min(self.writes_arriving.next());
+        let arriving = self.reads_in_controller.next().min(self.writes_arriving.next());
         let done = self.reads_done.next().min(self.writes_done.next());
         let done = done.min(self.flushes_done.next()).min(self.flushes_arriving.next());
-        let at = flash.min(arriving).min(done).min(self.writes_crossing.next());
+        let at = flash.min(arriving).min(done).min(self.writes_on_link.next());
         (at != NEVER).then_some(at)
     }
 
@@ -405,7 +405,7 @@ impl Device for Ssd {
 }
 
 /// Slot number of background reads, which no request waits for.
-const NOBODY: u32 = u32::MAX;
+const BACKGROUND_SLOT: u32 = u32::MAX;
 
 impl FlashLayout {
     /// Returns the die of a flash page and its row in the planes of that die.

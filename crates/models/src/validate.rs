@@ -201,7 +201,7 @@ mod tests {
     use crate::hdd::drive_of;
 
     #[test]
-    fn the_free_replay_takes_nothing_from_the_times_that_were_measured() {
+    fn free_replay_does_not_depend_on_the_measured_times() {
         let drive = drive_of(&Spec::parse("hdd").expect("a spec")).expect("a drive");
         let traced = |service_ns| {
             let request = |line: usize| TracedRequest {

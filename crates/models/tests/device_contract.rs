@@ -139,7 +139,7 @@ fn the_same_seed_gives_the_same_times() {
 }
 
 #[test]
-fn a_flush_comes_back_once_beside_requests_and_alone() {
+fn flush_completes_once_alone_and_among_requests() {
     for name in DEVICES {
         let mut device = build(name, SEED);
         let mut now = Time(5);
@@ -165,7 +165,7 @@ fn a_flush_comes_back_once_beside_requests_and_alone() {
 }
 
 #[test]
-fn abilities_are_stated_and_a_new_device_is_idle() {
+fn capabilities_are_valid_and_a_new_device_is_idle() {
     for name in DEVICES {
         let device = build(name, SEED);
         let caps = device.caps();
@@ -177,7 +177,7 @@ fn abilities_are_stated_and_a_new_device_is_idle() {
 }
 
 #[test]
-fn polling_early_finds_nothing_and_harms_nothing() {
+fn early_poll_returns_nothing_and_changes_nothing() {
     for name in DEVICES {
         let mut device = build(name, SEED);
         let request = DeviceRequest { id: RequestId(3), op: Op::Read, start: 0, sectors: 8 };

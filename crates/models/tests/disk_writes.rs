@@ -68,7 +68,7 @@ fn at_random(count: u32, hdd: &Hdd) -> Vec<u64> {
 }
 
 #[test]
-fn a_stream_of_writes_goes_as_fast_as_the_medium_and_no_faster() {
+fn sequential_writes_reach_the_rate_of_the_medium_and_no_more() {
     for name in DRIVES {
         for early in [0, 1, 64] {
             // A gigabyte in 512 KiB, eight times the largest cache.
@@ -89,7 +89,7 @@ fn a_stream_of_writes_goes_as_fast_as_the_medium_and_no_faster() {
 }
 
 #[test]
-fn a_cache_is_bounded_in_bytes() {
+fn write_cache_is_bounded_in_bytes() {
     // 64 MB of buffer are full after a tenth of a second at 600 MB/s.
     let mut hdd = disk("hdd,drive=sata,write_sectors=4096");
     let one = run(&mut hdd, Op::Write, 2_048, 1, &in_sequence(1, 2_048));
@@ -117,7 +117,7 @@ fn assert_near(value: f64, published: f64, what: &str) {
 /// They are 124 random writes of 4 KiB per second, and 127 and 630 ms for a flush after 8 and 64 of
 /// them. Sequential reads reach 143 MB/s, and sequential writes to the medium 132 MB/s.
 #[test]
-fn a_modern_disk_writes_as_fast_as_was_published() {
+fn modern_disk_meets_its_published_write_figures() {
     let text = "hdd,drive=sata";
     let starts = at_random(4_000, &disk(text));
     let (half, all) = (&starts[..2_000], &starts[..]);
@@ -151,7 +151,7 @@ fn a_modern_disk_writes_as_fast_as_was_published() {
 }
 
 #[test]
-fn a_flush_waits_for_what_was_written_and_for_nothing_else() {
+fn flush_waits_for_written_data_and_nothing_else() {
     for name in ["sata", "sata2010"] {
         let text = format!("hdd,drive={name}");
         let mut hdd = disk(&text);

@@ -79,7 +79,7 @@ fn assert_near(value: f64, expected: f64, part: f64) {
 }
 
 #[test]
-fn a_random_read_costs_overhead_mean_seek_half_a_turn_and_its_sectors() {
+fn random_read_costs_overhead_seek_half_a_revolution_and_its_sectors() {
     let mut hdd = disk("hdd", 1);
     let starts = random_starts(20_000, hdd.sectors(), 8);
     let run = run(&mut hdd, Op::Read, 8, 1, &starts);
@@ -88,7 +88,7 @@ fn a_random_read_costs_overhead_mean_seek_half_a_turn_and_its_sectors() {
 }
 
 #[test]
-fn a_stream_loses_the_skews_and_nothing_else() {
+fn sequential_stream_loses_only_the_skews() {
     let mut hdd = disk("hdd", 1);
     let run = run(&mut hdd, Op::Read, 128, 1, &sequential_starts(8_000, 128));
     // Two outer tracks of 914 sectors: two revolutions, one head switch (0.6 ms) and one cylinder
@@ -111,7 +111,7 @@ fn small_sequential_reads_come_from_the_cache() {
 /// takes no time, so the second costs the rotation over hole and sectors. A read behind the head
 /// costs nearly a full revolution more.
 #[test]
-fn a_read_that_waits_just_before_the_head_costs_no_turn() {
+fn read_queued_just_ahead_of_the_head_costs_no_revolution() {
     let both = |drive: &str, second: u64| {
         let mut hdd = disk(drive, 1);
         let first = 300_000_000 % (hdd.sectors() / 2);
@@ -154,7 +154,7 @@ fn the_next_track_is_read_ahead_for_streams_only() {
 }
 
 #[test]
-fn queueing_gains_and_a_window_of_one_is_first_come_first_served() {
+fn queueing_raises_throughput_and_the_age_limit_bounds_waits() {
     let starts = random_starts(5_000, 71_000_000, 8);
     let alone = run(&mut disk("hdd", 1), Op::Read, 8, 1, &starts).per_s();
     let queued = run(&mut disk("hdd", 1), Op::Read, 8, 32, &starts).per_s();
@@ -252,10 +252,10 @@ fn drawn_drive(draw: &mut Draw) -> DriveDescription {
     cache.read_ahead_sectors_min = draw.below(16) as u32;
     cache.ahead_over_requested = draw.below(2) > 0;
     cache.ahead_on_hit = draw.below(2) > 0;
-    cache.keeps_passing = draw.below(2) > 0;
+    cache.caches_passing_sectors = draw.below(2) > 0;
     cache.joins_read_ahead = draw.below(2) > 0;
     cache.reads_written = draw.below(2) > 0;
-    cache.hits_pass = draw.below(2) > 0;
+    cache.hits_overtake = draw.below(2) > 0;
     cache.writes = WriteCacheSpec { spans: draw.below(4) as u32, sectors: draw.below(4_000) };
     cache.flushes_first = draw.below(2) > 0;
     drive.mechanics.zero_latency_read = draw.below(2) > 0;
@@ -264,7 +264,7 @@ fn drawn_drive(draw: &mut Draw) -> DriveDescription {
 }
 
 #[test]
-fn whatever_the_cache_does_each_request_ends_once_and_in_time() {
+fn every_request_ends_once_in_time_under_any_cache_settings() {
     for seed in 0..200 {
         let mut draw = Draw(seed);
         let drive = drawn_drive(&mut draw);

@@ -31,7 +31,7 @@ fn report(directory: &Path, name: &str, more: &str, seed: u64) -> ValidationRepo
 }
 
 #[test]
-fn drives_meet_their_measured_distributions_as_their_files_load() {
+fn drives_loaded_from_files_meet_their_measured_distributions() {
     let Some(directory) = traces() else { return };
     // DiskSim's root mean square horizontal distances in ms. The Cheetah 9LP's 0.107 is missed: the
     // drive reads on into the next track after any read, but its file says only in streams.
@@ -48,7 +48,7 @@ fn drives_meet_their_measured_distributions_as_their_files_load() {
 }
 
 #[test]
-fn without_settling_drives_err_as_disksim_does() {
+fn drives_without_settling_have_the_errors_of_disksim() {
     let Some(directory) = traces() else { return };
     // In DiskSim a head returns to its own track in no time, with results of 0.349, 0.107 and
     // 0.135. The Atlas has 0.268 there: as in DiskSim's manual, but not in its source, sectors that
@@ -65,7 +65,7 @@ fn without_settling_drives_err_as_disksim_does() {
 }
 
 #[test]
-fn the_fifth_needs_its_bus_which_its_files_leave_out() {
+fn hp_c2247a_needs_a_bus_rate_that_its_files_omit() {
     let Some(directory) = traces() else { return };
     // Read hits of n sectors take 1.04 + 0.172 n ms in the trace: a bus of 2.98 MB/s.
     let without = report(&directory, "hp_c2247a", "", 1);
@@ -80,7 +80,7 @@ fn the_fifth_needs_its_bus_which_its_files_leave_out() {
 }
 
 #[test]
-fn the_gap_column_is_read_as_the_phase_supports_it() {
+fn gap_column_meaning_is_inferred_from_the_phase() {
     let Some(directory) = traces() else { return };
     for name in ["atlas10k", "barracuda", "cheetah9LP", "ibm18es"] {
         let coherence = report(&directory, name, "", 1).coherence;
@@ -91,7 +91,7 @@ fn the_gap_column_is_read_as_the_phase_supports_it() {
 }
 
 #[test]
-fn the_angles_of_four_descriptions_carry_over_a_few_cylinders_only() {
+fn sector_angles_of_four_drives_hold_over_a_few_cylinders_only() {
     let Some(directory) = traces() else { return };
     for name in ["atlas10k", "barracuda", "cheetah9LP", "ibm18es"] {
         let [near, .., far] = report(&directory, name, "", 1).by_distance;
@@ -121,7 +121,7 @@ fn drives_have_the_size_that_their_zones_hold() {
 }
 
 #[test]
-fn each_feature_is_worth_something_on_some_drive() {
+fn model_features_improve_accuracy_or_throughput() {
     let Some(directory) = traces() else { return };
     let drive = drive(&directory, "cheetah9LP", "");
     let trace = directory.join("cheetah9LP.trace");

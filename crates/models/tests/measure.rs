@@ -11,8 +11,8 @@ use readpath_core::request::{DeviceRequest, Op, RequestId};
 use readpath_core::unit::{SECTOR_BYTES, Time};
 use readpath_models::fields::toml_text;
 use readpath_models::measure::{
-    CellLimits, MeasurementCell, PositionGenerator, ProfileAccess, ProfileSample, RequestExecutor,
-    StorageShape, Trust, cells, describe, measure,
+    CellLimits, MeasurementCell, PositionGenerator, ProfileAccess, ProfileReliability,
+    ProfileSample, RequestExecutor, StorageShape, cells, describe, measure,
 };
 use readpath_models::measured::MeasuredDevice;
 use readpath_models::measured::description::StorageDescription;
@@ -69,7 +69,7 @@ fn profile(text: &str) -> StorageDescription {
         .enumerate()
         .map(|(index, cell)| sample(truth(text), cell, index as u64 + 100))
         .collect();
-    let trust = Trust::of(&samples);
+    let trust = ProfileReliability::of(&samples);
     assert_eq!(trust.contradictions, [], "{text}: no storage contradicts itself");
     let shape = StorageShape {
         name: text.to_owned(),
@@ -120,19 +120,19 @@ const BETWEEN: [(ProfileAccess, u64, u32); 5] = [
 ];
 
 #[test]
-fn a_solid_state_drive_comes_back() {
+fn profile_of_an_ssd_reproduces_the_drive() {
     let described = agrees("ssd", 0.10, &BETWEEN);
     assert!(!described.is_rotational);
 }
 
 #[test]
-fn a_hard_disk_comes_back() {
+fn profile_of_a_hard_disk_reproduces_the_disk() {
     let described = agrees("hdd", 0.10, &BETWEEN);
     assert!(described.is_rotational);
 }
 
 #[test]
-fn an_nfs_mount_comes_back() {
+fn profile_of_an_nfs_mount_reproduces_the_mount() {
     let described = agrees("nfs:ssd", 0.10, &BETWEEN);
     assert!(!described.is_rotational);
 }

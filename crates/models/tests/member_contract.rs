@@ -103,7 +103,7 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
         (FaultSelector::Every(3), FaultEffect::Delay(Time::from_ms(2))),
         (FaultSelector::Every(5), FaultEffect::Halve),
     ]
-    .map(|(strikes, effect)| FaultRule { strikes, effect, since: Time::ZERO });
+    .map(|(strikes, effect)| FaultRule { selector: strikes, effect, since: Time::ZERO });
     let turns = Spec::parse("changing,at=20ms").unwrap();
     let changing = Changing::from_spec(&turns, strict("nvme"), strict("hdd")).unwrap();
     let striped = Raid0::new(members("hdd", 3), 128);
@@ -120,7 +120,7 @@ fn users() -> Vec<(&'static str, BoxedDevice)> {
 }
 
 #[test]
-fn members_are_used_as_the_contract_says() {
+fn composed_devices_use_members_as_the_contract_requires() {
     for (name, device) in users() {
         // The composed device is checked from above too.
         let mut device: BoxedDevice = Box::new(Strict::new(device));

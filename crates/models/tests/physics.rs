@@ -146,7 +146,7 @@ fn in_sequence(count: u64, sectors: u32) -> Vec<u64> {
 const CASES: u64 = 26;
 
 #[test]
-fn a_disk_moves_no_more_than_passes_under_its_head() {
+fn disk_rate_is_limited_by_the_medium_and_the_bus() {
     for seed in 0..CASES {
         let text = drawn_disk(&mut Draw(seed));
         let drive = drive_of(&Spec::parse(&text).unwrap()).unwrap();
@@ -167,7 +167,7 @@ fn a_disk_moves_no_more_than_passes_under_its_head() {
 }
 
 #[test]
-fn requests_come_no_faster_than_the_arm_serves_them() {
+fn request_rate_is_limited_by_the_shortest_seek() {
     for seed in 0..CASES {
         let text = drawn_disk(&mut Draw(seed));
         let drive = drive_of(&Spec::parse(&text).unwrap()).unwrap();
@@ -185,7 +185,7 @@ fn requests_come_no_faster_than_the_arm_serves_them() {
 }
 
 #[test]
-fn what_is_in_flight_is_the_rate_times_the_time_in_the_device() {
+fn requests_in_flight_follow_littles_law() {
     for seed in 0..CASES {
         let mut draw = Draw(seed);
         let text = drawn(&mut draw);
@@ -199,13 +199,13 @@ fn what_is_in_flight_is_the_rate_times_the_time_in_the_device() {
 }
 
 #[test]
-fn more_in_flight_is_never_slower() {
+fn greater_depth_is_never_slower() {
     is_never_slower_with_more_in_flight(0..8);
 }
 
 #[test]
 #[ignore = "moves 96,000 requests for each: the second tier, .ci/slow"]
-fn more_in_flight_is_never_slower_on_more_devices() {
+fn greater_depth_is_never_slower_on_more_devices() {
     is_never_slower_with_more_in_flight(8..CASES);
 }
 

@@ -65,7 +65,7 @@ fn us(time: Time) -> f64 {
 /// memory: 200 µs round trip, 50 µs server, 3 × 278.40 µs wire. With one slot they wait for each
 /// other: 3 × (200 + 50 + 278.40).
 #[test]
-fn a_large_nfs_read_is_a_few_calls_at_once() {
+fn large_nfs_read_is_split_into_parallel_calls() {
     for (slots, by_hand) in [(16, 200.0 + 50.0 + 3.0 * 278.40), (1, 3.0 * (200.0 + 50.0 + 278.40))]
     {
         let mut device = build(&format!("nfs:ssd,jitter=0,slots={slots}"));
@@ -149,7 +149,7 @@ fn quantiles_that_fall_are_refused_by_name() {
 
 /// An array never exceeds the rate of its link.
 #[test]
-fn an_array_is_flat_at_its_link() {
+fn array_rate_never_exceeds_its_link() {
     for depth in [8, 64] {
         let (_, bytes_per_second) = many(&mut build("array:12xnvme"), depth, 20_000, 128, 8);
         let mib_per_second = bytes_per_second / f64::from(1 << 20);
@@ -206,7 +206,7 @@ fn an_array_reads_ahead_of_streams_and_of_nothing_else() {
 
 /// A bad sector fails the reads that need it, not reads whose readahead touched it.
 #[test]
-fn an_error_under_a_controller_reaches_only_those_who_asked_for_it() {
+fn member_error_reaches_only_the_reads_that_need_the_sector() {
     let text =
         "array:1xfaulty:ssd,readahead_after=0,faulty:ssd.bad_from=1m,faulty:ssd.bad_bytes=512";
     let (mut device, mut now) = (build(text), Time::ZERO);
@@ -244,7 +244,7 @@ fn end(text: &str, op: Op, depth: u32, sectors: u32, streams: u64) -> Time {
 /// Each parameter changes a time in its direction. A row: the worse value, the device, and the load
 /// (direction, depth, sectors, interleaved streams).
 #[test]
-fn every_knob_makes_its_device_slower() {
+fn every_cost_parameter_makes_its_device_slower() {
     let rows = [
         ("array:4xnvme", "link=100", Op::Read, 8, 128, 1),
         ("array:4xnvme", "link=100", Op::Write, 8, 128, 1),
@@ -292,7 +292,7 @@ fn every_knob_makes_its_device_slower() {
 }
 
 #[test]
-fn sizes_and_depths_are_what_was_asked_for() {
+fn capabilities_follow_the_given_sizes_and_depths() {
     let caps = |text: &str| build(text).caps();
     assert_eq!(caps("object,size=1g").sectors, 1 << 21);
     assert_eq!(caps("object,request_max=1m").request_sectors_max, 2_048);

@@ -79,7 +79,7 @@ fn nvme_reaches_its_data_sheet() {
 /// second in steady state. No parameter of the model comes from this figure: the cost of garbage
 /// collection follows from the spare flash. An empty drive writes at the speed of its flash.
 #[test]
-fn nvme_writes_at_random_as_slowly_as_a_full_drive() {
+fn nvme_random_writes_have_the_published_steady_state_rate() {
     let rate = |text: &str| {
         let (_, end) = run(build(text), Op::Write, 128, 800_000, 8, random_4k);
         800_000.0 / end.seconds()
@@ -113,7 +113,7 @@ fn one_read_of_an_idle_drive_takes_the_sum_of_its_parts() {
 /// takes 75 + 12.300 + 7.447 µs as above. A read under the same map page finds it in memory, a read
 /// under another replaces it.
 #[test]
-fn a_read_whose_map_is_not_in_memory_reads_that_first() {
+fn read_with_an_uncached_map_page_reads_the_map_first() {
     let places = [0, 16, 16_384, 0];
     let (latencies, _) =
         run(build("ssd,map_span=8m"), Op::Read, 1, 4, 8, |_, index| places[index as usize]);
@@ -124,7 +124,7 @@ fn a_read_whose_map_is_not_in_memory_reads_that_first() {
 /// Two reads of one die: the second is sensed when the first has left the channel. Two reads of
 /// different channels share only the link and the controller's interval.
 #[test]
-fn reads_of_one_die_queue_and_of_two_do_not() {
+fn reads_of_one_die_queue_and_reads_of_two_dies_do_not() {
     let page = 16; // sectors of 8 KiB
     let same_die = |_, index| u64::from(index) * 64 * 2 * page;
     let (same, _) = run(build("ssd,command_interval=0"), Op::Read, 2, 2, 8, same_die);
@@ -137,7 +137,7 @@ fn reads_of_one_die_queue_and_of_two_do_not() {
 /// With one die, a read during a program waits for it, but not for the 31 queued before it. With
 /// suspension it does not wait for that one either.
 #[test]
-fn a_read_goes_before_every_waiting_program() {
+fn read_is_served_before_every_waiting_program() {
     let one_die = "ssd,channels=1,dies_per_channel=1,planes=1,bits_per_cell=1,link_duplex=1";
     let wait = |text: &str| {
         let mut device = build(text);
@@ -167,7 +167,7 @@ fn a_read_goes_before_every_waiting_program() {
 
 /// Each cost parameter changes a time in its direction.
 #[test]
-fn every_cost_knob_changes_the_outcome() {
+fn every_cost_parameter_changes_the_time() {
     let time = |text: &str, op, depth| {
         let pattern = |size, index: u32| random_4k(size, index % 700);
         run(build(text), op, depth, 4_000, 8, pattern).1

@@ -5,7 +5,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::c::{self, iovec, off64_t, ssize_t};
-use crate::files::closing;
+use crate::files::call_and_forget;
 use crate::layout::ADVICE;
 use crate::{ReadPosition, RecordedCall, is_recorded, sandbox, set_errno, thread};
 
@@ -88,7 +88,7 @@ macro_rules! before {
 
 /// Calls `sigaltstack(2)` and records the new stack.
 #[inline(always)]
-fn stacked(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
+fn call_sigaltstack(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let result = real();
     if result == 0 {
         thread::stack_set(stack);
@@ -98,43 +98,49 @@ fn stacked(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
 
 /// Calls `syscall(2)` and handles the calls that concern sandboxes and signal stacks.
 #[inline(always)]
-fn numbered(
+fn call_syscall(
     number: c_long,
     first: c_long,
     second: c_long,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     if number == c::number::SIGALTSTACK {
-        return stacked(first as *const c::stack, real);
+        return call_sigaltstack(first as *const c::stack, real);
     }
-    sandbox::entering(sandbox::is_entry_by_number(number, first, second), real)
+    sandbox::call_and_enter(sandbox::is_entry_by_number(number, first, second), real)
 }
 
 #[inline(always)]
-fn call(way: u64, descriptor: c_int, from: ReadPosition, asked: Option<usize>) -> RecordedCall {
-    RecordedCall { way, descriptor, from, asked }
+fn call(
+    method: u64,
+    descriptor: c_int,
+    from: ReadPosition,
+    requested_bytes: Option<usize>,
+) -> RecordedCall {
+    RecordedCall { method, descriptor, from, requested_bytes }
 }
 
-fn at(way: u64, descriptor: c_int, offset: off64_t, asked: usize) -> RecordedCall {
-    call(way, descriptor, ReadPosition::At(offset as u64), Some(asked))
+fn at(method: u64, descriptor: c_int, offset: off64_t, requested_bytes: usize) -> RecordedCall {
+    call(method, descriptor, ReadPosition::At(offset as u64), Some(requested_bytes))
 }
 
-fn here(way: u64, descriptor: c_int, asked: usize) -> RecordedCall {
-    call(way, descriptor, ReadPosition::Here, Some(asked))
+fn here(method: u64, descriptor: c_int, requested_bytes: usize) -> RecordedCall {
+    call(method, descriptor, ReadPosition::Current, Some(requested_bytes))
 }
 
 /// Describes a vectored read at an offset. Offset -1 of `preadv2` means the position of the
 /// descriptor.
-fn pieces(descriptor: c_int, offset: off64_t) -> RecordedCall {
-    let from = if offset == -1 { ReadPosition::Here } else { ReadPosition::At(offset as u64) };
+fn vectored(descriptor: c_int, offset: off64_t) -> RecordedCall {
+    let from = if offset == -1 { ReadPosition::Current } else { ReadPosition::At(offset as u64) };
     call(3, descriptor, from, None)
 }
 
 /// Describes a copy within the kernel, from the offset at an address. A null address means the
 /// position of the descriptor.
-fn copied(descriptor: c_int, offset: *const off64_t, asked: usize) -> RecordedCall {
-    let from = if offset.is_null() { ReadPosition::Here } else { ReadPosition::Told(offset) };
-    call(4, descriptor, from, Some(asked))
+fn copied(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) -> RecordedCall {
+    let from =
+        if offset.is_null() { ReadPosition::Current } else { ReadPosition::AtAddress(offset) };
+    call(4, descriptor, from, Some(requested_bytes))
 }
 
 fn advice(descriptor: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> RecordedCall {
@@ -154,15 +160,15 @@ before! {
     fn __pread64_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
         = |real| at(1, fd, offset, bytes).make(real);
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t
-        = |real| call(2, fd, ReadPosition::Here, None).make(real);
+        = |real| call(2, fd, ReadPosition::Current, None).make(real);
     fn preadv(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        = |real| pieces(fd, offset).make(real);
+        = |real| vectored(fd, offset).make(real);
     fn preadv64(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        = |real| pieces(fd, offset).make(real);
+        = |real| vectored(fd, offset).make(real);
     fn preadv2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        = |real| pieces(fd, offset).make(real);
+        = |real| vectored(fd, offset).make(real);
     fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        = |real| pieces(fd, offset).make(real);
+        = |real| vectored(fd, offset).make(real);
     fn sendfile(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
         = |real| copied(fd, offset, bytes).make(real);
     fn sendfile64(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
@@ -173,14 +179,14 @@ before! {
         = |real| advice(fd, offset, bytes, what).make(real);
     fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
         = |real| advice(fd, offset, bytes, what).make(real);
-    fn close(fd: c_int) -> c_int = |real| closing(Some(fd), real);
-    fn dup2(from: c_int, to: c_int) -> c_int = |real| closing(Some(to), real);
-    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| closing(Some(to), real);
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| closing(None, real);
-    fn fclose(stream: *mut c_void) -> c_int = |real| closing(None, real);
+    fn close(fd: c_int) -> c_int = |real| call_and_forget(Some(fd), real);
+    fn dup2(from: c_int, to: c_int) -> c_int = |real| call_and_forget(Some(to), real);
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| call_and_forget(Some(to), real);
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| call_and_forget(None, real);
+    fn fclose(stream: *mut c_void) -> c_int = |real| call_and_forget(None, real);
     fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int
-        = |real| sandbox::entering(sandbox::is_entry(option, a), real);
-    fn sigaltstack(stack: *const c::stack, old: *mut c::stack) -> c_int = |real| stacked(stack, real);
+        = |real| sandbox::call_and_enter(sandbox::is_entry(option, a), real);
+    fn sigaltstack(stack: *const c::stack, old: *mut c::stack) -> c_int = |real| call_sigaltstack(stack, real);
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long
-        = |real| numbered(number, a, b, real);
+        = |real| call_syscall(number, a, b, real);
 }

@@ -96,7 +96,7 @@ pub const SEEK_CUR: c_int = 1;
 pub const CLOCK_MONOTONIC: c_int = 1;
 pub const AT_EMPTY_PATH: c_int = 0x1000;
 /// Requested fields: type, inode, size.
-pub const STATX_ASKED: c_uint = 0x1 | 0x100 | 0x200;
+pub const STATX_MASK: c_uint = 0x1 | 0x100 | 0x200;
 pub const F_GETFL: c_int = 3;
 pub const ENOSYS: c_int = 38;
 pub const TYPE_MASK: u16 = 0o170_000;

@@ -4,8 +4,8 @@ use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::c::{self, ssize_t};
-use crate::layout::{Cells, GIVEN_UP, RecordRing};
-use crate::{draw, publish, thread};
+use crate::layout::{ABANDONED, Cells, RecordRing};
+use crate::{publish, take_ticket, thread};
 
 /// Hash table of the descriptors and files whose names were reported. After a collision the name is
 /// reported again.
@@ -14,20 +14,20 @@ static REPORTED: [AtomicU64; 2048] = [const { AtomicU64::new(0) }; 2048];
 /// Lifetime in nanoseconds of a cached descriptor. The library does not see a close by the C
 /// library itself or by a bare system call. If the descriptor is opened again within this time, its
 /// next reads are reported for the old file.
-const BELIEVED_NS: u64 = 200_000;
+const CACHE_LIFETIME_NS: u64 = 200_000;
 
 /// Cached files of the first descriptors.
-static BELIEVED: [Believed; 1024] = [const { Believed::nothing() }; 1024];
+static CACHED_FILES: [CachedFile; 1024] = [const { CachedFile::nothing() }; 1024];
 
-struct Believed {
+struct CachedFile {
     until_ns: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
-impl Believed {
-    const fn nothing() -> Believed {
-        Believed {
+impl CachedFile {
+    const fn nothing() -> CachedFile {
+        CachedFile {
             until_ns: AtomicU64::new(0),
             device: AtomicU64::new(0),
             inode: AtomicU64::new(0),
@@ -37,37 +37,37 @@ impl Believed {
 
 /// Removes a descriptor from the cache, or all of them for `None`.
 fn forget(descriptor: Option<c_int>) {
-    let forget = |one: &Believed| one.until_ns.store(0, Ordering::Release);
+    let forget = |one: &CachedFile| one.until_ns.store(0, Ordering::Release);
     match descriptor {
-        Some(descriptor) => _ = BELIEVED.get(descriptor as usize).map(forget),
-        None => BELIEVED.iter().for_each(forget),
+        Some(descriptor) => _ = CACHED_FILES.get(descriptor as usize).map(forget),
+        None => CACHED_FILES.iter().for_each(forget),
     }
 }
 
 /// Makes a call that closes this descriptor, or possibly any descriptor for `None`.
 #[inline(always)]
-pub fn closing(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t) -> ssize_t {
+pub fn call_and_forget(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t) -> ssize_t {
     forget(descriptor);
     real()
 }
 
 /// Returns device and inode of a descriptor, from the cache or from the kernel.
 pub fn file_of(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
-    let believed = BELIEVED.get(descriptor as usize);
+    let believed = CACHED_FILES.get(descriptor as usize);
     if let Some(known) = believed.filter(|known| now_ns < known.until_ns.load(Ordering::Acquire)) {
         return Some((known.device.load(Ordering::Relaxed), known.inode.load(Ordering::Relaxed)));
     }
-    let (device, inode) = named(ring, descriptor)?;
+    let (device, inode) = identify_and_report(ring, descriptor)?;
     if let Some(known) = believed {
         known.device.store(device, Ordering::Relaxed);
         known.inode.store(inode, Ordering::Relaxed);
-        known.until_ns.store(now_ns + BELIEVED_NS, Ordering::Release);
+        known.until_ns.store(now_ns + CACHE_LIFETIME_NS, Ordering::Release);
     }
     Some((device, inode))
 }
 
 /// Attributes of a file from `statx(2)`.
-struct About {
+struct FileAttributes {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -75,16 +75,16 @@ struct About {
 
 /// Buffers for the results of `statx(2)`, which are too large for a signal stack. A thread takes
 /// any free buffer.
-static ROOMS: [Room; 64] = [const { Room::free() }; 64];
+static STATX_BUFFERS: [StatxBuffer; 64] = [const { StatxBuffer::free() }; 64];
 
-struct Room {
+struct StatxBuffer {
     is_taken: AtomicBool,
     words: [AtomicU64; size_of::<c::statx_buffer>() / 8],
 }
 
-impl Room {
-    const fn free() -> Room {
-        Room {
+impl StatxBuffer {
+    const fn free() -> StatxBuffer {
+        StatxBuffer {
             is_taken: AtomicBool::new(false),
             words: [const { AtomicU64::new(0) }; size_of::<c::statx_buffer>() / 8],
         }
@@ -93,12 +93,12 @@ impl Room {
 
 /// Attributes of a regular file or block device. `None` for a descriptor of another kind. The read
 /// is lost when all buffers are taken.
-fn about(ring: RecordRing, descriptor: c_int) -> Option<About> {
-    let take = |room: &&Room| {
+fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes> {
+    let take = |room: &&StatxBuffer| {
         let (old, new, order) = (false, true, Ordering::Relaxed);
         room.is_taken.compare_exchange(old, new, Ordering::Acquire, order).is_ok()
     };
-    let Some(room) = ROOMS.iter().find(take) else {
+    let Some(room) = STATX_BUFFERS.iter().find(take) else {
         ring.head().lost.fetch_add(1, Ordering::Relaxed);
         return None;
     };
@@ -107,9 +107,9 @@ fn about(ring: RecordRing, descriptor: c_int) -> Option<About> {
     // atomics. The name is terminated.
     let found = unsafe {
         let flags = c::AT_EMPTY_PATH;
-        let answer = c::statx(descriptor, c"".as_ptr(), flags, c::STATX_ASKED, buffer);
+        let answer = c::statx(descriptor, c"".as_ptr(), flags, c::STATX_MASK, buffer);
         let is_kept = matches!((*buffer).mode & c::TYPE_MASK, c::TYPE_FILE | c::TYPE_BLOCK);
-        (answer == 0 && is_kept).then(|| About {
+        (answer == 0 && is_kept).then(|| FileAttributes {
             device: u64::from((*buffer).major) << 20 | u64::from((*buffer).minor),
             inode: (*buffer).inode,
             bytes: (*buffer).bytes,
@@ -122,8 +122,8 @@ fn about(ring: RecordRing, descriptor: c_int) -> Option<About> {
 /// Returns device and inode of a descriptor from the kernel, and reports a new name. `None` for a
 /// descriptor without positions, and when the name could not be reported.
 #[inline(never)]
-fn named(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
-    let about = about(ring, descriptor)?;
+fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
+    let about = file_attributes(ring, descriptor)?;
     let (device, inode) = (about.device, about.inode);
     let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;
     let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
@@ -138,12 +138,12 @@ fn named(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
 
 /// Writes the name of a file into a cell. A path too long for a short cell goes into a long one.
 #[inline(never)]
-fn report_name(ring: RecordRing, descriptor: c_int, about: &About) -> Option<()> {
+fn report_name(ring: RecordRing, descriptor: c_int, about: &FileAttributes) -> Option<()> {
     for cells in [Cells::Short, Cells::Long] {
-        let ticket = draw(ring, cells)?;
+        let ticket = take_ticket(ring, cells)?;
         let (name, path) = ring.name(cells, ticket);
         let room = cells.path_room();
-        let link = link(descriptor);
+        let link = descriptor_path(descriptor);
         // SAFETY: the link's name is terminated, and the cell is this call's own.
         let (length, flags) = unsafe {
             let length = c::readlink(link.as_ptr().cast(), path.cast(), room);
@@ -156,7 +156,7 @@ fn report_name(ring: RecordRing, descriptor: c_int, about: &About) -> Option<()>
         set(&name.bytes, about.bytes);
         set(&name.task, thread::task());
         set(&name.opened, (flags.max(0) as u64) << 32 | descriptor as u32 as u64);
-        set(&name.path_bytes, if is_whole { length } else { GIVEN_UP });
+        set(&name.path_bytes, if is_whole { length } else { ABANDONED });
         publish(ring, cells, ticket);
         if is_whole {
             break;
@@ -166,7 +166,7 @@ fn report_name(ring: RecordRing, descriptor: c_int, about: &About) -> Option<()>
 }
 
 /// Returns the path `/proc/self/fd/N` with its terminating zero.
-fn link(descriptor: c_int) -> [u8; 32] {
+fn descriptor_path(descriptor: c_int) -> [u8; 32] {
     const START: &[u8; 14] = b"/proc/self/fd/";
     let mut link = [0; 32];
     let (start, rest) = link.split_at_mut(START.len());

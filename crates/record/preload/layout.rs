@@ -86,7 +86,7 @@ pub const BYTES: u64 = Cells::Long.end();
 pub const ADVICE: u64 = 64;
 
 /// Value of [`Name::path_bytes`] in a cell that its writer gave up.
-pub const GIVEN_UP: u64 = u64::MAX;
+pub const ABANDONED: u64 = u64::MAX;
 
 /// First page of the file.
 #[repr(C)]
@@ -120,7 +120,7 @@ pub struct RingSlot {
     /// Process × 2³² + thread, as the kernel numbers them.
     pub task: AtomicU64,
     /// Way × 2³² + descriptor.
-    pub way: AtomicU64,
+    pub method_and_descriptor: AtomicU64,
     /// Major number of the file's device × 2²⁰ + the minor number.
     pub device: AtomicU64,
     /// Inode of the file.
@@ -128,7 +128,7 @@ pub struct RingSlot {
     /// First byte.
     pub offset: AtomicU64,
     /// Requested bytes.
-    pub asked: AtomicU64,
+    pub requested_bytes: AtomicU64,
     /// Bytes read, or the negative number of an error.
     pub result: AtomicU64,
 }
@@ -148,7 +148,7 @@ pub struct Name {
     pub task: AtomicU64,
     /// Flags of `open(2)` × 2³² + descriptor.
     pub opened: AtomicU64,
-    /// Length of the path in bytes, or [`GIVEN_UP`].
+    /// Length of the path in bytes, or [`ABANDONED`].
     pub path_bytes: AtomicU64,
 }
 

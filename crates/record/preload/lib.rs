@@ -11,7 +11,7 @@
 //!
 //! 1. A process under seccomp is not recorded (`sandbox.rs`): a system call that its filter does
 //!    not expect ends it.
-//! 2. A call on a signal stack with less than [`thread::STACK_ROOM`] bytes left is not recorded
+//! 2. A call on a signal stack with less than `thread::STACK_ROOM` bytes left is not recorded
 //!    (`thread.rs`).
 //! 3. The shared memory is allocated before the program starts, and its file is small.
 //! 4. No Rust standard library, no lazily allocated thread-local storage, no symbol that is bound
@@ -19,8 +19,8 @@
 //!
 //! Calls that rules 1 and 2 exclude are counted, and the recorder reports their number.
 //!
-//! **The file of a descriptor** is asked from the kernel and believed for `BELIEVED_NS`, as the
-//! question costs as much as a small read. Functions of the C library that close or replace a
+//! **The file of a descriptor** is asked from the kernel and believed for `CACHE_LIFETIME_NS`, as
+//! the question costs as much as a small read. Functions of the C library that close or replace a
 //! descriptor end that at once.
 //!
 //! The build script of the command builds this library with `panic=abort`.
@@ -84,7 +84,7 @@ extern "C" fn begin() {
         let ring = RecordRing::new(address.cast());
         ring.head().programs.fetch_add(1, Ordering::Relaxed);
         if sandbox::is_inherited(ring.head().filters.load(Ordering::Relaxed)) {
-            sandbox::entered(Some(ring));
+            sandbox::on_enter(Some(ring));
         } else {
             c::pthread_atfork(None, None, Some(forked));
         }
@@ -115,7 +115,7 @@ fn is_recorded() -> bool {
 }
 
 /// Draws a ticket for a free cell. Counts a lost read when the ring is full.
-fn draw(ring: RecordRing, cells: Cells) -> Option<u64> {
+fn take_ticket(ring: RecordRing, cells: Cells) -> Option<u64> {
     let (head, weak) = (ring.head(), Ordering::Relaxed);
     let next = head.tickets.get(cells as usize)?;
     let mut ticket = next.load(weak);
@@ -161,13 +161,13 @@ fn set_errno(number: c_int) {
 
 /// A call that is recorded.
 struct RecordedCall {
-    way: u64,
+    method: u64,
     descriptor: c_int,
     from: ReadPosition,
     /// Requested bytes, or `None` for a vector. The library must not read the vector: a wrong
     /// address is an error of the call, and would end the program here. The number of bytes read
     /// replaces it.
-    asked: Option<usize>,
+    requested_bytes: Option<usize>,
 }
 
 /// File offset of a call.
@@ -176,10 +176,10 @@ enum ReadPosition {
     /// This offset.
     At(u64),
     /// The position of the descriptor, which the call moves.
-    Here,
+    Current,
     /// The number at this address, which the call changes. It is read after the kernel has accepted
     /// the address.
-    Told(*const off64_t),
+    AtAddress(*const off64_t),
 }
 
 impl RecordedCall {
@@ -202,7 +202,7 @@ impl RecordedCall {
 
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: ssize_t) {
-        if self.way >= ADVICE && result != 0 {
+        if self.method >= ADVICE && result != 0 {
             // The result is an error's number: the kernel ignored the advice.
             return;
         }
@@ -210,7 +210,7 @@ impl RecordedCall {
         let moved = result.max(0) as u64;
         let offset = match self.from {
             ReadPosition::At(offset) => offset,
-            ReadPosition::Here => {
+            ReadPosition::Current => {
                 // SAFETY: the call changes nothing.
                 let position = unsafe { c::lseek64(self.descriptor, 0, c::SEEK_CUR) };
                 if position < 0 {
@@ -218,22 +218,22 @@ impl RecordedCall {
                 }
                 (position as u64).saturating_sub(moved)
             }
-            ReadPosition::Told(_) if result < 0 => return,
+            ReadPosition::AtAddress(_) if result < 0 => return,
             // SAFETY: the kernel has read this number, and written it.
-            ReadPosition::Told(place) => (unsafe { *place } as u64).saturating_sub(moved),
+            ReadPosition::AtAddress(place) => (unsafe { *place } as u64).saturating_sub(moved),
         };
         let Some((device, inode)) = files::file_of(ring, self.descriptor, end_ns) else { return };
-        let Some(ticket) = draw(ring, Cells::Slots) else { return };
+        let Some(ticket) = take_ticket(ring, Cells::Slots) else { return };
         let slot = ring.slot(ticket);
         let set = |place: &AtomicU64, value: u64| place.store(value, Ordering::Relaxed);
         set(&slot.begin_ns, begin_ns);
         set(&slot.end_ns, end_ns);
         set(&slot.task, thread::task());
-        set(&slot.way, self.way << 32 | self.descriptor as u32 as u64);
+        set(&slot.method_and_descriptor, self.method << 32 | self.descriptor as u32 as u64);
         set(&slot.device, device);
         set(&slot.inode, inode);
         set(&slot.offset, offset);
-        set(&slot.asked, self.asked.map_or(moved, |asked| asked as u64));
+        set(&slot.requested_bytes, self.requested_bytes.map_or(moved, |asked| asked as u64));
         set(&slot.result, result as u64);
         publish(ring, Cells::Slots, ticket);
     }

@@ -21,7 +21,7 @@ pub fn is_entered() -> bool {
 }
 
 /// Ends the recording of this process.
-pub fn entered(ring: Option<RecordRing>) {
+pub fn on_enter(ring: Option<RecordRing>) {
     if !ENTERED.swap(true, Ordering::AcqRel)
         && let Some(ring) = ring
     {
@@ -32,11 +32,11 @@ pub fn entered(ring: Option<RecordRing>) {
 /// Makes a call that enters a sandbox if `is_entering`. A failed call leaves the recording
 /// unchanged.
 #[inline(always)]
-pub fn entering(is_entering: bool, real: impl FnOnce() -> isize) -> isize {
+pub fn call_and_enter(is_entering: bool, real: impl FnOnce() -> isize) -> isize {
     if !is_entering || is_entered() {
         return real();
     }
-    entered(ring());
+    on_enter(ring());
     let result = real();
     if result < 0 {
         ENTERED.store(false, Ordering::Release);

@@ -24,7 +24,7 @@ core::arch::global_asm!(
 
 /// State of a thread. All zero in a new one.
 #[repr(C)]
-struct Facts {
+struct ThreadState {
     /// Process × 2³² + thread.
     task: u64,
     /// Value of `GENERATION` when `task` was queried.
@@ -38,8 +38,8 @@ struct Facts {
 /// Returns the state of this thread. No other thread accesses it, but a signal handler may
 /// interrupt an access.
 #[cfg(target_arch = "x86_64")]
-fn facts() -> *mut Facts {
-    let facts: *mut Facts;
+fn thread_state() -> *mut ThreadState {
+    let facts: *mut ThreadState;
     // SAFETY: adds the thread pointer to the offset that the dynamic linker has stored.
     unsafe {
         core::arch::asm!(
@@ -61,7 +61,7 @@ fn asked() -> u64 {
 #[cfg(target_arch = "x86_64")]
 pub fn task() -> u64 {
     let generation = u64::from(GENERATION.load(Ordering::Relaxed));
-    let facts = facts();
+    let facts = thread_state();
     // SAFETY: the facts are this thread's own; a handler in between writes equal values.
     unsafe {
         if (*facts).generation != generation {
@@ -83,13 +83,13 @@ pub fn task() -> u64 {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub fn has_stack() -> bool {
-    let here: usize;
-    let facts = facts();
+    let stack_pointer: usize;
+    let facts = thread_state();
     // SAFETY: copies the stack pointer; the facts are this thread's own.
     unsafe {
-        core::arch::asm!("mov {}, rsp", out(reg) here, options(nomem, nostack, preserves_flags));
-        let is_on_it = (*facts).stack_begin <= here && here < (*facts).stack_end;
-        !is_on_it || here - (*facts).stack_begin >= STACK_ROOM
+        core::arch::asm!("mov {}, rsp", out(reg) stack_pointer, options(nomem, nostack, preserves_flags));
+        let is_on_it = (*facts).stack_begin <= stack_pointer && stack_pointer < (*facts).stack_end;
+        !is_on_it || stack_pointer - (*facts).stack_begin >= STACK_ROOM
     }
 }
 
@@ -105,7 +105,7 @@ pub fn stack_set(stack: *const c::stack) {
     if stack.is_null() {
         return;
     }
-    let facts = facts();
+    let facts = thread_state();
     // SAFETY: the kernel has read this struct; the facts are this thread's own.
     unsafe {
         let is_disabled = (*stack).flags & c::SS_DISABLE != 0;

@@ -42,11 +42,11 @@ pub mod sampled;
 mod submitted;
 mod tables;
 
-pub use advise::{Help, Vain, Waits};
+pub use advise::{AdviceResult, StopReason, Waits};
 
 use advise::Advisor;
-use event::{Decoder, TraceEvent, What};
-use follow::Follow;
+use event::{Decoder, EventData, TraceEvent};
+use follow::TaskTracker;
 use names::System;
 
 /// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
@@ -56,7 +56,7 @@ const BUFFER_KIB_MIN: usize = 1 << 10;
 const BUFFER_KIB_MAX: usize = 16 << 10;
 
 /// Size in KiB of a sub-buffer, which is read at once, where the kernel allows the choice.
-const PART_KIB: usize = 64;
+const SUB_BUFFER_KIB: usize = 64;
 
 /// Age in nanoseconds at which events are taken. Younger events may still miss earlier ones from
 /// other processors.
@@ -64,20 +64,20 @@ const MARGIN_NS: u64 = 1_000_000;
 
 /// Number of [`Recorder::record`] calls between two counts of lost events. A count reads one file
 /// per processor.
-const ROUNDS_A_COUNT: u32 = 16;
+const CALLS_PER_LOST_COUNT: u32 = 16;
 
 /// Minimum interval between two reads of the buffers for an advised program. A read costs some
 /// microseconds.
-const LOOK: Duration = Duration::from_micros(150);
+const READ_INTERVAL_MIN: Duration = Duration::from_micros(150);
 
 /// A running recorder.
 #[derive(Debug)]
 pub struct Recorder {
-    tasks: Side,
-    all: Side,
+    tasks: TraceInstance,
+    all: TraceInstance,
     /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     submissions: Option<submitted::Submissions>,
-    follow: Follow<System>,
+    tracker: TaskTracker<System>,
     /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
     buffer: Vec<u8>,
@@ -95,7 +95,7 @@ pub struct Recorder {
 
 /// One of the two instances.
 #[derive(Debug)]
-struct Side {
+struct TraceInstance {
     /// Dropped before the instance, which is busy while they are open.
     pipes: Vec<File>,
     decoder: Decoder,
@@ -109,13 +109,13 @@ impl Recorder {
     /// [`TracefsError::Unavailable`] without root, without tracefs, or without the events.
     pub fn start() -> Result<Recorder, TracefsError> {
         let system = System::new();
-        let tasks = Side::start(Decoder::of_tasks, true)?;
-        let all = Side::start(Decoder::of_all, false)?;
+        let tasks = TraceInstance::start(Decoder::of_tasks, true)?;
+        let all = TraceInstance::start(Decoder::of_all, false)?;
         // Without this tracer such reads are only counted.
         let submissions = submitted::Submissions::start(&tasks.instance).ok();
         let wall_ns = wall_ns();
         let start_ns = now_ns();
-        let mut follow = Follow::new(system, start_ns);
+        let mut follow = TaskTracker::new(system, start_ns);
         if submissions.is_some() {
             follow.expect_submissions();
         }
@@ -123,9 +123,9 @@ impl Recorder {
             submissions,
             tasks,
             all,
-            follow,
+            tracker: follow,
             events: Vec::new(),
-            buffer: vec![0; PART_KIB << 10],
+            buffer: vec![0; SUB_BUFFER_KIB << 10],
             start_ns,
             wall_ns,
             rounds: 0,
@@ -138,8 +138,8 @@ impl Recorder {
     }
 
     /// Names of the events that this kernel lacks.
-    pub fn lacking(&self) -> impl Iterator<Item = &str> {
-        self.tasks.decoder.lacking.iter().chain(&self.all.decoder.lacking).map(String::as_str)
+    pub fn missing_events(&self) -> impl Iterator<Item = &str> {
+        self.tasks.decoder.missing.iter().chain(&self.all.decoder.missing).map(String::as_str)
     }
 
     /// Returns the first record of the recording. `program` is the name of the program's file.
@@ -161,7 +161,7 @@ impl Recorder {
         });
         let child =
             starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
-        self.follow.watch(child.id(), child.id(), "");
+        self.tracker.add_task(child.id(), child.id(), "");
         self.program = Some(child.id());
         Ok(child)
     }
@@ -178,7 +178,7 @@ impl Recorder {
             let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
             tasks.extend(number.map(|number: u32| (number, name.trim_end().to_owned())));
         }
-        tasks.retain(|(number, _)| !self.follow.has_length_marks(*number));
+        tasks.retain(|(number, _)| !self.tracker.is_recorded(*number));
         if tasks.is_empty() {
             return Ok(());
         }
@@ -190,12 +190,12 @@ impl Recorder {
         file.write_all(list.join(" ").as_bytes())?;
         self.is_attached = true;
         for (number, name) in tasks {
-            self.follow.watch(number, process, &name);
+            self.tracker.add_task(number, process, &name);
         }
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
         let numbers =
             descriptors.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        self.follow.adopt(process, &numbers.collect::<Vec<u64>>());
+        self.tracker.add_existing_files(process, &numbers.collect::<Vec<u64>>());
         Ok(())
     }
 
@@ -218,8 +218,8 @@ impl Recorder {
     }
 
     /// Returns true when no recorded task lives, by the events processed so far.
-    pub fn is_alone(&self) -> bool {
-        self.follow.is_alone()
+    pub fn has_no_tasks(&self) -> bool {
+        self.tracker.has_no_tasks()
     }
 
     /// Starts to prefetch for the recorded programs. At most `budget_bytes` bytes are prefetched
@@ -242,30 +242,30 @@ impl Recorder {
             let left = Duration::from_nanos(end_ns.saturating_sub(now));
             if !self.advisor.as_ref().is_some_and(|advisor| advisor.is_awake(now)) {
                 std::thread::sleep(left);
-                return self.react();
+                return self.advise_on_new_events();
             }
             if left.is_zero() {
                 return Ok(());
             }
             self.tasks.sleep(left)?;
-            self.react()?;
-            std::thread::sleep(LOOK.min(left));
+            self.advise_on_new_events()?;
+            std::thread::sleep(READ_INTERVAL_MIN.min(left));
         }
     }
 
     /// Reads the events of the recorded tasks and passes them to the advisor.
-    fn react(&mut self) -> io::Result<()> {
+    fn advise_on_new_events(&mut self) -> io::Result<()> {
         let seen = self.events.len();
         self.tasks.read(&mut self.buffer, &mut self.events)?;
         let new = &mut self.events[seen..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new.is_empty()) {
-            let (names, places) = self.follow.names_and_places();
+            let (names, places) = self.tracker.names_and_places();
             names.drain();
             new.sort_by_key(|event| event.at_ns);
-            advisor.see(new, names, places, now_ns());
+            advisor.on_task_events(new, names, places, now_ns());
         }
         if let Some(advisor) = &mut self.advisor {
-            advisor.go_on(now_ns());
+            advisor.continue_whole_files(now_ns());
         }
         Ok(())
     }
@@ -277,20 +277,20 @@ impl Recorder {
     /// The recording cannot be written, or the buffers cannot be read.
     pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
         let now = now_ns();
-        self.react()?;
+        self.advise_on_new_events()?;
         self.read_all()?;
-        self.follow.names().drain();
+        self.tracker.names().drain();
         let limit = now - MARGIN_NS;
-        self.take_until(limit);
-        let records: Vec<Record> = self.follow.settle(limit).collect();
+        self.process_until(limit);
+        let records: Vec<Record> = self.tracker.take_final_records(limit).collect();
         self.put(records, writer)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.check(now);
             // The check may have started the advice. From then on each event is needed at once.
-            advisor.go_on(now);
+            advisor.continue_whole_files(now);
         }
         self.rounds += 1;
-        if self.rounds.is_multiple_of(ROUNDS_A_COUNT) {
+        if self.rounds.is_multiple_of(CALLS_PER_LOST_COUNT) {
             self.count_lost(writer)?;
         }
         Ok(())
@@ -314,18 +314,23 @@ impl Recorder {
         if let Some(submissions) = &mut self.submissions {
             submissions.read(&mut self.events);
         }
-        self.follow.names().drain();
-        self.take_until(u64::MAX);
-        let records: Vec<Record> = self.follow.finish(end_ns).collect();
+        self.tracker.names().drain();
+        self.process_until(u64::MAX);
+        let records: Vec<Record> = self.tracker.finish(end_ns).collect();
         self.put(records, &mut writer)?;
         self.count_lost(&mut writer)?;
         // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
         let at_ns = self.ended_ns.unwrap_or(end_ns).saturating_sub(self.start_ns);
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
-        let unplaced = self.follow.unplaced();
+        let unplaced = self.tracker.unlocated_reads();
         let help = self.advisor.map(Advisor::finish);
-        Ok(RecordingSummary { seconds: at_ns as f64 / 1e9, lost: self.lost, unplaced, help })
+        Ok(RecordingSummary {
+            seconds: at_ns as f64 / 1e9,
+            lost: self.lost,
+            unlocated_reads: unplaced,
+            help,
+        })
     }
 
     /// Reads the events without a task.
@@ -337,7 +342,7 @@ impl Recorder {
         }
         if let Some(advisor) = &mut self.advisor {
             self.events[seen..].sort_by_key(|event| event.at_ns);
-            self.events[seen..].iter().for_each(|event| advisor.hear(event));
+            self.events[seen..].iter().for_each(|event| advisor.on_device_event(event));
         }
         Ok(())
     }
@@ -350,7 +355,7 @@ impl Recorder {
     ) -> io::Result<()> {
         for record in records {
             if let Some(advisor) = &mut self.advisor {
-                advisor.note(&record);
+                advisor.on_record(&record);
             }
             writer.put(record)?;
         }
@@ -358,14 +363,14 @@ impl Recorder {
     }
 
     /// Processes the events up to `limit_ns` in the order of their times.
-    fn take_until(&mut self, limit_ns: u64) {
+    fn process_until(&mut self, limit_ns: u64) {
         self.events.sort_by_key(|event| event.at_ns);
         let count = self.events.partition_point(|event| event.at_ns <= limit_ns);
         for event in self.events.drain(..count) {
-            if matches!(event.what, What::TaskEnds) && self.program == Some(event.task) {
+            if matches!(event.data, EventData::TaskEnds) && self.program == Some(event.task) {
                 self.ended_ns = Some(event.at_ns);
             }
-            self.follow.take(event);
+            self.tracker.take(event);
         }
     }
 
@@ -391,21 +396,21 @@ pub struct RecordingSummary {
     pub lost: u64,
     /// Number of reads by AIO and io_uring with unknown file or range. They are missing from the
     /// recording.
-    pub unplaced: u64,
+    pub unlocated_reads: u64,
     /// Result of the advice, if the program was advised.
-    pub help: Option<Help>,
+    pub help: Option<AdviceResult>,
 }
 
-impl Side {
+impl TraceInstance {
     fn start(
         decoder: fn(&Instance) -> Result<Decoder, TracefsError>,
         is_of_tasks: bool,
-    ) -> Result<Side, TracefsError> {
+    ) -> Result<TraceInstance, TracefsError> {
         let instance = Instance::create()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let kib = (BUFFERS_KIB_MAX / processors).clamp(BUFFER_KIB_MIN, BUFFER_KIB_MAX);
         // Older kernels have sub-buffers of one page.
-        let _ = instance.write("buffer_subbuf_size_kb", &PART_KIB.to_string());
+        let _ = instance.write("buffer_subbuf_size_kb", &SUB_BUFFER_KIB.to_string());
         instance.write("buffer_size_kb", &kib.to_string())?;
         instance.write("trace_clock", "mono")?;
         if is_of_tasks {
@@ -425,7 +430,7 @@ impl Side {
         let names = folders.flatten().filter_map(|entry| entry.file_name().into_string().ok());
         let pipes = names.map(|name| instance.open(&format!("per_cpu/{name}/trace_pipe_raw")));
         let pipes = pipes.collect::<Result<Vec<File>, TracefsError>>()?;
-        Ok(Side { pipes, decoder, instance })
+        Ok(TraceInstance { pipes, decoder, instance })
     }
 
     /// Sleeps until a buffer has data, at most for `most`.

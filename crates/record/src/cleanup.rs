@@ -31,12 +31,12 @@ pub struct CleanupEntry {
     /// Path of the object.
     pub path: PathBuf,
     /// Action taken, or the error that prevented it.
-    pub done: String,
+    pub outcome: String,
 }
 
 impl fmt::Display for CleanupEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: left behind by a run that was killed; {}", self.path.display(), self.done)
+        write!(f, "{}: left behind by a run that was killed; {}", self.path.display(), self.outcome)
     }
 }
 
@@ -94,10 +94,10 @@ impl Record {
     ///
     /// # Errors
     /// The record cannot be written, or the path does not exist.
-    pub fn keep(kind: CleanupKind, path: &Path) -> io::Result<Record> {
+    pub fn write_record(kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let mut first = None;
         for folder in folders() {
-            match Record::keep_in(&folder, kind, path) {
+            match Record::create_in(&folder, kind, path) {
                 Err(error) => _ = first.get_or_insert(error),
                 kept => return kept,
             }
@@ -105,7 +105,7 @@ impl Record {
         Err(first.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
-    fn keep_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
+    fn create_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let path = fs::canonicalize(path)?;
         let identity = match kind {
             CleanupKind::File | CleanupKind::Folder => identity(&path)?,
@@ -187,7 +187,7 @@ fn undo(record: &Path) -> Option<CleanupEntry> {
     let done = match (kind, path) {
         (Some(kind), Some(path)) => {
             let path = PathBuf::from(OsStr::from_bytes(path));
-            undo_piece(kind, identity, &path).map(|done| CleanupEntry { path, done })
+            remove_object(kind, identity, &path).map(|done| CleanupEntry { path, outcome: done })
         }
         // The record was cut off before it was complete. Its object did not exist yet.
         _ => None,
@@ -197,7 +197,7 @@ fn undo(record: &Path) -> Option<CleanupEntry> {
 }
 
 /// Removes one object. Returns `None` when it is gone or differs from the recorded object.
-fn undo_piece(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String> {
+fn remove_object(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String> {
     let (result, done) = match kind {
         CleanupKind::File if identity(path).ok()?.as_bytes() == recorded => {
             (fs::remove_file(path), "it has been removed")
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_holds_is_removed_and_nothing_else() {
+    fn cleanup_removes_only_unlocked_recorded_files() {
         let scratch = Scratch::new("files");
         let records = scratch.0.join("records");
         let [living, dead, replaced] = ["living", "dead", "replaced"].map(|name| {
@@ -335,7 +335,7 @@ mod tests {
             fs::write(&path, name).unwrap();
             path
         });
-        let keep = |path| Record::keep_in(&records, CleanupKind::File, path).unwrap();
+        let keep = |path| Record::create_in(&records, CleanupKind::File, path).unwrap();
         let held = keep(&living);
         killed(keep(&dead));
         killed(keep(&replaced));
@@ -351,14 +351,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_goes_with_what_is_in_it_unless_it_is_another() {
+    fn recorded_folder_is_removed_with_its_content_unless_replaced() {
         let scratch = Scratch::new("folders");
         let records = scratch.0.join("records");
         let [dead, replaced] = ["dead", "replaced"].map(|name| {
             let path = scratch.0.join(name);
             fs::create_dir_all(path.join("below")).unwrap();
             fs::write(path.join("below/file"), name).unwrap();
-            killed(Record::keep_in(&records, CleanupKind::Folder, &path).unwrap());
+            killed(Record::create_in(&records, CleanupKind::Folder, &path).unwrap());
             path
         });
         fs::rename(&replaced, scratch.0.join("elsewhere")).unwrap();
@@ -370,14 +370,14 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_write_to_is_not_believed() {
+    fn record_folder_writable_by_others_is_ignored() {
         let scratch = Scratch::new("foreign");
         let (records, path) = (scratch.0.join("records"), scratch.0.join("file"));
         fs::write(&path, "").unwrap();
-        killed(Record::keep_in(&records, CleanupKind::File, &path).unwrap());
+        killed(Record::create_in(&records, CleanupKind::File, &path).unwrap());
         let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o777);
         fs::set_permissions(&records, open).unwrap();
         assert_eq!(undo_abandoned_in(&records), []);
-        assert!(path.exists() && Record::keep_in(&records, CleanupKind::File, &path).is_err());
+        assert!(path.exists() && Record::create_in(&records, CleanupKind::File, &path).is_err());
     }
 }

@@ -54,8 +54,8 @@ pub fn drop_pages(path: &Path) -> io::Result<Residency> {
 /// # Errors
 /// As [`drop_pages`], and [`Interrupted`](io::ErrorKind::Interrupted) when `is_wanted` returns
 /// false.
-pub fn drop_pages_while(path: &Path, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
-    make_cold_while(&File::open(path)?, is_wanted)
+pub fn drop_pages_while(path: &Path, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
+    make_cold_while(&File::open(path)?, should_continue)
 }
 
 /// Callback that returns true while a long operation shall continue.
@@ -72,17 +72,17 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
 
 /// Drops the cached pages of a file, in several attempts. Returns the pages that remain resident.
 /// Stops with `Interrupted` if `is_wanted` returns false.
-fn make_cold_while(file: &File, is_wanted: ContinueFn<'_>) -> io::Result<Residency> {
+fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
-    let pages = pages_of(file)?;
+    let pages = page_count(file)?;
     let mut residency = Residency { pages, resident: 0 };
     for attempt in 0..ATTEMPTS {
-        ask(is_wanted)?;
+        check_continue(should_continue)?;
         if attempt > 0 {
             std::thread::sleep(PAUSE);
         }
         rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
-        residency.resident = resident_pages(file, pages, is_wanted)?;
+        residency.resident = resident_pages(file, pages, should_continue)?;
         if residency.resident == 0 {
             break;
         }
@@ -96,29 +96,29 @@ fn make_cold_while(file: &File, is_wanted: ContinueFn<'_>) -> io::Result<Residen
 /// The file cannot be opened or examined.
 pub fn residency(path: &Path) -> io::Result<Residency> {
     let file = File::open(path)?;
-    let pages = pages_of(&file)?;
+    let pages = page_count(&file)?;
     let resident = resident_pages(&file, pages, &mut || true)?;
     Ok(Residency { pages, resident })
 }
 
 /// Counts the resident pages of a file.
-fn resident_pages(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
-    match counted(file, pages)? {
+fn resident_pages(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
+    match count_by_cachestat(file, pages)? {
         Some(resident) => Ok(resident),
-        None => looked_at(file, pages, is_wanted),
+        None => count_by_mincore(file, pages, should_continue),
     }
 }
 
 /// Returns the error `Interrupted` if the caller does not want to continue.
-fn ask(is_wanted: ContinueFn<'_>) -> io::Result<()> {
-    match is_wanted() {
+fn check_continue(should_continue: ContinueFn<'_>) -> io::Result<()> {
+    match should_continue() {
         true => Ok(()),
         false => Err(io::ErrorKind::Interrupted.into()),
     }
 }
 
 /// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5 and on hugetlbfs.
-fn counted(file: &File, pages: u64) -> io::Result<Option<u64>> {
+fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
     let error = match cached_pages(file, 0, 0) {
         Ok(cached) => return Ok(Some(cached)),
         Err(error) => error,
@@ -154,11 +154,11 @@ pub fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
 }
 
 /// Counts the resident pages with `mincore(2)`. Holes are skipped, since no device read fills them.
-fn looked_at(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u64> {
+fn count_by_mincore(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
     let mut count = 0;
     let mut first = 0;
     while first < pages {
-        ask(is_wanted)?;
+        check_continue(should_continue)?;
         // A file system without support for holes reports data everywhere.
         let data = match rustix::fs::seek(file, SeekFrom::Data(first * PAGE_BYTES)) {
             Ok(offset) => offset / PAGE_BYTES,
@@ -167,7 +167,8 @@ fn looked_at(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u
         };
         let window = PageRange::new(data.max(first), WINDOW_PAGES).clipped(pages);
         count +=
-            resident(file, window)?.into_iter().filter(|&is_resident| is_resident).count() as u64;
+            residency_flags(file, window)?.into_iter().filter(|&is_resident| is_resident).count()
+                as u64;
         first = window.end;
     }
     Ok(count)
@@ -177,7 +178,7 @@ fn looked_at(file: &File, pages: u64, is_wanted: ContinueFn<'_>) -> io::Result<u
 ///
 /// # Errors
 /// The kernel reports no end offset.
-pub fn pages_of(file: &File) -> io::Result<u64> {
+pub fn page_count(file: &File) -> io::Result<u64> {
     Ok(rustix::fs::seek(file, SeekFrom::End(0))?.div_ceil(PAGE_BYTES))
 }
 
@@ -185,7 +186,7 @@ pub fn pages_of(file: &File) -> io::Result<u64> {
 ///
 /// # Errors
 /// The file cannot be mapped, or the range is empty.
-pub fn resident(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool>> {
+pub fn residency_flags(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool>> {
     let bytes = (pages.count() * PAGE_BYTES) as usize;
     let mut answer = vec![0u8; pages.count() as usize];
     // SAFETY: a new mapping at an address of the kernel's choice; its memory is never touched.
@@ -229,18 +230,18 @@ mod tests {
     }
 
     #[test]
-    fn both_ways_to_count_agree_on_a_file_that_is_mostly_holes() {
+    fn mincore_and_cachestat_counts_agree_on_a_sparse_file() {
         let file = sparse();
-        let pages = pages_of(&file).unwrap();
+        let pages = page_count(&file).unwrap();
         let mut looks = 0;
-        let looked_at = looked_at(&file, pages, &mut || {
+        let looked_at = count_by_mincore(&file, pages, &mut || {
             looks += 1;
             true
         });
         assert_eq!(looked_at.unwrap(), 4);
         // One call per window with data. A terabyte has 1024 windows.
         assert!(looks <= 4, "{looks} windows");
-        match counted(&file, pages).unwrap() {
+        match count_by_cachestat(&file, pages).unwrap() {
             Some(counted) => assert_eq!(counted, 4),
             None => eprintln!("skipped: no cachestat(2) here"),
         }
@@ -248,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_it_no_more_is_heard() {
+    fn make_cold_can_be_interrupted() {
         let error = make_cold_while(&sparse(), &mut || false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Interrupted);
     }

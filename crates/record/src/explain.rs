@@ -35,7 +35,7 @@
 //! by system calls.
 //!
 //! Charges of threads that waited at the same time are scaled to the time that passed. A finding
-//! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_LEAST`], and [`WAITS_LEAST`]
+//! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_MIN`], and [`WAITS_MIN`]
 //! waits. Without a finding, the device or work other than reading is the limit.
 //!
 //! # Limits of the evidence
@@ -78,10 +78,10 @@ pub const LOW_DEPTH: f64 = 2.0;
 pub const ORDERED_BYTES: u64 = 128 << 10;
 
 /// Number of waits before a cause is reported: fewer may be chance, or the start of a program.
-pub const WAITS_LEAST: u64 = 16;
+pub const WAITS_MIN: u64 = 16;
 
 /// Least time in seconds that a finding costs.
-pub const SECONDS_LEAST: f64 = 1e-3;
+pub const SECONDS_MIN: f64 = 1e-3;
 
 /// Ratio to the median of other files above which a file is slow.
 pub const SLOW_FACTOR: f64 = 4.0;
@@ -178,19 +178,19 @@ pub struct Explanation {
 /// faults mapped pages.
 #[derive(Debug, Default)]
 pub struct Explainer {
-    gathered: RecordingData,
+    data: RecordingData,
 }
 
 impl Explainer {
     /// Processes the next record.
     pub fn take(&mut self, record: &Record) {
-        self.gathered.take(record);
+        self.data.take(record);
     }
 
     /// Returns the result.
     pub fn finish(mut self) -> Explanation {
-        self.gathered.end();
-        let gathered = &self.gathered;
+        self.data.end();
+        let gathered = &self.data;
         let length_ns = gathered.length_ns.max(1) as f64;
         let mut charges: BTreeMap<WaitCause, f64> = BTreeMap::new();
         let charged = cause::charge(gathered);
@@ -200,14 +200,14 @@ impl Explainer {
         let scale = gathered.waits.union_ns() as f64 / (gathered.waited_ns.max(1)) as f64;
         let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * scale.min(1.0)));
         let costs = costs.chain([(WaitCause::Calls, cause::calls_ns(gathered))]);
-        let is_told = |&(cause, ns): &(WaitCause, f64)| {
+        let is_reported = |&(cause, ns): &(WaitCause, f64)| {
             ns / length_ns >= REPORTED_SHARE_MIN
-                && ns >= SECONDS_LEAST * 1e9
+                && ns >= SECONDS_MIN * 1e9
                 && cause::has_evidence(cause, gathered)
         };
         let mut findings: Vec<Finding> = costs
-            .filter(is_told)
-            .map(|(cause, ns)| cause::told(cause, ns, ns / length_ns, gathered, &charged))
+            .filter(is_reported)
+            .map(|(cause, ns)| cause::build_finding(cause, ns, ns / length_ns, gathered, &charged))
             .collect();
         findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let (limit, limit_text) = cause::limit(gathered);

@@ -1,6 +1,7 @@
 //! Recordings of any program's reads, and the diagnosis of its waiting time.
 //!
-//! - [`capture`]: recordings from the kernel's tracepoints, from a preloaded library or by sampling;
+//! - [`capture`]: recordings from the kernel's tracepoints, from a preloaded library or by
+//!   sampling;
 //! - [`explain`]: causes of waiting time in a recording, their costs and remedies;
 //! - [`cold`]: a cold start, checked;
 //! - [`cleanup`]: the cleanup journal of objects that a killed run leaves;

@@ -31,7 +31,7 @@ impl KernelQueue {
         let folder = folder.into_iter().find(|path| path.is_dir())?;
         let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
         let bytes = |name: &str| Some(text(name)?.trim().parse::<u64>().ok()? << 10);
-        let scheduler = text("scheduler").and_then(|line| chosen(&line).map(str::to_owned));
+        let scheduler = text("scheduler").and_then(|line| bracketed_word(&line).map(str::to_owned));
         Some(KernelQueue {
             read_ahead_bytes: bytes("read_ahead_kb")?,
             request_bytes_max: bytes("max_sectors_kb")?,
@@ -41,7 +41,7 @@ impl KernelQueue {
 }
 
 /// Returns the word in brackets of a line such as `none [mq-deadline] kyber`.
-fn chosen(line: &str) -> Option<&str> {
+fn bracketed_word(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }
 
@@ -50,8 +50,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_scheduler_is_the_word_in_brackets() {
-        assert_eq!(chosen("none [mq-deadline] kyber\n"), Some("mq-deadline"));
-        assert_eq!(chosen("none\n"), None);
+    fn chosen_scheduler_is_the_word_in_brackets() {
+        assert_eq!(bracketed_word("none [mq-deadline] kyber\n"), Some("mq-deadline"));
+        assert_eq!(bracketed_word("none\n"), None);
     }
 }

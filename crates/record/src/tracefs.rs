@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::cleanup::{CleanupKind, Record};
 
 /// Mount points of tracefs in ordinary systems.
-const USUAL_PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+const MOUNT_POINTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Prefix of instance names. The process number and a counter follow.
 const INSTANCE_PREFIX: &str = "readpath-";
@@ -159,15 +159,15 @@ impl Drop for Instance {
 struct Tracefs {
     path: PathBuf,
     /// Journal record of a mount made by this process.
-    ours: Option<Record>,
+    mount_record: Option<Record>,
 }
 
 impl Tracefs {
     /// Finds the mounted tracefs, or mounts one in a temporary folder.
     fn find() -> Result<Tracefs, TracefsError> {
-        for place in USUAL_PLACES.map(PathBuf::from) {
+        for place in MOUNT_POINTS.map(PathBuf::from) {
             if place.join("instances").is_dir() {
-                return Ok(Tracefs { path: place, ours: None });
+                return Ok(Tracefs { path: place, mount_record: None });
             }
         }
         static MOUNTS: AtomicU32 = AtomicU32::new(0);
@@ -184,7 +184,7 @@ impl Tracefs {
             Ok(record)
         });
         match mounted {
-            Ok(record) => Ok(Tracefs { path, ours: Some(record) }),
+            Ok(record) => Ok(Tracefs { path, mount_record: Some(record) }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
                 Err(error)
@@ -195,7 +195,7 @@ impl Tracefs {
 
 impl Drop for Tracefs {
     fn drop(&mut self) {
-        if self.ours.is_some() {
+        if self.mount_record.is_some() {
             let _ = rustix::mount::unmount(&self.path, rustix::mount::UnmountFlags::DETACH);
             let _ = fs::remove_dir(&self.path);
         }
@@ -204,7 +204,7 @@ impl Drop for Tracefs {
 
 /// Adds the object at `path` to the cleanup journal, for removal after a kill.
 fn record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
-    Record::keep(kind, path).map_err(|source| TracefsError::Unavailable {
+    Record::write_record(kind, path).map_err(|source| TracefsError::Unavailable {
         action: "keep a record of",
         path: path.to_owned(),
         source,

@@ -22,7 +22,7 @@ fn says(explanation: &Explanation, words: &[&str]) {
 
 /// 2,048 touches in order under MADV_RANDOM, each a request of 50 µs.
 #[test]
-fn random_advice_on_a_mapping_in_order_is_to_be_dropped() {
+fn random_advice_on_ordered_mapping_access_is_a_finding() {
     let mut made = Made::new();
     made.hint(AdviceType::Random, true);
     (0..2048).for_each(|at| made.read(0, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
@@ -34,7 +34,7 @@ fn random_advice_on_a_mapping_in_order_is_to_be_dropped() {
 
 /// The kernel repeats a fault once its page is resident. Both records are one touch.
 #[test]
-fn a_touch_that_is_recorded_twice_is_one() {
+fn repeated_fault_record_counts_as_one_touch() {
     let mut made = Made::new();
     made.hint(AdviceType::Random, true);
     for at in 0..400 {
@@ -49,7 +49,7 @@ fn a_touch_that_is_recorded_twice_is_one() {
 
 /// Random records of 48 KiB under POSIX_FADV_RANDOM are no stream.
 #[test]
-fn random_advice_on_records_is_right() {
+fn random_advice_on_random_records_is_no_finding() {
     let mut made = Made::new();
     made.hint(AdviceType::Random, false);
     for at in 0..100 {
@@ -63,7 +63,7 @@ fn random_advice_on_records_is_right() {
 
 /// A hint for the first MiB does not apply to reads after it.
 #[test]
-fn a_hint_counts_for_its_range() {
+fn hint_applies_only_to_its_range() {
     let mut made = Made::new();
     let advice = AdviceGiven { bytes: 1 << 20, hint: AdviceType::Random, ..AdviceGiven::default() };
     made.records.push(Record::Advice(advice));
@@ -145,7 +145,7 @@ fn a_single_read_is_no_finding() {
 
 /// Files of one page, each touched or read once.
 #[test]
-fn many_small_files_are_a_cause_of_their_own() {
+fn many_small_files_are_reported_as_one_finding() {
     for way in [ReadMethod::Fault, ReadMethod::Read] {
         let mut made = Made::new();
         for file in 10..1810 {
@@ -170,7 +170,7 @@ fn many_small_files_are_a_cause_of_their_own() {
 
 /// The program writes 64 MiB of new pages and reads 1 MiB of others.
 #[test]
-fn written_pages_are_not_fetched() {
+fn written_pages_do_not_count_as_fetched() {
     let mut made = Made::new();
     for at in 0..64 {
         let at_ns = made.now;
@@ -186,7 +186,7 @@ fn written_pages_are_not_fetched() {
 
 /// Pages added by `POSIX_FADV_WILLNEED` are fetched, before and after its record.
 #[test]
-fn pages_that_were_advised_are_fetched() {
+fn advised_pages_count_as_fetched() {
     let mut made = Made::new();
     let insert =
         |offset| PagesInserted { at_ns: 10, offset, bytes: 1 << 20, ..PagesInserted::default() };
@@ -253,7 +253,7 @@ fn writers_are_named_or_said_to_be_unknown() {
 
 /// Without root: sequential reads of 16 KiB, one in eight with 1 ms.
 #[test]
-fn a_buffered_scan_without_root_is_no_row_of_small_requests() {
+fn buffered_scan_recorded_without_root_is_no_small_request_finding() {
     for (file, expected) in [(0, vec![]), (1, vec![WaitCause::Small])] {
         let mut made = Made::new();
         let start = RecordingStart {

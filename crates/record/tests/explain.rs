@@ -118,7 +118,7 @@ pub(crate) fn far(at: u64) -> u64 {
 }
 
 #[test]
-fn one_at_a_time() {
+fn reads_one_at_a_time_are_a_depth_finding() {
     let mut made = Made::new();
     made.hint(AdviceType::Random, false);
     (0..200).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
@@ -130,7 +130,7 @@ fn one_at_a_time() {
 
 /// Eight threads that wait at the same time are no fault, because the device has work.
 #[test]
-fn many_at_a_time_are_no_fault() {
+fn concurrent_reads_are_no_depth_finding() {
     let mut made = Made::new();
     for round in 0..50 {
         let begin = made.now;
@@ -146,7 +146,7 @@ fn many_at_a_time_are_no_fault() {
 /// Random touches of a mapping. For each the kernel fetches 4 MiB that are then used. The bytes
 /// take the time, so one request at a time is no fault.
 #[test]
-fn what_is_large_in_all_is_no_fault_of_depth() {
+fn reads_limited_by_bandwidth_are_no_depth_finding() {
     let mut made = Made::new();
     for at in 0..50 {
         let place = far(at * 8);
@@ -160,7 +160,7 @@ fn what_is_large_in_all_is_no_fault_of_depth() {
 }
 
 #[test]
-fn small_requests_in_a_row() {
+fn sequential_small_requests_are_a_finding() {
     let mut made = Made::new();
     // A file read with `O_DIRECT`: no page enters the cache.
     (0..500).for_each(|at| made.read(1, ReadMethod::Pread, (at * 4 * KIB, 4 * KIB), 0, 60));
@@ -172,7 +172,7 @@ fn small_requests_in_a_row() {
 /// the 4 KiB alone would take 640 × (64 + 4) / (64 + 256) = 136 µs, so 504 µs are lost a hundred
 /// times. The rest is one request at a time.
 #[test]
-fn more_is_read_than_used() {
+fn unused_read_bytes_are_an_over_read_finding() {
     let mut made = Made::new();
     (0..100).for_each(|at| made.read(0, ReadMethod::Fault, (far(at), 4 * KIB), 256 * KIB, 640));
     let explanation = made.explained();
@@ -183,7 +183,7 @@ fn more_is_read_than_used() {
 
 /// Random records of 64 KiB, touched page by page, are no stream.
 #[test]
-fn a_mapping_page_by_page() {
+fn page_by_page_faults_of_a_mapping_are_a_finding() {
     let mut made = Made::new();
     made.hint(AdviceType::Random, true);
     for at in 0..25 {
@@ -198,7 +198,7 @@ fn a_mapping_page_by_page() {
 }
 
 #[test]
-fn a_stream_under_random_advice_and_the_other_way_round() {
+fn advice_opposite_to_the_access_pattern_is_a_finding() {
     let mut made = Made::new();
     made.hint(AdviceType::Random, false);
     (0..101)
@@ -214,7 +214,7 @@ fn a_stream_under_random_advice_and_the_other_way_round() {
 
 /// Four rounds: the first fetches the file, the others fetch it again.
 #[test]
-fn the_same_bytes_again() {
+fn repeated_fetches_of_the_same_bytes_are_a_finding() {
     let mut made = Made::new();
     for _ in 0..4 {
         (0..10).for_each(|at| made.read(0, ReadMethod::Read, (at << 20, 1 << 20), 1 << 20, 1000));
@@ -229,7 +229,7 @@ fn the_same_bytes_again() {
 /// A page is added for the second time without a wait. Later waits are for pages that are added for
 /// the first time, so they are not lost to repeated fetches.
 #[test]
-fn a_wait_is_for_its_own_pages() {
+fn wait_is_attributed_to_its_own_pages() {
     let mut made = Made::new();
     made.read(0, ReadMethod::Pread, (0, 4 * KIB), 4 * KIB, 100);
     for at in 0..100 {
@@ -244,7 +244,7 @@ fn a_wait_is_for_its_own_pages() {
 }
 
 #[test]
-fn one_slow_file() {
+fn single_slow_file_is_a_finding() {
     let mut made = Made::new();
     for file in [0, 1, 2, 3] {
         let waits = if file == 2 { 10_000 } else { 1000 };
@@ -259,7 +259,7 @@ fn one_slow_file() {
 
 /// Large reads of 1 ms, and an equal number of 4 ms during writes: 3 of 4 ms are lost.
 #[test]
-fn writes_in_the_way() {
+fn writes_that_delay_reads_are_a_finding() {
     let mut made = Made::new();
     (0..40).for_each(|at| made.read(0, ReadMethod::Pread, (at << 20, 1 << 20), 1 << 20, 1000));
     for at in 40..80 {
@@ -276,7 +276,7 @@ fn writes_in_the_way() {
 }
 
 #[test]
-fn nothing_is_wrong_with_a_stream_nor_with_what_is_in_memory() {
+fn streams_and_cached_reads_are_no_finding() {
     let mut made = Made::new();
     (0..100).for_each(|at| made.read(0, ReadMethod::Read, (at << 20, 1 << 20), 1 << 20, 1000));
     let explanation = made.explained();
@@ -294,7 +294,7 @@ fn nothing_is_wrong_with_a_stream_nor_with_what_is_in_memory() {
 
 /// Short waits are not reported, and the highest cost comes first.
 #[test]
-fn the_most_costly_comes_first_and_little_is_not_told() {
+fn findings_are_sorted_by_cost_and_small_costs_omitted() {
     let mut made = Made::new();
     made.compute(20_000);
     (0..20).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
@@ -307,7 +307,7 @@ fn the_most_costly_comes_first_and_little_is_not_told() {
 
 /// Without wait events, the time of a read beyond a call and a copy counts as a wait.
 #[test]
-fn a_recording_of_system_calls_alone_is_explained_too() {
+fn recording_of_system_calls_alone_is_explained() {
     let mut made = Made::new();
     let start = RecordingStart {
         page_bytes: 4096,

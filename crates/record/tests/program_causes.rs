@@ -1,4 +1,5 @@
-//! The programs of `crates/cli/tests/watch` as recordings worked by hand, on devices of known costs.
+//! The programs of `crates/cli/tests/record` as recordings worked by hand, on devices of known
+//! costs.
 //!
 //! The order of the findings depends on the device, so it is tested here and not on real storage.
 //! A wait for a request takes a fixed time plus a time for each KiB.
@@ -122,9 +123,9 @@ fn short_runs_far_apart_fetch_too_much_one_at_a_time() {
 }
 
 /// A drive that serves one request after the other. The first read of each place but the first
-/// waits for the 64 KiB of the place before: 20 µs and 32 µs from the start of that read, then 28 µs
-/// for its own 16 KiB. The third read took 1 µs of the 52 µs, so the wait is 79 µs. The second read
-/// waits 36 µs for 32 KiB.
+/// waits for the 64 KiB of the place before: 20 µs and 32 µs from the start of that read, then 28
+/// µs for its own 16 KiB. The third read took 1 µs of the 52 µs, so the wait is 79 µs. The second
+/// read waits 36 µs for 32 KiB.
 ///
 /// The waits behind the readahead are no measure of a request. By the second reads, a request of
 /// 48 KiB takes 36 × (48 + 64) / (32 + 64) = 42 of the 115 µs. The lost part is at most the unused

@@ -38,7 +38,7 @@ mod parse;
 mod value;
 
 pub use engines::{ENGINES, EngineClass, FioEngine};
-pub use error::{JobError, shown};
+pub use error::{JobError, printable};
 pub use kinds::*;
 pub use options::{FioOption, OptionClass, options};
 pub use parse::{Environment, Inclusion, Variables};
@@ -165,7 +165,7 @@ pub struct Job {
     /// True if a reporting group starts with this job (`new_group`).
     pub is_new_group: bool,
     /// Jobs that end with this one (`exitall`).
-    pub takes_along: ExitScope,
+    pub exit_scope: ExitScope,
     /// True if the job only creates its files (`create_only`).
     pub is_creation_only: bool,
     /// True if cached data of a file is dropped before its first use (`invalidate`).

@@ -2,9 +2,10 @@
 //! the readahead policy. They serve for plots and for the explanation of results.
 //!
 //! An [`Observer`] receives the events of a simulation from
-//! [`SimulatedEnvironment::observed_by`](crate::world::SimulatedEnvironment::observed_by). It also
-//! wraps readahead policies ([`Observer::watch`]) and passes all calls on unchanged. A policy has
-//! no clock, so the simulation sets the time of the log, and a decision has the time of the call.
+//! [`SimulatedEnvironment::with_observer`](crate::world::SimulatedEnvironment::with_observer). It
+//! also wraps readahead policies ([`Observer::observe_policy`]) and passes all calls on unchanged.
+//! A policy has no clock, so the simulation sets the time of the log, and a decision has the time
+//! of the call.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -85,7 +86,7 @@ struct ObserverLog {
     /// Maximum number of events in each list.
     events_max: usize,
     /// Requests in flight, with their indices in the list.
-    under_way: BTreeMap<RequestId, usize>,
+    in_flight: BTreeMap<RequestId, usize>,
     /// Number of handles opened so far.
     handles: u32,
 }
@@ -102,13 +103,13 @@ impl Observer {
             now,
             events,
             events_max,
-            under_way,
+            in_flight: under_way,
             handles: 0,
         })))
     }
 
     /// Wraps the policy of a newly opened file, so that its decisions are recorded.
-    pub fn watch(&self, policy: Box<dyn ReadaheadPolicy>) -> Box<dyn ReadaheadPolicy> {
+    pub fn observe_policy(&self, policy: Box<dyn ReadaheadPolicy>) -> Box<dyn ReadaheadPolicy> {
         let mut log = self.log();
         let handle = log.handles;
         log.handles += 1;
@@ -121,7 +122,7 @@ impl Observer {
     }
 
     /// Records the submission of a request to the device.
-    pub(crate) fn submitted(&self, now: Time, request: &DeviceRequest) {
+    pub(crate) fn on_submit(&self, now: Time, request: &DeviceRequest) {
         let event = RequestEvent {
             sector: request.start,
             sectors: request.sectors,
@@ -130,14 +131,14 @@ impl Observer {
             done_ns: None,
         };
         let mut log = self.log();
-        let ObserverLog { events, events_max, under_way, .. } = &mut *log;
+        let ObserverLog { events, events_max, in_flight: under_way, .. } = &mut *log;
         if let Some(at) = note(&mut events.requests, &mut events.dropped, *events_max, event) {
             under_way.insert(request.id, at);
         }
     }
 
     /// Records the completion of a read or write of the machine.
-    pub(crate) fn taken(&self, now: Time, machine: &Machine, done: &Done) {
+    pub(crate) fn on_done(&self, now: Time, machine: &Machine, done: &Done) {
         let event = ReadEvent {
             process: done.process.0,
             offset: machine.offset(done.read),
@@ -154,7 +155,7 @@ impl Observer {
     pub(crate) fn on_time(&self, now: Time, completed: &VecDeque<Completion>) {
         let mut log = self.log();
         log.now = now;
-        let ObserverLog { events, under_way, .. } = &mut *log;
+        let ObserverLog { events, in_flight: under_way, .. } = &mut *log;
         for completion in completed {
             if let Some(at) = under_way.remove(&completion.id) {
                 events.requests[at].done_ns = Some(completion.at.ns());
@@ -196,9 +197,15 @@ impl ObservedPolicy {
         call: impl FnOnce(&mut dyn ReadaheadPolicy, &mut dyn PageView) -> T,
         is_noted: impl FnOnce(&T) -> bool,
     ) -> T {
-        let mut counting = CountingPages { pages, page, end: page + count, demand: 0, ahead: 0 };
+        let mut counting = CountingPages {
+            pages,
+            page,
+            end: page + count,
+            requested_pages: 0,
+            prefetched_pages: 0,
+        };
         let answer = call(&mut *self.policy, &mut counting);
-        let (demand_pages, ahead_pages) = (counting.demand, counting.ahead);
+        let (demand_pages, ahead_pages) = (counting.requested_pages, counting.prefetched_pages);
         if is_noted(&answer) {
             let mut log = self.observer.log();
             let (now_ns, handle) = (log.now.ns(), self.handle);
@@ -238,16 +245,16 @@ impl ReadaheadPolicy for ObservedPolicy {
         self.policy.advise(advice);
     }
 
-    fn sees_every_hit(&self) -> bool {
-        self.policy.sees_every_hit()
+    fn needs_every_hit(&self) -> bool {
+        self.policy.needs_every_hit()
     }
 
-    fn passed(&mut self, end: u64) {
-        self.policy.passed(end);
+    fn record_cached_reads(&mut self, end: u64) {
+        self.policy.record_cached_reads(end);
     }
 
-    fn closed(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
-        self.policy.closed(last_page, file_pages, device);
+    fn on_close(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
+        self.policy.on_close(last_page, file_pages, device);
     }
 }
 
@@ -257,8 +264,8 @@ struct CountingPages<'a> {
     page: u64,
     /// End of the requested range, exclusive.
     end: u64,
-    demand: u64,
-    ahead: u64,
+    requested_pages: u64,
+    prefetched_pages: u64,
 }
 
 impl PageView for CountingPages<'_> {
@@ -299,8 +306,8 @@ impl PageView for CountingPages<'_> {
         if is_added {
             let range = folio.range();
             let asked = range.end.min(self.end).saturating_sub(range.first.max(self.page));
-            self.demand += asked;
-            self.ahead += range.count() - asked;
+            self.requested_pages += asked;
+            self.prefetched_pages += range.count() - asked;
         }
         is_added
     }

@@ -32,7 +32,7 @@ pub trait LogSink: fmt::Debug + Send {
     fn line(&mut self, line: fmt::Arguments<'_>);
 
     /// Returns the time base of a trace: the time of the first call.
-    fn counted_from(&mut self, now: Time) -> Time;
+    fn time_base(&mut self, now: Time) -> Time;
 }
 
 /// First line of a trace.
@@ -92,7 +92,7 @@ pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(LogKind, String)> {
 #[derive(Debug)]
 pub struct ProcessLog {
     /// Start of the process.
-    begun: Option<Time>,
+    started_at: Option<Time>,
     values: Vec<ValueLog>,
     trace: Option<TraceLog>,
     columns: LogColumns,
@@ -125,7 +125,7 @@ struct ValueLog {
     kind: LogKind,
     sink: Box<dyn LogSink>,
     /// Operations since the last line, reads and writes.
-    gathered: [WindowSums; 2],
+    window_sums: [WindowSums; 2],
     /// Start of the present window.
     window_start_ms: u64,
 }
@@ -135,7 +135,7 @@ struct ValueLog {
 struct WindowSums {
     count: u64,
     sum_ns: u128,
-    most_ns: u64,
+    max_ns: u64,
     bytes: u64,
 }
 
@@ -173,7 +173,7 @@ impl ProcessLog {
                 values.push(ValueLog {
                     kind,
                     sink,
-                    gathered: Default::default(),
+                    window_sums: Default::default(),
                     window_start_ms: 0,
                 });
             }
@@ -185,7 +185,7 @@ impl ProcessLog {
         };
         let window_ms = logs.window.ns() / 1_000_000;
         Some(ProcessLog {
-            begun: None,
+            started_at: None,
             values,
             trace,
             columns,
@@ -196,9 +196,9 @@ impl ProcessLog {
 
     /// Records the start of the process.
     pub fn begin(&mut self, now: Time) {
-        self.begun = Some(now);
+        self.started_at = Some(now);
         if let Some(trace) = &mut self.trace {
-            trace.counted_from = trace.sink.counted_from(now);
+            trace.counted_from = trace.sink.time_base(now);
             for file in 0..trace.files.len() {
                 let name = &trace.files[file].1;
                 trace.sink.line(format_args!("0 {name} add"));
@@ -207,7 +207,7 @@ impl ProcessLog {
     }
 
     /// Records the issue of an operation.
-    pub fn issued(&mut self, now: Time, operation: &ProcessOperation) {
+    pub fn on_issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us(now);
         let ProcessOperation { file, offset, bytes, op, .. } = *operation;
@@ -224,7 +224,7 @@ impl ProcessLog {
     }
 
     /// Records a sync of written data.
-    pub fn synced(&mut self, now: Time, is_data_enough: bool) {
+    pub fn on_synced(&mut self, now: Time, is_data_enough: bool) {
         let action = if is_data_enough { "datasync" } else { "sync" };
         self.for_each_opened(now, |us, name, sink| {
             sink.line(format_args!("{us} {name} {action} 0 0"));
@@ -232,13 +232,13 @@ impl ProcessLog {
     }
 
     /// Records a successful operation.
-    pub fn ended(&mut self, issued: Time, ended: Time, operation: &ProcessOperation) {
-        let begun = self.begun.unwrap_or(Time::ZERO);
+    pub fn on_completed(&mut self, issued: Time, ended: Time, operation: &ProcessOperation) {
+        let begun = self.started_at.unwrap_or(Time::ZERO);
         let ms = ended.since(begun).ns() / 1_000_000;
         let ns = ended.since(issued).ns();
         for values in &mut self.values {
             if self.window_ms > 0 {
-                values.gathered[operation.op as usize].add(ns, operation.bytes);
+                values.window_sums[operation.op as usize].add(ns, operation.bytes);
                 if ms.saturating_sub(values.window_start_ms) >= self.window_ms {
                     values.write_window(ms, self.logs_maximum, self.columns);
                     values.window_start_ms = ms - ms % self.window_ms;
@@ -263,8 +263,8 @@ impl ProcessLog {
     }
 
     /// Records the end of the process.
-    pub fn over(&mut self, now: Time) {
-        let begun = self.begun.unwrap_or(Time::ZERO);
+    pub fn on_process_end(&mut self, now: Time) {
+        let begun = self.started_at.unwrap_or(Time::ZERO);
         let ms = now.since(begun).ns() / 1_000_000;
         for values in self.values.iter_mut().filter(|_| self.window_ms > 0) {
             values.write_window(ms, self.logs_maximum, self.columns);
@@ -273,12 +273,16 @@ impl ProcessLog {
     }
 
     /// Calls `tell` for each opened file of the trace.
-    fn for_each_opened(&mut self, now: Time, mut tell: impl FnMut(u64, &str, &mut dyn LogSink)) {
+    fn for_each_opened(
+        &mut self,
+        now: Time,
+        mut write_to: impl FnMut(u64, &str, &mut dyn LogSink),
+    ) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us(now);
         for (file, name) in &trace.files {
             if trace.opened.contains(file) {
-                tell(us, name, trace.sink.as_mut());
+                write_to(us, name, trace.sink.as_mut());
             }
         }
     }
@@ -314,7 +318,7 @@ impl WindowSums {
     fn add(&mut self, ns: u64, bytes: u64) {
         self.count += 1;
         self.sum_ns += u128::from(ns);
-        self.most_ns = self.most_ns.max(ns);
+        self.max_ns = self.max_ns.max(ns);
         self.bytes += bytes;
     }
 }
@@ -324,8 +328,8 @@ impl ValueLog {
     fn write_window(&mut self, ms: u64, logs_maximum: bool, columns: LogColumns) {
         let window_ms = ms.saturating_sub(self.window_start_ms).max(1);
         for op in [Op::Read, Op::Write] {
-            let WindowSums { count, sum_ns, most_ns, bytes } =
-                std::mem::take(&mut self.gathered[op as usize]);
+            let WindowSums { count, sum_ns, max_ns: most_ns, bytes } =
+                std::mem::take(&mut self.window_sums[op as usize]);
             if count == 0 || self.kind == LogKind::Submission {
                 continue;
             }
@@ -384,7 +388,7 @@ mod tests {
             self.0.lock().unwrap().push(line.to_string());
         }
 
-        fn counted_from(&mut self, now: Time) -> Time {
+        fn time_base(&mut self, now: Time) -> Time {
             now
         }
     }
@@ -415,11 +419,11 @@ mod tests {
                 is_batch_end: true,
                 closes: false,
             };
-            log.issued(issued, &operation);
-            log.ended(issued, issued + Time::from_ms(5), &operation);
+            log.on_issued(issued, &operation);
+            log.on_completed(issued, issued + Time::from_ms(5), &operation);
         }
-        log.synced(begun + Time::from_ms(50), false);
-        log.over(begun + Time::from_ms(50));
+        log.on_synced(begun + Time::from_ms(50), false);
+        log.on_process_end(begun + Time::from_ms(50));
         let names = named.into_iter().map(|(_, name)| name);
         names.zip(lines.into_iter().map(|lines| lines.0.lock().unwrap().clone())).collect()
     }
@@ -447,7 +451,7 @@ mod tests {
     /// The windows end with the operations that complete at 25 ms and 45 ms. The first has two
     /// reads and a write in 25 ms. The second, 25 ms from 20 ms on, has one of each.
     #[test]
-    fn windows_put_operations_together() {
+    fn averaging_windows_aggregate_operations() {
         let logs = written("log_avg_msec=20\nwrite_lat_log=p\nwrite_bw_log=p\nwrite_iops_log=p");
         assert_eq!(
             logs[0].1,
@@ -467,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_tells_what_was_done_and_when() {
+    fn iolog_trace_records_operations_with_their_times() {
         let logs = written("write_iolog=trace");
         let (name, lines) = &logs[0];
         assert_eq!(name, "trace");

@@ -147,7 +147,7 @@ impl Default for ReadCounters {
 impl ReadCounters {
     /// Records a successful operation with issue time, end time and size.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
-        self.reach(issued, ended);
+        self.extend_period(issued, ended);
         self.bytes += bytes;
         self.operations += 1;
         self.latency_ns.saturating_record(ended.since(issued).ns().max(1));
@@ -155,7 +155,7 @@ impl ReadCounters {
 
     /// Records a failed operation.
     pub fn record_error(&mut self, issued: Time, ended: Time) {
-        self.reach(issued, ended);
+        self.extend_period(issued, ended);
         self.errors += 1;
     }
 
@@ -165,7 +165,7 @@ impl ReadCounters {
     }
 
     /// Extends the covered period by an operation.
-    fn reach(&mut self, issued: Time, ended: Time) {
+    fn extend_period(&mut self, issued: Time, ended: Time) {
         self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
         self.last = self.last.max(ended);
     }
@@ -279,8 +279,8 @@ impl ResultRow {
         self.device_request_kib_mean = ratio(bytes as f64 / 1024.0, requests as f64);
         self.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
         self.device_depth_max = (requests > 0).then_some(meter.depth_max);
-        self.amplification = ratio(meter.device_read_bytes as f64, meter.asked_bytes as f64);
-        self.coverage = ratio(meter.hit_bytes as f64, meter.asked_bytes as f64);
+        self.amplification = ratio(meter.device_read_bytes as f64, meter.requested_bytes as f64);
+        self.coverage = ratio(meter.hit_bytes as f64, meter.requested_bytes as f64);
         self.waste_bytes = Some(cache.unused_pages() * PAGE_BYTES);
         self
     }
@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_bytes_and_operations_per_second_and_latencies_are_in_microseconds() {
+    fn rates_are_per_second_and_latencies_in_microseconds() {
         let mut read_counters = ReadCounters::default();
         for nth in 0..100 {
             let issued = Time::from_ms(10 * nth);
@@ -322,7 +322,7 @@ mod tests {
 
     /// An error of 0.3 % in 12.345 ms would be 37 µs.
     #[test]
-    fn latencies_survive_the_way_to_another_process() {
+    fn latencies_survive_transfer_to_another_process() {
         let mut read_counters = ReadCounters::default();
         for us in [100, 100, 100, 12_345] {
             read_counters.record(Time::ZERO, Time::from_us(us), 4096);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_null() {
+    fn unmeasured_values_are_null() {
         let row = ResultRow::new("job", "hdd", &ReadCounters::default());
         assert_eq!((row.mib_per_s, row.latency_us.max), (None, None));
         let row = row.with_meter(&Meter::default(), &CacheCounters::default());

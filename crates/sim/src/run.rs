@@ -47,7 +47,7 @@ pub struct RunMeasurements {
     /// True if the caller stopped the run early.
     pub is_interrupted: bool,
     /// Delays of a trace's operations behind their recorded times.
-    pub late: Lateness,
+    pub trace_lateness: Lateness,
 }
 
 impl RunMeasurements {
@@ -56,7 +56,7 @@ impl RunMeasurements {
         let mut row = ResultRow::new(name, storage, &self.total);
         row.first_error = self.first_error.clone();
         row.note = self.is_interrupted.then(|| "interrupted before its end".to_owned());
-        let Lateness { operations, longest } = self.late;
+        let Lateness { operations, longest_delay: longest } = self.trace_lateness;
         if row.note.is_none() && operations > 0 {
             let seconds = longest.seconds();
             row.note = Some(format!(
@@ -131,21 +131,21 @@ pub enum RunError {
 pub fn run(
     machine: &mut Machine,
     mut workload: Workload,
-    world: &mut SimulatedEnvironment,
+    environment: &mut SimulatedEnvironment,
     mut watch: RunObserver<'_>,
 ) -> Result<RunMeasurements, RunError> {
-    if let Some(prepare) = &mut watch.prepare {
+    if let Some(prepare) = &mut watch.on_workload {
         prepare(&mut workload);
     }
     watch.begin(machine);
-    let mut run = RunningJob::new(machine, workload, world).map_err(RunError::TooLarge)?;
-    run.go(machine, &mut watch).map_err(RunError::Stuck)?;
+    let mut run = RunningJob::new(machine, workload, environment).map_err(RunError::TooLarge)?;
+    run.run_steps(machine, &mut watch).map_err(RunError::Stuck)?;
     Ok(run.measured())
 }
 
 /// Adds the workload's files to the machine, contiguously.
 pub fn add_files(path: &mut Machine, workload: &Workload) -> Result<Vec<FileId>, BeyondDevice> {
-    let (starts, _) = workload.side_by_side();
+    let (starts, _) = workload.contiguous_starts();
     let files = workload.files.iter().zip(starts);
     files.map(|(file, start)| path.add_file(file.bytes, start / SECTOR_BYTES)).collect()
 }
@@ -155,18 +155,18 @@ struct RunningJob<'a> {
     files: Vec<FileId>,
     processes: Vec<RunningProcess>,
     /// Operations in flight. The index is their tag at the machine.
-    under: Slab<OperationInFlight>,
+    operations_in_flight: Slab<OperationInFlight>,
     chunks: ChunksInFlight,
     /// Processes that can continue now.
     ready: Vec<u32>,
     /// Processes that can continue later, with their times.
     later: BinaryHeap<Reverse<(Time, u32)>>,
     /// Processes of later phases, the next one last.
-    held_back: Vec<u32>,
+    later_phases: Vec<u32>,
     /// Number of processes of this and earlier phases that have not ended.
     running: usize,
     jobs: Vec<[ReadCounters; 2]>,
-    flushes_under_way: u32,
+    flushes_in_flight: u32,
     bytes: u64,
     bytes_total: Option<u64>,
     first_error: Option<String>,
@@ -209,14 +209,14 @@ impl<'a> RunningJob<'a> {
             files,
             ready: Vec::new(),
             // The processes are in the order of their phases.
-            held_back: (0..processes.len() as u32).rev().collect(),
+            later_phases: (0..processes.len() as u32).rev().collect(),
             processes,
-            under: Slab::new(),
+            operations_in_flight: Slab::new(),
             chunks: ChunksInFlight::default(),
             later: BinaryHeap::new(),
             running: 0,
             jobs: vec![Default::default(); job_count.unwrap_or(0)],
-            flushes_under_way: 0,
+            flushes_in_flight: 0,
             bytes: 0,
             bytes_total,
             first_error: None,
@@ -228,11 +228,15 @@ impl<'a> RunningJob<'a> {
 
     /// Runs steps until no process can continue and no request is in flight. Reports the progress
     /// and the decisions.
-    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
+    fn run_steps(
+        &mut self,
+        machine: &mut Machine,
+        watch: &mut RunObserver<'_>,
+    ) -> Result<(), Stuck> {
         let mut turns: u32 = 0;
         let mut steps = Steps::default();
         loop {
-            let is_more = self.turn(machine);
+            let is_more = self.step_now(machine);
             self.stuck.take().map_or(Ok(()), Err)?;
             steps.step(self.world.now(), || format!("turns: {}", state_of(machine)))?;
             watch.forward_decisions(machine);
@@ -240,7 +244,7 @@ impl<'a> RunningJob<'a> {
             if turns.is_multiple_of(STEPS_PER_PROGRESS) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
-                if (watch.tell)(progress) == ProgressAnswer::Stop && !self.is_stopping {
+                if (watch.on_progress)(progress) == ProgressAnswer::Stop && !self.is_stopping {
                     self.stop();
                     continue;
                 }
@@ -250,7 +254,7 @@ impl<'a> RunningJob<'a> {
             }
             let wakes = [machine.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
             let until = wakes.into_iter().flatten().min();
-            let is_device_busy = machine.meter().in_device() > 0 || self.flushes_under_way > 0;
+            let is_device_busy = machine.meter().in_device() > 0 || self.flushes_in_flight > 0;
             if !is_device_busy && until.is_none() {
                 assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
                 return Ok(());
@@ -262,7 +266,7 @@ impl<'a> RunningJob<'a> {
     /// Stops issuing: unstarted processes never start, the others end at their next step.
     fn stop(&mut self) {
         self.is_stopping = true;
-        for id in self.held_back.drain(..) {
+        for id in self.later_phases.drain(..) {
             self.processes[id as usize].has_ended = true;
         }
         self.later.clear();
@@ -271,9 +275,9 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Performs all work of the present time. Returns true if there is more.
-    fn turn(&mut self, machine: &mut Machine) -> bool {
+    fn step_now(&mut self, machine: &mut Machine) -> bool {
         let now = self.world.now();
-        machine.take_in(now, self);
+        machine.take_completions(now, self);
         if self.running == 0 {
             self.next_phase(now);
         }
@@ -289,18 +293,18 @@ impl<'a> RunningJob<'a> {
         while let Some(process) = self.ready.pop() {
             self.issue(machine, now, process);
         }
-        let is_phase_over = self.running == 0 && !self.held_back.is_empty();
-        machine.turn(now, self) || is_phase_over
+        let is_phase_over = self.running == 0 && !self.later_phases.is_empty();
+        machine.step(now, self) || is_phase_over
     }
 
     /// Starts the processes of the next phase, each after its delay.
     fn next_phase(&mut self, now: Time) {
         let phase_of = |run: &RunningJob<'_>, id: u32| run.processes[id as usize].process.phase();
-        let Some(phase) = self.held_back.last().map(|&id| phase_of(self, id)) else { return };
-        while let Some(&id) = self.held_back.last()
+        let Some(phase) = self.later_phases.last().map(|&id| phase_of(self, id)) else { return };
+        while let Some(&id) = self.later_phases.last()
             && phase_of(self, id) == phase
         {
-            self.held_back.pop();
+            self.later_phases.pop();
             self.running += 1;
             let start = self.processes[id as usize].process.start_delay().max(now);
             self.later.push(Reverse((start, id)));
@@ -342,7 +346,7 @@ impl<'a> RunningJob<'a> {
                 }
                 NextAction::Sync { .. } => {
                     self.submit_batch(machine, now, id);
-                    self.flushes_under_way += 1;
+                    self.flushes_in_flight += 1;
                     self.world.flush(flush_of(id));
                     return;
                 }
@@ -382,18 +386,18 @@ impl<'a> RunningJob<'a> {
     ) {
         let under =
             OperationInFlight { process, operation, issued: now, next_byte: operation.offset };
-        let tag = self.under.insert(under) as u32;
+        let tag = self.operations_in_flight.insert(under) as u32;
         self.step(machine, now, tag);
     }
 
     /// Starts an operation, or the next fault of a mapped one.
     fn step(&mut self, machine: &mut Machine, now: Time, tag: u32) {
-        let under = self.under[tag as usize];
+        let under = self.operations_in_flight[tag as usize];
         let operation = under.operation;
         if self.processes[under.process as usize].process.engine() == JobEngine::Raw {
             return self.start_raw(machine, now, tag);
         }
-        let handle = self.handle_of(machine, now, under.process, operation.file);
+        let handle = self.handle_for(machine, now, under.process, operation.file);
         let process = &self.processes[under.process as usize].process;
         let mut transfer = Transfer {
             handle,
@@ -419,13 +423,13 @@ impl<'a> RunningJob<'a> {
             (Op::Read, _, false) => machine.read(now, ReadAccess::Buffered, transfer),
         };
         if let Err(error) = started {
-            self.end(machine, now, tag, Err(error));
+            self.complete_operation(machine, now, tag, Err(error));
         }
     }
 
     /// Continues an operation after one of its transfers: the next fault, or its end.
-    fn go_on(&mut self, machine: &mut Machine, now: Time, tag: u32, done: &Done) {
-        let under = &mut self.under[tag as usize];
+    fn continue_operation(&mut self, machine: &mut Machine, now: Time, tag: u32, done: &Done) {
+        let under = &mut self.operations_in_flight[tag as usize];
         let process = &self.processes[under.process as usize].process;
         let end = under.operation.offset + under.operation.bytes;
         let is_write = under.operation.op == Op::Write;
@@ -437,20 +441,26 @@ impl<'a> RunningJob<'a> {
             }
             Ok(bytes) if is_mapped => {
                 let moved = under.next_byte + bytes - under.operation.offset;
-                self.end(machine, now, tag, Ok(moved));
+                self.complete_operation(machine, now, tag, Ok(moved));
             }
             // Counts the program's bytes. The transfer can have more.
             Ok(_) if is_write => {
                 let bytes = under.operation.bytes;
-                self.end(machine, now, tag, Ok(bytes));
+                self.complete_operation(machine, now, tag, Ok(bytes));
             }
-            result => self.end(machine, now, tag, result),
+            result => self.complete_operation(machine, now, tag, result),
         }
     }
 
     /// Records the end of an operation, and lets its process continue.
-    fn end(&mut self, machine: &mut Machine, now: Time, tag: u32, result: Result<u64, ReadError>) {
-        let under = self.under.remove(tag as usize);
+    fn complete_operation(
+        &mut self,
+        machine: &mut Machine,
+        now: Time,
+        tag: u32,
+        result: Result<u64, ReadError>,
+    ) {
+        let under = self.operations_in_flight.remove(tag as usize);
         if under.operation.closes {
             self.close(machine, under.process, under.operation.file);
         }
@@ -459,7 +469,7 @@ impl<'a> RunningJob<'a> {
         let read_counters = &mut self.jobs[running.process.job()][under.operation.op as usize];
         match result {
             Ok(bytes) => {
-                running.process.took(ended, under.issued, &under.operation, bytes);
+                running.process.record_latency(ended, under.issued, &under.operation, bytes);
                 if running.process.is_measured(under.issued) {
                     read_counters.record(under.issued, ended, bytes);
                     running.stream.record(under.issued, ended, bytes);
@@ -480,7 +490,7 @@ impl<'a> RunningJob<'a> {
 
     /// Returns the process's handle on a file. The first use opens the file. Cached data of the
     /// file is then dropped, as in fio (`invalidate`), and the process's advice is given.
-    fn handle_of(
+    fn handle_for(
         &mut self,
         machine: &mut Machine,
         now: Time,
@@ -514,7 +524,7 @@ impl<'a> RunningJob<'a> {
             |under: &OperationInFlight| (under.process, under.operation.file) == (process, file);
         let handles = &mut self.processes[process as usize].handles;
         if let Some(at) = handles.iter().position(|opened| opened.0 == file)
-            && !self.under.iter().any(|(_, under)| is_of_it(under))
+            && !self.operations_in_flight.iter().any(|(_, under)| is_of_it(under))
         {
             machine.close(handles.remove(at).1);
         }
@@ -532,7 +542,7 @@ impl<'a> RunningJob<'a> {
             streams: self.processes.iter().map(|running| running.stream).collect(),
             first_error: self.first_error,
             is_interrupted: self.is_stopping,
-            late,
+            trace_lateness: late,
         }
     }
 }
@@ -554,15 +564,15 @@ impl IoBackend for RunningJob<'_> {
 }
 
 impl Driver for RunningJob<'_> {
-    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+    fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         if raw::is_chunk(&done) {
-            return self.take_chunk(machine, now, &done);
+            return self.on_chunk_completed(machine, now, &done);
         }
         let tag = done.tag as u32;
-        let span = self.world.take(machine, &done);
+        let span = self.world.charge_completion(machine, &done);
         machine.release(now, done.read);
-        let running = &mut self.processes[self.under[tag as usize].process as usize];
+        let running = &mut self.processes[self.operations_in_flight[tag as usize].process as usize];
         running.busy_until = running.busy_until.max(now) + span;
-        self.go_on(machine, now, tag, &done);
+        self.continue_operation(machine, now, tag, &done);
     }
 }

@@ -29,7 +29,7 @@ pub struct SimulationSetup {
     /// Eviction policy.
     pub eviction: Spec,
     /// Chunking policy of raw jobs.
-    pub raw: Spec,
+    pub chunking: Spec,
     /// Enables merging of adjacent requests in the scheduler.
     pub merges: bool,
     /// Size of the request queue (`nr_requests`).
@@ -54,7 +54,7 @@ impl SimulationSetup {
             readahead: Spec::plain("ondemand"),
             scheduler: Spec::plain("deadline"),
             eviction: Spec::plain("adaptive"),
-            raw: Spec::plain("ring"),
+            chunking: Spec::plain("ring"),
             merges: true,
             queue_requests: 128,
             memory_bytes: 256 << 20,
@@ -75,10 +75,10 @@ impl SimulationSetup {
             },
             scheduler: self.scheduler.clone(),
             eviction: self.eviction.clone(),
-            raw: self.raw.clone(),
+            chunking: self.chunking.clone(),
             merges: self.merges,
             queue_requests: self.queue_requests,
-            learns_unasked_costs: false,
+            learns_unused_costs: false,
             ..Config::new(caps)
         }
     }
@@ -110,7 +110,7 @@ pub enum SimulateError {
     Stuck(Stuck),
 }
 
-fn not_run(error: RunError) -> SimulateError {
+fn run_error(error: RunError) -> SimulateError {
     match error {
         RunError::TooLarge(beyond) => SimulateError::TooLarge(beyond),
         RunError::Stuck(stuck) => SimulateError::Stuck(stuck),
@@ -148,9 +148,9 @@ pub fn simulate(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    tell: &mut dyn FnMut(Progress) -> ProgressAnswer,
+    on_progress: &mut dyn FnMut(Progress) -> ProgressAnswer,
 ) -> Result<ResultRow, SimulateError> {
-    simulate_with_callbacks(job, job_file, setup, RunObserver::progress(tell))
+    simulate_with_callbacks(job, job_file, setup, RunObserver::progress(on_progress))
 }
 
 /// Simulates a job file like [`simulate`], with all callbacks.
@@ -183,18 +183,18 @@ pub fn simulate_with(
     if let Some(observer) = observer {
         let mut make = policy_maker.unwrap_or_else(|| named_policies(setup.readahead.clone()));
         let watcher = observer.clone();
-        path.set_policy_maker(Box::new(move |limits| watcher.watch(make(limits))));
-        world = world.observed_by(observer);
+        path.set_policy_maker(Box::new(move |limits| watcher.observe_policy(make(limits))));
+        world = world.with_observer(observer);
     } else if let Some(make) = policy_maker {
         path.set_policy_maker(make);
     }
-    let measured = run(&mut path, workload, &mut world, watch).map_err(not_run)?;
+    let measured = run(&mut path, workload, &mut world, watch).map_err(run_error)?;
     let mut row = measured
         .row(job, &setup.device.to_string(), job_file)
         .with_meter(path.meter(), &path.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
-    row.raw = job_file.has_raw().then(|| setup.raw.to_string());
+    row.raw = job_file.has_raw().then(|| setup.chunking.to_string());
     row.host_seconds = Some(world.host_time().seconds());
     row.decisions = Some(format!("{:016x}", world.decisions()));
     Ok(row)
@@ -214,7 +214,7 @@ pub fn simulate_workload(
     let device = registry::build(&setup.device, setup.seed).map_err(SimulateError::Device)?;
     let mut path = Machine::new(setup.config(device.caps())).map_err(SimulateError::Config)?;
     let mut world = SimulatedEnvironment::new(device, setup.host);
-    let measured = run(&mut path, workload, &mut world, watch).map_err(not_run)?;
+    let measured = run(&mut path, workload, &mut world, watch).map_err(run_error)?;
     let device = setup.device.to_string();
     let mut row = match job {
         Some((name, job_file)) => measured.row(name, &device, job_file),

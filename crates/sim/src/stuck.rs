@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_count_until_time_goes_on_and_too_many_are_an_error_with_the_state() {
+    fn step_limit_resets_with_time_and_its_error_reports_the_state() {
         let mut steps = Steps::default();
         let step = |steps: &mut Steps, at| steps.step(at, || "it turns".to_owned());
         for at in [Time::ZERO, Time(1), Time(2)] {

@@ -12,7 +12,7 @@ use std::fmt;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
-use crate::job::{Job, JobEngine, JobFile, shown};
+use crate::job::{Job, JobEngine, JobFile, printable};
 
 mod block_map;
 mod chance;
@@ -197,7 +197,7 @@ impl Workload {
 
     /// Returns the start of each file in bytes when they are placed contiguously on one device in
     /// whole pages, and the end of the last file.
-    pub fn side_by_side(&self) -> (Vec<u64>, u64) {
+    pub fn contiguous_starts(&self) -> (Vec<u64>, u64) {
         let mut end = 0;
         let starts = self.files.iter().map(|file| {
             let start: u64 = end;
@@ -219,21 +219,21 @@ pub struct ReadList {
     /// Queue depth, for an asynchronous engine.
     pub depth: u32,
     /// Reads in order, at least one.
-    pub readings: Vec<GivenRead>,
+    pub reads: Vec<GivenRead>,
     /// Think time before each read, from the moment at which it could start. Empty for none.
-    pub thinks: Vec<Time>,
+    pub think_times: Vec<Time>,
 }
 
 impl ReadList {
     /// Returns the total bytes of the reads.
     pub fn bytes(&self) -> u64 {
-        self.readings.iter().map(|reading| reading.bytes).sum()
+        self.reads.iter().map(|reading| reading.bytes).sum()
     }
 }
 
 impl Workload {
     /// Creates processes that each perform a list of reads in `files`, without advice.
-    pub fn listed(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
+    pub fn from_lists(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
         let processes = lists.into_iter().enumerate().map(|(at, list)| {
             let text = format!(
                 "[list]\nrw=read\nsize=4k\nfadvise_hint=0\nioengine={}\ndirect={}\niodepth={}",
@@ -249,7 +249,7 @@ impl Workload {
                 phase: 0,
             };
             let area = layout::FileArea {
-                file: list.readings[0].file,
+                file: list.reads[0].file,
                 offset: 0,
                 bytes: PAGE_BYTES,
                 file_bytes: PAGE_BYTES,
@@ -258,7 +258,7 @@ impl Workload {
             let ties = together::ProcessDependencies::default();
             let mut process =
                 Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
-            process.follow(list.readings, list.thinks);
+            process.set_reads(list.reads, list.think_times);
             process
         });
         Workload { processes: processes.collect(), files }
@@ -268,7 +268,7 @@ impl Workload {
 impl Workload {
     /// Creates one process that performs `steps` on a file of `file_bytes`, with the other options
     /// of `job`. No step is larger than `largest_bytes`.
-    pub fn scripted(
+    pub fn from_steps(
         job: &Job,
         file_bytes: u64,
         largest_bytes: u64,
@@ -309,27 +309,27 @@ impl fmt::Display for WorkloadError {
                 f,
                 "job `{}`: `{}` has {have_bytes} bytes, and the job uses {need_bytes} \
                  (offset and size); make `size` smaller or the file larger",
-                shown(job),
-                shown(file)
+                printable(job),
+                printable(file)
             ),
             WorkloadError::NoFile { job, file } => write!(
                 f,
                 "job `{}`: there is no file `{}`; create it, or name another with `filename=`",
-                shown(job),
-                shown(file)
+                printable(job),
+                printable(file)
             ),
             WorkloadError::UnknownSize { job, file } => write!(
                 f,
                 "job `{}`: the size of `{}` is not known; give `size=` in bytes, or `filesize=`",
-                shown(job),
-                shown(file)
+                printable(job),
+                printable(file)
             ),
             WorkloadError::BlockTooLarge { job, file, block_bytes, area_bytes } => write!(
                 f,
                 "job `{}`: a block of {block_bytes} bytes does not fit into the {area_bytes} \
                  bytes that it uses of `{}`; make `bs` smaller or `size` larger",
-                shown(job),
-                shown(file)
+                printable(job),
+                printable(file)
             ),
             WorkloadError::TooManyFiles { asked } => write!(
                 f,
@@ -339,14 +339,14 @@ impl fmt::Display for WorkloadError {
             WorkloadError::NoSuchJob { job, waits_for } => write!(
                 f,
                 "job `{}` waits for `{}`, and no job above it has that name; put that one first",
-                shown(job),
-                shown(waits_for)
+                printable(job),
+                printable(waits_for)
             ),
             WorkloadError::TooManyBlocks { job, blocks } => write!(
                 f,
                 "job `{}`: {blocks} blocks are too many for random places that come once; make \
                  `bs` larger, or add `norandommap` or `random_generator=permutation`",
-                shown(job)
+                printable(job)
             ),
             WorkloadError::TooManyProcesses { asked } => write!(
                 f,

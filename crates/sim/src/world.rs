@@ -88,7 +88,7 @@ impl SimulatedEnvironment {
     }
 
     /// Adds an observer.
-    pub fn observed_by(self, observer: Observer) -> SimulatedEnvironment {
+    pub fn with_observer(self, observer: Observer) -> SimulatedEnvironment {
         SimulatedEnvironment { observer: Some(observer), ..self }
     }
 
@@ -99,24 +99,24 @@ impl SimulatedEnvironment {
 
     /// Handles a completion. After a partial transfer it submits the rest again, as the kernel
     /// does, and returns `None`.
-    fn settled(&mut self, completion: Completion) -> Option<Completion> {
+    fn resubmit_rest(&mut self, completion: Completion) -> Option<Completion> {
         let Outcome::Short { bytes } = completion.outcome else { return Some(completion) };
-        let asked = &mut self.requests[completion.id.0 as usize];
+        let queued = &mut self.requests[completion.id.0 as usize];
         let sectors = (bytes / SECTOR_BYTES) as u32;
-        if sectors == 0 && asked.retries == RETRIES_MAX {
+        if sectors == 0 && queued.retries == RETRIES_MAX {
             let outcome = Outcome::Failed(DeviceError::Medium);
             return Some(Completion { outcome, ..completion });
         }
-        asked.retries = if sectors == 0 { asked.retries + 1 } else { 0 };
-        asked.request.start += u64::from(sectors);
-        asked.request.sectors -= sectors;
-        let request = asked.request;
-        self.give(request);
+        queued.retries = if sectors == 0 { queued.retries + 1 } else { 0 };
+        queued.request.start += u64::from(sectors);
+        queued.request.sectors -= sectors;
+        let request = queued.request;
+        self.send_to_device(request);
         None
     }
 
     /// Submits a request to the device.
-    fn give(&mut self, request: DeviceRequest) {
+    fn send_to_device(&mut self, request: DeviceRequest) {
         let Time(now) = self.now;
         self.decisions.add([now, request.start, request.sectors.into(), request.op as u64]);
         self.device.submit(self.now, request);
@@ -131,22 +131,22 @@ impl SimulatedEnvironment {
 
     /// Passes the data of a completed read to its process. Returns the processor time of that
     /// process.
-    pub fn take(&mut self, machine: &Machine, done: &Done) -> Time {
+    pub fn charge_completion(&mut self, machine: &Machine, done: &Done) -> Time {
         if let Some(observer) = &self.observer {
-            observer.taken(self.now, machine, done);
+            observer.on_done(self.now, machine, done);
         }
         let bytes = done.result.unwrap_or(0);
         if machine.is_fault(done.read) {
-            return self.charged(Time(self.host.fault_ns));
+            return self.charge(Time(self.host.fault_ns));
         }
         let copied = if machine.read_frames(done.read).is_empty() { 0 } else { bytes };
-        self.charged(Time(self.host.operation_ns + copied * self.host.byte_ps / 1000))
+        self.charge(Time(self.host.operation_ns + copied * self.host.byte_ps / 1000))
     }
 
     /// Pins and describes the memory of a raw chunk. Returns the processor time of its process.
     pub fn pin(&mut self, bytes: u64) -> Time {
         let pages = bytes.div_ceil(PAGE_BYTES);
-        self.charged(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
+        self.charge(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
     }
 
     /// Advances the time to the next completion, or to `until`.
@@ -177,7 +177,7 @@ impl SimulatedEnvironment {
             if event.is_some_and(|event| event <= self.now) {
                 while let Some(completion) = self.device.poll(self.now) {
                     self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
-                    let settled = self.settled(completion);
+                    let settled = self.resubmit_rest(completion);
                     self.completed.extend(settled);
                 }
             }
@@ -197,7 +197,7 @@ impl SimulatedEnvironment {
     }
 
     /// Charges processor time to the host and returns it.
-    fn charged(&mut self, span: Time) -> Time {
+    fn charge(&mut self, span: Time) -> Time {
         self.host_time += span;
         span
     }
@@ -221,9 +221,9 @@ impl IoBackend for SimulatedEnvironment {
         }
         self.requests[index] = QueuedRequest { request, retries: 0 };
         if let Some(observer) = &self.observer {
-            observer.submitted(self.now, &request);
+            observer.on_submit(self.now, &request);
         }
-        self.give(request);
+        self.send_to_device(request);
     }
 
     /// Returns a completion from the last [advance](SimulatedEnvironment::advance) of time.

@@ -21,8 +21,9 @@ fn bytes_per_second(job: &str, processes: u32, mib: u32) -> f64 {
         memory_bytes: 1 << 30,
         ..SimulationSetup::new(Spec::parse(ARRAY).unwrap())
     };
-    let row = simulate("d", &JobFile::parse(&text).unwrap(), &setup, &mut |_| ProgressAnswer::On)
-        .unwrap();
+    let row =
+        simulate("d", &JobFile::parse(&text).unwrap(), &setup, &mut |_| ProgressAnswer::Continue)
+            .unwrap();
     row.bytes as f64 / row.seconds
 }
 
@@ -39,7 +40,7 @@ fn hold(job: &str, unit: f64, mib: u32, rows: &[(u32, f64, std::ops::Range<f64>)
 const MIB: f64 = 1_048_576.0;
 
 #[test]
-fn sequential_direct_rises_is_flat_at_the_link_and_falls() {
+fn direct_sequential_rate_rises_to_the_link_and_then_falls() {
     hold(
         "rw=read\ndirect=1",
         MIB,
@@ -56,7 +57,7 @@ fn sequential_direct_rises_is_flat_at_the_link_and_falls() {
 }
 
 #[test]
-fn sequential_buffered_is_flat_at_the_link_and_falls() {
+fn buffered_sequential_rate_is_flat_at_the_link_and_then_falls() {
     hold(
         "rw=read",
         MIB,

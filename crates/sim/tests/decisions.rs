@@ -114,14 +114,14 @@ fn job_decisions(device: &str, readahead: &str, scheduler: &str, job: &str) -> S
         memory_bytes: 6 << 20,
         ..SimulationSetup::new(spec(device))
     };
-    simulate("decisions", &job, &setup, &mut |_| ProgressAnswer::On)
+    simulate("decisions", &job, &setup, &mut |_| ProgressAnswer::Continue)
         .map_or_else(|error| error.to_string(), |row| row.decisions.expect("a modelled run"))
 }
 
 fn load_decisions(device: &str, swapin: &str, load: &MemoryLoad) -> String {
     let spec = |text| Spec::parse(text).expect("a name of this file");
     let setup = LoadSetup { swapin: spec(swapin), ..LoadSetup::new(spec(device)) };
-    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
+    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::Continue))
         .map_or_else(|error| error.to_string(), |row| row.decisions.expect("a modelled run"))
 }
 
@@ -147,7 +147,7 @@ fn loads() -> [(&'static str, MemoryLoad); 4] {
 }
 
 #[test]
-fn every_recorded_run_decides_as_it_did() {
+fn every_recorded_run_repeats_its_decisions() {
     let now = runs();
     let changed: Vec<(&str, &str)> =
         RECORDED.lines().zip(now.lines()).filter(|(before, after)| before != after).collect();

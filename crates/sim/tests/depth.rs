@@ -22,14 +22,14 @@ fn run(sections: &str, device: &str, scheduler: &str) -> ResultRow {
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
     let job = JobFile::parse(&format!("{READS}{sections}")).unwrap();
-    simulate("reads", &job, &setup, &mut |_| ProgressAnswer::On).unwrap()
+    simulate("reads", &job, &setup, &mut |_| ProgressAnswer::Continue).unwrap()
 }
 
 /// A drive that serves a request in 100 µs and 50,000 a second needs about five requests in flight
 /// for seven eighths of that rate. A mount with a round trip of 1 ms and some ten threads needs as
 /// many. Four disks need some tens, because each gains from a choice.
 #[test]
-fn who_asks_for_little_does_not_wait_behind_who_asks_for_much() {
+fn shallow_process_does_not_wait_behind_a_deep_one() {
     let uneven = "[foreground]\niodepth=1\n[background]\niodepth=128\n";
     for (device, times) in
         [("ssd", 8.0), ("nfs:ssd,rtt=1ms", 4.0), ("raid0:4xhdd,hdd.drive=sata2010", 1.4)]
@@ -47,7 +47,7 @@ fn who_asks_for_little_does_not_wait_behind_who_asks_for_much() {
 
 /// With equal requests a depth limit would help no process, so no request is held back.
 #[test]
-fn where_all_ask_for_as_much_nothing_is_held_back() {
+fn equal_depths_cause_no_depth_limit() {
     let even = "[one]\niodepth=64\n[other]\niodepth=64\n";
     for device in ["ssd", "nfs:ssd,rtt=1ms"] {
         let [deadline, adaptive] =
@@ -90,9 +90,9 @@ fn depths(device: &str, seconds: u64) -> Vec<(Time, u32)> {
         }
     };
     let watch = RunObserver {
-        tell: &mut |_| ProgressAnswer::On,
-        decided: Some(&mut decided),
-        prepare: None,
+        on_progress: &mut |_| ProgressAnswer::Continue,
+        on_decision: Some(&mut decided),
+        on_workload: None,
     };
     simulate_with_callbacks("reads", &job, &setup, watch).unwrap();
     depths
@@ -112,7 +112,7 @@ fn above(depths: &[(Time, u32)], most: u32, from: Time, to: Time) -> Time {
 /// a tenth between groups of one hundred requests, and by as much between half and twice the knee.
 /// The first requests are served fastest.
 #[test]
-fn a_device_that_changes_has_a_depth_of_its_own_soon() {
+fn depth_adapts_within_two_seconds_of_a_device_change() {
     for (first, second, each_s, halves, part) in [
         ("nvme", "ssd", 3, 3, 20),
         ("raid0:4xssd", "raid0:2xssd", 3, 3, 20),

@@ -17,7 +17,7 @@ fn refused(text: &str) -> String {
 
 /// Defaults from `fio --cmdhelp=OPTION` of 3.33.
 #[test]
-fn what_is_not_said_is_fios_default() {
+fn omitted_options_have_the_defaults_of_fio() {
     let job = one("");
     assert_eq!((job.block_bytes_read(), job.block_bytes_write()), (4096, 4096));
     assert_eq!((job.processes, job.depth, job.batch, job.loops), (1, 1, 1, 1));
@@ -32,7 +32,7 @@ fn what_is_not_said_is_fios_default() {
 }
 
 #[test]
-fn globals_reach_the_jobs_below_and_add_up() {
+fn global_options_apply_to_later_jobs_and_accumulate() {
     let text = "\
 ; a comment
 [global]
@@ -114,7 +114,7 @@ fn each_option_reaches_its_field() {
 /// fio: a batch of 0 is the depth, and synchronous engines have a depth of 1. From strace: `prio`
 /// alone is best effort, `prioclass` alone level 0.
 #[test]
-fn options_that_shape_each_other() {
+fn interacting_options_are_resolved_as_in_fio() {
     let job = one("ioengine=io_uring\niodepth=32\niodepth_batch=0\niodepth_batch_complete=64");
     assert_eq!((job.depth, job.batch, job.batch_complete), (32, 32, 32));
     let job = one("ioengine=psync\niodepth=32\niodepth_batch=8");
@@ -126,7 +126,7 @@ fn options_that_shape_each_other() {
 }
 
 #[test]
-fn what_is_wrong_is_said_with_line_and_advice() {
+fn errors_name_the_line_and_a_remedy() {
     assert_eq!(
         refused("[global]\n\nzonemode=zbd\n[a]\n"),
         "line 3: `zonemode=zbd` is refused: no storage here is a zoned block device"
@@ -172,7 +172,7 @@ fn what_is_wrong_is_said_with_line_and_advice() {
 
 /// A line of a megabyte, and one with a control sequence that moves the cursor.
 #[test]
-fn no_message_repeats_a_long_line_or_commands_a_terminal() {
+fn error_messages_are_short_and_free_of_control_sequences() {
     let long = refused(&format!("[a]\nsize={}\n", "9".repeat(1 << 20)));
     assert!(long.len() < 600, "{} letters", long.len());
     let long = refused(&format!("[{}\n", "x".repeat(1 << 20)));
@@ -183,7 +183,7 @@ fn no_message_repeats_a_long_line_or_commands_a_terminal() {
 
 /// Includes and environment variables, with a limited depth.
 #[test]
-fn files_and_variables_come_in() {
+fn includes_and_variables_are_expanded() {
     let file = |name: &str| match name {
         "common" => Ok("bs=8k\n[second]\nrw=${WAY}\n".to_owned()),
         "bad" => Ok("bs=8q\n".to_owned()),
@@ -212,7 +212,7 @@ fn files_and_variables_come_in() {
 
 /// Each option is named once, for any number of jobs, and so are replaced engines.
 #[test]
-fn what_has_no_effect_is_named_once() {
+fn options_without_effect_are_listed_once() {
     let text =
         "[global]\nthread\nioengine=posixaio\n[a]\ngtod_reduce=1\n[b]\ngtod_reduce=1\nmem=mmap\n";
     assert_eq!(

@@ -13,7 +13,7 @@ fn parse(text: &str) -> Result<Vec<MemoryLoad>, String> {
 
 /// Example from the description of the format.
 #[test]
-fn the_example_says_what_its_comments_say() {
+fn documented_example_is_parsed_as_described() {
     let text = r#"
         mapping = "1000MiB"
         memory = "900MiB"
@@ -80,7 +80,7 @@ fn with(lines: &[&str]) -> String {
 }
 
 #[test]
-fn values_take_the_forms_that_people_write() {
+fn values_are_accepted_in_several_notations() {
     let one = |line: &str| parse(&with(&[line])).unwrap().remove(0);
     assert_eq!(one("mapping = 67108864").mapping_bytes, 64 * MIB);
     assert_eq!(one("mapping = '64m'").mapping_bytes, 64 * MIB);
@@ -100,7 +100,7 @@ fn values_take_the_forms_that_people_write() {
 
 /// A load's own value has priority over the value above all loads.
 #[test]
-fn the_nearer_value_holds() {
+fn load_value_overrides_the_file_default() {
     let text = format!("sweeps = 9\nmemory = '1GiB'\nshare = 'shared'\n{}", with(&[]));
     let load = parse(&text).unwrap().remove(0);
     assert_eq!(
@@ -110,7 +110,7 @@ fn the_nearer_value_holds() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_line_and_key() {
+fn errors_name_the_line_and_the_key() {
     let cases: &[(&[&str], &str)] = &[
         (&["name = ''"], "load.toml:2: `name`: expected a word or two on one line"),
         (&["mapping = '64 stone'"], "load.toml:3: `mapping`: expected a size such as \"512MiB\""),
@@ -155,7 +155,7 @@ fn what_is_wrong_is_told_with_line_and_key() {
 }
 
 #[test]
-fn what_is_wrong_with_the_file_as_a_whole_is_told() {
+fn file_level_errors_are_reported() {
     for (text, expected) in [
         (String::new(), "load.toml: has no load; write `[[load]]`"),
         ("[global]\nrw=read\n".to_owned(), "load.toml:2: "),
@@ -238,13 +238,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_load_that_is_written_down_is_read_back(load in any_load()) {
+    fn written_load_is_read_back(load in any_load()) {
         prop_assert_eq!(parse(&written(&load)), Ok(vec![load]));
     }
 
     /// Any text gives loads that can be run, or a message with one of its lines.
     #[test]
-    fn no_text_is_taken_for_what_it_is_not(
+    fn damaged_text_gives_valid_loads_or_an_error_with_its_line(
         load in any_load(),
         damages in prop::collection::vec(
             (any::<usize>(), any::<u8>(), "[ -~\n]{0,6}|\\[\\[load\\]\\]\n|nan|1e400|0x|\u{0}|é"),

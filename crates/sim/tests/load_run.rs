@@ -17,12 +17,12 @@ fn run_under(load: &MemoryLoad, swapin: &str, eviction: Option<&str>) -> LoadRow
     let mut setup =
         LoadSetup { swapin: Spec::parse(swapin).unwrap(), ..LoadSetup::new(Spec::plain("ssd")) };
     setup.eviction = eviction.map_or(setup.eviction, Spec::plain);
-    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On)).unwrap()
+    simulate_load(load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::Continue)).unwrap()
 }
 
 /// 2,000 touches of 100 ns, all resident since the fill.
 #[test]
-fn what_fits_costs_its_touches_and_no_io() {
+fn load_that_fits_in_memory_costs_no_io() {
     let load = MemoryLoad { touches: 2_000, ..MemoryLoad::new("fits", 2 * MIB, 4 * MIB) };
     let row = run(&load, "hits");
     assert_eq!(row.seconds, Some(0.000_2));
@@ -34,7 +34,7 @@ fn what_fits_costs_its_touches_and_no_io() {
 /// read touches). The kernel read in 720 thousand pages in sweeps. In random order it read in 67.1
 /// (private) and 68.7 thousand (shared), one by one.
 #[test]
-fn as_many_pages_are_read_in_as_a_running_kernel_reads() {
+fn pages_read_in_match_the_running_kernel() {
     let sweeps =
         MemoryLoad { touches: 45_000, ..MemoryLoad::new("sweeps", 9_008 * 4096, 32 * MIB) };
     for policy in ["none", "cluster", "hits", "vma"] {
@@ -54,7 +54,7 @@ fn as_many_pages_are_read_in_as_a_running_kernel_reads() {
 
 /// Pages that are only read are evicted without a write, because their slots are still valid.
 #[test]
-fn a_load_that_reads_writes_nothing_after_it_was_filled() {
+fn read_only_load_writes_nothing_after_its_fill() {
     let reads = MemoryLoad { touches: 20_000, ..MemoryLoad::new("reads", 16 * MIB, 12 * MIB) };
     let writes = MemoryLoad { writes_percent: 100, ..reads.clone() };
     let (reads, writes) = (run(&reads, "hits"), run(&writes, "hits"));
@@ -66,7 +66,7 @@ fn a_load_that_reads_writes_nothing_after_it_was_filled() {
 /// In a loop of 4,096 pages with memory for 3,072, the oldest pages are always needed next: all of
 /// 20,000 touches miss. A policy that keeps its pages misses 1,024 per round, a quarter.
 #[test]
-fn of_a_loop_larger_than_memory_a_part_is_kept() {
+fn default_eviction_keeps_part_of_a_loop_larger_than_memory() {
     let sweeps = MemoryLoad { touches: 20_000, ..MemoryLoad::new("sweeps", 16 * MIB, 12 * MIB) };
     assert!(run(&sweeps, "none").pages_in.unwrap() >= 19_900);
     let pages_in = run_under(&sweeps, "none", None).pages_in.unwrap();
@@ -103,7 +103,7 @@ fn processes_share_memory_and_each_ends() {
 }
 
 #[test]
-fn what_can_not_be_run_is_refused_before_it_is() {
+fn invalid_setups_are_refused_before_the_run() {
     let load = MemoryLoad::new("l", 16 * MIB, 12 * MIB);
     let error = |device: &str, swapin: &str| {
         let setup = LoadSetup {

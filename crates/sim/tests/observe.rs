@@ -24,18 +24,19 @@ fn observed(job: &str, setup: &SimulationSetup, events_max: usize) -> (ResultRow
         &job,
         setup,
         guests,
-        RunObserver::progress(&mut |_| ProgressAnswer::On),
+        RunObserver::progress(&mut |_| ProgressAnswer::Continue),
     )
     .unwrap();
     (row, observer.take())
 }
 
 fn plain(job: &str, setup: &SimulationSetup) -> ResultRow {
-    simulate("job", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::On).unwrap()
+    simulate("job", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::Continue)
+        .unwrap()
 }
 
 #[test]
-fn looking_on_changes_nothing() {
+fn observer_does_not_change_the_run() {
     let mapped = "[m]\nrw=randread\nbs=64k\nsize=64m\nio_size=4m\nioengine=mmap\nnumjobs=3\n";
     let direct = "[d]\nrw=randrw\nbs=16k\nsize=16m\ndirect=1\nioengine=libaio\niodepth=8\n";
     for job in [SEQUENTIAL, mapped, direct] {
@@ -52,7 +53,7 @@ fn looking_on_changes_nothing() {
 
 /// 16 reads of 16 pages. Without readahead each is one request of 128 sectors.
 #[test]
-fn every_read_request_and_call_of_the_policy_is_seen() {
+fn every_read_and_request_and_policy_call_is_observed() {
     let (row, events) = observed(SEQUENTIAL, &setup("ssd", "none"), 1 << 20);
     let offsets: Vec<u64> = events.reads.iter().map(|read| read.offset).collect();
     assert_eq!(offsets, (0..16).map(|nth| nth * 65_536).collect::<Vec<u64>>());
@@ -72,7 +73,7 @@ fn every_read_request_and_call_of_the_policy_is_seen() {
 /// most a quarter of that, so its first window is twice the request. The next, at the mark, is the
 /// largest (KERNEL.md, section 2: initial and next size).
 #[test]
-fn what_a_policy_adds_is_told_apart_in_demand_and_ahead() {
+fn observed_windows_separate_demand_pages_from_prefetched_pages() {
     let (_, events) = observed(SEQUENTIAL, &setup("ssd", "ondemand"), 1 << 20);
     let first: Vec<_> =
         events.windows[..2].iter().map(|call| (call.demand_pages, call.ahead_pages)).collect();
@@ -80,7 +81,7 @@ fn what_a_policy_adds_is_told_apart_in_demand_and_ahead() {
 }
 
 #[test]
-fn a_full_log_drops_and_counts_what_comes_after() {
+fn full_event_log_drops_and_counts_later_events() {
     let (_, events) = observed(SEQUENTIAL, &setup("ssd", "none"), 10);
     let lists = [events.reads.len(), events.requests.len(), events.windows.len()];
     assert_eq!((lists, events.dropped), ([10, 10, 10], 18));
@@ -100,7 +101,7 @@ fn a_policy_from_outside_runs_in_place_of_the_named_one() {
             &job,
             &setup,
             guests,
-            RunObserver::progress(&mut |_| ProgressAnswer::On),
+            RunObserver::progress(&mut |_| ProgressAnswer::Continue),
         );
         let expected = plain(SEQUENTIAL, &self::setup("ssd", "none"));
         assert_eq!(row.unwrap().decisions, expected.decisions);

@@ -8,10 +8,10 @@ use readpath_sim::simulate::{SimulateError, SimulationSetup, simulate};
 
 fn try_run(job: &str, raw: &str, device: &str) -> Result<ResultRow, SimulateError> {
     let setup = SimulationSetup {
-        raw: Spec::parse(raw).unwrap(),
+        chunking: Spec::parse(raw).unwrap(),
         ..SimulationSetup::new(Spec::parse(device).unwrap())
     };
-    simulate("test", &JobFile::parse(job).unwrap(), &setup, &mut |_| ProgressAnswer::On)
+    simulate("test", &JobFile::parse(job).unwrap(), &setup, &mut |_| ProgressAnswer::Continue)
 }
 
 fn run(job: &str, raw: &str, device: &str) -> ResultRow {
@@ -23,7 +23,7 @@ const READ: &str = "[r]\nrw=read\nbs=4m\nsize=8m\nioengine=raw\n";
 /// 8 MiB are 128 chunks of 64 KiB or 16 of 512 KiB, each one request. The policy sets the queue
 /// depth.
 #[test]
-fn each_chunk_is_a_request_and_the_policy_decides_how_many_there_are_at_once() {
+fn each_chunk_is_one_request_and_the_policy_sets_the_depth() {
     for (raw, requests, depth) in [
         ("kiobuf,chunk=64KiB", 128, 1),
         ("kiobuf", 16, 1),
@@ -53,7 +53,7 @@ fn pinning_is_charged_by_the_chunk_and_the_page() {
 /// The second operation of a process begins after the first. Two processes do not wait for each
 /// other.
 #[test]
-fn processes_transfer_side_by_side() {
+fn processes_transfer_in_parallel() {
     let one = run(READ, "kiobuf", "raid0:2xssd,stripe=512k");
     let two = run(&format!("{READ}numjobs=2\n"), "kiobuf", "raid0:2xssd,stripe=512k");
     assert_eq!((two.bytes, two.device_depth_max), (16 << 20, Some(2)));
@@ -61,7 +61,7 @@ fn processes_transfer_side_by_side() {
 }
 
 #[test]
-fn what_begins_and_ends_within_a_block_is_covered_by_whole_ones() {
+fn unaligned_transfers_are_covered_by_whole_blocks() {
     let row = run(
         "[r]\nrw=read\nbs=1000000\nsize=1000000\noffset=100\nfilesize=2m\nioengine=raw\n",
         "ring",

@@ -7,7 +7,8 @@ use readpath_sim::run::ProgressAnswer;
 use readpath_sim::simulate::{SimulationSetup, simulate};
 
 fn run(job: &str, setup: &SimulationSetup) -> ResultRow {
-    simulate("test", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::On).unwrap()
+    simulate("test", &JobFile::parse(job).unwrap(), setup, &mut |_| ProgressAnswer::Continue)
+        .unwrap()
 }
 
 fn setup(device: &str) -> SimulationSetup {
@@ -28,7 +29,7 @@ fn the_same_seed_gives_the_same_decisions_and_another_seed_gives_others() {
 /// With `none`, a direct reader and a buffered reader of distinct blocks make the same requests,
 /// one per block.
 #[test]
-fn without_readahead_each_block_is_one_request() {
+fn each_block_is_one_request_without_readahead() {
     for direct in [0, 1] {
         let none = SimulationSetup { readahead: Spec::plain("none"), ..setup("ssd") };
         let row = run(&format!("{RANDOM}direct={direct}\n"), &none);
@@ -50,7 +51,7 @@ fn a_sequential_reader_is_read_ahead_in_large_requests() {
 }
 
 #[test]
-fn a_barrier_and_a_delay_hold_jobs_back() {
+fn stonewall_and_startdelay_delay_later_jobs() {
     let job = "[global]\nrw=read\nbs=64k\nsize=1m\n[a]\n[b]\nstonewall\n[c]\nstartdelay=2\n";
     let row = run(job, &setup("ssd"));
     assert_eq!(row.sections.len(), 3);
@@ -82,7 +83,7 @@ fn a_buffered_write_of_any_size_is_written() {
 }
 
 #[test]
-fn what_a_device_moves_in_part_is_asked_again() {
+fn rest_of_a_short_transfer_is_requested_again() {
     for rw in ["read", "randread", "write"] {
         for direct in [0, 1] {
             let job = format!("[j]\nrw={rw}\nbs=64k\nsize=4m\ndirect={direct}\n");
@@ -96,7 +97,7 @@ fn what_a_device_moves_in_part_is_asked_again() {
 }
 
 #[test]
-fn a_sync_waits_for_what_the_drive_has_in_its_cache() {
+fn sync_waits_for_the_write_cache_of_the_drive() {
     let seconds = |sync: &str| {
         let job = format!("[w]\nrw=randwrite\nbs=4k\nsize=1g\nio_size=256k\ndirect=1\n{sync}");
         run(&job, &setup("hdd,drive=sata")).seconds
@@ -109,7 +110,7 @@ fn a_sync_waits_for_what_the_drive_has_in_its_cache() {
 }
 
 #[test]
-fn a_stopped_run_says_so() {
+fn stopped_run_is_reported_as_interrupted() {
     let job = JobFile::parse("[r]\nrw=randread\nbs=4k\nsize=1g\ndirect=1\n").unwrap();
     let row = simulate("test", &job, &setup("ssd"), &mut |_| ProgressAnswer::Stop).unwrap();
     assert!(row.bytes < 1 << 30);
@@ -118,7 +119,7 @@ fn a_stopped_run_says_so() {
 
 /// Stopped at the first check, with one job running and one not started.
 #[test]
-fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
+fn stopped_run_finishes_requests_in_flight_and_starts_no_more_jobs() {
     let job = "[global]\nrw=randread\nbs=4k\nsize=64m\nioengine=libaio\niodepth=8\n\
                [a]\n[b]\nstonewall\n";
     let job = JobFile::parse(job).unwrap();
@@ -131,7 +132,7 @@ fn a_run_that_is_told_to_stop_waits_for_what_is_under_way_and_begins_nothing() {
 /// A process with only cache hits never waits. Another one, with device reads, must still receive
 /// its completions.
 #[test]
-fn a_process_that_never_waits_does_not_hold_up_completions() {
+fn process_that_never_waits_does_not_delay_other_completions() {
     let job = "[global]\nruntime=20ms\ntime_based=1\nbs=4k\n\
                [cached]\nrw=read\nsize=64k\n[direct]\nrw=randread\nsize=1m\ndirect=1\n";
     let row = run(job, &setup("ssd"));

@@ -74,7 +74,7 @@ fn files_are_named_as_fio_names_them() {
 }
 
 #[test]
-fn one_file_stands_in_for_all() {
+fn one_real_file_replaces_all_files_of_the_job() {
     let jobs = JobFile::parse("[j]\nrw=read\nfilename=x:y\nnumjobs=3\n").unwrap();
     let placement = FileSource::One { name: "real", bytes: 1 << 20 };
     let workload = Workload::new(&jobs, placement, 1).unwrap();
@@ -146,7 +146,7 @@ fn stonewalls_number_the_phases() {
 
 /// strace on fio 3.33 shows these calls.
 #[test]
-fn advice_is_what_fio_gives() {
+fn advice_matches_the_calls_of_fio() {
     let advice = |options: &str| {
         let process = process(&format!("size=64k\n{options}"));
         (process.advice(), process.mapping_advice())
@@ -206,7 +206,7 @@ fn batches_are_submitted_as_fio_submits_them() {
 
 /// Calls of fio 3.33 in strace with `size=32k` (w: a write, s: fsync, d: fdatasync).
 #[test]
-fn files_are_put_on_the_medium_when_fio_does_it() {
+fn syncs_are_issued_when_fio_issues_them() {
     let calls = |options: &str| {
         let mut process = process(&format!("rw=write\nbs=4k\nsize=32k\n{options}"));
         let mut calls = String::new();
@@ -254,7 +254,7 @@ fn pauses_wait_for_all_in_flight() {
 /// fio 3.33: `runtime=100ms thinktime=30000` took 124 ms and did four operations, with
 /// `size=64k`, and with `size=8k time_based` as well. The pause after the last one counts.
 #[test]
-fn the_runtime_ends_it_after_a_pause() {
+fn runtime_limit_ends_the_job_after_a_pause() {
     for size in ["size=64k", "size=8k\ntime_based"] {
         let job = format!("rw=read\n{size}\nruntime=100ms\nthinktime=30000");
         let (issued, end) = run(process(&job), Time::from_us(10), 1000);
@@ -271,7 +271,7 @@ fn time_based_jobs_start_over() {
 
 /// All completions come at once: each one taken allows a new operation.
 #[test]
-fn completions_are_collected() {
+fn completions_are_collected_up_to_iodepth_batch_complete() {
     let job = "rw=read\nsize=1m\nioengine=io_uring\niodepth=8\niodepth_batch_complete=4";
     let mut process = process(job);
     let issued = |process: &mut Process| {
@@ -312,7 +312,7 @@ fn zipf_favours_one_block() {
 }
 
 #[test]
-fn the_seed_and_only_the_seed_decides() {
+fn operations_depend_only_on_the_seeds() {
     let of = |run_seed, randseed| {
         let text =
             format!("[j]\nrw=randread\nsize=1m\nrandrepeat=0\nrandseed={randseed}\nnumjobs=2\n");
@@ -426,7 +426,7 @@ fn a_direction_without_a_rate_is_not_held_back() {
 
 /// No data is moved, however long the job may run.
 #[test]
-fn a_job_that_only_creates_moves_nothing() {
+fn create_only_job_moves_no_data() {
     for options in ["create_only=1\nsize=1m", "create_only=1\nsize=1m\ntime_based\nruntime=10"] {
         let (issued, end) = run(process(options), Time::from_us(100), 10);
         assert_eq!((issued.len(), end), (0, Time::ZERO), "{options}");

@@ -31,7 +31,7 @@ use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
 use crate::recording;
-use readpath_sim::job::shown;
+use readpath_sim::job::printable;
 
 mod blktrace;
 mod chosen;
@@ -40,7 +40,7 @@ mod fields;
 mod iolog;
 mod replay;
 
-use chosen::{Chosen, Event};
+use chosen::{Event, EventFilter};
 
 pub use replay::{OPEN_DEPTH, TracePlacement, TraceSummary, simulate_trace, trace_workload};
 
@@ -159,7 +159,7 @@ impl fmt::Display for TraceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             TraceError::Bad { line, text, expected } => {
-                write!(f, "line {line}: `{}`: expected {expected}", shown(text))
+                write!(f, "line {line}: `{}`: expected {expected}", printable(text))
             }
             TraceError::Unread { because } => f.write_str(because),
             TraceError::Recording(error) => error.fmt(f),
@@ -184,8 +184,8 @@ pub struct TraceReader<R> {
     /// Number of the last line or record.
     number: u64,
     iolog: iolog::IologState,
-    chosen: Chosen,
-    counted: TraceOrigin,
+    event_filter: EventFilter,
+    origin: TraceOrigin,
     /// Number of lines without data.
     skipped: u64,
     has_failed: bool,
@@ -247,8 +247,8 @@ impl<R: BufRead> TraceReader<R> {
             read_bytes: 0,
             number: 0,
             iolog: iolog::IologState::default(),
-            chosen: Chosen::default(),
-            counted: TraceOrigin::default(),
+            event_filter: EventFilter::default(),
+            origin: TraceOrigin::default(),
             skipped: 0,
             has_failed: false,
         }
@@ -256,7 +256,7 @@ impl<R: BufRead> TraceReader<R> {
 
     /// Returns a note for the results: the event that replaced queued requests, if any.
     pub fn note(&self) -> Option<&'static str> {
-        self.chosen.note()
+        self.event_filter.note()
     }
 
     /// Number of lines without data so far.
@@ -272,8 +272,8 @@ impl<R: BufRead> TraceReader<R> {
     /// Returns the next request, or `None` at the end.
     fn read(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
-            if let Some(held) = self.chosen.next() {
-                return self.counted.request(held.raw(), held.line).map(Some);
+            if let Some(held) = self.event_filter.next() {
+                return self.origin.request(held.raw(), held.line).map(Some);
             }
             let request = match self.format {
                 TraceFormat::Blktrace => self.read_record()?,
@@ -284,7 +284,7 @@ impl<R: BufRead> TraceReader<R> {
                 TraceRead::Request(request) => return Ok(Some(request)),
                 TraceRead::Nothing => self.skipped += 1,
                 TraceRead::Blank => {}
-                TraceRead::End if self.chosen.end() => {}
+                TraceRead::End if self.event_filter.end() => {}
                 TraceRead::End => return Ok(None),
             }
         }
@@ -307,8 +307,8 @@ impl<R: BufRead> TraceReader<R> {
             blktrace::BlktraceRecord::Request { at, device, op, offset, bytes, event } => {
                 let raw =
                     RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes, event };
-                match self.chosen.take(&raw, self.number) {
-                    true => TraceRead::Request(self.counted.request(raw, self.number)?),
+                match self.event_filter.accepts(&raw, self.number) {
+                    true => TraceRead::Request(self.origin.request(raw, self.number)?),
                     false => TraceRead::Nothing,
                 }
             }
@@ -326,11 +326,11 @@ impl<R: BufRead> TraceReader<R> {
         let read = match record {
             None => return Ok(TraceRead::End),
             Some(Err(error)) => return Err(TraceError::Recording(error)),
-            Some(Ok(recording::Record::Read(read))) if read.got_bytes() > 0 => read,
+            Some(Ok(recording::Record::Read(read))) if read.bytes_read() > 0 => read,
             Some(Ok(recording::Record::Read(_))) => return Ok(TraceRead::Nothing),
             Some(Ok(_)) => return Ok(TraceRead::Blank),
         };
-        let range = fields::range(read.offset, read.got_bytes());
+        let range = fields::range(read.offset, read.bytes_read());
         let (Some((offset, bytes)), true) = (range, read.begin_ns < 1 << 62) else {
             let (text, expected) = (format!("{read:?}"), columns::expected(self.format));
             return Err(TraceError::Bad { line: self.number, text, expected });
@@ -338,7 +338,7 @@ impl<R: BufRead> TraceReader<R> {
         let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
         let event = Event::Queued;
         let raw = RawRequest { at, device: &device, op: Op::Read, offset, bytes, event };
-        self.counted.request(raw, self.number).map(TraceRead::Request)
+        self.origin.request(raw, self.number).map(TraceRead::Request)
     }
 
     /// Reads a line in the source's buffer. A line that crosses the end of the buffer is copied.
@@ -365,7 +365,7 @@ impl<R: BufRead> TraceReader<R> {
         self.number += 1;
         let text = line.trim_ascii();
         let is_blank = text.is_empty() || text.starts_with(b"#");
-        if is_blank || (self.counted.is_empty() && columns::is_header(text)) {
+        if is_blank || (self.origin.is_empty() && columns::is_header(text)) {
             return Ok(TraceRead::Blank);
         }
         let line = match self.format {
@@ -373,14 +373,14 @@ impl<R: BufRead> TraceReader<R> {
             format => columns::line(format, text),
         };
         match line {
-            Some(TraceLine::Request(raw)) => match self.chosen.take(&raw, self.number) {
-                true => self.counted.request(raw, self.number).map(TraceRead::Request),
+            Some(TraceLine::Request(raw)) => match self.event_filter.accepts(&raw, self.number) {
+                true => self.origin.request(raw, self.number).map(TraceRead::Request),
                 false => Ok(TraceRead::Nothing),
             },
             Some(TraceLine::Nothing) => Ok(TraceRead::Nothing),
             None => {
                 let (line, expected) = (self.number, columns::expected(self.format));
-                let text = shown(&String::from_utf8_lossy(text));
+                let text = printable(&String::from_utf8_lossy(text));
                 Err(TraceError::Bad { line, text, expected })
             }
         }

@@ -1,6 +1,7 @@
 //! Recordings of reads, block traces and reference traces, and their replay in the simulation.
 //!
-//! - [`recording`]: the reads of a program, with their waits: made by `readpath record` or imported;
+//! - [`recording`]: the reads of a program, with their waits: made by `readpath record` or
+//!   imported;
 //! - [`block_trace`]: traces of block requests in published formats;
 //! - [`read_list`]: lists of reads of `readpath check-kernel`;
 //! - [`references`]: traces of page references, and the misses of eviction policies on them;

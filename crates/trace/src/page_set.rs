@@ -199,7 +199,7 @@ mod tests {
 
     /// Compares with a set of single pages.
     #[test]
-    fn ranges_are_as_their_pages_one_by_one() {
+    fn ranges_match_a_set_of_single_pages() {
         let mut state = 7;
         let mut below = |end: u64| readpath_core::splitmix::next(&mut state) % end;
         for _ in 0..20 {
@@ -219,7 +219,7 @@ mod tests {
 
     /// 2 GiB at each of many positions: one word per chunk, and no bits.
     #[test]
-    fn what_is_there_whole_takes_no_bits() {
+    fn whole_chunks_are_stored_without_bitmaps() {
         let mut pages = PageSet::default();
         assert_eq!(pages.add(0, 1 << 19), 1 << 19);
         assert!(matches!(pages.first, PagePiece::Whole));

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_read_with_its_comments() {
+    fn step_list_is_parsed_with_comments() {
         let steps =
             parse_steps("# cold\n0 4096\n\nadvice random # now\n 4095   2\ntouch 7\nreopen\n");
         let expected = [
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_line_is_named() {
+    fn bad_line_is_reported_with_its_number() {
         let message = |text| parse_steps(text).unwrap_err().to_string();
         assert_eq!(
             message("0 4096\n0 4k\n"),

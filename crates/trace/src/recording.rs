@@ -57,7 +57,7 @@
 //! - no range extends beyond 2⁶³ bytes;
 //! - no call has more than [`CALL_BYTES_MAX`] bytes.
 //!
-//! The sums of all times, bytes and counts of a recording are at most [`RECALL_BATCH_MAX`]. Sums in
+//! The sums of all times, bytes and counts of a recording are at most [`SUM_MAX`]. Sums in
 //! 64 bits therefore do not overflow.
 
 use serde::Serialize;
@@ -101,7 +101,7 @@ pub const CALL_BYTES_MAX: u64 = 1 << 32;
 
 /// Maximum sum over a recording, in nanoseconds or bytes: durations of reads and requests, waits
 /// (36 years of waiting threads), sizes, lost events.
-pub const RECALL_BATCH_MAX: u64 = 1 << 60;
+pub const SUM_MAX: u64 = 1 << 60;
 
 /// Method by which the reads were recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -316,7 +316,7 @@ pub struct ReadRecord {
 
 impl ReadRecord {
     /// Number of bytes read.
-    pub fn got_bytes(&self) -> u64 {
+    pub fn bytes_read(&self) -> u64 {
         match self.outcome {
             ReadOutcome::Bytes(bytes) => bytes,
             ReadOutcome::Error(_) => 0,
@@ -324,7 +324,7 @@ impl ReadRecord {
     }
 
     /// Duration in nanoseconds.
-    pub fn took_ns(&self) -> u64 {
+    pub fn duration_ns(&self) -> u64 {
         self.end_ns - self.begin_ns
     }
 }

@@ -48,7 +48,7 @@ pub enum BlockTraceFormat {
 
 impl BlockTraceFormat {
     /// The formats by name that are of blocks alone.
-    const OF_BLOCKS: [(&'static str, BlockTraceFormat); 5] = [
+    const BLOCK_FORMATS: [(&'static str, BlockTraceFormat); 5] = [
         ("lirs", BlockTraceFormat::Lirs),
         ("arc", BlockTraceFormat::Arc),
         ("cloudphysics", BlockTraceFormat::CloudPhysics),
@@ -61,7 +61,7 @@ impl BlockTraceFormat {
         let requests = block_trace::FORMATS
             .iter()
             .map(|&(name, format)| (name, BlockTraceFormat::Requests(format)));
-        BlockTraceFormat::OF_BLOCKS.into_iter().chain(requests)
+        BlockTraceFormat::BLOCK_FORMATS.into_iter().chain(requests)
     }
 
     /// Returns the format with this name.
@@ -140,27 +140,27 @@ impl BlockTrace {
     pub fn parse(
         bytes: &[u8],
         format: BlockTraceFormat,
-        most: usize,
+        references_max: usize,
     ) -> Result<BlockTrace, BlockTraceError> {
-        let mut wanted = TraceBlocks { blocks: Vec::new(), most, note: None };
+        let mut trace_blocks = TraceBlocks { blocks: Vec::new(), most: references_max, note: None };
         match format {
             BlockTraceFormat::CloudPhysics => {
                 for &record in records::<4>(bytes)? {
-                    wanted.add(u32::from_be_bytes(record).into());
+                    trace_blocks.add(u32::from_be_bytes(record).into());
                 }
             }
             BlockTraceFormat::OracleGeneral => {
                 for record in records::<24>(bytes)? {
                     let number = record[4..12].try_into().expect("a record has 24 bytes");
-                    wanted.add(u64::from_le_bytes(number));
+                    trace_blocks.add(u64::from_le_bytes(number));
                 }
             }
-            BlockTraceFormat::Reads => add_reads(bytes, &mut wanted)?,
-            BlockTraceFormat::Lirs => each_line(bytes, &mut wanted, lirs)?,
-            BlockTraceFormat::Arc => each_line(bytes, &mut wanted, arc)?,
-            BlockTraceFormat::Requests(format) => of_requests(bytes, format, &mut wanted)?,
+            BlockTraceFormat::Reads => add_reads(bytes, &mut trace_blocks)?,
+            BlockTraceFormat::Lirs => each_line(bytes, &mut trace_blocks, lirs)?,
+            BlockTraceFormat::Arc => each_line(bytes, &mut trace_blocks, arc)?,
+            BlockTraceFormat::Requests(format) => add_requests(bytes, format, &mut trace_blocks)?,
         }
-        wanted.numbered()
+        trace_blocks.into_trace()
     }
 
     /// Creates a trace of these blocks with any numbers.
@@ -168,7 +168,7 @@ impl BlockTrace {
     /// # Errors
     /// Fails if there is no block, or if there are too many.
     pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, BlockTraceError> {
-        TraceBlocks { blocks, most: usize::MAX, note: None }.numbered()
+        TraceBlocks { blocks, most: usize::MAX, note: None }.into_trace()
     }
 }
 
@@ -192,7 +192,7 @@ impl TraceBlocks {
     }
 
     /// Renumbers the blocks and returns the trace.
-    fn numbered(self) -> Result<BlockTrace, BlockTraceError> {
+    fn into_trace(self) -> Result<BlockTrace, BlockTraceError> {
         let mut names = self.blocks.clone();
         names.sort_unstable();
         names.dedup();
@@ -262,7 +262,7 @@ fn arc(text: &str) -> LineBlocks {
 }
 
 /// Adds the pages of all requests. Each device has its own range of page numbers.
-fn of_requests(
+fn add_requests(
     bytes: &[u8],
     format: block_trace::TraceFormat,
     trace: &mut TraceBlocks,
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn each_format_names_its_blocks_in_their_order() {
+    fn each_format_numbers_its_blocks_in_order_of_first_use() {
         assert_eq!(parsed(BlockTraceFormat::Lirs, "*\n7\n\n9\n7\n*\n"), Ok(vec![0, 1, 0]));
         assert_eq!(parsed(BlockTraceFormat::Arc, "100 3 0 1\n101 1 0 2\n"), Ok(vec![0, 1, 2, 1]));
         let numbers = [0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 1, 0];
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_told_with_its_line() {
+    fn parse_errors_name_the_line_and_the_expected_form() {
         let wrong = |format, text: &str| parsed(format, text).unwrap_err().to_string();
         for (format, text, line, word) in [
             (BlockTraceFormat::Lirs, "1\n\nx\n", 3, "a block's number"),
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_read_up_to_as_many_references_as_are_asked_for() {
+    fn trace_is_read_up_to_the_reference_limit() {
         let trace = BlockTrace::parse(b"10 5\n", BlockTraceFormat::Arc, 3).unwrap();
         assert_eq!(trace, BlockTrace { references: vec![0, 1, 2], blocks: 3, note: None });
     }

@@ -107,7 +107,7 @@ impl RecordingInput {
     /// Adds a read, unless it found data cached before the recording.
     fn take_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);
-        if read.got_bytes() == 0 {
+        if read.bytes_read() == 0 {
             return;
         }
         if self.source == RecordingMethod::Tracepoints && !self.is_direct(read) {
@@ -115,7 +115,7 @@ impl RecordingInput {
             let has_fetched = since_insert.is_some_and(|&at_ns| at_ns >= read.begin_ns);
             if read.waited_ns == 0 && !has_fetched {
                 self.costs.add(read);
-                let (first, end) = pages(read.offset, read.got_bytes());
+                let (first, end) = pages(read.offset, read.bytes_read());
                 let inserted_pages = self.inserted_pages.get(&read.file);
                 if inserted_pages.is_none_or(|inserted_pages| !inserted_pages.has_any(first, end)) {
                     self.cached_before += 1;
@@ -156,13 +156,13 @@ impl RecordingInput {
         let recorded = RecordedProgram {
             program: self.program,
             total: Time(self.end_ns),
-            after_last: Time(self.end_ns - last_ns),
+            time_after_last_read: Time(self.end_ns - last_ns),
             memory_bytes: self.memory_bytes,
             readahead_bytes,
             host: self.costs.host(),
             lost: self.lost,
             cached_before: self.cached_before,
-            reads: lists.iter().map(|list| list.readings.len() as u64).sum(),
+            reads: lists.iter().map(|list| list.reads.len() as u64).sum(),
             files,
             lists,
         };
@@ -174,7 +174,7 @@ impl RecordingInput {
         let mut read_bytes: BTreeMap<u64, u64> = BTreeMap::new();
         for read in self.threads.values().flatten() {
             let device = self.files.get(&read.file).map_or(0, |file| file.device);
-            *read_bytes.entry(device).or_default() += read.got_bytes();
+            *read_bytes.entry(device).or_default() += read.bytes_read();
         }
         let most = read_bytes.into_iter().max_by_key(|&(_, bytes)| bytes);
         most.and_then(|(device, _)| self.readahead_bytes.get(&device).copied()).unwrap_or(0)
@@ -205,7 +205,7 @@ impl RecordingInput {
             let is_fault = read.way == ReadMethod::Fault;
             faults += usize::from(is_fault);
             direct += usize::from(self.is_direct(read));
-            let (offset, bytes) = (read.offset, read.got_bytes());
+            let (offset, bytes) = (read.offset, read.bytes_read());
             let place = places[&read.file];
             let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
             files[place].bytes = files[place].bytes.max(end);
@@ -220,8 +220,8 @@ impl RecordingInput {
             engine,
             is_direct: direct * 2 > reads.len(),
             depth: depth as u32,
-            readings,
-            thinks,
+            reads: readings,
+            think_times: thinks,
         }
     }
 }
@@ -239,7 +239,7 @@ pub struct RecordedProgram {
     /// Recorded run time.
     pub total: Time,
     /// Recorded time after the last read.
-    pub after_last: Time,
+    pub time_after_last_read: Time,
     /// Memory of the recorded machine. 0 if unknown.
     pub memory_bytes: u64,
     /// The kernel's readahead window on the device with the most bytes read. 0 if unknown.
@@ -282,10 +282,10 @@ impl RecordedProgram {
         setup: &SimulationSetup,
         watch: RunObserver<'_>,
     ) -> Result<(ResultRow, Time), SimulateError> {
-        let workload = Workload::listed(self.files.clone(), self.lists.clone());
+        let workload = Workload::from_lists(self.files.clone(), self.lists.clone());
         let setup = SimulationSetup { host: self.host, ..setup.clone() };
         let row = simulate_workload(None, workload, &setup, watch)?;
         let reads = Time((row.seconds * 1e9) as u64);
-        Ok((row, reads + self.after_last))
+        Ok((row, reads + self.time_after_last_read))
     }
 }

@@ -69,7 +69,7 @@ fn merged(parts: Vec<Vec<Record>>) -> Vec<Record> {
 /// The second began 1,000 ns after the first. Both contain the request at 500. The file /a is one,
 /// the files /b are two.
 #[test]
-fn times_are_aligned_and_what_both_saw_is_told_once() {
+fn merged_times_are_aligned_and_shared_requests_appear_once() {
     let first = vec![
         start(5_000_000, "one"),
         device("sda"),
@@ -115,7 +115,7 @@ fn times_are_aligned_and_what_both_saw_is_told_once() {
 
 /// A disk of another machine has the same number and another name.
 #[test]
-fn devices_that_differ_are_told_apart_and_a_cut_recording_ends_nothing() {
+fn different_devices_stay_distinct_and_cut_recordings_add_no_end() {
     let part =
         |name| vec![start(1, "p"), device(name), file(0, 7, "/a"), thread(0), read(99, 0, 0)];
     let records = merged(vec![[part("sda"), vec![end(100, 1, true)]].concat(), part("nvme0n1")]);
@@ -131,7 +131,7 @@ fn devices_that_differ_are_told_apart_and_a_cut_recording_ends_nothing() {
 }
 
 #[test]
-fn what_does_not_fit_together_is_refused() {
+fn incompatible_recordings_are_refused() {
     let error = |parts: Vec<Vec<Record>>| {
         MergedRecords::new(parts.into_iter().map(Vec::into_iter).collect()).unwrap_err()
     };

@@ -3,9 +3,9 @@
 use proptest::prelude::*;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost, FileMapped,
-    FileRecord, MAGIC, Mapped, OpenRecord, PagesEvicted, PagesInserted, RECALL_BATCH_MAX,
-    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingError, RecordingMethod,
-    RecordingReader, RecordingStart, RecordingWriter, RequestRecord, ThreadName, Unseen,
+    FileRecord, MAGIC, Mapped, OpenRecord, PagesEvicted, PagesInserted, ReadMethod, ReadOutcome,
+    ReadRecord, Record, RecordingEnd, RecordingError, RecordingMethod, RecordingReader,
+    RecordingStart, RecordingWriter, RequestRecord, SUM_MAX, ThreadName, Unseen,
 };
 
 fn written(records: &[Record]) -> Vec<u8> {
@@ -107,7 +107,7 @@ fn any_event() -> impl Strategy<Value = Record> {
         AdviceType::Other,
     ];
     let works = vec![DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::Other];
-    let at = 0..=RECALL_BATCH_MAX;
+    let at = 0..=SUM_MAX;
     let (thread, file) = (3, 900);
     prop_oneof![
         6 => any_read(),
@@ -155,7 +155,7 @@ fn end() -> Record {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(events in prop::collection::vec(any_event(), 0..60)) {
+    fn written_records_are_read_back(events in prop::collection::vec(any_event(), 0..60)) {
         let records = [names(), events, vec![end()]].concat();
         prop_assert_eq!(read(&written(&records)), (records, None));
     }
@@ -180,7 +180,7 @@ proptest! {
 
 /// Impossible values: each would cause years of counting, or a count beyond 64 bits.
 #[test]
-fn what_no_call_gives_is_damage() {
+fn impossible_values_are_reported_as_damage() {
     let read = ReadRecord { thread: 3, file: 900, ..ReadRecord::default() };
     let given = |bytes| {
         Record::Read(ReadRecord {
@@ -211,13 +211,13 @@ fn what_no_call_gives_is_damage() {
         assert!(records.len() >= names().len());
     }
     // Possible values.
-    let all = [names(), vec![given(CALL_BYTES_MAX), waited(RECALL_BATCH_MAX), end()]].concat();
+    let all = [names(), vec![given(CALL_BYTES_MAX), waited(SUM_MAX), end()]].concat();
     assert_eq!(self::read(&written(&all)), (all, None));
 }
 
 /// One read in one file, byte by byte, worked by hand from the description of the format.
 #[test]
-fn the_bytes_are_those_of_the_description() {
+fn encoded_bytes_match_the_format_description() {
     let start = RecordingStart {
         source: RecordingMethod::Strace,
         wall_ns: 300,
@@ -268,7 +268,7 @@ fn the_bytes_are_those_of_the_description() {
 }
 
 #[test]
-fn a_recording_that_is_cut_off_gives_what_stands_before_and_names_the_byte() {
+fn truncated_recording_returns_earlier_records_and_names_the_byte() {
     // Two blocks: 12 bytes, 8 and the names, 8 and the rest.
     let mut writer = RecordingWriter::new(Vec::new()).unwrap();
     names().into_iter().for_each(|record| writer.put(record).unwrap());
@@ -304,7 +304,7 @@ fn each_changed_byte_is_noticed() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_by_the_writer_and_told_by_the_reader() {
+fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     let wrong_read =
         ReadRecord { asked_bytes: 5, outcome: ReadOutcome::Bytes(6), ..ReadRecord::default() };
     let mut writer = RecordingWriter::new(Vec::new()).unwrap();

@@ -68,7 +68,7 @@ fn gathered(records: &[Record]) -> Option<RecordedProgram> {
 
 fn seconds(recorded: &RecordedProgram, setup: &SimulationSetup) -> f64 {
     let (_, time) =
-        recorded.simulate(setup, RunObserver::progress(&mut |_| ProgressAnswer::On)).unwrap();
+        recorded.simulate(setup, RunObserver::progress(&mut |_| ProgressAnswer::Continue)).unwrap();
     time.seconds()
 }
 
@@ -79,7 +79,7 @@ fn near(value: f64, expected: f64) {
 /// A thread computes for 10 ms before each of 20 reads of 1 ms, and for 30 ms at the end: 250 ms.
 /// With 5 ms per read: 20 × 15 ms + 30 ms.
 #[test]
-fn who_waited_waits_again_and_think_times_are_kept() {
+fn replayed_reads_wait_again_and_think_times_are_preserved() {
     let mut records = start();
     for nth in 0..20 {
         let begin = (11 * nth + 10) * MS;
@@ -87,14 +87,14 @@ fn who_waited_waits_again_and_think_times_are_kept() {
     }
     records.push(end(250 * MS));
     let recorded = gathered(&records).unwrap();
-    assert_eq!((recorded.total, recorded.after_last), (Time(250 * MS), Time(30 * MS)));
+    assert_eq!((recorded.total, recorded.time_after_last_read), (Time(250 * MS), Time(30 * MS)));
     near(seconds(&recorded, &five_ms()), 0.330);
 }
 
 /// Two parallel threads, the second from 40 ms on. The longer one counts. The first: 10 × (2 + 5)
 /// ms = 70 ms. The second: 40 ms + 10 × (1 + 5) = 100 ms, and 5 ms more after.
 #[test]
-fn threads_run_beside_each_other() {
+fn recorded_threads_are_replayed_in_parallel() {
     let mut records = start();
     for nth in 0..10 {
         let begin = (3 * nth + 2) * MS;
@@ -111,7 +111,7 @@ fn threads_run_beside_each_other() {
 /// One page read twenty times: added once, then resident. With memory for it that is one request.
 /// Pages resident before the recording cause no request.
 #[test]
-fn what_stays_in_memory_is_read_once_and_what_was_there_before_never() {
+fn cached_pages_are_read_once_and_pages_cached_before_never() {
     let mut records = start();
     records.extend(read(0, MS, 2 * MS, 0));
     for nth in 1..20 {
@@ -136,7 +136,7 @@ fn what_stays_in_memory_is_read_once_and_what_was_there_before_never() {
 
 /// Four reads in flight together, of an `O_DIRECT` descriptor, are submitted together again.
 #[test]
-fn what_was_in_flight_together_is_so_again() {
+fn concurrent_reads_are_replayed_concurrently() {
     let mut records = start();
     let open = OpenRecord {
         at_ns: 0,
@@ -167,7 +167,7 @@ fn what_was_in_flight_together_is_so_again() {
 }
 
 #[test]
-fn a_recording_without_reads_gives_nothing() {
+fn recording_without_reads_is_not_replayed() {
     let mut records = start();
     records.push(end(MS));
     assert!(gathered(&records).is_none());

@@ -1,11 +1,11 @@
 //! Results of the cells: medians, the ratio to the fastest baseline, and the comparison with the
 //! goal.
 
-use readpath_eval::access_patterns::Peer;
+use readpath_eval::access_patterns::Baseline;
 use serde::Serialize;
 
-use super::one::ReadWay;
-use super::rounds::{BrokenOff, ContenderRuns, RowState};
+use super::one::Contender;
+use super::rounds::{AbortReason, ContenderRuns, RowState};
 use super::states::CacheState;
 
 /// Cell of the table and of the JSON document.
@@ -88,8 +88,8 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let bytes = cell.row.bytes();
     let figures =
         |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
-    let [ours, pread, mmap, o_direct] = std::array::from_fn(|at| figures(&cell.ways[at]));
-    let peers = [(Peer::Pread, &pread), (Peer::Mmap, &mmap), (Peer::Direct, &o_direct)];
+    let [ours, pread, mmap, o_direct] = std::array::from_fn(|at| figures(&cell.contenders[at]));
+    let peers = [(Baseline::Pread, &pread), (Baseline::Mmap, &mmap), (Baseline::Direct, &o_direct)];
     let best = peers
         .iter()
         .filter(|(_, figures)| !figures.is_bound)
@@ -98,7 +98,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
     let ratio = to(best.map(|best| best.2));
     let cpu_ratio = best.and_then(|best| Some(ours.cpu_seconds? / best.1.cpu_seconds?));
-    let bar = cell.state.bar(cell.row.is_mapping());
+    let bar = cell.state.goal(cell.row.is_mapping());
     let beside = bar.peer.filter(|peer| best.is_some_and(|best| best.0 != *peer));
     let judged_ratio = match bar.peer {
         Some(judge) => {
@@ -106,10 +106,10 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         }
         None => ratio,
     };
-    let is_too_dear = ratio.is_some_and(|ratio| ratio <= 1.0)
+    let exceeds_cpu_limit = ratio.is_some_and(|ratio| ratio <= 1.0)
         && bar.cpu_ratio_max.is_some_and(|most| cpu_ratio.is_some_and(|ratio| ratio > most));
     let is_met = match judged_ratio {
-        Some(ratio) => Some(ratio >= bar.ratio_min && !is_too_dear && !ours.is_bound),
+        Some(ratio) => Some(ratio >= bar.ratio_min && !exceeds_cpu_limit && !ours.is_bound),
         // The library failed where a baseline has figures: the goal is missed.
         None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
     };
@@ -121,7 +121,7 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         best: best.map(|best| best.0.name()),
         ratio,
         cpu_ratio,
-        judged_beside: beside.map(Peer::name),
+        judged_beside: beside.map(Baseline::name),
         judged_ratio,
         ratio_min: bar.ratio_min,
         is_met,
@@ -135,17 +135,17 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
 
 /// Joins the caveats of a cell: of the library, of the cache state, and of aborted contenders.
 fn note(cell: &RowState<'_>) -> Option<String> {
-    let said = cell.ways[0].measured.iter().find_map(|run| run.note.clone());
-    let stray = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
+    let library_note = cell.contenders[0].measured.iter().find_map(|run| run.note.clone());
+    let stray_pages_note = (cell.stray_pages > 0).then(|| match cell.state.is_cold() {
         true => format!("not cold: up to {} pages stayed in memory", cell.stray_pages),
         false => {
             format!("not all in the kernel's cache: up to {} pages were not", cell.stray_pages)
         }
     });
-    let of_ways = ReadWay::ALL.iter().zip(&cell.ways).filter_map(|(way, runs)| {
-        let words = match &runs.broken_off {
+    let of_ways = Contender::ALL.iter().zip(&cell.contenders).filter_map(|(way, runs)| {
+        let words = match &runs.abort_reason {
             // The table already shows an aborted baseline.
-            Some(BrokenOff::TooSlow { .. }) if *way != ReadWay::Ours => None,
+            Some(AbortReason::TooSlow { .. }) if *way != Contender::Ours => None,
             Some(reason) => Some(reason.words()),
             None if runs.oom_kills > 0 => Some(format!(
                 "{} more runs were killed: the group's memory did not suffice",
@@ -155,16 +155,20 @@ fn note(cell: &RowState<'_>) -> Option<String> {
         };
         Some(format!("{}: {}", way.name(), words?))
     });
-    [said, stray].into_iter().flatten().chain(of_ways).reduce(|a, b| format!("{a}; {b}"))
+    [library_note, stray_pages_note]
+        .into_iter()
+        .flatten()
+        .chain(of_ways)
+        .reduce(|a, b| format!("{a}; {b}"))
 }
 
-impl BrokenOff {
+impl AbortReason {
     /// Message for the table's notes.
     fn words(&self) -> String {
         match self {
-            BrokenOff::Failed(reason) => reason.clone(),
-            BrokenOff::OutOfMemory => "killed: the group's memory did not suffice".to_owned(),
-            BrokenOff::TooSlow { seconds } => {
+            AbortReason::Failed(reason) => reason.clone(),
+            AbortReason::OutOfMemory => "killed: the group's memory did not suffice".to_owned(),
+            AbortReason::TooSlow { seconds } => {
                 format!("aborted after {seconds:.1} s: too slow")
             }
         }
@@ -180,10 +184,10 @@ impl Figures {
             let values: Option<Vec<f64>> = measured.iter().map(of).collect();
             values.and_then(median)
         };
-        let bound = match runs.broken_off {
+        let bound = match runs.abort_reason {
             // The run may have been aborted in its first pass. No bound for the second pass
             // follows.
-            Some(BrokenOff::TooSlow { seconds }) if state != CacheState::Second => Some(seconds),
+            Some(AbortReason::TooSlow { seconds }) if state != CacheState::Second => Some(seconds),
             _ => None,
         };
         let seconds = bound.or_else(|| median(&|run| Some(run.seconds)));
@@ -194,7 +198,7 @@ impl Figures {
             peak_bytes: median(&|run| Some(run.peak_bytes? as f64)).map(|bytes| bytes as u64),
             device_bytes: median(&|run| Some(run.device_bytes? as f64)).map(|bytes| bytes as u64),
             seconds_by_run: measured.iter().map(|run| run.seconds).collect(),
-            broken_off: runs.broken_off.as_ref().map(BrokenOff::words),
+            broken_off: runs.abort_reason.as_ref().map(AbortReason::words),
             is_bound: bound.is_some(),
         }
     }
@@ -251,15 +255,15 @@ mod tests {
 
     fn judged(state: CacheState, row: &str, ways: [ContenderRuns; 4]) -> BenchCell {
         let row = Row::of(row, Scale::Usual).unwrap();
-        judge(&RowState { row: &row, state, ways, stray_pages: 0 })
+        judge(&RowState { row: &row, state, contenders: ways, stray_pages: 0 })
     }
 
     /// Throughput of 16 MiB. Medians: library 0.5 s, baselines 0.4 s and 0.2 s; one baseline is
     /// aborted.
     #[test]
-    fn the_ratio_is_to_the_fastest_peer_that_ended() {
+    fn cell_ratio_compares_with_fastest_completed_baseline() {
         let slow = ContenderRuns {
-            broken_off: Some(BrokenOff::TooSlow { seconds: 0.1 }),
+            abort_reason: Some(AbortReason::TooSlow { seconds: 0.1 }),
             ..ContenderRuns::default()
         };
         let ways = [runs(&[0.9, 0.5, 0.1], 0.3), runs(&[0.4], 0.1), runs(&[0.3, 0.1], 0.2), slow];
@@ -271,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn cached_copies_are_judged_beside_pread_and_mappings_beside_mmap() {
+    fn cached_cells_are_judged_against_pread_for_copies_mmap_for_mappings() {
         let ways = || [runs(&[1.0], 0.1), runs(&[0.95], 0.1), runs(&[0.5], 0.1), runs(&[9.0], 0.1)];
         let copy = judged(CacheState::Cached, "stream/16MiB/4KiB", ways());
         assert_eq!((copy.judged_beside, copy.judged_ratio), (Some("pread"), Some(0.95)));
@@ -281,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn processor_time_counts_where_a_cold_cell_is_not_faster() {
+    fn cold_cell_without_speedup_is_judged_by_cpu_time() {
         let ways =
             |ours| [runs(&[ours], 0.2), runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
         assert_eq!(judged(CacheState::Cold, "copy/16MiB", ways(1.0)).is_met, Some(false));
@@ -289,9 +293,11 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_which_ours_was_killed_is_below_and_in_no_mean() {
-        let killed =
-            ContenderRuns { broken_off: Some(BrokenOff::OutOfMemory), ..ContenderRuns::default() };
+    fn cell_with_killed_library_run_misses_goal_and_enters_no_mean() {
+        let killed = ContenderRuns {
+            abort_reason: Some(AbortReason::OutOfMemory),
+            ..ContenderRuns::default()
+        };
         let peers = || [runs(&[1.0], 0.1), runs(&[2.0], 0.1), runs(&[2.0], 0.1)];
         let [pread, mmap, direct] = peers();
         let lost =

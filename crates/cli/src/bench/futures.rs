@@ -15,36 +15,40 @@ use tokio::task::{JoinHandle, spawn_blocking};
 pub struct Tasks {
     runtime: Runtime,
     /// Offsets of the reads, divided between the tasks.
-    places: AccessPattern,
-    reading: TaskRead,
+    pattern: AccessPattern,
+    read_method: TaskReadMethod,
 }
 
 /// Read method of a task.
 #[derive(Clone)]
-enum TaskRead {
-    Demand(File),
+enum TaskReadMethod {
+    Async(File),
     Blocking(Arc<dyn ReadAt>),
 }
 
 impl Tasks {
     /// Tasks that read through the library's futures.
     pub fn ours(file: File, places: AccessPattern) -> io::Result<Tasks> {
-        Tasks::new(places, TaskRead::Demand(file))
+        Tasks::new(places, TaskReadMethod::Async(file))
     }
 
     /// Tasks that read with `spawn_blocking`.
     pub fn blocking(file: Arc<dyn ReadAt>, places: AccessPattern) -> io::Result<Tasks> {
-        Tasks::new(places, TaskRead::Blocking(file))
+        Tasks::new(places, TaskReadMethod::Blocking(file))
     }
 
-    fn new(places: AccessPattern, reading: TaskRead) -> io::Result<Tasks> {
-        Ok(Tasks { runtime: Builder::new_multi_thread().build()?, places, reading })
+    fn new(places: AccessPattern, reading: TaskReadMethod) -> io::Result<Tasks> {
+        Ok(Tasks {
+            runtime: Builder::new_multi_thread().build()?,
+            pattern: places,
+            read_method: reading,
+        })
     }
 }
 
 impl Accesses for Tasks {
     fn pass(&mut self) -> io::Result<Checksum> {
-        let Tasks { runtime, places, reading } = self;
+        let Tasks { runtime, pattern: places, read_method: reading } = self;
         let places = *places;
         runtime.block_on(async {
             let tasks: Vec<JoinHandle<io::Result<Checksum>>> = (0..places.threads)
@@ -60,14 +64,18 @@ impl Accesses for Tasks {
 }
 
 /// Reads the offsets of one task, one after the other.
-async fn read_each(reading: TaskRead, places: AccessPattern, task: u64) -> io::Result<Checksum> {
+async fn read_each(
+    reading: TaskReadMethod,
+    places: AccessPattern,
+    task: u64,
+) -> io::Result<Checksum> {
     let mut sum = Checksum::default();
     let mut buffer = PageBuffer::of(places.read_bytes);
     for offset in places.of_thread(task) {
         let result;
         (result, buffer) = match &reading {
-            TaskRead::Demand(file) => file.read_at_async(buffer, offset).await,
-            TaskRead::Blocking(file) => {
+            TaskReadMethod::Async(file) => file.read_at_async(buffer, offset).await,
+            TaskReadMethod::Blocking(file) => {
                 let file = Arc::clone(file);
                 let read = spawn_blocking(move || (file.read_at(&mut buffer, offset), buffer));
                 read.await.expect("a read doesn't panic")

@@ -9,22 +9,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
-use readpath_eval::access_patterns::batches::InRing;
+use readpath_eval::access_patterns::batches::RingReads;
 use readpath_eval::access_patterns::formats::Ranges;
-use readpath_eval::access_patterns::places::{AtPlaces, Taking};
+use readpath_eval::access_patterns::places::{ByteUse, PatternReads};
 use readpath_eval::access_patterns::streams::{Blocks, Copied};
 use readpath_eval::access_patterns::whole_files::WholeFiles;
-use readpath_eval::access_patterns::{Accesses, Checksum, Peer, ReadAt, SequentialFile};
+use readpath_eval::access_patterns::{Accesses, Baseline, Checksum, ReadAt, SequentialFile};
 use readpath_eval::usage::{CpuTime, peak_memory_bytes, storage_read_bytes};
 use serde::{Deserialize, Serialize};
 
 use super::futures::Tasks;
-use super::ours::Ours;
-use super::refused::{self, Refused};
+use super::ours::LibraryAccesses;
+use super::refused::{self, DeniedInterface};
 use super::rows::{Row, RowAccesses, Scale};
 use super::states::CacheState;
 use crate::exit::{CommandResult, Failure};
-use crate::part::{OrderPath, Orders, say};
+use crate::part::{OrderPath, Orders, write_answer};
 
 /// Name of the subcommand.
 pub const NAME: &str = "bench-one";
@@ -32,7 +32,7 @@ pub const NAME: &str = "bench-one";
 /// Contender: the library or a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum ReadWay {
+pub enum Contender {
     /// The library.
     Ours,
     /// `pread(2)`.
@@ -43,23 +43,24 @@ pub enum ReadWay {
     Direct,
 }
 
-impl ReadWay {
+impl Contender {
     /// All contenders, the library first.
-    pub const ALL: [ReadWay; 4] = [ReadWay::Ours, ReadWay::Pread, ReadWay::Mmap, ReadWay::Direct];
+    pub const ALL: [Contender; 4] =
+        [Contender::Ours, Contender::Pread, Contender::Mmap, Contender::Direct];
 
     /// Returns the baseline, or `None` for the library.
-    pub const fn peer(self) -> Option<Peer> {
+    pub const fn baseline(self) -> Option<Baseline> {
         match self {
-            ReadWay::Ours => None,
-            ReadWay::Pread => Some(Peer::Pread),
-            ReadWay::Mmap => Some(Peer::Mmap),
-            ReadWay::Direct => Some(Peer::Direct),
+            Contender::Ours => None,
+            Contender::Pread => Some(Baseline::Pread),
+            Contender::Mmap => Some(Baseline::Mmap),
+            Contender::Direct => Some(Baseline::Direct),
         }
     }
 
     /// Name in the table.
     pub const fn name(self) -> &'static str {
-        match self.peer() {
+        match self.baseline() {
             None => "ours",
             Some(peer) => peer.name(),
         }
@@ -74,13 +75,13 @@ pub struct MeasurementOrder {
     /// Scale of the matrix.
     pub scale: Scale,
     /// Contender to measure.
-    pub way: ReadWay,
+    pub contender: Contender,
     /// Cache state. The parent process has already prepared it.
     pub state: CacheState,
     /// Folder of the run, which contains the data.
     pub folder: OrderPath,
     /// System calls to deny in the measured process.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<DeniedInterface>,
 }
 
 /// Answer of the measuring process.
@@ -113,10 +114,10 @@ pub struct Measurement {
 pub fn run() -> CommandResult {
     let order: MeasurementOrder = Orders::take(NAME, "everyday").next()?;
     let row = Row::of(&order.row, order.scale)
-        .ok_or_else(|| Failure::about(&order.row, "no row has this name"))?;
-    refused::refuse(&order.refused)
+        .ok_or_else(|| Failure::usage_of(&order.row, "no row has this name"))?;
+    refused::deny(&order.refused)
         .map_err(|error| Failure::Unavailable(format!("--refuse: {error}")))?;
-    say(&match measure(&order, &row) {
+    write_answer(&match measure(&order, &row) {
         Ok(measured) => MeasurementOutcome::Measured(measured),
         Err(error) => MeasurementOutcome::Failed(error.to_string()),
     })
@@ -128,7 +129,7 @@ fn measure(order: &MeasurementOrder, row: &Row) -> io::Result<Measurement> {
         row.data.files(&order.folder.0).into_iter().map(|(path, _)| path).collect();
     let [before, measured] = order.state.passes();
     let mut start = MeasurementStart::now();
-    let mut opened = Opened::by(order.way, row, &files)?;
+    let mut opened = Opened::open_accesses(order.contender, row, &files)?;
     let mut sum = Checksum::default();
     if before > 0 {
         for _ in 0..before {
@@ -183,16 +184,16 @@ impl MeasurementStart {
 
 /// Open accesses of a row.
 enum Opened {
-    Ours(Ours),
+    Ours(LibraryAccesses),
     Peers(Box<dyn Accesses>),
 }
 
 impl Opened {
     /// Opens the accesses of the row for one contender.
-    fn by(way: ReadWay, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
-        Ok(match way.peer() {
-            None => Opened::Ours(Ours::open(row.work, row.data, files)?),
-            Some(peer) => Opened::Peers(by_peer(peer, row, files)?),
+    fn open_accesses(way: Contender, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
+        Ok(match way.baseline() {
+            None => Opened::Ours(LibraryAccesses::open(row.work, row.data, files)?),
+            Some(peer) => Opened::Peers(open_baseline(peer, row, files)?),
         })
     }
 
@@ -213,7 +214,7 @@ impl Opened {
 }
 
 /// Opens the accesses of the row through a baseline.
-fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
+fn open_baseline(peer: Baseline, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Accesses>> {
     let first = &files[0];
     let file = || -> io::Result<Arc<dyn ReadAt>> {
         // SAFETY: the file belongs to this run, and no process changes it after its creation.
@@ -224,9 +225,11 @@ fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Acces
         unsafe { peer.open_stream(first) }
     };
     Ok(match row.work {
-        RowAccesses::Places(places) => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
+        RowAccesses::Offsets(places) => {
+            Box::new(PatternReads::over(file()?, places, ByteUse::Copied))
+        }
         RowAccesses::Mapped { places, taking, .. } => {
-            Box::new(AtPlaces::over(file()?, places, taking))
+            Box::new(PatternReads::over(file()?, places, taking))
         }
         RowAccesses::Blocks { bytes } => Box::new(Blocks::over(stream()?, bytes)),
         RowAccesses::Copied => Box::new(Copied::over(stream()?)),
@@ -240,10 +243,10 @@ fn by_peer(peer: Peer, row: &Row, files: &[PathBuf]) -> io::Result<Box<dyn Acces
         }
         RowAccesses::Batch { places, depth } => match peer {
             // Touches have no depth.
-            Peer::Mmap => Box::new(AtPlaces::over(file()?, places, Taking::Copied)),
-            Peer::Pread | Peer::Direct => {
-                let is_direct = peer == Peer::Direct;
-                let ring = InRing::open(first, places, depth, is_direct);
+            Baseline::Mmap => Box::new(PatternReads::over(file()?, places, ByteUse::Copied)),
+            Baseline::Pread | Baseline::Direct => {
+                let is_direct = peer == Baseline::Direct;
+                let ring = RingReads::open(first, places, depth, is_direct);
                 Box::new(ring.map_err(io::Error::other)?)
             }
         },

@@ -6,32 +6,32 @@ use std::sync::Arc;
 
 use readpath::{Batch, File, Mapping, Mode, ReadPath};
 use readpath_eval::access_patterns::formats::Ranges;
-use readpath_eval::access_patterns::places::{AccessPattern, AtPlaces, Taking};
+use readpath_eval::access_patterns::places::{AccessPattern, ByteUse, PatternReads};
 use readpath_eval::access_patterns::streams::{Blocks, Copied};
 use readpath_eval::access_patterns::whole_files::WholeFiles;
-use readpath_eval::access_patterns::{Accesses, Checksum, InMemory, PageBuffer, ReadAt};
+use readpath_eval::access_patterns::{Accesses, Checksum, MemoryFile, PageBuffer, ReadAt};
 
 use super::futures::Tasks;
 use super::rows::{Data, RowAccesses};
 use crate::note;
 
 /// Open accesses of a row through the library.
-pub struct Ours {
+pub struct LibraryAccesses {
     /// Accesses of one pass.
     pub accesses: Box<dyn Accesses>,
     /// Read path or mapping in use.
-    through: Through,
+    caveat_source: CaveatSource,
 }
 
 /// Object that reports how the bytes were read, for the caveat.
-enum Through {
+enum CaveatSource {
     Path { path: ReadPath, mode: Option<Mode> },
-    Mapping(Arc<InMemory<Mapping>>),
+    Mapping(Arc<MemoryFile<Mapping>>),
 }
 
-impl Ours {
+impl LibraryAccesses {
     /// Opens the files of the row for its kind of access.
-    pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<Ours> {
+    pub fn open(work: RowAccesses, data: Data, files: &[PathBuf]) -> io::Result<LibraryAccesses> {
         let first = &files[0];
         if let RowAccesses::Mapped { places, taking, memory_bytes } = work {
             let mut builder = Mapping::builder();
@@ -40,23 +40,24 @@ impl Ours {
             }
             // SAFETY: the file belongs to this run, and no process changes it after its creation.
             let mapping = unsafe { builder.open(first) }.map_err(io::Error::other)?;
-            let mapping = Arc::new(InMemory(mapping));
-            let accesses = AtPlaces::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, places, taking);
-            let through = Through::Mapping(mapping);
-            return Ok(Ours { accesses: Box::new(accesses), through });
+            let mapping = Arc::new(MemoryFile(mapping));
+            let accesses =
+                PatternReads::over(Arc::clone(&mapping) as Arc<dyn ReadAt>, places, taking);
+            let through = CaveatSource::Mapping(mapping);
+            return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source: through });
         }
         let path = ReadPath::builder().build().map_err(io::Error::other)?;
         if let RowAccesses::WholeFiles { threads } = work {
-            let through = Through::Path { path: path.clone(), mode: None };
+            let through = CaveatSource::Path { path: path.clone(), mode: None };
             let open = move |name: &Path| Ok(Box::new(OurFile(open(&path, name)?)) as _);
             let accesses = WholeFiles::over(Box::new(open), files.to_vec(), threads);
-            return Ok(Ours { accesses: Box::new(accesses), through });
+            return Ok(LibraryAccesses { accesses: Box::new(accesses), caveat_source: through });
         }
         let file = open(&path, first)?;
-        let through = Through::Path { path: path.clone(), mode: Some(file.mode()) };
+        let through = CaveatSource::Path { path: path.clone(), mode: Some(file.mode()) };
         let accesses: Box<dyn Accesses> = match work {
-            RowAccesses::Places(places) => {
-                Box::new(AtPlaces::over(Arc::new(OurFile(file)), places, Taking::Copied))
+            RowAccesses::Offsets(places) => {
+                Box::new(PatternReads::over(Arc::new(OurFile(file)), places, ByteUse::Copied))
             }
             RowAccesses::Blocks { bytes } => Box::new(Blocks::over(Box::new(file.reader()), bytes)),
             RowAccesses::Copied => Box::new(Copied::over(Box::new(file.reader()))),
@@ -64,24 +65,24 @@ impl Ours {
                 Box::new(Ranges::over(Box::new(file.reader()), format.ranges(data.bytes())))
             }
             RowAccesses::Batch { places, depth } => {
-                Box::new(InBatch::over(&path, file, places, depth))
+                Box::new(BatchReads::over(&path, file, places, depth))
             }
             RowAccesses::Futures(places) => Box::new(Tasks::ours(file, places)?),
             RowAccesses::Mapped { .. } | RowAccesses::WholeFiles { .. } => {
                 unreachable!("opened above")
             }
         };
-        Ok(Ours { accesses, through })
+        Ok(LibraryAccesses { accesses, caveat_source: through })
     }
 
     /// Returns a caveat if the bytes take another path than the default one.
     pub fn note(&self) -> Option<String> {
-        match &self.through {
-            Through::Path { path, mode } => {
+        match &self.caveat_source {
+            CaveatSource::Path { path, mode } => {
                 let mode = mode.filter(|&mode| mode != Mode::Direct).map(|mode| mode.to_string());
-                note::join(mode, path.stats().backend.and_then(note::carried_by))
+                note::join(mode, path.stats().backend.and_then(note::backend_caveat))
             }
-            Through::Mapping(mapping) => match mapping.0.mode() {
+            CaveatSource::Mapping(mapping) => match mapping.0.mode() {
                 readpath::pager::MappingMode::Served => None,
                 mode => Some(mode.to_string()),
             },
@@ -108,7 +109,7 @@ impl ReadAt for OurFile {
 }
 
 /// Batch reads, up to `depth` in flight. Each completed read is copied into the buffer.
-struct InBatch {
+struct BatchReads {
     batch: Batch,
     file: File,
     /// Offsets of the reads.
@@ -118,16 +119,16 @@ struct InBatch {
     buffer: PageBuffer,
 }
 
-impl InBatch {
-    fn over(path: &ReadPath, file: File, places: AccessPattern, depth: u32) -> InBatch {
+impl BatchReads {
+    fn over(path: &ReadPath, file: File, places: AccessPattern, depth: u32) -> BatchReads {
         let buffer = PageBuffer::of(places.read_bytes);
-        InBatch { batch: path.batch(), file, places, depth: depth as usize, buffer }
+        BatchReads { batch: path.batch(), file, places, depth: depth as usize, buffer }
     }
 }
 
-impl Accesses for InBatch {
+impl Accesses for BatchReads {
     fn pass(&mut self) -> io::Result<Checksum> {
-        let InBatch { batch, file, places, depth, buffer } = self;
+        let BatchReads { batch, file, places, depth, buffer } = self;
         let mut sum = Checksum::default();
         let mut waiting = places.of_thread(0);
         let mut under_way = 0;

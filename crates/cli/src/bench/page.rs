@@ -20,7 +20,7 @@ pub fn of(document: &BenchDocument<'_>) -> Page {
             results.iter().filter(|cell| cell.state == summary.state).collect();
         page.heading(summary.state.name());
         page.paragraph(&tell::line(summary));
-        page.table(summary.state.words(), &tell::cells_table(&rows));
+        page.table(summary.state.description(), &tell::cells_table(&rows));
         page.notes(
             rows.iter().filter_map(|cell| Some(format!("{}: {}", cell.row, cell.note.as_ref()?))),
         );

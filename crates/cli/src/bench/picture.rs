@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equal_is_in_the_middle_and_what_is_far_off_at_the_edge() {
+    fn ratio_of_one_is_drawn_in_the_middle_and_extremes_at_the_edge() {
         let (left, right) = (100.0 + FIELD_PAD, 100.0 + FIELD_WIDTH - FIELD_PAD);
         assert_eq!(place(100.0, 1.0), (left + right) / 2.0);
         assert_eq!((place(100.0, 1e-9), place(100.0, 1e9)), (left, right));

@@ -18,7 +18,7 @@ const NEW_USERFAULTFD: u64 = 0xaa00;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
-pub enum Refused {
+pub enum DeniedInterface {
     /// io_uring
     IoUring,
     /// Linux AIO
@@ -27,13 +27,13 @@ pub enum Refused {
     Userfaultfd,
 }
 
-impl Refused {
+impl DeniedInterface {
     /// Name of the interface, as the option takes it.
     pub const fn name(self) -> &'static str {
         match self {
-            Refused::IoUring => "io_uring",
-            Refused::Aio => "aio",
-            Refused::Userfaultfd => "userfaultfd",
+            DeniedInterface::IoUring => "io_uring",
+            DeniedInterface::Aio => "aio",
+            DeniedInterface::Userfaultfd => "userfaultfd",
         }
     }
 
@@ -42,13 +42,13 @@ impl Refused {
     fn calls(self) -> Result<Vec<(i64, Vec<SeccompRule>)>, Error> {
         let always = |calls: &[i64]| calls.iter().map(|&call| (call, Vec::new())).collect();
         Ok(match self {
-            Refused::IoUring => always(&[
+            DeniedInterface::IoUring => always(&[
                 libc::SYS_io_uring_setup,
                 libc::SYS_io_uring_enter,
                 libc::SYS_io_uring_register,
             ]),
-            Refused::Aio => always(&[libc::SYS_io_setup, libc::SYS_io_submit]),
-            Refused::Userfaultfd => {
+            DeniedInterface::Aio => always(&[libc::SYS_io_setup, libc::SYS_io_submit]),
+            DeniedInterface::Userfaultfd => {
                 let (equal, length) = (SeccompCmpOp::Eq, SeccompCmpArgLen::Dword);
                 let is_new = SeccompCondition::new(1, length, equal, NEW_USERFAULTFD)?;
                 let device = SeccompRule::new(vec![is_new])?;
@@ -62,7 +62,7 @@ impl Refused {
 ///
 /// # Errors
 /// The kernel rejected the seccomp filter.
-pub fn refuse(all: &[Refused]) -> Result<(), Error> {
+pub fn deny(all: &[DeniedInterface]) -> Result<(), Error> {
     if all.is_empty() {
         return Ok(());
     }

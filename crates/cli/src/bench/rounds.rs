@@ -17,26 +17,26 @@ use readpath_eval::kernel_swap::SwapError;
 use readpath_eval::kernel_swap::group::MemoryGroup;
 use rustix::process::Signal;
 
-use super::one::{self, Measurement, MeasurementOrder, MeasurementOutcome, ReadWay};
-use super::refused::Refused;
+use super::one::{self, Contender, Measurement, MeasurementOrder, MeasurementOutcome};
+use super::refused::DeniedInterface;
 use super::rows::{Data, Row, Scale};
 use super::states::{self, CacheState};
 use crate::exit::Failure;
-use crate::part::{Gone, OrderPath, WorkerProcess};
+use crate::part::{AnswerError, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
 
 /// Time limit of a baseline and of the library, as multiples of the cell's fastest baseline so far.
-const IDLE_TIMEOUT: [u32; 2] = [3, 10];
+const TIME_LIMIT_FACTORS: [u32; 2] = [3, 10];
 
 /// Extra time on each limit, for the start of the process and the noise of short cells.
-const GRACE: Duration = Duration::from_millis(500);
+const TIME_LIMIT_EXTRA: Duration = Duration::from_millis(500);
 
 /// Longest measurement, and the limit if no other duration is known.
-const LONGEST: Duration = Duration::from_secs(60);
+const TIME_LIMIT_MAX: Duration = Duration::from_secs(60);
 
 /// Time limit of a pass with little memory, as a multiple of a cold pass. A thrashing pass may take
 /// too long to wait for.
-const SHORT_IDLE_TIMEOUT: u32 = 4;
+const SHORT_TIME_LIMIT_FACTOR: u32 = 4;
 
 /// Number of OOM kills of a contender in a cell before the cell counts as out of memory. One or two
 /// may happen when reclaim is slower than the reads.
@@ -57,7 +57,7 @@ pub struct Matrix<'a, 'r> {
     /// Folder with the data.
     pub folder: &'a Path,
     /// System calls to deny in the measured processes.
-    pub refused: &'a [Refused],
+    pub denied: &'a [DeniedInterface],
     /// Interrupt of the whole run.
     pub interrupt: &'a Interrupt,
 }
@@ -68,8 +68,8 @@ pub struct RowState<'r> {
     pub row: &'r Row,
     /// Cache state.
     pub state: CacheState,
-    /// Runs of each contender, in the order of [`ReadWay::ALL`].
-    pub ways: [ContenderRuns; 4],
+    /// Runs of each contender, in the order of [`Contender::ALL`].
+    pub contenders: [ContenderRuns; 4],
     /// Maximum number of data pages in the wrong cache state at the start of a measurement.
     pub stray_pages: u64,
 }
@@ -80,14 +80,14 @@ pub struct ContenderRuns {
     /// Completed measurements.
     pub measured: Vec<Measurement>,
     /// Reason of the abort, after which no further run starts.
-    pub broken_off: Option<BrokenOff>,
+    pub abort_reason: Option<AbortReason>,
     /// Number of runs ended by the OOM killer of the memory group.
     pub oom_kills: u32,
 }
 
 /// Reason for a measurement without figures.
 #[derive(Clone, Debug, PartialEq)]
-pub enum BrokenOff {
+pub enum AbortReason {
     /// The contender cannot run here.
     Failed(String),
     /// The memory of the group did not suffice.
@@ -104,9 +104,9 @@ impl<'r> Matrix<'_, 'r> {
     pub fn cells(&self) -> Vec<RowState<'r>> {
         let cell = |state: CacheState, row| {
             let ways = std::array::from_fn(|_| ContenderRuns::default());
-            RowState { row, state, ways, stray_pages: 0 }
+            RowState { row, state, contenders: ways, stray_pages: 0 }
         };
-        let suits = |state: CacheState| move |row: &&Row| state.suits(row, self.scale);
+        let suits = |state: CacheState| move |row: &&Row| state.applies_to(row, self.scale);
         let of_state = |&state: &CacheState| {
             let rows = self.rows.iter().filter(suits(state));
             rows.map(move |row| cell(state, row))
@@ -129,7 +129,7 @@ impl<'r> Matrix<'_, 'r> {
     /// Runs the rounds over all cells, until the deadline.
     fn measure_by(&self, cells: &mut [RowState<'r>], bar: &ProgressBar) -> Result<(), Failure> {
         let mut files: HashMap<Data, Vec<(PathBuf, u64)>> = HashMap::new();
-        let mut sums: HashMap<&str, (u64, ReadWay)> = HashMap::new();
+        let mut sums: HashMap<&str, (u64, Contender)> = HashMap::new();
         // Duration of a cold pass of each row by its fastest baseline. Cold cells come first in a
         // round.
         let mut cold: HashMap<&str, f64> = HashMap::new();
@@ -138,15 +138,17 @@ impl<'r> Matrix<'_, 'r> {
                 let data = cell.row.data;
                 let files = files.entry(data).or_insert_with(|| data.files(self.folder));
                 let cold_pass = cold.get(cell.row.name.as_str()).copied();
-                for at in turns(round as usize + number) {
+                for at in contender_order(round as usize + number) {
                     if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                         return Ok(());
                     }
-                    if let Some(sum) = self.turn(cell, at, files, cold_pass)? {
-                        check(&mut sums, cell.row, ReadWay::ALL[at], sum)?;
+                    if let Some(sum) = self.measure_contender(cell, at, files, cold_pass)? {
+                        check_checksums(&mut sums, cell.row, Contender::ALL[at], sum)?;
                     }
                 }
-                if let (CacheState::Cold, Some(fastest)) = (cell.state, cell.fastest_peer()) {
+                if let (CacheState::Cold, Some(fastest)) =
+                    (cell.state, cell.fastest_baseline_seconds())
+                {
                     cold.insert(&cell.row.name, fastest);
                 }
                 bar.inc(1);
@@ -157,16 +159,16 @@ impl<'r> Matrix<'_, 'r> {
 
     /// Measures one contender once more, unless it was aborted before. Returns the checksum of the
     /// bytes.
-    fn turn(
+    fn measure_contender(
         &self,
         cell: &mut RowState<'r>,
         at: usize,
         files: &[(PathBuf, u64)],
         cold_pass: Option<f64>,
     ) -> Result<Option<u64>, Failure> {
-        while cell.ways[at].broken_off.is_none() {
-            let ended = self.one(cell, ReadWay::ALL[at], files, cold_pass)?;
-            let runs = &mut cell.ways[at];
+        while cell.contenders[at].abort_reason.is_none() {
+            let ended = self.measure_once(cell, Contender::ALL[at], files, cold_pass)?;
+            let runs = &mut cell.contenders[at];
             match ended {
                 Ok(measured) => {
                     let sum = measured.checksum;
@@ -174,10 +176,10 @@ impl<'r> Matrix<'_, 'r> {
                     return Ok(Some(sum));
                 }
                 Err(broken_off) => {
-                    runs.oom_kills += u32::from(broken_off == BrokenOff::OutOfMemory);
+                    runs.oom_kills += u32::from(broken_off == AbortReason::OutOfMemory);
                     let is_final =
-                        broken_off != BrokenOff::OutOfMemory || runs.oom_kills == OOM_KILLS_MAX;
-                    runs.broken_off = is_final.then_some(broken_off);
+                        broken_off != AbortReason::OutOfMemory || runs.oom_kills == OOM_KILLS_MAX;
+                    runs.abort_reason = is_final.then_some(broken_off);
                 }
             }
         }
@@ -185,13 +187,13 @@ impl<'r> Matrix<'_, 'r> {
     }
 
     /// Makes one measurement in a new process.
-    fn one(
+    fn measure_once(
         &self,
         cell: &mut RowState<'r>,
-        way: ReadWay,
+        contender: Contender,
         files: &[(PathBuf, u64)],
         cold_pass: Option<f64>,
-    ) -> Result<Result<Measurement, BrokenOff>, Failure> {
+    ) -> Result<Result<Measurement, AbortReason>, Failure> {
         let cannot = |what: &str, error: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: {what}: {error}", cell.row.name))
         };
@@ -208,29 +210,31 @@ impl<'r> Matrix<'_, 'r> {
         let order = MeasurementOrder {
             row: cell.row.name.clone(),
             scale: self.scale,
-            way,
+            contender,
             state: cell.state,
             folder: OrderPath(self.folder.to_path_buf()),
-            refused: self.refused.to_vec(),
+            refused: self.denied.to_vec(),
         };
         // An ended process is detected below, together with the reason.
-        let _ = part.tell(&order);
+        let _ = part.send_order(&order);
         let start = Instant::now();
-        match part.answer(Some(start + cell.longest(way, cold_pass)), self.interrupt) {
+        match part
+            .receive_answer(Some(start + cell.time_limit(contender, cold_pass)), self.interrupt)
+        {
             Ok(MeasurementOutcome::Measured(measured)) => Ok(Ok(measured)),
-            Ok(MeasurementOutcome::Failed(reason)) => Ok(Err(BrokenOff::Failed(reason))),
-            Err(Gone::Interrupted) => Err(Failure::Interrupted),
-            Err(Gone::TooLate) => {
+            Ok(MeasurementOutcome::Failed(reason)) => Ok(Err(AbortReason::Failed(reason))),
+            Err(AnswerError::Interrupted) => Err(Failure::Interrupted),
+            Err(AnswerError::TimedOut) => {
                 let seconds = start.elapsed().as_secs_f64();
-                Ok(Err(BrokenOff::TooSlow { seconds }))
+                Ok(Err(AbortReason::TooSlow { seconds }))
             }
-            Err(Gone::Said(words)) => Ok(Err(BrokenOff::Failed(words))),
-            Err(Gone::Process(status)) => {
+            Err(AnswerError::Malformed(words)) => Ok(Err(AbortReason::Failed(words))),
+            Err(AnswerError::Ended(status)) => {
                 let is_killed = status.signal() == Some(Signal::KILL.as_raw());
                 let oom_kills = group.as_ref().map_or(0, |(group, _)| group.counts().oom_kills);
                 Ok(Err(match is_killed && oom_kills > 0 {
-                    true => BrokenOff::OutOfMemory,
-                    false => BrokenOff::Failed(format!("its process ended: {status}")),
+                    true => AbortReason::OutOfMemory,
+                    false => AbortReason::Failed(format!("its process ended: {status}")),
                 }))
             }
         }
@@ -239,31 +243,32 @@ impl<'r> Matrix<'_, 'r> {
 
 impl RowState<'_> {
     /// Shortest time of a baseline in seconds, if one has completed.
-    fn fastest_peer(&self) -> Option<f64> {
-        let peers = ReadWay::ALL.iter().zip(&self.ways).filter(|(way, _)| way.peer().is_some());
+    fn fastest_baseline_seconds(&self) -> Option<f64> {
+        let peers =
+            Contender::ALL.iter().zip(&self.contenders).filter(|(way, _)| way.baseline().is_some());
         let seconds = peers.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
         seconds.min_by(f64::total_cmp)
     }
 
     /// Time limit of a measurement. It derives from the fastest baseline of the cell, or else from
     /// the time of a cold pass in seconds.
-    fn longest(&self, way: ReadWay, cold_pass: Option<f64>) -> Duration {
-        let idle_timeout = IDLE_TIMEOUT[usize::from(way == ReadWay::Ours)];
-        let longest = match (self.fastest_peer(), cold_pass) {
+    fn time_limit(&self, contender: Contender, cold_pass: Option<f64>) -> Duration {
+        let limit_factor = TIME_LIMIT_FACTORS[usize::from(contender == Contender::Ours)];
+        let longest = match (self.fastest_baseline_seconds(), cold_pass) {
             (Some(fastest), _) => {
                 // The wait includes the first pass, which may take far longer.
                 let data = self.row.data.bytes() as f64;
                 let first = cold_pass.unwrap_or(data / COLD_BYTES_PER_SECOND);
                 let first = if self.state == CacheState::Second { first } else { 0.0 };
-                Duration::from_secs_f64(fastest + first) * idle_timeout
+                Duration::from_secs_f64(fastest + first) * limit_factor
             }
             (None, Some(cold_pass)) => {
                 let passes: u32 = self.state.passes().iter().sum();
-                Duration::from_secs_f64(cold_pass) * passes * SHORT_IDLE_TIMEOUT
+                Duration::from_secs_f64(cold_pass) * passes * SHORT_TIME_LIMIT_FACTOR
             }
-            (None, None) => LONGEST,
+            (None, None) => TIME_LIMIT_MAX,
         };
-        (longest + GRACE).min(LONGEST)
+        (longest + TIME_LIMIT_EXTRA).min(TIME_LIMIT_MAX)
     }
 }
 
@@ -271,7 +276,7 @@ impl RowState<'_> {
 /// and once directly after each other one. The effects that a contender leaves behind are therefore
 /// balanced (E. J. Williams, "Experimental designs balanced for the estimation of residual effects
 /// of treatments", Australian Journal of Scientific Research A 2, 1949).
-fn turns(round: usize) -> [usize; 4] {
+fn contender_order(round: usize) -> [usize; 4] {
     [0, 1, 3, 2].map(|first| (first + round) % 4)
 }
 
@@ -279,26 +284,26 @@ fn turns(round: usize) -> [usize; 4] {
 const COLD_BYTES_PER_SECOND: f64 = 100e6;
 
 /// Checks that all contenders of a row read the same bytes in all states.
-fn check<'a>(
-    sums: &mut HashMap<&'a str, (u64, ReadWay)>,
+fn check_checksums<'a>(
+    sums: &mut HashMap<&'a str, (u64, Contender)>,
     row: &'a Row,
-    way: ReadWay,
+    contender: Contender,
     sum: u64,
 ) -> Result<(), Failure> {
-    let (first, by) = *sums.entry(&row.name).or_insert((sum, way));
+    let (first, by) = *sums.entry(&row.name).or_insert((sum, contender));
     match first == sum {
         true => Ok(()),
         false => Err(Failure::Run(format!(
             "{}: {} has read other bytes than {}",
             row.name,
-            way.name(),
+            contender.name(),
             by.name()
         ))),
     }
 }
 
 /// Returns the reason if memory cgroups cannot be used here.
-pub fn memory_groups() -> Option<String> {
+pub fn memory_cgroup_problem() -> Option<String> {
     MemoryGroup::new(1 << 30).err().map(|error: SwapError| error.to_string())
 }
 
@@ -308,18 +313,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_bytes_are_told_with_who_read_them() {
+    fn checksum_mismatch_error_names_both_contenders() {
         let row = &rows::rows(Scale::Small)[0];
         let mut sums = HashMap::new();
-        check(&mut sums, row, ReadWay::Pread, 7).unwrap();
-        check(&mut sums, row, ReadWay::Ours, 7).unwrap();
-        let Err(Failure::Run(told)) = check(&mut sums, row, ReadWay::Mmap, 8) else { panic!() };
+        check_checksums(&mut sums, row, Contender::Pread, 7).unwrap();
+        check_checksums(&mut sums, row, Contender::Ours, 7).unwrap();
+        let Err(Failure::Run(told)) = check_checksums(&mut sums, row, Contender::Mmap, 8) else {
+            panic!()
+        };
         assert_eq!(told, format!("{}: mmap has read other bytes than pread", row.name));
     }
 
     #[test]
-    fn each_way_comes_once_at_each_place_and_behind_each_other_one() {
-        let orders: Vec<[usize; 4]> = (5..9).map(turns).collect();
+    fn round_orders_balance_positions_and_predecessors_of_contenders() {
+        let orders: Vec<[usize; 4]> = (5..9).map(contender_order).collect();
         let sorted = |mut seen: Vec<(usize, usize)>| {
             seen.sort_unstable();
             seen
@@ -337,7 +344,7 @@ mod tests {
 
     /// Limits: a baseline 3 times the fastest, the library 10 times, each plus half a second.
     #[test]
-    fn who_is_out_of_the_race_is_not_waited_for() {
+    fn run_time_limit_is_a_multiple_of_the_fastest_baseline() {
         let row = Row::of("stream/256MiB/4KiB", Scale::Usual).unwrap();
         let longest = |state, seconds: Option<f64>, way, cold_pass| {
             let mut ways: [ContenderRuns; 4] = std::array::from_fn(|_| ContenderRuns::default());
@@ -349,17 +356,17 @@ mod tests {
                 checksum: 0,
                 note: None,
             }));
-            let cell = RowState { row: &row, state, ways, stray_pages: 0 };
-            cell.longest(way, cold_pass).as_secs_f64()
+            let cell = RowState { row: &row, state, contenders: ways, stray_pages: 0 };
+            cell.time_limit(way, cold_pass).as_secs_f64()
         };
-        assert_eq!(longest(CacheState::Cold, None, ReadWay::Direct, None), 60.0);
-        assert_eq!(longest(CacheState::Cold, Some(2.0), ReadWay::Direct, Some(2.0)), 6.5);
-        assert_eq!(longest(CacheState::Cold, Some(2.0), ReadWay::Ours, Some(2.0)), 20.5);
+        assert_eq!(longest(CacheState::Cold, None, Contender::Direct, None), 60.0);
+        assert_eq!(longest(CacheState::Cold, Some(2.0), Contender::Direct, Some(2.0)), 6.5);
+        assert_eq!(longest(CacheState::Cold, Some(2.0), Contender::Ours, Some(2.0)), 20.5);
         // The first pass takes 3 s, or 2.68 s at 100 MB/s if its time is not known.
-        assert_eq!(longest(CacheState::Second, Some(1.0), ReadWay::Direct, Some(3.0)), 12.5);
-        let second = longest(CacheState::Second, Some(1.0), ReadWay::Direct, None);
+        assert_eq!(longest(CacheState::Second, Some(1.0), Contender::Direct, Some(3.0)), 12.5);
+        let second = longest(CacheState::Second, Some(1.0), Contender::Direct, None);
         assert!((second - 11.553).abs() < 0.001, "{second}");
         // Two passes of 1 s each.
-        assert_eq!(longest(CacheState::Short, None, ReadWay::Direct, Some(1.0)), 8.5);
+        assert_eq!(longest(CacheState::Short, None, Contender::Direct, Some(1.0)), 8.5);
     }
 }

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use readpath_eval::access_patterns::formats::FileFormat;
-use readpath_eval::access_patterns::places::{AccessOrder, AccessPattern, Taking};
+use readpath_eval::access_patterns::places::{AccessOrder, AccessPattern, ByteUse};
 use readpath_eval::access_patterns::whole_files;
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,7 @@ pub enum Data {
 #[derive(Clone, Copy, Debug)]
 pub enum RowAccesses {
     /// `File::read_at` at the offsets of a pattern.
-    Places(AccessPattern),
+    Offsets(AccessPattern),
     /// `Reader`: sequential calls of `read`.
     Blocks {
         /// Buffer size of each call.
@@ -95,7 +95,7 @@ pub enum RowAccesses {
         /// Offsets and sizes.
         places: AccessPattern,
         /// Copy out of the mapping, or access in place.
-        taking: Taking,
+        taking: ByteUse,
         /// Value of the option [`memory`](readpath::pager::MappingBuilder::memory).
         memory_bytes: Option<u64>,
     },
@@ -121,7 +121,7 @@ impl Row {
     pub fn bytes(&self) -> u64 {
         match self.work {
             RowAccesses::Mapped { places, .. } => places.count * places.read_bytes.max(4 * KIB),
-            RowAccesses::Places(places)
+            RowAccesses::Offsets(places)
             | RowAccesses::Batch { places, .. }
             | RowAccesses::Futures(places) => places.bytes(),
             RowAccesses::Blocks { .. } | RowAccesses::Copied | RowAccesses::WholeFiles { .. } => {
@@ -136,7 +136,7 @@ impl Row {
     /// Size of the program's own buffer in bytes, where it matters for little memory.
     pub fn buffer_bytes(&self) -> u64 {
         match self.work {
-            RowAccesses::Mapped { places, taking: Taking::Copied, .. } => places.read_bytes,
+            RowAccesses::Mapped { places, taking: ByteUse::Copied, .. } => places.read_bytes,
             _ => 0,
         }
     }
@@ -221,7 +221,7 @@ fn streams(sizes: &[u64]) -> Vec<Row> {
     };
     for &bytes in sizes {
         add("stream", bytes, &|block| {
-            RowAccesses::Places(AccessPattern::all(AccessOrder::Forward, bytes, block))
+            RowAccesses::Offsets(AccessPattern::all(AccessOrder::Forward, bytes, block))
         });
     }
     for &bytes in sizes {
@@ -245,7 +245,7 @@ fn at_random(large: u64, part: u64) -> Vec<Row> {
             rows.push(Row {
                 name,
                 data: Data::File { bytes: large },
-                work: RowAccesses::Places(places),
+                work: RowAccesses::Offsets(places),
             });
         }
     }
@@ -261,7 +261,7 @@ fn with_gaps(small: u64, large: u64) -> Vec<Row> {
             }
             _ => format!("backward/{}/{}", size(bytes), size(block)),
         };
-        let work = RowAccesses::Places(AccessPattern::all(order, bytes, block));
+        let work = RowAccesses::Offsets(AccessPattern::all(order, bytes, block));
         Row { name, data: Data::File { bytes }, work }
     };
     let stride = |step_bytes| AccessOrder::Stride { step_bytes };
@@ -283,22 +283,22 @@ fn mapped(large: u64, part: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for block in [4 * KIB, 64 * KIB, MIB] {
         let name = format!("map/stream/{}", size(block));
-        rows.push(row(name, stream(block), Taking::Copied, None));
+        rows.push(row(name, stream(block), ByteUse::Copied, None));
     }
-    rows.push(row("map/stream/whole".to_owned(), stream(large), Taking::Copied, None));
+    rows.push(row("map/stream/whole".to_owned(), stream(large), ByteUse::Copied, None));
     let touches = AccessPattern::random(large, 8, 8192 / part, 1);
     let slices = AccessPattern::random(large, 64 * KIB, 2048 / part, 1);
-    rows.push(row("map/touches".to_owned(), touches, Taking::Lent, None));
-    rows.push(row("map/slices/64KiB".to_owned(), slices, Taking::Lent, None));
+    rows.push(row("map/touches".to_owned(), touches, ByteUse::InPlace, None));
+    rows.push(row("map/slices/64KiB".to_owned(), slices, ByteUse::InPlace, None));
     // Larger than memory: the mapping is limited to a quarter of the file.
     let quarter = Some(large / 4);
     rows.push(row(
         "map-in-quarter/stream/64KiB".to_owned(),
         stream(64 * KIB),
-        Taking::Copied,
+        ByteUse::Copied,
         quarter,
     ));
-    rows.push(row("map-in-quarter/slices/64KiB".to_owned(), slices, Taking::Lent, quarter));
+    rows.push(row("map-in-quarter/slices/64KiB".to_owned(), slices, ByteUse::InPlace, quarter));
     rows
 }
 
@@ -318,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_has_a_name_of_its_own_at_every_scale() {
+    fn row_names_are_unique_at_every_scale() {
         for (scale, count) in [(Scale::Small, 45), (Scale::Usual, 45), (Scale::Full, 52)] {
             let rows = rows(scale);
             let names: BTreeSet<&str> = rows.iter().map(|row| row.name.as_str()).collect();
@@ -327,10 +327,10 @@ mod tests {
     }
 
     #[test]
-    fn no_access_reaches_past_its_data() {
+    fn row_accesses_stay_within_their_data_files() {
         for row in [Scale::Small, Scale::Usual, Scale::Full].into_iter().flat_map(rows) {
             assert!((1..=row.data.bytes()).contains(&row.bytes()), "{}", row.name);
-            let (RowAccesses::Places(places)
+            let (RowAccesses::Offsets(places)
             | RowAccesses::Mapped { places, .. }
             | RowAccesses::Futures(places)) = row.work
             else {

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use readpath_eval::access_patterns::Peer;
+use readpath_eval::access_patterns::Baseline;
 use readpath_record::cold;
 use serde::{Deserialize, Serialize};
 
@@ -48,7 +48,7 @@ impl CacheState {
     }
 
     /// Description for the title of a table.
-    pub const fn words(self) -> &'static str {
+    pub const fn description(self) -> &'static str {
         match self {
             CacheState::Cold => "no page of the file is in memory",
             CacheState::Cached => "all pages are in the kernel page cache, read by another process",
@@ -75,7 +75,7 @@ impl CacheState {
     }
 
     /// True if the row is meaningful in this state.
-    pub fn suits(self, row: &Row, scale: Scale) -> bool {
+    pub fn applies_to(self, row: &Row, scale: Scale) -> bool {
         if self != CacheState::Short {
             return true;
         }
@@ -92,15 +92,15 @@ impl CacheState {
     }
 
     /// Returns the goal of a cell in this state.
-    pub const fn bar(self, is_mapping: bool) -> CellGoal {
-        let copies = if is_mapping { Peer::Mmap } else { Peer::Pread };
+    pub const fn goal(self, is_mapping: bool) -> CellGoal {
+        let copies = if is_mapping { Baseline::Mmap } else { Baseline::Pread };
         match self {
             CacheState::Cold => CellGoal { peer: None, ratio_min: 0.97, cpu_ratio_max: Some(1.1) },
             CacheState::Cached => {
                 CellGoal { peer: Some(copies), ratio_min: 0.9, cpu_ratio_max: None }
             }
             CacheState::Second => {
-                CellGoal { peer: Some(Peer::Pread), ratio_min: 0.97, cpu_ratio_max: None }
+                CellGoal { peer: Some(Baseline::Pread), ratio_min: 0.97, cpu_ratio_max: None }
             }
             CacheState::Short => CellGoal { peer: None, ratio_min: 1.0, cpu_ratio_max: None },
         }
@@ -111,7 +111,7 @@ impl CacheState {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CellGoal {
     /// Baseline of the comparison; `None`: the fastest.
-    pub peer: Option<Peer>,
+    pub peer: Option<Baseline>,
     /// Minimum ratio of the baseline's time to the library's.
     pub ratio_min: f64,
     /// Maximum ratio of the library's processor time to the baseline's. Applies where the library
@@ -132,16 +132,16 @@ pub fn prepare(
     let mut pages = 0;
     let mut buffer = vec![0; 1 << 20];
     for (path, _) in files {
-        if interrupt.has_come() {
+        if interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
-        let missing = bring_in(path, &mut buffer);
-        let missing = missing.map_err(|error| Failure::about(path.display(), error))?;
+        let missing = read_into_page_cache(path, &mut buffer);
+        let missing = missing.map_err(|error| Failure::usage_of(path.display(), error))?;
         pages += if state.is_cold() { 0 } else { missing };
     }
     if state.is_cold() {
         for (path, _) in files {
-            pages += make_cold(path, &mut || !interrupt.has_come())?.resident;
+            pages += make_cold(path, &mut || !interrupt.is_signalled())?.resident;
         }
     }
     Ok(pages)
@@ -149,7 +149,7 @@ pub fn prepare(
 
 /// Reads the whole file into the kernel page cache. Returns the number of pages that are missing
 /// from it.
-fn bring_in(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
+fn read_into_page_cache(path: &Path, buffer: &mut [u8]) -> io::Result<u64> {
     let is_there = |residency: cold::Residency| residency.resident == residency.pages;
     if is_there(cold::residency(path)?) {
         return Ok(0);

@@ -43,7 +43,7 @@ pub fn cells_table(rows: &[&BenchCell]) -> Table {
 fn table(state: CacheState, cells: &[BenchCell]) -> String {
     let rows: Vec<&BenchCell> = cells.iter().filter(|cell| cell.state == state).collect();
     let table = cells_table(&rows);
-    let mut text = format!("{}: {}\n\n{table}\n", state.name(), state.words());
+    let mut text = format!("{}: {}\n\n{table}\n", state.name(), state.description());
     for cell in rows {
         if let Some(note) = &cell.note {
             text += &format!("{} {}: {note}\n", state.name(), cell.row);

@@ -84,8 +84,9 @@ impl RealTimeDevice {
             wake: Condvar::new(),
         });
         let worker = Arc::clone(&shared);
-        let thread =
-            std::thread::Builder::new().name("model".to_owned()).spawn(move || worker.work())?;
+        let thread = std::thread::Builder::new()
+            .name("model".to_owned())
+            .spawn(move || worker.run_events())?;
         Ok(RealTimeDevice { shared, thread: Some(thread) })
     }
 
@@ -98,8 +99,8 @@ impl RealTimeDevice {
         let mut state = self.shared.lock();
         let now = self.shared.clock.now();
         state.advance(now);
-        state.enter(op, offset, bytes, answer);
-        state.feed(now);
+        state.enqueue_parts(op, offset, bytes, answer);
+        state.submit_waiting(now);
         drop(state);
         self.shared.wake.notify_one();
     }
@@ -133,7 +134,7 @@ impl EngineShared {
 
     /// Sleeps on the condition variable until the model's next event or a new request. Ends on
     /// [`ServedState::is_stopping`] when no request is in flight.
-    fn work(&self) {
+    fn run_events(&self) {
         // Timers of this thread fire when due instead of up to 50 µs later. Without the file they
         // stay late, which the report shows.
         let _ = std::fs::write("/proc/thread-self/timerslack_ns", "1");
@@ -145,8 +146,8 @@ impl EngineShared {
                 drop(state);
                 let answered = self.answer(finished);
                 state = self.lock();
-                for (due, given, bytes) in answered {
-                    state.answered.record(due, given, bytes);
+                for (due, answered_at, bytes) in answered {
+                    state.answered.record(due, answered_at, bytes);
                 }
                 continue;
             }
@@ -185,12 +186,12 @@ impl ServedState {
             while let Some(completion) = self.device.poll(at) {
                 self.finish(completion.id.0, completion.at, completion.outcome);
             }
-            self.feed(at);
+            self.submit_waiting(at);
         }
     }
 
     /// Splits a request into aligned parts and queues them.
-    fn enter(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
+    fn enqueue_parts(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
         let unit = u64::from(self.caps.alignment_sectors);
         let most = u64::from(self.caps.request_sectors_max) / unit * unit;
         let mut start = offset / SECTOR_BYTES / unit * unit;
@@ -209,7 +210,7 @@ impl ServedState {
     }
 
     /// Submits queued parts while the device has free slots.
-    fn feed(&mut self, now: Time) {
+    fn submit_waiting(&mut self, now: Time) {
         while self.in_flight < self.caps.depth_max
             && let Some(part) = self.waiting.pop_front()
         {
@@ -282,7 +283,7 @@ mod tests {
 
     /// One die with 20 ms per page: three reads take at least 60 ms and are answered in order.
     #[test]
-    fn answers_come_no_earlier_than_the_model_says() {
+    fn answers_arrive_no_earlier_than_modelled_completion_times() {
         let engine = engine("ssd,channels=1,dies_per_channel=1,read_lsb=20ms,read_msb=20ms");
         let clock = Clock::start();
         let answers = read(&engine, &[0, 4_096, 1 << 20], 4_096);
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_reaches_the_requests_that_touch_it_and_large_ones_are_cut() {
+    fn medium_error_fails_only_overlapping_requests_also_split_ones() {
         let engine = engine("faulty:ssd,bad_from=1m,bad_bytes=512,ssd.request_max=64k,ssd.depth=2");
         let bad = Err(DeviceError::Medium);
         // An unaligned range is widened to whole sectors.

@@ -26,7 +26,7 @@ pub const FILE_NAME: &str = "device";
 const FILE_INODE: INodeNo = INodeNo(2);
 
 /// Time for which the kernel may cache the attributes. They never change.
-const KEPT: Duration = Duration::from_secs(3_600);
+const ATTRIBUTE_TTL: Duration = Duration::from_secs(3_600);
 
 /// Maximum number of background requests of the kernel (readahead, asynchronous direct I/O).
 const BACKGROUND_MAX: u16 = 1_024;
@@ -40,7 +40,7 @@ pub struct Mount {
     backing: File,
     bytes: u64,
     /// Time of the mount, reported as the time of the file.
-    made_at: SystemTime,
+    mounted_at: SystemTime,
     /// User and group of the file.
     owner: (u32, u32),
 }
@@ -49,7 +49,7 @@ impl Mount {
     /// Creates the file system. The file has `bytes` bytes in `backing`, and belongs to user and
     /// group `owner`.
     pub fn new(engine: Arc<RealTimeDevice>, backing: File, bytes: u64, owner: (u32, u32)) -> Mount {
-        Mount { engine, backing, bytes, made_at: SystemTime::now(), owner }
+        Mount { engine, backing, bytes, mounted_at: SystemTime::now(), owner }
     }
 
     fn attributes(&self, inode: INodeNo) -> FileAttr {
@@ -58,10 +58,10 @@ impl Mount {
             ino: inode,
             size: if is_file { self.bytes } else { 0 },
             blocks: if is_file { self.bytes.div_ceil(512) } else { 0 },
-            atime: self.made_at,
-            mtime: self.made_at,
-            ctime: self.made_at,
-            crtime: self.made_at,
+            atime: self.mounted_at,
+            mtime: self.mounted_at,
+            ctime: self.mounted_at,
+            crtime: self.mounted_at,
             kind: if is_file { FileType::RegularFile } else { FileType::Directory },
             perm: if is_file { 0o600 } else { 0o700 },
             nlink: if is_file { 1 } else { 2 },
@@ -74,7 +74,7 @@ impl Mount {
     }
 
     /// Number of the `bytes` bytes at `offset` that lie in the file.
-    fn within(&self, offset: u64, bytes: u64) -> u64 {
+    fn bytes_within(&self, offset: u64, bytes: u64) -> u64 {
         bytes.min(self.bytes.saturating_sub(offset))
     }
 }
@@ -94,7 +94,7 @@ impl Filesystem for Mount {
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if parent == INodeNo::ROOT && name == FILE_NAME {
-            reply.entry(&KEPT, &self.attributes(FILE_INODE), Generation(0));
+            reply.entry(&ATTRIBUTE_TTL, &self.attributes(FILE_INODE), Generation(0));
         } else {
             reply.error(Errno::ENOENT);
         }
@@ -102,7 +102,7 @@ impl Filesystem for Mount {
 
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match inode {
-            INodeNo::ROOT | FILE_INODE => reply.attr(&KEPT, &self.attributes(inode)),
+            INodeNo::ROOT | FILE_INODE => reply.attr(&ATTRIBUTE_TTL, &self.attributes(inode)),
             _ => reply.error(Errno::ENOENT),
         }
     }
@@ -129,7 +129,7 @@ impl Filesystem for Mount {
         if size.is_some_and(|size| size != self.bytes) {
             return reply.error(Errno::EPERM);
         }
-        reply.attr(&KEPT, &self.attributes(inode));
+        reply.attr(&ATTRIBUTE_TTL, &self.attributes(inode));
     }
 
     fn read(
@@ -143,7 +143,7 @@ impl Filesystem for Mount {
         _lock_owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let bytes = self.within(offset, size.into());
+        let bytes = self.bytes_within(offset, size.into());
         if bytes == 0 {
             return reply.data(&[]);
         }
@@ -170,7 +170,7 @@ impl Filesystem for Mount {
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let bytes = self.within(offset, data.len() as u64);
+        let bytes = self.bytes_within(offset, data.len() as u64);
         if bytes == 0 {
             return reply.error(Errno::ENOSPC);
         }

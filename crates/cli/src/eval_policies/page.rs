@@ -4,7 +4,7 @@ use readpath_eval::policy_matrix::{JudgedCell, MatrixSummary};
 
 use super::{cells_table, policies_table, workloads_table};
 use crate::html::Page;
-use crate::html::heat::{self, HeatCell, Map};
+use crate::html::heat::{self, HeatCell, HeatMap};
 
 /// Page with a map of all cells, the tables, and the causes of losses.
 pub fn of(
@@ -41,8 +41,8 @@ pub fn of(
 }
 
 /// Heat map with one row per workload and one column per device.
-fn map(judged: &[JudgedCell]) -> Map {
-    let mut map = Map::default();
+fn map(judged: &[JudgedCell]) -> HeatMap {
+    let mut map = HeatMap::default();
     let place = |names: &mut Vec<String>, name: &str| {
         names.iter().position(|known| known == name).unwrap_or_else(|| {
             names.push(name.to_owned());
@@ -53,7 +53,7 @@ fn map(judged: &[JudgedCell]) -> Map {
         let row = place(&mut map.rows, &cell.workload);
         let column = place(&mut map.columns, &cell.device);
         let best = &cell.baselines[0];
-        let told = format!(
+        let tooltip = format!(
             "{}: {:.3}; {:.2} MiB/s, {} {:.2}",
             cell.name(),
             cell.ratio,
@@ -61,7 +61,7 @@ fn map(judged: &[JudgedCell]) -> Map {
             best.policies(),
             best.mib_per_s
         );
-        map.places.push(HeatCell { row, column, ratio: cell.ratio, told });
+        map.cells.push(HeatCell { row, column, ratio: cell.ratio, tooltip });
     }
     map
 }

@@ -34,7 +34,7 @@ use readpath_sim::workload::{self, FileId, NextAction, Process, Workload};
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
-use crate::real_file::{found, queue_of};
+use crate::real_file::{kernel_queue, mode_and_length};
 use crate::scratch_files::ScratchFiles;
 
 /// Number of rounds; each contender runs twice in a round.
@@ -42,7 +42,7 @@ const ROUNDS: usize = 3;
 
 /// First and second runs, judged separately.
 #[derive(Debug, Default)]
-pub struct Twice {
+pub struct FirstAndSecond {
     /// First runs of all rounds, by cell.
     pub first: Vec<JudgedCell>,
     /// Second runs, directly after the first ones.
@@ -57,17 +57,17 @@ pub fn judge_all(
     policies: Option<&Policies>,
     size: CellSize,
     interrupt: &Interrupt,
-) -> Result<Twice, Failure> {
+) -> Result<FirstAndSecond, Failure> {
     let is_folder = path.is_dir();
     if !is_folder {
         check_bytes(path, work, size)?;
     }
     let bar = ProgressBar::new(work.len() as u64);
-    let mut judged = Twice::default();
+    let mut judged = FirstAndSecond::default();
     let mut data: Option<Data> = None;
     for work in work {
         let files = work.workload(size.seed, size.part).files;
-        let is_there = data.as_ref().is_some_and(|data| data.is_for(&files));
+        let is_there = data.as_ref().is_some_and(|data| data.has_sizes(&files));
         if !is_there {
             // Remove the old files before the new ones are created.
             data = None;
@@ -75,13 +75,13 @@ pub fn judge_all(
         let data = match &mut data {
             Some(data) => data,
             None => data.insert(match is_folder {
-                true => Data::made_in(path, files, size.seed, interrupt)?,
-                false => Data::within(path, files),
+                true => Data::create_in(path, files, size.seed, interrupt)?,
+                false => Data::lay_out_in(path, files),
             }),
         };
-        let [first, second] = race(data, work, policies, size, interrupt)?;
-        judged.first.push(work.judged("file", first));
-        judged.second.push(work.judged("file", second));
+        let [first, second] = run_contenders(data, work, policies, size, interrupt)?;
+        judged.first.push(work.judge("file", first));
+        judged.second.push(work.judge("file", second));
         bar.inc(1);
     }
     bar.finish_and_clear();
@@ -90,9 +90,9 @@ pub fn judge_all(
 
 /// Checks that the file or device is large enough for all workloads.
 fn check_bytes(path: &Path, work: &[MatrixWorkload], size: CellSize) -> Result<(), Failure> {
-    let bytes = |work: &MatrixWorkload| work.workload(size.seed, size.part).side_by_side().1;
+    let bytes = |work: &MatrixWorkload| work.workload(size.seed, size.part).contiguous_starts().1;
     let need_bytes = work.iter().map(bytes).max().unwrap_or(0);
-    let (_, have_bytes) = found(path, RawFile::builder())?;
+    let (_, have_bytes) = mode_and_length(path, RawFile::builder())?;
     if have_bytes < need_bytes {
         return Err(Failure::Usage(format!(
             "{}: has {have_bytes} bytes, and these workloads need {need_bytes}; name a larger \
@@ -109,13 +109,13 @@ struct Data {
     /// Files or device that contain the workload's files.
     paths: Vec<PathBuf>,
     /// Index into `paths` and start offset of each file. An empty file has an arbitrary place.
-    places: Vec<(usize, u64)>,
-    _made: ScratchFiles,
+    file_starts: Vec<(usize, u64)>,
+    _scratch_files: ScratchFiles,
 }
 
 impl Data {
     /// Creates each file as a scratch file.
-    fn made_in(
+    fn create_in(
         folder: &Path,
         files: Vec<workload::WorkloadFile>,
         seed: u64,
@@ -131,11 +131,11 @@ impl Data {
                 paths.push(path);
             }
         }
-        Ok(Data { files, paths, places, _made: made })
+        Ok(Data { files, paths, file_starts: places, _scratch_files: made })
     }
 
     /// Lays all files out one after the other in one existing file.
-    fn within(path: &Path, files: Vec<workload::WorkloadFile>) -> Data {
+    fn lay_out_in(path: &Path, files: Vec<workload::WorkloadFile>) -> Data {
         let mut end = 0;
         let places = files.iter().map(|file| {
             let start = end;
@@ -143,11 +143,11 @@ impl Data {
             (0, start)
         });
         let (places, paths) = (places.collect(), vec![path.to_path_buf()]);
-        Data { files, paths, places, _made: ScratchFiles::default() }
+        Data { files, paths, file_starts: places, _scratch_files: ScratchFiles::default() }
     }
 
     /// True if the files have these sizes.
-    fn is_for(&self, files: &[workload::WorkloadFile]) -> bool {
+    fn has_sizes(&self, files: &[workload::WorkloadFile]) -> bool {
         let bytes =
             |files: &[workload::WorkloadFile]| files.iter().map(|file| file.bytes).collect();
         let (ours, theirs): (Vec<u64>, Vec<u64>) = (bytes(&self.files), bytes(files));
@@ -163,13 +163,13 @@ impl Data {
 /// Contender of a measurement.
 enum Contender {
     /// The library, with these policies or with default options.
-    Ours(Option<Policies>),
+    Library(Option<Policies>),
     Kernel,
 }
 
 /// Runs all contenders. Returns the rows of the first and of the second runs by contender; the
 /// tested one comes first.
-fn race(
+fn run_contenders(
     data: &Data,
     work: &MatrixWorkload,
     policies: Option<&Policies>,
@@ -178,25 +178,25 @@ fn race(
 ) -> Result<[Vec<Vec<ResultRow>>; 2], Failure> {
     let classic = |readahead| {
         let scheduler = Spec::plain("noop");
-        Contender::Ours(Some(Policies { readahead, scheduler, ..Policies::default() }))
+        Contender::Library(Some(Policies { readahead, scheduler, ..Policies::default() }))
     };
-    let mut contenders = vec![Contender::Ours(policies.cloned()), Contender::Kernel];
+    let mut contenders = vec![Contender::Library(policies.cloned()), Contender::Kernel];
     contenders.extend(classic_readaheads().map(classic));
     let none_yet: Vec<Vec<ResultRow>> = contenders.iter().map(|_| Vec::new()).collect();
     let mut rows = [none_yet.clone(), none_yet];
     for round in 0..ROUNDS {
         for turn in 0..contenders.len() {
             let at = (round + turn) % contenders.len();
-            if interrupt.has_come() {
+            if interrupt.is_signalled() {
                 return Err(Failure::Interrupted);
             }
             let run = || {
                 let workload = work.workload(size.seed, size.part);
                 let row = match &contenders[at] {
-                    Contender::Ours(policies) => ours(data, workload, policies.as_ref()),
-                    Contender::Kernel => kernel(data, workload),
+                    Contender::Library(policies) => run_library(data, workload, policies.as_ref()),
+                    Contender::Kernel => run_kernel(data, workload),
                 };
-                row.map_err(|error| Failure::about(data.paths[0].display(), error))
+                row.map_err(|error| Failure::usage_of(data.paths[0].display(), error))
             };
             for rows in &mut rows {
                 rows[at].push(run()?);
@@ -210,7 +210,7 @@ fn race(
 type ReadAt = Box<dyn Fn(&mut [u8], u64) -> io::Result<()> + Send>;
 
 /// Runs the workload once through the library.
-fn ours(
+fn run_library(
     data: &Data,
     workload: Workload,
     policies: Option<&Policies>,
@@ -248,9 +248,9 @@ fn ours(
 }
 
 /// Runs the workload once through the kernel, with `pread(2)`.
-fn kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
+fn run_kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
     data.make_cold()?;
-    let queue = queue_of(&data.paths[0]);
+    let queue = kernel_queue(&data.paths[0]);
     let handle = |at: usize| -> io::Result<ReadAt> {
         let file = std::fs::File::open(&data.paths[at])?;
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
@@ -271,7 +271,7 @@ fn read_all(
     let start = Barrier::new(workload.processes.len());
     let mut readers = Vec::new();
     for process in workload.processes {
-        let place = |id: FileId| data.places[id.0 as usize].0;
+        let place = |id: FileId| data.file_starts[id.0 as usize].0;
         let files = process.files().into_iter().map(|id| Ok((id, handle(place(id))?)));
         let files: io::Result<Vec<(FileId, ReadAt)>> = files.collect();
         readers.push((process, files?));
@@ -280,8 +280,8 @@ fn read_all(
         let threads: Vec<_> = readers
             .into_iter()
             .map(|(process, files)| {
-                let (places, start) = (&data.places, &start);
-                scope.spawn(move || read_as(process, files, places, start))
+                let (places, start) = (&data.file_starts, &start);
+                scope.spawn(move || read_process(process, files, places, start))
             })
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -295,7 +295,7 @@ fn read_all(
 }
 
 /// Makes the reads of one process sequentially, after all threads have reached the barrier.
-fn read_as(
+fn read_process(
     mut process: Process,
     mut files: Vec<(FileId, ReadAt)>,
     places: &[(usize, u64)],

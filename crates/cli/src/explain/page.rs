@@ -1,12 +1,12 @@
 //! Explanation as an HTML page: the findings, and pictures of the reads.
 
 use readpath_record::explain::{Explanation, ReadShape};
-use readpath_sim::job::shown;
+use readpath_sim::job::printable;
 
-use super::pictures::{Drawn, Pictures};
-use super::{head, tables, verdict};
+use super::pictures::{DrawnRead, Pictures};
+use super::{headline, tables, verdict};
 use crate::html::Page;
-use crate::html::axes::{Axis, PlotField, percent, plain, time};
+use crate::html::axes::{Axis, PlotArea, percent, plain, time};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine};
@@ -19,7 +19,7 @@ const MIB: f64 = 1_048_576.0;
 
 /// Returns the page.
 pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
-    let mut page = Page::new("What a program reads", &head(explanation));
+    let mut page = Page::new("What a program reads", &headline(explanation));
     if explanation.lost > 0 {
         page.paragraph(&format!("{} events were lost: figures are too low.", explanation.lost));
     }
@@ -61,7 +61,7 @@ fn findings(page: &mut Page, explanation: &Explanation) {
 }
 
 /// Splits the reads into those that waited for a device and the others.
-fn kinds(reads: &[&Drawn], piece: impl Fn(&Drawn) -> [f64; 4]) -> [DotSeries; 2] {
+fn kinds(reads: &[&DrawnRead], piece: impl Fn(&DrawnRead) -> [f64; 4]) -> [DotSeries; 2] {
     let pieces = |waited: bool| {
         let reads = reads.iter().filter(|read| (read.waited_ns > 0) == waited);
         reads.map(|read| piece(read)).collect()
@@ -77,24 +77,24 @@ fn kinds(reads: &[&Drawn], piece: impl Fn(&Drawn) -> [f64; 4]) -> [DotSeries; 2]
 fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {
-        let is_it = |read: &&Drawn| pictures.paths.get(&read.file) == Some(&file.path);
-        let reads: Vec<&Drawn> = pictures.reads.iter().filter(is_it).collect();
+        let is_it = |read: &&DrawnRead| pictures.paths.get(&read.file) == Some(&file.path);
+        let reads: Vec<&DrawnRead> = pictures.reads.iter().filter(is_it).collect();
         if reads.is_empty() {
             continue;
         }
-        let piece = |read: &Drawn| {
+        let piece = |read: &DrawnRead| {
             let first = read.offset as f64 / MIB;
             let last = first + read.bytes as f64 / MIB;
             [read.begin_ns as f64 / 1e9, read.end_ns as f64 / 1e9, first, last]
         };
         let most = reads.iter().map(|read| piece(read)[3]).fold(0.0, f64::max);
         let field =
-            PlotField::new(seconds(pictures), Axis::linear("MiB in the file", most, plain), 260.0);
-        let each = match pictures.each {
+            PlotArea::new(seconds(pictures), Axis::linear("MiB in the file", most, plain), 260.0);
+        let each = match pictures.keep_every {
             1 => String::new(),
             each => format!(" One of {each} reads is drawn."),
         };
-        let caption = format!("{}: each read at its place and time.{each}", shown(&file.path));
+        let caption = format!("{}: each read at its place and time.{each}", printable(&file.path));
         page.picture(
             &caption,
             &dots::draw("Reads by place and time", &field, &kinds(&reads, piece)),
@@ -105,13 +105,13 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
 /// Draws the latency of the reads over time.
 fn times(page: &mut Page, pictures: &Pictures) {
     page.heading("How long it waits");
-    let took_us = |read: &Drawn| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
-    let reads: Vec<&Drawn> = pictures.reads.iter().collect();
+    let took_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
+    let reads: Vec<&DrawnRead> = pictures.reads.iter().collect();
     let all = || reads.iter().map(|read| took_us(read));
     let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     let field =
-        PlotField::new(seconds(pictures), Axis::logarithmic("it took", least, most, time), 260.0);
-    let piece = |read: &Drawn| {
+        PlotArea::new(seconds(pictures), Axis::logarithmic("it took", least, most, time), 260.0);
+    let piece = |read: &DrawnRead| {
         let at = read.begin_ns as f64 / 1e9;
         [at, at, took_us(read), took_us(read)]
     };
@@ -127,7 +127,7 @@ fn depth(page: &mut Page, pictures: &Pictures) {
     }
     page.heading("Queue depth");
     let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
-    let field = PlotField::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
+    let field = PlotArea::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
     let name = "reading requests at the devices".to_owned();
     let line = ChartLine { name, points, series: 0, is_dashed: false, has_steps: true };
     let caption = "Requests to read that devices had, on average over each span of time.";
@@ -154,7 +154,7 @@ fn working_set(page: &mut Page, shape: &ReadShape) {
         shape.reuse.iter().map(|point| (point.bytes as f64 / MIB, point.miss_ratio)).collect();
     let Some(most) = points.last().map(|point| point.0) else { return };
     page.heading("Working set");
-    let field = PlotField::new(
+    let field = PlotArea::new(
         Axis::logarithmic("MiB of memory", points[0].0, most, plain),
         Axis::linear("not found in memory", 1.0, percent),
         260.0,

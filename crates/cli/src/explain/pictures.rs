@@ -15,7 +15,7 @@ const SPAN_NS: u64 = 1_000_000;
 
 /// Read in a picture.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Drawn {
+pub struct DrawnRead {
     /// Number of the file in the recording.
     pub file: u32,
     pub begin_ns: u64,
@@ -32,9 +32,9 @@ pub struct Pictures {
     /// Path of each file, by its number.
     pub paths: BTreeMap<u32, String>,
     /// Kept reads, in order of their ends.
-    pub reads: Vec<Drawn>,
+    pub reads: Vec<DrawnRead>,
     /// Thinning factor: one of `each` reads is kept.
-    pub each: u64,
+    pub keep_every: u64,
     /// Number of all reads so far.
     count: u64,
     /// Sum over all read requests of their time at the devices, per span.
@@ -50,7 +50,7 @@ impl Default for Pictures {
         Pictures {
             paths: BTreeMap::new(),
             reads: Vec::new(),
-            each: 1,
+            keep_every: 1,
             count: 0,
             busy_ns: Vec::new(),
             span_ns: SPAN_NS,
@@ -61,7 +61,7 @@ impl Default for Pictures {
 
 impl Pictures {
     /// Adds the next record.
-    pub fn take(&mut self, record: &Record) {
+    pub fn add_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
                 self.paths.insert(file.file, file.path.clone());
@@ -69,7 +69,7 @@ impl Pictures {
             Record::Read(read) => {
                 self.end_ns = self.end_ns.max(read.end_ns);
                 if let ReadOutcome::Bytes(bytes) = read.outcome {
-                    self.keep(Drawn {
+                    self.keep(DrawnRead {
                         file: read.file,
                         begin_ns: read.begin_ns,
                         end_ns: read.end_ns,
@@ -99,8 +99,8 @@ impl Pictures {
 
     /// Keeps a read if its number is a multiple of `each`. Drops every second read when too many
     /// are kept.
-    fn keep(&mut self, read: Drawn) {
-        if self.count.is_multiple_of(self.each) {
+    fn keep(&mut self, read: DrawnRead) {
+        if self.count.is_multiple_of(self.keep_every) {
             self.reads.push(read);
         }
         self.count += 1;
@@ -110,7 +110,7 @@ impl Pictures {
                 nth += 1;
                 nth % 2 == 1
             });
-            self.each *= 2;
+            self.keep_every *= 2;
         }
     }
 
@@ -146,26 +146,26 @@ mod tests {
     /// Spans of 1 ms: two requests of 2 ms that start at 0 and at 1 ms. A third at 600 ms exceeds
     /// 512 spans.
     #[test]
-    fn depths_are_those_of_each_span() {
+    fn queue_depths_are_averaged_per_time_span() {
         const MS: u64 = 1_000_000;
         let mut pictures = Pictures::default();
-        pictures.take(&request(0, 2 * MS));
-        pictures.take(&request(MS, 3 * MS));
+        pictures.add_record(&request(0, 2 * MS));
+        pictures.add_record(&request(MS, 3 * MS));
         assert_eq!(pictures.depths(), [(0.0, 1.0), (0.001, 2.0), (0.002, 1.0), (0.003, 0.0)]);
-        pictures.take(&request(600 * MS, 601 * MS));
+        pictures.add_record(&request(600 * MS, 601 * MS));
         let depths = pictures.depths();
         assert_eq!(depths[..3], [(0.0, 1.5), (0.002, 0.5), (0.004, 0.0)]);
         assert_eq!((depths.len(), depths[300]), (301, (0.6, 0.5)));
     }
 
     #[test]
-    fn of_many_reads_each_of_some_number_is_kept() {
+    fn read_samples_stay_bounded_and_evenly_spaced() {
         let mut pictures = Pictures::default();
         for end_ns in 0..100_000 {
-            pictures.take(&Record::Read(ReadRecord { end_ns, ..ReadRecord::default() }));
+            pictures.add_record(&Record::Read(ReadRecord { end_ns, ..ReadRecord::default() }));
         }
         assert!((READS_MAX / 2..=READS_MAX).contains(&pictures.reads.len()));
         let places = (0..).zip(&pictures.reads);
-        assert!(places.into_iter().all(|(nth, read)| read.end_ns == nth * pictures.each));
+        assert!(places.into_iter().all(|(nth, read)| read.end_ns == nth * pictures.keep_every));
     }
 }

@@ -10,21 +10,21 @@ pub struct Axis {
     most: f64,
     is_logarithmic: bool,
     /// Formats the label of a mark.
-    tell: fn(f64) -> String,
+    format_label: fn(f64) -> String,
 }
 
 impl Axis {
     /// Linear axis from 0 to `most`, or to 1 if `most` is not positive.
-    pub fn linear(name: &str, most: f64, tell: fn(f64) -> String) -> Axis {
+    pub fn linear(name: &str, most: f64, format_label: fn(f64) -> String) -> Axis {
         let most = if most > 0.0 { most } else { 1.0 };
-        Axis { name: name.to_owned(), least: 0.0, most, is_logarithmic: false, tell }
+        Axis { name: name.to_owned(), least: 0.0, most, is_logarithmic: false, format_label }
     }
 
     /// Logarithmic axis, from the power of ten below `least` to the one above `most`.
-    pub fn logarithmic(name: &str, least: f64, most: f64, tell: fn(f64) -> String) -> Axis {
+    pub fn logarithmic(name: &str, least: f64, most: f64, format_label: fn(f64) -> String) -> Axis {
         let least = 10f64.powf(least.max(1e-9).log10().floor());
         let most = 10f64.powf(most.max(least * 1.01).log10().ceil());
-        Axis { name: name.to_owned(), least, most, is_logarithmic: true, tell }
+        Axis { name: name.to_owned(), least, most, is_logarithmic: true, format_label }
     }
 
     /// Position of a value on the axis, from 0 to 1.
@@ -59,7 +59,7 @@ fn nice_step(least: f64) -> f64 {
 
 /// Plot area with one axis below and one to the left.
 #[derive(Clone, Debug)]
-pub struct PlotField {
+pub struct PlotArea {
     x: Axis,
     y: Axis,
     height: f64,
@@ -72,10 +72,10 @@ const TOP: f64 = 10.0;
 const BELOW: f64 = 44.0;
 const LEGEND_LINE: f64 = 18.0;
 
-impl PlotField {
+impl PlotArea {
     /// Creates a plot area of this height in pixels.
-    pub fn new(x: Axis, y: Axis, height: f64) -> PlotField {
-        PlotField { x, y, height }
+    pub fn new(x: Axis, y: Axis, height: f64) -> PlotArea {
+        PlotArea { x, y, height }
     }
 
     /// Horizontal position of a value, from the left.
@@ -123,7 +123,7 @@ impl PlotField {
                 "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
                  <text class=\"faint\" x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>\n",
                 bottom + 16.0,
-                escaped(&(self.x.tell)(mark))
+                escaped(&(self.x.format_label)(mark))
             );
         }
         for mark in self.y.marks() {
@@ -134,7 +134,7 @@ impl PlotField {
                 WIDTH - RIGHT,
                 LEFT - 8.0,
                 y + 4.0,
-                escaped(&(self.y.tell)(mark))
+                escaped(&(self.y.format_label)(mark))
             );
         }
         svg += &format!(
@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_stand_where_a_ruler_has_them() {
+    fn axes_place_values_and_tick_marks_to_scale() {
         let axis = Axis::logarithmic("", 3.0, 700.0, plain);
         assert_eq!((axis.least, axis.most), (1.0, 1000.0));
         assert!((axis.share(10.0) - 1.0 / 3.0).abs() < 1e-9);
@@ -196,7 +196,7 @@ mod tests {
         let axis = Axis::linear("", 1_000.0, plain);
         assert_eq!(axis.marks(), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
         assert_eq!((axis.share(-5.0), axis.share(2_000.0)), (0.0, 1.0));
-        let field = PlotField::new(axis.clone(), axis, 100.0);
+        let field = PlotArea::new(axis.clone(), axis, 100.0);
         assert_eq!((field.x(0.0), field.y(0.0)), (LEFT, 100.0));
     }
 }

@@ -42,9 +42,9 @@ pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
         let told = bar
             .value
             .map_or_else(|| "not measured".to_owned(), |value| format!("{} {unit}", plain(value)));
-        let (whole, shown) = (escaped(&bar.label), escaped(&shortened(&bar.label)));
+        let (full_label, shown) = (escaped(&bar.label), escaped(&shortened(&bar.label)));
         svg += &format!(
-            "<g class=\"s{}\"><title>{whole}: {}</title>\
+            "<g class=\"s{}\"><title>{full_label}: {}</title>\
              <text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{shown}</text>\
              <rect class=\"fill\" x=\"{left:.0}\" y=\"{top:.0}\" width=\"{width:.1}\" height=\"{:.0}\" rx=\"2\"/>\
              <text class=\"faint\" x=\"{:.1}\" y=\"{:.0}\">{}</text></g>\n",

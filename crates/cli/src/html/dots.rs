@@ -1,6 +1,6 @@
 //! Rectangles over two axes, for example reads over time and file offset.
 
-use super::axes::PlotField;
+use super::axes::PlotArea;
 
 /// Rectangles of one series.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct DotSeries {
 const SIZE_MIN: f64 = 2.0;
 
 /// Draws the series, the first one at the bottom.
-pub fn draw(label: &str, field: &PlotField, kinds: &[DotSeries]) -> String {
+pub fn draw(label: &str, field: &PlotArea, kinds: &[DotSeries]) -> String {
     const FILLED: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
     const THIN: [&str; 8] =

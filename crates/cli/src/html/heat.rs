@@ -4,13 +4,13 @@ use super::escaped;
 
 /// Heat map: rows, columns and cells.
 #[derive(Clone, Debug, Default)]
-pub struct Map {
+pub struct HeatMap {
     /// Names of the rows.
     pub rows: Vec<String>,
     /// Names of the columns.
     pub columns: Vec<String>,
     /// Cells of the map, in any order.
-    pub places: Vec<HeatCell>,
+    pub cells: Vec<HeatCell>,
 }
 
 /// Ratio in a cell. Several ratios with the same row and column are drawn side by side.
@@ -23,16 +23,16 @@ pub struct HeatCell {
     /// Ratio; 1 is even.
     pub ratio: f64,
     /// Text of the tooltip.
-    pub told: String,
+    pub tooltip: String,
 }
 
 const LINE: f64 = 18.0;
 const HEAD: f64 = 92.0;
 /// Factor from 1 at which the colour is strongest.
-const STRONGEST: f64 = 2.0;
+const FULL_COLOUR_FACTOR: f64 = 2.0;
 
 /// Draws the map.
-pub fn draw(label: &str, map: &Map) -> String {
+pub fn draw(label: &str, map: &HeatMap) -> String {
     let longest = map.rows.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     let left = 16.0 + 7.4 * longest as f64;
     let column = ((900.0 - left) / map.columns.len().max(1) as f64).clamp(24.0, 64.0);
@@ -62,17 +62,17 @@ pub fn draw(label: &str, map: &Map) -> String {
             escaped(name)
         );
     }
-    for (number, place) in map.places.iter().enumerate() {
+    for (number, place) in map.cells.iter().enumerate() {
         let is_beside = |other: &&HeatCell| (other.row, other.column) == (place.row, place.column);
-        let together = map.places.iter().filter(is_beside).count();
-        let nth = map.places[..number].iter().filter(is_beside).count();
+        let together = map.cells.iter().filter(is_beside).count();
+        let nth = map.cells[..number].iter().filter(is_beside).count();
         let part = (column - 2.0) / together as f64;
         let x = left + column * place.column as f64 + 1.0 + part * nth as f64;
         let y = HEAD + LINE * place.row as f64 + 1.0;
         svg += &format!(
             "{}<title>{}</title></rect></g>\n",
             square(x, y, part - 0.5, place.ratio),
-            escaped(&place.told)
+            escaped(&place.tooltip)
         );
     }
     svg + &scale(height) + "</svg>\n"
@@ -80,7 +80,7 @@ pub fn draw(label: &str, map: &Map) -> String {
 
 /// Opening of a coloured square; the caller adds a tooltip and closes it.
 fn square(x: f64, y: f64, width: f64, ratio: f64) -> String {
-    let strength = (ratio.max(1e-9).ln() / STRONGEST.ln()).clamp(-1.0, 1.0);
+    let strength = (ratio.max(1e-9).ln() / FULL_COLOUR_FACTOR.ln()).clamp(-1.0, 1.0);
     let class = if strength < 0.0 { "below" } else { "above" };
     let shape =
         format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{:.0}\"", LINE - 2.0);

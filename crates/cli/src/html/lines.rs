@@ -1,6 +1,6 @@
 //! Line chart: one figure as a function of another, for several series.
 
-use super::axes::PlotField;
+use super::axes::PlotArea;
 use super::escaped;
 
 /// Line of the chart.
@@ -19,7 +19,7 @@ pub struct ChartLine {
 }
 
 /// Draws the lines in a plot area, with a legend below.
-pub fn draw(label: &str, field: &PlotField, lines: &[ChartLine]) -> String {
+pub fn draw(label: &str, field: &PlotArea, lines: &[ChartLine]) -> String {
     const CLASSES: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
     let mut inner = String::new();

@@ -53,7 +53,7 @@ impl RequestExecutor for RealStorage<'_> {
 
     fn wait(&mut self) -> Result<usize, Failure> {
         let moved = self.batch.wait().map_err(unavailable)?.expect("a read is under way");
-        if self.interrupt.has_come() {
+        if self.interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
         let read = moved.result.map_err(|error| Failure::Run(error.to_string()))?;

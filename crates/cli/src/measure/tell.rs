@@ -1,7 +1,8 @@
 //! Measurements of a device as tables and as a JSON document.
 
 use readpath_models::measure::{
-    Contradiction, MeasurementCell, ProfileAccess, ProfileSample, ROUNDS_APART, Trust,
+    Contradiction, MeasurementCell, ProfileAccess, ProfileReliability, ProfileSample,
+    ROUND_RATIO_MAX,
 };
 use readpath_models::measured::description::{SizeCosts, StorageDescription};
 use serde::Serialize;
@@ -36,10 +37,10 @@ pub fn tables(description: &StorageDescription, samples: &[ProfileSample]) -> St
         text += &format!("\ntime of a request, {what}, by queue depth\n");
         text += &by_depth(description, lines);
     }
-    let alone = |sample: &&ProfileSample| {
+    let is_alone = |sample: &&ProfileSample| {
         matches!(sample.cell.access, ProfileAccess::Near(_) | ProfileAccess::Streams(_))
     };
-    let rows: Vec<&ProfileSample> = samples.iter().filter(alone).collect();
+    let rows: Vec<&ProfileSample> = samples.iter().filter(is_alone).collect();
     let columns: [Column<&ProfileSample>; 4] = [
         ("one in flight", |sample| name(&sample.cell)),
         ("mean", |sample| duration(Some(sample.mean_ns / 1e3))),
@@ -104,15 +105,15 @@ fn summary(description: &StorageDescription) -> String {
 }
 
 /// Spread between the rounds of a cell, in a sentence.
-pub fn spread(trust: &Trust) -> String {
+pub fn spread(trust: &ProfileReliability) -> String {
     match trust.median_spread {
         None => "each cell was measured once, so its spread is not known: give more --seconds and \
                  --bytes"
             .to_owned(),
         Some(spread) => format!(
-            "slowest to fastest round of a cell: {spread:.2} in the median; cells at {ROUNDS_APART} or \
+            "slowest to fastest round of a cell: {spread:.2} in the median; cells at {ROUND_RATIO_MAX} or \
              more: {}",
-            trust.apart.len()
+            trust.disagreeing_cells.len()
         ),
     }
 }
@@ -121,9 +122,9 @@ pub fn spread(trust: &Trust) -> String {
 const WARNINGS_MAX: usize = 4;
 
 /// Returns warnings about cells whose rounds disagree, and about cells that contradict each other.
-pub fn warnings(trust: &Trust, samples: &[ProfileSample]) -> Vec<String> {
+pub fn warnings(trust: &ProfileReliability, samples: &[ProfileSample]) -> Vec<String> {
     let time = |ns: f64| duration(Some(ns / 1e3));
-    let contradiction = |Contradiction { less, more }: &Contradiction| {
+    let contradiction = |Contradiction { lighter: less, heavier: more }: &Contradiction| {
         format!(
             "not possible: {} took {} each, and {} took {}: other work disturbed one of them",
             name(&more.0),
@@ -145,9 +146,9 @@ pub fn warnings(trust: &Trust, samples: &[ProfileSample]) -> Vec<String> {
     };
     let mut lines: Vec<String> =
         trust.contradictions.iter().take(WARNINGS_MAX).map(contradiction).collect();
-    lines.extend(trust.apart.iter().take(WARNINGS_MAX).filter_map(apart));
+    lines.extend(trust.disagreeing_cells.iter().take(WARNINGS_MAX).filter_map(apart));
     let more = trust.contradictions.len().saturating_sub(WARNINGS_MAX)
-        + trust.apart.len().saturating_sub(WARNINGS_MAX);
+        + trust.disagreeing_cells.len().saturating_sub(WARNINGS_MAX);
     if more > 0 {
         lines.push(format!("and {more} more that are not reliable"));
     }
@@ -241,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn cells_that_are_not_reliable_are_named() {
+    fn warnings_name_unreliable_measurements() {
         let samples = [sample(1, &[6000.0, 6100.0]), sample(64, &[2500.0, 5000.0])];
-        let trust = Trust::of(&samples);
+        let trust = ProfileReliability::of(&samples);
         let lines = warnings(&trust, &samples);
         let impossible = "not possible: random 4 KiB, 64 in flight took 2.50 ms each, and random \
                           4 KiB, 1 in flight took 6.00 ms: other work disturbed one of them";

@@ -71,9 +71,9 @@ fn job(group: usize, row: &ResultRow, section: &SectionRow) -> Value {
         job[name] = json!({});
     }
     let bins = Bins::of([reads, writes]);
-    job["latency_ns"] = bins.below(&NS, 1, 1_000);
-    job["latency_us"] = bins.below(&US_MS, 1_000, 1_000_000);
-    job["latency_ms"] = bins.below(&[&US_MS[..], &[2000]].concat(), 1_000_000, u64::MAX);
+    job["latency_ns"] = bins.below(&BIN_BOUNDS_NS, 1, 1_000);
+    job["latency_us"] = bins.below(&BIN_BOUNDS_US_MS, 1_000, 1_000_000);
+    job["latency_ms"] = bins.below(&[&BIN_BOUNDS_US_MS[..], &[2000]].concat(), 1_000_000, u64::MAX);
     for name in ["latency_depth", "latency_target", "latency_window"] {
         job[name] = json!(0);
     }
@@ -122,11 +122,11 @@ fn spread(spread: &Statistics, count: u64) -> Value {
 }
 
 /// Upper bounds of fio's latency bins below a microsecond, in nanoseconds.
-const NS: [u64; 9] = [2, 4, 10, 20, 50, 100, 250, 500, 1000];
+const BIN_BOUNDS_NS: [u64; 9] = [2, 4, 10, 20, 50, 100, 250, 500, 1000];
 
 /// Upper bounds of fio's bins below a millisecond in microseconds, and below two seconds in
 /// milliseconds.
-const US_MS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+const BIN_BOUNDS_US_MS: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 
 /// Latencies in nanoseconds with their counts, in ascending order, and the total count.
 struct Bins {

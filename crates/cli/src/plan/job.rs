@@ -8,7 +8,7 @@ use readpath::nfs::NfsUrl;
 use readpath_core::eviction;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
-use readpath_sim::job::{Job, JobEngine, JobFile, shown};
+use readpath_sim::job::{Job, JobEngine, JobFile, printable};
 use readpath_sim::simulate::{self, ErrorSubject, SimulateError, SimulationSetup};
 use readpath_sim::workload::{FileSource, Workload};
 
@@ -24,7 +24,7 @@ use crate::input;
 const READAHEAD_DEFAULT: &str = "adaptive";
 
 /// Default chunking policy of raw I/O.
-const RAW_DEFAULT: &str = "ring";
+const CHUNKING_DEFAULT: &str = "ring";
 
 /// Default memory of the page cache.
 const MEMORY_DEFAULT: &str = "256MiB";
@@ -36,7 +36,7 @@ pub struct JobPlan {
     /// Rows to run.
     pub rows: Vec<JobRow>,
     /// Size at which missing files are created; `None`: they must exist.
-    pub made_bytes: Option<u64>,
+    pub created_file_bytes: Option<u64>,
     /// Log of the policies' decisions.
     pub log: Option<Log>,
 }
@@ -117,8 +117,9 @@ impl JobPlan {
         refuse_raw(&run, args.chunking.is_some(), &storages)?;
         refuse_overwriting(&run, args.overwrite, &storages)?;
         if storages.iter().any(|storage| !matches!(storage, Storage::Kernel(_))) {
-            simulate::check_memory(&run.jobs, memory_bytes)
-                .map_err(|error| Failure::about(format!("--memory {memory}"), run.about(error)))?;
+            simulate::check_memory(&run.jobs, memory_bytes).map_err(|error| {
+                Failure::usage_of(format!("--memory {memory}"), run.about(error))
+            })?;
         }
         let rows: Vec<JobRow> = storages
             .iter()
@@ -128,7 +129,7 @@ impl JobPlan {
             simulate::check(&run.jobs, &row.setup).map_err(|error| row.failure(&run, &error))?;
         }
         let made_bytes = args.create.then(|| run.bytes()).transpose()?;
-        Ok(JobPlan { run, rows, made_bytes, log: Log::of(args, &storages) })
+        Ok(JobPlan { run, rows, created_file_bytes: made_bytes, log: Log::of(args, &storages) })
     }
 }
 
@@ -137,7 +138,7 @@ struct Policies {
     readaheads: Vec<Spec>,
     schedulers: Vec<Spec>,
     eviction: Spec,
-    raws: Vec<Spec>,
+    chunkings: Vec<Spec>,
 }
 
 impl Policies {
@@ -146,7 +147,7 @@ impl Policies {
             readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
             schedulers: input::specs(&args.scheduler)?,
             eviction: eviction_policy(args.eviction.as_deref().unwrap_or("adaptive"))?,
-            raws: input::specs(args.chunking.as_deref().unwrap_or(RAW_DEFAULT))?,
+            chunkings: input::specs(args.chunking.as_deref().unwrap_or(CHUNKING_DEFAULT))?,
         })
     }
 
@@ -166,16 +167,16 @@ impl Policies {
     fn rows(&self, storage: &Storage, run: &JobRun, memory_bytes: u64) -> Vec<JobRow> {
         let is_raw = run.jobs.has_raw();
         let mut rows = Vec::new();
-        for (readahead_at, readahead) in self.readaheads.iter().enumerate() {
-            for (scheduler_at, scheduler) in self.schedulers.iter().enumerate() {
-                for (raw_at, raw) in self.raws.iter().enumerate() {
+        for (readahead_index, readahead) in self.readaheads.iter().enumerate() {
+            for (scheduler_index, scheduler) in self.schedulers.iter().enumerate() {
+                for (chunking_index, raw) in self.chunkings.iter().enumerate() {
                     let runner = JobRunner::of(storage, is_raw);
-                    let is_first_of_cached = (readahead_at, scheduler_at) == (0, 0);
+                    let is_first_of_cached = (readahead_index, scheduler_index) == (0, 0);
                     // The kernel has its own policies, and a raw file has neither readahead nor a
                     // scheduler.
                     let (label, is_repeated) = match runner {
                         JobRunner::Kernel(_) => {
-                            (storage.to_string(), !is_first_of_cached || raw_at > 0)
+                            (storage.to_string(), !is_first_of_cached || chunking_index > 0)
                         }
                         JobRunner::Raw(_) => (format!("{storage} {raw}"), !is_first_of_cached),
                         _ if is_raw => (format!("{storage} {readahead} {scheduler} {raw}"), false),
@@ -185,7 +186,7 @@ impl Policies {
                         readahead: readahead.clone(),
                         scheduler: scheduler.clone(),
                         eviction: self.eviction.clone(),
-                        raw: raw.clone(),
+                        chunking: raw.clone(),
                         memory_bytes,
                         seed: run.seed,
                         ..SimulationSetup::new(device(storage))
@@ -245,7 +246,7 @@ impl JobRow {
             }
             ErrorSubject::Job => Failure::usage(run.about(error)),
             ErrorSubject::Policies => Failure::usage(error),
-            ErrorSubject::Storage => Failure::about(&self.storage, error),
+            ErrorSubject::Storage => Failure::usage_of(&self.storage, error),
         }
     }
 }
@@ -270,11 +271,11 @@ impl JobRun {
         }
         let text = input::text(path, "a job file is text in fio's format")?;
         let jobs = environment::parse(&text, path)
-            .map_err(|error| Failure::about(shown(&path.display().to_string()), error))?;
+            .map_err(|error| Failure::usage_of(printable(&path.display().to_string()), error))?;
         let jobs = match args.runtime.as_deref() {
             None => jobs,
             Some(most) => jobs.with_runtime_limit(most).map_err(|expected| {
-                Failure::Usage(format!("--runtime {}: expected {expected}", shown(most)))
+                Failure::Usage(format!("--runtime {}: expected {expected}", printable(most)))
             })?,
         };
         let trace = TraceSource::of_jobs(&jobs, path)?;
@@ -292,7 +293,7 @@ impl JobRun {
 
     /// Error message with the job file in front.
     pub fn about(&self, error: impl Display) -> String {
-        format!("{}: {error}", shown(&self.path.display().to_string()))
+        format!("{}: {error}", printable(&self.path.display().to_string()))
     }
 
     /// True if any operation of the job may be a write.
@@ -307,7 +308,7 @@ impl JobRun {
         }
         let workload = Workload::new(&self.jobs, FileSource::Modelled, self.seed)
             .map_err(|error| Failure::usage(self.about(error)))?;
-        Ok(workload.side_by_side().1)
+        Ok(workload.contiguous_starts().1)
     }
 }
 

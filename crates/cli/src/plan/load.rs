@@ -85,7 +85,7 @@ impl LoadPlan {
             for storage in &storages {
                 let on = LoadOn { load, storage, args };
                 for swapin in
-                    some_or_default(swapins.iter().filter(|policy| is_for(policy, storage)))
+                    some_or_default(swapins.iter().filter(|policy| applies_to(policy, storage)))
                 {
                     let schedulers = match storage {
                         // A region needs no scheduler: its requests are few and large.
@@ -135,8 +135,8 @@ impl LoadOn<'_> {
         let runner = match self.storage {
             Storage::Modelled(_) => LoadRunner::Modelled(setup),
             Storage::Region(path) => {
-                may_hold_a_region(path)?;
-                may_swap_to(path, self.args.overwrite)?;
+                check_region_storage(path)?;
+                check_swap_storage(path, self.args.overwrite)?;
                 let default = || Spec::plain(REGION_SWAPIN_DEFAULT);
                 let swapin = swapin.cloned().unwrap_or_else(default);
                 swapin::build(&swapin, false).map_err(Failure::usage)?;
@@ -144,7 +144,7 @@ impl LoadOn<'_> {
                 LoadRunner::Region { path: path.clone(), swapin, eviction: setup.eviction }
             }
             Storage::Kernel(path) => {
-                may_swap_to(path, self.args.overwrite)?;
+                check_swap_storage(path, self.args.overwrite)?;
                 SwapArea::check(path, self.load.swap_bytes).map_err(Failure::usage)?;
                 let page_cluster = swapin.map_or(Ok(None), page_cluster)?;
                 LoadRunner::Kernel { path: path.clone(), page_cluster }
@@ -173,7 +173,7 @@ impl LoadRun {
             SimulateError::Config(ConfigError::Policy(_))
             | SimulateError::Swap(SwapError::Policy(_)) => Failure::usage(error),
             SimulateError::Stuck(_) => Failure::Run(format!("{}: {error}", self.storage)),
-            _ => Failure::about(&self.storage, error),
+            _ => Failure::usage_of(&self.storage, error),
         }
     }
 }
@@ -213,7 +213,7 @@ fn read_loads(args: &RunArgs) -> Result<Vec<MemoryLoad>, Failure> {
 
 /// True if the policy applies to the storage. The kernel has only the policy `kernel`; all other
 /// policies are for readpath.
-fn is_for(policy: &Spec, storage: &Storage) -> bool {
+fn applies_to(policy: &Spec, storage: &Storage) -> bool {
     matches!(storage, Storage::Kernel(_)) == (policy.name == KERNEL)
 }
 
@@ -223,7 +223,7 @@ fn refuse_unused_policies(storages: &[Storage], swapins: &[Spec]) -> CommandResu
         if policy.name == KERNEL {
             page_cluster(policy)?;
         }
-        if !storages.iter().any(|storage| is_for(policy, storage)) {
+        if !storages.iter().any(|storage| applies_to(policy, storage)) {
             let on = if policy.name == KERNEL {
                 "kernel:PATH"
             } else {
@@ -246,7 +246,7 @@ fn page_cluster(policy: &Spec) -> Result<Option<u32>, Failure> {
 }
 
 /// Checks that a region does not overwrite an existing file.
-fn may_hold_a_region(path: &Path) -> Result<(), Failure> {
+fn check_region_storage(path: &Path) -> Result<(), Failure> {
     match path.metadata() {
         Ok(found) if !found.is_dir() && !found.file_type().is_block_device() => {
             Err(Failure::Usage(format!(
@@ -261,7 +261,7 @@ fn may_hold_a_region(path: &Path) -> Result<(), Failure> {
 
 /// Checks that swapping destroys no data. A folder gets a scratch file; a file or a device loses
 /// its content.
-fn may_swap_to(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
+fn check_swap_storage(path: &Path, may_overwrite: bool) -> Result<(), Failure> {
     let shown = path.display();
     if !path.exists() {
         return Err(Failure::Usage(format!(

@@ -17,7 +17,7 @@ pub struct Log {
     /// Log file.
     pub path: PathBuf,
     /// Input files of the run, which the log must not overwrite.
-    pub needed: Vec<PathBuf>,
+    pub input_paths: Vec<PathBuf>,
 }
 
 impl Log {
@@ -25,7 +25,7 @@ impl Log {
     pub fn of(args: &RunArgs, storages: &[Storage]) -> Option<Log> {
         let path = args.log.clone()?;
         let files = storages.iter().filter_map(Storage::path);
-        Some(Log { path, needed: files.chain([&args.job]).cloned().collect() })
+        Some(Log { path, input_paths: files.chain([&args.job]).cloned().collect() })
     }
 }
 
@@ -35,7 +35,7 @@ pub fn check_job(storage: &Storage, readahead: &Spec, policy: &Spec) -> CommandR
     // The ability to keep a log does not depend on the device.
     let limits = ReadaheadLimits::default();
     let keeps_log = readahead::build(readahead, &limits).map_err(Failure::usage)?.keeps_log();
-    one_keeps_log(keeps_log, ("readahead", readahead), policy)
+    check_any_log(keeps_log, ("readahead", readahead), policy)
 }
 
 /// Checks that a load has decisions to log.
@@ -47,7 +47,7 @@ pub fn check_load(storage: &Storage, swapin: &Spec, policy: &Spec) -> CommandRes
         )));
     }
     let keeps_log = swapin::build(swapin, false).map_err(Failure::usage)?.keeps_log();
-    one_keeps_log(keeps_log, ("swap-in", swapin), policy)
+    check_any_log(keeps_log, ("swap-in", swapin), policy)
 }
 
 /// Refuses rows of the kernel, which does not report its decisions.
@@ -62,7 +62,7 @@ fn refuse_kernel(storage: &Storage) -> CommandResult {
 }
 
 /// Checks that the scheduler or the other policy of the row keeps a log.
-fn one_keeps_log(keeps_log: bool, (kind, beside): (&str, &Spec), policy: &Spec) -> CommandResult {
+fn check_any_log(keeps_log: bool, (kind, beside): (&str, &Spec), policy: &Spec) -> CommandResult {
     if keeps_log || scheduler_keeps_log(policy)? {
         return Ok(());
     }

@@ -7,7 +7,7 @@ use readpath::nfs::NfsUrl;
 use readpath_core::policy::Spec;
 use readpath_models::path_text;
 
-use crate::devices::tell_unmodelled;
+use crate::devices::print_unmodelled;
 use crate::exit::Failure;
 use crate::input;
 
@@ -38,12 +38,12 @@ impl Storage {
                 continue;
             }
             match text.split_once(':') {
-                Some(("file", path)) => storages.push(Storage::File(whole(text, path)?)),
-                Some(("region", path)) => storages.push(Storage::Region(whole(text, path)?)),
-                Some(("kernel", path)) => storages.push(Storage::Kernel(whole(text, path)?)),
+                Some(("file", path)) => storages.push(Storage::File(decode_path(text, path)?)),
+                Some(("region", path)) => storages.push(Storage::Region(decode_path(text, path)?)),
+                Some(("kernel", path)) => storages.push(Storage::Kernel(decode_path(text, path)?)),
                 _ => {
                     let specs = input::specs(text)?;
-                    specs.iter().for_each(tell_unmodelled);
+                    specs.iter().for_each(print_unmodelled);
                     storages.extend(specs.into_iter().map(Storage::Modelled));
                 }
             }
@@ -64,7 +64,7 @@ impl Storage {
 }
 
 /// Decodes a path; an empty one is an error.
-fn whole(text: &str, path: &str) -> Result<PathBuf, Failure> {
+fn decode_path(text: &str, path: &str) -> Result<PathBuf, Failure> {
     if path.is_empty() {
         return Err(Failure::Usage(format!("`--on {text}` names no file: write {text}PATH")));
     }
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_are_a_list_and_paths_are_whole() {
+    fn storage_option_splits_device_lists_but_not_paths() {
         let texts = ["hdd,drive=sata,ssd", "file:/tmp/a,b=c", "nfs://h:9/e/f,g?slots=2"];
         let texts = texts.map(str::to_owned);
         let storages = Storage::parse_all(&texts).unwrap();

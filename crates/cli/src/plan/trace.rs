@@ -2,7 +2,7 @@
 use std::io::BufRead as _;
 use std::path::{Path, PathBuf};
 
-use readpath_sim::job::{Job, JobEngine, JobFile, LogOptions, ReplayOptions, shown};
+use readpath_sim::job::{Job, JobEngine, JobFile, LogOptions, ReplayOptions, printable};
 use readpath_sim::workload::Workload;
 use readpath_trace::block_trace::{
     self, FORMATS, OPEN_DEPTH, TraceFormat, TracePlacement, TraceReader, TraceRequest, TraceSummary,
@@ -26,12 +26,12 @@ pub struct TraceSource {
     pub path: PathBuf,
     format: TraceFormat,
     /// Summary of the requests.
-    pub survey: TraceSummary,
+    pub summary: TraceSummary,
     /// The event that stood in for queued requests.
     note: Option<&'static str>,
     speed_milli: Option<u64>,
     depth: u32,
-    change: Change,
+    change: RequestTransform,
     /// True if all devices of the trace are mapped to one (`replay_redirect`).
     is_redirected: bool,
     engine: JobEngine,
@@ -41,14 +41,14 @@ pub struct TraceSource {
 
 /// Transformation of each request before its replay (`replay_scale` and others).
 #[derive(Clone, Copy, Debug)]
-struct Change {
+struct RequestTransform {
     scale: u64,
     align_bytes: u64,
     skips: [bool; 2],
 }
 
-impl Change {
-    const NONE: Change = Change { scale: 1, align_bytes: 1, skips: [false; 2] };
+impl RequestTransform {
+    const NONE: RequestTransform = RequestTransform { scale: 1, align_bytes: 1, skips: [false; 2] };
 
     fn of(self, request: TraceRequest) -> Option<TraceRequest> {
         let offset = request.offset / self.scale / self.align_bytes * self.align_bytes;
@@ -60,7 +60,7 @@ impl TraceSource {
     /// Returns the trace on the command line, or `None` for a job file.
     pub fn of(args: &RunArgs) -> Result<Option<TraceSource>, Failure> {
         let format = match &args.trace {
-            Some(name) => Some(named(name)?),
+            Some(name) => Some(find_format(name)?),
             None => TraceFormat::detect(&start(&args.job)?),
         };
         let Some(format) = format else {
@@ -68,7 +68,7 @@ impl TraceSource {
                 (None, None) => Ok(None),
                 _ => Err(Failure::Usage(format!(
                     "--speed and --closed are for traces, and {} is a job file; leave them out",
-                    shown(&args.job.display().to_string())
+                    printable(&args.job.display().to_string())
                 ))),
             };
         };
@@ -80,7 +80,7 @@ impl TraceSource {
         }
         let speed_milli = args.closed.is_none().then_some((speed * 1e3).round() as u64);
         let depth = args.closed.map_or(OPEN_DEPTH, std::num::NonZero::get);
-        TraceSource::read(&args.job, format, speed_milli, depth, Change::NONE).map(Some)
+        TraceSource::read(&args.job, format, speed_milli, depth, RequestTransform::NONE).map(Some)
     }
 
     /// Returns the trace named by a job (`read_iolog`), or `None` without one.
@@ -90,13 +90,13 @@ impl TraceSource {
         let ReplayOptions { names, keeps_times, time_percent, scale, align_bytes, redirect, skips } =
             replay;
         let [name] = names.as_slice() else {
-            return Err(Failure::about(
+            return Err(Failure::usage_of(
                 job_file.display(),
                 "read_iolog names several traces; replay one at a time",
             ));
         };
         if jobs.jobs.len() > 1 {
-            return Err(Failure::about(
+            return Err(Failure::usage_of(
                 job_file.display(),
                 "a job with read_iolog runs alone; give it a file of its own",
             ));
@@ -107,13 +107,13 @@ impl TraceSource {
             _ => here,
         };
         let format = TraceFormat::detect(&start(&path)?).ok_or_else(|| {
-            Failure::about(
-                shown(&path.display().to_string()),
+            Failure::usage_of(
+                printable(&path.display().to_string()),
                 "is no trace in a format that is known",
             )
         })?;
         let speed_milli = keeps_times.then(|| u64::from(time_percent) * 10);
-        let change = Change { scale: scale.into(), align_bytes, skips };
+        let change = RequestTransform { scale: scale.into(), align_bytes, skips };
         let job = &jobs.jobs[0];
         // Reads through the cache with their own times run one at a time, as the kernel executes
         // them.
@@ -135,10 +135,10 @@ impl TraceSource {
         format: TraceFormat,
         speed_milli: Option<u64>,
         depth: u32,
-        change: Change,
+        change: RequestTransform,
     ) -> Result<TraceSource, Failure> {
         let about = |error: &dyn std::fmt::Display| {
-            Failure::about(shown(&path.display().to_string()), error)
+            Failure::usage_of(printable(&path.display().to_string()), error)
         };
         let mut reader = TraceReader::new(packed::open(path)?, format);
         let kept = reader.by_ref().filter_map(|request| match request {
@@ -149,7 +149,7 @@ impl TraceSource {
         Ok(TraceSource {
             path: path.to_owned(),
             format,
-            survey,
+            summary: survey,
             note: reader.note(),
             speed_milli,
             depth,
@@ -163,9 +163,9 @@ impl TraceSource {
 
     /// Returns a job with the direction, engine and depth of the trace's operations.
     pub fn job(&self) -> JobFile {
-        let rw = match self.survey.writes {
+        let rw = match self.summary.writes {
             0 => "read",
-            writes if writes == self.survey.requests => "write",
+            writes if writes == self.summary.requests => "write",
             _ => "rw",
         };
         let depth = self.depth.min(OPEN_DEPTH);
@@ -189,20 +189,20 @@ impl TraceSource {
         is_real: bool,
     ) -> Result<(Workload, Option<String>), Failure> {
         let about = |error: &dyn std::fmt::Display| {
-            Failure::about(shown(&self.path.display().to_string()), error)
+            Failure::usage_of(printable(&self.path.display().to_string()), error)
         };
         let mut job = self.job().jobs.remove(0);
         if is_real && self.speed_milli.is_some() {
-            let room = (OPEN_BYTES_REAL / self.survey.largest_bytes.max(1)).max(1);
+            let room = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
             let most = OPEN_DEPTH_REAL.min(u32::try_from(room).unwrap_or(u32::MAX));
             job.depth = job.depth.min(most);
             job.low = job.low.min(job.depth);
         }
-        let placed = TracePlacement::new(&self.survey, storage_bytes, self.is_redirected);
-        if placed.bytes < self.survey.largest_bytes {
+        let placed = TracePlacement::new(&self.summary, storage_bytes, self.is_redirected);
+        if placed.bytes < self.summary.largest_bytes {
             return Err(about(&format!(
                 "a request of {} bytes is larger than the storage, which has {}",
-                self.survey.largest_bytes, placed.bytes
+                self.summary.largest_bytes, placed.bytes
             )));
         }
         let notes: Vec<&str> = self.note.into_iter().chain(placed.note.as_deref()).collect();
@@ -212,13 +212,13 @@ impl TraceSource {
             .map_while(Result::ok)
             .filter_map(move |request| change.of(request));
         let workload =
-            block_trace::trace_workload(&job, &self.survey, placed, self.speed_milli, requests);
+            block_trace::trace_workload(&job, &self.summary, placed, self.speed_milli, requests);
         Ok((workload, note))
     }
 
     /// Total length of all devices of the trace, laid out one after the other.
     pub fn bytes(&self) -> u64 {
-        TracePlacement::new(&self.survey, u64::MAX, self.is_redirected).bytes
+        TracePlacement::new(&self.summary, u64::MAX, self.is_redirected).bytes
     }
 
     /// Refuses storages that cannot replay a trace.
@@ -236,11 +236,11 @@ impl TraceSource {
 }
 
 /// Returns the trace format of that name.
-fn named(name: &str) -> Result<TraceFormat, Failure> {
+fn find_format(name: &str) -> Result<TraceFormat, Failure> {
     let found = FORMATS.iter().find(|(known, _)| *known == name);
     found.map(|(_, format)| *format).ok_or_else(|| {
         let names = FORMATS.map(|(name, _)| name).join(", ");
-        Failure::Usage(format!("--trace {}: expected one of {names}", shown(name)))
+        Failure::Usage(format!("--trace {}: expected one of {names}", printable(name)))
     })
 }
 
@@ -250,6 +250,7 @@ fn start(path: &Path) -> Result<Vec<u8>, Failure> {
     if !path.is_file() {
         return Ok(Vec::new());
     }
-    let about = |error: std::io::Error| Failure::about(shown(&path.display().to_string()), error);
+    let about =
+        |error: std::io::Error| Failure::usage_of(printable(&path.display().to_string()), error);
     Ok(packed::open(path)?.fill_buf().map_err(about)?.to_vec())
 }

@@ -55,7 +55,7 @@ pub fn of(kind: PolicyKind, policy: &str) -> Result<Scene, SpecError> {
         PolicyKind::Readahead => Ok(readahead(policy)),
         PolicyKind::SwapIn => Ok(swap_in(policy)),
         PolicyKind::Scheduler => Ok(scheduler(policy)),
-        PolicyKind::Raw => Ok(raw(policy)),
+        PolicyKind::Chunking => Ok(raw(policy)),
         PolicyKind::Eviction => eviction(policy),
     }
 }
@@ -70,7 +70,7 @@ fn observed(job: &str, setup: &SimulationSetup) -> (ResultRow, Events) {
         &job,
         setup,
         guests,
-        RunObserver::progress(&mut |_| ProgressAnswer::On),
+        RunObserver::progress(&mut |_| ProgressAnswer::Continue),
     )
     .expect("a policy by its name alone, and a device that is there");
     (row, observer.take())
@@ -81,7 +81,7 @@ fn milliseconds(ns: u64) -> f64 {
 }
 
 /// Times in ms between which a request was in the device.
-fn stay(request: &RequestEvent) -> (f64, f64) {
+fn ms_in_device(request: &RequestEvent) -> (f64, f64) {
     let done_ns = request.done_ns.expect("a run ends when all requests are done");
     (milliseconds(request.issued_ns), milliseconds(done_ns))
 }
@@ -123,7 +123,7 @@ fn readahead(policy: Spec) -> Scene {
             let mib = |page: u64| (page * PAGE_BYTES) as f64 / MIB;
             let colour = if is_used { Colour::Read } else { Colour::Waste };
             marks.push(Mark {
-                x: stay(request),
+                x: ms_in_device(request),
                 y: (mib(run[0]), mib(run[run.len() - 1] + 1)),
                 colour,
             });
@@ -132,7 +132,7 @@ fn readahead(policy: Spec) -> Scene {
     marks.extend(events.reads.iter().map(|read| Mark {
         x: (milliseconds(read.issued_ns), milliseconds(read.done_ns)),
         y: (read.offset as f64 / MIB, read.offset as f64 / MIB),
-        colour: Colour::Asked,
+        colour: Colour::Requested,
     }));
     let last = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
     Scene {
@@ -140,11 +140,11 @@ fn readahead(policy: Spec) -> Scene {
         x_name: "ms",
         y_name: "MiB of the file",
         legend: vec![
-            (Colour::Asked, "a read of the program, while it waits"),
+            (Colour::Requested, "a read of the program, while it waits"),
             (Colour::Read, "read by the device, and used"),
             (Colour::Waste, "read and never used"),
         ],
-        told: format!(
+        figures_line: format!(
             "{} reads, {} requests, {} KiB used, {} KiB not, {:.0} ms",
             events.reads.len(),
             events.requests.len(),
@@ -167,7 +167,7 @@ fn swap_in(policy: Spec) -> Scene {
         ..LoadSetup::new(Spec::plain("ssd"))
     };
     let mut marks = Vec::new();
-    let mut told = Vec::new();
+    let mut lines = Vec::new();
     let mut begins = 0.0;
     for (pattern, touches, word) in [
         (load::TouchPattern::Sequential, 1100, "in order"),
@@ -180,10 +180,10 @@ fn swap_in(policy: Spec) -> Scene {
         };
         let (row, events) = observe_load(&load, &setup, EVENTS_MAX)
             .expect("a policy by its name alone, and a device that is there");
-        let first = events.requests.first().map_or(0.0, |request| stay(request).0);
+        let first = events.requests.first().map_or(0.0, |request| ms_in_device(request).0);
         let mut last: f64 = 0.0;
         for request in &events.requests {
-            let (from, to) = stay(request);
+            let (from, to) = ms_in_device(request);
             let at = |ms: f64| ms - first + begins;
             last = last.max(at(to));
             let colour = if request.is_write { Colour::Written } else { Colour::Read };
@@ -192,14 +192,14 @@ fn swap_in(policy: Spec) -> Scene {
         begins = last * 1.03;
         let reads = events.requests.iter().filter(|request| !request.is_write).count();
         let pages_in = row.pages_in.unwrap_or(0);
-        told.push(format!("{word}: {reads} reads of {pages_in} pages"));
+        lines.push(format!("{word}: {reads} reads of {pages_in} pages"));
     }
     Scene {
         title: format!("swap-in {name}, on ssd: in order, then at random"),
         x_name: "ms",
         y_name: "MiB of the swap area",
         legend: vec![(Colour::Read, "pages brought in"), (Colour::Written, "pages written out")],
-        told: told.join("; "),
+        figures_line: lines.join("; "),
         marks,
     }
 }
@@ -217,7 +217,11 @@ fn scheduler(policy: Spec) -> Scene {
     let marks = events.requests.iter().map(|request| {
         let process = request.sector * SECTOR_BYTES / STREAM_BYTES;
         let (from, to) = extent(request);
-        Mark { x: stay(request), y: (from / 1024.0, to / 1024.0), colour: Colour::of(process) }
+        Mark {
+            x: ms_in_device(request),
+            y: (from / 1024.0, to / 1024.0),
+            colour: Colour::of(process),
+        }
     });
     let last = events.reads.iter().map(|read| read.done_ns).max().unwrap_or(0);
     Scene {
@@ -225,7 +229,7 @@ fn scheduler(policy: Spec) -> Scene {
         x_name: "ms",
         y_name: "GiB of the disk",
         legend: (0..4).map(|process| (Colour::of(process), "")).collect(),
-        told: format!(
+        figures_line: format!(
             "{} requests of four programs, {:.1} MiB/s, {:.0} ms",
             events.requests.len(),
             row.mib_per_s.unwrap_or(0.0),
@@ -239,10 +243,10 @@ fn scheduler(policy: Spec) -> Scene {
 fn raw(policy: Spec) -> Scene {
     let name = policy.to_string();
     let disks = Spec::parse("raid0:2xhdd").expect("a device that is there");
-    let setup = SimulationSetup { raw: policy, ..SimulationSetup::new(disks) };
+    let setup = SimulationSetup { chunking: policy, ..SimulationSetup::new(disks) };
     let (_, events) = observed(TRANSFER, &setup);
     let marks = events.requests.iter().map(|request| Mark {
-        x: stay(request),
+        x: ms_in_device(request),
         y: extent(request),
         colour: Colour::Read,
     });
@@ -252,13 +256,13 @@ fn raw(policy: Spec) -> Scene {
         x_name: "ms",
         y_name: "MiB of the transfer",
         legend: vec![(Colour::Read, "a chunk, while it is in flight")],
-        told: format!("{} chunks, {:.1} ms", events.requests.len(), milliseconds(last)),
+        figures_line: format!("{} chunks, {:.1} ms", events.requests.len(), milliseconds(last)),
         marks: marks.collect(),
     }
 }
 
 /// Size of the memory in the demo of eviction, in blocks.
-const KEPT_BLOCKS: u32 = 100;
+const CACHE_BLOCKS: u32 = 100;
 
 /// Returns four rounds of a loop over 130 blocks, then a hot set of 60, then a scan of 120 mixed
 /// with the hot set.
@@ -281,10 +285,10 @@ fn references() -> BlockTrace {
 /// Draws the hits and misses of each reference.
 fn eviction(policy: Spec) -> Result<Scene, SpecError> {
     let trace = references();
-    let mut cache = Simulation::new(eviction::build(&policy, KEPT_BLOCKS)?, KEPT_BLOCKS);
+    let mut cache = Simulation::new(eviction::build(&policy, CACHE_BLOCKS)?, CACHE_BLOCKS);
     let mut misses = 0u64;
     let marks = trace.references.iter().enumerate().map(|(at, &block)| {
-        let is_there = cache.reference(PageKey::numbered(block.into()));
+        let is_there = cache.reference(PageKey::from_number(block.into()));
         misses += u64::from(!is_there);
         let colour = if is_there { Colour::Hit } else { Colour::Waste };
         let (at, block) = (at as f64, f64::from(block));
@@ -292,14 +296,14 @@ fn eviction(policy: Spec) -> Result<Scene, SpecError> {
     });
     let marks: Vec<Mark> = marks.collect();
     Ok(Scene {
-        title: format!("eviction {policy}: {KEPT_BLOCKS} blocks of memory"),
+        title: format!("eviction {policy}: {CACHE_BLOCKS} blocks of memory"),
         x_name: "references",
         y_name: "block",
         legend: vec![(Colour::Hit, "was there"), (Colour::Waste, "missed")],
-        told: format!(
+        figures_line: format!(
             "{misses} of {} references missed; the least possible is {}",
             trace.references.len(),
-            belady(&trace, KEPT_BLOCKS)
+            belady(&trace, CACHE_BLOCKS)
         ),
         marks,
     })
@@ -311,10 +315,10 @@ mod tests {
 
     /// Each of the 310 blocks misses at least once.
     #[test]
-    fn no_policy_misses_less_than_the_least_that_is_possible() {
+    fn eviction_policies_miss_at_least_as_often_as_the_optimum() {
         let trace = references();
         assert_eq!(trace.references.len(), 150 + 240 + 4 * 130);
-        let least = belady(&trace, KEPT_BLOCKS);
+        let least = belady(&trace, CACHE_BLOCKS);
         assert!(least >= 310, "each block is missed once at least: {least}");
         for policy in eviction::POLICIES {
             let missed = eviction(Spec::plain(policy.name)).unwrap();
@@ -342,15 +346,15 @@ mod tests {
     /// Without readahead the device reads only the requested bytes: 192 reads of 16 KiB in order,
     /// 20 at random.
     #[test]
-    fn without_readahead_nothing_is_wasted() {
+    fn readahead_none_transfers_no_unused_bytes() {
         let scene = readahead(Spec::plain("none"));
         assert!(scene.marks.iter().all(|mark| mark.colour != Colour::Waste));
-        assert!(scene.told.starts_with("212 reads, 2"), "{}", scene.told);
+        assert!(scene.figures_line.starts_with("212 reads, 2"), "{}", scene.figures_line);
     }
 
     /// A transfer of 4 MiB in chunks of 512 KiB: `kiobuf` has one chunk in flight, `ring` several.
     #[test]
-    fn a_ring_has_the_next_chunk_in_flight() {
+    fn ring_policy_overlaps_chunks_in_flight() {
         let overlaps = |policy: &str| {
             let scene = raw(Spec::plain(policy));
             let mut stays: Vec<(f64, f64)> = scene.marks.iter().map(|mark| mark.x).collect();

@@ -6,7 +6,7 @@ use plotters::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// Read of the program.
-    Asked,
+    Requested,
     /// Bytes read by the device and used.
     Read,
     /// Wasted work: unused bytes or a miss.
@@ -27,7 +27,7 @@ impl Colour {
 
     fn rgb(self) -> RGBColor {
         match self {
-            Colour::Asked => RGBColor(0xbf, 0x87, 0x00),
+            Colour::Requested => RGBColor(0xbf, 0x87, 0x00),
             Colour::Read => RGBColor(0x21, 0x8b, 0xff),
             Colour::Waste => RGBColor(0xcf, 0x22, 0x2e),
             Colour::Written => RGBColor(0x8c, 0x95, 0x9f),
@@ -63,7 +63,7 @@ pub struct Scene {
     /// Meanings of the colours. A colour with an empty text has no entry.
     pub legend: Vec<(Colour, &'static str)>,
     /// Figures of the run in one line.
-    pub told: String,
+    pub figures_line: String,
     /// Marks, in drawing order.
     pub marks: Vec<Mark>,
 }
@@ -71,7 +71,7 @@ pub struct Scene {
 const WIDTH: u32 = 760;
 const HEIGHT: u32 = 360;
 /// Minimum size of a mark, as a share of the width and of the height.
-const LEAST: (f64, f64) = (1.0 / 330.0, 1.0 / 140.0);
+const MARK_SHARE_MIN: (f64, f64) = (1.0 / 330.0, 1.0 / 140.0);
 
 /// Returns the text of the picture.
 pub fn svg(scene: &Scene) -> String {
@@ -80,13 +80,13 @@ pub fn svg(scene: &Scene) -> String {
         .marks
         .iter()
         .fold((0.0_f64, 0.0_f64), |(x, y), mark| (x.max(mark.x.1), y.max(mark.y.1)));
-    let least = (x_max * LEAST.0, y_max * LEAST.1);
+    let least = (x_max * MARK_SHARE_MIN.0, y_max * MARK_SHARE_MIN.1);
     let mut text = String::new();
     {
         let root = SVGBackend::with_string(&mut text, (WIDTH, HEIGHT)).into_drawing_area();
         root.fill(&WHITE).expect(DRAWN);
         let mut chart = ChartBuilder::on(&root)
-            .caption(format!("{} ({})", scene.title, scene.told), ("sans-serif", 13))
+            .caption(format!("{} ({})", scene.title, scene.figures_line), ("sans-serif", 13))
             .margin(10)
             .x_label_area_size(34)
             .y_label_area_size(48)
@@ -100,7 +100,7 @@ pub fn svg(scene: &Scene) -> String {
             .draw()
             .expect(DRAWN);
         let boxes = scene.marks.iter().map(|mark| {
-            let high = if mark.colour == Colour::Asked { least.1 * 0.6 } else { least.1 };
+            let high = if mark.colour == Colour::Requested { least.1 * 0.6 } else { least.1 };
             let (x, y) = (at_least(mark.x, least.0), at_least(mark.y, high));
             Rectangle::new([(x.0, y.0), (x.1, y.1)], mark.colour.rgb().filled())
         });

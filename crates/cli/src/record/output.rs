@@ -34,7 +34,7 @@ impl Output {
     /// # Errors
     /// It can't be created, or the path leads through another user's link.
     pub fn create(path: &Path) -> io::Result<Output> {
-        Ok(Output::new(Some(BufWriter::new(opened(path)?))))
+        Ok(Output::new(Some(BufWriter::new(open_for_writing(path)?))))
     }
 
     /// Drops all writes.
@@ -79,7 +79,7 @@ impl Write for Output {
 }
 
 /// Opens a path for writing, from the beginning.
-fn opened(path: &Path) -> io::Result<File> {
+fn open_for_writing(path: &Path) -> io::Result<File> {
     let own = rustix::process::geteuid().as_raw();
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
@@ -93,11 +93,11 @@ fn opened(path: &Path) -> io::Result<File> {
         if kind.is_symlink() {
             if !is_trusted {
                 let user = found.uid();
-                return Err(refused(format!(
+                return Err(unsafe_path_error(format!(
                     "it is a symbolic link of user {user}; remove it, or name its target"
                 )));
             }
-            if is_of_the_kernel(&path)? {
+            if is_on_proc(&path)? {
                 // A descriptor of this process, as behind /dev/stdout: its text is no path.
                 return OpenOptions::new().write(true).open(&path);
             }
@@ -107,33 +107,38 @@ fn opened(path: &Path) -> io::Result<File> {
         }
         if !kind.is_file() {
             if own == 0 && !is_trusted && kind.is_fifo() {
-                return Err(refused(format!("it is a pipe of user {}; name a file", found.uid())));
+                return Err(unsafe_path_error(format!(
+                    "it is a pipe of user {}; name a file",
+                    found.uid()
+                )));
             }
-            return no_link().open(&path);
+            return nofollow_options().open(&path);
         }
         // Root writes to no file that another user has put there: it may be a hard link.
         if own == 0 && (!is_trusted || found.nlink() > 1) {
             fs::remove_file(&path)?;
             return created(&path);
         }
-        let file = no_link().open(&path)?;
+        let file = nofollow_options().open(&path)?;
         let now = file.metadata()?;
         if (now.dev(), now.ino()) != (found.dev(), found.ino()) {
-            return Err(refused("another file has come in its place; try again".to_owned()));
+            return Err(unsafe_path_error(
+                "another file has come in its place; try again".to_owned(),
+            ));
         }
         file.set_len(0)?;
         return Ok(file);
     }
-    Err(refused(format!("more than {LINKS_MAX} symbolic links lead to it")))
+    Err(unsafe_path_error(format!("more than {LINKS_MAX} symbolic links lead to it")))
 }
 
 /// Error for a path that is not safe to write.
-fn refused(why: String) -> io::Error {
+fn unsafe_path_error(why: String) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 /// Options that fail on a symbolic link.
-fn no_link() -> OpenOptions {
+fn nofollow_options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.write(true).custom_flags(OFlags::NOFOLLOW.bits() as i32);
     options
@@ -141,11 +146,11 @@ fn no_link() -> OpenOptions {
 
 /// Creates a file that must not exist yet.
 fn created(path: &Path) -> io::Result<File> {
-    no_link().create_new(true).open(path)
+    nofollow_options().create_new(true).open(path)
 }
 
 /// Returns true for a link of the file system proc.
-fn is_of_the_kernel(link: &Path) -> io::Result<bool> {
+fn is_on_proc(link: &Path) -> io::Result<bool> {
     let parent = link.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = rustix::fs::statfs(parent.unwrap_or(Path::new(".")))?;
     Ok(folder.f_type as u64 == rustix::fs::PROC_SUPER_MAGIC as u64)

@@ -13,11 +13,14 @@ use readpath_trace::recording::RecordingWriter;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::output::Output;
-use super::{EndedEarly, OUTPUT, ROUND, RecordPlan, ended, program, sampled, tell};
+use super::{
+    OUTPUT, OutputError, READ_INTERVAL, RecordPlan, print_summary, program, program_failure,
+    sampled,
+};
 use crate::exit::{CommandResult, Failure};
 
 /// Pause between two looks at the shared memory while it fills quickly.
-const ROUND_WHEN_BUSY: Duration = Duration::from_millis(1);
+const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 
 /// Records until the program ends, the time is over, or a signal comes.
 pub fn run(
@@ -38,26 +41,27 @@ pub fn run(
          cache had",
     );
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
-    let about = |error: std::io::Error| Failure::about(output.display(), error);
+    let about = |error: std::io::Error| Failure::usage_of(output.display(), error);
     let mut watch = Preload::start(LIBRARY)
-        .map_err(|error| Failure::about("folders for temporary files", error))?;
+        .map_err(|error| Failure::usage_of("folders for temporary files", error))?;
     let sink = Output::create(&output).map_err(about)?;
     let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
     let before = CpuTime::of_children();
     let (name, command) = program(args);
-    let mut child =
-        watch.spawn(command).map_err(|error| Failure::about(args.command[0].display(), error))?;
+    let mut child = watch
+        .spawn(command)
+        .map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
     writer.put(watch.first_record(&name)).map_err(about)?;
     let (began, mut status, mut counts) = (Instant::now(), None, None);
     // Sample the process until the preloaded library reports from it.
     let mut looks = Sampled::start(child.id()).ok();
-    let (mut samples, mut ended_early, mut is_busy) = (None, EndedEarly::default(), false);
+    let (mut samples, mut ended_early, mut is_busy) = (None, OutputError::default(), false);
     while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
-        std::thread::sleep(if is_busy { ROUND_WHEN_BUSY } else { ROUND });
+        std::thread::sleep(if is_busy { READ_INTERVAL_BUSY } else { READ_INTERVAL });
         is_busy = watch.record(&mut writer).map_err(about)?;
-        ended_early.look(&sink, Some(&output), began);
+        ended_early.check(&sink, Some(&output), began);
         looks = looks.filter(|_| watch.programs() == 0);
-        looks.iter_mut().for_each(Sampled::look_if_due);
+        looks.iter_mut().for_each(Sampled::sample_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
             samples = looks.take().map(Sampled::finish);
             let waited = wait_counted(&mut child).map_err(Failure::usage)?;
@@ -70,14 +74,14 @@ pub fn run(
     let spent = CpuTime::of_children().since(before);
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
-    ended_early.look(&sink, Some(&output), began);
+    ended_early.check(&sink, Some(&output), began);
     ended_early.result()?;
     if recorded.programs == 0 {
         samples = samples.or_else(|| looks.map(Sampled::finish));
         match (samples, counts) {
-            (Some(samples), _) => sampled::tell(&samples)?,
+            (Some(samples), _) => sampled::print_samples(&samples)?,
             // The process ended before its first sample.
-            (None, Some(counts)) => sampled::tell_counted(counts, began.elapsed().as_secs_f64())?,
+            (None, Some(counts)) => sampled::print_counters(counts, began.elapsed().as_secs_f64())?,
             (None, None) => {}
         }
         return Err(Failure::Unavailable(format!(
@@ -87,9 +91,9 @@ pub fn run(
              COMMAND` and `readpath recording import FILE`"
         )));
     }
-    tell(args.is_kept.then_some(&*output), &recorded.summary, status.is_none());
-    tell_unseen(&recorded, counts);
-    ended(&name, status, true)
+    print_summary(args.is_output_kept.then_some(&*output), &recorded.summary, status.is_none());
+    print_unrecorded(&recorded, counts);
+    program_failure(&name, status, true)
 }
 
 /// True if the program has ended. It stays a zombie, to be waited for later.
@@ -100,7 +104,7 @@ fn has_ended(child: &Child) -> std::io::Result<bool> {
 }
 
 /// Prints the number of reads that the kernel counts beyond the recorded ones.
-fn tell_unseen(recorded: &Preloaded, counts: Option<KernelCounts>) {
+fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>) {
     let Preloaded { reads, sandboxed, unrecorded, .. } = recorded;
     if *sandboxed > 0 {
         notice::print(format_args!(

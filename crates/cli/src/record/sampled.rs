@@ -10,7 +10,7 @@ use readpath_record::capture::preload::KernelCounts;
 use readpath_record::capture::sampled::{Sampled, SampledCache, SampledFile, Samples};
 use readpath_record::notice;
 
-use super::{ROUND, RecordPlan};
+use super::{READ_INTERVAL, RecordPlan};
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
 use crate::table::{self, Table};
@@ -29,7 +29,7 @@ pub fn run(
     let mut sampled = match Sampled::start(process) {
         Ok(sampled) => sampled,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
-        Err(error) => return Some(Err(Failure::about(format!("process {process}"), error))),
+        Err(error) => return Some(Err(Failure::usage_of(format!("process {process}"), error))),
     };
     if let Some(path) = &args.output {
         return Some(Err(Failure::Usage(format!(
@@ -46,21 +46,21 @@ pub fn run(
     let began = Instant::now();
     let is_over = || span.is_some_and(|span| began.elapsed() >= span);
     while !is_interrupted.load(Ordering::Relaxed) && !is_over() && !sampled.is_over() {
-        std::thread::sleep(ROUND);
-        sampled.look_if_due();
+        std::thread::sleep(READ_INTERVAL);
+        sampled.sample_if_due();
     }
-    Some(tell(&sampled.finish()))
+    Some(print_samples(&sampled.finish()))
 }
 
 /// Prints the samples.
-pub fn tell(samples: &Samples) -> CommandResult {
+pub fn print_samples(samples: &Samples) -> CommandResult {
     let Samples { seconds, looks, counts, files, has_more } = samples;
-    let is_told = |file: &&SampledFile| {
+    let is_listed = |file: &&SampledFile| {
         file.moved_bytes > 0
-            || file.cache.is_some_and(|cache| cache.last_pages + cache.left_pages > 0)
+            || file.cache.is_some_and(|cache| cache.last_pages + cache.removed_pages > 0)
     };
-    let rows: Vec<SampledFile> = files.iter().filter(is_told).take(ROWS_MAX).cloned().collect();
-    let mut text = counted(*counts, *seconds);
+    let rows: Vec<SampledFile> = files.iter().filter(is_listed).take(ROWS_MAX).cloned().collect();
+    let mut text = format_counters(*counts, *seconds);
     text += &format!("{looks} samples, MiB:\n\n");
     match rows.is_empty() {
         true => text += "no open file was read or is cached\n",
@@ -82,12 +82,12 @@ pub fn tell(samples: &Samples) -> CommandResult {
 }
 
 /// Prints the kernel's counters of a process that ran for `seconds` seconds.
-pub fn tell_counted(counts: KernelCounts, seconds: f64) -> CommandResult {
-    print(&counted(counts, seconds))
+pub fn print_counters(counts: KernelCounts, seconds: f64) -> CommandResult {
+    print(&format_counters(counts, seconds))
 }
 
 /// Formats the kernel's counters of a process.
-fn counted(counts: KernelCounts, seconds: f64) -> String {
+fn format_counters(counts: KernelCounts, seconds: f64) -> String {
     let KernelCounts { reads, bytes, device_bytes } = counts;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let mut text = format!(
@@ -113,9 +113,9 @@ const COLUMNS: [table::Column<SampledFile>; 9] = [
     ("moved", |file| table::mib(Some(file.moved_bytes))),
     ("cached first", |file| pages(file, |cache| cache.first_pages)),
     ("cached last", |file| pages(file, |cache| cache.last_pages)),
-    ("came", |file| pages(file, |cache| cache.came_pages)),
-    ("in pieces of", |file| pages(file, |cache| cache.came_pages / cache.came_runs.max(1))),
-    ("left", |file| pages(file, |cache| cache.left_pages)),
+    ("came", |file| pages(file, |cache| cache.added_pages)),
+    ("in pieces of", |file| pages(file, |cache| cache.added_pages / cache.added_runs.max(1))),
+    ("left", |file| pages(file, |cache| cache.removed_pages)),
 ];
 
 /// Formats a number of cached pages in MiB; `-` if unknown.

@@ -7,7 +7,7 @@ use readpath_sim::operation_log::TRACE_HEADER;
 use readpath_trace::recording::{MappedUse, ReadRecord, Record, RequestRecord, ThreadName};
 use serde_json::json;
 
-use super::{ExportFormat, Output, each_record};
+use super::{ExportFormat, Output, for_each_record};
 use crate::exit::CommandResult;
 
 /// Process id under which the requests of devices appear.
@@ -27,13 +27,13 @@ fn iolog(path: &Path, out: &mut Output) -> CommandResult {
     let (mut last_us, mut mapped) = (0, MappedUse::default());
     let mut line = |text: String| out.put(format_args!("{text}\n"));
     line(TRACE_HEADER.to_owned())?;
-    each_record(path, |record| {
+    for_each_record(path, |record| {
         match record {
             // Spaces separate the fields of a line, and thus cannot occur in names.
             Record::File(file) => {
                 files.insert(file.file, (file.path.replace(char::is_whitespace, "_"), false));
             }
-            Record::Read(read) if read.got_bytes() > 0 => {
+            Record::Read(read) if read.bytes_read() > 0 => {
                 let (name, is_open) = files.get_mut(&read.file).expect("a file has a name");
                 // Records are in the order of their ends; fio needs start times that never
                 // decrease.
@@ -44,7 +44,7 @@ fn iolog(path: &Path, out: &mut Output) -> CommandResult {
                     line(format!("{us} {name} open"))?;
                 }
                 for read in mapped.reads(&read) {
-                    line(format!("{us} {name} read {} {}", read.offset, read.got_bytes()))?;
+                    line(format!("{us} {name} read {} {}", read.offset, read.bytes_read()))?;
                 }
             }
             Record::Mapped(range) => mapped.map(&range),
@@ -70,7 +70,7 @@ fn chrome(path: &Path, out: &mut Output) -> CommandResult {
         out.put(format_args!("{before}{event}"))
     };
     event(json!({"ph": "M", "name": "process_name", "pid": DEVICES, "args": {"name": "devices"}}))?;
-    each_record(path, |record| {
+    for_each_record(path, |record| {
         match record {
             Record::File(file) => {
                 files.insert(file.file, file.path);
@@ -105,10 +105,10 @@ fn read_event(
 ) -> serde_json::Value {
     json!({
         "ph": "X", "cat": "read", "name": read.way, "pid": thread.process, "tid": thread.task,
-        "ts": micros(read.begin_ns), "dur": micros(read.took_ns()),
+        "ts": micros(read.begin_ns), "dur": micros(read.duration_ns()),
         "args": {
             "file": files.get(&read.file), "offset": read.offset, "asked": read.asked_bytes,
-            "got": read.got_bytes(), "waited_us": micros(read.waited_ns),
+            "got": read.bytes_read(), "waited_us": micros(read.waited_ns),
         },
     })
 }

@@ -18,7 +18,7 @@ use crate::packed;
 
 /// Creates a recording from a trace.
 pub(super) fn run(args: &ImportArgs) -> CommandResult {
-    let about = |error: &dyn std::fmt::Display| Failure::about(args.trace.display(), error);
+    let about = |error: &dyn std::fmt::Display| Failure::usage_of(args.trace.display(), error);
     let mut source = packed::open(&args.trace)?;
     let start = source.fill_buf().map_err(|error| about(&error))?.to_owned();
     let format = TraceFormat::detect(&start).filter(|format| *format != TraceFormat::Recording);
@@ -40,7 +40,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
         );
         return Err(about(&text));
     };
-    let about = |error| Failure::about(args.output.display(), error);
+    let about = |error| Failure::usage_of(args.output.display(), error);
     let file = File::create(&args.output).map_err(about)?;
     let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
     let reads = records.iter().filter(|record| matches!(record, Record::Read(_))).count();

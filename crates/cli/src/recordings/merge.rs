@@ -19,7 +19,7 @@ pub fn run(args: &MergeArgs) -> CommandResult {
     let MergeArgs { recordings, output } = args;
     if recordings.iter().any(|recording| same_file(recording, output)) {
         let why = "it is one of the recordings; name another file";
-        return Err(Failure::about(output.display(), why));
+        return Err(Failure::usage_of(output.display(), why));
     }
     let wrong = Wrong::default();
     let parts = recordings.iter().map(|recording| intact(recording, &wrong));
@@ -28,7 +28,7 @@ pub fn run(args: &MergeArgs) -> CommandResult {
         Some(failure) => failure,
         None => Failure::Usage(error.to_string()),
     })?;
-    let about = |error: std::io::Error| Failure::about(output.display(), error);
+    let about = |error: std::io::Error| Failure::usage_of(output.display(), error);
     let file = File::create(output).map_err(about)?;
     let mut writer = RecordingWriter::new(BufWriter::new(file)).map_err(about)?;
     for record in merged {

@@ -22,20 +22,20 @@ use readpath_trace::recording::{RecordingError, RecordingReader};
 use readpath_trace::replay::{RecordedProgram, RecordingInput};
 use serde::{Deserialize, Serialize};
 
-use super::ways::{Door, Ways};
+use super::ways::{ReadFn, ReadMethods};
 use crate::exit::{CommandResult, Failure};
-use crate::part::{OrderPath, Orders, say};
-use crate::recordings::opened;
+use crate::part::{OrderPath, Orders, write_answer};
+use crate::recordings::open_buffered;
 
 /// Name of the subcommand.
 pub const NAME: &str = "replay-one";
 
 /// Part of a think time that is spent spinning. A sleep ends late: 50 µs by the kernel's timer
 /// slack, plus the scheduling delay.
-const SPIN: Duration = Duration::from_micros(100);
+const SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Memory of the process in addition to its buffers: stacks and handles.
-const OWN_BYTES: u64 = 4 << 20;
+const PROCESS_BYTES: u64 = 4 << 20;
 
 /// Order of a replay.
 #[derive(Debug, Serialize, Deserialize)]
@@ -97,10 +97,10 @@ pub fn run() -> CommandResult {
     let mut orders = Orders::take(NAME, "replay");
     let order: ReplayOrder = orders.next()?;
     let recorded = recorded(&order)?;
-    let own_bytes = OWN_BYTES + recorded.threads().iter().map(buffers_bytes).sum::<u64>();
-    say(&ReplayReply::Ready { own_bytes })?;
+    let own_bytes = PROCESS_BYTES + recorded.threads().iter().map(buffers_bytes).sum::<u64>();
+    write_answer(&ReplayReply::Ready { own_bytes })?;
     let _: ReplayBegin = orders.next()?;
-    say(&match play(&order, &recorded) {
+    write_answer(&match replay_all(&order, &recorded) {
         Ok(played) => ReplayReply::Played(played),
         Err(problem) => ReplayReply::Failed(problem),
     })
@@ -108,29 +108,29 @@ pub fn run() -> CommandResult {
 
 /// Loads the recording. The parent process has already reported a truncated one.
 fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
-    let about = |error: RecordingError| Failure::about(order.recording.0.display(), error);
+    let about = |error: RecordingError| Failure::usage_of(order.recording.0.display(), error);
     let mut gathered = RecordingInput::default();
-    for record in RecordingReader::new(opened(&order.recording.0)?).map_err(about)? {
+    for record in RecordingReader::new(open_buffered(&order.recording.0)?).map_err(about)? {
         match record {
             Ok(record) => gathered.take(&record),
             Err(RecordingError::Cut { .. }) => break,
             Err(error) => return Err(about(error)),
         }
     }
-    let nothing = || Failure::about(order.recording.0.display(), "has no read to replay");
-    gathered.finish().ok_or_else(nothing)
+    let no_reads = || Failure::usage_of(order.recording.0.display(), "has no read to replay");
+    gathered.finish().ok_or_else(no_reads)
 }
 
 /// Memory of all workers' buffers of a thread.
 fn buffers_bytes(thread: &ReadList) -> u64 {
-    let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(0);
+    let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(0);
     // Bytes of a mapping are resident twice: in the mapping and in the copy.
     2 * u64::from(thread.depth) * largest.next_multiple_of(PAGE_BYTES)
 }
 
 /// Makes all reads and measures them.
-fn play(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
-    let ways = Ways::new(order, recorded)?;
+fn replay_all(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, String> {
+    let ways = ReadMethods::new(order, recorded)?;
     let lines: Vec<RecordedThread<'_>> =
         recorded.threads().iter().map(|thread| RecordedThread::new(thread, &ways)).collect();
     let workers: usize = recorded.threads().iter().map(|thread| thread.depth as usize).sum();
@@ -146,8 +146,8 @@ fn play(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, Strin
                 threads.push(scope.spawn(move || {
                     barrier.wait();
                     let clock = *clock.get_or_init(Clock::start);
-                    let worked =
-                        memory.and_then(|mut memory| line.work(&mut memory, clock, is_over));
+                    let worked = memory
+                        .and_then(|mut memory| line.replay_reads(&mut memory, clock, is_over));
                     is_over.fetch_or(worked.is_err(), Ordering::Relaxed);
                     worked
                 }));
@@ -167,7 +167,7 @@ fn play(order: &ReplayOrder, recorded: &RecordedProgram) -> Result<Played, Strin
 
 /// Size of one worker's buffer: the thread's largest read.
 fn buffer_bytes(thread: &ReadList) -> u64 {
-    let largest = thread.readings.iter().map(|reading| reading.bytes).max().unwrap_or(1);
+    let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(1);
     largest.next_multiple_of(PAGE_BYTES)
 }
 
@@ -175,84 +175,84 @@ fn buffer_bytes(thread: &ReadList) -> u64 {
 struct RecordedThread<'a> {
     thread: &'a ReadList,
     /// Read methods of the row.
-    ways: &'a Ways<'a>,
+    ways: &'a ReadMethods<'a>,
     /// Index of the last read of each file, after which the file is closed.
     last_of: BTreeMap<FileId, usize>,
-    turn: Mutex<ReplayTurn>,
+    cursor: Mutex<ReplayCursor>,
 }
 
 /// State of the workers' turns: the next read, and the open files.
 #[derive(Default)]
-struct ReplayTurn {
+struct ReplayCursor {
     /// Index of the next read.
     next: usize,
     /// Start of the last read.
-    begun: Time,
+    last_start: Time,
     /// Files that are open.
-    open: BTreeMap<FileId, Arc<Door>>,
+    open: BTreeMap<FileId, Arc<ReadFn>>,
 }
 
 impl<'a> RecordedThread<'a> {
-    fn new(thread: &'a ReadList, ways: &'a Ways<'a>) -> RecordedThread<'a> {
-        let ats = thread.readings.iter().enumerate().map(|(at, reading)| (reading.file, at));
-        RecordedThread { thread, ways, last_of: ats.collect(), turn: Mutex::default() }
+    fn new(thread: &'a ReadList, ways: &'a ReadMethods<'a>) -> RecordedThread<'a> {
+        let ats = thread.reads.iter().enumerate().map(|(at, reading)| (reading.file, at));
+        RecordedThread { thread, ways, last_of: ats.collect(), cursor: Mutex::default() }
     }
 
     /// Makes reads until none is left or a worker has failed. Returns the end of its last read.
-    fn work(
+    fn replay_reads(
         &self,
         memory: &mut RawMemory,
         clock: Clock,
-        is_over: &AtomicBool,
+        has_failed: &AtomicBool,
     ) -> Result<Time, String> {
-        let mut freed = Time::ZERO;
-        while !is_over.load(Ordering::Relaxed) {
-            let Some((reading, door)) = self.take_turn(freed, clock)? else { break };
+        let mut last_end = Time::ZERO;
+        while !has_failed.load(Ordering::Relaxed) {
+            let Some((reading, read_fn)) = self.next_read(last_end, clock)? else { break };
             let bytes = match self.thread.is_direct {
                 // The end of a file may be no whole block, but a direct transfer must be one.
                 true => reading.bytes.next_multiple_of(PAGE_BYTES),
                 false => reading.bytes,
             };
-            door(&mut memory[..bytes as usize], reading.offset).map_err(|problem| {
+            read_fn(&mut memory[..bytes as usize], reading.offset).map_err(|problem| {
                 format!("{} at byte {}: {problem}", self.ways.name(reading.file), reading.offset)
             })?;
-            freed = clock.now();
+            last_end = clock.now();
         }
-        Ok(freed)
+        Ok(last_end)
     }
 
     /// Takes the next read and waits until its start time.
-    fn take_turn(
+    fn next_read(
         &self,
-        freed: Time,
+        last_end: Time,
         clock: Clock,
-    ) -> Result<Option<(GivenRead, Arc<Door>)>, String> {
-        let mut turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+    ) -> Result<Option<(GivenRead, Arc<ReadFn>)>, String> {
+        let mut turn = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
         let at = turn.next;
-        let Some(&reading) = self.thread.readings.get(at) else { return Ok(None) };
+        let Some(&reading) = self.thread.reads.get(at) else { return Ok(None) };
         turn.next += 1;
-        let door = match turn.open.get(&reading.file) {
+        let read_fn = match turn.open.get(&reading.file) {
             Some(door) => Arc::clone(door),
             None => {
-                let door = Arc::new(self.ways.open(reading.file, self.thread)?);
-                turn.open.insert(reading.file, Arc::clone(&door));
-                door
+                let read_fn = Arc::new(self.ways.open(reading.file, self.thread)?);
+                turn.open.insert(reading.file, Arc::clone(&read_fn));
+                read_fn
             }
         };
         if self.last_of[&reading.file] == at {
             turn.open.remove(&reading.file);
         }
-        wait_until(freed.max(turn.begun) + self.thread.thinks[at], clock);
-        turn.begun = clock.now();
-        Ok(Some((reading, door)))
+        wait_until(last_end.max(turn.last_start) + self.thread.think_times[at], clock);
+        turn.last_start = clock.now();
+        Ok(Some((reading, read_fn)))
     }
 }
 
 /// Waits until a time: sleeps, then spins for the last part.
 fn wait_until(due: Time, clock: Clock) {
     let left = clock.until(due);
-    if left > SPIN {
-        std::thread::sleep(left - SPIN);
+    if left > SPIN_TIME {
+        std::thread::sleep(left - SPIN_TIME);
     }
     while clock.now() < due {
         std::hint::spin_loop();

@@ -17,9 +17,9 @@ use readpath_trace::replay::RecordedProgram;
 use super::player::{NAME, Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
 use crate::exit::Failure;
 use crate::note;
-use crate::part::{Gone, OrderPath, WorkerProcess};
+use crate::part::{AnswerError, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
-use crate::real_file::{make_cold, queue_of};
+use crate::real_file::{kernel_queue, make_cold};
 use crate::scratch_files::ScratchFolder;
 
 /// Space that a file system needs in addition to its files: one part in this many.
@@ -31,7 +31,7 @@ pub struct RealStorage<'a> {
     recorded: &'a RecordedProgram,
     seed: u64,
     interrupt: &'a Interrupt,
-    made: BTreeMap<PathBuf, ScratchFolder>,
+    scratch_folders: BTreeMap<PathBuf, ScratchFolder>,
 }
 
 /// Parameters of a row on real storage.
@@ -67,20 +67,21 @@ impl<'a> RealStorage<'a> {
         seed: u64,
         interrupt: &'a Interrupt,
     ) -> RealStorage<'a> {
-        RealStorage { recording, recorded, seed, interrupt, made: BTreeMap::new() }
+        RealStorage { recording, recorded, seed, interrupt, scratch_folders: BTreeMap::new() }
     }
 
     /// Checks that the folder has enough free space for the files.
     pub fn check(&self, folder: &Path) -> Result<(), Failure> {
-        let about = |problem: String| Err(Failure::about(folder.display(), problem));
+        let about = |problem: String| Err(Failure::usage_of(folder.display(), problem));
         if !folder.is_dir() {
             return about(
                 "is not a folder; name one for scratch copies of the recorded files".into(),
             );
         }
-        let room =
-            rustix::fs::statvfs(folder).map_err(|errno| Failure::about(folder.display(), errno))?;
-        let (free, bytes) = (room.f_bavail * room.f_frsize, self.recorded.file_bytes());
+        let file_system = rustix::fs::statvfs(folder)
+            .map_err(|errno| Failure::usage_of(folder.display(), errno))?;
+        let (free, bytes) =
+            (file_system.f_bavail * file_system.f_frsize, self.recorded.file_bytes());
         if bytes + bytes / OVERHEAD_PART > free {
             return about(format!(
                 "the recorded files are made again there, {} MiB, and {} MiB are free; name a \
@@ -93,7 +94,7 @@ impl<'a> RealStorage<'a> {
     }
 
     /// Replays the reads once. Returns the measurements and a caveat.
-    pub fn play(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
+    pub fn replay(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
         let paths = self.make(row.folder)?;
         let failed = |problem: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: the reads can't be made: {problem}", row.folder.display()))
@@ -105,14 +106,14 @@ impl<'a> RealStorage<'a> {
             policies: row.policies.clone(),
             memory_bytes: row.memory_bytes,
         };
-        let gone = |gone: Gone| match gone {
-            Gone::Interrupted => Failure::Interrupted,
-            Gone::Process(status) => failed(&format!("their process has ended: {status}")),
-            Gone::Said(words) => failed(&words),
-            Gone::TooLate => failed(&"it takes too long"),
+        let gone = |gone: AnswerError| match gone {
+            AnswerError::Interrupted => Failure::Interrupted,
+            AnswerError::Ended(status) => failed(&format!("their process has ended: {status}")),
+            AnswerError::Malformed(words) => failed(&words),
+            AnswerError::TimedOut => failed(&"it takes too long"),
         };
-        part.tell(&order).map_err(|error| failed(&error))?;
-        let own_bytes = match part.answer(None, self.interrupt).map_err(gone)? {
+        part.send_order(&order).map_err(|error| failed(&error))?;
+        let own_bytes = match part.receive_answer(None, self.interrupt).map_err(gone)? {
             ReplayReply::Ready { own_bytes } => own_bytes,
             ReplayReply::Played(_) => return Err(failed(&"it answered before it was asked")),
             ReplayReply::Failed(words) => return Err(failed(&words)),
@@ -127,8 +128,8 @@ impl<'a> RealStorage<'a> {
             group.add(part.id()).map_err(|error| failed(&error))?;
         }
         let warm = self.make_cold(&paths)?;
-        part.tell(&ReplayBegin).map_err(|error| failed(&error))?;
-        let played = match part.answer(None, self.interrupt).map_err(gone)? {
+        part.send_order(&ReplayBegin).map_err(|error| failed(&error))?;
+        let played = match part.receive_answer(None, self.interrupt).map_err(gone)? {
             ReplayReply::Played(played) => played,
             ReplayReply::Ready { .. } => return Err(failed(&"it was ready twice")),
             ReplayReply::Failed(words) => return Err(failed(&words)),
@@ -140,16 +141,16 @@ impl<'a> RealStorage<'a> {
 
     /// Returns the paths of the scratch files in a folder, created at its first use.
     fn make(&mut self, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
-        if !self.made.contains_key(folder) {
+        if !self.scratch_folders.contains_key(folder) {
             let made = ScratchFolder::new(folder, "readpath-replay")?;
             for (at, file) in self.recorded.files().iter().enumerate() {
                 let path = made.path().join(at.to_string());
                 made.add(&path, file.bytes, self.seed.wrapping_add(at as u64), self.interrupt)?;
             }
             made.sync()?;
-            self.made.insert(folder.to_owned(), made);
+            self.scratch_folders.insert(folder.to_owned(), made);
         }
-        let made = self.made[folder].path();
+        let made = self.scratch_folders[folder].path();
         Ok((0..self.recorded.files().len()).map(|at| made.join(at.to_string())).collect())
     }
 
@@ -157,7 +158,7 @@ impl<'a> RealStorage<'a> {
     fn make_cold(&self, paths: &[PathBuf]) -> Result<Option<String>, Failure> {
         let (mut resident, mut pages) = (0, 0);
         for path in paths {
-            let residency = make_cold(path, &mut || !self.interrupt.has_come())?;
+            let residency = make_cold(path, &mut || !self.interrupt.is_signalled())?;
             resident += residency.resident;
             pages += residency.pages;
         }
@@ -176,7 +177,7 @@ fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
 
 /// Returns the kernel's readahead size and scheduler on a folder's device, if available.
 pub fn kernel_policies(folder: &Path) -> (String, Option<String>) {
-    match queue_of(folder) {
+    match kernel_queue(folder) {
         Some(queue) => (format!("kernel, {} KiB", queue.read_ahead_bytes / 1024), queue.scheduler),
         None => ("kernel".to_owned(), None),
     }

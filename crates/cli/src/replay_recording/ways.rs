@@ -26,14 +26,14 @@ use super::player::{Policies, ReplayOrder};
 use crate::note;
 
 /// Function that fills a buffer from an offset of one file, or returns an error message.
-pub type Door = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
+pub type ReadFn = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;
 
 /// Read methods of a row.
-pub struct Ways<'a> {
+pub struct ReadMethods<'a> {
     order: &'a ReplayOrder,
     recorded: &'a RecordedProgram,
     /// State of the library; `None` reads through the kernel.
-    ours: Option<Ours>,
+    library: Option<LibraryState>,
     /// Mappings of the kernel, by file.
     kernel_mappings: BTreeMap<FileId, Arc<KernelMapping>>,
     /// Bytes read from storage before the replay.
@@ -41,7 +41,7 @@ pub struct Ways<'a> {
 }
 
 /// State shared by all handles of the library.
-struct Ours {
+struct LibraryState {
     path: ReadPath,
     /// Opened files, kept open to the end. Their cached pages thus stay, as the kernel's would.
     files: Mutex<BTreeMap<FileId, File>>,
@@ -58,20 +58,29 @@ impl Policies {
     }
 }
 
-impl<'a> Ways<'a> {
+impl<'a> ReadMethods<'a> {
     /// Prepares the read methods that the order requests.
-    pub fn new(order: &'a ReplayOrder, recorded: &'a RecordedProgram) -> Result<Ways<'a>, String> {
+    pub fn new(
+        order: &'a ReplayOrder,
+        recorded: &'a RecordedProgram,
+    ) -> Result<ReadMethods<'a>, String> {
         raise_open_files();
         let ours = order
             .policies
             .as_ref()
-            .map(|policies| Ours::new(order, policies, recorded))
+            .map(|policies| LibraryState::new(order, policies, recorded))
             .transpose()?;
         let kernel_mappings = match ours {
             Some(_) => BTreeMap::new(),
             None => mapped(order, recorded, map_by_kernel)?,
         };
-        Ok(Ways { order, recorded, ours, kernel_mappings, read_before: storage_read_bytes() })
+        Ok(ReadMethods {
+            order,
+            recorded,
+            library: ours,
+            kernel_mappings,
+            read_before: storage_read_bytes(),
+        })
     }
 
     /// Name of a file in the recording.
@@ -80,9 +89,9 @@ impl<'a> Ways<'a> {
     }
 
     /// Opens a file with the method of a recorded thread.
-    pub fn open(&self, file: FileId, thread: &ReadList) -> Result<Door, String> {
+    pub fn open(&self, file: FileId, thread: &ReadList) -> Result<ReadFn, String> {
         let path = &self.order.files[file.0 as usize].0;
-        match &self.ours {
+        match &self.library {
             Some(ours) => ours.open(file, path, thread),
             None => match self.kernel_mappings.get(&file) {
                 Some(mapping) if thread.engine == JobEngine::Mmap => {
@@ -99,7 +108,7 @@ impl<'a> Ways<'a> {
 
     /// Requests and bytes of the device, as far as they are counted.
     pub fn counted(&self) -> (Option<u64>, Option<u64>) {
-        let counted = self.ours.as_ref().filter(|ours| !ours.has_raw);
+        let counted = self.library.as_ref().filter(|ours| !ours.has_raw);
         if let Some(ours) = counted.filter(|ours| ours.is_counted()) {
             let stats = ours.path.stats();
             let mapped = ours.mappings.values().map(|mapping| mapping.statistics());
@@ -116,22 +125,22 @@ impl<'a> Ways<'a> {
 
     /// Caveat about the figures.
     pub fn note(&self) -> Option<String> {
-        let ours = self.ours.as_ref()?;
+        let ours = self.library.as_ref()?;
         let mut modes = ours.mappings.values().map(|mapping| mapping.mode());
-        let mapped = modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapped_by);
-        let carried = ours.path.stats().backend.and_then(note::carried_by);
+        let mapped = modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapping_caveat);
+        let carried = ours.path.stats().backend.and_then(note::backend_caveat);
         let each = (ours.mappings.len() > 1 && self.order.memory_bytes.is_some())
             .then(|| "the memory limit applies to each mapped file".to_owned());
         note::join(note::join(mapped, carried), each)
     }
 }
 
-impl Ours {
+impl LibraryState {
     fn new(
         order: &ReplayOrder,
         policies: &Policies,
         recorded: &RecordedProgram,
-    ) -> Result<Ours, String> {
+    ) -> Result<LibraryState, String> {
         let builder = policies.apply(ReadPath::builder());
         let builder = match order.memory_bytes {
             Some(bytes) => builder.memory(bytes),
@@ -140,7 +149,7 @@ impl Ours {
         let path = builder.build().map_err(|error| error.to_string())?;
         let mappings = mapped(order, recorded, |path| map(path, order, policies))?;
         let has_raw = recorded.threads().iter().any(|thread| thread.is_direct);
-        Ok(Ours { path, files: Mutex::default(), mappings, has_raw })
+        Ok(LibraryState { path, files: Mutex::default(), mappings, has_raw })
     }
 
     /// True if the library issues all requests to the device itself.
@@ -150,7 +159,7 @@ impl Ours {
             && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
     }
 
-    fn open(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<Door, String> {
+    fn open(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
         if thread.engine == JobEngine::Mmap {
             return Ok(copied(&self.mappings[&file], |mapping| mapping.as_slice()));
         }
@@ -184,13 +193,13 @@ fn mapped<M>(
 ) -> Result<BTreeMap<FileId, Arc<M>>, String> {
     let threads = recorded.threads().iter().filter(|thread| thread.engine == JobEngine::Mmap);
     let files: BTreeSet<FileId> =
-        threads.flat_map(|thread| thread.readings.iter().map(|reading| reading.file)).collect();
+        threads.flat_map(|thread| thread.reads.iter().map(|reading| reading.file)).collect();
     let one = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize].0)?)));
     files.into_iter().map(one).collect()
 }
 
 /// Read function that copies out of a mapping.
-fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> Door {
+fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> ReadFn {
     let mapping = Arc::clone(mapping);
     Box::new(move |memory, offset| {
         let at = offset as usize;
@@ -220,7 +229,7 @@ fn map(path: &Path, order: &ReplayOrder, policies: &Policies) -> Result<Mapping,
 }
 
 /// Opens a file for `pread(2)`, with `O_DIRECT` for direct threads.
-fn open_kernel(path: &Path, thread: &ReadList) -> Result<Door, String> {
+fn open_kernel(path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
     let flags = if thread.is_direct { libc::O_DIRECT } else { 0 };
     let file = fs::File::options().read(true).custom_flags(flags).open(path);
     let file = file.map_err(|error| error.to_string())?;

@@ -4,7 +4,7 @@ use readpath_eval::reproduce::{Grid, ReproducedTable};
 
 use super::figures;
 use crate::html::Page;
-use crate::html::axes::{Axis, PlotField, plain};
+use crate::html::axes::{Axis, PlotArea, plain};
 use crate::html::bars::{self, ChartBar};
 use crate::html::lines::{self, ChartLine};
 
@@ -74,7 +74,7 @@ fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
     let all = || drawn.iter().flat_map(|line| &line.points);
     let most_x = all().map(|point| point.0).fold(0.0, f64::max);
     let most_y = all().map(|point| point.1).fold(0.0, f64::max);
-    let field = PlotField::new(
+    let field = PlotArea::new(
         Axis::linear(&grid.over, most_x, plain),
         Axis::linear(&table.unit, most_y, plain),
         300.0,

@@ -18,7 +18,7 @@ use crate::exit::Failure;
 use crate::table::{Column, Table, number};
 
 /// Delay of the answers.
-const LATE: Duration = Duration::from_millis(20);
+const ANSWER_DELAY: Duration = Duration::from_millis(20);
 
 /// Row of the table, counted on the wire.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -59,7 +59,7 @@ pub fn count(url: &str) -> Result<Vec<WireRow>, Failure> {
     through.options.mount_port = mount_tap.map(|tap| tap.port);
     through.options.rsize_bytes_max = Some(RSIZE_BYTES);
     let through_the_cache = READ_CASES.iter().filter(|case| !case.is_direct);
-    through_the_cache.map(|case| one(case, &url, &through, &tap)).collect()
+    through_the_cache.map(|case| count_case(case, &url, &through, &tap)).collect()
 }
 
 /// Formats the rows as text.
@@ -80,9 +80,14 @@ pub fn text(rows: &[WireRow]) -> String {
 }
 
 /// Makes one case's read through the proxy and counts its READs.
-fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<WireRow, Failure> {
+fn count_case(
+    case: &ReadCase,
+    url: &NfsUrl,
+    through: &NfsUrl,
+    tap: &Tap,
+) -> Result<WireRow, Failure> {
     let opened = ReadPath::builder().readahead(case.readahead).open(through.to_string());
-    let file = opened.map_err(|error| Failure::about(url, error))?;
+    let file = opened.map_err(|error| Failure::usage_of(url, error))?;
     if file.len() < READ_BYTES {
         return Err(Failure::Usage(format!(
             "{url}: has {} bytes, and {READ_BYTES} are to be read; name a larger file",
@@ -92,7 +97,7 @@ fn one(case: &ReadCase, url: &NfsUrl, through: &NfsUrl, tap: &Tap) -> Result<Wir
     *tap.reads.lock().expect("nothing panics under this lock") = Reads::default();
     let read = file.read_exact_at(&mut [0; READ_BYTES as usize], 0);
     read.map_err(|what| Failure::Run(format!("{url}: {what}")))?;
-    let reads = &tap.reads.lock().expect("nothing panics under this lock").seen;
+    let reads = &tap.reads.lock().expect("nothing panics under this lock").wire_reads;
     let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();
     Ok(WireRow {
         table: "C".to_owned(),
@@ -125,7 +130,7 @@ struct Tap {
 
 #[derive(Default)]
 struct Reads {
-    seen: Vec<WireRead>,
+    wire_reads: Vec<WireRead>,
     /// True once an answer has been forwarded.
     is_answered: bool,
 }
@@ -143,7 +148,7 @@ impl Tap {
                 // If the server refuses the connection, the client's connection is closed too.
                 if let Ok(server) = TcpStream::connect((host.as_str(), port)) {
                     // Both ends detect a broken connection themselves.
-                    let _ = pass(&client, &server, &theirs);
+                    let _ = forward(&client, &server, &theirs);
                 }
             }
         });
@@ -152,21 +157,25 @@ impl Tap {
 }
 
 /// Forwards one connection in both directions, with the answers delayed.
-fn pass(client: &TcpStream, server: &TcpStream, reads: &Arc<Mutex<Reads>>) -> std::io::Result<()> {
+fn forward(
+    client: &TcpStream,
+    server: &TcpStream,
+    reads: &Arc<Mutex<Reads>>,
+) -> std::io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
     let (mut from_client, mut to_server) = (client.try_clone()?, server.try_clone()?);
     let (mut from_server, mut to_client) = (server.try_clone()?, client.try_clone()?);
     let calls = Arc::clone(reads);
     std::thread::spawn(move || {
-        let _ = pass_calls(&mut from_client, &mut to_server, &calls);
+        let _ = forward_calls(&mut from_client, &mut to_server, &calls);
         let _ = to_server.shutdown(Shutdown::Both);
     });
     let answers = Arc::clone(reads);
     std::thread::spawn(move || {
         let mut bytes = vec![0; 256 << 10];
         while let Ok(count @ 1..) = from_server.read(&mut bytes) {
-            std::thread::sleep(LATE);
+            std::thread::sleep(ANSWER_DELAY);
             answers.lock().expect("nothing panics under this lock").is_answered = true;
             if to_client.write_all(&bytes[..count]).is_err() {
                 break;
@@ -178,7 +187,7 @@ fn pass(client: &TcpStream, server: &TcpStream, reads: &Arc<Mutex<Reads>>) -> st
 }
 
 /// Forwards the calls one by one. readpath sends each call as one record of one fragment.
-fn pass_calls(
+fn forward_calls(
     from: &mut TcpStream,
     to: &mut TcpStream,
     reads: &Mutex<Reads>,
@@ -191,7 +200,7 @@ fn pass_calls(
         if let Some(bytes) = read_size(&call) {
             let mut reads = reads.lock().expect("nothing panics under this lock");
             let is_after_answer = reads.is_answered;
-            reads.seen.push(WireRead { bytes, is_after_answer });
+            reads.wire_reads.push(WireRead { bytes, is_after_answer });
         }
         to.write_all(&mark)?;
         to.write_all(&call)?;

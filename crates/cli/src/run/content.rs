@@ -91,7 +91,7 @@ mod tests {
 
     /// Any piece of the filled data matches at its own offset and at no other.
     #[test]
-    fn a_piece_is_equal_at_its_own_place_alone() {
+    fn filled_data_matches_only_at_its_own_offset_and_seed() {
         let mut whole = vec![0; 256];
         fill(7, 4096, &mut whole);
         for (start, length) in [(0, 256), (8, 8), (3, 20), (100, 1), (255, 1)] {

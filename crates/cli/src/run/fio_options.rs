@@ -6,7 +6,7 @@ use crate::exit::CommandResult;
 use crate::output::print;
 use crate::table::{Column, Table};
 
-const OF_OPTIONS: [Column<&FioOption>; 3] = [
+const OPTION_COLUMNS: [Column<&FioOption>; 3] = [
     ("option", |option| {
         let names = [option.name].into_iter().chain(option.aliases.iter().copied());
         names.collect::<Vec<&str>>().join(", ")
@@ -27,16 +27,16 @@ const OF_OPTIONS: [Column<&FioOption>; 3] = [
     }),
 ];
 
-const OF_ENGINES: [Column<FioEngine>; 3] = [
+const ENGINE_COLUMNS: [Column<FioEngine>; 3] = [
     ("ioengine", |engine| engine.name.to_owned()),
     ("class", |engine| match engine.class {
-        EngineClass::Ours(_) => "honoured".to_owned(),
-        EngineClass::StoodInFor { by, .. } => format!("run as {}", by.name()),
+        EngineClass::Supported(_) => "honoured".to_owned(),
+        EngineClass::Replaced { replacement: by, .. } => format!("run as {}", by.name()),
         EngineClass::Refused { .. } => "refused".to_owned(),
     }),
     ("why", |engine| match engine.class {
-        EngineClass::Ours(_) => String::new(),
-        EngineClass::StoodInFor { but, .. } => but.to_owned(),
+        EngineClass::Supported(_) => String::new(),
+        EngineClass::Replaced { difference: but, .. } => but.to_owned(),
         EngineClass::Refused { because } => because.to_owned(),
     }),
 ];
@@ -44,7 +44,7 @@ const OF_ENGINES: [Column<FioEngine>; 3] = [
 /// Prints the table of options and the table of engines.
 pub fn print_all() -> CommandResult {
     let all: Vec<&FioOption> = options().collect();
-    print(&Table::of(&all, &OF_OPTIONS, 3).to_string())?;
+    print(&Table::of(&all, &OPTION_COLUMNS, 3).to_string())?;
     print("\n")?;
-    print(&Table::of(ENGINES, &OF_ENGINES, 3).to_string())
+    print(&Table::of(ENGINES, &ENGINE_COLUMNS, 3).to_string())
 }

@@ -79,13 +79,13 @@ pub fn move_raw(
         Op::Write => file.write_all_at(memory, offset),
     };
     moved.map_err(|RawError { fault, .. }: RawError| match fault {
-        RawFault::EndOfFile { bytes_done, .. } => short(bytes_done, operation),
+        RawFault::EndOfFile { bytes_done, .. } => short_transfer_error(bytes_done, operation),
         fault => fault.to_string(),
     })
 }
 
 /// Error message of a transfer that ended early.
-fn short(bytes_done: u64, operation: ProcessOperation) -> String {
+fn short_transfer_error(bytes_done: u64, operation: ProcessOperation) -> String {
     format!(
         "{bytes_done} of {} bytes at {}: the file ends there",
         operation.bytes, operation.offset
@@ -113,9 +113,9 @@ fn next(
 }
 
 /// Result of an operation: a short transfer is an error.
-fn whole(operation: ProcessOperation, moved: Result<usize, String>) -> Result<(), String> {
+fn check_complete(operation: ProcessOperation, moved: Result<usize, String>) -> Result<(), String> {
     match moved? as u64 {
-        bytes if bytes < operation.bytes => Err(short(bytes, operation)),
+        bytes if bytes < operation.bytes => Err(short_transfer_error(bytes, operation)),
         _ => Ok(()),
     }
 }
@@ -178,7 +178,7 @@ pub fn run_batch(
                 let issued = in_flight.remove(read.ticket() as usize);
                 let copied = read.copy_to(&mut memory);
                 std::hint::black_box(&memory);
-                let moved = whole(issued.0, copied.map_err(|error| error.to_string()));
+                let moved = check_complete(issued.0, copied.map_err(|error| error.to_string()));
                 let offset = shared.offset(issued.0);
                 let moved =
                     moved.and_then(|()| content::check(&process, issued.0, offset, &memory));
@@ -193,7 +193,7 @@ pub fn run_batch(
 }
 
 /// Longest sleep of a process between two checks of the interrupt.
-const INTERRUPT_LOOK: Duration = Duration::from_millis(50);
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Runs a process with many direct transfers in flight.
 pub fn run_raw_batch(
@@ -232,14 +232,15 @@ pub fn run_raw_batch(
                 let waited = match next {
                     NextAction::WaitUntil(time) => {
                         let left = Duration::from_nanos(time.since(now).ns());
-                        batch.wait_for(left.min(INTERRUPT_LOOK))
+                        batch.wait_for(left.min(INTERRUPT_CHECK_INTERVAL))
                     }
                     _ => batch.wait(),
                 };
                 let moved = waited.map_err(|error| Failure::Run(error.to_string()))?;
                 let Some(RawMoved { ticket, memory, result }) = moved else { continue };
                 let issued = in_flight.remove(ticket as usize);
-                let moved = whole(issued.0, result.map_err(|error| error.fault.to_string()));
+                let moved =
+                    check_complete(issued.0, result.map_err(|error| error.fault.to_string()));
                 let offset = shared.offset(issued.0);
                 let moved =
                     moved.and_then(|()| content::check(&process, issued.0, offset, &memory));

@@ -28,24 +28,24 @@ const EVENTS_MAX: usize = 20_000;
 pub fn run(
     plan: &JobPlan,
     rows: &mut Vec<ResultRow>,
-    mut seen: Option<&mut Vec<Events>>,
+    mut recorded_events: Option<&mut Vec<Events>>,
 ) -> CommandResult {
     let interrupt = Interrupt::listen();
-    let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
+    let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.input_paths));
     let log = log.transpose()?;
     let _made = make_files(plan, &interrupt)?;
     plan.rows.iter().try_for_each(|row| check(&plan.run, row))?;
     let needed = needed(plan);
     let to_run: Vec<&JobRow> = plan.rows.iter().filter(|row| !row.is_repeated).collect();
     for (at, row) in to_run.iter().enumerate() {
-        if interrupt.has_come() {
+        if interrupt.is_signalled() {
             break;
         }
         let jobs = &plan.run.jobs;
         let operations = OperationLogs::create(jobs, &needed, at + 1, to_run.len())?;
-        let observer = seen.is_some().then(|| Observer::new(EVENTS_MAX));
+        let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
         let watchers = (log.as_ref(), observer.as_ref());
-        let measured = one(&plan.run, row, watchers, &operations, &interrupt);
+        let measured = run_row(&plan.run, row, watchers, &operations, &interrupt);
         let mut measured = operations.finish().and(measured)?;
         let names = match to_run.len() {
             2.. if jobs.jobs.iter().any(|job| job.logs.is_any()) => {
@@ -56,18 +56,18 @@ pub fn run(
         measured.note = note::join(measured.note, plan.run.note.clone());
         measured.note = note::join(measured.note, names);
         rows.push(measured);
-        if let (Some(seen), Some(observer)) = (seen.as_mut(), observer) {
-            seen.push(observer.take());
+        if let (Some(recorded_events), Some(observer)) = (recorded_events.as_mut(), observer) {
+            recorded_events.push(observer.take());
         }
     }
     log.map_or(Ok(()), |log| log.finish())?;
-    if interrupt.has_come() { Err(Failure::Interrupted) } else { ended(rows) }
+    if interrupt.is_signalled() { Err(Failure::Interrupted) } else { failed_operations(rows) }
 }
 
 /// Creates the missing files, if requested.
 fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Failure> {
     let mut made = ScratchFiles::default();
-    let Some(bytes) = plan.made_bytes else { return Ok(made) };
+    let Some(bytes) = plan.created_file_bytes else { return Ok(made) };
     for path in plan.rows.iter().filter_map(|row| row.runner.path()) {
         if !path.exists() {
             made.add(path, bytes, plan.run.seed, interrupt)?;
@@ -97,7 +97,7 @@ fn check(run: &JobRun, row: &JobRow) -> CommandResult {
 }
 
 /// Runs one row with its runner.
-fn one(
+fn run_row(
     run: &JobRun,
     row: &JobRow,
     (decisions, observer): (Option<&DecisionFile>, Option<&Observer>),
@@ -105,18 +105,18 @@ fn one(
     interrupt: &Interrupt,
 ) -> Result<ResultRow, Failure> {
     if let Some(log) = decisions {
-        log.begin(&row.label);
+        log.begin_row(&row.label);
     }
     let bar = RunProgress::new(row.label.clone(), interrupt.clone());
     let onlookers = &Onlookers { bar: &bar, decisions, operations };
     match &row.runner {
         JobRunner::Modelled => {
-            let _modelled = interrupt.modelled();
+            let _modelled = interrupt.begin_modelled_run();
             simulate(run, row, onlookers, observer)
         }
         JobRunner::Library(path) => library::run(run, path, &row.setup, onlookers),
         JobRunner::Nfs(url) => library::run_nfs(run, url, &row.setup, onlookers),
-        JobRunner::Raw(path) => raw::run(run, path, &row.setup.raw, onlookers),
+        JobRunner::Raw(path) => raw::run(run, path, &row.setup.chunking, onlookers),
         JobRunner::Kernel(path) => kernel::run(run, path, onlookers),
     }
 }
@@ -128,11 +128,15 @@ fn simulate(
     onlookers: &Onlookers<'_>,
     observer: Option<&Observer>,
 ) -> Result<ResultRow, Failure> {
-    let mut tell = |progress| onlookers.bar.tell(progress);
-    let mut decided = onlookers.decisions.map(|log| |one: &LoggedDecision| log.decided(one));
+    let mut on_progress = |progress| onlookers.bar.update(progress);
+    let mut decided = onlookers.decisions.map(|log| |one: &LoggedDecision| log.write_decision(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
     let mut prepare = |workload: &mut _| onlookers.operations.attach(&run.jobs, workload);
-    let watch = RunObserver { tell: &mut tell, decided, prepare: Some(&mut prepare) };
+    let watch = RunObserver {
+        on_progress: &mut on_progress,
+        on_decision: decided,
+        on_workload: Some(&mut prepare),
+    };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let (workload, note) = trace.workload(device_bytes, false)?;
@@ -147,7 +151,7 @@ fn simulate(
 }
 
 /// Turns failed operations in the rows into a failure of the command.
-fn ended(rows: &[ResultRow]) -> CommandResult {
+fn failed_operations(rows: &[ResultRow]) -> CommandResult {
     let failed: u64 = rows.iter().map(|row| row.errors).sum();
     let first = rows.iter().find_map(|row| Some((&row.storage, row.first_error.as_ref()?)));
     match first {

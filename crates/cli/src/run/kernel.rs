@@ -19,16 +19,16 @@ use super::processes::{
 use crate::exit::Failure;
 use crate::note;
 use crate::plan::job::JobRun;
-use crate::real_file::{make_cold, queue_of};
+use crate::real_file::{kernel_queue, make_cold};
 
 /// Runs the job on `path` and returns its row.
 pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<ResultRow, Failure> {
     let (mode, workload) = open(run, path, Direct::Never)?;
-    let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
-    let queue = queue_of(path);
+    let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
+    let queue = kernel_queue(path);
     let is_warm = note::start(mode, &residency).filter(|_| residency.resident > 0);
     let run_process = |process: Process, shared: &ProcessesShared<'_>| {
-        run_process(process, shared).map_err(|error| Failure::about(path.display(), error))
+        run_process(process, shared).map_err(|error| Failure::usage_of(path.display(), error))
     };
     let ran = run_processes(run, path, workload, onlookers, &mut || {}, &run_process)?;
     let mut row = ran.row(run, &format!("kernel:{}", path.display()));
@@ -51,7 +51,7 @@ fn run_process(
     shared: &ProcessesShared<'_>,
 ) -> Result<ProcessFigures, KernelError> {
     let name = process.engine().name();
-    let engine = KernelEngine::of_ioengine(name).expect("every engine of a job file has a peer");
+    let engine = KernelEngine::from_ioengine(name).expect("every engine of a job file has a peer");
     let options = KernelOptions {
         invalidates: process.invalidates(),
         engine,
@@ -65,9 +65,9 @@ fn run_process(
     let mut file = KernelFile::open(shared.path, options, Clock::start())?;
     file.touch_buffers();
     shared.begin();
-    file.keep_time_by(shared.clock());
+    file.set_clock(shared.clock());
     let mut in_flight = KernelOperations::default();
-    let mut figures = ProcessFigures::by(file.engine().name());
+    let mut figures = ProcessFigures::with_engine(file.engine().name());
     sleep_until(process.start_delay(), shared);
     loop {
         let now = shared.now();
@@ -99,7 +99,7 @@ fn run_process(
                 return Ok(figures);
             }
         }
-        if file.room() == 0 && !in_flight.is_empty() {
+        if file.free_slots() == 0 && !in_flight.is_empty() {
             file.wait(Some(Time::ZERO))?;
             collect(&mut file, &mut in_flight, &mut process, &mut figures, shared);
         }

@@ -17,7 +17,7 @@ use readpath_eval::kernel_swap::counters::{self, DeviceCounts, SwappedPages};
 use readpath_eval::kernel_swap::group::MemoryGroup;
 use readpath_eval::kernel_swap::memory::shared_object;
 use readpath_eval::kernel_swap::page_cluster::{self, PageCluster};
-use readpath_eval::kernel_swap::{SwapError, SwapTurn};
+use readpath_eval::kernel_swap::{SwapError, SwapLock};
 use readpath_record::notice;
 use readpath_sim::load::{LoadRow, MemorySharing};
 use readpath_sim::report::ReadCounters;
@@ -25,10 +25,10 @@ use rustix::process::Signal;
 
 use crate::exit::Failure;
 use crate::note::join;
-use crate::part::{Gone, WorkerProcess};
+use crate::part::{AnswerError, WorkerProcess};
 use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
-use crate::real_file::queue_of;
+use crate::real_file::kernel_queue;
 use crate::touch_memory::{NAME, TouchBegin, TouchReply, TouchTask, Touched};
 
 /// Maximum number of attempts if the OOM killer ends the run. It ended 8 of 80 on the test machine:
@@ -36,14 +36,14 @@ use crate::touch_memory::{NAME, TouchBegin, TouchReply, TouchTask, Touched};
 const ATTEMPTS: u32 = 5;
 
 /// Longest wait between two checks of the interrupt.
-const NAP: Duration = Duration::from_millis(50);
+const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Reason for a row without figures.
 enum Stopped {
     /// The system lacks something or refuses it.
-    Lacking(String),
+    Unavailable(String),
     /// The run failed for another reason.
-    Broken(String),
+    RunFailed(String),
     /// The OOM killer ended the run.
     OutOfMemory,
     Interrupted,
@@ -51,7 +51,7 @@ enum Stopped {
 
 impl From<SwapError> for Stopped {
     fn from(error: SwapError) -> Stopped {
-        Stopped::Lacking(error.to_string())
+        Stopped::Unavailable(error.to_string())
     }
 }
 
@@ -67,15 +67,15 @@ pub fn run(
 ) -> Result<LoadRow, Failure> {
     let mut row = LoadRow::new(&run.load, &run.storage);
     row.engine = Some("kernel swap".to_owned());
-    row.scheduler = queue_of(path).and_then(|queue| queue.scheduler);
+    row.scheduler = kernel_queue(path).and_then(|queue| queue.scheduler);
     let lacking = |row: LoadRow, reason| LoadRow { note: Some(reason), ..row };
     let mut oom_kills = 0;
     for _ in 0..ATTEMPTS {
         match attempt(run, path, page_cluster, interrupt, row.clone()) {
-            Ok(done) => return Ok(with_note(done, killed(oom_kills))),
+            Ok(done) => return Ok(with_note(done, oom_caveat(oom_kills))),
             Err(Stopped::OutOfMemory) => oom_kills += 1,
-            Err(Stopped::Lacking(reason)) => return Ok(lacking(row, reason)),
-            Err(Stopped::Broken(reason)) => {
+            Err(Stopped::Unavailable(reason)) => return Ok(lacking(row, reason)),
+            Err(Stopped::RunFailed(reason)) => {
                 return Err(Failure::Run(format!("{}: {reason}", path.display())));
             }
             Err(Stopped::Interrupted) => return Err(Failure::Interrupted),
@@ -88,7 +88,7 @@ pub fn run(
 }
 
 /// Caveat about attempts ended by the OOM killer.
-fn killed(oom_kills: u32) -> Option<String> {
+fn oom_caveat(oom_kills: u32) -> Option<String> {
     (oom_kills > 0).then(|| {
         format!("the memory cgroup's OOM killer had ended {oom_kills} attempts before this one")
     })
@@ -128,7 +128,7 @@ fn attempt(
 ) -> Result<LoadRow, Stopped> {
     let load = &run.load;
     // Locals drop in reverse order: the processes end before the area is swapped off.
-    let _turn = turn(interrupt)?;
+    let _turn = lock_kernel_swap(interrupt)?;
     let set = page_cluster.map(PageCluster::set).transpose()?;
     let (area, cleaned) = SwapArea::on(path, load.swap_bytes)?;
     let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
@@ -136,9 +136,10 @@ fn attempt(
     left.chain(&cleaned).chain(&groups_cleaned).for_each(notice::print);
 
     let mut processes = Processes::start(run, &group)?;
-    let fill_seconds = processes.fill(interrupt).map_err(|gone| looked_at(gone, &group))?;
+    let fill_seconds =
+        processes.fill(interrupt).map_err(|gone| missing_answer_reason(gone, &group))?;
     let before = SwapCounts::now(&area);
-    let touched = processes.touch(interrupt).map_err(|gone| looked_at(gone, &group))?;
+    let touched = processes.touch(interrupt).map_err(|gone| missing_answer_reason(gone, &group))?;
     let after = SwapCounts::now(&area);
 
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
@@ -162,29 +163,29 @@ fn attempt(
         let counts = after.since(before);
         row = row.with_device(counts.requests, counts.bytes);
     }
-    Ok(with_note(row, notes(page_cluster.is_some(), &processes.numbers())))
+    Ok(with_note(row, machine_caveats(page_cluster.is_some(), &processes.numbers())))
 }
 
 /// Waits until no other run uses the kernel's swap.
-fn turn(interrupt: &Interrupt) -> Result<SwapTurn, Stopped> {
-    let mut is_told = false;
+fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, Stopped> {
+    let mut is_wait_reported = false;
     loop {
-        if let Some(turn) = SwapTurn::take()? {
+        if let Some(turn) = SwapLock::take()? {
             return Ok(turn);
         }
-        if interrupt.has_come() {
+        if interrupt.is_signalled() {
             return Err(Stopped::Interrupted);
         }
-        if !is_told {
+        if !is_wait_reported {
             notice::print("another run uses the kernel's swap; waiting for its end");
-            is_told = true;
+            is_wait_reported = true;
         }
-        std::thread::sleep(NAP);
+        std::thread::sleep(INTERRUPT_CHECK_INTERVAL);
     }
 }
 
 /// Caveats about the machine.
-fn notes(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
+fn machine_caveats(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
     let set = is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());
     let areas = counters::swap_areas().unwrap_or(1);
     let shared = (areas > 1).then(|| {
@@ -200,25 +201,25 @@ fn notes(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
 
 /// Processes of the load. Dropping them kills them and waits for their end.
 struct Processes {
-    parts: Vec<WorkerProcess>,
+    workers: Vec<WorkerProcess>,
 }
 
 /// Finds the reason that a process gave no answer: the OOM killer, or another one.
-fn looked_at(gone: Gone, group: &MemoryGroup) -> Stopped {
+fn missing_answer_reason(gone: AnswerError, group: &MemoryGroup) -> Stopped {
     match gone {
-        Gone::Interrupted => Stopped::Interrupted,
-        Gone::Said(words) => Stopped::Broken(words),
-        Gone::TooLate => unreachable!("a load takes as long as it takes"),
-        Gone::Process(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
+        AnswerError::Interrupted => Stopped::Interrupted,
+        AnswerError::Malformed(words) => Stopped::RunFailed(words),
+        AnswerError::TimedOut => unreachable!("a load takes as long as it takes"),
+        AnswerError::Ended(status) if status.signal() == Some(Signal::KILL.as_raw()) => {
             match group.counts().oom_kills {
-                0 => Stopped::Broken(
+                0 => Stopped::RunFailed(
                     "a process of the load was killed by a signal from outside".to_owned(),
                 ),
                 _ => Stopped::OutOfMemory,
             }
         }
-        Gone::Process(status) => {
-            Stopped::Broken(format!("a process of the load ended early: {status}"))
+        AnswerError::Ended(status) => {
+            Stopped::RunFailed(format!("a process of the load ended early: {status}"))
         }
     }
 }
@@ -228,7 +229,7 @@ impl Processes {
     fn start(run: &LoadRun, group: &MemoryGroup) -> Result<Processes, Stopped> {
         let load = &run.load;
         let broken =
-            |what: &str, error: std::io::Error| Stopped::Broken(format!("{what}: {error}"));
+            |what: &str, error: std::io::Error| Stopped::RunFailed(format!("{what}: {error}"));
         // Open until every process has its own copy of the handle; closed before the area is
         // swapped off.
         let object = match load.share {
@@ -239,28 +240,28 @@ impl Processes {
             }
         };
         let number = object.as_ref().map(|object| object.as_raw_fd());
-        let mut processes = Processes { parts: Vec::new() };
+        let mut processes = Processes { workers: Vec::new() };
         for process in 0..load.processes {
             let part = WorkerProcess::start(NAME).map_err(|error| broken("a process", error))?;
-            processes.parts.push(part);
-            let part = processes.parts.last_mut().expect("one was pushed");
+            processes.workers.push(part);
+            let part = processes.workers.last_mut().expect("one was pushed");
             group.add(part.id())?;
             let order = TouchTask { load: load.clone(), process, seed: run.seed, object: number };
-            part.tell(&order).map_err(|error| broken("a process of the load", error))?;
+            part.send_order(&order).map_err(|error| broken("a process of the load", error))?;
         }
         Ok(processes)
     }
 
     /// Process ids.
     fn numbers(&self) -> Vec<u32> {
-        self.parts.iter().map(WorkerProcess::id).collect()
+        self.workers.iter().map(WorkerProcess::id).collect()
     }
 
     /// Waits until all processes have filled their memory. Returns the longest time of one.
-    fn fill(&mut self, interrupt: &Interrupt) -> Result<f64, Gone> {
+    fn fill(&mut self, interrupt: &Interrupt) -> Result<f64, AnswerError> {
         let mut longest = 0.0_f64;
-        for part in &mut self.parts {
-            match part.answer(None, interrupt)? {
+        for part in &mut self.workers {
+            match part.receive_answer(None, interrupt)? {
                 TouchReply::Filled { seconds } => longest = longest.max(seconds),
                 other => return Err(unexpected(other)),
             }
@@ -269,14 +270,14 @@ impl Processes {
     }
 
     /// Lets all processes touch their pages, and waits for the last.
-    fn touch(&mut self, interrupt: &Interrupt) -> Result<Vec<Touched>, Gone> {
-        for part in &mut self.parts {
+    fn touch(&mut self, interrupt: &Interrupt) -> Result<Vec<Touched>, AnswerError> {
+        for part in &mut self.workers {
             // An ended process is detected below, together with the reason.
-            let _ = part.tell(&TouchBegin);
+            let _ = part.send_order(&TouchBegin);
         }
         let mut all = Vec::new();
-        for part in &mut self.parts {
-            match part.answer(None, interrupt)? {
+        for part in &mut self.workers {
+            match part.receive_answer(None, interrupt)? {
                 TouchReply::Touched(touched) => all.push(touched),
                 other => return Err(unexpected(other)),
             }
@@ -286,8 +287,8 @@ impl Processes {
 }
 
 /// Failure of an answer that does not fit the protocol.
-fn unexpected(answer: TouchReply) -> Gone {
-    Gone::Said(match answer {
+fn unexpected(answer: TouchReply) -> AnswerError {
+    AnswerError::Malformed(match answer {
         TouchReply::Failed(words) => words,
         other => format!("unexpected answer {other:?}"),
     })

@@ -7,12 +7,12 @@ use readpath_sim::workload::{FileSource, Workload, WorkloadError};
 
 use crate::exit::Failure;
 use crate::plan::job::JobRun;
-use crate::real_file::found;
+use crate::real_file::mode_and_length;
 
 /// Opens the storage and lays the job out on it. Returns the cache mode and the workload.
 pub fn open(run: &JobRun, path: &Path, direct: Direct) -> Result<(Mode, Workload), Failure> {
     let builder = RawFile::builder().write(run.writes()).direct(direct);
-    let (mode, bytes) = found(path, builder)?;
+    let (mode, bytes) = mode_and_length(path, builder)?;
     Ok((mode, lay_out(run, &path.display().to_string(), bytes)?))
 }
 
@@ -31,7 +31,7 @@ pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Fa
         }
         build_workload => build_workload.map_err(about_job)?,
     };
-    let (starts, _) = workload.side_by_side();
+    let (starts, _) = workload.contiguous_starts();
     let ends = workload.files.iter().zip(starts).map(|(file, start)| start + file.bytes);
     match ends.max().unwrap_or(0) {
         need_bytes if need_bytes > have_bytes => Err(Failure::Usage(format!(

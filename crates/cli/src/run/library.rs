@@ -52,9 +52,9 @@ pub fn run(
     setup: &SimulationSetup,
     onlookers: &Onlookers<'_>,
 ) -> Result<ResultRow, Failure> {
-    let about = |error: &dyn std::fmt::Display| Failure::about(path.display(), error);
+    let about = |error: &dyn std::fmt::Display| Failure::usage_of(path.display(), error);
     let (_, workload) = open(run, path, Direct::Preferred)?;
-    let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
+    let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
     let read_path = build(run, setup, onlookers.decisions.is_some())?;
     let file = read_path.open(path).map_err(|error| about(&error))?;
     let note = note::start(file.mode(), &residency);
@@ -63,8 +63,8 @@ pub fn run(
         true => Some(map(run, path, setup).map_err(|error| about(&error))?),
         false => None,
     };
-    let note = note::join(note, read_path.stats().backend.and_then(note::carried_by));
-    let stack = Stack::new(file, mapping, run.backend);
+    let note = note::join(note, read_path.stats().backend.and_then(note::backend_caveat));
+    let stack = LibraryRun::new(file, mapping, run.backend);
     let name = format!("file:{}", path.display());
     let mut row = run_on(run, &name, path, stack, workload, onlookers)?;
     row.readahead = Some(setup.readahead.to_string());
@@ -94,7 +94,7 @@ pub fn run_nfs(
         format!("READs of at most {} bytes, from {port} port", connection.read_bytes_max)
     });
     let name = url.to_string();
-    let stack = Stack::new(file, None, run.backend);
+    let stack = LibraryRun::new(file, None, run.backend);
     let mut row = run_on(run, &name, Path::new(&name), stack, workload, onlookers)?;
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
@@ -178,22 +178,29 @@ fn refuse_written_mappings(run: &JobRun, path: &Path) -> Result<(), Failure> {
 }
 
 /// State shared by the processes of a run.
-struct Stack {
+struct LibraryRun {
     file: File,
     /// Mapping of the file, for jobs with `ioengine=mmap`.
     mapping: Option<Mapping>,
     backend: BackendKind,
     /// Bytes requested by reads through the cache, and the part of them found there.
-    asked_bytes: AtomicU64,
+    requested_bytes: AtomicU64,
     cached_bytes: AtomicU64,
     /// Part of these bytes that the kernel page cache had.
     kernel_cached_bytes: AtomicU64,
 }
 
-impl Stack {
-    fn new(file: File, mapping: Option<Mapping>, backend: BackendKind) -> Stack {
+impl LibraryRun {
+    fn new(file: File, mapping: Option<Mapping>, backend: BackendKind) -> LibraryRun {
         let (asked_bytes, cached_bytes, kernel_cached_bytes) = Default::default();
-        Stack { file, mapping, backend, asked_bytes, cached_bytes, kernel_cached_bytes }
+        LibraryRun {
+            file,
+            mapping,
+            backend,
+            requested_bytes: asked_bytes,
+            cached_bytes,
+            kernel_cached_bytes,
+        }
     }
 }
 
@@ -202,7 +209,7 @@ fn run_on(
     run: &JobRun,
     name: &str,
     path: &Path,
-    stack: Stack,
+    stack: LibraryRun,
     workload: Workload,
     onlookers: &Onlookers<'_>,
 ) -> Result<ResultRow, Failure> {
@@ -212,7 +219,7 @@ fn run_on(
     // Each policy keeps only its last decisions, which must be taken while the job runs.
     let mut look_on = || {
         if let Some(log) = onlookers.decisions {
-            read_path.take_decisions().iter().for_each(|one| log.decided(one));
+            read_path.take_decisions().iter().for_each(|one| log.write_decision(one));
         }
     };
     let before = storage_read_bytes();
@@ -224,11 +231,11 @@ fn run_on(
     let mapped = stack.mapping.as_ref().map(Mapping::statistics);
     let mapped_reads =
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
-    let asked = stack.asked_bytes.load(Ordering::Relaxed);
+    let requested = stack.requested_bytes.load(Ordering::Relaxed);
     // The kernel does not report its device requests, only the bytes read for this process.
-    let is_kept = asked > 0 && stack.file.kernel_keeps();
+    let is_kernel_cached = requested > 0 && stack.file.kernel_keeps();
     let is_left = stack.mapping.as_ref().is_some_and(|map| map.mode() != MappingMode::Served);
-    let is_counted = !is_kept && !is_left;
+    let is_counted = !is_kernel_cached && !is_left;
     let requests = stats.device_reads + ran.counted.requests + mapped_reads.0;
     let bytes = match is_counted {
         true => Some(stats.device_bytes + ran.counted.bytes + mapped_reads.1),
@@ -243,15 +250,16 @@ fn run_on(
         row.device_depth_max = (requests > 0).then_some(stats.depth_max);
     }
     let cached = stack.cached_bytes.load(Ordering::Relaxed);
-    if asked == row.bytes && asked > 0 {
-        row.coverage = Some(cached as f64 / asked as f64);
+    if requested == row.bytes && requested > 0 {
+        row.coverage = Some(cached as f64 / requested as f64);
         row.waste_bytes = is_counted.then_some(stats.unused_bytes);
     }
     if !run.writes() && row.bytes > 0 {
         row.amplification = bytes.map(|bytes| bytes as f64 / row.bytes as f64);
     }
-    let of_kernel = note::kernel_cached(stack.kernel_cached_bytes.load(Ordering::Relaxed));
-    let of_mapping = stack.mapping.as_ref().and_then(|mapping| note::mapped_by(mapping.mode()));
+    let of_kernel = note::kernel_cache_caveat(stack.kernel_cached_bytes.load(Ordering::Relaxed));
+    let of_mapping =
+        stack.mapping.as_ref().and_then(|mapping| note::mapping_caveat(mapping.mode()));
     row.note = note::join(row.note, note::join(of_kernel, of_mapping));
     Ok(row)
 }
@@ -260,9 +268,9 @@ fn run_on(
 fn run_process(
     process: Process,
     shared: &ProcessesShared<'_>,
-    stack: &Stack,
+    stack: &LibraryRun,
 ) -> Result<ProcessFigures, Failure> {
-    let mut figures = ProcessFigures::by(process.engine().name());
+    let mut figures = ProcessFigures::with_engine(process.engine().name());
     match (process.engine(), process.is_direct()) {
         (JobEngine::Mmap, _) => {
             let mapping = stack.mapping.as_ref().expect("a job that maps has its file mapped");
@@ -322,7 +330,7 @@ fn run_process(
                 _ => run_batch(process, shared, &mut figures, &file, written.as_ref())?,
             }
             let stats = file.stats();
-            stack.asked_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
+            stack.requested_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
             stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
             let of_kernel = stats.kernel_cached_bytes;
             stack.kernel_cached_bytes.fetch_add(of_kernel, Ordering::Relaxed);
@@ -335,7 +343,11 @@ fn run_process(
 }
 
 /// Opens the file for direct I/O. Writes through it invalidate the cached pages of the read path.
-fn raw(process: &Process, shared: &ProcessesShared<'_>, stack: &Stack) -> Result<RawFile, Failure> {
+fn raw(
+    process: &Process,
+    shared: &ProcessesShared<'_>,
+    stack: &LibraryRun,
+) -> Result<RawFile, Failure> {
     let builder = RawFile::builder().write(process.writes()).backend(stack.backend);
     let file = if process.writes() { stack.file.raw(builder) } else { builder.open(shared.path) };
     file.map_err(Failure::usage)

@@ -20,17 +20,17 @@ const EVENTS_MAX: usize = 20_000;
 pub fn run(
     plan: &LoadPlan,
     rows: &mut Vec<LoadRow>,
-    mut seen: Option<&mut Vec<Events>>,
+    mut recorded_events: Option<&mut Vec<Events>>,
 ) -> CommandResult {
-    let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.needed));
+    let log = plan.log.as_ref().map(|log| DecisionFile::create(&log.path, &log.input_paths));
     let log = log.transpose()?;
     let interrupt = Interrupt::listen();
     for row in &plan.rows {
         let bar = RunProgress::new(format!("{} {}", row.load.name, row.storage), interrupt.clone());
-        let observer = seen.is_some().then(|| Observer::new(EVENTS_MAX));
+        let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
         rows.push(match &row.runner {
             LoadRunner::Modelled(setup) => {
-                let _modelled = interrupt.modelled();
+                let _modelled = interrupt.begin_modelled_run();
                 simulate(row, setup, &bar, log.as_ref(), observer.clone())
             }
             LoadRunner::Region { path, swapin, eviction } => {
@@ -40,8 +40,8 @@ pub fn run(
                 kernel_swap::run(row, path, *page_cluster, &interrupt)
             }
         }?);
-        if let (Some(seen), Some(observer)) = (seen.as_mut(), observer) {
-            seen.push(observer.take());
+        if let (Some(recorded_events), Some(observer)) = (recorded_events.as_mut(), observer) {
+            recorded_events.push(observer.take());
         }
     }
     log.map_or(Ok(()), |log| log.finish())?;
@@ -58,15 +58,16 @@ fn simulate(
 ) -> Result<LoadRow, Failure> {
     if let Some(log) = log {
         let LoadRun { load, storage, .. } = row;
-        log.begin(&format!("{} {storage} {} {}", load.name, setup.swapin, setup.scheduler));
+        log.begin_row(&format!("{} {storage} {} {}", load.name, setup.swapin, setup.scheduler));
     }
-    let mut tell = |progress| bar.tell(progress);
-    let mut decided = log.map(|log| |one: &LoggedDecision| log.decided(one));
+    let mut on_progress = |progress| bar.update(progress);
+    let mut decided = log.map(|log| |one: &LoggedDecision| log.write_decision(one));
     let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
-    let watch = RunObserver { tell: &mut tell, decided, prepare: None };
+    let watch =
+        RunObserver { on_progress: &mut on_progress, on_decision: decided, on_workload: None };
     let simulated = simulate_load_with(&row.load, setup, observer, watch);
     let simulated = simulated.map_err(|error| row.failure(&error))?;
-    if bar.is_wanted() { Ok(simulated) } else { Err(Failure::Interrupted) }
+    if bar.should_continue() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }
 
 /// Turns a row without figures into a failure of the command.

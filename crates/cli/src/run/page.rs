@@ -5,7 +5,7 @@ use readpath_sim::observe::{Events, ReadEvent};
 use readpath_sim::report::ResultRow;
 
 use crate::html::Page;
-use crate::html::axes::{Axis, PlotField, percent, plain, time};
+use crate::html::axes::{Axis, PlotArea, percent, plain, time};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
 use crate::html::lines::{self, ChartLine};
@@ -19,7 +19,7 @@ const PIECES_MAX: usize = 3_000;
 const MIB: f64 = 1_048_576.0;
 
 /// Page of a job's rows; `seen` has the recorded events of each.
-pub fn of_job(rows: &[ResultRow], seen: &[Events]) -> Page {
+pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
     let job = rows.first().map_or("", |row| row.job.as_str());
     let lead = "One job under several policies and devices, each a row.";
     let mut page = Page::new(&format!("Job {job}"), lead);
@@ -45,16 +45,17 @@ pub fn of_job(rows: &[ResultRow], seen: &[Events]) -> Page {
     page.notes(
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
     );
-    let moments = rows.iter().zip(seen).filter(|(_, events)| !events.requests.is_empty());
+    let moments =
+        rows.iter().zip(recorded_events).filter(|(_, events)| !events.requests.is_empty());
     for (row, events) in moments.take(ROWS_MAX) {
         page.heading(&format!("Moment by moment: {}", name(row)));
-        moment(&mut page, events);
+        timeline(&mut page, events);
     }
     page
 }
 
 /// Page of the rows of loads on memory; `seen` has the recorded events of each.
-pub fn of_loads(rows: &[LoadRow], seen: &[Events]) -> Page {
+pub fn load_page(rows: &[LoadRow], recorded_events: &[Events]) -> Page {
     let lead = "Loads on memory that is too small for them, under several swap-in policies.";
     let mut page = Page::new("Loads on memory", lead);
     page.heading("Time");
@@ -71,10 +72,11 @@ pub fn of_loads(rows: &[LoadRow], seen: &[Events]) -> Page {
     page.notes(
         rows.iter().filter_map(|row| Some(format!("{}: {}", row.storage, row.note.as_ref()?))),
     );
-    let moments = rows.iter().zip(seen).filter(|(_, events)| !events.requests.is_empty());
+    let moments =
+        rows.iter().zip(recorded_events).filter(|(_, events)| !events.requests.is_empty());
     for (row, events) in moments.take(ROWS_MAX) {
         page.heading(&format!("Moment by moment: {}", load_name(row)));
-        moment(&mut page, events);
+        timeline(&mut page, events);
     }
     page
 }
@@ -170,7 +172,7 @@ fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
 fn latencies(distributions: &[ChartLine]) -> String {
     let all = || distributions.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
-    let field = PlotField::new(
+    let field = PlotArea::new(
         Axis::logarithmic("latency", least, most, time),
         Axis::linear("share of operations", 1.0, percent),
         300.0,
@@ -179,14 +181,14 @@ fn latencies(distributions: &[ChartLine]) -> String {
 }
 
 /// Draws the timeline of a row: its reads, the device requests, and the readahead windows.
-fn moment(page: &mut Page, events: &Events) {
+fn timeline(page: &mut Page, events: &Events) {
     let ends = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
     let until = events.requests.iter().map(|event| ends(event.done_ns, event.issued_ns));
     let until = until.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
     let most_ms = until.fold(0.0, f64::max);
     let field = |what: &str, most: f64| {
         let x = Axis::linear("time in ms", most_ms, plain);
-        PlotField::new(x, Axis::linear(what, most, plain), 260.0)
+        PlotArea::new(x, Axis::linear(what, most, plain), 260.0)
     };
 
     if !events.reads.is_empty() {
@@ -248,7 +250,7 @@ fn moment(page: &mut Page, events: &Events) {
 }
 
 /// Draws the reads by offset and time, split into hits and waits.
-fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotField) {
+fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotArea) {
     // A read faster than the fastest request cannot have waited for the device.
     let quickest = events
         .requests

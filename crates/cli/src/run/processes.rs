@@ -11,7 +11,7 @@ use readpath_sim::report::{ProcessShare, ReadCounters, ResultRow};
 use readpath_sim::run::{Progress, RunMeasurements};
 use readpath_sim::workload::{Lateness, Process, ProcessOperation, Workload};
 
-use super::start::Start;
+use super::start::PhaseStart;
 
 use crate::decision_log::DecisionFile;
 use crate::exit::Failure;
@@ -23,12 +23,12 @@ use crate::progress::RunProgress;
 #[derive(Debug, Default)]
 pub struct ProcessFigures {
     /// Counters of the reads and of the writes.
-    tallies: [ReadCounters; 2],
+    read_write_counters: [ReadCounters; 2],
     first_error: Option<String>,
     /// Engine that executed the operations.
     engine: Option<&'static str>,
     /// Delays of operations that a trace replayed after their time.
-    late: Lateness,
+    trace_lateness: Lateness,
     /// Requests to the device.
     pub counted: RequestCounts,
 }
@@ -46,7 +46,7 @@ pub struct ProcessesShared<'a> {
     pub path: &'a Path,
     /// Start offset of each of them in that file.
     starts: &'a [u64],
-    start: &'a Start,
+    start: &'a PhaseStart,
     bytes: &'a AtomicU64,
     pub is_stopping: &'a (dyn Fn() -> bool + Sync),
     /// True once this process has reported that its preparation is done.
@@ -63,7 +63,7 @@ impl ProcessesShared<'_> {
     /// Time stands still until then.
     pub fn begin(&self) {
         self.is_prepared.set(true);
-        self.start.prepared();
+        self.start.on_prepared();
         self.start.wait();
     }
 
@@ -85,9 +85,9 @@ impl Drop for ProcessesShared<'_> {
     fn drop(&mut self) {
         // One that fails before it begins keeps no other waiting.
         if !self.is_prepared.get() {
-            self.start.prepared();
+            self.start.on_prepared();
         }
-        self.start.ended();
+        self.start.on_ended();
     }
 }
 
@@ -107,7 +107,7 @@ pub type RunProcess<'a> =
 
 impl ProcessFigures {
     /// Empty figures with the name of the engine.
-    pub fn by(engine: &'static str) -> ProcessFigures {
+    pub fn with_engine(engine: &'static str) -> ProcessFigures {
         ProcessFigures { engine: Some(engine), ..ProcessFigures::default() }
     }
 
@@ -122,11 +122,15 @@ impl ProcessFigures {
     ) {
         match result {
             Ok(()) => {
-                self.tallies[operation.op as usize].record(issued, ended, operation.bytes);
+                self.read_write_counters[operation.op as usize].record(
+                    issued,
+                    ended,
+                    operation.bytes,
+                );
                 shared.bytes.fetch_add(operation.bytes, Ordering::Relaxed);
             }
             Err(error) => {
-                self.tallies[operation.op as usize].record_error(issued, ended);
+                self.read_write_counters[operation.op as usize].record_error(issued, ended);
                 self.first_error.get_or_insert(error);
             }
         }
@@ -143,7 +147,7 @@ impl ProcessFigures {
         shared: &ProcessesShared<'_>,
     ) {
         if result.is_ok() {
-            process.took(ended, issued, &operation, operation.bytes);
+            process.record_latency(ended, issued, &operation, operation.bytes);
         }
         if result.is_err() || process.is_measured(issued) {
             self.record(operation, issued, ended, result, shared);
@@ -152,16 +156,16 @@ impl ProcessFigures {
 
     /// Records the end of the process, and a failure if it missed the job's latency or rate limits.
     pub fn record_end(&mut self, process: &Process, now: Time) {
-        self.late = process.lateness();
+        self.trace_lateness = process.lateness();
         if let Some(failure) = process.failure() {
-            self.tallies[Op::Read as usize].record_error(now, now);
+            self.read_write_counters[Op::Read as usize].record_error(now, now);
             self.first_error.get_or_insert_with(|| failure.to_owned());
         }
     }
 
     /// Records that earlier writes are on the medium at `at`, or the error of the sync.
     pub fn record_sync(&mut self, at: Time, result: Result<(), String>) {
-        self.tallies[Op::Write as usize].record_sync(at);
+        self.read_write_counters[Op::Write as usize].record_sync(at);
         let error = result.err().map(|error| format!("sync: {error}"));
         self.first_error = self.first_error.take().or(error);
     }
@@ -201,16 +205,16 @@ pub fn run_processes(
     path: &Path,
     mut workload: Workload,
     onlookers: &Onlookers<'_>,
-    look_on: &mut dyn FnMut(),
+    poll_observer: &mut dyn FnMut(),
     run_process: &RunProcess<'_>,
 ) -> Result<RunFigures, Failure> {
     let bar = onlookers.bar;
     onlookers.operations.attach(&run.jobs, &mut workload);
-    let (starts, _) = workload.side_by_side();
+    let (starts, _) = workload.contiguous_starts();
     let bytes_total = workload.bytes_planned();
-    let is_stopping = || !bar.is_wanted();
+    let is_stopping = || !bar.should_continue();
     let bytes = AtomicU64::new(0);
-    let all = All { path, starts: &starts, bytes: &bytes, is_stopping: &is_stopping };
+    let all = PhaseShared { path, starts: &starts, bytes: &bytes, is_stopping: &is_stopping };
     let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
 
     let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
@@ -222,12 +226,12 @@ pub fn run_processes(
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
-        let start = Start::of(waiting.len(), time);
+        let start = PhaseStart::of(waiting.len(), time);
         let mut tell = || {
-            look_on();
+            poll_observer();
             let now = start.clock().map_or(time, |clock| clock.now());
             let bytes = bytes.load(Ordering::Relaxed);
-            bar.tell(Progress { now, bytes, bytes_total });
+            bar.update(Progress { now, bytes, bytes_total });
         };
         let phase = run_phase(waiting, &all, &start, run_process, &mut tell)?;
         (time, cpu_seconds) = (start.end(), cpu_seconds + start.cpu_seconds());
@@ -236,13 +240,15 @@ pub fn run_processes(
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
             let mut both = ReadCounters::default();
-            for (job, read_counters) in jobs[process.stream.job].iter_mut().zip(&ended.tallies) {
+            for (job, read_counters) in
+                jobs[process.stream.job].iter_mut().zip(&ended.read_write_counters)
+            {
                 job.add(read_counters);
                 both.add(read_counters);
             }
             streams.push(process.stream.with_tally(&both));
             first_error = first_error.or(ended.first_error);
-            late.join(ended.late);
+            late.join(ended.trace_lateness);
             counted.requests += ended.counted.requests;
             counted.bytes += ended.counted.bytes;
         }
@@ -251,18 +257,19 @@ pub fn run_processes(
     let mut total = ReadCounters::default();
     jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
     let is_interrupted = is_stopping();
-    let measured = RunMeasurements { total, jobs, streams, first_error, is_interrupted, late };
+    let measured =
+        RunMeasurements { total, jobs, streams, first_error, is_interrupted, trace_lateness: late };
     Ok(RunFigures { measured, engines: engines.join(", "), counted, cpu_seconds })
 }
 
 /// Data of a process that is needed after its end.
-struct Past {
+struct EndedProcess {
     stream: ProcessShare,
     is_direct: bool,
 }
 
 /// State that the processes of all phases share.
-struct All<'a> {
+struct PhaseShared<'a> {
     path: &'a Path,
     starts: &'a [u64],
     bytes: &'a AtomicU64,
@@ -272,12 +279,12 @@ struct All<'a> {
 /// Runs the processes of one phase in a thread each, and calls `tell` until all have ended.
 fn run_phase(
     processes: Vec<Process>,
-    all: &All<'_>,
-    start: &Start,
+    all: &PhaseShared<'_>,
+    start: &PhaseStart,
     run_process: &RunProcess<'_>,
-    tell: &mut dyn FnMut(),
-) -> Result<Vec<(Past, ProcessFigures)>, Failure> {
-    let All { path, starts, bytes, is_stopping } = *all;
+    report_progress: &mut dyn FnMut(),
+) -> Result<Vec<(EndedProcess, ProcessFigures)>, Failure> {
+    let PhaseShared { path, starts, bytes, is_stopping } = *all;
     std::thread::scope(|scope| {
         let run = move |process: Process| {
             let is_prepared = Cell::new(false);
@@ -287,20 +294,22 @@ fn run_phase(
         let threads: Vec<_> = processes
             .into_iter()
             .map(|process| {
-                let past =
-                    Past { stream: ProcessShare::new(&process), is_direct: process.is_direct() };
-                (past, scope.spawn(move || run(process)))
+                let ended_processes = EndedProcess {
+                    stream: ProcessShare::new(&process),
+                    is_direct: process.is_direct(),
+                };
+                (ended_processes, scope.spawn(move || run(process)))
             })
             .collect();
-        while !start.have_all_ended_within(Duration::from_millis(5)) {
-            tell();
+        while !start.wait_for_end(Duration::from_millis(5)) {
+            report_progress();
         }
-        tell();
+        report_progress();
         threads
             .into_iter()
-            .map(|(past, thread)| {
+            .map(|(ended_processes, thread)| {
                 let ended = thread.join().expect("a process's thread does not panic")?;
-                Ok((past, ended))
+                Ok((ended_processes, ended))
             })
             .collect()
     })

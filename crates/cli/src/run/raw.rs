@@ -25,11 +25,11 @@ pub fn run(
     onlookers: &Onlookers<'_>,
 ) -> Result<ResultRow, Failure> {
     let (mode, workload) = open(run, path, Direct::Preferred)?;
-    let residency = make_cold(path, &mut || onlookers.bar.is_wanted())?;
+    let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
     let note = note::start(mode, &residency);
     let backend = run.backend;
     let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
-    let note = note::join(note, note::carried_by(one.backend()));
+    let note = note::join(note, note::backend_caveat(one.backend()));
     drop(one);
     let process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared, policy, backend)
@@ -53,7 +53,7 @@ fn run_process(
 ) -> Result<ProcessFigures, Failure> {
     let builder = RawFile::builder().write(process.writes()).policy(&policy.to_string());
     let file = builder.backend(backend).open(shared.path).map_err(Failure::usage)?;
-    let mut figures = ProcessFigures::by(JobEngine::Raw.name());
+    let mut figures = ProcessFigures::with_engine(JobEngine::Raw.name());
     run_calls(process, shared, &mut figures, |operation, offset, memory| {
         move_raw(&file, memory, operation, offset)
     })?;

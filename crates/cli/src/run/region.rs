@@ -21,7 +21,7 @@ use crate::progress::Interrupt;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of touches between two checks of the interrupt.
-const TOUCHES_PER_LOOK: usize = 4096;
+const TOUCHES_PER_INTERRUPT_CHECK: usize = 4096;
 
 /// Runs the load and returns its row.
 pub fn run(
@@ -54,7 +54,7 @@ pub fn run(
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
     let after = region.statistics();
-    region.check().map_err(|error| Failure::about(path.display(), error))?;
+    region.check().map_err(|error| Failure::usage_of(path.display(), error))?;
     Ok(figures(row, load, seconds, cpu_seconds, &before, &after))
 }
 
@@ -113,7 +113,7 @@ fn touch_all(
     memory: &mut [u8],
 ) -> Result<(), Failure> {
     for (nth, touch) in run.load.touches_of(process, run.seed).enumerate() {
-        if nth % TOUCHES_PER_LOOK == 0 && interrupt.has_come() {
+        if nth % TOUCHES_PER_INTERRUPT_CHECK == 0 && interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
         let page = touch.page as usize;

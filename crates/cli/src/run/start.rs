@@ -10,7 +10,7 @@ use readpath_eval::usage::CpuTime;
 
 /// The start and the end of one phase.
 #[derive(Debug)]
-pub struct Start {
+pub struct PhaseStart {
     /// The time of the run at which the phase begins.
     time: Time,
     state: Mutex<State>,
@@ -27,13 +27,13 @@ struct State {
     cpu_seconds: f64,
 }
 
-impl Start {
+impl PhaseStart {
     /// A phase with a number of processes that begins at this time of the run.
-    pub fn of(processes: usize, time: Time) -> Start {
+    pub fn of(processes: usize, time: Time) -> PhaseStart {
         let state =
             State { unprepared: processes, running: processes, end: time, cpu_seconds: 0.0 };
         let (changed, clock) = (Condvar::new(), OnceLock::new());
-        Start { time, state: Mutex::new(state), changed, clock }
+        PhaseStart { time, state: Mutex::new(state), changed, clock }
     }
 
     /// The clock, once all are prepared.
@@ -42,11 +42,11 @@ impl Start {
     }
 
     /// One more process is prepared; the last one has time go on.
-    pub fn prepared(&self) {
+    pub fn on_prepared(&self) {
         let mut state = self.lock();
         state.unprepared -= 1;
         if state.unprepared == 0 {
-            let clock = Clock::that_reads(self.time);
+            let clock = Clock::starting_at(self.time);
             self.clock.set((clock, CpuTime::of_process())).expect("the last one comes once");
             self.changed.notify_all();
         }
@@ -60,7 +60,7 @@ impl Start {
     }
 
     /// One more process has ended.
-    pub fn ended(&self) {
+    pub fn on_ended(&self) {
         let mut state = self.lock();
         state.running -= 1;
         if let (0, Some((clock, cpu))) = (state.running, self.clock.get()) {
@@ -71,7 +71,7 @@ impl Start {
     }
 
     /// Waits for all to end, no longer than `span`; gives whether they have.
-    pub fn have_all_ended_within(&self, span: Duration) -> bool {
+    pub fn wait_for_end(&self, span: Duration) -> bool {
         let state = self.lock();
         let is_running = |state: &mut State| state.running > 0;
         let waited = self.changed.wait_timeout_while(state, span, is_running);
@@ -100,27 +100,27 @@ mod tests {
     /// One of three is prepared late, one fails before it begins: time goes on from 7 s after
     /// both, and the phase ends when the last has ended.
     #[test]
-    fn time_goes_on_when_the_last_is_prepared() {
-        let start = Start::of(3, Time::from_s(7));
+    fn clock_starts_when_the_last_process_is_prepared() {
+        let start = PhaseStart::of(3, Time::from_s(7));
         std::thread::scope(|scope| {
             let early = scope.spawn(|| {
-                start.prepared();
+                start.on_prepared();
                 start.wait();
                 let began = start.clock().expect("all are prepared").now();
-                start.ended();
+                start.on_ended();
                 began
             });
-            start.prepared();
-            start.ended();
+            start.on_prepared();
+            start.on_ended();
             std::thread::sleep(Duration::from_millis(50));
-            assert!(start.clock().is_none() && !start.have_all_ended_within(Duration::ZERO));
-            start.prepared();
+            assert!(start.clock().is_none() && !start.wait_for_end(Duration::ZERO));
+            start.on_prepared();
             let began = early.join().expect("it does not panic");
             // The clock began after the pause of 50 ms: a busy machine may take longer, never less.
             assert!(began >= Time::from_s(7), "{began:?}");
-            start.ended();
+            start.on_ended();
         });
-        assert!(start.have_all_ended_within(Duration::ZERO));
+        assert!(start.wait_for_end(Duration::ZERO));
         assert!(start.end() >= Time::from_s(7));
     }
 }

@@ -149,7 +149,7 @@ impl Counts {
 
 /// Prints the table of counts; the limits are held by the tests below.
 #[test]
-fn table() {
+fn table_of_language_counts_is_printed() {
     println!(
         "{:26} {:>7} {:>6} {:>7} {:>9} {:>9}",
         "", "words", "w/sent", ">30 w %", "what/1000", "pronoun %"
@@ -217,7 +217,7 @@ fn documents_have_short_sentences() {
 }
 
 #[test]
-fn words_of_the_glossary_are_used() {
+fn text_contains_no_banned_words() {
     let mut faults = Vec::new();
     for path in groups().iter().flat_map(|group| &group.files) {
         for sentence in sentences(path) {
@@ -258,7 +258,7 @@ fn type_names_are_distinct() {
 }
 
 #[test]
-fn fences_find_the_faults_of_a_sample() {
+fn language_checks_detect_the_faults_of_a_sample() {
     let path = Path::new("sample.rs");
     let text = "/// What nobody told the law.\nfn a() {}\n\n/// Number of pages in the window.\nfn b() {}\n";
     let found = prose::sentences_of(path, text);

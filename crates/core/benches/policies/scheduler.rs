@@ -92,7 +92,7 @@ impl BenchQueue {
         let spec = Spec::parse(case.policy).expect("the policies above are well-formed");
         let mut policy = scheduler::build(&spec, &CAPS).expect("the policies above exist");
         if let Some(log) = policy.decisions() {
-            log.turn(case.is_logged);
+            log.set_enabled(case.is_logged);
         }
         let mut queue = BenchQueue {
             policy,

@@ -30,11 +30,11 @@ use crate::eviction::PageOrigin;
 use crate::readahead::Credit;
 
 /// Divisor of the memory in the limit of prefetched, unused pages.
-const PREFETCHED_DENOMINATOR: u32 = 4;
+const PREFETCHED_SHARE_DIVISOR: u32 = 4;
 /// Multiplier in that limit: three quarters of the memory. With a half, one stream of a remote
 /// server has too little in flight (table C, a tenth of a second at 10 Gbit/s: 0.74 of the best
 /// window's rate).
-const PREFETCHED_NUMERATOR: u32 = 3;
+const PREFETCHED_SHARE_FACTOR: u32 = 3;
 /// Divisor of the memory that gives the pages added per decay term.
 const DECAY_TERM_DIVISOR: u32 = 2;
 /// Lifetime of a prefetched page, as a multiple of the longest recent waiting time.
@@ -42,7 +42,7 @@ const LIFETIME_FACTOR: u32 = 2;
 /// Divisor of the memory that gives the shortest lifetime, in added pages.
 const LIFETIME_MIN_DIVISOR: u32 = 8;
 /// Divisor by which the longest waiting time decays in each term.
-const FADING: u32 = 4;
+const WAIT_DECAY_DIVISOR: u32 = 4;
 
 /// Waiting times of prefetched pages until their first use, in added pages.
 #[derive(Clone, Copy, Debug)]
@@ -52,13 +52,17 @@ pub(super) struct FirstUseWaits {
     /// The longest recent waiting time, with decay.
     longest: u32,
     /// Value of `now` at the last decay.
-    faded: u32,
+    decayed_at: u32,
 }
 
 impl FirstUseWaits {
     /// Initial state for a memory of `pages` pages.
     pub(super) fn new(pages: u32) -> FirstUseWaits {
-        FirstUseWaits { now: 0, longest: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR, faded: 0 }
+        FirstUseWaits {
+            now: 0,
+            longest: pages / DECAY_TERM_DIVISOR / LIFETIME_FACTOR,
+            decayed_at: 0,
+        }
     }
 
     /// Wrapping count of all pages added.
@@ -69,15 +73,15 @@ impl FirstUseWaits {
     /// Records that `count` pages are added to a memory of `memory_pages`.
     pub(super) fn added(&mut self, count: u32, memory_pages: u32) {
         self.now = self.now.wrapping_add(count);
-        if self.now.wrapping_sub(self.faded) > memory_pages / DECAY_TERM_DIVISOR {
-            self.faded = self.now;
-            self.longest -= self.longest / FADING;
+        if self.now.wrapping_sub(self.decayed_at) > memory_pages / DECAY_TERM_DIVISOR {
+            self.decayed_at = self.now;
+            self.longest -= self.longest / WAIT_DECAY_DIVISOR;
         }
     }
 
     /// Records the first use of a page added at `then`. Its waiting time counts as at most the time
     /// to refill the memory.
-    pub(super) fn ended(&mut self, then: u32, memory_pages: u32) {
+    pub(super) fn record_first_use(&mut self, then: u32, memory_pages: u32) {
         self.longest = self.longest.max(self.now.wrapping_sub(then)).min(memory_pages);
     }
 
@@ -138,37 +142,37 @@ impl Cache {
 
     /// Most prefetched, unused pages.
     fn prefetched_pages_max(&self) -> u32 {
-        self.budget_pages() / PREFETCHED_DENOMINATOR * PREFETCHED_NUMERATOR
+        self.budget_pages() / PREFETCHED_SHARE_DIVISOR * PREFETCHED_SHARE_FACTOR
     }
 
     /// Returns true if the oldest prefetched page has exceeded its lifetime, or there are too many
     /// such pages.
     pub(super) fn is_stale(&self, id: FrameId) -> bool {
-        self.waits.is_over(self.places.note(id), self.budget_pages())
-            || self.places.pages(FrameList::PROMISED) > self.prefetched_pages_max()
+        self.waits.is_over(self.frame_lists.note(id), self.budget_pages())
+            || self.frame_lists.pages(FrameList::PREFETCHED) > self.prefetched_pages_max()
     }
 
     /// Returns true in the corresponding case for a prefetched page of memory.
     pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
-        self.waits.is_over(self.places.note(id), self.budget_pages())
-            || self.places.pages(FrameList::AHEAD) > self.prefetched_pages_max()
+        self.waits.is_over(self.frame_lists.note(id), self.budget_pages())
+            || self.frame_lists.pages(FrameList::MEMORY_PREFETCHED) > self.prefetched_pages_max()
     }
 
     /// Moves a prefetched page to the policy's lists at its first use.
     pub(super) fn enter_policy_on_first_use(&mut self, id: FrameId) {
-        self.waits.ended(self.places.note(id), self.budget_pages());
-        self.places.unlink(id);
+        self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
+        self.frame_lists.unlink(id);
         let key = self.frame(id).key();
-        self.policy.enter(&mut self.places, id, key, PageOrigin::Asked);
+        self.policy.enter(&mut self.frame_lists, id, key, PageOrigin::Demand);
     }
 
     /// Moves a prefetched page to the policy's lists if it was used meanwhile. Returns true if it
     /// was.
-    pub(super) fn enter_policy_if_used(&mut self, id: FrameId, asks_left: &mut u32) -> bool {
-        if *asks_left == 0 || self.uses(id) == 0 {
+    pub(super) fn enter_policy_if_used(&mut self, id: FrameId, queries_left: &mut u32) -> bool {
+        if *queries_left == 0 || self.uses(id) == 0 {
             return false;
         }
-        *asks_left -= 1;
+        *queries_left -= 1;
         self.note_use(id);
         self.enter_policy_on_first_use(id);
         true
@@ -180,11 +184,12 @@ impl Cache {
         if self.policy.enters_unused() {
             return pages;
         }
-        let mut asks_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
+        let mut queries_left = (2 * pages).min(self.prefetched_pages_max().into()) as u32;
         loop {
-            let room =
-                self.prefetched_pages_max().saturating_sub(self.places.pages(FrameList::PROMISED));
-            if u64::from(room) >= pages || !self.retire_oldest_prefetched(&mut asks_left) {
+            let room = self
+                .prefetched_pages_max()
+                .saturating_sub(self.frame_lists.pages(FrameList::PREFETCHED));
+            if u64::from(room) >= pages || !self.retire_oldest_prefetched(&mut queries_left) {
                 return pages.min(room.into());
             }
         }
@@ -192,15 +197,15 @@ impl Cache {
 
     /// Removes the oldest prefetched page from its list if it was used or has expired. Returns
     /// false in all other cases.
-    fn retire_oldest_prefetched(&mut self, asks_left: &mut u32) -> bool {
-        let Some(id) = self.places.oldest(FrameList::PROMISED) else { return false };
-        if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *asks_left == 0 {
+    fn retire_oldest_prefetched(&mut self, queries_left: &mut u32) -> bool {
+        let Some(id) = self.frame_lists.oldest(FrameList::PREFETCHED) else { return false };
+        if self.state(id) != FrameState::Filled || self.frame(id).pins > 0 || *queries_left == 0 {
             return false;
         }
-        if self.enter_policy_if_used(id, asks_left) {
+        if self.enter_policy_if_used(id, queries_left) {
             return true;
         }
-        let is_over = self.waits.is_over(self.places.note(id), self.budget_pages());
+        let is_over = self.waits.is_over(self.frame_lists.note(id), self.budget_pages());
         if !is_over || self.recall_all(&[id]) != 0 {
             return false;
         }
@@ -294,9 +299,9 @@ mod tests {
     /// eighth of the memory is the minimum.
     #[test]
     fn a_prefetched_page_lives_twice_the_longest_recent_wait() {
-        let mut waits = FirstUseWaits { now: 0, longest: 0, faded: 0 };
+        let mut waits = FirstUseWaits { now: 0, longest: 0, decayed_at: 0 };
         waits.added(10, 64);
-        waits.ended(0, 64);
+        waits.record_first_use(0, 64);
         assert!(!waits.is_over(u32::MAX - 9, 64) && waits.is_over(u32::MAX - 10, 64));
         (0..33).for_each(|_| waits.added(1, 64));
         // 10 - 10 / 4 = 8, and so 16.

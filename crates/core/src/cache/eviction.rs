@@ -12,7 +12,7 @@
 //! 3. During a scan a pin may move to a page behind the scan while another ends before it. Pages
 //!    can then refuse one after another, although only one at a time is pinned. The missing frames
 //!    are therefore searched for once more while no reader may begin to pin
-//!    ([`PageSharer::let_hold`]). Each pin of that time then refuses at most one recall: it ends,
+//!    ([`PageSharer::allow_pins`]). Each pin of that time then refuses at most one recall: it ends,
 //!    or stays on its page.
 //! 4. A page that was forgotten while in use stays pinned until it is returned. Returned pages are
 //!    processed before that scan.
@@ -20,11 +20,11 @@
 //! Let `P` pages be pinned or in flight, and `H` pinned by readers at most (in the sharer's count,
 //! in which a pin ends only after its page was returned). All but `P + H` frames are then free or
 //! can be freed, except those that are being copied from at that moment. A read that finds too few
-//! frames for this reason waits ([`Cache::promise`]).
+//! frames for this reason waits ([`Cache::reserve_frames`]).
 
 use super::ahead::first_use;
-use super::lender::PageSharer;
 use super::lists::FrameList;
+use super::sharer::PageSharer;
 use super::{Cache, CacheCounters, Frame, FrameId, FrameSet, FrameState, LeavingChoice, UseCount};
 use crate::eviction::{AccessBits, PageKey};
 use crate::readahead::Credit;
@@ -32,42 +32,47 @@ use crate::readahead::Credit;
 use alloc::boxed::Box;
 
 /// All frames are checked once while this fraction of the frames is added as pages: an eighth.
-pub(super) const SETTLED: u32 = 8;
+const COLLECTION_DIVISOR: u32 = 8;
+
+/// Number of added pages for which one of the `words` of the bitmap is checked.
+pub(super) fn collect_interval(frames_max: u32, words: u32) -> u32 {
+    (frames_max / COLLECTION_DIVISOR / words.max(1)).max(1)
+}
 
 /// Most pages that are recalled together.
 pub(super) const RECALL_BATCH_MAX: usize = 64;
 
 impl Cache {
     /// Reserves frames for `pages` pages. They stay free until the same number of pages is added
-    /// pinned, or the reservation is [given back](Cache::give_back). Returns false, without a
-    /// reservation, while too many pages are being copied from, which ends by itself. Without a
-    /// sharer the caller's own budget is sufficient, and no frames are reserved.
-    pub fn promise(&mut self, pages: u32) -> bool {
-        if self.lender.is_none() {
+    /// pinned, or the reservation is [given back](Cache::release_reservation). Returns false,
+    /// without a reservation, while too many pages are being copied from, which ends by itself.
+    /// Without a sharer the caller's own budget is sufficient, and no frames are reserved.
+    pub fn reserve_frames(&mut self, pages: u32) -> bool {
+        if self.sharer.is_none() {
             return true;
         }
         let is_had = self.free_unreserved(pages) >= pages;
-        self.promised += if is_had { pages } else { 0 };
+        self.reserved += if is_had { pages } else { 0 };
         is_had
     }
 
     /// Cancels a reservation of frames that are no longer needed.
-    pub fn give_back(&mut self, pages: u32) {
-        if self.lender.is_some() {
-            self.promised -= pages;
+    pub fn release_reservation(&mut self, pages: u32) {
+        if self.sharer.is_some() {
+            self.reserved -= pages;
         }
     }
 
     /// Number of reserved free frames.
     pub fn reserved_pages(&self) -> u32 {
-        self.promised
+        self.reserved
     }
 
     /// Number of pages, up to `pages`, that may be prefetched: within their limit, and with an
     /// unreserved free frame.
     pub fn room_ahead(&mut self, pages: u64) -> u64 {
         let pages = self.prefetch_room(pages);
-        match &self.lender {
+        match &self.sharer {
             None => pages,
             Some(_) => {
                 let wanted = pages.min(self.budget_pages().into()) as u32;
@@ -77,56 +82,60 @@ impl Cache {
     }
 
     /// Number of frames, up to `wanted`, that are available; the caller takes them at once.
-    pub(super) fn frames_for(&mut self, wanted: u32, is_promised: bool) -> u32 {
-        if is_promised && self.lender.is_some() {
-            self.promised -= wanted;
-            return wanted;
+    pub(super) fn frames_for(&mut self, frames_needed: u32, is_reserved: bool) -> u32 {
+        if is_reserved && self.sharer.is_some() {
+            self.reserved -= frames_needed;
+            return frames_needed;
         }
-        self.free_unreserved(wanted).min(wanted)
+        self.free_unreserved(frames_needed).min(frames_needed)
     }
 
     /// Frees frames until `wanted` are free in addition to the reserved ones, as far as possible.
     /// Returns their number.
-    pub(super) fn free_unreserved(&mut self, wanted: u32) -> u32 {
-        self.reserve(self.promised + wanted);
-        self.free_pages() - self.promised
+    pub(super) fn free_unreserved(&mut self, frames_needed: u32) -> u32 {
+        self.free_frames_until(self.reserved + frames_needed);
+        self.free_pages() - self.reserved
     }
 
     /// Frees frames until `wanted` are free, as far as possible. The first freed frame is the first
     /// to be reused: pages that were neighbours in memory are replaced by neighbours.
-    fn reserve(&mut self, wanted: u32) {
-        if self.free_pages() >= wanted {
+    fn free_frames_until(&mut self, frames_needed: u32) {
+        if self.free_pages() >= frames_needed {
             return;
         }
-        let mark = self.supply.mark();
-        self.scan_until_free(wanted);
-        if self.free_pages() < wanted && self.lender.is_some() {
-            self.let_hold(false);
+        let mark = self.supply.freed_count();
+        self.scan_until_free(frames_needed);
+        if self.free_pages() < frames_needed && self.sharer.is_some() {
+            self.allow_pins(false);
             self.take_returned();
-            self.scan_until_free(wanted);
-            self.let_hold(true);
+            self.scan_until_free(frames_needed);
+            self.allow_pins(true);
         }
-        self.supply.turn(mark);
+        self.supply.reverse_freed_since(mark);
     }
 
     /// Performs one scan.
-    fn scan_until_free(&mut self, wanted: u32) {
-        while self.free_pages() < wanted && self.eviction(wanted - self.free_pages()) {}
-        self.take_back();
+    fn scan_until_free(&mut self, frames_needed: u32) {
+        while self.free_pages() < frames_needed
+            && self.evict_victims(frames_needed - self.free_pages())
+        {}
+        self.end_set_aside();
     }
 
-    fn let_hold(&mut self, may_hold: bool) {
-        if let Some(lender) = &mut self.lender {
-            lender.let_hold(may_hold);
+    fn allow_pins(&mut self, may_pin: bool) {
+        if let Some(sharer) = &mut self.sharer {
+            sharer.allow_pins(may_pin);
         }
     }
 
     /// Frees the frames of the next victims, between one and `wanted`. Returns false if all pages
     /// are in use.
-    fn eviction(&mut self, wanted: u32) -> bool {
+    fn evict_victims(&mut self, frames_needed: u32) -> bool {
         // These lists have only memory, and only pages that no reader can see.
-        let unseen =
-            self.places.oldest(FrameList::COLD).or_else(|| self.places.oldest(FrameList::AHEAD));
+        let unseen = self
+            .frame_lists
+            .oldest(FrameList::MEMORY_CLEAN)
+            .or_else(|| self.frame_lists.oldest(FrameList::MEMORY_PREFETCHED));
         if let Some(id) = unseen {
             self.evict(id);
             return true;
@@ -136,12 +145,12 @@ impl Cache {
         loop {
             let mut victims = [FrameId(0); RECALL_BATCH_MAX];
             let mut count = 0;
-            while count < RECALL_BATCH_MAX.min(wanted as usize) {
+            while count < RECALL_BATCH_MAX.min(frames_needed as usize) {
                 let Some(id) = self.next_victim(count as u32, &mut asks_left) else { break };
                 // A pinned page stays off the lists until its last unpin.
                 let frame = self.frame(id);
-                if frame.is_held() {
-                    self.places.push(id, FrameList::REFUSED);
+                if frame.is_unready() {
+                    self.frame_lists.push(id, FrameList::IN_USE);
                 } else if frame.pins == 0 && frame.state == FrameState::Filled {
                     victims[count] = id;
                     count += 1;
@@ -152,7 +161,7 @@ impl Cache {
             for (nth, &id) in victims.iter().enumerate() {
                 match refused >> nth & 1 {
                     0 => self.evict_by_policy(id),
-                    _ => self.places.push(id, FrameList::REFUSED),
+                    _ => self.frame_lists.push(id, FrameList::IN_USE),
                 }
             }
             if victims.is_empty() || (refused.count_ones() as usize) < count {
@@ -164,25 +173,35 @@ impl Cache {
     /// Takes the next page of a file to leave off its list. `taken`: the number of victims taken
     /// before it.
     pub(super) fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
-        while let Some(id) = self.places.oldest(FrameList::PROMISED).filter(|&id| self.is_stale(id))
+        while let Some(id) =
+            self.frame_lists.oldest(FrameList::PREFETCHED).filter(|&id| self.is_stale(id))
         {
             if !self.enter_policy_if_used(id, asks_left) {
-                self.places.unlink(id);
+                self.frame_lists.unlink(id);
                 return Some(id);
             }
         }
-        let Cache { policy, places, lender, frames, unused, counters, credits, .. } = self;
-        let mut looking =
-            CacheAccessBits { lender, frames, unused, counters, credits, taken, asks_left };
-        policy.victim(places, &mut looking).or_else(|| places.pop(FrameList::PROMISED))
+        let Cache {
+            policy, frame_lists: places, sharer, frames, unused, counters, credits, ..
+        } = self;
+        let mut looking = CacheAccessBits {
+            sharer,
+            frames,
+            unused,
+            counters,
+            credits,
+            taken,
+            queries_left: asks_left,
+        };
+        policy.victim(places, &mut looking).or_else(|| places.pop(FrameList::PREFETCHED))
     }
 
     /// The page of a file that eviction would check next.
     pub(super) fn oldest_of_files(&mut self) -> Option<FrameId> {
-        let promised = self.places.oldest(FrameList::PROMISED);
+        let promised = self.frame_lists.oldest(FrameList::PREFETCHED);
         match promised.filter(|&id| self.is_stale(id)) {
             Some(id) => Some(id),
-            None => self.policy.oldest(&mut self.places).or(promised),
+            None => self.policy.oldest(&mut self.frame_lists).or(promised),
         }
     }
 
@@ -202,14 +221,14 @@ impl Cache {
 
     /// Puts an unlisted page of a file on its list.
     pub(super) fn list_file(&mut self, id: FrameId) {
-        if self.places.is_listed(id) {
+        if self.frame_lists.is_listed(id) {
             return;
         }
         if self.unused.contains(id) && !self.policy.enters_unused() {
-            self.places.push(id, FrameList::PROMISED);
+            self.frame_lists.push(id, FrameList::PREFETCHED);
         } else {
             let key = self.frame(id).key();
-            self.policy.put_back(&mut self.places, id, key);
+            self.policy.restore_victim(&mut self.frame_lists, id, key);
         }
     }
 
@@ -218,40 +237,40 @@ impl Cache {
         let is_memory = self.frame(id).memory.is_memory;
         if !is_memory && (!self.unused.contains(id) || self.policy.enters_unused()) {
             let key = self.frame(id).key();
-            self.policy.evicted(&mut self.places, id, key);
+            self.policy.evicted(&mut self.frame_lists, id, key);
         }
         self.evict(id);
     }
 
     /// Returns and resets the uses of the page by readers outside the machine: 0, 1, or 2 for more.
     pub(super) fn uses(&mut self, id: FrameId) -> u8 {
-        uses_of(&mut self.lender, &self.frames[id.0 as usize], id)
+        uses_of(&mut self.sharer, &self.frames[id.0 as usize], id)
     }
 
     /// Collects first uses of prefetched pages from the next frames when pages are added. The count
     /// of unused prefetched pages is thus late by the pages added meanwhile: at most an eighth of
     /// the memory.
-    pub(super) fn settle_next(&mut self, added: u32) {
-        if self.lender.is_none() {
+    pub(super) fn collect_next_uses(&mut self, added: u32) {
+        if self.sharer.is_none() {
             return;
         }
         self.collect_due += added;
-        if self.collect_due < self.collect_each {
+        if self.collect_due < self.collect_interval {
             return;
         }
         // Frames beyond these have never held a page.
         let words = (self.frames.len() as u32).div_ceil(u64::BITS).max(1);
-        for _ in 0..words.min(self.collect_due / self.collect_each) {
-            let word = self.collect_from;
-            self.collect_from = (word + 1) % words;
+        for _ in 0..words.min(self.collect_due / self.collect_interval) {
+            let word = self.collect_cursor;
+            self.collect_cursor = (word + 1) % words;
             self.collect_word_uses(word);
         }
-        self.collect_due %= self.collect_each;
+        self.collect_due %= self.collect_interval;
     }
 
     /// Collects the first uses of all prefetched pages.
     pub fn collect_first_uses(&mut self) {
-        if self.lender.is_some() {
+        if self.sharer.is_some() {
             (0..(self.frames.len() as u32).div_ceil(u64::BITS))
                 .for_each(|word| self.collect_word_uses(word));
         }
@@ -266,8 +285,8 @@ impl Cache {
         if wanted == 0 {
             return;
         }
-        let Some(lender) = &mut self.lender else { return };
-        let [used, again] = lender.uses_of(first, wanted);
+        let Some(sharer) = &mut self.sharer else { return };
+        let [used, again] = sharer.take_uses_of(first, wanted);
         for id in frames_of(first, used) {
             self.touch(id);
             if again >> (id.0 - first.0) & 1 != 0 {
@@ -279,7 +298,7 @@ impl Cache {
     /// Recalls at most [`RECALL_BATCH_MAX`] pages. Returns a bit for each refusal, the lowest for
     /// the first page.
     pub(super) fn recall_all(&mut self, ids: &[FrameId]) -> u64 {
-        if self.lender.is_none() {
+        if self.sharer.is_none() {
             return 0;
         }
         for &id in ids {
@@ -288,7 +307,7 @@ impl Cache {
                 self.note_use(id);
             }
         }
-        self.lender.as_mut().map_or(0, |lender| lender.recall_all(ids))
+        self.sharer.as_mut().map_or(0, |sharer| sharer.recall_all(ids))
     }
 
     /// Removes a page and counts its eviction.
@@ -297,10 +316,10 @@ impl Cache {
         let frame = self.frame(id);
         if frame.memory.is_known {
             let key = frame.key();
-            self.policy.evicted(&mut self.places, id, key);
+            self.policy.evicted(&mut self.frame_lists, id, key);
         }
         if let Some(refaults) = &mut self.refaults {
-            refaults.leave(self.frames[id.0 as usize].key());
+            refaults.record_eviction(self.frames[id.0 as usize].key());
         }
         self.remove(id);
     }
@@ -308,7 +327,7 @@ impl Cache {
 
 /// Access of a policy to the cache while it selects a victim.
 struct CacheAccessBits<'a> {
-    lender: &'a mut Option<Box<dyn PageSharer>>,
+    sharer: &'a mut Option<Box<dyn PageSharer>>,
     frames: &'a mut [Frame],
     unused: &'a mut FrameSet,
     counters: &'a mut CacheCounters,
@@ -316,7 +335,7 @@ struct CacheAccessBits<'a> {
     /// Victims that were taken and have not left yet.
     taken: u32,
     /// Number of queries of uses left in this scan.
-    asks_left: &'a mut u32,
+    queries_left: &'a mut u32,
 }
 
 impl AccessBits for CacheAccessBits<'_> {
@@ -329,12 +348,13 @@ impl AccessBits for CacheAccessBits<'_> {
         }
         // For a page in flight, the sharer's access bits belong to the frame's previous page. A
         // pinned page can't be evicted, and is checked after its return.
-        let is_asked = frame.pins == 0 && frame.state == FrameState::Filled && *self.asks_left > 0;
+        let is_asked =
+            frame.pins == 0 && frame.state == FrameState::Filled && *self.queries_left > 0;
         if !is_asked {
             return 0;
         }
-        *self.asks_left -= 1;
-        let uses = uses_of(self.lender, frame, id);
+        *self.queries_left -= 1;
+        let uses = uses_of(self.sharer, frame, id);
         if uses > 0 {
             first_use(self.unused, self.counters, self.credits, frame, id);
         }
@@ -351,9 +371,9 @@ impl AccessBits for CacheAccessBits<'_> {
 }
 
 /// Returns and resets the uses of a file's page: 0, 1, or 2 for more.
-fn uses_of(lender: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId) -> u8 {
+fn uses_of(sharer: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId) -> u8 {
     let lends = !frame.memory.is_memory;
-    match lender.as_mut().filter(|_| lends).map_or(UseCount::None, |lender| lender.uses(id)) {
+    match sharer.as_mut().filter(|_| lends).map_or(UseCount::None, |sharer| sharer.take_uses(id)) {
         UseCount::None => 0,
         UseCount::Once => 1,
         UseCount::Again => 2,

@@ -10,18 +10,18 @@ pub(super) struct FrameList;
 
 impl FrameList {
     /// Pages of files: prefetched, and not used yet.
-    pub(super) const PROMISED: List = List::beside(0);
+    pub(super) const PREFETCHED: List = List::outside_policy(0);
     /// Pages of files that were in use when they were to be evicted, set aside until the others
     /// were tried.
-    pub(super) const REFUSED: List = List::beside(1);
+    pub(super) const IN_USE: List = List::outside_policy(1);
     /// Pages of memory without a reference since they entered this list.
-    pub(super) const MEMORY_INACTIVE: List = List::beside(2);
+    pub(super) const MEMORY_INACTIVE: List = List::outside_policy(2);
     /// Pages of memory that were found referenced.
-    pub(super) const MEMORY_ACTIVE: List = List::beside(3);
+    pub(super) const MEMORY_ACTIVE: List = List::outside_policy(3);
     /// Pages of memory: prefetched, and not used yet.
-    pub(super) const AHEAD: List = List::beside(4);
+    pub(super) const MEMORY_PREFETCHED: List = List::outside_policy(4);
     /// Pages of memory: dirty and unmapped; to be written unless they are used again.
-    pub(super) const RESTING: List = List::beside(5);
+    pub(super) const MEMORY_DIRTY: List = List::outside_policy(5);
     /// Pages of memory: clean and unmapped; the next to leave.
-    pub(super) const COLD: List = List::beside(6);
+    pub(super) const MEMORY_CLEAN: List = List::outside_policy(6);
 }

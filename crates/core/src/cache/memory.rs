@@ -26,7 +26,7 @@ pub(super) struct MemoryFlags {
     /// True if it has entered the eviction policy, and has not left for good since.
     pub(super) is_known: bool,
     /// True if its next touch belongs to a fault that was already reported to the policy.
-    is_told: bool,
+    is_fault_reported: bool,
 }
 
 impl MemoryFlags {
@@ -38,7 +38,7 @@ impl MemoryFlags {
 
 impl Frame {
     /// Returns true if the page is unpinned, but can't leave at once.
-    pub(super) fn is_held(&self) -> bool {
+    pub(super) fn is_unready(&self) -> bool {
         let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = self.memory;
         self.state == FrameState::Filled && self.pins == 0 && (is_mapped || is_dirty || is_writing)
     }
@@ -47,7 +47,7 @@ impl Frame {
 /// Numbers of frames that are held, leaving, and being written.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MemoryCounts {
-    held: u32,
+    unready: u32,
     leaving: u32,
     writing: u32,
 }
@@ -55,14 +55,14 @@ pub(super) struct MemoryCounts {
 impl MemoryCounts {
     /// Adds a frame to the counts.
     pub(super) fn count(&mut self, frame: &Frame) {
-        self.held += u32::from(frame.is_held());
+        self.unready += u32::from(frame.is_unready());
         self.leaving += u32::from(frame.memory.is_leaving);
         self.writing += u32::from(frame.memory.is_writing);
     }
 
     /// Subtracts a frame from the counts.
     pub(super) fn forget(&mut self, frame: &Frame) {
-        self.held -= u32::from(frame.is_held());
+        self.unready -= u32::from(frame.is_unready());
         self.leaving -= u32::from(frame.memory.is_leaving);
         self.writing -= u32::from(frame.memory.is_writing);
     }
@@ -110,8 +110,8 @@ impl Cache {
     }
 
     /// Number of held frames: unpinned, but not available at once.
-    pub fn held_pages(&self) -> u32 {
-        self.memory.held
+    pub fn unready_pages(&self) -> u32 {
+        self.memory.unready
     }
 
     /// Number of frames that will become available: selected to leave, or being written.
@@ -121,7 +121,7 @@ impl Cache {
 
     /// Number of frames that are free, or hold memory that leaves next.
     pub fn ready_pages(&self) -> u32 {
-        self.free_pages() + self.places.pages(FrameList::COLD)
+        self.free_pages() + self.frame_lists.pages(FrameList::MEMORY_CLEAN)
     }
 
     /// The mapping and the page that a frame holds.
@@ -144,9 +144,9 @@ impl Cache {
         self.frame(id).memory.is_writing
     }
 
-    /// Returns true if the page is held: see [`held_pages`](Cache::held_pages).
+    /// Returns true if the page is held: see [`unready_pages`](Cache::unready_pages).
     pub fn is_held(&self, id: FrameId) -> bool {
-        self.frame(id).is_held()
+        self.frame(id).is_unready()
     }
 
     /// Returns true if a fault, a read or a write of the page is in progress.
@@ -156,7 +156,7 @@ impl Cache {
     }
 
     /// Returns true if the page is mapped, clean, and neither leaving nor busy.
-    pub fn is_settled(&self, id: FrameId) -> bool {
+    pub fn is_mapped_and_clean(&self, id: FrameId) -> bool {
         let MemoryFlags { is_mapped, is_dirty, is_leaving, .. } = self.frame(id).memory;
         is_mapped && !is_dirty && !is_leaving && !self.is_busy(id)
     }
@@ -167,7 +167,7 @@ impl Cache {
     pub fn touch_mapped(&mut self, id: FrameId, is_written: bool) -> bool {
         let frame = &mut self.frames[id.0 as usize];
         if frame.memory.is_mapped {
-            frame.is_referenced |= !core::mem::take(&mut frame.memory.is_told);
+            frame.is_referenced |= !core::mem::take(&mut frame.memory.is_fault_reported);
             // A mapped page is held whether it is dirty or not.
             frame.memory.is_dirty |= is_written;
         }
@@ -198,10 +198,10 @@ impl Cache {
     pub fn use_memory(&mut self, id: FrameId, is_again: bool) {
         let is_first = self.note_use(id);
         if is_first && !self.frame(id).memory.is_known {
-            self.waits.ended(self.places.note(id), self.budget_pages());
+            self.waits.record_first_use(self.frame_lists.note(id), self.budget_pages());
         }
-        if !self.is_memory_apart && !self.places.is_listed(id) {
-            self.frame_mut(id).memory.is_told = true;
+        if !self.is_memory_apart && !self.frame_lists.is_listed(id) {
+            self.frame_mut(id).memory.is_fault_reported = true;
         } else if !is_first {
             self.frame_mut(id).is_referenced |= is_again;
         }
@@ -223,24 +223,24 @@ impl Cache {
         // A pinned page, or one in flight, returns to its list by itself.
         for _ in 0..=self.frames.len() {
             if let Some(id) = self
-                .places
-                .oldest(FrameList::AHEAD)
+                .frame_lists
+                .oldest(FrameList::MEMORY_PREFETCHED)
                 .filter(|&id| self.is_expired_memory_prefetch(id))
             {
                 self.evict(id);
                 return Some(LeavingChoice::Gone);
             }
             let Some(id) = self.next_victim(0, &mut asks_left) else {
-                let id = self.places.oldest(FrameList::AHEAD)?;
+                let id = self.frame_lists.oldest(FrameList::MEMORY_PREFETCHED)?;
                 self.evict(id);
                 return Some(LeavingChoice::Gone);
             };
-            let age = self.places.age(id);
+            let age = self.frame_lists.age(id);
             let frame = self.frame(id);
             if frame.pins > 0 || frame.state != FrameState::Filled {
                 continue;
             }
-            if frame.memory.is_memory && frame.is_held() {
+            if frame.memory.is_memory && frame.is_unready() {
                 self.set_leaving(id, true);
                 return Some(LeavingChoice::Held { frame: id, age });
             }
@@ -258,21 +258,23 @@ impl Cache {
         // Each page is spared at most twice: for its referenced bit, or for a reader that has it
         // pinned.
         for _ in 0..2 * self.frames.len() + 1 {
-            let beside = self.places.pages(FrameList::AHEAD);
+            let prefetched_pages = self.frame_lists.pages(FrameList::MEMORY_PREFETCHED);
             let (inactive, active) = (FrameList::MEMORY_INACTIVE, FrameList::MEMORY_ACTIVE);
             let frames = &mut self.frames;
-            refill(&mut self.places, inactive, active, beside, |_, id| {
+            refill(&mut self.frame_lists, inactive, active, prefetched_pages, |_, id| {
                 frames[id.0 as usize].is_referenced = false;
             });
-            let memory = self.places.oldest_of(&[inactive, FrameList::AHEAD]);
+            let memory = self.frame_lists.oldest_of(&[inactive, FrameList::MEMORY_PREFETCHED]);
             let file = self.oldest_of_files();
             let older = match (memory, file) {
-                (Some(memory), Some(file)) if self.places.age(memory) > self.places.age(file) => {
+                (Some(memory), Some(file))
+                    if self.frame_lists.age(memory) > self.frame_lists.age(file) =>
+                {
                     Some(memory)
                 }
                 (_, Some(_)) => None,
                 // Prefetched pages count as inactive ones, but must not use up all of these.
-                (memory, None) => Some(memory.or_else(|| self.places.oldest(active))?),
+                (memory, None) => Some(memory.or_else(|| self.frame_lists.oldest(active))?),
             };
             let Some(id) = older else {
                 if let Some(left) = self.choose_of_files() {
@@ -280,12 +282,12 @@ impl Cache {
                 }
                 continue;
             };
-            let age = self.places.age(id);
-            self.places.unlink(id);
+            let age = self.frame_lists.age(id);
+            self.frame_lists.unlink(id);
             let frame = self.frame_mut(id);
             if core::mem::take(&mut frame.is_referenced) {
-                self.places.push(id, active);
-            } else if frame.is_held() {
+                self.frame_lists.push(id, active);
+            } else if frame.is_unready() {
                 self.set_leaving(id, true);
                 return Some(LeavingChoice::Held { frame: id, age });
             } else {
@@ -302,14 +304,14 @@ impl Cache {
         let id = self.find(file, page)?;
         let frame = self.frame(id);
         let list = if self.is_memory_apart { FrameList::MEMORY_INACTIVE } else { List::PROBATION };
-        let is_old = self.places.list_of(id) == Some(list)
+        let is_old = self.frame_lists.list_of(id) == Some(list)
             && !frame.is_referenced
-            && frame.is_held()
-            && self.places.age(id) >= age_min;
+            && frame.is_unready()
+            && self.frame_lists.age(id) >= age_min;
         if !is_old {
             return None;
         }
-        self.places.unlink(id);
+        self.frame_lists.unlink(id);
         self.set_leaving(id, true);
         Some(id)
     }
@@ -320,30 +322,30 @@ impl Cache {
     }
 
     /// Cancels the leaving of a page, which moves to the front of the list for its state.
-    pub fn stay(&mut self, id: FrameId) {
+    pub fn cancel_leaving(&mut self, id: FrameId) {
         self.set_leaving(id, false);
         if self.frame(id).pins == 0 {
-            self.unlist_apart(id);
+            self.unlist_memory(id);
             self.list_memory(id);
         }
     }
 
     /// Keeps a selected page that cannot leave now. Under a policy the page is on no list until
-    /// [`take_back`](Cache::take_back), so that the policy selects other pages meanwhile. On a list
-    /// of memory pages alone it moves to the front at once.
+    /// [`end_set_aside`](Cache::end_set_aside), so that the policy selects other pages meanwhile.
+    /// On a list of memory pages alone it moves to the front at once.
     pub fn set_aside(&mut self, id: FrameId) {
         if self.is_memory_apart || self.frame(id).pins > 0 {
-            return self.stay(id);
+            return self.cancel_leaving(id);
         }
         self.set_leaving(id, false);
         if !self.frame(id).memory.is_writing {
-            self.places.push(id, FrameList::REFUSED);
+            self.frame_lists.push(id, FrameList::IN_USE);
         }
     }
 
     /// All pages that were set aside are where they belong again.
-    pub fn take_back(&mut self) {
-        while let Some(id) = self.places.pop(FrameList::REFUSED) {
+    pub fn end_set_aside(&mut self) {
+        while let Some(id) = self.frame_lists.pop(FrameList::IN_USE) {
             match self.frame(id).memory.is_memory {
                 true => self.list_memory(id),
                 false => self.list_file(id),
@@ -352,26 +354,26 @@ impl Cache {
     }
 
     /// Puts a leaving page that is unmapped and dirty on the resting list, before it is written.
-    pub fn rest(&mut self, id: FrameId) {
+    pub fn begin_second_chance(&mut self, id: FrameId) {
         self.set_leaving(id, false);
-        self.places.push(id, FrameList::RESTING);
+        self.frame_lists.push(id, FrameList::MEMORY_DIRTY);
     }
 
     /// Takes the oldest resting page to be written: it is leaving again, and on no list. `None` if
     /// at most `resting_max` pages rest.
     pub fn end_second_chance(&mut self, resting_max: u32) -> Option<FrameId> {
-        if self.places.pages(FrameList::RESTING) <= resting_max {
+        if self.frame_lists.pages(FrameList::MEMORY_DIRTY) <= resting_max {
             return None;
         }
-        let id = self.places.oldest(FrameList::RESTING)?;
-        self.places.unlink(id);
+        let id = self.frame_lists.oldest(FrameList::MEMORY_DIRTY)?;
+        self.frame_lists.unlink(id);
         self.set_leaving(id, true);
         Some(id)
     }
 
     /// Number of unmapped dirty pages on the resting list.
     pub fn second_chance_pages(&self) -> u32 {
-        self.places.pages(FrameList::RESTING)
+        self.frame_lists.pages(FrameList::MEMORY_DIRTY)
     }
 
     /// Records that the write of a leaving page has begun.
@@ -390,7 +392,7 @@ impl Cache {
             frame.memory.is_dirty |= is_dirty;
         });
         if self.frame(id).pins == 0 {
-            self.unlist_apart(id);
+            self.unlist_memory(id);
             self.list_memory(id);
         }
     }
@@ -404,7 +406,7 @@ impl Cache {
     /// Puts an unpinned, filled page of memory on the list for its state.
     pub(super) fn list_memory(&mut self, id: FrameId) {
         let frame = self.frame(id);
-        if frame.pins > 0 || self.places.is_listed(id) || frame.memory.is_leaving {
+        if frame.pins > 0 || self.frame_lists.is_listed(id) || frame.memory.is_leaving {
             return;
         }
         let MemoryFlags { is_mapped, is_dirty, is_writing, .. } = frame.memory;
@@ -414,10 +416,10 @@ impl Cache {
             (true, _) if is_writing && !self.is_memory_apart => return,
             (true, _) if !self.is_memory_apart => return self.give_to_policy(id),
             (true, _) => FrameList::MEMORY_INACTIVE,
-            (false, true) => FrameList::AHEAD,
-            (false, false) => FrameList::COLD,
+            (false, true) => FrameList::MEMORY_PREFETCHED,
+            (false, false) => FrameList::MEMORY_CLEAN,
         };
-        self.places.push(id, list);
+        self.frame_lists.push(id, list);
     }
 
     /// Sets or clears the leaving flag.
@@ -431,21 +433,21 @@ impl Cache {
         let key = self.frame(id).key();
         let is_known = core::mem::replace(&mut self.frame_mut(id).memory.is_known, true);
         if is_known {
-            self.policy.put_back(&mut self.places, id, key);
-            if self.frame(id).memory.is_told {
-                self.policy.used(&mut self.places, id, key);
+            self.policy.restore_victim(&mut self.frame_lists, id, key);
+            if self.frame(id).memory.is_fault_reported {
+                self.policy.used(&mut self.frame_lists, id, key);
             }
         } else {
-            self.policy.enter(&mut self.places, id, key, Entered::Asked);
+            self.policy.enter(&mut self.frame_lists, id, key, Entered::Demand);
         }
     }
 
     /// Removes a page of memory from its list, unless that is the policy's: there it stays while it
     /// is held.
-    pub(super) fn unlist_apart(&mut self, id: FrameId) {
-        let list = self.places.list_of(id);
+    pub(super) fn unlist_memory(&mut self, id: FrameId) {
+        let list = self.frame_lists.list_of(id);
         if list.is_some_and(|list| !List::OF_POLICY.contains(&list)) {
-            self.places.unlink(id);
+            self.frame_lists.unlink(id);
         }
     }
 }

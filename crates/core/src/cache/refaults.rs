@@ -16,7 +16,7 @@ const SLOTS_LOG2: u32 = 20;
 #[derive(Debug)]
 pub(super) struct RefaultTable {
     /// Key bits of the evicted page in each slot; 0 if empty.
-    left: Vec<u32>,
+    evicted_keys: Vec<u32>,
     /// Number of returned pages.
     pages: u64,
 }
@@ -24,7 +24,7 @@ pub(super) struct RefaultTable {
 impl RefaultTable {
     /// Creates an empty table.
     pub(super) fn new() -> RefaultTable {
-        RefaultTable { left: alloc::vec![0; 1 << SLOTS_LOG2], pages: 0 }
+        RefaultTable { evicted_keys: alloc::vec![0; 1 << SLOTS_LOG2], pages: 0 }
     }
 
     pub(super) fn pages(&self) -> u64 {
@@ -32,16 +32,16 @@ impl RefaultTable {
     }
 
     /// Records the eviction of a page.
-    pub(super) fn leave(&mut self, page: PageKey) {
+    pub(super) fn record_eviction(&mut self, page: PageKey) {
         let (place, note) = noted(page);
-        self.left[place] = note;
+        self.evicted_keys[place] = note;
     }
 
     /// Records that a page enters, and counts a return.
-    pub(super) fn enter(&mut self, page: PageKey) {
+    pub(super) fn record_entry(&mut self, page: PageKey) {
         let (place, note) = noted(page);
-        if self.left[place] == note {
-            self.left[place] = 0;
+        if self.evicted_keys[place] == note {
+            self.evicted_keys[place] = 0;
             self.pages += 1;
         }
     }
@@ -61,13 +61,13 @@ mod tests {
     fn a_returning_page_is_counted_once() {
         let mut refaults = RefaultTable::new();
         let [one, other] = [3, 4].map(|file| move |page| PageKey::of(FileId(file), page));
-        (0..1000).for_each(|page| refaults.enter(one(page)));
+        (0..1000).for_each(|page| refaults.record_entry(one(page)));
         assert_eq!(refaults.pages(), 0);
-        (0..1000).for_each(|page| refaults.leave(one(page)));
-        (0..1000).for_each(|page| refaults.enter(other(page)));
+        (0..1000).for_each(|page| refaults.record_eviction(one(page)));
+        (0..1000).for_each(|page| refaults.record_entry(other(page)));
         assert_eq!(refaults.pages(), 0);
-        (500..2000).for_each(|page| refaults.enter(one(page)));
-        (0..1000).for_each(|page| refaults.enter(one(page)));
+        (500..2000).for_each(|page| refaults.record_entry(one(page)));
+        (0..1000).for_each(|page| refaults.record_entry(one(page)));
         // A few slots are shared.
         assert!((990..=1000).contains(&refaults.pages()), "{}", refaults.pages());
     }

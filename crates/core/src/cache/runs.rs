@@ -17,8 +17,8 @@ pub struct RunEntry {
     pub marked: u64,
     /// True if no reader has requested them yet.
     pub is_ahead: bool,
-    /// True if each gets one pin: a read's own pages, whose frames were [reserved](Cache::promise)
-    /// for it.
+    /// True if each gets one pin: a read's own pages, whose frames were
+    /// [reserved](Cache::reserve_frames) for it.
     pub is_pinned: bool,
 }
 
@@ -46,17 +46,27 @@ impl Cache {
         mut added: impl FnMut(u64, FrameId),
     ) -> u64 {
         let wanted = range.count().min(self.budget_pages().into()) as u32;
-        self.settle_next(wanted);
+        self.collect_next_uses(wanted);
         let count = self.frames_for(wanted, entry.is_pinned);
         let enters = !entry.is_ahead || self.policy.enters_unused();
-        let how = if entry.is_ahead { Entered::Ahead } else { Entered::Asked };
+        let how = if entry.is_ahead { Entered::Prefetch } else { Entered::Demand };
         self.waits.added(count, self.budget_pages());
-        let Cache { frames, supply, table, places, policy, unused, refaults, waits, .. } = self;
+        let Cache {
+            frames,
+            supply,
+            table,
+            frame_lists: places,
+            policy,
+            unused,
+            refaults,
+            waits,
+            ..
+        } = self;
         let run = PageRange::new(range.first, count.into());
         for (page, home) in table.homes(file, run) {
             let id = supply.take().expect("as many are free as are added");
             if let Some(refaults) = refaults {
-                refaults.enter(PageKey::of(file, page));
+                refaults.record_entry(PageKey::of(file, page));
             }
             let frame = Frame {
                 file,
@@ -79,13 +89,13 @@ impl Cache {
             }
             if is_memory {
                 // It is listed once it has arrived; its age counts from here on.
-                places.push(id, FrameList::COLD);
+                places.push(id, FrameList::MEMORY_CLEAN);
                 places.unlink(id);
                 places.set_note(id, waits.now());
             } else if enters {
                 policy.enter(places, id, PageKey::of(file, page), how);
             } else {
-                places.push(id, FrameList::PROMISED);
+                places.push(id, FrameList::PREFETCHED);
                 places.set_note(id, waits.now());
             }
             if entry.is_ahead {
@@ -96,7 +106,7 @@ impl Cache {
         if entry.is_ahead {
             self.counters.readahead_pages += u64::from(count);
             let (now, memory_pages) = (self.waits.now(), self.budget_pages());
-            self.credits[file.0 as usize].read_ahead(count, now, memory_pages);
+            self.credits[file.0 as usize].record_prefetch(count, now, memory_pages);
         }
         count.into()
     }
@@ -107,7 +117,7 @@ impl Cache {
     }
 
     /// Sets the request that will deliver a page in flight.
-    pub fn carry(&mut self, frame: FrameId, request: RequestId) {
+    pub fn set_request(&mut self, frame: FrameId, request: RequestId) {
         debug_assert!(matches!(self.state(frame), FrameState::InFlight(_)));
         self.frame_mut(frame).state = FrameState::InFlight(request);
     }
@@ -118,7 +128,7 @@ impl Cache {
     }
 
     /// Calls `each` with the frames of pages that are all cached, in order.
-    pub fn each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
+    pub fn for_each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
         let mut before = FrameId(u32::MAX);
         for page in range.pages() {
             if let Some(id) = self.table.find_after(&self.frames, before, file, page) {
@@ -133,7 +143,7 @@ impl Cache {
         let mut id = FrameId(u32::MAX);
         for page in range.pages() {
             id = self.in_flight_after(id, file, page);
-            self.carry(id, request);
+            self.set_request(id, request);
         }
     }
 
@@ -151,11 +161,11 @@ impl Cache {
                 count += 1;
             }
             if !is_good || count == SHARE_BATCH_MAX {
-                self.lend(file, first, &come[..count], marked);
+                self.share(file, first, &come[..count], marked);
                 (first, count, marked) = (page + 1, 0, 0);
             }
         }
-        self.lend(file, first, &come[..count], marked);
+        self.share(file, first, &come[..count], marked);
     }
 
     /// The frame of a page in flight, checked first directly behind the frame `before`.
@@ -199,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_stops_where_frames_do_and_marks_its_first_pages() {
+    fn added_run_ends_with_the_free_frames_and_marks_its_first_pages() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let entry = RunEntry { marked: 2, is_pinned: true, ..AHEAD };

@@ -17,8 +17,8 @@ impl Cache {
 
     /// Removes up to `frames` frames from circulation, as far as pages can leave: first never-used
     /// frames, then free ones, then frames of the next victims. Returns the frames that have held a
-    /// page. The environment takes back their memory and then [reports it](Cache::withdrawn); until
-    /// then they belong to no side.
+    /// page. The environment takes back their memory and then [reports it](Cache::on_withdrawn);
+    /// until then they belong to no side.
     pub fn shrink(&mut self, frames: u32) -> Vec<FrameId> {
         let frames = self.free_unreserved(frames).min(frames);
         self.supply.shrink(frames)
@@ -42,23 +42,23 @@ impl Cache {
     /// Replaces the eviction policy by one built for `pages` pages, which takes over the present
     /// pages in their order.
     pub fn replace_policy(&mut self, policy: Box<dyn EvictionPolicy>, pages: u32) {
-        let order = self.policy.give_up(&mut self.places);
+        let order = self.policy.give_up(&mut self.frame_lists);
         (self.policy, self.policy_pages) = (policy, pages);
         for (id, is_kept) in order {
             let key = self.frame(id).key();
-            self.policy.adopt(&mut self.places, id, key, is_kept);
+            self.policy.adopt(&mut self.frame_lists, id, key, is_kept);
         }
     }
 
     /// Sets the number of pages of the eviction policy, which keeps its learned state.
     pub fn resize_policy(&mut self, pages: u32) {
-        let Cache { policy, places, frames, .. } = self;
+        let Cache { policy, frame_lists: places, frames, .. } = self;
         policy.resize(places, &PageKeys(frames), pages);
         self.policy_pages = pages;
     }
 
     /// Records that the environment has taken back the memory of frames.
-    pub fn withdrawn(&mut self, frames: &[FrameId]) {
+    pub fn on_withdrawn(&mut self, frames: &[FrameId]) {
         self.supply.withdrawn(frames);
     }
 }
@@ -107,7 +107,7 @@ mod tests {
         let withdrawing = cache.shrink(1);
         assert_eq!(withdrawing.len(), 1);
         assert_eq!((cache.find(file, 0), cache.budget_pages()), (None, 3));
-        cache.withdrawn(&withdrawing);
+        cache.on_withdrawn(&withdrawing);
         cache.grow(5);
         for page in 10..15 {
             filled(&mut cache, file, page);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_and_in_flight_frames_stay_in_circulation() {
+    fn shrink_leaves_pinned_and_in_flight_frames_in_the_cache() {
         let mut cache = Cache::new(4, Box::new(TwoLists));
         let file = cache.add_file();
         let pinned = filled(&mut cache, file, 0).unwrap();

@@ -21,7 +21,7 @@ pub(super) struct FreeFrames {
     /// Free frames that were used before; handed out from the end.
     used: Vec<FrameId>,
     /// The first frame that was never used.
-    fresh: u32,
+    first_never_used: u32,
     /// Number of never-used frames in circulation.
     never_used_free: u32,
     /// Frames without memory.
@@ -38,7 +38,7 @@ impl FreeFrames {
     pub(super) fn new(budget: u32, frames_max: u32) -> FreeFrames {
         FreeFrames {
             used: Vec::new(),
-            fresh: 0,
+            first_never_used: 0,
             never_used_free: budget,
             withdrawn: Vec::new(),
             withdrawn_free: 0,
@@ -54,7 +54,7 @@ impl FreeFrames {
 
     /// Number of frames with memory: they were used, and their memory was not taken back since.
     pub(super) fn backed(&self) -> u32 {
-        self.fresh - self.withdrawn.len() as u32 - self.withdrawing
+        self.first_never_used - self.withdrawn.len() as u32 - self.withdrawing
     }
 
     pub(super) fn free(&self) -> u32 {
@@ -72,8 +72,8 @@ impl FreeFrames {
             return self.withdrawn.pop();
         }
         self.never_used_free = self.never_used_free.checked_sub(1)?;
-        self.fresh += 1;
-        Some(FrameId(self.fresh - 1))
+        self.first_never_used += 1;
+        Some(FrameId(self.first_never_used - 1))
     }
 
     /// Returns a frame that holds no page any more.
@@ -82,14 +82,15 @@ impl FreeFrames {
         self.used.push(id);
     }
 
-    /// Number of freed frames at present, to be passed to [`turn`](FreeFrames::turn).
-    pub(super) fn mark(&self) -> usize {
+    /// Number of freed frames at present, to be passed to
+    /// [`reverse_freed_since`](FreeFrames::reverse_freed_since).
+    pub(super) fn freed_count(&self) -> usize {
         self.used.len()
     }
 
     /// Reverses the frames freed since the mark, so that they are handed out in the order in which
     /// they were freed.
-    pub(super) fn turn(&mut self, mark: usize) {
+    pub(super) fn reverse_freed_since(&mut self, mark: usize) {
         self.used[mark..].reverse();
     }
 
@@ -97,7 +98,7 @@ impl FreeFrames {
     pub(super) fn grow(&mut self, frames: u32) {
         let again = (self.withdrawn.len() as u32 - self.withdrawn_free).min(frames);
         self.withdrawn_free += again;
-        let left = self.frames_max - self.fresh - self.never_used_free;
+        let left = self.frames_max - self.first_never_used - self.never_used_free;
         self.never_used_free += left.min(frames - again);
     }
 
@@ -133,19 +134,19 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_used_for_the_first_time_in_order_and_the_last_one_back_goes_first() {
+    fn freed_frames_are_taken_last_in_first_out_and_new_ones_in_order() {
         let mut supply = FreeFrames::new(3, 3);
         assert_eq!(take(&mut supply, 2), [0, 1]);
         supply.put(FrameId(0));
         assert_eq!(take(&mut supply, 9), [0, 2]);
-        let mark = supply.mark();
+        let mark = supply.freed_count();
         [1, 2].into_iter().for_each(|id| supply.put(FrameId(id)));
-        supply.turn(mark);
+        supply.reverse_freed_since(mark);
         assert_eq!(take(&mut supply, 9), [1, 2]);
     }
 
     #[test]
-    fn never_used_frames_leave_first_and_used_ones_return_first() {
+    fn shrink_removes_never_used_frames_first_and_grow_restores_used_ones() {
         let mut supply = FreeFrames::new(4, 10);
         assert_eq!(take(&mut supply, 3), [0, 1, 2]);
         [0, 1].into_iter().for_each(|id| supply.put(FrameId(id)));

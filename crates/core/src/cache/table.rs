@@ -161,21 +161,21 @@ impl PageTableIndex {
         frames: &[Frame],
         file: FileId,
         range: PageRange,
-        wanted: impl Fn(&Frame) -> bool,
+        is_match: impl Fn(&Frame) -> bool,
     ) -> Option<(u64, FrameId)> {
         if self.is_empty(file) {
             return None;
         }
         let near = range.clipped(range.first.saturating_add(frames.len() as u64));
         let mut cached = self.cached_run(frames, file, near);
-        let found = cached.find(|&(_, id)| wanted(&frames[id.0 as usize]));
+        let found = cached.find(|&(_, id)| is_match(&frames[id.0 as usize]));
         if found.is_some() || near == range {
             return found;
         }
         (0..)
             .map(FrameId)
             .zip(frames)
-            .filter(|(_, frame)| frame.holds(file, range) && wanted(frame))
+            .filter(|(_, frame)| frame.holds(file, range) && is_match(frame))
             .map(|(id, frame)| (frame.page, id))
             .min()
     }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_found_until_they_leave_however_far_apart_they_lie() {
+    fn distant_pages_of_a_file_are_found_until_they_are_removed() {
         let mut cache = Cache::new(8, Box::new(TwoLists));
         let (file, other) = (cache.add_file(), cache.add_file());
         let far = u64::MAX / 4096;
@@ -294,7 +294,7 @@ mod tests {
 
     /// Groups of sixteen pages, 2 MiB apart, as a sparse reader touches them.
     #[test]
-    fn pages_that_lie_far_apart_don_t_crowd_into_a_few_chains() {
+    fn distant_pages_spread_over_the_hash_chains() {
         for stride in [16, 512, 1 << 18, 1 << 40] {
             let mut cache = Cache::new(4096, Box::new(TwoLists));
             let file = cache.add_file();

@@ -38,9 +38,9 @@ const INITIAL_REQUEST_PAGES_MAX: u64 = 64;
 const PAGE_PS_MIN: u64 = INITIAL_PAGE_PS / 16;
 
 /// Largest duration, an hour: longer ones are clipped, to avoid overflow.
-const TOOK_NS_MAX: u64 = 3_600_000_000_000;
+const DURATION_NS_MAX: u64 = 3_600_000_000_000;
 /// Largest count of pages or requests: larger ones are clipped, to avoid overflow.
-const BOUND_MAX: u64 = 1 << 30;
+const COUNT_MAX: u64 = 1 << 30;
 
 /// Indices of the three costs in all arrays of this module.
 const LATENCY: usize = 0;
@@ -48,14 +48,14 @@ const SERVICE_TIME: usize = 1;
 const PAGE: usize = 2;
 
 /// Fixed-point unit of covariances.
-const PARTS: i128 = 1 << 40;
+const COVARIANCE_UNIT: i128 = 1 << 40;
 /// Fixed-point unit of the weights of one observation.
 const WEIGHT_UNIT: i128 = 1 << 20;
 
 /// Duration of a request, and the work of the device meanwhile.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestTiming {
-    pub took_ns: u64,
+    pub duration_ns: u64,
     /// True if the request didn't begin at the end of the one before it.
     pub is_discontiguous: bool,
     pub pages: u64,
@@ -70,49 +70,54 @@ pub(super) struct RequestTiming {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DeviceCosts {
     /// The current estimates.
-    are: [i128; 3],
+    estimates: [i128; 3],
     /// Initial standard deviation of each cost, in picoseconds; 0 before the first request.
     initial_deviation: [i128; 3],
-    /// Covariances, relative to the initial standard deviations, in units of 1/[`PARTS`].
+    /// Covariances, relative to the initial standard deviations, in units of 1/[`COVARIANCE_UNIT`].
     covariance: [[i128; 3]; 3],
 }
 
 impl Default for DeviceCosts {
     fn default() -> DeviceCosts {
         let are = [i128::from(INITIAL_LATENCY_NS) * 1_000, 0, i128::from(INITIAL_PAGE_PS)];
-        let alone = |at: usize| core::array::from_fn(|with| if at == with { PARTS } else { 0 });
-        DeviceCosts { are, initial_deviation: [0; 3], covariance: core::array::from_fn(alone) }
+        let alone =
+            |at: usize| core::array::from_fn(|with| if at == with { COVARIANCE_UNIT } else { 0 });
+        DeviceCosts {
+            estimates: are,
+            initial_deviation: [0; 3],
+            covariance: core::array::from_fn(alone),
+        }
     }
 }
 
 impl DeviceCosts {
     /// Duration of a single request without its pages, in picoseconds.
     pub(super) fn request_ps(&self) -> u64 {
-        (self.are[LATENCY] + self.are[SERVICE_TIME]) as u64
+        (self.estimates[LATENCY] + self.estimates[SERVICE_TIME]) as u64
     }
 
     /// Part of that for which it occupies the device.
     pub(super) fn service_ps(&self) -> u64 {
-        self.are[SERVICE_TIME] as u64
+        self.estimates[SERVICE_TIME] as u64
     }
 
     /// Cost of a page at the device's best rate, in picoseconds; never 0.
     pub(super) fn page_ps(&self) -> u64 {
-        self.are[PAGE] as u64
+        self.estimates[PAGE] as u64
     }
 
     /// Updates the estimates by a completed request.
-    pub(super) fn saw(&mut self, stay: RequestTiming) {
-        let took = i128::from(stay.took_ns.clamp(1, TOOK_NS_MAX)) * 1_000;
+    pub(super) fn observe(&mut self, timing: RequestTiming) {
+        let took = i128::from(timing.duration_ns.clamp(1, DURATION_NS_MAX)) * 1_000;
         let [pages, completed_pages, completed_jumps] =
-            [stay.pages, stay.completed_pages, stay.completed_jumps]
-                .map(|count| i128::from(count.min(BOUND_MAX)));
+            [timing.pages, timing.completed_pages, timing.completed_jumps]
+                .map(|count| i128::from(count.min(COUNT_MAX)));
         if self.initial_deviation[PAGE] == 0 {
             return self.begin(took, completed_pages);
         }
-        let alone = [1, i128::from(stay.is_discontiguous), pages];
+        let alone = [1, i128::from(timing.is_discontiguous), pages];
         let did = [0, completed_jumps, completed_pages];
-        let [alone_ps, did_ps] = [alone, did].map(|times| dot(times, self.are));
+        let [alone_ps, did_ps] = [alone, did].map(|times| dot(times, self.estimates));
         let times = match took < alone_ps.max(did_ps) {
             true if alone_ps >= did_ps => alone,
             true => did,
@@ -125,7 +130,7 @@ impl DeviceCosts {
     fn begin(&mut self, took: i128, completed_pages: i128) {
         let page = took / (i128::from(INITIAL_REQUEST_PAGES_MAX) + completed_pages);
         let page = page.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));
-        self.are = [(took - completed_pages * page).max(0), 0, page];
+        self.estimates = [(took - completed_pages * page).max(0), 0, page];
         self.initial_deviation = [took, took, i128::from(MIN_SAMPLES) * page];
     }
 
@@ -135,23 +140,24 @@ impl DeviceCosts {
         for at in 0..3 {
             let own = &mut self.covariance[at][at];
             *own = (*own).max(1);
-            if *own < PARTS {
-                *own += PARTS / i128::from(DECAY_WINDOW * DECAY_WINDOW);
+            if *own < COVARIANCE_UNIT {
+                *own += COVARIANCE_UNIT / i128::from(DECAY_WINDOW * DECAY_WINDOW);
             }
         }
-        let expected = dot(times, self.are);
+        let expected = dot(times, self.estimates);
         let noise = expected.max(took / 16);
         // Coefficients, scaled by the initial standard deviations relative to the noise.
         let weights: [i128; 3] = core::array::from_fn(|at| {
             ((times[at] * self.initial_deviation[at]) * WEIGHT_UNIT / noise).min(WEIGHT_UNIT << 30)
         });
         let shares = self.covariance.map(|row| dot(row, weights) / WEIGHT_UNIT);
-        let all = dot(weights, shares) / WEIGHT_UNIT + PARTS;
-        let gains = shares.map(|share| share * PARTS / all);
+        let all = dot(weights, shares) / WEIGHT_UNIT + COVARIANCE_UNIT;
+        let gains = shares.map(|share| share * COVARIANCE_UNIT / all);
         for (at, gain) in gains.into_iter().enumerate() {
-            self.are[at] += gain * (took - expected) / noise * self.initial_deviation[at] / PARTS;
+            self.estimates[at] +=
+                gain * (took - expected) / noise * self.initial_deviation[at] / COVARIANCE_UNIT;
             for (with, share) in shares.into_iter().enumerate() {
-                self.covariance[at][with] -= gain * share / PARTS;
+                self.covariance[at][with] -= gain * share / COVARIANCE_UNIT;
             }
         }
         self.keep_in_bounds();
@@ -162,17 +168,17 @@ impl DeviceCosts {
     fn keep_in_bounds(&mut self) {
         let least = [0, 0, i128::from(PAGE_PS_MIN)];
         for at in [SERVICE_TIME, LATENCY, PAGE] {
-            let off = least[at] - self.are[at];
+            let off = least[at] - self.estimates[at];
             if off <= 0 {
                 continue;
             }
             for with in 0..3 {
                 let part = off * self.covariance[with][at] / self.covariance[at][at].max(1);
-                self.are[with] +=
+                self.estimates[with] +=
                     part.saturating_mul(self.initial_deviation[with]) / self.initial_deviation[at];
             }
         }
-        self.are = core::array::from_fn(|at| self.are[at].max(least[at]));
+        self.estimates = core::array::from_fn(|at| self.estimates[at].max(least[at]));
     }
 }
 
@@ -200,8 +206,8 @@ mod tests {
                 let completed_pages = pages + below_power(40);
                 let is_discontiguous = completed_jumps % 2 == 1;
                 let took_ns = below_power(64);
-                costs.saw(RequestTiming {
-                    took_ns,
+                costs.observe(RequestTiming {
+                    duration_ns: took_ns,
                     is_discontiguous,
                     pages,
                     completed_jumps,
@@ -209,7 +215,7 @@ mod tests {
                 });
                 assert!(costs.page_ps() >= PAGE_PS_MIN, "{costs:?}");
                 assert!(costs.request_ps() >= costs.service_ps(), "{costs:?}");
-                assert!(costs.request_ps() < 100 * TOOK_NS_MAX * 1_000, "{costs:?}");
+                assert!(costs.request_ps() < 100 * DURATION_NS_MAX * 1_000, "{costs:?}");
             }
         }
     }
@@ -221,18 +227,18 @@ mod tests {
     /// (2 x 10^12 + 557,056^2 + 1,131,072^2)` = 0.2786 of the difference, 520.6 us. The
     /// occupation gets as much, and a page 9,504 ns.
     #[test]
-    fn the_error_is_divided_by_the_variances() {
+    fn prediction_error_is_divided_in_proportion_to_the_variances() {
         let mut costs = DeviceCosts::default();
         let stay = |took_ns, pages| RequestTiming {
-            took_ns,
+            duration_ns: took_ns,
             is_discontiguous: true,
             pages,
             completed_jumps: 1,
             completed_pages: pages,
         };
-        costs.saw(stay(1_000_000, 1));
+        costs.observe(stay(1_000_000, 1));
         assert_eq!([costs.request_ps(), costs.page_ps()], [991_808_000, 8_192_000]);
-        costs.saw(stay(3_000_000, 17));
+        costs.observe(stay(3_000_000, 17));
         let near = |is: u64, of: u64| assert!(is.abs_diff(of) <= of / 100, "{is} for {of}");
         near(costs.service_ps(), 520_600_000);
         near(costs.request_ps() - costs.service_ps(), 991_808_000 + 520_600_000);

@@ -308,8 +308,8 @@ impl EvictionPolicy for AdaptiveEviction {
         self.mark_sampled(places, looks);
     }
 
-    fn put_back(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.policy.put_back(places, frame, page);
+    fn restore_victim(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
+        self.policy.restore_victim(places, frame, page);
     }
 }
 
@@ -321,13 +321,13 @@ mod tests {
     fn misses(policy: &str, pages: u32, references: impl Iterator<Item = u64>) -> usize {
         let policy = super::super::build(&Spec::plain(policy), pages).unwrap();
         let mut cache = Simulation::new(policy, pages);
-        references.filter(|&page| !cache.reference(PageKey::numbered(page))).count()
+        references.filter(|&page| !cache.reference(PageKey::from_number(page))).count()
     }
 
     /// `lru` hits nothing in a loop of 5,000 pages in a memory of 2,000. `lirs` hits almost nothing
     /// in a walk to and fro. The policy in force must therefore change twice.
     #[test]
-    fn it_follows_the_load_from_policy_to_policy_and_back() {
+    fn adaptive_eviction_follows_the_load_from_policy_to_policy_and_back() {
         let round = || (0..5000).cycle().take(200_000);
         let to_and_fro =
             |way: u64| (0..5000).map(move |at| if way.is_multiple_of(2) { at } else { 4999 - at });
@@ -342,7 +342,7 @@ mod tests {
 
     /// The misses during learning stay within a twentieth of the misses of `lirs`.
     #[test]
-    fn loops_larger_than_memory_are_kept_within_a_twentieth_of_lirs() {
+    fn misses_in_loops_larger_than_memory_are_within_5_percent_of_lirs() {
         for (pages, length) in [(1000, 1100), (3000, 3300), (20_000, 22_000), (20_000, 40_000)] {
             let round = || (0..length).cycle().take(40 * length as usize);
             let (ours, best) = (misses("adaptive", pages, round()), misses("lirs", pages, round()));
@@ -356,7 +356,7 @@ mod tests {
         [before, after].map(|pages| {
             let mut cache = Simulation::new(Box::new(AdaptiveEviction::new(pages)), pages);
             let pass = |cache: &mut Simulation| {
-                let is_missed = |&&page: &&u64| !cache.reference(PageKey::numbered(page));
+                let is_missed = |&&page: &&u64| !cache.reference(PageKey::from_number(page));
                 references.iter().filter(is_missed).count()
             };
             pass(&mut cache);
@@ -372,7 +372,7 @@ mod tests {
     /// plus the misses that fill added frames. The sample is one of 13 pages in a cache of 20,000,
     /// three of four in 2,000, and all pages in 800.
     #[test]
-    fn what_was_learned_stays_when_the_size_changes() {
+    fn learned_policy_survives_a_change_of_the_cache_size() {
         for (before, after) in [(2000, 800), (800, 2000), (20_000, 4000), (4000, 20_000)] {
             let length = 3 * u64::from(after);
             let round: Vec<u64> = (0..length).cycle().take(6 * length as usize).collect();
@@ -392,10 +392,10 @@ mod tests {
     /// In a cache of 20,000 pages the sample has 1,536 pages, so about 15,360 of 200,000 keys are
     /// sampled.
     #[test]
-    fn a_sampled_page_is_one_of_as_many_as_the_sample_is_smaller() {
+    fn sampling_rate_is_the_ratio_of_sample_size_to_cache_size() {
         let policy = AdaptiveEviction::new(20_000);
         let sampled =
-            (0..200_000).filter(|&page| policy.is_sampled(PageKey::numbered(page))).count();
+            (0..200_000).filter(|&page| policy.is_sampled(PageKey::from_number(page))).count();
         assert!(sampled.abs_diff(15_360) < 400, "{sampled}");
     }
 }

@@ -15,19 +15,19 @@ use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, Pag
 use crate::cache::FrameId;
 
 const T1: List = List::PROBATION;
-const T2: List = List::KEPT;
+const T2: List = List::REUSED;
 const B1: GhostList = GhostList::First;
 const B2: GhostList = GhostList::Second;
 
 /// Units of the target per page: it moves by a ratio of lengths, which is not an integer.
-const PART: u64 = 1 << 16;
+const TARGET_UNITS: u64 = 1 << 16;
 
 /// The eviction policy `arc`.
 #[derive(Debug)]
 pub struct Arc {
     /// Size of the cache.
     pages: u32,
-    /// Target size of T1, in units of 1/[`PART`] page.
+    /// Target size of T1, in units of 1/[`TARGET_UNITS`] page.
     target: u64,
     ghosts: Ghosts,
     /// A page that will enter next, and the line of its ghost.
@@ -46,17 +46,16 @@ impl Arc {
         let [first, second] = [B1, B2].map(|line| u64::from(self.ghosts.count(line)));
         let (line, _) = self.ghosts.take(page)?;
         self.target = match line {
-            B1 => {
-                (self.target + (second * PART / first).max(PART)).min(u64::from(self.pages) * PART)
-            }
-            B2 => self.target.saturating_sub((first * PART / second).max(PART)),
+            B1 => (self.target + (second * TARGET_UNITS / first).max(TARGET_UNITS))
+                .min(u64::from(self.pages) * TARGET_UNITS),
+            B2 => self.target.saturating_sub((first * TARGET_UNITS / second).max(TARGET_UNITS)),
         };
         Some(line)
     }
 
     /// Drops a ghost if there are too many.
-    fn forget(&mut self, places: &FrameLists) {
-        let [first, second] = [T1, T2].map(|list| places.pages(list));
+    fn forget(&mut self, lists: &FrameLists) {
+        let [first, second] = [T1, T2].map(|list| lists.pages(list));
         if first + self.ghosts.count(B1) >= self.pages {
             self.ghosts.forget_oldest(B1);
         } else if first + second + self.ghosts.count(B1) + self.ghosts.count(B2) >= 2 * self.pages {
@@ -67,67 +66,65 @@ impl Arc {
 
 impl EvictionPolicy for Arc {
     /// A page with a ghost enters T2, any other page T1.
-    fn enter(
-        &mut self,
-        places: &mut FrameLists,
-        frame: FrameId,
-        page: PageKey,
-        _entry: PageOrigin,
-    ) {
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let line = match self.demand.take() {
             Some((demand, line)) if demand == page => Some(line),
             _ => self.take_ghost(page),
         };
-        places.push(frame, if line.is_some() { T2 } else { T1 });
+        lists.push(frame, if line.is_some() { T2 } else { T1 });
     }
 
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        if places.is_listed(frame) {
-            places.renew(frame, T2);
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        if lists.is_listed(frame) {
+            lists.renew(frame, T2);
         }
     }
 
     /// Pops pages from the list that exceeds its target. Used ones move to T2; the first unused one
     /// is the victim.
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
         if self.demand.is_none() {
-            self.forget(places);
+            self.forget(lists);
         }
         loop {
-            let list = self.next_list(places);
-            let frame = places.pop(list)?;
-            if looks.uses(frame) == 0 {
-                places.set_note(frame, u32::from(list == T2));
+            let list = self.next_list(lists);
+            let frame = lists.pop(list)?;
+            if access_bits.uses(frame) == 0 {
+                lists.set_note(frame, u32::from(list == T2));
                 return Some(frame);
             }
-            places.push(frame, T2);
+            lists.push(frame, T2);
         }
     }
 
     /// Remembers the victim in the ghost list of its page list, if the limit of T1 and B1 allows
     /// it.
-    fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        let is_second = places.note(frame) == 1;
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        let is_second = lists.note(frame) == 1;
         // The victim itself, and the page that it makes space for, if that enters T1.
-        let coming = if self.demand.is_some() { 1 } else { 2 };
-        if is_second || places.pages(T1) + self.ghosts.count(B1) + coming <= self.pages {
+        let pages_entering = if self.demand.is_some() { 1 } else { 2 };
+        if is_second || lists.pages(T1) + self.ghosts.count(B1) + pages_entering <= self.pages {
             self.ghosts.remember(if is_second { B2 } else { B1 }, page, 0);
         }
     }
 
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
-        places.oldest(self.next_list(places))
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        lists.oldest(self.next_list(lists))
     }
 
-    fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        places.push(frame, if is_kept { T2 } else { T1 });
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
+        lists.push(frame, if is_kept { T2 } else { T1 });
     }
 
     /// The target of T1 stays the same share of the memory.
-    fn resize(&mut self, places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
+    fn resize(&mut self, lists: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.target = (u128::from(self.target) * u128::from(pages) / u128::from(self.pages)) as u64;
         self.pages = pages;
-        let [first, second] = [T1, T2].map(|list| places.pages(list));
+        let [first, second] = [T1, T2].map(|list| lists.pages(list));
         while self.ghosts.count(B1) > pages.saturating_sub(first) {
             self.ghosts.forget_oldest(B1);
         }
@@ -155,10 +152,10 @@ impl EvictionPolicy for Arc {
 
 impl Arc {
     /// The list of the next victim.
-    fn next_list(&self, places: &FrameLists) -> List {
-        let [first, second] = [T1, T2].map(|list| places.pages(list));
+    fn next_list(&self, lists: &FrameLists) -> List {
+        let [first, second] = [T1, T2].map(|list| lists.pages(list));
         let is_second = matches!(self.demand, Some((_, B2)));
-        let parts = u64::from(first) * PART;
+        let parts = u64::from(first) * TARGET_UNITS;
         let is_first = parts > self.target || parts == self.target && is_second;
         if first > 0 && is_first || second == 0 { T1 } else { T2 }
     }

@@ -24,7 +24,7 @@ use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin}
 use crate::cache::FrameId;
 
 /// A page needs one counted use to reach the main queue; one is counted.
-const COUNTING: UseThresholds = UseThresholds { uses_to_stay: 1, uses_max: 1 };
+const USE_THRESHOLDS: UseThresholds = UseThresholds { uses_to_stay: 1, uses_max: 1 };
 
 /// The eviction policy `clock2q`. The note of a page in the small queue is the value of `entered`
 /// at its entry.
@@ -38,62 +38,60 @@ pub struct Clock2Q {
 impl Clock2Q {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> Clock2Q {
-        Clock2Q { queues: SmallAndMainQueues::new(pages, COUNTING), entered: 0 }
+        Clock2Q { queues: SmallAndMainQueues::new(pages, USE_THRESHOLDS), entered: 0 }
     }
 
     /// Numbers a page that entered the small queue.
-    fn note_entry(&mut self, places: &mut FrameLists, frame: FrameId, is_small: bool) {
+    fn note_entry(&mut self, lists: &mut FrameLists, frame: FrameId, is_small: bool) {
         if is_small {
             self.entered = self.entered.wrapping_add(1);
-            places.set_note(frame, self.entered);
+            lists.set_note(frame, self.entered);
         }
     }
 }
 
 impl EvictionPolicy for Clock2Q {
-    fn enter(
-        &mut self,
-        places: &mut FrameLists,
-        frame: FrameId,
-        page: PageKey,
-        _entry: PageOrigin,
-    ) {
-        let is_small = self.queues.enter(places, frame, page);
-        self.note_entry(places, frame, is_small);
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
+        let is_small = self.queues.enter(lists, frame, page);
+        self.note_entry(lists, frame, is_small);
     }
 
     /// Counts a use, except within the correlation window of a page in the small queue.
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        let is_correlated = places.list_of(frame) == Some(SMALL)
-            && self.entered.wrapping_sub(places.note(frame)) * 2 < self.queues.small_max;
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        let is_correlated = lists.list_of(frame) == Some(SMALL)
+            && self.entered.wrapping_sub(lists.note(frame)) * 2 < self.queues.small_max;
         if !is_correlated {
-            self.queues.used(places, frame);
+            self.queues.used(lists, frame);
         }
     }
 
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
-        self.queues.victim(places, looks)
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
+        self.queues.victim(lists, access_bits)
     }
 
-    fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.queues.evicted(places, frame, page);
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        self.queues.evicted(lists, frame, page);
     }
 
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
-        self.queues.oldest(places)
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        self.queues.oldest(lists)
     }
 
-    fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        let is_small = self.queues.adopt(places, frame, is_kept);
-        self.note_entry(places, frame, is_small);
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
+        let is_small = self.queues.adopt(lists, frame, is_kept);
+        self.note_entry(lists, frame, is_small);
     }
 
     fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.queues.resize(pages);
     }
 
-    fn give_up(&mut self, places: &mut FrameLists) -> Vec<(FrameId, bool)> {
-        self.queues.give_up(places)
+    fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
+        self.queues.give_up(lists)
     }
 
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {

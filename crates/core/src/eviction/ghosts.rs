@@ -11,7 +11,7 @@ use alloc::vec::Vec;
 use super::PageKey;
 
 /// End of a chain or a line.
-const NOBODY: u32 = u32::MAX;
+const NO_GHOST: u32 = u32::MAX;
 
 /// One of the two lines of ghosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +45,7 @@ struct GhostListEnds {
     count: u32,
 }
 
-const EMPTY: GhostListEnds = GhostListEnds { newest: NOBODY, oldest: NOBODY, count: 0 };
+const EMPTY: GhostListEnds = GhostListEnds { newest: NO_GHOST, oldest: NO_GHOST, count: 0 };
 
 /// The ghosts of a policy: up to 24 bytes each.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ pub struct Ghosts {
     /// First element of the free list.
     free: u32,
     /// Most ghosts in both lines together.
-    most: u32,
+    ghosts_max: u32,
 }
 
 impl Ghosts {
@@ -65,10 +65,10 @@ impl Ghosts {
     pub fn new(most: u32) -> Ghosts {
         Ghosts {
             ghosts: Vec::new(),
-            heads: alloc::vec![NOBODY; (most as usize).max(1)],
+            heads: alloc::vec![NO_GHOST; (most as usize).max(1)],
             lines: [EMPTY; 2],
-            free: NOBODY,
-            most,
+            free: NO_GHOST,
+            ghosts_max: most,
         }
     }
 
@@ -79,7 +79,7 @@ impl Ghosts {
 
     /// Largest number of ghosts.
     pub fn most(&self) -> u32 {
-        self.most
+        self.ghosts_max
     }
 
     /// Sets the largest number of ghosts. Excess ghosts are dropped: first the oldest of the first
@@ -95,7 +95,7 @@ impl Ghosts {
         let old = core::mem::replace(self, Ghosts::new(most));
         for (ends, line) in old.lines.into_iter().zip([GhostList::First, GhostList::Second]) {
             let mut at = ends.oldest;
-            while at != NOBODY {
+            while at != NO_GHOST {
                 let Ghost { page, word, newer, .. } = old.ghosts[at as usize];
                 self.remember(line, PageKey(page.into()), word);
                 at = newer;
@@ -106,11 +106,11 @@ impl Ghosts {
     /// Remembers a page as the newest of a line, with a word. At the limit, the oldest ghost of
     /// that line is dropped for it, or of the other line if this one is empty.
     pub fn remember(&mut self, line: GhostList, page: PageKey, word: u32) {
-        if self.most == 0 {
+        if self.ghosts_max == 0 {
             return;
         }
         self.take(page);
-        if self.count(GhostList::First) + self.count(GhostList::Second) >= self.most {
+        if self.count(GhostList::First) + self.count(GhostList::Second) >= self.ghosts_max {
             let from = match (self.count(line), line) {
                 (0, GhostList::First) => GhostList::Second,
                 (0, GhostList::Second) => GhostList::First,
@@ -121,9 +121,9 @@ impl Ghosts {
         let (home, key) = (self.home(page), short(page, line));
         let was_newest = self.lines[line as usize].newest;
         let ghost =
-            Ghost { page: key, word, newer: NOBODY, older: was_newest, next: self.heads[home] };
+            Ghost { page: key, word, newer: NO_GHOST, older: was_newest, next: self.heads[home] };
         let at = match self.free {
-            NOBODY => {
+            NO_GHOST => {
                 self.ghosts.push(ghost);
                 self.ghosts.len() as u32 - 1
             }
@@ -138,7 +138,7 @@ impl Ghosts {
         ends.newest = at;
         ends.count += 1;
         match was_newest {
-            NOBODY => ends.oldest = at,
+            NO_GHOST => ends.oldest = at,
             _ => self.ghosts[was_newest as usize].newer = at,
         }
     }
@@ -147,7 +147,7 @@ impl Ghosts {
     pub fn take(&mut self, page: PageKey) -> Option<(GhostList, u32)> {
         let home = self.home(page);
         let mut at = self.heads[home];
-        while at != NOBODY {
+        while at != NO_GHOST {
             let ghost = self.ghosts[at as usize];
             if (ghost.page ^ page.0 as u32) >> 1 == 0 {
                 let line = if ghost.page & 1 == 0 { GhostList::First } else { GhostList::Second };
@@ -162,13 +162,13 @@ impl Ghosts {
     /// The word of the oldest ghost of a line.
     pub fn oldest_word(&self, line: GhostList) -> Option<u32> {
         let oldest = self.lines[line as usize].oldest;
-        (oldest != NOBODY).then(|| self.ghosts[oldest as usize].word)
+        (oldest != NO_GHOST).then(|| self.ghosts[oldest as usize].word)
     }
 
     /// Drops the oldest ghost of a line, if there is one.
     pub fn forget_oldest(&mut self, line: GhostList) {
         let at = self.lines[line as usize].oldest;
-        if at != NOBODY {
+        if at != NO_GHOST {
             let home = self.home_of(self.ghosts[at as usize].page);
             self.remove(at, home, line);
         }
@@ -200,11 +200,11 @@ impl Ghosts {
         let ends = &mut self.lines[line as usize];
         ends.count -= 1;
         match newer {
-            NOBODY => ends.newest = older,
+            NO_GHOST => ends.newest = older,
             _ => self.ghosts[newer as usize].older = older,
         }
         match older {
-            NOBODY => ends.oldest = newer,
+            NO_GHOST => ends.oldest = newer,
             _ => self.ghosts[older as usize].newer = newer,
         }
         self.ghosts[at as usize].next = self.free;
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_joined_the_second_behind_the_first() {
+    fn join_puts_the_second_list_after_the_first() {
         let mut ghosts = Ghosts::new(8);
         (1..=2).for_each(|page| ghosts.remember(GhostList::Second, key(page), 0));
         (3..=4).for_each(|page| ghosts.remember(GhostList::First, key(page), 0));
@@ -282,7 +282,7 @@ mod tests {
 
     /// Compared with a list that is searched from end to end.
     #[test]
-    fn a_thousand_pages_come_and_go_as_in_a_plain_list() {
+    fn ghost_list_matches_a_plain_list_model() {
         let mut ghosts = Ghosts::new(50);
         let mut plain: Vec<u64> = Vec::new();
         let mut state = 1;

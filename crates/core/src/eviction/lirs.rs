@@ -30,14 +30,14 @@ use crate::cache::FrameId;
 /// List of waiting HIR pages.
 const HIR: List = List::PROBATION;
 /// List of LIR pages.
-const LIR: List = List::KEPT;
+const LIR: List = List::REUSED;
 
 /// Divisor of the memory that gives the number of HIR pages: 1 %.
 const HIR_DIVISOR: u32 = 100;
 
 /// Use count of an HIR page that shows if its access bits were read when it became HIR.
-const CHECKED: u8 = 0;
-const UNCHECKED: u8 = 1;
+const USES_CHECKED: u8 = 0;
+const USES_UNCHECKED: u8 = 1;
 
 /// The eviction policy `lirs`. A page's note is the number of its last use. Its use count is 1 if
 /// it became HIR without a check of its access bits.
@@ -83,46 +83,46 @@ impl Lirs {
     }
 
     /// Returns true if a page whose last use has this number is in the stack.
-    fn is_in_stack(&self, places: &FrameLists, number: u32) -> bool {
+    fn is_in_stack(&self, lists: &FrameLists, number: u32) -> bool {
         let age = |number: u32| self.use_counter.wrapping_sub(number);
-        places.oldest(LIR).is_some_and(|oldest| age(number) < age(places.note(oldest)))
+        lists.oldest(LIR).is_some_and(|oldest| age(number) < age(lists.note(oldest)))
     }
 
     /// Makes a page, which is on no list, LIR, as just used.
-    fn keep(&mut self, places: &mut FrameLists, frame: FrameId) {
-        places.push(frame, LIR);
-        self.note_use(places, frame);
+    fn keep(&mut self, lists: &mut FrameLists, frame: FrameId) {
+        lists.push(frame, LIR);
+        self.note_use(lists, frame);
     }
 
     /// Puts a page, which is on no list, at the end of the waiting HIR pages, as just used.
-    fn push_waiting(&mut self, places: &mut FrameLists, frame: FrameId) {
-        places.push(frame, HIR);
-        self.note_use(places, frame);
+    fn push_waiting(&mut self, lists: &mut FrameLists, frame: FrameId) {
+        lists.push(frame, HIR);
+        self.note_use(lists, frame);
     }
 
     /// Records the number of a use of the page.
-    fn note_use(&mut self, places: &mut FrameLists, frame: FrameId) {
+    fn note_use(&mut self, lists: &mut FrameLists, frame: FrameId) {
         let number = self.number();
-        places.set_note(frame, number);
-        places.set_uses(frame, CHECKED);
+        lists.set_note(frame, number);
+        lists.set_uses(frame, USES_CHECKED);
     }
 
     /// Demotes the oldest LIR pages to HIR until the limit is met. If access bits can be read
     /// (`looks`), pages that were used stay LIR.
-    fn demote(&mut self, places: &mut FrameLists, mut looks: Option<&mut dyn AccessBits>) {
-        while places.pages(LIR) > self.lir_max {
-            let Some(oldest) = places.pop(LIR) else { return };
-            let uses = looks.as_deref_mut().map(|looks| looks.uses(oldest));
+    fn demote(&mut self, lists: &mut FrameLists, mut access_bits: Option<&mut dyn AccessBits>) {
+        while lists.pages(LIR) > self.lir_max {
+            let Some(oldest) = lists.pop(LIR) else { return };
+            let uses = access_bits.as_deref_mut().map(|looks| looks.uses(oldest));
             if uses.is_some_and(|uses| uses > 0) {
-                self.keep(places, oldest);
+                self.keep(lists, oldest);
             } else {
-                places.push(oldest, HIR);
-                places.set_uses(oldest, if uses.is_some() { CHECKED } else { UNCHECKED });
+                lists.push(oldest, HIR);
+                lists.set_uses(oldest, if uses.is_some() { USES_CHECKED } else { USES_UNCHECKED });
             }
         }
         // Drops the ghosts that have left the stack at its bottom.
         while let Some(number) = self.ghosts.oldest_word(GhostList::First)
-            && !self.is_in_stack(places, number)
+            && !self.is_in_stack(lists, number)
         {
             self.ghosts.forget_oldest(GhostList::First);
         }
@@ -132,72 +132,70 @@ impl Lirs {
 impl EvictionPolicy for Lirs {
     /// A page whose ghost is in the stack becomes LIR; so does any page while memory fills up.
     /// Every other page waits as HIR.
-    fn enter(
-        &mut self,
-        places: &mut FrameLists,
-        frame: FrameId,
-        page: PageKey,
-        _entry: PageOrigin,
-    ) {
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let ghost = self.ghosts.take(page);
-        let is_back = ghost.is_some_and(|(_, number)| self.is_in_stack(places, number));
-        if is_back || !self.has_evicted && places.pages(LIR) < self.lir_max {
-            self.keep(places, frame);
-            self.demote(places, None);
+        let is_back = ghost.is_some_and(|(_, number)| self.is_in_stack(lists, number));
+        if is_back || !self.has_evicted && lists.pages(LIR) < self.lir_max {
+            self.keep(lists, frame);
+            self.demote(lists, None);
         } else {
-            self.push_waiting(places, frame);
+            self.push_waiting(lists, frame);
         }
     }
 
     /// Renews an LIR page. An HIR page becomes LIR if it is in the stack, and otherwise waits
     /// again.
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        let Some(list) = places.list_of(frame) else { return };
-        if list == LIR || self.is_in_stack(places, places.note(frame)) {
-            places.unlink(frame);
-            self.keep(places, frame);
-            self.demote(places, None);
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        let Some(list) = lists.list_of(frame) else { return };
+        if list == LIR || self.is_in_stack(lists, lists.note(frame)) {
+            lists.unlink(frame);
+            self.keep(lists, frame);
+            self.demote(lists, None);
         } else {
-            places.unlink(frame);
-            self.push_waiting(places, frame);
+            lists.unlink(frame);
+            self.push_waiting(lists, frame);
         }
     }
 
     /// Pops waiting HIR pages. The first unused one is the victim; a used one becomes LIR or waits
     /// again. LIR pages follow only without HIR pages.
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
         self.has_evicted = true;
-        self.share(policy_pages(places) + looks.taken());
-        if places.pages(HIR) == 0 {
-            self.demote(places, Some(&mut *looks));
+        self.share(policy_pages(lists) + access_bits.taken());
+        if lists.pages(HIR) == 0 {
+            self.demote(lists, Some(&mut *access_bits));
         }
-        while let Some(frame) = places.pop(HIR) {
-            if looks.uses(frame) == 0 {
+        while let Some(frame) = lists.pop(HIR) {
+            if access_bits.uses(frame) == 0 {
                 return Some(frame);
             }
-            if places.uses(frame) == UNCHECKED || self.is_in_stack(places, places.note(frame)) {
-                self.keep(places, frame);
-                self.demote(places, Some(&mut *looks));
+            if lists.uses(frame) == USES_UNCHECKED || self.is_in_stack(lists, lists.note(frame)) {
+                self.keep(lists, frame);
+                self.demote(lists, Some(&mut *access_bits));
             } else {
-                self.push_waiting(places, frame);
+                self.push_waiting(lists, frame);
             }
         }
-        while let Some(frame) = places.pop(LIR) {
-            if looks.uses(frame) == 0 {
+        while let Some(frame) = lists.pop(LIR) {
+            if access_bits.uses(frame) == 0 {
                 return Some(frame);
             }
-            self.keep(places, frame);
+            self.keep(lists, frame);
         }
         None
     }
 
-    fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey, _is_kept: bool) {
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, _is_kept: bool) {
         self.has_evicted = true;
         // The first adopted pages wait, because they are the next victims. The others are in the
         // order of use.
-        match places.pages(HIR) < self.hir_max {
-            true => self.push_waiting(places, frame),
-            false => self.keep(places, frame),
+        match lists.pages(HIR) < self.hir_max {
+            true => self.push_waiting(lists, frame),
+            false => self.keep(lists, frame),
         }
     }
 
@@ -220,15 +218,15 @@ impl EvictionPolicy for Lirs {
         Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
     }
 
-    fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        let number = places.note(frame);
-        if self.is_in_stack(places, number) {
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        let number = lists.note(frame);
+        if self.is_in_stack(lists, number) {
             self.ghosts.remember(GhostList::First, page, number);
         }
     }
 
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
-        places.oldest(HIR).or_else(|| places.oldest(LIR))
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        lists.oldest(HIR).or_else(|| lists.oldest(LIR))
     }
 }
 
@@ -246,7 +244,7 @@ mod tests {
         }
 
         fn page(&self, frame: FrameId) -> PageKey {
-            PageKey::numbered(frame.0.into())
+            PageKey::from_number(frame.0.into())
         }
 
         fn taken(&self) -> u32 {
@@ -261,9 +259,9 @@ mod tests {
     fn a_page_used_before_its_check_becomes_lir_again() {
         let (mut policy, mut places) = (Lirs::new(4), FrameLists::new(8));
         let mut bits = TestAccessBits([0; 8]);
-        let page = |frame: u32| PageKey::numbered(frame.into());
-        let enter = |policy: &mut Lirs, places: &mut FrameLists, frame: u32| {
-            policy.enter(places, FrameId(frame), page(frame), PageOrigin::Asked);
+        let page = |frame: u32| PageKey::from_number(frame.into());
+        let enter = |policy: &mut Lirs, lists: &mut FrameLists, frame: u32| {
+            policy.enter(lists, FrameId(frame), page(frame), PageOrigin::Demand);
         };
         (0..4).for_each(|frame| enter(&mut policy, &mut places, frame));
         assert_eq!(policy.victim(&mut places, &mut bits), Some(FrameId(3)));

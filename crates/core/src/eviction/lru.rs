@@ -19,35 +19,39 @@ pub struct Lru;
 impl EvictionPolicy for Lru {
     fn enter(
         &mut self,
-        places: &mut FrameLists,
+        lists: &mut FrameLists,
         frame: FrameId,
         _page: PageKey,
         _entry: PageOrigin,
     ) {
-        places.push(frame, ALL);
+        lists.push(frame, ALL);
     }
 
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        if places.is_listed(frame) {
-            places.renew(frame, ALL);
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        if lists.is_listed(frame) {
+            lists.renew(frame, ALL);
         }
     }
 
     /// Pops the oldest pages. Used ones move to the front; the first unused one is the victim.
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
         loop {
-            let frame = places.pop(ALL)?;
-            if looks.uses(frame) == 0 {
+            let frame = lists.pop(ALL)?;
+            if access_bits.uses(frame) == 0 {
                 return Some(frame);
             }
-            places.push(frame, ALL);
+            lists.push(frame, ALL);
         }
     }
 
     fn evicted(&mut self, _places: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
-        places.oldest(ALL)
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        lists.oldest(ALL)
     }
 }
 

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use crate::cache::FrameId;
 
 /// End of a list.
-const NOBODY: u32 = u32::MAX;
+const NO_FRAME: u32 = u32::MAX;
 
 /// A list of frames, from the newest to the oldest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,12 +19,12 @@ impl List {
     /// A policy's list of pages that have not been reused yet.
     pub const PROBATION: List = List(0);
     /// A policy's list of pages that were reused.
-    pub const KEPT: List = List(1);
+    pub const REUSED: List = List(1);
     /// The two lists of a policy; the pages of the first leave first.
-    pub const OF_POLICY: [List; 2] = [List::PROBATION, List::KEPT];
+    pub const OF_POLICY: [List; 2] = [List::PROBATION, List::REUSED];
 
     /// The `nth` list that belongs to no policy; there are 14.
-    pub(crate) const fn beside(nth: u8) -> List {
+    pub(crate) const fn outside_policy(nth: u8) -> List {
         assert!((nth as usize) < LISTS - 2);
         List(nth + 2)
     }
@@ -53,7 +53,7 @@ struct FrameNode {
 
 /// Node of a frame on no list.
 const ABSENT: FrameNode =
-    FrameNode { newer: NOBODY, older: NOBODY, stamp: 0, note: 0, list: NO_LIST, uses: 0 };
+    FrameNode { newer: NO_FRAME, older: NO_FRAME, stamp: 0, note: 0, list: NO_LIST, uses: 0 };
 
 /// Both ends of a list, and its length.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ pub struct FrameLists {
 impl FrameLists {
     /// Creates empty lists for `frames` frames.
     pub fn new(frames: u32) -> FrameLists {
-        let empty = ListEnds { newest: NOBODY, oldest: NOBODY, pages: 0 };
+        let empty = ListEnds { newest: NO_FRAME, oldest: NO_FRAME, pages: 0 };
         FrameLists { nodes: Vec::with_capacity(frames as usize), ends: [empty; LISTS], pushes: 0 }
     }
 
@@ -93,11 +93,11 @@ impl FrameLists {
         let was_newest = core::mem::replace(&mut ends.newest, frame.0);
         ends.pages += 1;
         match was_newest {
-            NOBODY => ends.oldest = frame.0,
+            NO_FRAME => ends.oldest = frame.0,
             _ => self.nodes[was_newest as usize].newer = frame.0,
         }
         let node = &mut self.nodes[at];
-        (node.newer, node.older) = (NOBODY, was_newest);
+        (node.newer, node.older) = (NO_FRAME, was_newest);
         (node.stamp, node.list) = (self.pushes, list.0);
     }
 
@@ -110,11 +110,11 @@ impl FrameLists {
         let ends = &mut self.ends[usize::from(list)];
         ends.pages -= 1;
         match newer {
-            NOBODY => ends.newest = older,
+            NO_FRAME => ends.newest = older,
             _ => self.nodes[newer as usize].older = older,
         }
         match older {
-            NOBODY => ends.oldest = newer,
+            NO_FRAME => ends.oldest = newer,
             _ => self.nodes[older as usize].newer = newer,
         }
     }
@@ -150,7 +150,7 @@ impl FrameLists {
     #[inline]
     pub fn oldest(&self, list: List) -> Option<FrameId> {
         let oldest = self.ends[usize::from(list.0)].oldest;
-        (oldest != NOBODY).then_some(FrameId(oldest))
+        (oldest != NO_FRAME).then_some(FrameId(oldest))
     }
 
     /// The oldest frame of several lists.
@@ -228,12 +228,12 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_of_several_lists_is_the_one_that_came_first() {
+    fn oldest_frame_of_several_lists_is_the_first_inserted() {
         let mut places = FrameLists::new(3);
-        places.push(FrameId(1), List::KEPT);
+        places.push(FrameId(1), List::REUSED);
         places.push(FrameId(0), List::PROBATION);
         assert_eq!(places.oldest_of(&List::OF_POLICY), Some(FrameId(1)));
-        places.renew(FrameId(1), List::KEPT);
+        places.renew(FrameId(1), List::REUSED);
         assert_eq!(places.oldest_of(&List::OF_POLICY), Some(FrameId(0)));
     }
 }

@@ -11,7 +11,7 @@ use super::{AccessBits, FrameLists, GhostList, Ghosts, List, PageKey, policy_pag
 use crate::cache::FrameId;
 
 pub(super) const SMALL: List = List::PROBATION;
-const MAIN: List = List::KEPT;
+const MAIN: List = List::REUSED;
 
 /// Divisor of the memory that gives the size of the small queue: a tenth.
 const SMALL_DIVISOR: u32 = 10;
@@ -39,7 +39,7 @@ fn ghosts_max(pages: u32) -> u32 {
 pub(super) struct SmallAndMainQueues {
     pub(super) small_max: u32,
     main_max: u32,
-    counting: UseThresholds,
+    thresholds: UseThresholds,
     ghosts: Ghosts,
     /// True once a page has been evicted.
     has_evicted: bool,
@@ -49,8 +49,13 @@ impl SmallAndMainQueues {
     /// Creates the queues for a cache of `pages` pages.
     pub(super) fn new(pages: u32, counting: UseThresholds) -> SmallAndMainQueues {
         let ghosts = Ghosts::new(ghosts_max(pages));
-        let mut queues =
-            SmallAndMainQueues { small_max: 0, main_max: 0, counting, ghosts, has_evicted: false };
+        let mut queues = SmallAndMainQueues {
+            small_max: 0,
+            main_max: 0,
+            thresholds: counting,
+            ghosts,
+            has_evicted: false,
+        };
         queues.share(pages);
         queues
     }
@@ -70,81 +75,81 @@ impl SmallAndMainQueues {
     }
 
     /// Adds a page. Returns true if it is in the small queue.
-    pub(super) fn enter(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) -> bool {
+    pub(super) fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) -> bool {
         let is_back = self.ghosts.take(page).is_some();
-        let is_full = !self.has_evicted && places.pages(SMALL) >= self.small_max;
+        let is_full = !self.has_evicted && lists.pages(SMALL) >= self.small_max;
         let is_small = !is_back && !is_full;
-        places.push(frame, if is_small { SMALL } else { MAIN });
-        places.set_uses(frame, 0);
+        lists.push(frame, if is_small { SMALL } else { MAIN });
+        lists.set_uses(frame, 0);
         is_small
     }
 
     /// Counts a use.
-    pub(super) fn used(&self, places: &mut FrameLists, frame: FrameId) {
-        let uses = places.uses(frame).saturating_add(1);
-        places.set_uses(frame, uses.min(self.counting.uses_max));
+    pub(super) fn used(&self, lists: &mut FrameLists, frame: FrameId) {
+        let uses = lists.uses(frame).saturating_add(1);
+        lists.set_uses(frame, uses.min(self.thresholds.uses_max));
     }
 
     /// Removes the next victim from its queue. A page in the small queue with enough uses moves to
     /// the main queue instead. A used page in the main queue goes round again with one use less.
     pub(super) fn victim(
         &mut self,
-        places: &mut FrameLists,
-        looks: &mut dyn AccessBits,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
     ) -> Option<FrameId> {
         self.has_evicted = true;
-        self.share(policy_pages(places) + looks.taken());
-        if places.pages(MAIN) <= self.main_max {
-            while let Some(frame) = places.pop(SMALL) {
-                if looks.uses(frame) + places.uses(frame) < self.counting.uses_to_stay {
-                    places.set_note(frame, FROM_SMALL);
+        self.share(policy_pages(lists) + access_bits.taken());
+        if lists.pages(MAIN) <= self.main_max {
+            while let Some(frame) = lists.pop(SMALL) {
+                if access_bits.uses(frame) + lists.uses(frame) < self.thresholds.uses_to_stay {
+                    lists.set_note(frame, FROM_SMALL);
                     return Some(frame);
                 }
-                places.push(frame, MAIN);
-                places.set_uses(frame, 0);
+                lists.push(frame, MAIN);
+                lists.set_uses(frame, 0);
             }
         }
-        while let Some(frame) = places.pop(MAIN) {
-            let uses = (looks.uses(frame) + places.uses(frame)).min(self.counting.uses_max);
+        while let Some(frame) = lists.pop(MAIN) {
+            let uses = (access_bits.uses(frame) + lists.uses(frame)).min(self.thresholds.uses_max);
             if uses == 0 {
-                places.set_note(frame, FROM_MAIN);
+                lists.set_note(frame, FROM_MAIN);
                 return Some(frame);
             }
-            places.push(frame, MAIN);
-            places.set_uses(frame, uses - 1);
+            lists.push(frame, MAIN);
+            lists.set_uses(frame, uses - 1);
         }
         // The main queue is over its limit and empty: only possible in a very small cache.
-        let frame = places.pop(SMALL)?;
-        places.set_note(frame, FROM_SMALL);
+        let frame = lists.pop(SMALL)?;
+        lists.set_note(frame, FROM_SMALL);
         Some(frame)
     }
 
     /// Remembers a victim that has left the small queue.
-    pub(super) fn evicted(&mut self, places: &FrameLists, frame: FrameId, page: PageKey) {
-        if places.note(frame) == FROM_SMALL {
+    pub(super) fn evicted(&mut self, lists: &FrameLists, frame: FrameId, page: PageKey) {
+        if lists.note(frame) == FROM_SMALL {
             self.ghosts.remember(GhostList::First, page, 0);
         }
     }
 
     /// The page that is checked next.
-    pub(super) fn oldest(&self, places: &FrameLists) -> Option<FrameId> {
-        let first = if places.pages(MAIN) > self.main_max { MAIN } else { SMALL };
-        places.oldest(first).or_else(|| places.oldest_of(&List::OF_POLICY))
+    pub(super) fn oldest(&self, lists: &FrameLists) -> Option<FrameId> {
+        let first = if lists.pages(MAIN) > self.main_max { MAIN } else { SMALL };
+        lists.oldest(first).or_else(|| lists.oldest_of(&List::OF_POLICY))
     }
 
     /// Takes a page over from another policy. Returns true if it is in the small queue.
-    pub(super) fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, is_kept: bool) -> bool {
-        let is_small = !is_kept && places.pages(SMALL) < self.small_max;
+    pub(super) fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, is_kept: bool) -> bool {
+        let is_small = !is_kept && lists.pages(SMALL) < self.small_max;
         self.has_evicted = true;
-        places.push(frame, if is_small { SMALL } else { MAIN });
-        places.set_uses(frame, 0);
+        lists.push(frame, if is_small { SMALL } else { MAIN });
+        lists.set_uses(frame, 0);
         is_small
     }
 
     /// Releases its pages in the order of arrival, the used ones last.
-    pub(super) fn give_up(&self, places: &mut FrameLists) -> Vec<(FrameId, bool)> {
-        let mut order = places.take_policy();
-        order.sort_by_key(|&(frame, _)| places.uses(frame) > 0);
+    pub(super) fn give_up(&self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
+        let mut order = lists.take_policy();
+        order.sort_by_key(|&(frame, _)| lists.uses(frame) > 0);
         order
     }
 

@@ -21,7 +21,7 @@ use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin}
 use crate::cache::FrameId;
 
 /// A page needs two uses to reach the main queue; at most three are counted.
-const COUNTING: UseThresholds = UseThresholds { uses_to_stay: 2, uses_max: 3 };
+const USE_THRESHOLDS: UseThresholds = UseThresholds { uses_to_stay: 2, uses_max: 3 };
 
 /// The eviction policy `s3fifo`.
 #[derive(Debug)]
@@ -32,47 +32,45 @@ pub struct S3Fifo {
 impl S3Fifo {
     /// Creates the policy for a cache of `pages` pages.
     pub fn new(pages: u32) -> S3Fifo {
-        S3Fifo { queues: SmallAndMainQueues::new(pages, COUNTING) }
+        S3Fifo { queues: SmallAndMainQueues::new(pages, USE_THRESHOLDS) }
     }
 }
 
 impl EvictionPolicy for S3Fifo {
-    fn enter(
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
+        self.queues.enter(lists, frame, page);
+    }
+
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        self.queues.used(lists, frame);
+    }
+
+    fn victim(
         &mut self,
-        places: &mut FrameLists,
-        frame: FrameId,
-        page: PageKey,
-        _entry: PageOrigin,
-    ) {
-        self.queues.enter(places, frame, page);
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
+        self.queues.victim(lists, access_bits)
     }
 
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        self.queues.used(places, frame);
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        self.queues.evicted(lists, frame, page);
     }
 
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
-        self.queues.victim(places, looks)
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        self.queues.oldest(lists)
     }
 
-    fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.queues.evicted(places, frame, page);
-    }
-
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
-        self.queues.oldest(places)
-    }
-
-    fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        self.queues.adopt(places, frame, is_kept);
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
+        self.queues.adopt(lists, frame, is_kept);
     }
 
     fn resize(&mut self, _places: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.queues.resize(pages);
     }
 
-    fn give_up(&mut self, places: &mut FrameLists) -> Vec<(FrameId, bool)> {
-        self.queues.give_up(places)
+    fn give_up(&mut self, lists: &mut FrameLists) -> Vec<(FrameId, bool)> {
+        self.queues.give_up(lists)
     }
 
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
@@ -94,7 +92,7 @@ mod tests {
     /// returns as a ghost, and evicts 11. Then the main queue is too long, and its oldest page
     /// leaves.
     #[test]
-    fn ghosts_enter_the_main_queue_and_the_small_one_filters() {
+    fn returning_ghosts_and_pages_used_twice_enter_the_main_queue() {
         let filled = || 1..=10;
         assert_eq!(victims(S3Fifo::new(10), 10, filled().chain([11, 1, 12])), [1, 11, 2]);
         // Used twice, 1 moves to the main queue; used once it would not.
@@ -107,9 +105,9 @@ mod tests {
     #[test]
     fn unused_pages_are_released_before_used_ones() {
         let (mut policy, mut places) = (S3Fifo::new(10), FrameLists::new(10));
-        let page = |frame: u32| PageKey::numbered(frame.into());
+        let page = |frame: u32| PageKey::from_number(frame.into());
         for frame in 1..=10 {
-            policy.enter(&mut places, FrameId(frame), page(frame), PageOrigin::Asked);
+            policy.enter(&mut places, FrameId(frame), page(frame), PageOrigin::Demand);
         }
         [1, 4].into_iter().for_each(|frame| policy.used(&mut places, FrameId(frame), page(frame)));
         let order: Vec<u32> =

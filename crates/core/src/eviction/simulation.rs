@@ -10,13 +10,13 @@ use super::{AccessBits, EvictionPolicy, FrameLists, PageKey, PageOrigin};
 use crate::cache::FrameId;
 
 /// End of a chain of frames.
-const NOBODY: u32 = u32::MAX;
+const NO_FRAME: u32 = u32::MAX;
 
 /// A simulated cache.
 #[derive(Debug)]
 pub struct Simulation {
     policy: Box<dyn EvictionPolicy>,
-    places: FrameLists,
+    lists: FrameLists,
     frames: SimulatedFrames,
     pages_max: u32,
 }
@@ -26,7 +26,7 @@ pub(super) enum ReferenceOutcome {
     /// The page was in the cache.
     Hit,
     /// The page was absent; `gone` was evicted for it, if the cache was full.
-    Miss { gone: Option<PageKey> },
+    Miss { evicted_page: Option<PageKey> },
 }
 
 /// The page of each frame, and a hash table of the frames.
@@ -47,10 +47,10 @@ impl Simulation {
         let frames = SimulatedFrames {
             pages: Vec::new(),
             next: Vec::new(),
-            heads: alloc::vec![NOBODY; pages as usize].into_boxed_slice(),
+            heads: alloc::vec![NO_FRAME; pages as usize].into_boxed_slice(),
             free: Vec::new(),
         };
-        Simulation { policy, places: FrameLists::new(pages), frames, pages_max: pages }
+        Simulation { policy, lists: FrameLists::new(pages), frames, pages_max: pages }
     }
 
     /// References a page, which is in the cache afterwards. Returns true if it was there before.
@@ -66,10 +66,10 @@ impl Simulation {
     /// Sets the number of frames (at least one), and resizes the policy. If the cache shrinks, the
     /// policy selects the pages that leave.
     pub fn resize(&mut self, pages: u32) {
-        while self.frames.held() > pages {
+        while self.frames.frames_in_use() > pages {
             self.evict();
         }
-        self.policy.resize(&mut self.places, &self.frames, pages);
+        self.policy.resize(&mut self.lists, &self.frames, pages);
         self.frames.resize_heads(pages);
         self.pages_max = pages;
     }
@@ -77,15 +77,15 @@ impl Simulation {
     /// Drops the pages for which `is_kept` is false, as if they had never been referenced.
     pub fn retain(&mut self, is_kept: impl Fn(PageKey) -> bool) {
         for frame in (0..self.frames.pages.len() as u32).map(FrameId) {
-            if self.places.is_listed(frame) && !is_kept(self.frames.page(frame)) {
-                self.places.unlink(frame);
+            if self.lists.is_listed(frame) && !is_kept(self.frames.page(frame)) {
+                self.lists.unlink(frame);
                 self.frames.remove(frame);
             }
         }
     }
 
     fn evict(&mut self) -> PageKey {
-        let Simulation { policy, places, frames, .. } = self;
+        let Simulation { policy, lists: places, frames, .. } = self;
         let victim =
             policy.victim(places, frames).expect("every page is on a list of the policy's");
         let page = frames.page(victim);
@@ -96,20 +96,20 @@ impl Simulation {
 
     /// References a page, and returns the outcome in detail.
     pub(super) fn refer(&mut self, page: PageKey) -> ReferenceOutcome {
-        let Simulation { policy, places, frames, .. } = self;
+        let Simulation { policy, lists: places, frames, .. } = self;
         if let Some(frame) = frames.find(page) {
             policy.used(places, frame, page);
             return ReferenceOutcome::Hit;
         }
         let mut gone = None;
-        if frames.held() >= self.pages_max {
+        if frames.frames_in_use() >= self.pages_max {
             policy.demand(page);
             gone = Some(self.evict());
         }
-        let Simulation { policy, places, frames, .. } = self;
+        let Simulation { policy, lists: places, frames, .. } = self;
         let frame = frames.add(page);
-        policy.enter(places, frame, page, PageOrigin::Asked);
-        ReferenceOutcome::Miss { gone }
+        policy.enter(places, frame, page, PageOrigin::Demand);
+        ReferenceOutcome::Miss { evicted_page: gone }
     }
 }
 
@@ -120,14 +120,14 @@ impl SimulatedFrames {
     }
 
     /// Number of frames with a page.
-    fn held(&self) -> u32 {
+    fn frames_in_use(&self) -> u32 {
         (self.pages.len() - self.free.len()) as u32
     }
 
     /// Rebuilds the hash table with one chain per frame.
     fn resize_heads(&mut self, pages: u32) {
         let chained: Vec<u32> = self.heads.iter().flat_map(|&head| self.chain(head)).collect();
-        self.heads = alloc::vec![NOBODY; pages as usize].into_boxed_slice();
+        self.heads = alloc::vec![NO_FRAME; pages as usize].into_boxed_slice();
         for frame in chained {
             let home = self.home(self.pages[frame as usize]);
             self.next[frame as usize] = core::mem::replace(&mut self.heads[home], frame);
@@ -135,13 +135,13 @@ impl SimulatedFrames {
     }
 
     fn chain(&self, head: u32) -> impl Iterator<Item = u32> {
-        let on = |at: u32| (at != NOBODY).then_some(at);
+        let on = |at: u32| (at != NO_FRAME).then_some(at);
         core::iter::successors(on(head), move |&at| on(self.next[at as usize]))
     }
 
     fn find(&self, page: PageKey) -> Option<FrameId> {
         let mut at = self.heads[self.home(page)];
-        while at != NOBODY {
+        while at != NO_FRAME {
             if self.pages[at as usize] == page {
                 return Some(FrameId(at));
             }
@@ -214,12 +214,12 @@ pub(super) mod trial {
         let mut there: Vec<u64> = Vec::new();
         let mut gone = Vec::new();
         for page in references {
-            let was_there = cache.reference(PageKey::numbered(page));
+            let was_there = cache.reference(PageKey::from_number(page));
             assert_eq!(was_there, there.contains(&page));
             if !was_there {
                 there.push(page);
             }
-            let is_gone = |page: &u64| cache.frames.find(PageKey::numbered(*page)).is_none();
+            let is_gone = |page: &u64| cache.frames.find(PageKey::from_number(*page)).is_none();
             if let Some(at) = there.iter().position(is_gone) {
                 gone.push(there.remove(at));
             }
@@ -238,7 +238,7 @@ mod tests {
     /// evicts none, and the second page after that evicts the oldest.
     #[test]
     fn a_shrinking_cache_evicts_by_its_policy_and_a_growing_one_evicts_none() {
-        let key = PageKey::numbered;
+        let key = PageKey::from_number;
         let mut cache = Simulation::new(Box::new(Lru), 4);
         (1..=4).for_each(|page| assert!(!cache.reference(key(page))));
         cache.resize(2);

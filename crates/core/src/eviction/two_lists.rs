@@ -22,7 +22,7 @@ use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
 use crate::cache::FrameId;
 
 const INACTIVE: List = List::PROBATION;
-const ACTIVE: List = List::KEPT;
+const ACTIVE: List = List::REUSED;
 
 /// The eviction policy `two-lists`. A page's use count is 1 if it was used since it entered its
 /// list.
@@ -30,61 +30,59 @@ const ACTIVE: List = List::KEPT;
 pub struct TwoLists;
 
 impl EvictionPolicy for TwoLists {
-    fn enter(
-        &mut self,
-        places: &mut FrameLists,
-        frame: FrameId,
-        _page: PageKey,
-        entry: PageOrigin,
-    ) {
-        places.push(frame, INACTIVE);
-        places.set_uses(frame, u8::from(entry == PageOrigin::Asked));
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, entry: PageOrigin) {
+        lists.push(frame, INACTIVE);
+        lists.set_uses(frame, u8::from(entry == PageOrigin::Demand));
     }
 
     /// Counts the first use. At the second use, an inactive page moves to the active list.
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        if places.uses(frame) == 0 {
-            places.set_uses(frame, 1);
-        } else if places.list_of(frame) == Some(INACTIVE) {
-            places.set_uses(frame, 0);
-            places.renew(frame, ACTIVE);
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        if lists.uses(frame) == 0 {
+            lists.set_uses(frame, 1);
+        } else if lists.list_of(frame) == Some(INACTIVE) {
+            lists.set_uses(frame, 0);
+            lists.renew(frame, ACTIVE);
         }
     }
 
     /// Refills the inactive list and pops its oldest page. A page with a second use moves to the
     /// active list; the first other page is the victim.
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
         loop {
             // Victims that were already taken make space for pages that will enter the inactive
             // list.
-            refill(places, INACTIVE, ACTIVE, looks.taken(), |places, frame| {
-                places.set_uses(frame, 0);
+            refill(lists, INACTIVE, ACTIVE, access_bits.taken(), |lists, frame| {
+                lists.set_uses(frame, 0);
             });
-            let frame = places.pop(INACTIVE)?;
-            let uses = looks.uses(frame);
-            let is_again = uses > 0 && uses + places.uses(frame) > 1;
-            places.set_uses(frame, u8::from(!is_again && uses + places.uses(frame) > 0));
+            let frame = lists.pop(INACTIVE)?;
+            let uses = access_bits.uses(frame);
+            let is_again = uses > 0 && uses + lists.uses(frame) > 1;
+            lists.set_uses(frame, u8::from(!is_again && uses + lists.uses(frame) > 0));
             if !is_again {
                 return Some(frame);
             }
-            places.push(frame, ACTIVE);
+            lists.push(frame, ACTIVE);
         }
     }
 
     fn evicted(&mut self, _places: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
-        refill(places, INACTIVE, ACTIVE, 0, |places, frame| places.set_uses(frame, 0));
-        places.oldest(INACTIVE)
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        refill(lists, INACTIVE, ACTIVE, 0, |lists, frame| lists.set_uses(frame, 0));
+        lists.oldest(INACTIVE)
     }
 
-    fn adopt(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
-        places.push(frame, if is_kept { ACTIVE } else { INACTIVE });
-        places.set_uses(frame, u8::from(!is_kept));
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
+        lists.push(frame, if is_kept { ACTIVE } else { INACTIVE });
+        lists.set_uses(frame, u8::from(!is_kept));
     }
 
-    fn put_back(&mut self, places: &mut FrameLists, frame: FrameId, _page: PageKey) {
-        places.push(frame, INACTIVE);
+    fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        lists.push(frame, INACTIVE);
     }
 
     fn enters_unused(&self) -> bool {
@@ -101,16 +99,16 @@ impl EvictionPolicy for TwoLists {
 /// page.
 #[inline]
 pub(crate) fn refill(
-    places: &mut FrameLists,
+    lists: &mut FrameLists,
     inactive: List,
     active: List,
-    beside: u32,
+    pages_outside: u32,
     mut moved: impl FnMut(&mut FrameLists, FrameId),
 ) {
-    while places.pages(inactive) + beside < places.pages(active) {
-        let frame = places.pop(active).expect("it is longer than none");
-        moved(places, frame);
-        places.push(frame, inactive);
+    while lists.pages(inactive) + pages_outside < lists.pages(active) {
+        let frame = lists.pop(active).expect("it is longer than none");
+        moved(lists, frame);
+        lists.push(frame, inactive);
     }
 }
 

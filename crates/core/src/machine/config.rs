@@ -25,8 +25,8 @@ pub struct Config {
     /// Default true; false shows the requests of the policies alone.
     pub merges: bool,
     /// The chunking policy for transfers that bypass the cache, for callers that drive them chunk
-    /// by chunk ([`Machine::raw_policy`](super::Machine::raw_policy)). Default `ring`.
-    pub raw: Spec,
+    /// by chunk ([`Machine::chunking_policy`](super::Machine::chunking_policy)). Default `ring`.
+    pub chunking: Spec,
     /// Size of the queue in requests (the kernel's `queue/nr_requests`; default 128). The queue
     /// counts as congested if more than seven eighths of that number are queued or in the device.
     /// The readahead policies of 2003 then stop reading ahead.
@@ -40,7 +40,7 @@ pub struct Config {
     /// Largest memory that readahead policies assume, in bytes. Default: all.
     pub policy_memory_bytes_max: u64,
     /// Memory that readers outside the machine may pin for longer than a copy
-    /// ([`lend_through`](super::Machine::lend_through)), in bytes; rounded down to whole pages.
+    /// ([`share_through`](super::Machine::share_through)), in bytes; rounded down to whole pages.
     /// Reads have the rest to themselves. Default 0.
     pub pinned_bytes_max: u64,
     /// Most open reads, including waiting ones. Default 65,536.
@@ -49,7 +49,7 @@ pub struct Config {
     /// without use for [`Machine::readahead_state`](super::Machine::readahead_state) saves time by
     /// no: with policies that ignore the device, that then returns the costs assumed before any
     /// request.
-    pub learns_unasked_costs: bool,
+    pub learns_unused_costs: bool,
 }
 
 impl Config {
@@ -63,14 +63,14 @@ impl Config {
             limits: ReadaheadLimits::default(),
             scheduler: Spec::plain("noop"),
             merges: true,
-            raw: Spec::plain("ring"),
+            chunking: Spec::plain("ring"),
             queue_requests: 128,
             depth_max: caps.depth_max,
             memory_bytes_max: 0,
             policy_memory_bytes_max: u64::MAX,
             pinned_bytes_max: 0,
             open_reads_max: 65_536,
-            learns_unasked_costs: true,
+            learns_unused_costs: true,
         }
     }
 }

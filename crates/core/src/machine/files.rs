@@ -90,7 +90,7 @@ struct FileTransfer {
     frames: Vec<FrameId>,
     /// True if it begins in the page in which the handle's previous read ended: that page counts as
     /// one continued use.
-    goes_on: bool,
+    is_continuation: bool,
     /// Number of requests that it waits for.
     pending: u32,
     /// Page up to which absent pages have been requested (exclusive).
@@ -119,7 +119,7 @@ pub(super) struct MachineFiles {
     policy_maker: Option<PolicyMaker>,
     reads: Slab<FileTransfer>,
     /// Empty lists of frames, kept for their capacity.
-    spare: Vec<Vec<FrameId>>,
+    spare_frame_lists: Vec<Vec<FrameId>>,
     /// Completed reads to be polled.
     done: VecDeque<ReadId>,
     /// Runs of pages that were added to the cache and have no request yet.
@@ -134,7 +134,7 @@ impl MachineFiles {
     ) -> Result<MachineFiles, ConfigError> {
         let policy =
             readahead::build(&config.readahead, &config.limits).map_err(ConfigError::Policy)?;
-        if policy.asks_costs() {
+        if policy.uses_costs() {
             queue.learn_costs();
         }
         Ok(MachineFiles {
@@ -146,7 +146,7 @@ impl MachineFiles {
             handles: Slab::new(),
             policy_maker: None,
             reads: Slab::new(),
-            spare: Vec::new(),
+            spare_frame_lists: Vec::new(),
             done: VecDeque::new(),
             runs: Vec::new(),
         })
@@ -188,7 +188,7 @@ impl MachineFiles {
     pub(super) fn close(&mut self, base: &mut SharedState, handle: HandleId) {
         let Handle { file, mut policy, last_page } = self.handles.remove(handle.0 as usize);
         let file_pages = self.file(file).bytes.div_ceil(PAGE_BYTES);
-        policy.closed(last_page, file_pages, &mut base.queue.evidence);
+        policy.on_close(last_page, file_pages, &mut base.queue.evidence);
     }
 
     /// Removes a file without handles; returns false while some of its pages are in flight.
@@ -205,9 +205,9 @@ impl MachineFiles {
 
     /// Records that reads of the handle found all data in shared pages. The last of them ended at
     /// byte `end`.
-    pub(super) fn passed(&mut self, handle: HandleId, end: u64) {
+    pub(super) fn record_shared_reads(&mut self, handle: HandleId, end: u64) {
         let handle = &mut self.handles[handle.0 as usize];
-        handle.policy.passed(end);
+        handle.policy.record_cached_reads(end);
         handle.last_page = Some(end.saturating_sub(1) / PAGE_BYTES);
     }
 
@@ -288,7 +288,7 @@ impl MachineFiles {
             });
         }
         let read = self.open_read(now, base, TransferKind::Read(access), transfer, bytes, range)?;
-        base.queue.meter.asked_bytes += bytes;
+        base.queue.meter.requested_bytes += bytes;
         Ok(read)
     }
 
@@ -328,7 +328,7 @@ impl MachineFiles {
         if self.reads.len() as u64 >= u64::from(open_reads_max) {
             return Err(ReadError::TooManyReads { open_reads_max });
         }
-        base.queue.evidence.reads_under_way += 1;
+        base.queue.evidence.open_reads += 1;
         let newest = &mut self.handles[transfer.handle.0 as usize].last_page;
         let goes_on =
             kind == TransferKind::Read(ReadAccess::Buffered) && *newest == Some(range.first);
@@ -342,8 +342,8 @@ impl MachineFiles {
             started: now,
             bytes,
             range,
-            frames: self.spare.pop().unwrap_or_default(),
-            goes_on,
+            frames: self.spare_frame_lists.pop().unwrap_or_default(),
+            is_continuation: goes_on,
             pending: 0,
             cursor: range.first,
             error: None,
@@ -366,12 +366,12 @@ impl MachineFiles {
     fn finish(&mut self, base: &mut SharedState, id: ReadId) {
         let read = &mut self.reads[id.0 as usize];
         read.state = ReadState::Done;
-        base.queue.evidence.reads_under_way -= 1;
+        base.queue.evidence.open_reads -= 1;
         let cache = &mut base.frames.cache;
         for (nth, &frame) in read.frames.iter().enumerate() {
             match frame {
                 pages::NO_FRAME => {}
-                frame if nth == 0 && read.goes_on => cache.continue_use(frame),
+                frame if nth == 0 && read.is_continuation => cache.continue_use(frame),
                 frame => cache.touch(frame),
             }
         }
@@ -399,11 +399,11 @@ impl MachineFiles {
         for frame in read.frames.drain(..) {
             match frame {
                 // A reserved frame that was never used.
-                pages::NO_FRAME => base.frames.cache.give_back(1),
+                pages::NO_FRAME => base.frames.cache.release_reservation(1),
                 frame => base.frames.cache.unpin(frame),
             }
         }
-        self.spare.push(read.frames);
+        self.spare_frame_lists.push(read.frames);
     }
 
     /// The frames of a begun read, first page first; none for a direct transfer.

@@ -23,10 +23,10 @@ pub(super) struct Frames {
     /// The eviction policy, to be rebuilt for another size.
     eviction: Spec,
     /// True if the cache uses that policy already.
-    is_fitted: bool,
+    is_policy_applied: bool,
     pub(super) budget: Budget,
     /// Pages that readers outside the machine may pin.
-    lent_pages_max: u64,
+    shared_pages_max: u64,
 }
 
 /// Numbers of reserved pages, by purpose.
@@ -55,11 +55,11 @@ impl Frames {
     /// Creates the frames for the memory of `config`, all free.
     pub(super) fn new(config: &Config) -> Result<Frames, ConfigError> {
         let pages = config.memory_bytes / PAGE_BYTES;
-        let lent_pages_max = config.pinned_bytes_max / PAGE_BYTES;
-        if pages <= lent_pages_max {
+        let shared_pages_max = config.pinned_bytes_max / PAGE_BYTES;
+        if pages <= shared_pages_max {
             return Err(ConfigError::NoMemory {
                 memory_bytes: config.memory_bytes,
-                needed_bytes: (lent_pages_max + 1) * PAGE_BYTES,
+                needed_bytes: (shared_pages_max + 1) * PAGE_BYTES,
             });
         }
         let pages_max = pages.max(config.memory_bytes_max / PAGE_BYTES);
@@ -69,7 +69,7 @@ impl Frames {
         }
         let policy_pages_max = config.policy_memory_bytes_max / PAGE_BYTES;
         let budget =
-            Budget { pages: pages - lent_pages_max, pinned: 0, ahead: 0, policy_pages_max };
+            Budget { pages: pages - shared_pages_max, pinned: 0, ahead: 0, policy_pages_max };
         let eviction = config.eviction.clone();
         let is_fitted = pages_max == pages;
         // A policy that is fitted later is only checked here for errors.
@@ -77,29 +77,29 @@ impl Frames {
         let policy = eviction::build(&eviction, policy_pages).map_err(ConfigError::Policy)?;
         let policy = if is_fitted { policy } else { Box::new(TwoLists) };
         let cache = Cache::with_frames_max(pages as u32, pages_max as u32, policy);
-        Ok(Frames { cache, eviction, is_fitted, budget, lent_pages_max })
+        Ok(Frames { cache, eviction, is_policy_applied: is_fitted, budget, shared_pages_max })
     }
 
     /// Changes the number of frames. Returns those whose memory is to be taken back. The number
     /// does not fall below the reserved, shared and held frames.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
         let before = self.cache.budget_pages();
-        if !self.is_fitted {
-            self.fit(pages);
+        if !self.is_policy_applied {
+            self.apply_policy(pages);
         }
         let withdrawing = if pages >= before {
             self.cache.grow(pages - before);
             Vec::new()
         } else {
-            let spare = self.budget.room().saturating_sub(self.held_pages());
+            let spare = self.budget.room().saturating_sub(self.unready_pages());
             self.cache.shrink(u64::from(before - pages).min(spare) as u32)
         };
         // A policy that learns the hits of a smaller memory learns them from the pages evicted now.
         let fitted = self.cache.policy_pages();
-        if self.is_fitted && pages.abs_diff(fitted) > fitted / 4 {
+        if self.is_policy_applied && pages.abs_diff(fitted) > fitted / 4 {
             self.cache.resize_policy(pages.max(1));
         }
-        self.budget.pages = u64::from(self.cache.budget_pages()) - self.lent_pages_max;
+        self.budget.pages = u64::from(self.cache.budget_pages()) - self.shared_pages_max;
         withdrawing
     }
 
@@ -107,24 +107,24 @@ impl Frames {
     /// these frames must be in use. In addition, a sixteenth of that number must have returned
     /// after their eviction. Until then every policy is equally good, and eviction in order of
     /// arrival costs the least time and memory.
-    fn fit(&mut self, pages: u32) {
+    fn apply_policy(&mut self, pages: u32) {
         let is_short = self.cache.refault_pages() >= u64::from(pages / REFAULT_DIVISOR);
         if self.cache.backed_pages() > pages / 2 && is_short {
             let policy =
                 eviction::build(&self.eviction, pages.max(1)).expect("it was built before");
             self.cache.replace_policy(policy, pages.max(1));
-            self.is_fitted = true;
+            self.is_policy_applied = true;
         }
     }
 
     /// Returns true if `pages` more pages find frames.
     pub(super) fn has_room_for(&self, pages: u64) -> bool {
-        self.budget.has_room_for(pages + self.held_pages())
+        self.budget.has_room_for(pages + self.unready_pages())
     }
 
     /// Pages of memory that can't leave at once.
-    pub(super) fn held_pages(&self) -> u64 {
-        self.cache.held_pages().into()
+    pub(super) fn unready_pages(&self) -> u64 {
+        self.cache.unready_pages().into()
     }
 
     /// Adds an absent page of memory, for which there must be a frame.

@@ -42,7 +42,7 @@ mod faults;
 mod swap_in;
 mod swap_out;
 
-use area::{LazyEngine, SwapArea};
+use area::{SlotOwner, SwapArea};
 
 /// Kind of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -347,7 +347,7 @@ impl MachineMemory {
         if config.by_policy {
             base.frames.cache.give_memory_to_policy();
         }
-        if policy.asks_costs() {
+        if policy.uses_costs() {
             base.queue.learn_costs();
         }
         let memory_pages = base.frames.cache.budget_pages();
@@ -495,7 +495,7 @@ impl MachineMemory {
     fn take_slot(&mut self, base: &SharedState, slot: u64, frame: FrameId) {
         let (file, page) = base.frames.cache.page_of(frame);
         let memory = self.memory_of(file);
-        self.swap.area.take(slot, LazyEngine { memory, page });
+        self.swap.area.take(slot, SlotOwner { memory, page });
         self.mappings[memory.0 as usize].slots[page as usize] = slot as u32;
     }
 
@@ -503,19 +503,19 @@ impl MachineMemory {
     fn give_up_slot(&mut self, memory: MemoryId, page: u64) {
         if let Some(slot) = self.slot_of(memory, page) {
             self.mappings[memory.0 as usize].slots[page as usize] = NO_SLOT;
-            self.swap.area.give_up(slot);
+            self.swap.area.free_slot(slot);
             self.swap.is_full = false;
         }
     }
 
     /// Removes the page of a slot that the device could not write. After a medium error the slot is
     /// never used again.
-    fn lose_slot(&mut self, slot: u64, error: DeviceError) {
+    fn on_bad_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");
         self.mappings[owner.memory.0 as usize].slots[owner.page as usize] = NO_SLOT;
         match error {
             DeviceError::Medium => self.swap.area.mark_bad(slot),
-            _ => self.swap.area.give_up(slot),
+            _ => self.swap.area.free_slot(slot),
         }
     }
 }

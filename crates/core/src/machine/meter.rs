@@ -7,7 +7,7 @@ use crate::unit::Time;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Meter {
     /// Bytes requested by reads, clipped at the end of the file.
-    pub asked_bytes: u64,
+    pub requested_bytes: u64,
     /// The part of them that was in the cache when the read arrived.
     pub hit_bytes: u64,
     /// Bytes requested by writes.
@@ -24,7 +24,7 @@ pub struct Meter {
     pub depth_max: u32,
     in_device: u32,
     /// Time up to which the integrals below are computed.
-    changed: Time,
+    integrated_until: Time,
     /// Requests in the device, integrated over time: requests × ns.
     depth_ns: u128,
     /// Time with at least one request in the device.
@@ -49,7 +49,7 @@ impl Meter {
     }
 
     /// Counts a request sent to the device.
-    pub(super) fn dispatched(&mut self, now: Time, request: &Request) {
+    pub(super) fn on_dispatch(&mut self, now: Time, request: &Request) {
         self.integrate(now);
         self.in_device += 1;
         self.depth_max = self.depth_max.max(self.in_device);
@@ -66,17 +66,17 @@ impl Meter {
     }
 
     /// Counts a completed request.
-    pub(super) fn completed(&mut self, now: Time) {
+    pub(super) fn on_completion(&mut self, now: Time) {
         self.integrate(now);
         self.in_device -= 1;
     }
 
     /// Updates the integrals up to `now`.
     fn integrate(&mut self, now: Time) {
-        let span = now.since(self.changed).ns();
+        let span = now.since(self.integrated_until).ns();
         self.depth_ns += u128::from(self.in_device) * u128::from(span);
         self.busy_ns += if self.in_device > 0 { span } else { 0 };
-        self.changed = now;
+        self.integrated_until = now;
     }
 }
 
@@ -100,13 +100,13 @@ mod tests {
         };
         let mut meter = Meter::default();
         assert_eq!(meter.depth_mean_milli(), None);
-        meter.dispatched(Time::ZERO, &request);
-        meter.dispatched(Time::from_ms(1), &request);
-        meter.completed(Time::from_ms(2));
-        meter.completed(Time::from_ms(4));
+        meter.on_dispatch(Time::ZERO, &request);
+        meter.on_dispatch(Time::from_ms(1), &request);
+        meter.on_completion(Time::from_ms(2));
+        meter.on_completion(Time::from_ms(4));
         assert_eq!(meter.depth_mean_milli(), Some(1_250));
-        meter.dispatched(Time::from_ms(10), &request);
-        meter.completed(Time::from_ms(11));
+        meter.on_dispatch(Time::from_ms(10), &request);
+        meter.on_completion(Time::from_ms(11));
         assert_eq!(meter.depth_mean_milli(), Some(1_200));
         assert_eq!((meter.depth_max, meter.device_read_bytes), (2, 3 * 4096));
     }

@@ -140,7 +140,7 @@ impl RequestQueue {
             wake: None,
             ending: None,
             evidence: DeviceEvidence::default(),
-            learns_costs: config.learns_unasked_costs,
+            learns_costs: config.learns_unused_costs,
             meter: Meter::default(),
         })
     }
@@ -216,7 +216,7 @@ impl RequestQueue {
     }
 
     /// Adds a request that retries a failed one: it goes to the device without the scheduler.
-    pub(super) fn send_again(&mut self, request: Request, content: RequestContent) -> RequestId {
+    pub(super) fn enqueue_retry(&mut self, request: Request, content: RequestContent) -> RequestId {
         let id = self.requests.open(request);
         self.payloads.put(id, content, true);
         self.retries.push_back(id);
@@ -226,14 +226,14 @@ impl RequestQueue {
     /// Registers `waiter` for the end of the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
         if let Some(head) = self.requests.set_demand(id) {
-            self.scheduler.demand(head, &self.requests);
+            self.scheduler.idled_for(head, &self.requests);
         }
         self.payloads.wait(id, waiter);
     }
 
     /// Returns true if `waiter` waits for the request, or for one that was merged into it.
-    pub(super) fn is_demand(&self, id: RequestId, waiter: Waiter) -> bool {
-        self.requests.parts(id).any(|part| self.payloads.awaits(part, waiter))
+    pub(super) fn has_waiter(&self, id: RequestId, waiter: Waiter) -> bool {
+        self.requests.parts(id).any(|part| self.payloads.has_waiter(part, waiter))
     }
 
     /// The next action; `None` if the device is full, or if the scheduler has no request for it
@@ -269,9 +269,9 @@ impl RequestQueue {
         };
         self.wake = None;
         let request = &self.requests[id];
-        self.meter.dispatched(now, request);
+        self.meter.on_dispatch(now, request);
         let Request { op, start, sectors, .. } = *request;
-        self.evidence.estimate.dispatched(now, id, Some(start..request.end()));
+        self.evidence.estimate.on_dispatch(now, id, Some(start..request.end()));
         Some(QueueAction::Request(DeviceRequest { id, op, start, sectors }))
     }
 
@@ -282,11 +282,7 @@ impl RequestQueue {
 
     /// Calls `each` with the parts of a request in the order of its sectors: the content and the
     /// size of each.
-    pub(super) fn each_part_in_order(
-        &self,
-        id: RequestId,
-        mut each: impl FnMut(RequestContent, u64),
-    ) {
+    pub(super) fn for_each_part(&self, id: RequestId, mut each: impl FnMut(RequestContent, u64)) {
         for part in self.requests.parts(id) {
             each(self.payloads.content(part), self.requests.opened(part).bytes());
         }
@@ -297,9 +293,9 @@ impl RequestQueue {
     pub(super) fn handle_completion(&mut self, now: Time, completion: Completion) {
         let id = completion.id;
         let bytes = self.requests[id].bytes();
-        self.meter.completed(now);
+        self.meter.on_completion(now);
         if self.learns_costs {
-            self.evidence.estimate.completed(now, completion.not_before, id, bytes);
+            self.evidence.estimate.on_completion(now, completion.not_before, id, bytes);
         }
         if !self.payloads.is_retry(id) {
             self.scheduler.complete(now, id, &self.requests);
@@ -413,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_made_before_a_poll_are_one_request_and_those_made_after_are_not() {
+    fn adjacent_requests_merge_only_before_the_next_poll() {
         let mut queue = queue("noop");
         for start in [0, 8, 16] {
             send(&mut queue, start, 8);
@@ -424,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn the_device_never_has_more_than_it_takes() {
+    fn requests_in_flight_never_exceed_the_device_depth() {
         let mut queue = queue("noop");
         let ids = [0, 1000, 2000].map(|start| send(&mut queue, start, 8));
         assert_eq!(places(&mut queue), [(0, 8), (1000, 8)]);
@@ -473,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn retries_go_first_and_bypass_the_scheduler() {
+    fn retries_are_sent_first_and_bypass_the_scheduler() {
         let mut queue = queue("cfq");
         let first = send(&mut queue, 0, 8);
         let request = next(&mut queue).expect("an idle device takes it");
@@ -484,7 +480,7 @@ mod tests {
         );
         let ended = queue.poll_ended().expect("it has one part");
         send(&mut queue, 8, 8);
-        let again = queue.send_again(ended.request, ended.content);
+        let again = queue.enqueue_retry(ended.request, ended.content);
         assert_eq!(places(&mut queue)[0], (0, 8));
         // A scheduler with the completion of a request that it never dispatched would count it
         // down.

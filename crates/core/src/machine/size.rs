@@ -10,7 +10,7 @@ impl Machine {
     /// Changes the amount of memory within limits: not below the memory in use now, and not above
     /// [`Config::memory_bytes_max`](super::Config::memory_bytes_max). A reduction evicts pages, so
     /// a large one is better done in several calls. Returns the frames whose memory the environment
-    /// must take back, and then report as [withdrawn](Machine::withdrawn).
+    /// must take back, and then report as [withdrawn](Machine::on_withdrawn).
     pub fn resize(&mut self, now: Time, memory_bytes: u64) -> Vec<FrameId> {
         let pages = (memory_bytes / PAGE_BYTES).min(u32::MAX.into()) as u32;
         let withdrawing = self.base.frames.resize(pages);
@@ -19,8 +19,8 @@ impl Machine {
     }
 
     /// Records that the environment has taken back the memory of these frames.
-    pub fn withdrawn(&mut self, frames: &[FrameId]) {
-        self.base.frames.cache.withdrawn(frames);
+    pub fn on_withdrawn(&mut self, frames: &[FrameId]) {
+        self.base.frames.cache.on_withdrawn(frames);
     }
 
     /// Approximate number of bytes read again after their eviction: the benefit of a larger memory.
@@ -102,13 +102,13 @@ mod tests {
         let withdrawing = machine.resize(Time::ZERO, 40 * PAGE_BYTES);
         assert_eq!(machine.base.frames.cache.policy_pages(), 40);
         assert_eq!((withdrawing.len(), machine.memory_bytes()[0]), (24, 40 * PAGE_BYTES));
-        machine.withdrawn(&withdrawing);
+        machine.on_withdrawn(&withdrawing);
         assert_eq!(machine.memory_bytes(), [40 * PAGE_BYTES; 2]);
         assert_eq!((0..64).filter(|&page| machine.is_cached(handle, page)).count(), 40);
     }
 
     #[test]
-    fn memory_that_a_read_has_pinned_stays() {
+    fn memory_pinned_by_a_read_survives_a_resize_to_zero() {
         let (mut machine, handle) = machine();
         let bytes = 10 * PAGE_BYTES;
         let transfer = Transfer { handle, process: ProcessId(0), offset: 0, bytes, tag: 0 };

@@ -22,13 +22,13 @@ pub trait IoBackend {
 pub trait Driver: IoBackend {
     /// Delivers a completed read or write, to be [released](Machine::release), now or later.
     #[inline]
-    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+    fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         machine.release(now, done.read);
     }
 
     /// Delivers a completed fault, to be [released](Machine::release_fault), now or later.
     #[inline]
-    fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
+    fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         machine.release_fault(now, faulted.fault);
     }
 
@@ -42,7 +42,7 @@ pub trait Driver: IoBackend {
     }
 }
 
-/// A driver calls [`turn`](Machine::turn) after each event, and at the time returned by
+/// A driver calls [`step`](Machine::step) after each event, and at the time returned by
 /// [`next_wake`](Machine::next_wake).
 impl Machine {
     /// Does all work that is due: processes completions, sends requests, delivers faults and reads,
@@ -50,45 +50,45 @@ impl Machine {
     /// preparation of free frames comes last. Returns true if there was any work. Another call may
     /// then find more: released memory may let others go on, and sent requests may have completed.
     #[inline]
-    pub fn turn<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
-        let mut is_any = self.take_in(now, driver);
+    pub fn step<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
+        let mut is_any = self.take_completions(now, driver);
         while let Some(request) = self.poll_request(now) {
             driver.submit(self, now, request);
             is_any = true;
         }
-        is_any |= self.tell(now, driver);
+        is_any |= self.deliver_results(now, driver);
         is_any | self.unmap(now, driver)
     }
 
-    /// The first part of a [`turn`](Machine::turn), for drivers that start something between
+    /// The first part of a [`step`](Machine::step), for drivers that start something between
     /// completions and new requests.
     #[inline]
-    pub fn take_in<C: IoBackend + ?Sized>(&mut self, now: Time, carrier: &mut C) -> bool {
+    pub fn take_completions<C: IoBackend + ?Sized>(&mut self, now: Time, backend: &mut C) -> bool {
         let mut is_any = false;
-        while let Some(completion) = carrier.poll_completion(now) {
+        while let Some(completion) = backend.poll_completion(now) {
             self.handle_completion(now, completion);
             is_any = true;
         }
         is_any
     }
 
-    /// The part of a [`turn`](Machine::turn) that delivers faults and reads, for drivers that
+    /// The part of a [`step`](Machine::step) that delivers faults and reads, for drivers that
     /// release them before new requests are sent.
     #[inline]
-    pub fn tell<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
+    pub fn deliver_results<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
         let mut is_any = false;
         while let Some(faulted) = self.poll_faulted() {
-            driver.faulted(self, now, faulted);
+            driver.on_faulted(self, now, faulted);
             is_any = true;
         }
         while let Some(done) = self.poll_done() {
-            driver.done(self, now, done);
+            driver.on_done(self, now, done);
             is_any = true;
         }
         is_any
     }
 
-    /// The last part of a [`turn`](Machine::turn), for drivers that send writes of leaving pages
+    /// The last part of a [`step`](Machine::step), for drivers that send writes of leaving pages
     /// together with reads.
     #[inline]
     pub fn unmap<D: Driver + ?Sized>(&mut self, now: Time, driver: &mut D) -> bool {
@@ -137,12 +137,12 @@ mod tests {
     }
 
     impl Driver for RecordingDriver {
-        fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
             self.seen.push("done");
             machine.release(now, done.read);
         }
 
-        fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
+        fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
             self.seen.push("faulted");
             machine.release_fault(now, faulted.fault);
         }
@@ -176,11 +176,11 @@ mod tests {
         let process = ProcessId(0);
         let transfer = Transfer { handle, process, offset: 0, bytes: PAGE_BYTES, tag: 0 };
         machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
-        assert!(machine.turn(Time::ZERO, &mut driver));
+        assert!(machine.step(Time::ZERO, &mut driver));
         assert_eq!(driver.seen, ["read"]);
-        assert!(machine.turn(Time::from_us(1), &mut driver));
+        assert!(machine.step(Time::from_us(1), &mut driver));
         assert_eq!(driver.seen, ["read", "completed", "done"]);
-        assert!(!machine.turn(Time::from_us(1), &mut driver));
+        assert!(!machine.step(Time::from_us(1), &mut driver));
         assert!(machine.is_idle());
     }
 
@@ -194,7 +194,7 @@ mod tests {
             let access = MemoryAccess::Write;
             let fault = MemoryFault { memory, page, access, process: ProcessId(0), tag: page };
             machine.fault(Time::ZERO, fault).unwrap();
-            while machine.turn(Time::ZERO, &mut driver) {}
+            while machine.step(Time::ZERO, &mut driver) {}
         }
         let count = |what| driver.seen.iter().filter(|&&seen| seen == what).count();
         assert_eq!(count("faulted"), 33);

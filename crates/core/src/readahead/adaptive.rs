@@ -218,13 +218,13 @@ impl AdaptiveReadahead {
         let is_random = self.advice == Advice::Random && (stride.is_some() || !self.has_gone_on);
         let begin = match self.advice {
             _ if stride.is_some() => RunBegin::Stride,
-            Advice::Sequential => RunBegin::Told,
-            _ if request.first == 0 && !is_random => RunBegin::Told,
+            Advice::Sequential => RunBegin::Sequential,
+            _ if request.first == 0 && !is_random => RunBegin::Sequential,
             _ => RunBegin::Request { pages: request.count() },
         };
         let mut stream = match (stride, begin) {
             (Some(stride), _) => ReadStream::strided(request, stride, begun_at),
-            (None, RunBegin::Told) => ReadStream::begun(request, begin, begun_at),
+            (None, RunBegin::Sequential) => ReadStream::begun(request, begin, begun_at),
             _ => ReadStream::begun(request, begin, begun_at).taken_to_go(self.goes_down),
         };
         if !is_random {
@@ -272,13 +272,13 @@ impl ReadaheadPolicy for AdaptiveReadahead {
         true
     }
 
-    fn closed(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
+    fn on_close(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
         self.streams.drain(..).for_each(|mut stream| stream.closed(last_page, file_pages, device));
     }
 
     /// False: [`read`](ReadaheadPolicy::read) ignores requests whose pages are all filled and
     /// unmarked.
-    fn sees_every_hit(&self) -> bool {
+    fn needs_every_hit(&self) -> bool {
         false
     }
 }
@@ -299,10 +299,10 @@ fn say(pages: &mut dyn PageView, ahead: LatestReadahead) {
         why,
         behind,
         size,
-        readers: device.reads_under_way,
+        readers: device.open_reads,
         request_pages: device.estimate.request_cost_pages(),
         service_pages: device.estimate.request_service_pages(),
         unused_pages: device.standing_pages,
     };
-    device.log.say(device.now, || decision);
+    device.log.log_with(device.now, || decision);
 }

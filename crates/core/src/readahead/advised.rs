@@ -39,13 +39,13 @@ pub struct KernelCachedPages {
     /// Windows by number: the page number divided by [`WINDOW_PAGES`].
     windows: BTreeMap<u64, Box<AdvisedWindow>>,
     /// Numbers of the windows, oldest first.
-    begun: VecDeque<u64>,
+    window_order: VecDeque<u64>,
     /// Pages with a readahead mark: a read of one is reported to the policy.
     marks: BTreeSet<u64>,
     /// Advised pages that were not read since.
     unused_pages: u64,
     /// Consecutive reads that touched no advised page and no mark.
-    apart: u32,
+    consecutive_other_reads: u32,
     evidence: FileEvidence,
 }
 
@@ -84,12 +84,13 @@ impl KernelCachedPages {
 
     /// Returns true if a reader is still expected at advised or marked pages.
     pub fn awaits_reader(&self) -> bool {
-        (self.unused_pages > 0 || !self.marks.is_empty()) && self.apart < READS_ELSEWHERE_MAX
+        (self.unused_pages > 0 || !self.marks.is_empty())
+            && self.consecutive_other_reads < READS_ELSEWHERE_MAX
     }
 
     /// Records a read of these pages: they are known and used from now on.
     pub fn read(&mut self, request: PageRange, device: &mut DeviceEvidence) {
-        self.apart = self.apart.saturating_add(1);
+        self.consecutive_other_reads = self.consecutive_other_reads.saturating_add(1);
         for part in parts(request) {
             let window = self.window(part.window, device);
             let added = part.mask & !window.known[part.word];
@@ -97,22 +98,22 @@ impl KernelCachedPages {
             window.known[part.word] |= part.mask;
             window.unused[part.word] &= !part.mask;
             device.added_pages += u64::from(added.count_ones());
-            self.came(used.count_ones(), device);
+            self.remove_unused(used.count_ones(), device);
         }
     }
 
     /// Removes advised pages from the counts because they were used or are gone.
-    fn came(&mut self, pages: u32, device: &mut DeviceEvidence) {
+    fn remove_unused(&mut self, pages: u32, device: &mut DeviceEvidence) {
         self.unused_pages -= u64::from(pages);
         device.standing_pages -= u64::from(pages);
         if pages > 0 {
-            self.apart = 0;
+            self.consecutive_other_reads = 0;
         }
     }
 
     /// Records that a read found these pages absent. Pages that were read before are gone. Pages
     /// that were only advised are assumed to be on their way.
-    pub fn missed(&mut self, request: PageRange) {
+    pub fn on_miss(&mut self, request: PageRange) {
         for part in parts(request) {
             if let Some(window) = self.windows.get_mut(&part.window) {
                 window.known[part.word] &= !part.mask | window.unused[part.word];
@@ -121,7 +122,7 @@ impl KernelCachedPages {
     }
 
     /// Records that these pages left the cache.
-    pub fn forget(&mut self, range: PageRange, device: &mut DeviceEvidence) {
+    pub fn on_evicted(&mut self, range: PageRange, device: &mut DeviceEvidence) {
         let windows = range.first / WINDOW_PAGES..range.end.div_ceil(WINDOW_PAGES);
         let numbers: Vec<u64> = self.windows.range(windows).map(|(&number, _)| number).collect();
         for number in numbers {
@@ -135,7 +136,7 @@ impl KernelCachedPages {
                 let gone = part.mask & window.unused[part.word];
                 window.known[part.word] &= !part.mask;
                 window.unused[part.word] &= !part.mask;
-                self.came(gone.count_ones(), device);
+                self.remove_unused(gone.count_ones(), device);
             }
         }
         self.marks.retain(|&mark| !range.contains(mark));
@@ -144,17 +145,17 @@ impl KernelCachedPages {
     /// The window of that number, created if it is new. At the limit, the oldest window is dropped.
     fn window(&mut self, number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
         if !self.windows.contains_key(&number) {
-            if self.begun.len() == WINDOWS_MAX
-                && let Some(oldest) = self.begun.pop_front()
+            if self.window_order.len() == WINDOWS_MAX
+                && let Some(oldest) = self.window_order.pop_front()
                 && let Some(window) = self.windows.remove(&oldest)
             {
                 let unused: u32 = window.unused.iter().map(|word| word.count_ones()).sum();
-                self.came(unused, device);
+                self.remove_unused(unused, device);
                 let first = oldest * WINDOW_PAGES;
                 let gone = PageRange::new(first, WINDOW_PAGES);
                 self.marks.retain(|&mark| !gone.contains(mark));
             }
-            self.begun.push_back(number);
+            self.window_order.push_back(number);
         }
         self.windows.entry(number).or_default()
     }
@@ -215,7 +216,7 @@ pub struct KernelPageView<'a> {
     /// Number of pages of the file.
     pub file_pages: u64,
     /// Ranges to advise, in the order of the policy's calls.
-    pub runs: &'a mut Vec<PageRange>,
+    pub advised_ranges: &'a mut Vec<PageRange>,
 }
 
 impl KernelPageView<'_> {
@@ -231,11 +232,11 @@ impl KernelPageView<'_> {
             self.device.standing_pages += count;
             self.advised.unused_pages += count;
         }
-        self.advised.apart = 0;
-        match self.runs.last_mut() {
+        self.advised.consecutive_other_reads = 0;
+        match self.advised_ranges.last_mut() {
             Some(last) if last.end == run.first => last.end = run.end,
             Some(last) if last.first == run.end => last.first = run.first,
-            _ => self.runs.push(run),
+            _ => self.advised_ranges.push(run),
         }
     }
 
@@ -277,7 +278,7 @@ impl PageView for KernelPageView<'_> {
 
     fn clear_mark(&mut self, folio: Folio) {
         self.advised.marks.remove(&folio.first);
-        self.advised.apart = 0;
+        self.advised.consecutive_other_reads = 0;
     }
 
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
@@ -321,7 +322,8 @@ mod tests {
         range: PageRange,
     ) -> Vec<PageRange> {
         let mut runs = Vec::new();
-        let mut pages = KernelPageView { advised, device, file_pages: 10_000, runs: &mut runs };
+        let mut pages =
+            KernelPageView { advised, device, file_pages: 10_000, advised_ranges: &mut runs };
         pages.add_absent(range, true);
         runs
     }
@@ -352,7 +354,7 @@ mod tests {
                     unused.extend(&new);
                 }
                 _ if step % 9 == 2 => {
-                    advised.forget(range, &mut device);
+                    advised.on_evicted(range, &mut device);
                     range.pages().for_each(|page| _ = (known.remove(&page), unused.remove(&page)));
                 }
                 _ => {}
@@ -379,7 +381,7 @@ mod tests {
             advised: &mut advised,
             device: &mut device,
             file_pages: 100,
-            runs: &mut runs,
+            advised_ranges: &mut runs,
         };
         let folio = pages.marked(60).unwrap();
         pages.clear_mark(folio);
@@ -403,7 +405,7 @@ mod tests {
         let (mut advised, mut device) = (KernelCachedPages::default(), device());
         advised.read(PageRange::new(0, 4), &mut device);
         add(&mut advised, &mut device, PageRange::new(4, 4));
-        advised.missed(PageRange::new(2, 4));
+        advised.on_miss(PageRange::new(2, 4));
         assert!(advised.is_quiet(PageRange::new(0, 2)) && !advised.is_quiet(PageRange::new(2, 1)));
         assert!(advised.is_quiet(PageRange::new(5, 3)));
         assert_eq!(device.standing_pages, 4);

@@ -18,8 +18,9 @@
 //!
 //! Credit is applied to reads only. The use of mapped pages is invisible, so a policy for mapped
 //! files would be limited without cause: a mapping of 512 MiB read in order took 919 requests
-//! instead of 156. The policies of Linux are [exempt](super::ReadaheadPolicy::is_on_credit),
-//! because they are measured here unchanged.
+//! instead of 156. The policies of Linux are
+//! [exempt](super::ReadaheadPolicy::is_limited_by_credit), because they are measured here
+//! unchanged.
 
 use super::evidence::WINDOW_COST_FACTOR;
 use crate::request::Need;
@@ -31,22 +32,22 @@ const INITIAL_CREDIT_DIVISOR: u64 = 64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Credit {
     /// Pages in the cache, or being read, that are not used yet.
-    standing: u32,
+    unused: u32,
     /// Finished pages that were used; halved once per refill of the memory.
     used: u32,
     /// Finished pages that left unused; halved in the same way.
     lost: u32,
     /// Value of `added_pages` at the last halving.
-    halved: u32,
+    halved_at_page: u32,
 }
 
 impl Credit {
     /// Records `pages` prefetched pages. `added_pages` is the wrapping count of pages ever added to
     /// a cache of `memory_pages`.
-    pub fn read_ahead(&mut self, pages: u32, added_pages: u32, memory_pages: u32) {
-        self.standing += pages;
-        if added_pages.wrapping_sub(self.halved) > memory_pages {
-            self.halved = added_pages;
+    pub fn record_prefetch(&mut self, pages: u32, added_pages: u32, memory_pages: u32) {
+        self.unused += pages;
+        if added_pages.wrapping_sub(self.halved_at_page) > memory_pages {
+            self.halved_at_page = added_pages;
             self.used /= 2;
             self.lost /= 2;
         }
@@ -54,24 +55,24 @@ impl Credit {
 
     /// Records the first use of a prefetched page.
     pub fn used(&mut self) {
-        self.standing = self.standing.saturating_sub(1);
+        self.unused = self.unused.saturating_sub(1);
         self.used = self.used.saturating_add(1);
     }
 
     /// Records a prefetched page that left the cache unused.
     pub fn lost(&mut self) {
-        self.standing = self.standing.saturating_sub(1);
+        self.unused = self.unused.saturating_sub(1);
         self.lost = self.lost.saturating_add(1);
     }
 
     /// Records a prefetched page whose read was cancelled.
     pub fn withdrawn(&mut self) {
-        self.standing = self.standing.saturating_sub(1);
+        self.unused = self.unused.saturating_sub(1);
     }
 
     /// Number of prefetched pages that are not used yet.
     pub fn standing_pages(&self) -> u64 {
-        self.standing.into()
+        self.unused.into()
     }
 
     /// Used share of the finished pages in percent; `None` before the first one.
@@ -93,7 +94,7 @@ impl Credit {
             (WINDOW_COST_FACTOR * request_pages).min(memory_pages / INITIAL_CREDIT_DIVISOR);
         let at_first = at_first * (used + 1) / (used + lost + 1);
         let budget_earned = used.saturating_mul(request_pages);
-        at_first.saturating_add(budget_earned).saturating_sub(self.standing.into())
+        at_first.saturating_add(budget_earned).saturating_sub(self.unused.into())
     }
 }
 
@@ -108,16 +109,16 @@ mod tests {
     fn wasted_pages_exhaust_credit_and_each_use_earns_a_request() {
         let mut credit = Credit::default();
         assert_eq!((credit.room(100, 1 << 17), credit.used_percent()), (1600, None));
-        credit.read_ahead(1600, 1600, 1 << 16);
+        credit.record_prefetch(1600, 1600, 1 << 16);
         assert_eq!(credit.room(100, 1 << 17), 0);
         (0..1600).for_each(|_| credit.lost());
         assert_eq!((credit.room(100, 1 << 17), credit.used_percent()), (0, Some(0)));
-        credit.read_ahead(10, 1610, 1 << 16);
+        credit.record_prefetch(10, 1610, 1 << 16);
         (0..10).for_each(|_| credit.used());
         assert_eq!(credit.room(100, 1 << 17), 10 * 100 + 10);
         assert_eq!(Credit::default().room(100, 6400), 100);
         // After a refill of the memory of 65,536 pages, 800 count as lost and five as used.
-        credit.read_ahead(0, 1 << 17, 1 << 16);
+        credit.record_prefetch(0, 1 << 17, 1 << 16);
         assert_eq!(credit.room(100, 1 << 17), 5 * 100 + 1600 * 6 / 806);
     }
 
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn a_stream_is_never_limited_by_credit() {
         let mut credit = Credit::default();
-        credit.read_ahead(16, 16, 1 << 16);
+        credit.record_prefetch(16, 16, 1 << 16);
         (0..16).for_each(|_| credit.used());
         assert_eq!((credit.room(100, 1 << 17), credit.standing_pages()), (1600 + 16 * 100, 0));
     }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::LatestReadahead;
 use crate::decision::DecisionLog;
 use crate::estimate::DeviceEstimate;
-use crate::length_distribution::{CERTAIN, LengthDistribution};
+use crate::length_distribution::{LengthDistribution, PROBABILITY_ONE};
 use crate::unit::{PageRange, Time};
 
 /// Largest window, as a multiple of the cost of a request. A larger window saves less than a
@@ -53,7 +53,7 @@ pub struct DeviceEvidence {
     /// Size of the cache in pages.
     pub memory_pages: u64,
     /// Reads that have begun and not ended, the current one included.
-    pub reads_under_way: u64,
+    pub open_reads: u64,
     /// Prefetched pages in the cache that are not used yet.
     pub standing_pages: u64,
     /// Total number of pages ever added to the cache.
@@ -79,7 +79,7 @@ impl DeviceEvidence {
 
     /// The marginal cost, and its larger part.
     fn marginal_cost(&self, pages: u64) -> (u64, &'static str) {
-        let others = self.reads_under_way.saturating_sub(1);
+        let others = self.open_reads.saturating_sub(1);
         let waits = self.estimate.request_waits_pages(pages, others);
         let service_time = self.estimate.request_service_pages();
         ((service_time + waits).max(1), if service_time > waits { "occupies" } else { "waits" })
@@ -99,7 +99,7 @@ impl DeviceEvidence {
         let lengths = self.lengths.of(begin);
         let prefetch_requests = match begin {
             RunBegin::Request { .. } | RunBegin::Part if length == 1 => {
-                lengths.pages_ahead(1, CERTAIN / 2, u64::MAX)
+                lengths.pages_ahead(1, PROBABILITY_ONE / 2, u64::MAX)
             }
             _ => u64::MAX,
         };
@@ -115,9 +115,9 @@ impl DeviceEvidence {
     /// goes on for `ahead` more requests. The avoided wait is weighed against a wasted request and
     /// page.
     pub fn pays_ahead(&self, begin: RunBegin, length: u64, each: u64, ahead: u64) -> bool {
-        let chance = self.lengths.of(begin).probability_of_reaching(length, ahead);
-        let in_vain = self.estimate.request_service_pages() + 1;
-        chance * self.marginal_cost_pages(each) > (CERTAIN - chance) * in_vain
+        let probability = self.lengths.of(begin).probability_of_reaching(length, ahead);
+        let wasted_cost = self.estimate.request_service_pages() + 1;
+        probability * self.marginal_cost_pages(each) > (PROBABILITY_ONE - probability) * wasted_cost
     }
 
     /// Number of the next `count` blocks of a stride that may each be read by a separate request.
@@ -130,15 +130,15 @@ impl DeviceEvidence {
     /// requests repeats as often.
     pub fn blocks_that_pay(&self, length: u64, each: u64, ahead: u64, count: u64) -> u64 {
         let strides = self.lengths.of(RunBegin::Stride);
-        match 4 * strides.probability_of_reaching(length, 1) / CERTAIN {
+        match 4 * strides.probability_of_reaching(length, 1) / PROBABILITY_ONE {
             0 => 0,
             3.. => count,
             _ => {
-                let in_vain = 2 * self.estimate.request_service_pages() + 1;
+                let wasted_cost = 2 * self.estimate.request_service_pages() + 1;
                 let marginal_cost = self.marginal_cost_pages(each);
                 let pays = |&nth: &u64| {
-                    let chance = strides.probability_of_reaching(length, ahead + nth);
-                    chance * marginal_cost > (CERTAIN - chance) * in_vain
+                    let probability = strides.probability_of_reaching(length, ahead + nth);
+                    probability * marginal_cost > (PROBABILITY_ONE - probability) * wasted_cost
                 };
                 (0..count).take_while(pays).count() as u64
             }
@@ -179,8 +179,8 @@ impl DeviceEvidence {
     pub fn record_stream_progress(&mut self, counted: Option<Era>) -> Option<Era> {
         // An era is half of the time in which the memory is refilled.
         let era = Era(self.added_pages / (self.memory_pages / 2).max(1));
-        self.streams.ended(counted);
-        self.streams.came(era);
+        self.streams.remove_stream(counted);
+        self.streams.count_stream(era);
         Some(era)
     }
 }
@@ -197,30 +197,32 @@ pub struct StreamCounts {
     /// Streams seen in the current era.
     now: u64,
     /// Streams seen last in the era before.
-    before: u64,
+    previous_era_streams: u64,
 }
 
 impl StreamCounts {
     /// Number of active streams.
     pub fn count(&self) -> u64 {
-        self.now + self.before
+        self.now + self.previous_era_streams
     }
 
     /// Counts a stream in `era`, after shifting the counts if the era is new.
-    fn came(&mut self, era: Era) {
+    fn count_stream(&mut self, era: Era) {
         if era != self.era {
             let is_next = era.0 == self.era.0 + 1;
-            (self.before, self.now) = (if is_next { self.now } else { 0 }, 0);
+            (self.previous_era_streams, self.now) = (if is_next { self.now } else { 0 }, 0);
             self.era = era;
         }
         self.now += 1;
     }
 
     /// Removes a stream that was counted in that era.
-    pub fn ended(&mut self, counted: Option<Era>) {
+    pub fn remove_stream(&mut self, counted: Option<Era>) {
         match counted {
             Some(era) if era == self.era => self.now -= 1,
-            Some(era) if era.0 + 1 == self.era.0 => self.before = self.before.saturating_sub(1),
+            Some(era) if era.0 + 1 == self.era.0 => {
+                self.previous_era_streams = self.previous_era_streams.saturating_sub(1)
+            }
             _ => {}
         }
     }
@@ -230,7 +232,7 @@ impl StreamCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunBegin {
     /// At the start of its file, or after sequential advice.
-    Told,
+    Sequential,
     /// Three requests at one distance.
     Stride,
     /// A request that continues requests of another size, such as the data after a header.
@@ -249,7 +251,7 @@ pub enum RunBegin {
 #[derive(Clone, Debug)]
 pub struct RunLengths {
     /// Runs from the start of a file, or after sequential advice.
-    told: LengthDistribution,
+    sequential: LengthDistribution,
     strides: LengthDistribution,
     /// Runs that continue requests of another size.
     parts: LengthDistribution,
@@ -260,7 +262,7 @@ pub struct RunLengths {
 impl Default for RunLengths {
     fn default() -> RunLengths {
         RunLengths {
-            told: LengthDistribution::default(),
+            sequential: LengthDistribution::default(),
             strides: LengthDistribution::default(),
             parts: LengthDistribution::default(),
             requests: core::array::from_fn(|_| LengthDistribution::of_requests()),
@@ -272,7 +274,7 @@ impl RunLengths {
     /// The distribution of runs that began as `begin`.
     fn of(&self, begin: RunBegin) -> &LengthDistribution {
         match begin {
-            RunBegin::Told => &self.told,
+            RunBegin::Sequential => &self.sequential,
             RunBegin::Stride => &self.strides,
             RunBegin::Part => &self.parts,
             RunBegin::Request { pages } => &self.requests[size_of(pages)],
@@ -282,7 +284,7 @@ impl RunLengths {
     /// The distribution of runs that began as `begin`, to be updated.
     pub fn of_mut(&mut self, begin: RunBegin) -> &mut LengthDistribution {
         match begin {
-            RunBegin::Told => &mut self.told,
+            RunBegin::Sequential => &mut self.sequential,
             RunBegin::Stride => &mut self.strides,
             RunBegin::Part => &mut self.parts,
             RunBegin::Request { pages } => &mut self.requests[size_of(pages)],
@@ -378,9 +380,9 @@ mod tests {
         device.added_pages = 1100;
         let second = device.record_stream_progress(second);
         assert_eq!(device.streams.count(), 1);
-        device.streams.ended(first);
+        device.streams.remove_stream(first);
         assert_eq!(device.streams.count(), 1, "it was not counted any more");
-        device.streams.ended(second);
+        device.streams.remove_stream(second);
         assert_eq!(device.streams.count(), 0);
     }
 }

@@ -15,12 +15,12 @@ impl ReadaheadPolicy for NoReadahead {
     fn fault(&mut self, _page: u64, _ask: &ReadRequest, _pages: &mut dyn PageView) {}
     fn advise(&mut self, _advice: Advice) {}
 
-    fn sees_every_hit(&self) -> bool {
+    fn needs_every_hit(&self) -> bool {
         false
     }
 
     /// It reads nothing ahead, on credit or otherwise.
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }

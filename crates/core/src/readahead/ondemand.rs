@@ -138,7 +138,7 @@ impl OnDemand {
             // The walk adds the rest when it gets there, unless a mark on the way has brought it in
             // by then.
             let most = self.request_pages_max.max(self.window_pages_max);
-            return fill_singly(page, request.min(most), 0, ask, pages);
+            return add_single_pages(page, request.min(most), 0, ask, pages);
         }
         let most = self.pages_max(request);
         let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
@@ -148,7 +148,7 @@ impl OnDemand {
         } else {
             let run = run_before(page, most, pages);
             if run <= request {
-                return fill_singly(page, request, 0, ask, pages);
+                return add_single_pages(page, request, 0, ask, pages);
             }
             // A run that reaches the start of the file counts double.
             let run = if run == page { run * 2 } else { run };
@@ -199,7 +199,7 @@ impl OnDemand {
     fn submit(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
         if self.folio_order_max == 0 {
             self.order = 0;
-            return fill_singly(self.start, self.size, self.async_size, ask, pages);
+            return add_single_pages(self.start, self.size, self.async_size, ask, pages);
         }
         self.order = self.order.min(self.folio_order_max).min(self.size.max(1).ilog2() as u8);
         let end = (self.start + self.size).min(ask.file_pages());
@@ -213,7 +213,7 @@ impl OnDemand {
             let folio = Folio { first: page, order };
             if folio.range().pages().any(|page| pages.is_cached(page)) {
                 let left = self.start + self.size - page;
-                return fill_singly(page, left, self.async_size, ask, pages);
+                return add_single_pages(page, left, self.async_size, ask, pages);
             }
             if !pages.add(folio, page == mark) {
                 return;
@@ -292,20 +292,20 @@ impl ReadaheadPolicy for OnDemand {
         self.window_pages_max = self.window_pages_normal << u32::from(is_sequential);
     }
 
-    fn sees_every_hit(&self) -> bool {
+    fn needs_every_hit(&self) -> bool {
         false
     }
 
     /// A read that finds its pages changes only the end of the last read.
-    fn passed(&mut self, end: u64) {
+    fn record_cached_reads(&mut self, end: u64) {
         self.previous_end = Some(end);
     }
 
-    fn is_on_credit(&self) -> bool {
+    fn is_limited_by_credit(&self) -> bool {
         false
     }
 
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }
@@ -339,7 +339,13 @@ fn next_size(size: u64, most: u64) -> u64 {
 ///
 /// The mark counts from the end *after* clipping to the file, and is lost if that page is already
 /// cached: both as in the kernel.
-fn fill_singly(first: u64, count: u64, ahead: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+fn add_single_pages(
+    first: u64,
+    count: u64,
+    ahead: u64,
+    ask: &ReadRequest,
+    pages: &mut dyn PageView,
+) {
     let end = (first + count).min(ask.file_pages());
     let mark = end.checked_sub(ahead).filter(|&mark| mark >= first);
     for page in first..end {
@@ -401,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worked_example_of_the_page_on_kernel_policies() {
+    fn sequential_reads_get_the_windows_of_the_documented_example() {
         let mut policy = policy("ondemand,read_ahead_kb=8192").unwrap();
         let pages = &mut PageTable::default();
         assert_eq!(read(&mut policy, pages, &ask(0, 1)), (PageRange { first: 0, end: 4 }, Some(1)));
@@ -416,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_read_gets_its_request_and_leaves_the_state() {
+    fn random_read_gets_only_its_request_and_leaves_the_state_unchanged() {
         let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
         read(&mut policy, pages, &ask(0, 1));
@@ -442,21 +448,21 @@ mod tests {
     }
 
     #[test]
-    fn without_a_window_only_the_request_is_read() {
+    fn zero_window_reads_only_the_requested_pages() {
         let pages = &mut PageTable::default();
         let mut off = policy("ondemand,read_ahead_kb=0").unwrap();
         assert_eq!(read(&mut off, pages, &ask(0, 24)), (PageRange::new(0, 24), None));
     }
 
     #[test]
-    fn a_full_queue_changes_nothing() {
+    fn congested_queue_does_not_change_the_window() {
         let full = ReadRequest { is_congested: true, ..ask(0, 1) };
         let added = read(&mut OnDemand::new(&LIMITS), &mut PageTable::default(), &full);
         assert_eq!(added, (PageRange::new(0, 4), Some(1)));
     }
 
     #[test]
-    fn nothing_is_read_past_the_end_of_the_file() {
+    fn readahead_stops_at_the_end_of_the_file() {
         let mut policy = OnDemand::new(&LIMITS);
         let pages = &mut PageTable::default();
         let past = ReadRequest { file_bytes: 10 * PAGE_BYTES, ..ask(10, 1) };
@@ -468,7 +474,7 @@ mod tests {
     }
 
     #[test]
-    fn when_memory_is_short_the_policy_stops() {
+    fn policy_stops_adding_pages_when_memory_is_short() {
         struct Full(PageTable);
         impl PageView for Full {
             fn is_cached(&self, page: u64) -> bool {

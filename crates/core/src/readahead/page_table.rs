@@ -19,7 +19,7 @@ pub struct PageTable {
     /// Log of added folios and their marks since the last [`take_added`](PageTable::take_added).
     added: Vec<(Folio, bool)>,
     /// True if cached pages are still being read.
-    is_on_its_way: bool,
+    is_in_flight: bool,
     device: DeviceEvidence,
     file: FileEvidence,
 }
@@ -37,7 +37,7 @@ impl PageTable {
 
     /// Sets if cached pages are filled (true by default) or still being read.
     pub fn set_filled(&mut self, is_filled: bool) {
-        self.is_on_its_way = !is_filled;
+        self.is_in_flight = !is_filled;
     }
 
     /// Drops every page, as `posix_fadvise(DONTNEED)` does on an idle file.
@@ -66,7 +66,7 @@ impl PageView for PageTable {
     }
 
     fn is_filled(&self, page: u64) -> bool {
-        self.is_cached(page) && !self.is_on_its_way
+        self.is_cached(page) && !self.is_in_flight
     }
 
     fn is_unused(&self, _page: u64) -> bool {

@@ -75,7 +75,7 @@ mod tests {
             alignment_sectors: 1,
         };
         let readahead = Spec::plain(policy);
-        Config { readahead, learns_unasked_costs: false, ..Config::new(caps) }
+        Config { readahead, learns_unused_costs: false, ..Config::new(caps) }
     }
 
     /// The cost of a request that is believed once one has taken 5 ms, in ns.
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_learned_where_a_policy_may_ask_for_them() {
+    fn device_costs_are_learned_only_for_policies_that_use_them() {
         const ASSUMED_NS: u64 = 1_000_000;
         let is_learned = |ns: u64| ns > 4_000_000;
         for policy in ["none", "window", "window-fixed", "ondemand"] {
@@ -102,7 +102,7 @@ mod tests {
         for policy in ["runs", "adaptive"] {
             assert!(is_learned(believed_after_a_request(&mut machine(policy))), "{policy}");
         }
-        let always = Config { learns_unasked_costs: true, ..config("none") };
+        let always = Config { learns_unused_costs: true, ..config("none") };
         assert!(is_learned(believed_after_a_request(&mut Machine::new(always).unwrap())));
         for (policy, asks) in [
             ("none", false),
@@ -128,7 +128,7 @@ mod tests {
     /// 37. The window of 36 pages is rounded to end at page 32 of the file. The pages are not used
     ///     yet.
     #[test]
-    fn a_started_file_is_expected_to_go_on() {
+    fn first_read_at_offset_0_starts_a_forward_window_of_31_pages() {
         let mut machine = machine("adaptive");
         let file = machine.add_file(1 << 20, 0).unwrap();
         let handle = machine.open(file);

@@ -50,7 +50,7 @@
 //! Advice: `sequential` treats every run as a stream from its first page. `random` reads one page
 //! while no length is known, and disables streams.
 //!
-//! An own design. The constants were chosen with `crates/peers/benches/mapping_speed.rs` and
+//! An own design. The constants were chosen with `crates/eval/benches/mapping_speed.rs` and
 //! `bench/python_tensors.py` on a device with a latency of one millisecond.
 
 use alloc::collections::VecDeque;
@@ -117,14 +117,14 @@ impl RunsPolicy {
         let absent = places.find(|&place| !pages.is_cached(way.at(place)));
         match (found, absent) {
             (Some(at), Some(absent)) if absent >= self.runs[at].window_end => {
-                self.go_on(at, touched, ask, pages);
+                self.continue_run(at, touched, ask, pages);
             }
             (Some(at), None) => self.note_use(at, touched, ask, pages),
             // This includes a page of a window that was evicted before its touch.
-            (_, Some(_)) => match self.turned(touched) {
+            (_, Some(_)) => match self.find_reversed(touched) {
                 Some(at) => {
-                    self.runs[at].turn();
-                    self.go_on(at, touched, ask, pages);
+                    self.runs[at].reverse();
+                    self.continue_run(at, touched, ask, pages);
                 }
                 None => self.begin(touched, ask, pages),
             },
@@ -134,7 +134,7 @@ impl RunsPolicy {
 
     /// The index of a run that these pages reverse: no more of it was touched than now, and the
     /// pages lie directly before its start.
-    fn turned(&self, touched: PageRange) -> Option<usize> {
+    fn find_reversed(&self, touched: PageRange) -> Option<usize> {
         self.runs.iter().rposition(|run| {
             let is_new = run.touched() <= touched.count();
             is_new && run.way.back().along(touched).first == run.touched_back().end
@@ -154,7 +154,7 @@ impl RunsPolicy {
         let way = self.usual_direction();
         let places = way.along(touched);
         let recent = self.runs.iter().rev().take(RECENT_RUNS);
-        let has_length_marks = recent.filter_map(TouchedRun::length).count() < KNOWN_LENGTHS_MIN;
+        let is_length_measured = recent.filter_map(TouchedRun::length).count() < KNOWN_LENGTHS_MIN;
         let unknown = match self.advice {
             Advice::Sequential => u64::MAX,
             Advice::Random => 1,
@@ -171,7 +171,7 @@ impl RunsPolicy {
             window_pages: 0,
             trigger: None,
             last: None,
-            has_length_marks,
+            is_length_measured,
             was_late: true,
         });
         let at = self.runs.len() - 1;
@@ -181,14 +181,14 @@ impl RunsPolicy {
     }
 
     /// Continues a run behind its window, whose reader waits for the touched pages.
-    fn go_on(
+    fn continue_run(
         &mut self,
         at: usize,
         touched: PageRange,
         ask: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
-        let come = self.runs[at].come();
+        let come = self.runs[at].pages_so_far();
         let usual = self.usual_rest_after_window(at, pages);
         let run = &mut self.runs[at];
         let places = run.way.along(touched);
@@ -248,7 +248,7 @@ impl RunsPolicy {
         let run = self.runs[at];
         let file = run.way.along(PageRange::new(0, ask.file_pages()));
         let window = PageRange::new(run.window_end, size).clipped(file.end);
-        let goes_on = self.is_stream(at, run.come())
+        let goes_on = self.is_stream(at, run.pages_so_far())
             || !self.is_outgrown(at, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
         let last = window.pages().rev().find(|&place| !pages.is_cached(run.way.at(place)));
@@ -260,7 +260,7 @@ impl RunsPolicy {
         for place in window.pages() {
             let is_marked = last == Some(place)
                 || run.trigger == Some(place)
-                || (run.has_length_marks && is_length_mark(place - run.first));
+                || (run.is_length_measured && is_length_mark(place - run.first));
             let page = run.way.at(place);
             if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
                 // Memory is short: the window ends here.
@@ -301,7 +301,7 @@ impl RunsPolicy {
     /// The usual remaining length of a run that goes on behind its window; `None` if no remembered
     /// run came farther.
     fn usual_rest_after_window(&self, at: usize, pages: &mut dyn PageView) -> Option<u64> {
-        let come = self.runs[at].come();
+        let come = self.runs[at].pages_so_far();
         let rests = self.lengths(at).filter(|&length| length > come).map(|length| length - come);
         rests.min_by_key(|&size| (self.cost(at, come, size, pages), size))
     }
@@ -310,7 +310,7 @@ impl RunsPolicy {
     /// is cheaper.
     fn usual_rest_within_window(&self, at: usize, pages: &mut dyn PageView) -> u64 {
         let run = self.runs[at];
-        let sizes = self.lengths(at).map(|length| length.saturating_sub(run.come()));
+        let sizes = self.lengths(at).map(|length| length.saturating_sub(run.pages_so_far()));
         sizes.min_by_key(|&size| (self.cost(at, run.touched(), size, pages), size)).unwrap_or(0)
     }
 
@@ -319,7 +319,7 @@ impl RunsPolicy {
     fn cost(&self, at: usize, come: u64, size: u64, pages: &mut dyn PageView) -> u64 {
         let estimate = &pages.evidence().device.estimate;
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
-        let window_end = self.runs[at].come();
+        let window_end = self.runs[at].pages_so_far();
         let rests = self
             .lengths(at)
             .filter(|&length| length > come)

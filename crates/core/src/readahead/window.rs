@@ -313,11 +313,11 @@ impl ReadaheadPolicy for Window {
         Demand::Page
     }
 
-    fn is_on_credit(&self) -> bool {
+    fn is_limited_by_credit(&self) -> bool {
         false
     }
 
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }
@@ -373,7 +373,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_first_read_elsewhere_than_at_page_0_turns_it_off_and_a_window_of_misses_turns_it_on() {
+    fn readahead_turns_off_at_a_nonzero_first_read_and_on_after_misses() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
         policy.read(&ask(160, 16), &mut pages);
@@ -393,7 +393,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn interleaved_misses_never_turn_it_on_again() {
+    fn interleaved_misses_never_turn_readahead_on_again() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
         policy.read(&ask(160, 16), &mut pages);
@@ -418,7 +418,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn faults_read_the_aligned_block_around_until_a_hundred_misses_too_many() {
+    fn faults_read_the_aligned_block_until_100_excess_misses() {
         let mut policy = Window::new(32);
         let mut pages = PageTable::default();
         policy.fault(37, &ask(37, 1), &mut pages);

@@ -55,11 +55,11 @@ impl ReadaheadPolicy for WindowFixed {
         self.window.note_advice(advice);
     }
 
-    fn is_on_credit(&self) -> bool {
+    fn is_limited_by_credit(&self) -> bool {
         false
     }
 
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }
@@ -72,7 +72,7 @@ mod tests {
     use crate::unit::PageRange;
 
     #[test]
-    fn a_read_is_started_whole_though_readahead_is_off() {
+    fn read_is_submitted_whole_while_readahead_is_off() {
         let mut policy = WindowFixed::new(32);
         let mut pages = PageTable::default();
         policy.read(&ask(160, 16), &mut pages);

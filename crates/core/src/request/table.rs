@@ -41,7 +41,7 @@ struct RequestSlot {
     /// Last part of a head, by sector.
     last: RequestId,
     /// The next part by sector.
-    behind: RequestLink,
+    next_part: RequestLink,
 }
 
 /// Optional identifier of another part in four bytes: the identifier plus one.
@@ -76,7 +76,16 @@ impl RequestTable {
         let Request { start, sectors, .. } = request;
         let (head, first, last) = (id, id, id);
         let (next, behind) = (RequestLink::default(), RequestLink::default());
-        entry.insert(RequestSlot { request, start, sectors, head, next, first, last, behind });
+        entry.insert(RequestSlot {
+            request,
+            start,
+            sectors,
+            head,
+            next,
+            first,
+            last,
+            next_part: behind,
+        });
         id
     }
 
@@ -114,10 +123,10 @@ impl RequestTable {
         let newest_before = core::mem::replace(&mut head.next, RequestLink::to(part));
         if is_behind {
             let last_before = core::mem::replace(&mut head.last, last);
-            self.slot_mut(last_before).behind = RequestLink::to(first);
+            self.slot_mut(last_before).next_part = RequestLink::to(first);
         } else {
             let first_before = core::mem::replace(&mut head.first, first);
-            self.slot_mut(last).behind = RequestLink::to(first_before);
+            self.slot_mut(last).next_part = RequestLink::to(first_before);
         }
         self.slot_mut(oldest).next = newest_before;
     }
@@ -134,7 +143,7 @@ impl RequestTable {
 
     /// The parts of a request in sector order.
     pub fn parts(&self, id: RequestId) -> impl Iterator<Item = RequestId> + '_ {
-        core::iter::successors(Some(self.slot(id).first), |&part| self.slot(part).behind.get())
+        core::iter::successors(Some(self.slot(id).first), |&part| self.slot(part).next_part.get())
     }
 
     /// Returns true if the request was merged with others.

@@ -58,7 +58,7 @@ use queue_depth::QueueDepth;
 const IDLE_TIMEOUT: Time = Time::from_ms(8);
 
 /// Time in which every waiting process gets a slice, approximately.
-const ROUND: Time = Time::from_ms(300);
+const ROUND_TIME: Time = Time::from_ms(300);
 
 /// Shortest time slice, as a multiple of the duration of its first request.
 const SLICE_SEEK_FACTOR: u64 = 8;
@@ -79,9 +79,9 @@ pub struct AdaptiveScheduler {
     /// Number of processes with parked reads.
     parked: usize,
     /// Search for the best number of active processes.
-    places: ThroughputTuner,
+    active_tuner: ThroughputTuner,
     /// Search for the best number of requests in progress.
-    depth: ThroughputTuner,
+    depth_tuner: ThroughputTuner,
     /// True if some processes keep many requests queued and others few.
     is_uneven: bool,
     contention: Contention,
@@ -106,7 +106,7 @@ struct ProcessHistory {
     /// Its dispatchable reads.
     open: u32,
     in_device: u32,
-    turn: Option<ProcessTurn>,
+    turn: Option<TimeSlice>,
     /// Time since which it waits for a place.
     parked_since: Time,
     last_completion: Time,
@@ -119,7 +119,7 @@ struct ProcessHistory {
 
 /// A place of a process, with its time slice.
 #[derive(Clone, Copy, Debug)]
-struct ProcessTurn {
+struct TimeSlice {
     /// Start of the slice; after its first completion, the time of that completion.
     since: Time,
     /// True once a first request has completed without requests of other processes in the device.
@@ -139,7 +139,7 @@ impl ProcessHistory {
 
     /// Returns true while the device is kept idle for the process, which has no outstanding
     /// request.
-    fn is_demand(&self, now: Time) -> bool {
+    fn is_idled_for(&self, now: Time) -> bool {
         self.under_way() == 0 && now < self.last_completion + IDLE_TIMEOUT
     }
 }
@@ -153,8 +153,8 @@ impl AdaptiveScheduler {
             sectors_max: caps.request_sectors_max,
             active: 0,
             parked: 0,
-            places: ThroughputTuner::new(Parameter::Processes),
-            depth: ThroughputTuner::new(Parameter::Requests),
+            active_tuner: ThroughputTuner::new(Parameter::Processes),
+            depth_tuner: ThroughputTuner::new(Parameter::Requests),
             is_uneven: false,
             contention: Contention::default(),
             completions: 0,
@@ -172,15 +172,15 @@ impl AdaptiveScheduler {
     }
 
     /// Returns true if one more read may go, of a process with `own` reads in progress.
-    fn has_room(&self, own: u32) -> bool {
-        let depth = if self.is_uneven { self.depth.allowed() } else { None };
+    fn may_dispatch(&self, own: u32) -> bool {
+        let depth = if self.is_uneven { self.depth_tuner.allowed() } else { None };
         own == 0 || depth.is_none_or(|depth| self.under_way() < depth)
     }
 
     /// Makes parked reads dispatchable, as far as the limit or the depth allows.
     fn admit(&mut self, now: Time, requests: &RequestTable) {
-        match self.places.allowed() {
-            Some(limit) => self.turn(now, limit as usize, requests),
+        match self.active_tuner.allowed() {
+            Some(limit) => self.update_slices(now, limit as usize, requests),
             None => {
                 if self.active > 0 {
                     self.processes.values_mut().for_each(|process| process.turn = None);
@@ -188,7 +188,7 @@ impl AdaptiveScheduler {
                 }
                 while self.parked > 0
                     && let Some(id) = self.fewest_under_way()
-                    && self.has_room(self.processes[&id].under_way())
+                    && self.may_dispatch(self.processes[&id].under_way())
                 {
                     self.open_oldest(id, requests);
                 }
@@ -222,15 +222,15 @@ impl AdaptiveScheduler {
     }
 
     /// Withdraws places that have expired, and assigns free places up to the limit.
-    fn turn(&mut self, now: Time, limit: usize, requests: &RequestTable) {
+    fn update_slices(&mut self, now: Time, limit: usize, requests: &RequestTable) {
         if self.parked == 0 && self.active <= limit {
             return;
         }
         let turn = self.slice_length(limit);
         for process in self.processes.values_mut() {
-            let Some(ProcessTurn { since, .. }) = process.turn else { continue };
+            let Some(TimeSlice { since, .. }) = process.turn else { continue };
             let is_over = since + turn <= now;
-            let has_left = !process.has_outstanding_reads() && !process.is_demand(now);
+            let has_left = !process.has_outstanding_reads() && !process.is_idled_for(now);
             if is_over || has_left || self.active > limit {
                 process.turn = None;
                 self.active -= 1;
@@ -239,7 +239,7 @@ impl AdaptiveScheduler {
         while self.active < limit
             && let Some(process) = self.longest_parked()
         {
-            self.give_place(now, process, requests);
+            self.grant_slice(now, process, requests);
         }
     }
 
@@ -247,7 +247,7 @@ impl AdaptiveScheduler {
     fn slice_length(&self, limit: usize) -> Time {
         let wanting =
             self.processes.values().filter(|process| process.has_outstanding_reads()).count();
-        let share_ns = ROUND.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64;
+        let share_ns = ROUND_TIME.ns() * limit.min(wanting) as u64 / wanting.max(1) as u64;
         Time(share_ns.max(EPOCH_TIME.ns()).max(SLICE_SEEK_FACTOR * self.first_request_ns))
     }
 
@@ -258,9 +258,9 @@ impl AdaptiveScheduler {
     }
 
     /// Gives the process a place and makes all its parked reads dispatchable.
-    fn give_place(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
+    fn grant_slice(&mut self, now: Time, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
-        process.turn = Some(ProcessTurn { since: now, has_begun: false });
+        process.turn = Some(TimeSlice { since: now, has_begun: false });
         self.active += 1;
         while self.processes.get(&id).is_some_and(|process| !process.parked.is_empty()) {
             self.open_oldest(id, requests);
@@ -270,13 +270,13 @@ impl AdaptiveScheduler {
     /// The time at which the earliest idle timeout of an active process ends.
     fn idle_timeout_ends(&self, now: Time) -> Option<Time> {
         let active = self.processes.values().filter(|process| process.turn.is_some());
-        let demand = active.filter(|process| process.is_demand(now));
-        demand.map(|process| process.last_completion + IDLE_TIMEOUT).min()
+        let idled_for = active.filter(|process| process.is_idled_for(now));
+        idled_for.map(|process| process.last_completion + IDLE_TIMEOUT).min()
     }
 
     /// Reads in progress of processes without a place: dispatched under another limit.
     fn foreign_requests(&self) -> u32 {
-        if self.places.allowed().is_none() {
+        if self.active_tuner.allowed().is_none() {
             return 0;
         }
         let others = self.processes.values().filter(|process| process.turn.is_none());
@@ -284,7 +284,7 @@ impl AdaptiveScheduler {
     }
 
     /// Records the dispatch time of a read.
-    fn sent(&mut self, now: Time, id: RequestId) {
+    fn record_dispatch(&mut self, now: Time, id: RequestId) {
         let at = id.0 as usize;
         if at >= self.sent.len() {
             self.sent.resize(at + 1, Time::ZERO);
@@ -294,13 +294,13 @@ impl AdaptiveScheduler {
     }
 
     /// Records the completion of a read of a process; its time slice may begin now.
-    fn served(&mut self, now: Time, id: ProcessId, latency: Time, foreign: u32) {
+    fn on_read_completed(&mut self, now: Time, id: ProcessId, latency: Time, foreign: u32) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.in_device -= 1;
         process.last_completion = now;
-        process.queue_depth.got();
+        process.queue_depth.record_completion();
         let Some(turn) = process.turn.as_mut().filter(|turn| !turn.has_begun) else { return };
-        *turn = ProcessTurn { since: now, has_begun: foreign == 0 };
+        *turn = TimeSlice { since: now, has_begun: foreign == 0 };
         if turn.has_begun {
             self.first_request_ns = match self.first_request_ns {
                 0 => latency.ns(),
@@ -321,24 +321,26 @@ impl AdaptiveScheduler {
     }
 
     /// Updates the limit on active processes after a completed read, if enough processes are near.
-    fn try_places(&mut self, now: Time, served: ServedRead) {
+    fn tune_active(&mut self, now: Time, served: ServedRead) {
         let (contention, processes) = (&self.contention, &self.processes);
         let may_gain = || {
             let near = NearCounts::of(processes, now);
-            near.are >= 2 && 2 * near.are >= near.here && contention.is_contended()
+            near.near_total >= 2 && 2 * near.near_total >= near.all && contention.is_contended()
         };
-        let is_set = self.places.allowed().is_some();
-        let more = self.places.allowed().map_or(0, |few| 2 * few as usize);
+        let is_set = self.active_tuner.allowed().is_some();
+        let more = self.active_tuner.allowed().map_or(0, |few| 2 * few as usize);
         let found = match is_set && self.completions.is_multiple_of(EWMA_WINDOW) {
-            true if NearCounts::of(processes, now).may_be < 2 => self.places.reset("far"),
-            _ if is_set => {
-                self.places.completed(now, served, || more < NearCounts::of(processes, now).may_be)
+            true if NearCounts::of(processes, now).near_or_unknown < 2 => {
+                self.active_tuner.reset("far")
             }
-            _ => self.places.completed(now, served, may_gain),
+            _ if is_set => self
+                .active_tuner
+                .completed(now, served, || more < NearCounts::of(processes, now).near_or_unknown),
+            _ => self.active_tuner.completed(now, served, may_gain),
         };
         if let Some(ProbeResult { setting, why, kib_per_s, all_kib_per_s }) = found {
             self.contention = Contention::default();
-            self.log.say(now, || Decision::Limit {
+            self.log.log_with(now, || Decision::Limit {
                 limit: setting,
                 why,
                 kib_per_s,
@@ -349,22 +351,26 @@ impl AdaptiveScheduler {
 
     /// Updates the depth after a completed read while all processes are active, if some keep many
     /// requests queued and others few.
-    fn try_depth(&mut self, now: Time, served: ServedRead) {
+    fn tune_depth(&mut self, now: Time, served: ServedRead) {
         if self.completions.is_multiple_of(EWMA_WINDOW) {
             let here = self
                 .processes
                 .values()
-                .filter(|it| it.has_outstanding_reads() || it.is_demand(now));
-            self.is_uneven = QueueDepth::are_uneven(here.map(|process| process.queue_depth));
+                .filter(|it| it.has_outstanding_reads() || it.is_idled_for(now));
+            self.is_uneven = QueueDepth::is_uneven(here.map(|process| process.queue_depth));
         }
         if !self.is_uneven {
             return;
         }
-        let is_settled = self.depth.allowed().is_none_or(|depth| served.under_way <= depth);
-        let found = self.depth.completed(now, ServedRead { is_settled, ..served }, || true);
+        let is_settled = self.depth_tuner.allowed().is_none_or(|depth| served.in_progress <= depth);
+        let found = self.depth_tuner.completed(
+            now,
+            ServedRead { is_undisturbed: is_settled, ..served },
+            || true,
+        );
         if let Some(ProbeResult { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = found {
             let most_kib_per_s = all_kib_per_s;
-            self.log.say(now, || Decision::Depth { depth, kib_per_s, most_kib_per_s });
+            self.log.log_with(now, || Decision::Depth { depth, kib_per_s, most_kib_per_s });
         }
     }
 }
@@ -374,22 +380,22 @@ impl AdaptiveScheduler {
 #[derive(Clone, Copy, Debug)]
 struct NearCounts {
     /// All such processes.
-    here: usize,
+    all: usize,
     /// Near processes.
-    are: usize,
+    near_total: usize,
     /// Near processes and those with too few requests for a decision.
-    may_be: usize,
+    near_or_unknown: usize,
 }
 
 impl NearCounts {
     fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
-        let mut near = NearCounts { here: 0, are: 0, may_be: 0 };
+        let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
         for process in
-            processes.values().filter(|it| it.has_outstanding_reads() || it.is_demand(now))
+            processes.values().filter(|it| it.has_outstanding_reads() || it.is_idled_for(now))
         {
-            near.here += 1;
-            near.are += usize::from(process.locality.is_near());
-            near.may_be += usize::from(process.locality.may_be_near());
+            near.all += 1;
+            near.near_total += usize::from(process.locality.is_near());
+            near.near_or_unknown += usize::from(process.locality.may_be_near());
         }
         near
     }
@@ -407,11 +413,13 @@ impl Scheduler for AdaptiveScheduler {
         // Otherwise the number of the process was reused.
         process.has_ended = false;
         process.locality.observe(request);
-        process.queue_depth.asks(u64::from(process.under_way()) + process.parked.count() as u64);
+        process
+            .queue_depth
+            .record_request(u64::from(process.under_way()) + process.parked.count() as u64);
         let own = process.under_way();
-        let may_go = match self.places.allowed() {
+        let may_go = match self.active_tuner.allowed() {
             Some(_) => process.turn.is_some(),
-            None => self.has_room(own),
+            None => self.may_dispatch(own),
         };
         let process = self.processes.get_mut(&requests[id].process).expect("it was just seen");
         if may_go && process.parked.is_empty() {
@@ -445,7 +453,7 @@ impl Scheduler for AdaptiveScheduler {
                 let request = &requests[id];
                 if request.op == Op::Read {
                     self.remove_dispatchable(request.process).in_device += 1;
-                    self.sent(now, id);
+                    self.record_dispatch(now, id);
                 }
                 Dispatch::Request(id)
             }
@@ -468,23 +476,27 @@ impl Scheduler for AdaptiveScheduler {
         }
         let foreign = self.foreign_requests();
         let latency = now.since(self.sent[id.0 as usize]);
-        self.served(now, request.process, latency, foreign);
+        self.on_read_completed(now, request.process, latency, foreign);
         self.forget_if_over(request.process);
         self.completions += 1;
         let (under_way, is_settled) = (self.under_way(), foreign == 0);
-        let served = ServedRead { bytes: request.bytes(), under_way, is_settled };
-        if self.places.allowed().is_none() {
+        let served = ServedRead {
+            bytes: request.bytes(),
+            in_progress: under_way,
+            is_undisturbed: is_settled,
+        };
+        if self.active_tuner.allowed().is_none() {
             self.contention.add(latency, self.reads_in_device);
         }
         self.reads_in_device -= 1;
-        self.try_places(now, served);
-        if self.places.allowed().is_none() {
-            self.try_depth(now, served);
+        self.tune_active(now, served);
+        if self.active_tuner.allowed().is_none() {
+            self.tune_depth(now, served);
         }
     }
 
-    fn demand(&mut self, id: RequestId, requests: &RequestTable) {
-        self.open.demand(id, requests);
+    fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
+        self.open.idled_for(id, requests);
     }
 
     fn queued(&self) -> usize {
@@ -515,9 +527,9 @@ mod tests {
     /// One place: its process ends while its prefetch is in progress. No reader waits for that, and
     /// no event after 8 ms would dispatch the next process.
     #[test]
-    fn an_ended_process_frees_its_place_at_its_last_completion() {
+    fn ended_process_frees_its_slot_at_its_last_completion() {
         let mut policy = AdaptiveScheduler::new(&caps());
-        policy.places = ThroughputTuner::at(Parameter::Processes, 1);
+        policy.active_tuner = ThroughputTuner::at(Parameter::Processes, 1);
         let mut table = RequestTable::default();
         let ids: Vec<RequestId> = [0, 1]
             .map(|process| Request { process: ProcessId(process), ..read(100, 8) })

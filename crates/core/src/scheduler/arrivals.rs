@@ -7,7 +7,7 @@
 use alloc::collections::VecDeque;
 
 /// Number of removed values that may always stay in the queue.
-const GONE_MIN: usize = 32;
+const REMOVED_MIN: usize = 32;
 
 /// Values by arrival number. Each arrival has the next number while the queue is not empty.
 ///
@@ -18,7 +18,7 @@ pub(super) struct ArrivalQueue<T> {
     /// Values with their numbers, including removed ones.
     values: VecDeque<(u64, T)>,
     /// Bits of the removed numbers.
-    gone: VecDeque<u64>,
+    removed_bits: VecDeque<u64>,
     first_word: u64,
     /// Number of values that are not removed.
     count: usize,
@@ -26,7 +26,12 @@ pub(super) struct ArrivalQueue<T> {
 
 impl<T> Default for ArrivalQueue<T> {
     fn default() -> ArrivalQueue<T> {
-        ArrivalQueue { values: VecDeque::new(), gone: VecDeque::new(), first_word: 0, count: 0 }
+        ArrivalQueue {
+            values: VecDeque::new(),
+            removed_bits: VecDeque::new(),
+            first_word: 0,
+            count: 0,
+        }
     }
 }
 
@@ -38,11 +43,11 @@ impl<T> ArrivalQueue<T> {
 
     pub(super) fn push(&mut self, number: u64, value: T) {
         if self.values.is_empty() {
-            self.gone.clear();
+            self.removed_bits.clear();
             self.first_word = number / 64;
         }
-        if self.first_word + self.gone.len() as u64 <= number / 64 {
-            self.gone.push_back(0);
+        if self.first_word + self.removed_bits.len() as u64 <= number / 64 {
+            self.removed_bits.push_back(0);
         }
         self.values.push_back((number, value));
         self.count += 1;
@@ -50,21 +55,21 @@ impl<T> ArrivalQueue<T> {
 
     /// Removes the value of that number, which must be present.
     pub(super) fn remove(&mut self, number: u64) {
-        self.gone[(number / 64 - self.first_word) as usize] |= 1 << (number % 64);
+        self.removed_bits[(number / 64 - self.first_word) as usize] |= 1 << (number % 64);
         self.count -= 1;
         while let Some((first, _)) = self.values.front()
             && self.is_removed(*first)
         {
             self.values.pop_front();
         }
-        if self.values.len() > 2 * self.count + GONE_MIN {
+        if self.values.len() > 2 * self.count + REMOVED_MIN {
             let mut values = core::mem::take(&mut self.values);
             values.retain(|(number, _)| !self.is_removed(*number));
             self.values = values;
         }
         let first_word = self.values.front().map_or(0, |(first, _)| first / 64);
         while self.first_word < first_word {
-            self.gone.pop_front();
+            self.removed_bits.pop_front();
             self.first_word += 1;
         }
     }
@@ -76,7 +81,7 @@ impl<T> ArrivalQueue<T> {
 
     /// Returns true if the value of that number was removed.
     fn is_removed(&self, number: u64) -> bool {
-        self.gone[(number / 64 - self.first_word) as usize] >> (number % 64) & 1 == 1
+        self.removed_bits[(number / 64 - self.first_word) as usize] >> (number % 64) & 1 == 1
     }
 }
 
@@ -85,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn removed_values_leave_the_order_of_the_others() {
+    fn removals_preserve_the_order_of_the_remaining_values() {
         let mut arrivals = ArrivalQueue::default();
         (61..).zip("abcde".chars()).for_each(|(number, letter)| arrivals.push(number, letter));
         [63, 61, 65].into_iter().for_each(|number| arrivals.remove(number));
@@ -97,12 +102,12 @@ mod tests {
         assert_eq!((arrivals.count(), arrivals.first()), (0, None));
         arrivals.push(1_000_000, 'g');
         assert_eq!((arrivals.count(), arrivals.first()), (1, Some(&(1_000_000, 'g'))));
-        assert_eq!(arrivals.gone.len(), 1);
+        assert_eq!(arrivals.removed_bits.len(), 1);
     }
 
     /// The first of ten thousand stays, and of the others every tenth.
     #[test]
-    fn a_long_lived_value_keeps_few_removed_ones() {
+    fn removed_values_behind_a_long_lived_one_take_bounded_memory() {
         let mut arrivals = ArrivalQueue::default();
         for number in 1..=10_000 {
             arrivals.push(number, number);
@@ -111,7 +116,7 @@ mod tests {
             }
         }
         assert_eq!(arrivals.count(), 1_000);
-        assert!(arrivals.values.len() <= 2 * 1_000 + GONE_MIN, "{}", arrivals.values.len());
+        assert!(arrivals.values.len() <= 2 * 1_000 + REMOVED_MIN, "{}", arrivals.values.len());
         for number in (1..=10_000).step_by(10) {
             assert_eq!(arrivals.first(), Some(&(number, number)));
             arrivals.remove(number);

@@ -196,7 +196,7 @@ impl Cfq {
         process.record_think_time(jiffy, self.tunables.slice_idle);
         let think = ThinkTime { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
-        self.watch_shared(jiffy, id);
+        self.record_seeky_since(jiffy, id);
         self.update_idle_window(now, id, think);
 
         if self.active == Some(id) {
@@ -245,7 +245,7 @@ impl Cfq {
         }
         self.sent[at] = Some(SentRequest { queue: id, arrived: jiffies(arrived) });
         let in_device = self.in_device();
-        self.log.say(now, || Decision::Dispatch {
+        self.log.log_with(now, || Decision::Dispatch {
             request: name,
             queue: Some(id.0),
             process: request.process,
@@ -292,7 +292,7 @@ impl Scheduler for Cfq {
                 Dispatch::Request(request)
             }
             Err(held) => {
-                self.log.say(now, || Decision::Hold {
+                self.log.log_with(now, || Decision::Hold {
                     queue: id.0,
                     why: held.why,
                     in_device: held.in_device,
@@ -355,7 +355,7 @@ mod tests {
             let mut requests = RequestTable::default();
             let mut in_device: Vec<RequestId> = Vec::new();
             let (mut random, mut joins, mut splits) = (1u64, 0, 0);
-            cfq.log.turn(true);
+            cfq.log.set_enabled(true);
             for step in 0..60_000u64 {
                 let now = Time::from_us(step * 300);
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

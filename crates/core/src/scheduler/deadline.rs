@@ -139,12 +139,12 @@ impl Deadline {
 
     /// The oldest request of this direction, if it is past its deadline.
     fn expired(&self, op: Op, now: Time, requests: &RequestTable) -> Option<SectorKey> {
-        let idle_timeout = match op {
+        let wait_max = match op {
             Op::Read => self.tunables.read_expire,
             Op::Write => self.tunables.write_expire,
         };
         let (place, oldest) = self.queued[op as usize].oldest(requests)?;
-        (oldest.arrived + idle_timeout <= now).then_some(place)
+        (oldest.arrived + wait_max <= now).then_some(place)
     }
 }
 
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_goes_upwards_and_the_next_sweep_starts_at_the_oldest() {
+    fn batch_runs_upwards_and_the_next_sweep_starts_at_the_oldest_request() {
         let mut policy = deadline(DeadlineTunables::default());
         for start in [5000, 100, 9000] {
             policy.insert(Time::ZERO, read(start, 8));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_pass_writes_only_so_often() {
+    fn reads_pass_a_write_at_most_writes_starved_times() {
         let order = |writes_starved| {
             let mut policy =
                 deadline(DeadlineTunables { fifo_batch: 1, writes_starved, ..Default::default() });

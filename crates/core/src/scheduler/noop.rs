@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_leave_in_the_order_in_which_they_came() {
+    fn requests_are_dispatched_in_order_of_arrival() {
         let mut noop = SchedulerBench::new(Noop::new(&caps()));
         for start in [5000, 10, 900] {
             noop.insert(Time::ZERO, read(start, 8));
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_merge_at_the_back_and_at_the_front_up_to_the_largest_request() {
+    fn adjacent_requests_merge_at_both_ends_up_to_the_largest_request() {
         let mut noop = SchedulerBench::new(Noop::new(&caps()));
         let merged = Inserted::Merged { into: RequestId(0), with: None };
         assert_eq!(noop.insert(Time::ZERO, read(100, 8)), Inserted::Queued);

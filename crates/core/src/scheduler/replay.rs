@@ -125,9 +125,9 @@ pub struct Divergence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DecisionDifference {
     /// It has not dispatched the request by then.
-    Holds,
+    NotDispatched,
     /// It dispatched another request first, which the list has not reached yet.
-    Gave {
+    DispatchedOther {
         /// The other request.
         first: RequestId,
     },
@@ -142,8 +142,8 @@ impl DecisionDifference {
     /// The action as one word, and the other request involved.
     pub fn words(self) -> (&'static str, Option<RequestId>) {
         match self {
-            DecisionDifference::Holds => ("holds_it", None),
-            DecisionDifference::Gave { first } => ("gave_another_first", Some(first)),
+            DecisionDifference::NotDispatched => ("holds_it", None),
+            DecisionDifference::DispatchedOther { first } => ("gave_another_first", Some(first)),
             DecisionDifference::Merged { into } => ("merged_it", Some(into)),
         }
     }
@@ -169,9 +169,9 @@ pub fn replay(
     events: &str,
 ) -> Result<Replayed, ReplayError> {
     if let Some(log) = scheduler.decisions() {
-        log.turn(true);
+        log.set_enabled(true);
     }
-    let mut world = ReplayEnvironment { depth_max, ..ReplayEnvironment::default() };
+    let mut world = ReplayState { depth_max, ..ReplayState::default() };
     for (index, text) in events.lines().enumerate() {
         let line = index + 1;
         let text = text.split('#').next().unwrap_or_default().trim();
@@ -182,9 +182,9 @@ pub fn replay(
         if at < world.now {
             return Err(ReplayError::Backwards { line });
         }
-        world.pass(scheduler, at);
-        world.take(scheduler, line, event)?;
-        world.pump(scheduler);
+        world.advance_to(scheduler, at);
+        world.process_event(scheduler, line, event)?;
+        world.dispatch_all(scheduler);
     }
     Ok(world.replayed)
 }
@@ -193,11 +193,11 @@ pub fn replay(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RequestStage {
     /// It is queued.
-    Waits,
+    Queued,
     /// It is queued as a part of that request, or is in the device with it.
-    With(RequestId),
+    MergedInto(RequestId),
     /// It was a part of that request, which has completed.
-    DoneWith(RequestId),
+    CompletedWith(RequestId),
     InDevice,
 }
 
@@ -219,7 +219,7 @@ struct ReplayedRequest {
 ///
 /// Requests are named as in the list unless stated otherwise.
 #[derive(Default)]
-struct ReplayEnvironment {
+struct ReplayState {
     now: Time,
     depth_max: u32,
     /// Time at which the policy asked to be called again.
@@ -236,18 +236,18 @@ struct ReplayEnvironment {
     replayed: Replayed,
 }
 
-impl ReplayEnvironment {
+impl ReplayState {
     /// Advances the time to `at`, and calls the policy at the times that it asked for.
-    fn pass(&mut self, scheduler: &mut dyn Scheduler, at: Time) {
+    fn advance_to(&mut self, scheduler: &mut dyn Scheduler, at: Time) {
         while let Some(wake) = self.wake.filter(|&wake| wake <= at) {
             self.now = wake;
-            self.pump(scheduler);
+            self.dispatch_all(scheduler);
         }
         self.now = at;
     }
 
     /// Processes one event of the list.
-    fn take(
+    fn process_event(
         &mut self,
         scheduler: &mut dyn Scheduler,
         line: usize,
@@ -256,7 +256,7 @@ impl ReplayEnvironment {
         match event {
             ListEvent::Arrive(name, request) => {
                 let known = self.known.get(&name).map(|known| known.place);
-                if !matches!(known, None | Some(RequestStage::DoneWith(_))) {
+                if !matches!(known, None | Some(RequestStage::CompletedWith(_))) {
                     return Err(ReplayError::Twice { line, request: name });
                 }
                 self.arrive(scheduler, name, request);
@@ -274,8 +274,8 @@ impl ReplayEnvironment {
                 }
                 match known.place {
                     RequestStage::InDevice => self.complete(scheduler, id),
-                    RequestStage::DoneWith(_) => drop(self.known.remove(&id)),
-                    RequestStage::Waits | RequestStage::With(_) => {
+                    RequestStage::CompletedWith(_) => drop(self.known.remove(&id)),
+                    RequestStage::Queued | RequestStage::MergedInto(_) => {
                         self.known_mut(id).has_completed = true
                     }
                 }
@@ -296,7 +296,7 @@ impl ReplayEnvironment {
         self.names[at] = name;
         let new = ReplayedRequest {
             id,
-            place: RequestStage::Waits,
+            place: RequestStage::Queued,
             is_judged: false,
             has_completed: false,
         };
@@ -304,14 +304,14 @@ impl ReplayEnvironment {
         let inserted = scheduler.insert(self.now, id, &mut self.requests);
         let Inserted::Merged { into, with } = inserted else { return };
         let into = self.name_of(into);
-        self.known_mut(name).place = RequestStage::With(into);
+        self.known_mut(name).place = RequestStage::MergedInto(into);
         if let Some(gone) = with.map(|gone| self.name_of(gone)) {
-            let parts = |it: &&mut ReplayedRequest| it.place == RequestStage::With(gone);
+            let parts = |it: &&mut ReplayedRequest| it.place == RequestStage::MergedInto(gone);
             self.known
                 .values_mut()
                 .filter(parts)
-                .for_each(|it| it.place = RequestStage::With(into));
-            self.known_mut(gone).place = RequestStage::With(into);
+                .for_each(|it| it.place = RequestStage::MergedInto(into));
+            self.known_mut(gone).place = RequestStage::MergedInto(into);
         }
     }
 
@@ -331,13 +331,13 @@ impl ReplayEnvironment {
         let known = self.known_mut(id);
         known.is_judged = true;
         let policy = match known.place {
-            RequestStage::Waits => Some(DecisionDifference::Holds),
-            RequestStage::With(into) | RequestStage::DoneWith(into) => {
+            RequestStage::Queued => Some(DecisionDifference::NotDispatched),
+            RequestStage::MergedInto(into) | RequestStage::CompletedWith(into) => {
                 Some(DecisionDifference::Merged { into })
             }
             RequestStage::InDevice => {
                 let first = self.ahead[0];
-                (is_ordered && first != id).then_some(DecisionDifference::Gave { first })
+                (is_ordered && first != id).then_some(DecisionDifference::DispatchedOther { first })
             }
         };
         self.ahead.retain(|&ahead| ahead != id);
@@ -352,16 +352,16 @@ impl ReplayEnvironment {
     /// Completes a request in the device, with all requests merged into it.
     fn complete(&mut self, scheduler: &mut dyn Scheduler, id: RequestId) {
         let known = self.known.remove(&id).expect("it is in the device");
-        self.known.retain(|_, it| it.place != RequestStage::With(id) || !it.has_completed);
-        let parts = self.known.values_mut().filter(|it| it.place == RequestStage::With(id));
-        parts.for_each(|it| it.place = RequestStage::DoneWith(id));
+        self.known.retain(|_, it| it.place != RequestStage::MergedInto(id) || !it.has_completed);
+        let parts = self.known.values_mut().filter(|it| it.place == RequestStage::MergedInto(id));
+        parts.for_each(|it| it.place = RequestStage::CompletedWith(id));
         self.in_device -= 1;
         scheduler.complete(self.now, known.id, &self.requests);
         self.requests.close_all(known.id);
     }
 
     /// Dispatches requests while the device accepts them, and logs the policy's decisions.
-    fn pump(&mut self, scheduler: &mut dyn Scheduler) {
+    fn dispatch_all(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake = None;
         while self.in_device < self.depth_max {
             match scheduler.dispatch(self.now, &self.requests) {
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_policy_without_a_log_has_its_dispatches_noted() {
+    fn dispatches_of_a_policy_without_a_log_are_reported() {
         let events = "
             at_ms=0 event=arrive request=1 process=7 op=read start=100 sectors=8 # the head
             at_ms=0 event=arrive request=2 process=7 op=read start=500 sectors=8
@@ -509,7 +509,10 @@ mod tests {
         }
         let replayed = noop(4, &events).unwrap();
         assert_eq!((replayed.judged, replayed.equal()), (4, 3));
-        assert_eq!(parted(&replayed), [(6, 3, DecisionDifference::Gave { first: RequestId(2) })]);
+        assert_eq!(
+            parted(&replayed),
+            [(6, 3, DecisionDifference::DispatchedOther { first: RequestId(2) })]
+        );
         let line =
             "at_ms=2.000000 event=divergence line=6 request=3 policy=gave_another_first other=2";
         assert!(replayed.lines.iter().any(|it| it == line), "{:?}", replayed.lines);
@@ -531,7 +534,7 @@ mod tests {
             at_ms=5 event=complete request=4";
         let replayed = noop(1, events).unwrap();
         assert_eq!((replayed.judged, replayed.equal()), (4, 3));
-        assert_eq!(parted(&replayed), [(7, 3, DecisionDifference::Holds)]);
+        assert_eq!(parted(&replayed), [(7, 3, DecisionDifference::NotDispatched)]);
         let at_4 = |line: &&String| line.starts_with("at_ms=4.000000 event=dispatch");
         assert_eq!(replayed.lines.iter().filter(at_4).count(), 2, "{:?}", replayed.lines);
     }
@@ -539,7 +542,7 @@ mod tests {
     /// The list has three adjacent requests, the policy makes one of them: two differences for
     /// every order of completion.
     #[test]
-    fn requests_that_the_policy_alone_merged_complete_with_the_others() {
+    fn requests_merged_only_by_the_policy_complete_together() {
         for (order, lines) in [([2, 3, 4], [7, 8]), ([4, 3, 2], [6, 7])] {
             let mut events = String::from(
                 "at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8

@@ -250,11 +250,11 @@ impl QueuedRequests {
         };
         self.by_sector.remove(&second);
         let is_first_older = first.arrival < second.arrival;
-        let (place, older, gone, younger) = match is_first_older {
+        let (place, older, absorbed, younger) = match is_first_older {
             true => (first, one, second, other),
             false => (second, other, first, one),
         };
-        self.by_arrival.remove(gone.arrival);
+        self.by_arrival.remove(absorbed.arrival);
         let (into, with) = (older.id, younger.id);
         // The new request usually lies between the two. If requests overlap, the neighbour may
         // touch the other one itself.

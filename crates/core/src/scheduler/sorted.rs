@@ -208,7 +208,7 @@ mod tests {
 
     /// Compared with a tree, through growth to thousands, down to none, and up again.
     #[test]
-    fn it_is_what_a_tree_is() {
+    fn block_sorted_map_matches_a_btree_map() {
         let (mut sorted, mut tree) = (BlockSortedMap::default(), BTreeMap::new());
         let mut state = 7_u64;
         let mut draw = |below: u64| {

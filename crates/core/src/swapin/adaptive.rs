@@ -34,7 +34,7 @@ use alloc::vec::Vec;
 
 use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries};
 use crate::decision::Decision;
-use crate::length_distribution::CERTAIN;
+use crate::length_distribution::PROBABILITY_ONE;
 use crate::policy::{Spec, SpecError};
 use crate::readahead::{DeviceEvidence, WINDOW_COST_FACTOR};
 use crate::unit::PageRange;
@@ -52,7 +52,7 @@ pub struct AdaptiveSwapin {
     slots: FaultRuns,
     /// Runs of faults by address, one element for each mapping.
     addresses: Vec<FaultRuns>,
-    trust: PrefetchDistance,
+    prefetch_distance: PrefetchDistance,
 }
 
 /// Costs in pages: the number of pages whose transfer takes as long.
@@ -98,7 +98,8 @@ impl AdaptiveSwapin {
     ) -> Option<SwapRead> {
         let waiting_faults = swapped.waiting_faults();
         let mut costs = SwapCosts::of(swapped.evidence(), waiting_faults);
-        costs.pages_max = self.trust.learn(!is_miss, swapped.wasted_pages(), costs.pages_max);
+        costs.pages_max =
+            self.prefetch_distance.learn(!is_miss, swapped.wasted_pages(), costs.pages_max);
         let (by_slot, by_address) = self.runs_of(fault, costs);
         let slots_lead = by_slot.length > by_address.length;
         let leading = if slots_lead { by_slot } else { by_address };
@@ -107,8 +108,8 @@ impl AdaptiveSwapin {
         }
         let plan = self.plan(fault, by_slot, by_address, costs, swapped);
         let plan = plan.and_then(|plan| {
-            let room = swapped.room_for(plan.pages);
-            plan.say(room, fault, [by_slot, by_address], costs, swapped);
+            let room = swapped.prefetch_room(plan.pages);
+            plan.log_plan(room, fault, [by_slot, by_address], costs, swapped);
             let is_crumb = room == 0 || (!is_miss && room < plan.pages / 2);
             (!is_crumb).then(|| plan.cut(room, fault, by_slot, by_address, swapped))
         });
@@ -143,7 +144,7 @@ impl AdaptiveSwapin {
     fn runs_of(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
         let horizon = |places| PredictionBounds {
             places,
-            likelihood_min: CERTAIN * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
+            likelihood_min: PROBABILITY_ONE * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
             pages_max: costs.pages_max,
         };
         let (pages, slots) = (horizon(fault.memory_pages), horizon(fault.slots));
@@ -164,14 +165,14 @@ impl AdaptiveSwapin {
         if by_slot.ahead.is_empty() && by_address.ahead.is_empty() {
             return None;
         }
-        let along_slots = self.along_slots(fault, by_slot, costs, swapped);
+        let along_slots = self.plan_by_slot(fault, by_slot, costs, swapped);
         let by_address = pages_of(fault, by_address, costs, swapped);
         let best = if by_address.value > along_slots.value { by_address } else { along_slots };
         (best.value > 0).then_some(best)
     }
 
     /// The plan along the slots: as far as predicted pages outweigh the others.
-    fn along_slots(
+    fn plan_by_slot(
         &self,
         fault: &SwapFault,
         run: FaultRun,
@@ -256,7 +257,7 @@ impl SwapCosts {
 
 impl SwapinPlan {
     /// Logs the plan and the numbers behind it.
-    fn say(
+    fn log_plan(
         &self,
         room_pages: u64,
         fault: &SwapFault,
@@ -291,7 +292,7 @@ impl SwapinPlan {
             pages_max: costs.pages_max,
             unused_pages: device.standing_pages,
         };
-        device.log.say(device.now, || decision);
+        device.log.log_with(device.now, || decision);
     }
 
     /// The part of the plan nearest to the fault, of at most `room` pages.
@@ -324,8 +325,8 @@ impl SwapinPolicy for AdaptiveSwapin {
     }
 
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
-        let alone = SwapRead::Slots(PageRange::new(fault.slot, 1));
-        self.ahead(fault, true, swapped).unwrap_or(alone)
+        let fault_slot_only = SwapRead::Slots(PageRange::new(fault.slot, 1));
+        self.ahead(fault, true, swapped).unwrap_or(fault_slot_only)
     }
 
     fn keeps_log(&self) -> bool {
@@ -394,7 +395,7 @@ mod tests {
 
     /// Pages are used in the order in which they left, at arbitrary addresses.
     #[test]
-    fn a_strange_order_that_repeats_is_read_by_slot() {
+    fn faults_in_swap_out_order_are_read_by_slot() {
         let mut area = TestSwapArea::new(1000, |page| page * 37 % 1000);
         let page_of = |slot: u64| (0..1000).find(|page| page * 37 % 1000 == slot).unwrap();
         let mut policy = policy();
@@ -440,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_without_frames_are_not_read() {
+    fn readahead_is_limited_to_the_free_frames() {
         let mut area = TestSwapArea::in_order(1000);
         area.room_pages = 2;
         let mut policy = policy();

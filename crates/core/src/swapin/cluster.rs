@@ -48,7 +48,7 @@ impl SwapinPolicy for Cluster {
         block(fault.slot, self.pages)
     }
 
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }
@@ -60,7 +60,7 @@ mod tests {
     use crate::unit::PageRange;
 
     #[test]
-    fn golden_trajectory() {
+    fn golden_trajectory_of_aligned_clusters() {
         // page_cluster, faulting slot → first slot and number of slots.
         let table = [
             ("cluster", 0, (0, 8)),

@@ -27,7 +27,7 @@ pub(super) struct HitRate {
     /// Largest block in pages.
     pages_max: u64,
     /// Pages read without a hit: 1 or 2.
-    pages_least: u64,
+    pages_min: u64,
     /// True if a block has at least half of the size of the last one.
     halves: bool,
     /// Hits since the last fault that read.
@@ -45,7 +45,7 @@ impl HitRate {
     pub(super) fn new(pages_max: u64, pages_least: u64, halves: bool) -> HitRate {
         HitRate {
             pages_max,
-            pages_least,
+            pages_min: pages_least,
             halves,
             hits: Self::HITS_AT_START,
             previous: None,
@@ -66,7 +66,7 @@ impl HitRate {
         let mut pages = core::mem::take(&mut self.hits) + 2;
         if pages == 2 {
             let is_adjacent = self.previous.is_some_and(|last| last.abs_diff(place) == 1);
-            pages = if is_adjacent { 2 } else { self.pages_least };
+            pages = if is_adjacent { 2 } else { self.pages_min };
             self.previous = Some(place);
         } else {
             pages = pages.next_power_of_two().max(4);
@@ -79,7 +79,7 @@ impl HitRate {
     }
 
     /// Records the place of the last fault, hit or not, for a policy that follows the direction.
-    pub(super) fn remember(&mut self, place: u64) {
+    pub(super) fn record_fault(&mut self, place: u64) {
         self.previous = Some(place);
     }
 
@@ -127,7 +127,7 @@ impl SwapinPolicy for Hits {
         block(fault.slot, self.rate.pages(fault.slot))
     }
 
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }
@@ -150,7 +150,7 @@ mod tests {
 
     /// Worked by hand from the rule: hits + 2, rounded up.
     #[test]
-    fn golden_trajectory() {
+    fn golden_trajectory_of_hits_and_faults() {
         assert_trajectory(
             "hits",
             &[
@@ -169,14 +169,14 @@ mod tests {
     }
 
     #[test]
-    fn page_cluster_caps_and_0_turns_it_off() {
+    fn page_cluster_caps_the_window_and_0_disables_readahead() {
         assert_trajectory("hits,page_cluster=4", &[(8, 100, (96, 16)), (30, 17, (16, 16))]);
         assert_trajectory("hits,page_cluster=1", &[(8, 101, (100, 2))]);
         assert_trajectory("hits,page_cluster=0", &[(8, 101, (101, 1)), (8, 102, (102, 1))]);
     }
 
     #[test]
-    fn halving_decays_by_halves() {
+    fn halving_option_halves_the_window_at_each_fault_without_hits() {
         let far = [(0, 100, (96, 8)), (0, 301, (300, 4)), (0, 501, (500, 2)), (0, 701, (701, 1))];
         assert_trajectory("hits,halving=1", &far);
     }

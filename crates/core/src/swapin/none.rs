@@ -23,7 +23,7 @@ impl SwapinPolicy for NoSwapReadahead {
         block(fault.slot, 1)
     }
 
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }
@@ -35,7 +35,7 @@ mod tests {
     use crate::unit::PageRange;
 
     #[test]
-    fn golden_trajectory() {
+    fn golden_trajectory_of_single_slots() {
         let mut policy = NoSwapReadahead;
         for slot in [0, 1, 2, 77] {
             hit(&mut policy, fault(slot, slot));

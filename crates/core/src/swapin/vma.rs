@@ -31,13 +31,13 @@ use crate::unit::PageRange;
 /// The policy `vma`.
 pub struct Vma {
     /// Initial state of a mapping.
-    fresh: HitRate,
+    initial_rate: HitRate,
     /// Hit counts, one for each mapping.
     mappings: Vec<HitRate>,
     /// Policy of shared memory, by slot.
     shared: Box<dyn SwapinPolicy>,
     /// Policy for all mappings on a disk, by slot; `None` on other devices.
-    rotating: Option<Hits>,
+    rotational: Option<Hits>,
 }
 
 impl Vma {
@@ -55,10 +55,10 @@ impl Vma {
         };
         let by_slot = choice(spec, "rotating", ["hits", "vma"])? == 0;
         Ok(Vma {
-            fresh: HitRate::new(pages_max, 1, halves),
+            initial_rate: HitRate::new(pages_max, 1, halves),
             mappings: Vec::new(),
             shared,
-            rotating: (is_rotational && by_slot).then(|| Hits::version_2012(pages_max)),
+            rotational: (is_rotational && by_slot).then(|| Hits::version_2012(pages_max)),
         })
     }
 
@@ -66,14 +66,14 @@ impl Vma {
     fn mapping(&mut self, fault: &SwapFault) -> &mut HitRate {
         let at = fault.memory.0 as usize;
         if at >= self.mappings.len() {
-            self.mappings.resize(at + 1, self.fresh);
+            self.mappings.resize(at + 1, self.initial_rate);
         }
         &mut self.mappings[at]
     }
 
     /// The policy by slot for this fault, if one applies.
     fn by_slot(&mut self, fault: &SwapFault) -> Option<&mut dyn SwapinPolicy> {
-        match &mut self.rotating {
+        match &mut self.rotational {
             _ if fault.is_shared => Some(&mut *self.shared),
             Some(hits) => Some(hits),
             None => None,
@@ -89,7 +89,7 @@ impl SwapinPolicy for Vma {
         }
         let mapping = self.mapping(fault);
         mapping.hit();
-        mapping.remember(fault.page);
+        mapping.record_fault(fault.page);
         None
     }
 
@@ -101,7 +101,7 @@ impl SwapinPolicy for Vma {
         let mapping = self.mapping(fault);
         let previous = mapping.previous();
         let pages = mapping.pages(fault.page);
-        mapping.remember(fault.page);
+        mapping.record_fault(fault.page);
         let before = match previous {
             Some(last) if last + 1 == fault.page => 0,
             Some(last) if last == fault.page + 1 => pages - 1,
@@ -112,7 +112,7 @@ impl SwapinPolicy for Vma {
         SwapRead::Pages(PageRange { first, end }.clipped(fault.memory_pages))
     }
 
-    fn asks_costs(&self) -> bool {
+    fn uses_costs(&self) -> bool {
         false
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     /// Each row: the pages hit before the fault, its page, and the window. Worked by hand; the
     /// slots (all 5) have no influence.
     #[test]
-    fn golden_trajectory() {
+    fn golden_trajectory_of_one_mapping() {
         let table: [(&[u64], u64, (u64, u64)); 8] = [
             (&[], 100, (97, 8)),                         // initially 4: 8, around
             (&[101, 102, 103, 104], 105, (105, 8)),      // 6 → 8, after 104: forward

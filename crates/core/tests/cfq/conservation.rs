@@ -134,7 +134,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
     #[test]
-    fn every_request_comes_out_once(
+    fn every_inserted_request_is_dispatched_once(
         steps in prop::collection::vec(step(), 0..300),
         spec in specs(),
         depth_max in 1..12u32,

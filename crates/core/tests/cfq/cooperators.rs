@@ -64,7 +64,7 @@ fn joined_readers_that_turn_seeky_are_split() {
 
 /// Both threads end while they are joined: the device does not idle for them.
 #[test]
-fn joined_readers_may_end() {
+fn joined_readers_that_end_leave_the_device_to_others() {
     let mut programs = halves(300);
     programs.push(RigProcess::reading(sequential(1 << 33)));
     let report = run("cfq", SPINDLE, programs, Time::from_s(4));
@@ -80,7 +80,7 @@ fn joined_readers_may_end() {
 /// The device takes two at once. Process 2's last request is served after the process has ended,
 /// and last of the queue that it shares: there is no reason to idle.
 #[test]
-fn the_end_of_a_joined_process_is_not_idled_for() {
+fn ended_process_of_a_joined_queue_is_not_idled_for() {
     let events = "
 at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=0 event=arrive request=2 process=2 op=read start=8 sectors=8

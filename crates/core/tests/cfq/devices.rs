@@ -58,7 +58,7 @@ fn a_device_with_five_requests_at_once_queues_internally() {
 
 /// Without a head, the size makes a queue seeky: 31.5 KiB do, 32 KiB don't.
 #[test]
-fn without_a_head_small_requests_are_seeky() {
+fn small_requests_are_seeky_on_devices_without_a_head() {
     let card = SpindleDevice { spindles: 1, depth_max: 1, ..FLASH };
     let seeky = |sectors| {
         let report = run("cfq", card, readers(2, sectors), Time::from_s(1));
@@ -88,7 +88,7 @@ fn a_deep_queue_gets_slices_of_its_own() {
 
 /// The device does not idle for a process that thinks longer than the idle time.
 #[test]
-fn long_thinkers_are_not_idled_for() {
+fn processes_with_long_think_time_are_not_idled_for() {
     let reasons = |think_ms| {
         let thinker =
             RigProcess { think: Time::from_ms(think_ms), ..RigProcess::reading(sequential(0)) };

@@ -104,14 +104,14 @@ pub fn assert_decides(spec: &str, events: &str, expected: &str) {
 }
 
 #[test]
-fn a_sequential_and_a_seeky_process() {
+fn golden_decisions_for_a_sequential_and_a_seeky_process() {
     assert_decides("cfq", TWO_PROCESSES, TWO_PROCESSES_DECIDED);
 }
 
 /// An asynchronous write: a read ends its slice, and waits until the write has left the device.
 /// Afterwards the disk is idled for the reader.
 #[test]
-fn a_read_goes_before_an_asynchronous_write() {
+fn read_preempts_an_asynchronous_write() {
     assert_decides(
         "cfq",
         "

@@ -51,7 +51,7 @@ fn chosen(spec: &str, starts: [u64; 2]) -> String {
 }
 
 #[test]
-fn seeks_back_follow_their_penalty_and_their_limit() {
+fn backward_seeks_follow_back_seek_penalty_and_back_seek_max() {
     // 1,000 behind counts 2,000 with the default penalty of 2.
     assert_eq!(chosen("cfq", [99_000, 101_500]), "101500");
     assert_eq!(chosen("cfq,back_seek_penalty=1", [99_000, 101_500]), "99000");
@@ -78,7 +78,7 @@ fn a_queue_has_at_most_the_quantum_in_the_device_while_others_wait() {
 }
 
 #[test]
-fn asynchronous_turns_follow_their_slice_and_their_number_of_requests() {
+fn async_slices_follow_slice_async_and_slice_async_rq() {
     let report = |spec| run(spec, SPINDLE, vec![writer(), writer().of_level(5)], Time::from_s(4));
     let in_a_turn = |spec| report(spec).largest("slice_end", "dispatched");
     // Level 4 may send 2 × (2 + 2 × 3) requests in a slice, or half of that.

@@ -8,10 +8,10 @@ use readpath_core::unit::Time;
 use super::rig::SPINDLE;
 
 #[test]
-fn the_read_path_hands_out_what_its_scheduler_decided() {
+fn machine_exposes_the_decision_log_of_its_scheduler() {
     let config = Config { scheduler: Spec::plain("cfq"), ..Config::new(SPINDLE.caps()) };
     let mut path = Machine::new(config).unwrap();
-    path.scheduler_decisions().unwrap().turn(true);
+    path.scheduler_decisions().unwrap().set_enabled(true);
     let file = path.add_file(1 << 20, 80_000).unwrap();
     let handle = path.open(file);
     let transfer = Transfer { handle, process: ProcessId(3), offset: 8192, bytes: 4096, tag: 0 };
@@ -25,7 +25,7 @@ fn the_read_path_hands_out_what_its_scheduler_decided() {
 }
 
 #[test]
-fn a_policy_without_a_log_hands_out_nothing() {
+fn machine_without_a_scheduler_log_exposes_no_decisions() {
     let mut path = Machine::new(Config::new(SPINDLE.caps())).unwrap();
     assert!(path.scheduler_decisions().is_none());
 }

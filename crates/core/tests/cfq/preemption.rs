@@ -97,7 +97,7 @@ fn work_in_the_noidle_tree_ends_its_idling() {
 
 /// Two queues of writes have a share of the time; a read ends it for both.
 #[test]
-fn a_read_goes_before_all_asynchronous_writes() {
+fn read_preempts_all_asynchronous_writes() {
     let events = "
         at_ms=0 event=arrive request=1 process=1 op=write start=0 sectors=8
         at_ms=0 event=arrive request=2 process=2 op=write start=5000 sectors=8 level=5

@@ -26,7 +26,7 @@ fn the_idle_class_starves_next_to_a_busy_reader() {
 /// A best-effort reader that needs the disk for 8 of each 48 ms. The idle class gets the rest, one
 /// request at a time, and the reader hardly loses.
 #[test]
-fn the_idle_class_gets_what_is_left() {
+fn idle_class_gets_the_remaining_device_time() {
     let slow = || RigProcess { think: Time::from_ms(40), ..reader(0, Class::BestEffort, 4) };
     let alone = requests(vec![slow()])[0];
     let got = requests(vec![slow(), reader(1, Class::Idle, 4)]);
@@ -37,7 +37,7 @@ fn the_idle_class_gets_what_is_left() {
 
 /// The idle class never has more than one request in the device.
 #[test]
-fn the_idle_class_goes_one_at_a_time() {
+fn idle_class_has_one_request_in_flight() {
     let many = |class| {
         let random = RigProcess::reading(random_records(0, 1)).of_class(class, 4);
         RigProcess { depth: 8, ..random }
@@ -51,7 +51,7 @@ fn the_idle_class_goes_one_at_a_time() {
 }
 
 #[test]
-fn real_time_goes_first() {
+fn real_time_class_is_served_first() {
     let got = requests(vec![
         reader(0, Class::BestEffort, 0),
         reader(1, Class::RealTime, 7),

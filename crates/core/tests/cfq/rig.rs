@@ -239,7 +239,7 @@ impl RigSimulation {
         programs: Vec<RigProcess>,
     ) -> RigSimulation {
         if let Some(log) = policy.decisions() {
-            log.turn(true);
+            log.set_enabled(true);
         }
         let spindle = || Spindle { ends: VecDeque::new(), queue: VecDeque::new() };
         RigSimulation {

@@ -21,7 +21,7 @@ fn rate(spec: &str, device: SpindleDevice, processes: u64, record_pages: u64) ->
 /// lead grows with the number of processes. Published: 0.998 with 1 process, 1.14, 1.38, 1.66,
 /// 1.85, 1.94, and 2.52 with 64.
 #[test]
-fn on_an_array_the_lead_of_the_old_detection_grows_with_processes() {
+fn lead_of_the_old_detection_on_an_array_grows_with_processes() {
     let rates: Vec<(u64, u64)> = [1, 2, 4, 8, 32]
         .into_iter()
         .map(|processes| {
@@ -40,7 +40,7 @@ fn on_an_array_the_lead_of_the_old_detection_grows_with_processes() {
 
 /// On one spindle idling is faster, because the head stays in position.
 #[test]
-fn on_one_spindle_the_new_detection_is_at_least_as_fast() {
+fn new_detection_is_at_least_as_fast_on_one_spindle() {
     for processes in [1, 2, 8, 32] {
         let rate = |spec| rate(spec, SPINDLE, processes, 16);
         let (mean, history) = (rate("cfq,seeky=mean"), rate("cfq,seeky=history"));
@@ -55,7 +55,7 @@ fn on_one_spindle_the_new_detection_is_at_least_as_fast() {
 
 /// Purely random and purely sequential reads: both detections agree, and so do the rates.
 #[test]
-fn on_one_spindle_random_and_sequential_reads_are_the_same_to_both() {
+fn random_and_sequential_reads_get_equal_rates_from_both_detections() {
     for spec in ["cfq,seeky=mean", "cfq,seeky=history"] {
         let random = rate(spec, SPINDLE, 4, 1);
         assert!((495..=520).contains(&random), "{spec}: 4 KiB in 8 ms are 500 KiB/s, got {random}");

@@ -17,7 +17,7 @@
 //! Two rules are outside the order of the trees, and can be used repeatedly: preemption, and turns
 //! for close cooperators. Each use adds at most one round. The policy itself does not bound their
 //! number: two processes with neighbouring reads, each ending the other's idle time, can starve a
-//! third (see `close_readers_can_keep_others_out`).
+//! third (see `close_readers_can_starve_other_processes`).
 //!
 //! A real-time process starves all others, and a best-effort one the idle class, by design.
 //!
@@ -120,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
-    fn deadline_and_noop_serve_within_theirs(arrivals in arrivals()) {
+    fn deadline_and_noop_serve_every_request_within_their_bounds(arrivals in arrivals()) {
         const BATCH: u64 = 4;
         const STARVED: u64 = 2;
         let spec = "deadline,read_expire=30,write_expire=60,fifo_batch=4,writes_starved=2";
@@ -180,7 +180,7 @@ fn a_far_request_is_served_among_endless_near_ones_of_its_own_process() {
 /// during the other's think time, preempt each other's idle time as long as they read, and always
 /// with a new slice. A third process waits all the time, although it needs the disk only once.
 #[test]
-fn close_readers_can_keep_others_out() {
+fn close_readers_can_starve_other_processes() {
     let close = |first, begins| RigProcess {
         think: Time::from_ms(3),
         begins: Time::from_ms(begins),

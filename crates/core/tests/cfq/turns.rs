@@ -13,7 +13,7 @@ fn lines(spec: &str, events: &str) -> Vec<String> {
 /// With one jiffy left of its slice the only queue is waited for: its slice is extended by the idle
 /// time, and its next request begins a new one.
 #[test]
-fn the_only_queue_is_waited_for_at_the_end_of_its_slice() {
+fn only_queue_is_idled_for_at_the_end_of_its_slice() {
     assert_decides(
         "cfq,slice_sync=10",
         "
@@ -43,7 +43,7 @@ at_ms=16.000000 event=dispatch request=3 queue=0 process=1 start=24 sectors=16 w
 /// The rest of a preempted slice lets the queue enter earlier. Its slice would have lasted to 105,
 /// so at 6 there are 99 left, and its key is 7 + (1 − 1) × 80 − 99.
 #[test]
-fn the_rest_of_a_preempted_turn_is_credited() {
+fn rest_of_a_preempted_slice_is_credited_to_its_queue() {
     let decided = lines(
         "cfq",
         "
@@ -61,7 +61,7 @@ at_ms=23 event=wait",
 /// Each queue of the idle class sends one request and its slice is over, so that one of each is in
 /// the device.
 #[test]
-fn turns_of_the_idle_class_are_one_request_long() {
+fn idle_class_slices_are_one_request_long() {
     let decided = lines(
         "cfq",
         "
@@ -81,7 +81,7 @@ at_ms=13 event=wait",
 /// Twelve far requests that wait at once make a queue seeky, and deep: it keeps its idle window.
 /// After useless idling it is not deep any more.
 #[test]
-fn a_deep_queue_is_deep_until_idling_is_useless() {
+fn deep_queue_keeps_its_idle_window_until_idling_is_useless() {
     // They wait while another process is idled for, until 13.
     let mut events = String::from(
         "at_ms=0 event=arrive request=99 process=9 op=read start=0 sectors=8
@@ -121,7 +121,7 @@ fn idling_stops_when_the_slice_ends_before_the_next_request() {
 
 /// The device does not idle for a process that ends: the next one starts at once.
 #[test]
-fn a_process_that_ends_leaves_its_turn() {
+fn ended_process_gives_up_its_slice_at_once() {
     let events = "
 at_ms=0 event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=5 event=complete request=1
@@ -161,7 +161,7 @@ at_ms=13 event=wait"
 /// Once per slice the oldest request goes first, if it has waited too long. Then the order of
 /// sectors applies again, from there: both others are too far behind, so the lower one is next.
 #[test]
-fn the_oldest_request_is_looked_at_once_in_a_turn() {
+fn expired_oldest_request_is_served_once_per_slice() {
     let events = "
 at_ms=0  event=arrive request=0 process=9 op=read start=0 sectors=8
 at_ms=5  event=complete request=0
@@ -189,7 +189,7 @@ fn the_idle_class_ends_its_slice_after_each_request() {
 /// Slice until 15, idled for from 12 until 20: a page that arrives at 17 still belongs to this
 /// slice, more than a page begins a new one.
 #[test]
-fn a_page_that_was_idled_for_may_come_after_the_end_of_the_slice() {
+fn page_awaited_by_idling_may_arrive_after_the_slice_end() {
     let turns_ended = |sectors| {
         let events = format!(
             "
@@ -340,7 +340,7 @@ at_ms=32 event=arrive request=4 process=1 op=read start=8 sectors=8";
 /// The only busy queue whose slice is used up is waited for although it has requests, which ends
 /// its slice at once. The overrun of 1 ms is ignored, so its key is 16 + (1 − 1) × 8.
 #[test]
-fn the_only_queue_is_waited_for_with_requests_too() {
+fn only_queue_is_idled_for_even_with_waiting_requests() {
     let events = "
 at_ms=0  event=arrive request=1 process=1 op=read start=0 sectors=8
 at_ms=0  event=arrive request=2 process=1 op=read start=100000 sectors=8

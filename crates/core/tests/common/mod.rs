@@ -69,7 +69,7 @@ impl FileEnvironment {
     }
 
     /// The number of the device page that a frame holds.
-    #[allow(dead_code, reason = "for the tests that lend")]
+    #[allow(dead_code, reason = "for the tests with shared pages")]
     pub fn content(&self, frame: u32) -> Option<u64> {
         self.memory[frame as usize]
     }

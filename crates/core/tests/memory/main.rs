@@ -136,7 +136,7 @@ proptest! {
     /// With fewer slots, faults may fail because the area is full; with bad sectors, because a page
     /// can't be read, or none be written. All other faults find the last content.
     #[test]
-    fn nothing_is_ever_wrong_when_the_area_is_small_or_bad(
+    fn faults_find_valid_content_or_fail_when_the_area_is_full_or_bad(
         mut world in worlds(0..60),
         steps in steps(),
         bad_reads in proptest::collection::btree_set(SWAP_PAGE..SWAP_PAGE + 40, 0..4),
@@ -254,7 +254,7 @@ fn waiting_faults_ignore_pages_with_unanswered_unmaps() {
 /// in the slots, so that no page is next to its neighbour by address. With `Neighbours`, which are
 /// at least half as old, they form runs.
 #[test]
-fn pages_that_leave_with_their_neighbours_get_adjacent_slots() {
+fn pages_evicted_with_their_neighbours_get_adjacent_slots() {
     let neighbours = |swap_out| {
         let swap = SwapConfig { swap_out, ..MemoryEnvironment::swap("none", 256) };
         let kind = MemoryKind::Private;

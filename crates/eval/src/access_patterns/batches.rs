@@ -12,12 +12,12 @@ use crate::clock::Clock;
 use crate::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
 
 /// Positional reads of one file with a fixed queue depth.
-pub struct InRing {
+pub struct RingReads {
     file: KernelFile,
-    places: AccessPattern,
+    pattern: AccessPattern,
 }
 
-impl InRing {
+impl RingReads {
     /// Opens the file, with or without `O_DIRECT`.
     ///
     /// # Errors
@@ -27,7 +27,7 @@ impl InRing {
         places: AccessPattern,
         depth: u32,
         is_direct: bool,
-    ) -> Result<InRing, KernelError> {
+    ) -> Result<RingReads, KernelError> {
         let options = KernelOptions {
             invalidates: false,
             engine: KernelEngine::IoUring,
@@ -38,19 +38,19 @@ impl InRing {
             advice: Advice::Normal,
             mapping_advice: Advice::Normal,
         };
-        Ok(InRing { file: KernelFile::open(path, options, Clock::start())?, places })
+        Ok(RingReads { file: KernelFile::open(path, options, Clock::start())?, pattern: places })
     }
 }
 
-impl Accesses for InRing {
+impl Accesses for RingReads {
     fn pass(&mut self) -> io::Result<Checksum> {
         let mut sum = Checksum::default();
-        let places: Vec<u64> = self.places.of_thread(0).collect();
+        let places: Vec<u64> = self.pattern.of_thread(0).collect();
         let (mut started, mut done) = (0, 0);
         while done < places.len() {
-            while self.file.room() > 0 && started < places.len() {
+            while self.file.free_slots() > 0 && started < places.len() {
                 let id = RequestId(started as u32);
-                self.file.read(id, places[started], self.places.read_bytes as u32);
+                self.file.read(id, places[started], self.pattern.read_bytes as u32);
                 started += 1;
             }
             self.file.wait(None).map_err(io::Error::other)?;

@@ -52,7 +52,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_in_any_order_and_of_any_size_add_up_to_the_whole() {
+    fn checksum_is_equal_for_pieces_of_any_order_and_size() {
         let bytes: Vec<u8> = (0..40_000u32).map(|at| (at / 77) as u8).collect();
         let whole = of(0, &bytes);
         for piece in [1, 100, 4096, 5000, 16_384] {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn another_byte_and_another_place_are_seen() {
+    fn checksum_changes_with_any_byte_or_offset() {
         let page = vec![7; 4096];
         assert_ne!(of(0, &page), of(4096, &page));
         assert_ne!(of(0, &page), of(0, &vec![8; 4096]));

@@ -37,7 +37,7 @@ impl DirectFile {
     }
 
     /// Reads into aligned memory.
-    fn read_straight(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    fn read_aligned(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileExt::read_at(&self.file, buffer, offset)
     }
 }
@@ -56,7 +56,7 @@ impl ReadAt for DirectFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if is_aligned(buffer, offset) {
-            return self.read_straight(buffer, offset);
+            return self.read_aligned(buffer, offset);
         }
         thread_local! {
             static AROUND: RefCell<PageBuffer> = RefCell::new(PageBuffer::of(0));
@@ -68,7 +68,7 @@ impl ReadAt for DirectFile {
             if around.len() < bytes {
                 *around = PageBuffer::of(bytes as u64);
             }
-            let there = self.read_straight(&mut around[..bytes], first)?;
+            let there = self.read_aligned(&mut around[..bytes], first)?;
             let skip = ((offset - first) as usize).min(there);
             let count = (there - skip).min(buffer.len());
             buffer[..count].copy_from_slice(&around[skip..skip + count]);
@@ -81,37 +81,42 @@ impl ReadAt for DirectFile {
 #[derive(Debug)]
 pub(super) struct DirectStream {
     file: DirectFile,
-    place: u64,
+    position: u64,
     buffer: PageBuffer,
     /// Range of the file in the buffer.
-    held: Range<u64>,
+    buffered_range: Range<u64>,
 }
 
 impl DirectStream {
     pub(super) fn over(file: DirectFile) -> DirectStream {
-        DirectStream { file, place: 0, buffer: PageBuffer::of(STREAM_BYTES), held: 0..0 }
+        DirectStream {
+            file,
+            position: 0,
+            buffer: PageBuffer::of(STREAM_BYTES),
+            buffered_range: 0..0,
+        }
     }
 }
 
 impl Read for DirectStream {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let mut count = 0;
-        if !self.held.contains(&self.place) {
-            if is_aligned(to, self.place) {
-                count = self.file.read_straight(to, self.place)?;
-                self.place += count as u64;
+        if !self.buffered_range.contains(&self.position) {
+            if is_aligned(to, self.position) {
+                count = self.file.read_aligned(to, self.position)?;
+                self.position += count as u64;
                 return Ok(count);
             }
-            let first = self.place / PAGE_BYTES * PAGE_BYTES;
-            let there = self.file.read_straight(&mut self.buffer, first)?;
-            self.held = first..first + there as u64;
+            let first = self.position / PAGE_BYTES * PAGE_BYTES;
+            let there = self.file.read_aligned(&mut self.buffer, first)?;
+            self.buffered_range = first..first + there as u64;
         }
-        if self.held.contains(&self.place) {
-            let skip = (self.place - self.held.start) as usize;
-            count = ((self.held.end - self.place) as usize).min(to.len());
+        if self.buffered_range.contains(&self.position) {
+            let skip = (self.position - self.buffered_range.start) as usize;
+            count = ((self.buffered_range.end - self.position) as usize).min(to.len());
             to[..count].copy_from_slice(&self.buffer[skip..skip + count]);
         }
-        self.place += count as u64;
+        self.position += count as u64;
         Ok(count)
     }
 }
@@ -121,9 +126,9 @@ impl Seek for DirectStream {
         let place = match to {
             SeekFrom::Start(place) => Some(place),
             SeekFrom::End(distance) => self.file.bytes.checked_add_signed(distance),
-            SeekFrom::Current(distance) => self.place.checked_add_signed(distance),
+            SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
         };
-        self.place = place.ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(self.place)
+        self.position = place.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.position)
     }
 }

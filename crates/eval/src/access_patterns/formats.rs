@@ -140,7 +140,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn every_range_lies_in_the_file_and_the_header_comes_first() {
+    fn format_ranges_lie_in_the_file_after_a_small_header() {
         for format in FileFormat::ALL {
             for file_bytes in [MIB, 256 * MIB] {
                 let ranges = format.ranges(file_bytes);
@@ -154,7 +154,7 @@ mod tests {
     /// Worked by hand: 3 of 16 columns of 256 MiB are 48 MiB, a tenth is 25.6 MiB, every second
     /// tensor is 128 MiB.
     #[test]
-    fn as_much_is_read_as_the_words_say() {
+    fn format_ranges_cover_the_documented_share_of_the_file() {
         let read = |format: FileFormat| {
             let bytes: u64 = format.ranges(256 * MIB).iter().map(|&(_, bytes)| bytes).sum();
             bytes as f64 / MIB as f64

@@ -11,7 +11,7 @@ use crate::mapping::PlainMapping;
 
 /// A baseline's way to read. No baseline advises the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Peer {
+pub enum Baseline {
     /// `pread(2)`, or `read(2)` for a stream, through the kernel page cache.
     Pread,
     /// A shared mapping of the whole file. Bytes are copied out of it.
@@ -21,16 +21,16 @@ pub enum Peer {
     Direct,
 }
 
-impl Peer {
+impl Baseline {
     /// All baselines.
-    pub const ALL: [Peer; 3] = [Peer::Pread, Peer::Mmap, Peer::Direct];
+    pub const ALL: [Baseline; 3] = [Baseline::Pread, Baseline::Mmap, Baseline::Direct];
 
     /// Name in tables.
     pub const fn name(self) -> &'static str {
         match self {
-            Peer::Pread => "pread",
-            Peer::Mmap => "mmap",
-            Peer::Direct => "O_DIRECT",
+            Baseline::Pread => "pread",
+            Baseline::Mmap => "mmap",
+            Baseline::Direct => "O_DIRECT",
         }
     }
 
@@ -43,10 +43,10 @@ impl Peer {
     /// The file cannot be opened in this way, or an empty file was to be mapped.
     pub unsafe fn open(self, path: &Path) -> io::Result<Box<dyn ReadAt>> {
         Ok(match self {
-            Peer::Pread => Box::new(File::open(path)?),
+            Baseline::Pread => Box::new(File::open(path)?),
             // SAFETY: guaranteed by the caller.
-            Peer::Mmap => Box::new(InMemory(unsafe { Mapped::of(path) }?)),
-            Peer::Direct => Box::new(DirectFile::open(path)?),
+            Baseline::Mmap => Box::new(MemoryFile(unsafe { Mapped::of(path) }?)),
+            Baseline::Direct => Box::new(DirectFile::open(path)?),
         })
     }
 
@@ -56,13 +56,13 @@ impl Peer {
     /// The file must not change while it is open.
     ///
     /// # Errors
-    /// As [`open`](Peer::open).
+    /// As [`open`](Baseline::open).
     pub unsafe fn open_stream(self, path: &Path) -> io::Result<Box<dyn SequentialFile>> {
         Ok(match self {
-            Peer::Pread => Box::new(File::open(path)?),
+            Baseline::Pread => Box::new(File::open(path)?),
             // SAFETY: guaranteed by the caller.
-            Peer::Mmap => Box::new(Cursor::new(unsafe { Mapped::of(path) }?)),
-            Peer::Direct => Box::new(DirectStream::over(DirectFile::open(path)?)),
+            Baseline::Mmap => Box::new(Cursor::new(unsafe { Mapped::of(path) }?)),
+            Baseline::Direct => Box::new(DirectStream::over(DirectFile::open(path)?)),
         })
     }
 }
@@ -79,11 +79,11 @@ impl ReadAt for File {
     }
 }
 
-/// A file in memory. Reads copy the bytes, and `lend` returns them in place.
+/// A file in memory. Reads copy the bytes, and `borrow_at` returns them in place.
 #[derive(Debug)]
-pub struct InMemory<M>(pub M);
+pub struct MemoryFile<M>(pub M);
 
-impl<M: AsRef<[u8]> + Send + Sync> ReadAt for InMemory<M> {
+impl<M: AsRef<[u8]> + Send + Sync> ReadAt for MemoryFile<M> {
     fn bytes(&self) -> u64 {
         self.0.as_ref().len() as u64
     }
@@ -96,7 +96,7 @@ impl<M: AsRef<[u8]> + Send + Sync> ReadAt for InMemory<M> {
         Ok(bytes)
     }
 
-    fn lend<'a>(&'a self, buffer: &'a mut [u8], offset: u64) -> io::Result<&'a [u8]> {
+    fn borrow_at<'a>(&'a self, buffer: &'a mut [u8], offset: u64) -> io::Result<&'a [u8]> {
         let end = offset as usize + buffer.len();
         self.0.as_ref().get(offset as usize..end).ok_or(io::ErrorKind::UnexpectedEof.into())
     }

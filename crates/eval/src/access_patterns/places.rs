@@ -27,11 +27,11 @@ pub enum AccessOrder {
 
 /// Use of the bytes by the reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Taking {
+pub enum ByteUse {
     /// The bytes are copied to the reader's buffer.
     Copied,
     /// The bytes are examined in place, if they are in shared memory.
-    Lent,
+    InPlace,
 }
 
 /// Offsets and size of the reads.
@@ -91,25 +91,25 @@ impl AccessPattern {
 }
 
 /// Positional reads of one open file.
-pub struct AtPlaces {
+pub struct PatternReads {
     file: Arc<dyn ReadAt>,
-    places: AccessPattern,
-    taking: Taking,
+    pattern: AccessPattern,
+    byte_use: ByteUse,
     /// One buffer per thread.
     buffers: Vec<PageBuffer>,
 }
 
-impl AtPlaces {
+impl PatternReads {
     /// Creates the accesses of this pattern to the file.
-    pub fn over(file: Arc<dyn ReadAt>, places: AccessPattern, taking: Taking) -> AtPlaces {
+    pub fn over(file: Arc<dyn ReadAt>, places: AccessPattern, taking: ByteUse) -> PatternReads {
         let buffers = (0..places.threads).map(|_| PageBuffer::of(places.read_bytes)).collect();
-        AtPlaces { file, places, taking, buffers }
+        PatternReads { file, pattern: places, byte_use: taking, buffers }
     }
 }
 
-impl Accesses for AtPlaces {
+impl Accesses for PatternReads {
     fn pass(&mut self) -> io::Result<Checksum> {
-        let AtPlaces { file, places, taking, buffers } = self;
+        let PatternReads { file, pattern: places, byte_use: taking, buffers } = self;
         by_threads(buffers, |thread, buffer| {
             let places_of_thread = places.of_thread(thread as u64);
             let buffer = &mut buffer[..places.read_bytes as usize];
@@ -122,13 +122,13 @@ fn read_at_each(
     file: &dyn ReadAt,
     places: impl Iterator<Item = u64>,
     buffer: &mut [u8],
-    taking: Taking,
+    taking: ByteUse,
 ) -> io::Result<Checksum> {
     let mut sum = Checksum::default();
     for offset in places {
         match taking {
-            Taking::Lent => sum.add(offset, file.lend(buffer, offset)?),
-            Taking::Copied => {
+            ByteUse::InPlace => sum.add(offset, file.borrow_at(buffer, offset)?),
+            ByteUse::Copied => {
                 let bytes = file.read_at(buffer, offset)?;
                 sum.add(offset, &buffer[..bytes]);
             }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_orders_are_what_they_are_called() {
+    fn access_orders_produce_forward_backward_and_strided_offsets() {
         assert_eq!(
             of(AccessPattern::all(AccessOrder::Forward, 40_960, 8192)),
             [0, 8192, 16_384, 24_576, 32_768]
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn random_places_are_in_the_file_and_each_thread_has_its_own() {
+    fn random_offsets_lie_in_the_file_and_differ_by_thread() {
         let places = AccessPattern::random(1 << 20, 8, 1000, 4);
         let [one, two] = [0, 1].map(|thread| places.of_thread(thread).collect::<Vec<u64>>());
         assert_eq!((one.len(), two.len()), (250, 250));

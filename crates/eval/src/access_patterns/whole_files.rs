@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_are_spread_over_the_whole_span() {
+    fn file_lengths_are_log_uniform_over_the_whole_range() {
         let lengths: Vec<u64> = lengths(2000).collect();
         assert!(lengths.iter().all(|bytes| (FILE_BYTES_MIN..=FILE_BYTES_MAX).contains(bytes)));
         // Worked by hand: log2(200 / 4) = 5.64 doublings, so 2000 / 5.64 = 354 files in each.

@@ -103,8 +103,8 @@ impl StepGenerator {
             }
             3 => self.interleaved(length, bytes),
             4 => self.backward(length, start, bytes),
-            5 => self.again(length),
-            6 => self.around(length),
+            5 => self.repeat_reads(length),
+            6 => self.near_last(length),
             _ => self.mixed(length, start),
         }
         length
@@ -145,7 +145,7 @@ impl StepGenerator {
     }
 
     /// Appends repetitions of earlier reads, or of the start of the file.
-    fn again(&mut self, length: usize) {
+    fn repeat_reads(&mut self, length: usize) {
         for _ in 0..length {
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
             match self.steps.get(earlier) {
@@ -156,7 +156,7 @@ impl StepGenerator {
     }
 
     /// Appends small reads, each a few pages before or after one of the last two.
-    fn around(&mut self, length: usize) {
+    fn near_last(&mut self, length: usize) {
         let mut offset = self.place();
         let mut end = offset;
         for _ in 0..length {
@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_has_what_it_promises() {
+    fn generated_steps_cover_sizes_and_advice_and_repeat_from_the_seed() {
         let file_bytes = 64 << 20;
         let steps = generate(2000, 1, file_bytes);
         assert_eq!(steps, generate(2000, 1, file_bytes));

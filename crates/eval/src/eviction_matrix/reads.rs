@@ -31,7 +31,7 @@ pub(super) enum ReadLoad {
     /// bytes.
     Zipf,
     /// A cyclic scan of a file with the given size in percent of the memory.
-    Round { percent: u64 },
+    Loop { percent: u64 },
     /// Zipf, a loop, and another Zipf in sequence, twice.
     Phases,
     /// One process reads with a Zipf distribution, another loops over more than its half of the
@@ -40,9 +40,9 @@ pub(super) enum ReadLoad {
     /// Random pages of an index and of a table, and occasionally the whole table.
     Database,
     /// One process reads a file, another follows at a distance of a quarter of the memory.
-    Followed,
+    Follower,
     /// The first 48 KiB of one file after another, and a hot set of half the memory.
-    Begun,
+    FileHeads,
     /// Several sequential streams in random rotation, each of its own file, and a hot set.
     Streams { streams: u64 },
 }
@@ -56,14 +56,14 @@ pub(super) const READS: &[(&str, ReadLoad)] = &[
     ("four-scans-1k", scans(KIB, 4)),
     ("four-scans-64k", scans(64 * KIB, 4)),
     ("zipf-scan", ReadLoad::Zipf),
-    ("round-110%", ReadLoad::Round { percent: 110 }),
-    ("round-150%", ReadLoad::Round { percent: 150 }),
-    ("round-300%", ReadLoad::Round { percent: 300 }),
+    ("round-110%", ReadLoad::Loop { percent: 110 }),
+    ("round-150%", ReadLoad::Loop { percent: 150 }),
+    ("round-300%", ReadLoad::Loop { percent: 300 }),
     ("phases", ReadLoad::Phases),
     ("two-tenants", ReadLoad::Tenants),
     ("database", ReadLoad::Database),
-    ("followed", ReadLoad::Followed),
-    ("begun", ReadLoad::Begun),
+    ("followed", ReadLoad::Follower),
+    ("begun", ReadLoad::FileHeads),
     ("streams-16", ReadLoad::Streams { streams: 16 }),
     ("streams-64", ReadLoad::Streams { streams: 64 }),
 ];
@@ -76,23 +76,23 @@ const fn scans(step_bytes: u64, scans: u64) -> ReadLoad {
 /// Number of reads that do not belong to a scan, over a whole load.
 const READS_OUTSIDE_SCANS: u64 = 40_000;
 /// Minimum of that number for a shortened load.
-const TURNS_MIN: u64 = 2048;
+const READS_OUTSIDE_SCANS_MIN: u64 = 2048;
 
 impl ReadLoad {
     /// Returns the workload with its files.
     pub(super) fn workload(self, size: LoadSize) -> Workload {
         let mut draw = SeededRng::new(size.seed);
         let mut files = LoadFiles::default();
-        let turns = (READS_OUTSIDE_SCANS / size.part).max(TURNS_MIN);
+        let turns = (READS_OUTSIDE_SCANS / size.part).max(READS_OUTSIDE_SCANS_MIN);
         let lists = self.lists(&mut files, &mut draw, turns);
         let listed = |readings| ReadList {
             engine: JobEngine::Psync,
             is_direct: false,
             depth: 1,
-            readings,
-            thinks: Vec::new(),
+            reads: readings,
+            think_times: Vec::new(),
         };
-        Workload::listed(files.0, lists.into_iter().map(listed).collect())
+        Workload::from_lists(files.0, lists.into_iter().map(listed).collect())
     }
 
     /// Returns the reads of each process.
@@ -105,7 +105,7 @@ impl ReadLoad {
                     .collect();
                 let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next(draw));
-                    scans.iter_mut().for_each(|scan| scan.go_on(PAGE_BYTES, list));
+                    scans.iter_mut().for_each(|scan| scan.append_steps(PAGE_BYTES, list));
                 };
                 vec![collect_turns(turns, draw, &mut turn)]
             }
@@ -114,14 +114,14 @@ impl ReadLoad {
                 let mut scan = FileScan::new(files, turns * PAGE_BYTES, 64 * KIB);
                 let mut turn = |_: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next());
-                    scan.go_on(PAGE_BYTES / 3, list);
+                    scan.append_steps(PAGE_BYTES / 3, list);
                 };
                 vec![collect_turns(turns, draw, &mut turn)]
             }
-            ReadLoad::Round { percent } => {
+            ReadLoad::Loop { percent } => {
                 let mut round = FileScan::new(files, MEMORY_BYTES * percent / 100, 64 * KIB);
                 let mut list = Vec::new();
-                round.go_on(2 * turns * PAGE_BYTES, &mut list);
+                round.append_steps(2 * turns * PAGE_BYTES, &mut list);
                 vec![list]
             }
             ReadLoad::Phases => {
@@ -133,7 +133,7 @@ impl ReadLoad {
                     list.extend((0..each).map(|_| one.next()));
                     let blocks = MEMORY_PAGES * draw.between(11, 16) / 10;
                     FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
-                        .go_on(4 * each * PAGE_BYTES, &mut list);
+                        .append_steps(4 * each * PAGE_BYTES, &mut list);
                     list.extend((0..each).map(|_| other.next()));
                 }
                 vec![list]
@@ -143,7 +143,7 @@ impl ReadLoad {
                 let part = draw.between(6, 9);
                 let mut round = FileScan::new(files, MEMORY_BYTES * part / 10, 64 * KIB);
                 let mut rounds = Vec::new();
-                round.go_on(turns * PAGE_BYTES, &mut rounds);
+                round.append_steps(turns * PAGE_BYTES, &mut rounds);
                 vec![(0..turns).map(|_| hot.next()).collect(), rounds]
             }
             ReadLoad::Database => {
@@ -156,30 +156,30 @@ impl ReadLoad {
                     for _ in 0..turns / 6 {
                         list.extend([index.next(draw), table.next()]);
                     }
-                    scan.go_on(pages * PAGE_BYTES, &mut list);
+                    scan.append_steps(pages * PAGE_BYTES, &mut list);
                 }
                 vec![list]
             }
-            ReadLoad::Followed => {
+            ReadLoad::Follower => {
                 let mut hot = UniformPages::new(files, MEMORY_PAGES / 4);
                 let bytes = turns * PAGE_BYTES;
                 let mut first = FileScan::new(files, bytes, 16 * KIB);
                 let mut second = FileScan::of(first.file, bytes, 16 * KIB);
                 let mut list = Vec::new();
-                first.go_on(MEMORY_BYTES / 4, &mut list);
+                first.append_steps(MEMORY_BYTES / 4, &mut list);
                 let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next(draw));
-                    first.go_on(PAGE_BYTES, list);
-                    second.go_on(PAGE_BYTES, list);
+                    first.append_steps(PAGE_BYTES, list);
+                    second.append_steps(PAGE_BYTES, list);
                 };
                 list.extend(collect_turns(turns - MEMORY_PAGES / 4, draw, &mut turn));
                 vec![list]
             }
-            ReadLoad::Begun => {
+            ReadLoad::FileHeads => {
                 let mut hot = UniformPages::new(files, MEMORY_PAGES / 2);
                 let mut begun = Vec::new();
                 for _ in 0..turns / 16 {
-                    FileScan::new(files, 1024 * KIB, 16 * KIB).go_on(48 * KIB, &mut begun);
+                    FileScan::new(files, 1024 * KIB, 16 * KIB).append_steps(48 * KIB, &mut begun);
                 }
                 let mut begun = begun.into_iter();
                 let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
@@ -196,7 +196,7 @@ impl ReadLoad {
                 let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next(draw));
                     let whose = draw.below(streams) as usize;
-                    all[whose].go_on(4 * PAGE_BYTES, list);
+                    all[whose].append_steps(4 * PAGE_BYTES, list);
                 };
                 vec![collect_turns(turns / 2, draw, &mut turn)]
             }
@@ -259,7 +259,7 @@ impl ZipfPages {
 
     /// Draws the next read.
     fn next(&mut self) -> GivenRead {
-        page(self.file, self.skew.next())
+        page(self.file, self.skew.draw())
     }
 }
 
@@ -275,7 +275,7 @@ struct FileScan {
     step_bytes: u64,
     offset: u64,
     /// Bytes that the stream is entitled to and has not yet read.
-    owed_bytes: u64,
+    credit_bytes: u64,
 }
 
 impl FileScan {
@@ -287,14 +287,14 @@ impl FileScan {
     /// Creates a stream on a file, with its size rounded up to whole steps.
     fn of(file: FileId, bytes: u64, step_bytes: u64) -> FileScan {
         let file_bytes = bytes.next_multiple_of(step_bytes);
-        FileScan { file, file_bytes, step_bytes, offset: 0, owed_bytes: 0 }
+        FileScan { file, file_bytes, step_bytes, offset: 0, credit_bytes: 0 }
     }
 
     /// Adds `bytes` to the entitlement and appends the whole steps that it covers.
-    fn go_on(&mut self, bytes: u64, list: &mut Vec<GivenRead>) {
-        self.owed_bytes += bytes;
-        while self.owed_bytes >= self.step_bytes {
-            self.owed_bytes -= self.step_bytes;
+    fn append_steps(&mut self, bytes: u64, list: &mut Vec<GivenRead>) {
+        self.credit_bytes += bytes;
+        while self.credit_bytes >= self.step_bytes {
+            self.credit_bytes -= self.step_bytes;
             let FileScan { file, offset, step_bytes: bytes, .. } = *self;
             list.push(GivenRead { file, offset, bytes });
             self.offset = (offset + bytes) % self.file_bytes;
@@ -309,13 +309,13 @@ mod tests {
     /// With 16 KiB steps and one page per turn, every fourth turn has a read. A file of three steps
     /// ends after the third.
     #[test]
-    fn a_stream_goes_on_in_whole_steps_and_begins_anew_at_the_end() {
+    fn file_scan_advances_in_whole_steps_and_restarts_at_the_end() {
         let mut files = LoadFiles::default();
         let mut stream = FileScan::new(&mut files, 48 * KIB, 16 * KIB);
         let counts: Vec<Vec<u64>> = (0..16)
             .map(|_| {
                 let mut list = Vec::new();
-                stream.go_on(PAGE_BYTES, &mut list);
+                stream.append_steps(PAGE_BYTES, &mut list);
                 list.iter().map(|reading| reading.offset / KIB).collect()
             })
             .collect();
@@ -327,12 +327,15 @@ mod tests {
     fn every_read_is_within_its_file() {
         for &(name, reads) in READS {
             let mut files = LoadFiles::default();
-            let lists = reads.lists(&mut files, &mut SeededRng::new(1), TURNS_MIN);
+            let lists = reads.lists(&mut files, &mut SeededRng::new(1), READS_OUTSIDE_SCANS_MIN);
             for reading in lists.concat() {
                 let file = &files.0[reading.file.0 as usize];
                 assert!(reading.offset + reading.bytes <= file.bytes, "{name}: {reading:?}");
             }
-            assert!(lists.iter().all(|list| list.len() as u64 >= TURNS_MIN / 16), "{name}");
+            assert!(
+                lists.iter().all(|list| list.len() as u64 >= READS_OUTSIDE_SCANS_MIN / 16),
+                "{name}"
+            );
         }
     }
 }

@@ -38,7 +38,7 @@ pub(super) const LOADS: &[ReferenceLoad] = &[
     ReferenceLoad { name: "phases", make: phases, sizes: SIZES },
     ReferenceLoad { name: "loop", make: one_loop, sizes: LOOP_SIZES },
     ReferenceLoad { name: "loops", make: several_loops, sizes: LOOP_SIZES },
-    ReferenceLoad { name: "to-and-fro", make: to_and_fro, sizes: LOOP_SIZES },
+    ReferenceLoad { name: "to-and-fro", make: back_and_forth, sizes: LOOP_SIZES },
 ];
 
 /// Number of references of a full load.
@@ -72,7 +72,7 @@ impl ZipfBlocks {
     }
 
     fn next(&mut self) -> u64 {
-        self.first + self.skew.next()
+        self.first + self.skew.draw()
     }
 }
 
@@ -215,7 +215,7 @@ fn phases(draw: &mut SeededRng, references: u64) -> Vec<u64> {
             }
             3 => {
                 let way = draw.between(blocks / 8, blocks / 2).max(2);
-                out.extend((0..length).map(|at| first + position_to_and_fro(at, way)));
+                out.extend((0..length).map(|at| first + position_back_and_forth(at, way)));
             }
             _ => out.extend(4 * blocks..4 * blocks + length / 4),
         }
@@ -249,13 +249,13 @@ fn several_loops(draw: &mut SeededRng, references: u64) -> Vec<u64> {
 }
 
 /// Generates a walk over the blocks in alternating direction.
-fn to_and_fro(draw: &mut SeededRng, references: u64) -> Vec<u64> {
+fn back_and_forth(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let way = references / draw.between(20, 60);
-    (0..references).map(|at| position_to_and_fro(at, way)).collect()
+    (0..references).map(|at| position_back_and_forth(at, way)).collect()
 }
 
 /// Returns the position after `at` steps of a walk over `way` blocks in alternating direction.
-fn position_to_and_fro(at: u64, way: u64) -> u64 {
+fn position_back_and_forth(at: u64, way: u64) -> u64 {
     let within = at % (2 * way);
     if within < way { within } else { 2 * way - 1 - within }
 }
@@ -267,15 +267,15 @@ mod tests {
     const WHOLE: LoadSize = LoadSize { seed: 3, part: 1 };
 
     #[test]
-    fn who_walks_to_and_fro_turns_at_both_ends() {
-        let walk: Vec<u64> = (0..8).map(|at| position_to_and_fro(at, 3)).collect();
+    fn walk_to_and_fro_reverses_at_both_ends() {
+        let walk: Vec<u64> = (0..8).map(|at| position_back_and_forth(at, 3)).collect();
         assert_eq!(walk, [0, 1, 2, 2, 1, 0, 0, 1]);
     }
 
     /// Every load has the expected number of references and reuses its blocks. At its largest
     /// memory size, the optimum misses less than half.
     #[test]
-    fn each_load_is_one_in_which_memory_is_worth_something() {
+    fn optimum_hits_most_references_of_each_load() {
         for ReferenceLoad { name, make, sizes } in LOADS {
             let trace = trace(*make, WHOLE);
             let references = trace.references.len() as u64;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use readpath_core::eviction;
 use serde::Serialize;
 
-use super::{JudgedEviction, REGRET};
+use super::{JudgedEviction, REGRET_RATIO_MIN};
 use crate::policy_matrix::geometric_mean;
 
 /// Summary of a set of cells.
@@ -51,7 +51,7 @@ impl EvictionSummary {
         named.sort_by(|one, two| two.1.total_cmp(&one.1));
         let ratios: Vec<f64> = named.iter().map(|(_, ratio)| *ratio).collect();
         let to_two_lists = |cell: &JudgedEviction| {
-            Some(cell.judged.cost as f64 / cell.under("two-lists")?.cost as f64)
+            Some(cell.judged.cost as f64 / cell.result_of("two-lists")?.cost as f64)
         };
         EvictionSummary {
             cells: cells.len(),
@@ -72,7 +72,7 @@ fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
         judged.chain(eviction::POLICIES.iter().map(|policy| policy.name)).collect();
     let of = |policy: &str| {
         let runs: Vec<_> =
-            cells.iter().filter_map(|cell| Some((cell, cell.under(policy)?))).collect();
+            cells.iter().filter_map(|cell| Some((cell, cell.result_of(policy)?))).collect();
         let ratios: Vec<f64> = runs
             .iter()
             .map(|(cell, run)| run.cost as f64 / cell.baselines[0].cost as f64)
@@ -97,7 +97,7 @@ fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
 
 /// Returns the number of ratios that count as regrets.
 fn above(ratios: &[f64]) -> usize {
-    ratios.iter().filter(|&&ratio| ratio > REGRET).count()
+    ratios.iter().filter(|&&ratio| ratio > REGRET_RATIO_MIN).count()
 }
 
 #[cfg(test)]
@@ -130,7 +130,7 @@ mod tests {
 
     /// `adaptive` has 1, 2 and 1/2 of the best; `two-lists` has 2, 1 and 2; `lru` 1, 8 and 1.
     #[test]
-    fn the_mean_is_geometric_and_each_policy_is_held_against_the_best_of_each_cell() {
+    fn means_are_geometric_and_policies_compared_with_the_best_of_each_cell() {
         let cells = [judged(20, 40, 20), judged(40, 20, 160), judged(10, 40, 20)];
         let summary = EvictionSummary::of(&cells);
         assert_eq!((summary.maximum, summary.above_102_percent), (Some(2.0), 1));

@@ -22,10 +22,10 @@ use readpath_core::unit::PAGE_BYTES;
 struct BusErrorRange {
     start: usize,
     end: usize,
-    hit: usize,
+    fault_address: usize,
 }
 
-const NOTHING: BusErrorRange = BusErrorRange { start: 0, end: 0, hit: 0 };
+const NOTHING: BusErrorRange = BusErrorRange { start: 0, end: 0, fault_address: 0 };
 
 thread_local! {
     // Constant and without a destructor, so that the handler accesses plain memory, without
@@ -65,12 +65,12 @@ pub(super) fn install() -> std::io::Result<()> {
 /// the first bus error in the range. After an error the rest of the range, to the end of its last
 /// page, is private empty memory.
 pub(super) fn watch(start: usize, bytes: usize, touch: impl FnOnce()) -> Result<(), usize> {
-    WATCH.set(BusErrorRange { start, end: start + bytes, hit: 0 });
+    WATCH.set(BusErrorRange { start, end: start + bytes, fault_address: 0 });
     // The handler runs on this thread, so compiler order is sufficient.
     compiler_fence(Ordering::SeqCst);
     touch();
     compiler_fence(Ordering::SeqCst);
-    match WATCH.replace(NOTHING).hit {
+    match WATCH.replace(NOTHING).fault_address {
         0 => Ok(()),
         address => Err(address),
     }
@@ -82,8 +82,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     let address = unsafe { (*info).si_addr() } as usize;
     let watch = WATCH.get();
     if watch.start <= address && address < watch.end && cover(address, watch.end) {
-        let hit = if watch.hit == 0 { address } else { watch.hit };
-        WATCH.set(BusErrorRange { hit, ..watch });
+        let hit = if watch.fault_address == 0 { address } else { watch.fault_address };
+        WATCH.set(BusErrorRange { fault_address: hit, ..watch });
         return;
     }
     pass_on(signal, info, context);

@@ -16,7 +16,7 @@ use crate::clock::Clock;
 
 /// Maximum number of consecutive `EAGAIN` or `EINTR` results before the transfer fails. A driver
 /// that always returns them would otherwise cause an endless loop.
-const AGAIN_MAX: u32 = 64;
+const RETRIES_MAX: u32 = 64;
 
 /// Moves bytes between a file and memory.
 ///
@@ -67,9 +67,9 @@ pub(super) struct FileTransfers {
     ended: VecDeque<EndedKernelTransfer>,
     clock: Clock,
     /// Time of the last check for results. A later result completed after this time.
-    looked: Time,
+    last_checked: Time,
     /// Error of a refused start, returned by the next `wait`.
-    refused: Option<io::Error>,
+    start_error: Option<io::Error>,
 }
 
 struct StartedTransfer {
@@ -78,7 +78,7 @@ struct StartedTransfer {
     offset: u64,
     bytes: usize,
     bytes_moved: usize,
-    agains: u32,
+    retries: u32,
     buffer: FixedBuffer,
 }
 
@@ -100,8 +100,8 @@ impl FileTransfers {
             free: (0..depth).rev().collect(),
             ended: VecDeque::with_capacity(depth as usize),
             clock,
-            looked: clock.now(),
-            refused: None,
+            last_checked: clock.now(),
+            start_error: None,
         }
     }
 
@@ -111,12 +111,12 @@ impl FileTransfers {
     }
 
     /// Keeps time by another clock from now on.
-    pub(super) fn keep_time_by(&mut self, clock: Clock) {
-        (self.clock, self.looked) = (clock, clock.now());
+    pub(super) fn set_clock(&mut self, clock: Clock) {
+        (self.clock, self.last_checked) = (clock, clock.now());
     }
 
     /// Number of transfers that can be started.
-    pub(super) fn room(&self) -> u32 {
+    pub(super) fn free_slots(&self) -> u32 {
         self.free.len() as u32
     }
 
@@ -134,9 +134,10 @@ impl FileTransfers {
     ) {
         assert!(bytes <= buffer.len(), "larger than the largest read that was announced");
         let token = self.free.pop().expect("no more than the depth are in flight");
-        let transfer = StartedTransfer { id, op, offset, bytes, bytes_moved: 0, agains: 0, buffer };
+        let transfer =
+            StartedTransfer { id, op, offset, bytes, bytes_moved: 0, retries: 0, buffer };
         self.transfers[token as usize] = Some(transfer);
-        self.ask(token);
+        self.request_rest(token);
     }
 
     /// Submits the started transfers and collects results. Sleeps until a transfer has ended or
@@ -145,7 +146,7 @@ impl FileTransfers {
     /// # Errors
     /// The kernel refuses the submission.
     pub(super) fn wait(&mut self, deadline: Option<Time>) -> io::Result<()> {
-        if let Some(error) = self.refused.take() {
+        if let Some(error) = self.start_error.take() {
             return Err(error);
         }
         let in_flight = self.transfers.len() - self.free.len();
@@ -155,7 +156,7 @@ impl FileTransfers {
         let at_most = deadline.map(|deadline| self.clock.until(deadline));
         self.engine.wait(at_most)?;
         let now = self.clock.now();
-        let looked = std::mem::replace(&mut self.looked, now);
+        let looked = std::mem::replace(&mut self.last_checked, now);
         while let Some(answer) = self.engine.next_answer() {
             self.handle_answer(now, looked, answer);
         }
@@ -168,7 +169,7 @@ impl FileTransfers {
     }
 
     /// Requests the rest of a transfer.
-    fn ask(&mut self, token: u32) {
+    fn request_rest(&mut self, token: u32) {
         let transfer = self.transfers[token as usize].as_ref().expect("it is under way");
         let moved = transfer.bytes_moved;
         let call = KernelTransfer {
@@ -181,7 +182,7 @@ impl FileTransfers {
         // SAFETY: the transfer owns the buffer, and with it the memory, until it has ended. If the
         // engine never answers, the buffer is never released.
         if let Err(error) = unsafe { self.engine.start(call) } {
-            self.refused = Some(error);
+            self.start_error = Some(error);
         }
     }
 
@@ -191,17 +192,17 @@ impl FileTransfers {
         let outcome = match answer.raw {
             0 => Outcome::Short { bytes: transfer.bytes_moved as u64 },
             moved @ 1.. => {
-                (transfer.bytes_moved, transfer.agains) =
+                (transfer.bytes_moved, transfer.retries) =
                     (transfer.bytes_moved + moved as usize, 0);
                 match transfer.bytes_moved < transfer.bytes {
-                    true => return self.ask(answer.token),
+                    true => return self.request_rest(answer.token),
                     false => Outcome::Done,
                 }
             }
             failed => match -failed {
-                libc::EINTR | libc::EAGAIN if transfer.agains < AGAIN_MAX => {
-                    transfer.agains += 1;
-                    return self.ask(answer.token);
+                libc::EINTR | libc::EAGAIN if transfer.retries < RETRIES_MAX => {
+                    transfer.retries += 1;
+                    return self.request_rest(answer.token);
                 }
                 libc::EINVAL if transfer.bytes_moved > 0 => {
                     Outcome::Short { bytes: transfer.bytes_moved as u64 }
@@ -273,18 +274,18 @@ mod tests {
         let mut under = FileTransfers::over(Box::new(script), 1, Clock::start());
         let buffer = FixedBuffer::several(1, 16_384).unwrap().pop().unwrap();
         under.start(RequestId(7), Op::Read, 4_096, 16_384, buffer);
-        assert_eq!(under.room(), 0);
-        while under.room() == 0 {
+        assert_eq!(under.free_slots(), 0);
+        while under.free_slots() == 0 {
             under.wait(None).unwrap();
         }
         let ended = under.next_ended().unwrap();
-        assert_eq!((ended.completion.id, under.room()), (RequestId(7), 1));
+        assert_eq!((ended.completion.id, under.free_slots()), (RequestId(7), 1));
         let asked = asked.borrow().clone();
         (ended.completion.outcome, ended.bytes, asked)
     }
 
     #[test]
-    fn what_stops_in_the_middle_is_asked_for_the_rest() {
+    fn short_transfer_requests_the_rest() {
         let whole = (4_096, 16_384);
         let (short, rest) = (Outcome::Short { bytes: 5_000 }, (9_096, 11_384));
         assert_eq!(read(&[16_384]), (Outcome::Done, 16_384, vec![whole]));
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_has_its_name_and_again_is_believed_a_limited_number_of_times() {
+    fn errno_maps_to_named_errors_and_eagain_retries_are_limited() {
         let failed = |raws: &[i32]| read(raws).0;
         // EIO, EINTR, EAGAIN and EINVAL are 5, 4, 11 and 22 in errno(3).
         assert_eq!(failed(&[-5]), Outcome::Failed(DeviceError::Medium));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use readpath_core::unit::PAGE_BYTES;
 use rustix::fs::{FallocateFlags, SeekFrom};
 
-use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
+use super::{CleanupEntry, SwapError, fresh_name, own_entries, try_lock_file};
 use readpath_record::cleanup::{CleanupKind, Record};
 use readpath_record::notice;
 use readpath_record::swap_off::{PREFERRED, c_path, swap_off};
@@ -48,11 +48,11 @@ impl SwapArea {
         let metadata = std::fs::metadata(path)
             .map_err(|error| SwapError::refused("use", path, error, "check the path"))?;
         if !metadata.is_dir() {
-            let area = SwapArea::given(path, bytes)?.switch_on(bytes)?;
+            let area = SwapArea::open_existing(path, bytes)?.switch_on(bytes)?;
             return Ok((area, Vec::new()));
         }
-        let cleanup_journal = remove_abandoned(path);
-        Ok((SwapArea::made(path, bytes)?.switch_on(bytes)?, cleanup_journal))
+        let cleaned = remove_abandoned(path);
+        Ok((SwapArea::create_file(path, bytes)?.switch_on(bytes)?, cleaned))
     }
 
     /// Checks for enough space at `path` for [`SwapArea::on`], without changes.
@@ -66,18 +66,18 @@ impl SwapArea {
         if kind.is_dir() {
             let room = rustix::fs::statvfs(path)
                 .map_err(|errno| SwapError::refused("use", path, errno, "check the path"))?;
-            return enough(path, room.f_bavail * room.f_frsize, bytes);
+            return check_size(path, room.f_bavail * room.f_frsize, bytes);
         }
         if !kind.is_file() && !kind.is_block_device() {
             return Err(SwapError::NotStorage { path: path.to_path_buf() });
         }
         let file = File::open(path)
             .map_err(|error| SwapError::refused("open", path, error, NEEDS_ROOT))?;
-        enough(path, length(&file, path)?, bytes)
+        check_size(path, length(&file, path)?, bytes)
     }
 
     /// Creates a swap file in a folder.
-    fn made(folder: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
+    fn create_file(folder: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
         let path = folder.join(fresh_name(ENDING));
         let refused = |action, error: io::Error| {
             SwapError::refused(action, &path, error, "name another folder")
@@ -98,7 +98,7 @@ impl SwapArea {
             is_block_device: false,
             records: Vec::new(),
         };
-        claim(&area.file);
+        try_lock_file(&area.file);
         area.record(CleanupKind::File)?;
         rustix::fs::fallocate(&area.file, FallocateFlags::empty(), 0, bytes + PAGE_BYTES)
             .map_err(|errno| refused("find room for", errno.into()))?;
@@ -106,7 +106,7 @@ impl SwapArea {
     }
 
     /// Opens an existing file or block device for swap.
-    fn given(path: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
+    fn open_existing(path: &Path, bytes: u64) -> Result<SwapArea, SwapError> {
         SwapArea::check(path, bytes)?;
         let file = OpenOptions::new()
             .read(true)
@@ -118,7 +118,7 @@ impl SwapArea {
                 SwapError::refused("write", path, error, "unmount it, or run as a user who may")
             })?;
         let is_block_device = file.metadata().is_ok_and(|data| data.file_type().is_block_device());
-        if !claim(&file) {
+        if !try_lock_file(&file) {
             let error = io::ErrorKind::ResourceBusy;
             return Err(SwapError::refused("use", path, error, "another run uses it"));
         }
@@ -140,7 +140,7 @@ impl SwapArea {
             // The kernel opens the device exclusively, so the own exclusive handle is closed first.
             self.file = File::open(&self.path)
                 .map_err(|error| SwapError::refused("open", &self.path, error, NEEDS_ROOT))?;
-            claim(&self.file);
+            try_lock_file(&self.file);
         }
         self.record(CleanupKind::SwapArea)?;
         let name = c_path(&self.path);
@@ -159,7 +159,7 @@ impl SwapArea {
 
     /// Adds the object to the cleanup journal, for removal after a kill.
     fn record(&mut self, kind: CleanupKind) -> Result<(), SwapError> {
-        let record = Record::keep(kind, &self.path);
+        let record = Record::write_record(kind, &self.path);
         let refused = |error| SwapError::refused("keep a record of", &self.path, error, NEEDS_ROOT);
         self.records.push(record.map_err(refused)?);
         Ok(())
@@ -198,19 +198,19 @@ impl Drop for SwapArea {
 
 /// Removes the swap files of killed runs in `folder`.
 fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
-    let mut cleanup_journal = Vec::new();
-    for path in ours_in(folder, ENDING) {
-        if File::open(&path).is_ok_and(|file| claim(&file)) {
+    let mut cleaned = Vec::new();
+    for path in own_entries(folder, ENDING) {
+        if File::open(&path).is_ok_and(|file| try_lock_file(&file)) {
             // Fails harmlessly when the area is already off.
             let _ = swap_off(&path);
             let done = match std::fs::remove_file(&path) {
                 Ok(()) => "it has been swapped off and removed".to_owned(),
                 Err(error) => format!("it can't be removed: {error}"),
             };
-            cleanup_journal.push(CleanupEntry { path, done });
+            cleaned.push(CleanupEntry { path, outcome: done });
         }
     }
-    cleanup_journal
+    cleaned
 }
 
 fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
@@ -219,7 +219,7 @@ fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
 }
 
 /// Returns an error if the area and its header page do not fit.
-fn enough(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapError> {
+fn check_size(path: &Path, have_bytes: u64, area_bytes: u64) -> Result<(), SwapError> {
     let needed_bytes = area_bytes + PAGE_BYTES;
     match have_bytes < needed_bytes {
         true => {

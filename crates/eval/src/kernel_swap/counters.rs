@@ -111,7 +111,7 @@ mod tests {
 
     /// Texts as printed by the kernel.
     #[test]
-    fn the_kernels_texts_are_taken_apart() {
+    fn swap_and_device_counters_are_parsed_from_kernel_text() {
         let status = "Name:\tbash\nVmRSS:\t    3840 kB\nVmSwap:\t     816 kB\nThreads:\t1\n";
         assert_eq!(swapped_kib(status), Some(816));
         assert_eq!(swapped_kib("Name:\tkthreadd\nThreads:\t1\n"), None);

@@ -10,7 +10,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{CleanupEntry, SwapError, claim, fresh_name, ours_in};
+use super::{CleanupEntry, SwapError, fresh_name, own_entries, try_lock_file};
 use readpath_record::cleanup::{CleanupKind, Record};
 use readpath_record::notice;
 
@@ -51,7 +51,7 @@ impl MemoryGroup {
     /// No hierarchy has a memory controller, or the group cannot be created.
     pub fn new(limit_bytes: u64) -> Result<(MemoryGroup, Vec<CleanupEntry>), SwapError> {
         let parent = Parent::find().ok_or(SwapError::NoMemoryGroups)?;
-        let cleanup_journal = remove_abandoned(&parent.path);
+        let cleaned = remove_abandoned(&parent.path);
         let path = parent.path.join(fresh_name(""));
         let refused =
             |action, error: io::Error| SwapError::refused(action, &path, error, NEEDS_ROOT);
@@ -60,8 +60,8 @@ impl MemoryGroup {
             let _ = fs::remove_dir(&path);
         });
         let directory = directory.map_err(|error| refused("open", error))?;
-        claim(&directory);
-        let record = Record::keep(CleanupKind::KernelFolder, &path).inspect_err(|_| {
+        try_lock_file(&directory);
+        let record = Record::write_record(CleanupKind::KernelFolder, &path).inspect_err(|_| {
             let _ = fs::remove_dir(&path);
         });
         let _record = record.map_err(|error| refused("keep a record of", error))?;
@@ -73,7 +73,7 @@ impl MemoryGroup {
         };
         fs::write(group.path.join(knob), limit_bytes.to_string())
             .map_err(|error| refused("limit the memory of", error))?;
-        Ok((group, cleanup_journal))
+        Ok((group, cleaned))
     }
 
     /// Moves a process into the group. Memory that it touches later is charged to the group.
@@ -140,15 +140,16 @@ impl Drop for MemoryGroup {
 /// Removes the empty groups of killed runs. A group with processes stays. They end with the process
 /// that started them.
 fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
-    let is_abandoned = |path: &PathBuf| File::open(path).is_ok_and(|directory| claim(&directory));
-    let abandoned = ours_in(parent, "").into_iter().filter(is_abandoned);
+    let is_abandoned =
+        |path: &PathBuf| File::open(path).is_ok_and(|directory| try_lock_file(&directory));
+    let abandoned = own_entries(parent, "").into_iter().filter(is_abandoned);
     abandoned
         .map(|path| {
             let done = match fs::remove_dir(&path) {
                 Ok(()) => "the group has been removed".to_owned(),
                 Err(error) => format!("the group can't be removed: {error}"),
             };
-            CleanupEntry { path, done }
+            CleanupEntry { path, outcome: done }
         })
         .collect()
 }
@@ -183,14 +184,14 @@ impl Parent {
         let mount = Mount::all(mounts).find(|mount| {
             mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "memory")
         })?;
-        Some(Parent { path: mount.place_of(own), version: Version::One })
+        Some(Parent { path: mount.group_path(own), version: Version::One })
     }
 
     /// Nearest ancestor of this process's group that delegates the memory controller.
     fn second_version(groups: &str, mounts: &str) -> Option<Parent> {
         let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
         let mount = Mount::all(mounts).find(|mount| mount.kind == "cgroup2")?;
-        let place = mount.place_of(own);
+        let place = mount.group_path(own);
         let upwards = place.ancestors().take_while(|path| path.starts_with(mount.at));
         let mut handing_down = upwards.filter(|path| {
             let handed = fs::read_to_string(path.join("cgroup.subtree_control"));
@@ -224,7 +225,7 @@ impl<'a> Mount<'a> {
     }
 
     /// Path of a group. A container contains only the part below the mount's root.
-    fn place_of(&self, group: &str) -> PathBuf {
+    fn group_path(&self, group: &str) -> PathBuf {
         let below = group.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
         Path::new(self.at).join(below.trim_start_matches('/'))
     }
@@ -237,7 +238,7 @@ mod tests {
     /// Lines of a machine with both versions, of a container, and of a machine with systemd, as in
     /// proc(5) and cgroups(7).
     #[test]
-    fn the_hierarchy_of_the_memory_controller_is_found() {
+    fn cgroup_v1_memory_hierarchy_is_found() {
         let groups = "5:devices:/\n4:memory:/jobs/one\n0::/\n";
         let mounts = "\
             23 22 0:20 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu\n\
@@ -252,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_version_goes_up_to_who_hands_the_controller_down() {
+    fn cgroup_v2_parent_is_the_nearest_delegating_ancestor() {
         let root = std::env::temp_dir().join(format!("groups-{}", std::process::id()));
         let session = root.join("user.slice/session.scope");
         fs::create_dir_all(&session).unwrap();
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_found_by_its_whole_name() {
+    fn group_field_is_matched_by_its_whole_name() {
         let text = "oom_kill_disable 0\nunder_oom 0\noom_kill 3\nswapcached 4096\nswap 8192\n";
         assert_eq!((field(text, "oom_kill"), field(text, "swap")), (Some(3), Some(8192)));
         assert_eq!(field(text, "oom"), None);

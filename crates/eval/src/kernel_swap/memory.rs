@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_that_is_not_what_was_written_is_told() {
+    fn wrong_page_content_is_detected() {
         let object = shared_object(3 * PAGE_BYTES).unwrap();
         let memory = LoadMemory::shared(&object, 3 * PAGE_BYTES, 7).unwrap();
         (0..3).for_each(|page| memory.fill(page));
@@ -209,13 +209,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "page 1 of 1 is not in the mapping")]
-    fn nothing_outside_the_mapping_is_touched() {
+    fn page_outside_the_mapping_panics() {
         let memory = LoadMemory::private(PAGE_BYTES, 0).unwrap();
         let _ = memory.read(1);
     }
 
     #[test]
-    fn what_cannot_be_mapped_is_an_error() {
+    fn impossible_mapping_sizes_are_errors() {
         assert!(LoadMemory::private(100, 0).is_err());
         assert!(LoadMemory::private(1 << 62, 0).is_err());
         let object = shared_object(PAGE_BYTES).unwrap();

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::{CleanupEntry, SwapError, claim_at};
+use super::{CleanupEntry, SwapError, try_lock_path};
 use readpath_record::notice;
 
 /// Path of the setting.
@@ -32,7 +32,7 @@ fn read(path: &Path) -> Option<u32> {
 pub fn restore_abandoned() -> Option<CleanupEntry> {
     let (knob, record_path) = (Path::new(KNOB), Path::new(RECORD));
     let record = File::open(record_path).ok()?;
-    if !claim_at(&record, record_path) {
+    if !try_lock_path(&record, record_path) {
         return None;
     }
     let cleanup_entry = restore(knob, record_path).ok()?;
@@ -45,7 +45,7 @@ fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, Swap
     let Some(before) = read(record_path) else { return Ok(None) };
     write(knob, before)?;
     let done = format!("page_cluster is {before} again, as it was before that run");
-    Ok(Some(CleanupEntry { path: record_path.to_path_buf(), done }))
+    Ok(Some(CleanupEntry { path: record_path.to_path_buf(), outcome: done }))
 }
 
 /// A value of `page_cluster` in force until drop.
@@ -79,7 +79,7 @@ impl PageCluster {
             .truncate(false)
             .open(record_path)
             .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
-        if !claim_at(&record, record_path) {
+        if !try_lock_path(&record, record_path) {
             return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
         }
         let cleanup_entry = restore(knob, record_path)?;
@@ -121,7 +121,7 @@ mod tests {
 
     /// Uses files of the test, because the real setting is global.
     #[test]
-    fn the_old_value_comes_back_also_after_a_run_that_was_killed() {
+    fn page_cluster_value_is_restored_even_after_a_killed_run() {
         let folder = std::env::temp_dir().join(format!("page-cluster-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
         let (knob, record) = (folder.join("knob"), folder.join("record"));
@@ -136,7 +136,7 @@ mod tests {
         std::fs::write(&record, "3").unwrap();
         std::fs::write(&knob, "0\n").unwrap();
         let (set, cleanup_entry) = PageCluster::set_at(5, &knob, &record).unwrap();
-        assert!(cleanup_entry.unwrap().done.contains("3 again"));
+        assert!(cleanup_entry.unwrap().outcome.contains("3 again"));
         assert_eq!(read(&knob), Some(5));
         drop(set);
         assert_eq!(read(&knob), Some(3));

@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CellSize, MatrixCell, MatrixResult, Policies, REGRET};
+use super::{CellSize, MatrixCell, MatrixResult, Policies, REGRET_RATIO_MAX};
 use readpath_core::policy::Spec;
 use readpath_sim::simulate::SimulateError;
 
@@ -60,7 +60,7 @@ fn policy(
     let (Some(readahead), Some(scheduler)) = (under_best_scheduler, with_best_readahead) else {
         return "scheduler";
     };
-    match (readahead < REGRET, scheduler < REGRET) {
+    match (readahead < REGRET_RATIO_MAX, scheduler < REGRET_RATIO_MAX) {
         (true, false) => kind,
         (false, true) => "scheduler",
         (true, true) => "both policies",
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_is_the_one_whose_exchange_ends_the_loss() {
+    fn cause_is_the_policy_whose_replacement_ends_the_loss() {
         assert_eq!(policy("readahead", Some(0.8), Some(1.0)), "readahead");
         assert_eq!(policy("readahead", Some(1.0), Some(0.5)), "scheduler");
         assert_eq!(policy("readahead", Some(0.9), Some(0.9)), "both policies");
@@ -132,7 +132,7 @@ mod tests {
 
     /// Twice the requests at three quarters of the size are 1.5 times the bytes.
     #[test]
-    fn what_differs_most_comes_first() {
+    fn largest_difference_is_reported_first() {
         let said = differences(&run(200.0, 48.0, 4.0, vec![]), &run(100.0, 64.0, 4.2, vec![]));
         assert_eq!(said, ["more requests (×2.00)", "more bytes (×1.50)"]);
         let alike =

@@ -21,11 +21,11 @@ fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
         engine: JobEngine::Psync,
         is_direct: false,
         depth: 1,
-        readings: offsets.iter().map(reading).collect(),
-        thinks: Vec::new(),
+        reads: offsets.iter().map(reading).collect(),
+        think_times: Vec::new(),
     };
     let file_bytes = offsets.iter().max().unwrap() + (16 << 20);
-    let workload = Workload::listed(
+    let workload = Workload::from_lists(
         vec![WorkloadFile { name: "file".to_owned(), bytes: file_bytes }],
         vec![list],
     );
@@ -37,7 +37,7 @@ fn rate(device: &str, readahead: &str, bytes: u64, offsets: &[u64]) -> f64 {
         None,
         workload,
         &setup,
-        RunObserver::progress(&mut |_| ProgressAnswer::On),
+        RunObserver::progress(&mut |_| ProgressAnswer::Continue),
     );
     row.unwrap().mib_per_s.unwrap()
 }
@@ -96,7 +96,7 @@ fn other_random_gaps_are_no_strides() {
 /// is right, and guesses cost more than they save on a disk with a cache of its own. Detecting a
 /// stride there left a seventh of the rate.
 #[test]
-fn denser_random_pages_cost_no_more_than_a_half() {
+fn denser_random_pages_reach_65_percent_of_the_best_rate() {
     for percent in [25, 30, 40, 50] {
         let (ratio, rates) = ratio("hdd,drive=sata", &bernoulli(400_000 / percent, percent, 1));
         assert!(ratio >= 0.65, "{percent} %: {ratio:.3}, {rates:.1?}");
@@ -106,7 +106,7 @@ fn denser_random_pages_cost_no_more_than_a_half() {
 /// Strides larger than every gap that a disk reads through. If blocks are requested one by one,
 /// prefetched ones are requested before their reader waits.
 #[test]
-fn true_strides_are_found_all_the_same() {
+fn true_strides_are_still_prefetched() {
     for device in ["ssd", "nvme", "nfs"] {
         for (bytes, distance) in [(PAGE, 1 << 20), (64 << 10, 256 << 10), (10_000, 300_000)] {
             let offsets: Vec<u64> = (0..1_000).map(|nth| nth * distance).collect();

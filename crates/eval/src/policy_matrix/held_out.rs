@@ -13,7 +13,7 @@ use readpath_models::random::SeededRng;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CellSet {
     /// The tuning set.
-    Developed,
+    Tuning,
     /// The held-out set.
     HeldOut,
     /// Both sets.
@@ -25,9 +25,9 @@ const DRAWN: u64 = 4;
 
 impl CellSet {
     /// Returns true if the cell belongs to the subset.
-    pub fn has(self, cell: &MatrixCell) -> bool {
+    pub fn has_cell(self, cell: &MatrixCell) -> bool {
         match self {
-            CellSet::Developed => !cell.is_held_out(),
+            CellSet::Tuning => !cell.is_held_out(),
             CellSet::HeldOut => cell.is_held_out(),
             CellSet::Whole => true,
         }
@@ -59,7 +59,7 @@ fn one_in_three(name: &str) -> bool {
 }
 
 /// Draws devices from `seed`. Returns their names and device texts.
-pub fn drawn(seed: u64) -> Vec<(String, String)> {
+pub fn drawn_devices(seed: u64) -> Vec<(String, String)> {
     let mut draw = SeededRng::new(seed ^ 0x6465_7669_6365);
     (1..=DRAWN).map(|nth| (format!("drawn-{nth}"), device(nth, &mut draw))).collect()
 }
@@ -109,10 +109,10 @@ mod tests {
     use readpath_models::registry;
 
     #[test]
-    fn about_a_third_of_the_cells_is_developed_and_each_kind_is_held_out_in_part() {
+    fn tuning_set_has_a_third_of_the_cells_and_a_part_of_each_kind() {
         let all = cells(&[]);
-        let developed = all.iter().filter(|cell| CellSet::Developed.has(cell)).count();
-        let held_out = all.iter().filter(|cell| CellSet::HeldOut.has(cell)).count();
+        let developed = all.iter().filter(|cell| CellSet::Tuning.has_cell(cell)).count();
+        let held_out = all.iter().filter(|cell| CellSet::HeldOut.has_cell(cell)).count();
         assert_eq!(developed + held_out, all.len());
         assert!(
             (all.len() / 5..all.len() / 2).contains(&developed),
@@ -128,12 +128,12 @@ mod tests {
     #[test]
     fn drawn_devices_are_built_and_another_seed_draws_others() {
         for seed in 0..50 {
-            for (name, text) in drawn(seed) {
+            for (name, text) in drawn_devices(seed) {
                 let spec = Spec::parse(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
                 registry::build(&spec, 1).unwrap_or_else(|error| panic!("{name}: {text}: {error}"));
             }
         }
-        assert_ne!(drawn(1), drawn(2));
-        assert_eq!(drawn(1), drawn(1));
+        assert_ne!(drawn_devices(1), drawn_devices(2));
+        assert_eq!(drawn_devices(1), drawn_devices(1));
     }
 }

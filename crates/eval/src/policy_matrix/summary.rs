@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::{JudgedCell, REGRET};
+use super::{JudgedCell, REGRET_RATIO_MAX};
 
 /// Summary of a set of cells.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -151,7 +151,7 @@ pub(crate) fn geometric_mean(ratios: &[f64]) -> f64 {
 
 /// Returns the number of ratios that count as regrets.
 fn below(ratios: &[f64]) -> usize {
-    ratios.iter().filter(|&&ratio| ratio < REGRET).count()
+    ratios.iter().filter(|&&ratio| ratio < REGRET_RATIO_MAX).count()
 }
 
 #[cfg(test)]
@@ -204,7 +204,7 @@ mod tests {
     /// `a noop` has 1 and 1/4 of the best, and 1 for direct reads: the mean is the third root of a
     /// quarter. `b noop` has 1/2, 1 and 1.
     #[test]
-    fn a_fixed_default_is_held_against_the_best_of_each_cell() {
+    fn fixed_default_is_compared_with_the_best_of_each_cell() {
         let cells = [
             judged(1.0, vec![run(Some("a"), "noop", 8.0), run(Some("b"), "noop", 4.0)]),
             judged(1.0, vec![run(Some("b"), "noop", 4.0), run(Some("a"), "noop", 1.0)]),

@@ -52,7 +52,7 @@ impl MatrixWorkload {
     ///
     /// # Panics
     /// Panics with fewer than two contenders, or with a contender without rows.
-    pub fn judged(&self, storage: &str, contenders: Vec<Vec<ResultRow>>) -> JudgedCell {
+    pub fn judge(&self, storage: &str, contenders: Vec<Vec<ResultRow>>) -> JudgedCell {
         let mut runs: Vec<MatrixResult> =
             contenders.iter().map(|rows| MatrixResult::median(rows)).collect();
         let adaptive = runs.remove(0);
@@ -75,7 +75,7 @@ impl MatrixResult {
         let rate = |row: &ResultRow| row.mib_per_s.expect("work moves bytes, and that takes time");
         let mut rows: Vec<&ResultRow> = rows.iter().collect();
         rows.sort_by(|one, two| rate(one).total_cmp(&rate(two)));
-        let run = MatrixResult::of_row(rows[rows.len() / 2], false);
+        let run = MatrixResult::from_row(rows[rows.len() / 2], false);
         MatrixResult { mib_per_s_by_seed: rows.iter().map(|row| rate(row)).collect(), ..run }
     }
 }

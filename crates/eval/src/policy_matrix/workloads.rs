@@ -26,7 +26,7 @@ pub(crate) enum ReadPattern {
     Sequential { block_bytes: u64, is_direct: bool },
     /// All processes together read blocks of one file, each once, in random order: all blocks, or
     /// one in `per`. Each process has `depth` reads in flight.
-    Random { block_bytes: u64, per: u64, depth: u32, is_direct: bool },
+    Random { block_bytes: u64, work_divisor: u64, depth: u32, is_direct: bool },
     /// Random aligned slices of the given size, through a mapping. One in `per` slices is read.
     Slices { slice_bytes: u64, per: u64 },
     /// Each process reads its own file from end to start.
@@ -57,7 +57,7 @@ pub(crate) enum ReadPattern {
     /// Many files of 4 to 200 KiB, each read completely.
     SmallFiles,
     /// Files of the given size, each read from the start up to a random position.
-    GivenUp { file_bytes: u64 },
+    ReadPartly { file_bytes: u64 },
     /// Random 16 KiB reads in a region of 4 MiB, which moves after every 128 reads.
     HotSpots,
 }
@@ -101,11 +101,11 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("direct-seq-64k", ReadPattern::Sequential { block_bytes: 64 * KIB, is_direct: true }),
     (
         "direct-rand-4k",
-        ReadPattern::Random { block_bytes: 4 * KIB, per: 10, depth: 8, is_direct: true },
+        ReadPattern::Random { block_bytes: 4 * KIB, work_divisor: 10, depth: 8, is_direct: true },
     ),
     (
         "direct-rand-64k",
-        ReadPattern::Random { block_bytes: 64 * KIB, per: 4, depth: 1, is_direct: true },
+        ReadPattern::Random { block_bytes: 64 * KIB, work_divisor: 4, depth: 1, is_direct: true },
     ),
     ("seq-1k", ReadPattern::Sequential { block_bytes: KIB, is_direct: false }),
     ("mmap-seq", ReadPattern::MappedStream { block_bytes: 64 * KIB }),
@@ -114,15 +114,15 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
     ("columns-wide", ReadPattern::Columns { columns: 32 }),
     ("tensors", ReadPattern::Tensors),
     ("small-files", ReadPattern::SmallFiles),
-    ("given-up", ReadPattern::GivenUp { file_bytes: 4 * MIB }),
-    ("given-up-1m", ReadPattern::GivenUp { file_bytes: MIB }),
-    ("given-up-16m", ReadPattern::GivenUp { file_bytes: 16 * MIB }),
+    ("given-up", ReadPattern::ReadPartly { file_bytes: 4 * MIB }),
+    ("given-up-1m", ReadPattern::ReadPartly { file_bytes: MIB }),
+    ("given-up-16m", ReadPattern::ReadPartly { file_bytes: 16 * MIB }),
     ("hot-spots", ReadPattern::HotSpots),
 ];
 
 /// Declares a pattern of random cached reads.
 const fn random(block_bytes: u64, per: u64) -> ReadPattern {
-    ReadPattern::Random { block_bytes, per, depth: 1, is_direct: false }
+    ReadPattern::Random { block_bytes, work_divisor: per, depth: 1, is_direct: false }
 }
 
 /// Declares a strided pattern.
@@ -150,13 +150,13 @@ impl ReadPattern {
     pub fn workload(self, processes: u64, part: u64, seed: u64) -> Workload {
         let mut draw = SeededRng::new(seed);
         let (files, lists) = self.lists(processes, part, &mut draw);
-        Workload::listed(files.spread(&mut draw), lists)
+        Workload::from_lists(files.spread(&mut draw), lists)
     }
 
     /// Returns the same workload with contiguous files, as in one existing file.
     pub fn workload_packed(self, processes: u64, part: u64, seed: u64) -> Workload {
         let (files, lists) = self.lists(processes, part, &mut SeededRng::new(seed));
-        Workload::listed(files.0, lists)
+        Workload::from_lists(files.0, lists)
     }
 
     /// Returns the files and the reads of each process.
@@ -167,11 +167,11 @@ impl ReadPattern {
         draw: &mut SeededRng,
     ) -> (WorkloadFiles, Vec<ReadList>) {
         let mut files = WorkloadFiles::default();
-        let shared = self.shared(&mut files, processes, part, draw);
+        let shared = self.shared_lists(&mut files, processes, part, draw);
         let lists = (0..processes).map(|process| {
             let readings = match &shared {
                 Some(readings) => every_nth(readings, process, processes),
-                None => self.own(&mut files, processes, part, draw),
+                None => self.lists_of_process(&mut files, processes, part, draw),
             };
             let (engine, depth) = match self {
                 ReadPattern::Slices { .. } | ReadPattern::MappedStream { .. } => {
@@ -181,7 +181,13 @@ impl ReadPattern {
                 ReadPattern::Database => (JobEngine::IoUring, 4),
                 _ => (JobEngine::Psync, 1),
             };
-            ReadList { engine, is_direct: self.is_direct(), depth, readings, thinks: Vec::new() }
+            ReadList {
+                engine,
+                is_direct: self.is_direct(),
+                depth,
+                reads: readings,
+                think_times: Vec::new(),
+            }
         });
         let lists = lists.collect();
         (files, lists)
@@ -200,7 +206,7 @@ impl ReadPattern {
     }
 
     /// Returns the common reads of all processes, for the patterns with one shared file.
-    fn shared(
+    fn shared_lists(
         self,
         files: &mut WorkloadFiles,
         processes: u64,
@@ -208,7 +214,7 @@ impl ReadPattern {
         draw: &mut SeededRng,
     ) -> Option<Vec<GivenRead>> {
         match self {
-            ReadPattern::Random { block_bytes, per, .. } => {
+            ReadPattern::Random { block_bytes, work_divisor: per, .. } => {
                 let blocks = share(4096 / part, processes, 16) * processes;
                 let file = files.add(blocks * per * block_bytes);
                 Some(shuffled(blocks * per, draw).take(blocks).of(file, block_bytes))
@@ -229,7 +235,7 @@ impl ReadPattern {
     }
 
     /// Returns the reads of one process in its own files.
-    fn own(
+    fn lists_of_process(
         self,
         files: &mut WorkloadFiles,
         processes: u64,
@@ -311,7 +317,7 @@ impl ReadPattern {
                 let count = share(512 / part, processes, 8);
                 (0..count).flat_map(|_| small_file(files, draw)).collect()
             }
-            ReadPattern::GivenUp { file_bytes } => {
+            ReadPattern::ReadPartly { file_bytes } => {
                 let count = share(128 * MIB / file_bytes / part, processes, 2);
                 let one = |_| {
                     let file = files.add(file_bytes);

@@ -68,10 +68,11 @@ const ASYNCHRONOUS: &str =
 fn run(
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    let whole = table(2048, "2 GiB of cache", seed, shortened, tell)?;
-    let part = table(640, "640 MiB of cache (fitted to the first row)", seed, shortened, tell)?;
+    let whole = table(2048, "2 GiB of cache", seed, shortened, on_progress)?;
+    let part =
+        table(640, "640 MiB of cache (fitted to the first row)", seed, shortened, on_progress)?;
     Ok(vec![whole, part])
 }
 
@@ -81,7 +82,7 @@ fn table(
     memory_words: &str,
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let size_mib = (1024 / shortened).max(1);
     let memory_bytes = u64::from(memory_mib / shortened).max(1) << 20;
@@ -96,7 +97,7 @@ fn table(
             scheduler: policy("deadline"),
             // The policy of the kernels of that time.
             eviction: policy("two-lists"),
-            raw: policy("ring"),
+            chunking: policy("ring"),
             merges: false,
             queue_requests: 1024,
             memory_bytes,
@@ -121,7 +122,7 @@ fn table(
             "one 10,000 rpm SCSI disk of 2002 (`{DEVICE}`), deadline without merging, a queue of 1,024 requests, {memory_words}"
         ),
         unit: "MB/s".to_owned(),
-        rows: megabytes_per_second(cases, tell)?,
+        rows: megabytes_per_second(cases, on_progress)?,
         grid: None,
     })
 }

@@ -151,9 +151,9 @@ const SWAP_TABLES: [TableCell; 8] = [
 fn run(
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    SWAP_TABLES.iter().map(|cell| table(cell, seed, u64::from(shortened), tell)).collect()
+    SWAP_TABLES.iter().map(|cell| table(cell, seed, u64::from(shortened), on_progress)).collect()
 }
 
 /// Simulates one table.
@@ -161,7 +161,7 @@ fn table(
     cell: &TableCell,
     seed: u64,
     shortened: u64,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let load = load(cell, shortened);
     let (device, words) = if cell.on_disk { (DISK, DISK_WORDS) } else { (DRIVE, DRIVE_WORDS) };
@@ -177,7 +177,7 @@ fn table(
             seed,
             host: MemoryHost::OF_2012,
         };
-        let row = simulate_load(&load, &setup, RunObserver::progress(tell))?;
+        let row = simulate_load(&load, &setup, RunObserver::progress(on_progress))?;
         let published = cell.published.and_then(|times| times.get(nth).copied());
         rows.push(comparison(label, swapin, published, &row, &rows));
     }

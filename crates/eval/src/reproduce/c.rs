@@ -64,22 +64,26 @@ const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
 fn run(
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    let mut tables = vec![one_read(seed, tell)?, random_program(seed, shortened, tell)?];
+    let mut tables =
+        vec![one_read(seed, on_progress)?, random_program(seed, shortened, on_progress)?];
     for gigabits in [1, 10] {
-        tables.push(sequential(gigabits, seed, shortened, tell)?);
+        tables.push(sequential(gigabits, seed, shortened, on_progress)?);
     }
     Ok(tables)
 }
 
 /// Simulates the first table.
-fn one_read(seed: u64, tell: &mut ProgressCallback<'_>) -> Result<ReproducedTable, SimulateError> {
+fn one_read(
+    seed: u64,
+    on_progress: &mut ProgressCallback<'_>,
+) -> Result<ReproducedTable, SimulateError> {
     let mut rows = Vec::new();
     for case in &READ_CASES {
         let direct = u32::from(case.is_direct);
         let text = format!("[read]\nrw=read\nbs=96k\nsize=96k\nfadvise_hint=0\ndirect={direct}\n");
-        let row = simulated(case.label, &text, LINK, case.readahead, seed, tell)?;
+        let row = simulated(case.label, &text, LINK, case.readahead, seed, on_progress)?;
         let reads = row.device_requests.unwrap_or(0);
         let first = f64::from(READ_CASES[0].reads);
         rows.push(TableRow {
@@ -110,7 +114,7 @@ fn one_read(seed: u64, tell: &mut ProgressCallback<'_>) -> Result<ReproducedTabl
 fn random_program(
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let device = format!("{LINK},rtt=1ms");
     let mut rows: Vec<TableRow> = Vec::new();
@@ -121,7 +125,7 @@ fn random_program(
             &device,
             case.readahead,
             seed,
-            tell,
+            on_progress,
         )?;
         let modelled = row.bytes as f64 / 1e6 / row.seconds;
         // 313 % faster, for the row that the source repaired.
@@ -182,7 +186,7 @@ fn sequential(
     gigabits: u32,
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let device = |round_trip_us: u32| {
         // Ethernet's headers take one byte in seventeen.
@@ -198,7 +202,7 @@ fn sequential(
     for (label, policies) in WINDOWS {
         let mut modelled = Vec::new();
         for round_trip_us in ROUND_TRIPS_US {
-            let row = simulated(label, &text, &device(round_trip_us), policies, seed, tell)?;
+            let row = simulated(label, &text, &device(round_trip_us), policies, seed, on_progress)?;
             modelled.push(row.bytes as f64 / 1e6 / row.seconds);
         }
         let published = vec![None; ROUND_TRIPS_US.len()];
@@ -230,7 +234,7 @@ fn simulated(
     device: &str,
     readahead: &str,
     seed: u64,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ResultRow, SimulateError> {
     let job = JobFile::parse(job).expect("the experiment's job is well formed");
     let setup = SimulationSetup {
@@ -238,7 +242,7 @@ fn simulated(
         readahead: policy(readahead),
         scheduler: policy("deadline"),
         eviction: policy("two-lists"),
-        raw: policy("ring"),
+        chunking: policy("ring"),
         merges: true,
         queue_requests: 128,
         memory_bytes: 256 << 20,
@@ -246,5 +250,5 @@ fn simulated(
         seed,
         host: HostCosts::default(),
     };
-    simulate(label, &job, &setup, tell)
+    simulate(label, &job, &setup, on_progress)
 }

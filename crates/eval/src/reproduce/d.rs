@@ -50,11 +50,11 @@ const PROCESSES: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
 type PublishedRow = [Option<f64>; 7];
 
 /// A row without published values.
-const DISCARDED_OUTPUTS: PublishedRow = [None; 7];
+const UNPUBLISHED_ROW: PublishedRow = [None; 7];
 
 /// Returns a row with all values published.
 const fn published(figures: [u32; 7]) -> PublishedRow {
-    let mut published = DISCARDED_OUTPUTS;
+    let mut published = UNPUBLISHED_ROW;
     let mut at = 0;
     while at < 7 {
         published[at] = Some(figures[at] as f64);
@@ -142,7 +142,7 @@ const RANDOM: TableLoad = TableLoad {
 fn run(
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
     let array = [
         (
@@ -151,7 +151,7 @@ fn run(
                 published([2771, 2779, 3084, 3623, 3847, 3940, 4216]),
                 published([2778, 2447, 2240, 2182, 2082, 2033, 1672]),
                 published([2755, 2374, 2225, 2174, 2007, 1904, 1856]),
-                DISCARDED_OUTPUTS,
+                UNPUBLISHED_ROW,
                 // Published only for 8 processes: 3,953 to 3,992.
                 [None, None, None, Some(3972.5), None, None, None],
             ],
@@ -160,9 +160,9 @@ fn run(
             DIRECT,
             [
                 published([279, 277, 276, 263, 262, 214, 99]),
-                DISCARDED_OUTPUTS,
-                DISCARDED_OUTPUTS,
-                DISCARDED_OUTPUTS,
+                UNPUBLISHED_ROW,
+                UNPUBLISHED_ROW,
+                UNPUBLISHED_ROW,
                 published([271, 385, 386, 385, 384, 356, 257]),
             ],
         ),
@@ -170,9 +170,9 @@ fn run(
             BUFFERED,
             [
                 published([372, 326, 319, 272, 250, 200, 186]),
-                DISCARDED_OUTPUTS,
-                DISCARDED_OUTPUTS,
-                DISCARDED_OUTPUTS,
+                UNPUBLISHED_ROW,
+                UNPUBLISHED_ROW,
+                UNPUBLISHED_ROW,
                 published([380, 381, 386, 383, 382, 370, 234]),
             ],
         ),
@@ -180,11 +180,11 @@ fn run(
     let mut tables = Vec::new();
     for (load, published) in array {
         let load = load.shortened(shortened);
-        tables.push(table(&ARRAY, &load, &published, seed, tell)?);
+        tables.push(table(&ARRAY, &load, &published, seed, on_progress)?);
     }
     for load in [MAPPED, DIRECT, BUFFERED, RANDOM] {
         let load = load.shortened(shortened);
-        tables.push(table(&SPINDLE, &load, &[DISCARDED_OUTPUTS; 5], seed, tell)?);
+        tables.push(table(&SPINDLE, &load, &[UNPUBLISHED_ROW; 5], seed, on_progress)?);
     }
     Ok(tables)
 }
@@ -195,15 +195,15 @@ fn table(
     load: &TableLoad,
     published: &[PublishedRow; 5],
     seed: u64,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let mut rows = Vec::new();
     for ((label, policies), published) in
-        POLICIES.into_iter().zip(published.iter().chain([&DISCARDED_OUTPUTS]))
+        POLICIES.into_iter().zip(published.iter().chain([&UNPUBLISHED_ROW]))
     {
         let mut modelled = Vec::new();
         for processes in PROCESSES {
-            modelled.push(cell(machine, load, (label, policies), processes, seed, tell)?);
+            modelled.push(cell(machine, load, (label, policies), processes, seed, on_progress)?);
         }
         rows.push(GridRow {
             label: label.to_owned(),
@@ -229,7 +229,7 @@ fn cell(
     (label, policies): (&str, &str),
     processes: u32,
     seed: u64,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<f64, SimulateError> {
     let setup = SimulationSetup {
         device: policy(machine.device),
@@ -238,7 +238,7 @@ fn cell(
         // The kernels of that time kept pages so. A policy that keeps a part of the file
         // reads it faster than the link.
         eviction: policy("two-lists"),
-        raw: policy("ring"),
+        chunking: policy("ring"),
         merges: true,
         queue_requests: 128,
         memory_bytes: 1 << 30,
@@ -248,7 +248,7 @@ fn cell(
     };
     let job = JobFile::parse(&job(machine, load, processes, seed))
         .expect("the experiment's job is well formed");
-    let row = simulate(label, &job, &setup, tell)?;
+    let row = simulate(label, &job, &setup, on_progress)?;
     Ok(row.bytes as f64 / row.seconds / load.unit_bytes)
 }
 
@@ -275,9 +275,9 @@ mod tests {
     /// In 20 s one process reads its file of 4 GiB almost twice. The source measured at most 386
     /// MiB/s over its link: 8 processes, direct, `deadline`. One percent is added for rounding.
     #[test]
-    fn a_file_that_is_read_again_comes_over_the_link_again() {
+    fn file_read_again_is_transferred_over_the_link_again() {
         for (policy, processes) in [("deadline", 1), ("cfq,seeky=mean", 1), ("adaptive", 1)] {
-            let tell = &mut |_| ProgressAnswer::On;
+            let tell = &mut |_| ProgressAnswer::Continue;
             let rate = cell(&ARRAY, &BUFFERED, (policy, policy), processes, 1, tell).unwrap();
             assert!(rate <= 386.0 * 1.01, "{policy}, {processes}: {rate} MiB/s");
         }

@@ -60,7 +60,7 @@ const PIN_PAGE_NS: u64 = 45_257;
 /// A row of both tables: label, chunking policy, published times.
 struct ChunkingRow {
     label: &'static str,
-    raw: &'static str,
+    chunking: &'static str,
     seconds: Option<f64>,
     system_seconds: Option<f64>,
 }
@@ -68,26 +68,26 @@ struct ChunkingRow {
 const CASES: [ChunkingRow; 5] = [
     ChunkingRow {
         label: "before",
-        raw: "kiobuf,chunk=64KiB",
+        chunking: "kiobuf,chunk=64KiB",
         seconds: Some(10.3),
         system_seconds: Some(1.25),
     },
     ChunkingRow {
         label: "chunks of 512 KiB",
-        raw: "kiobuf,chunk=512KiB",
+        chunking: "kiobuf,chunk=512KiB",
         seconds: Some(5.2),
         system_seconds: Some(1.17),
     },
     ChunkingRow {
         label: "chunks of 1 MiB",
-        raw: "kiobuf,chunk=1MiB",
+        chunking: "kiobuf,chunk=1MiB",
         seconds: None,
         system_seconds: None,
     },
-    ChunkingRow { label: "the next step", raw: "ring", seconds: None, system_seconds: None },
+    ChunkingRow { label: "the next step", chunking: "ring", seconds: None, system_seconds: None },
     ChunkingRow {
         label: "the same, small chunks",
-        raw: "ring,chunk=64KiB",
+        chunking: "ring,chunk=64KiB",
         seconds: None,
         system_seconds: None,
     },
@@ -97,7 +97,7 @@ const CASES: [ChunkingRow; 5] = [
 fn run(
     seed: u64,
     shortened: u32,
-    tell: &mut ProgressCallback<'_>,
+    on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
     let mib = (50 / shortened).max(1);
     let job = JobFile::parse(&format!(
@@ -112,7 +112,7 @@ fn run(
             readahead: policy("none"),
             scheduler: policy("deadline"),
             eviction: policy("two-lists"),
-            raw: policy(case.raw),
+            chunking: policy(case.chunking),
             merges: true,
             queue_requests: 128,
             memory_bytes: 256 << 20,
@@ -124,7 +124,7 @@ fn run(
                 ..HostCosts::default()
             },
         };
-        rows.push(simulate(case.label, &job, &setup, tell)?);
+        rows.push(simulate(case.label, &job, &setup, on_progress)?);
     }
     let host_seconds =
         |row: &ResultRow| row.host_seconds.expect("a modelled run charges its host with time");
@@ -144,7 +144,7 @@ fn table(
     let published_first = published(&CASES[0]);
     let comparisons = CASES.iter().zip(rows).map(|(case, row)| TableRow {
         label: case.label.to_owned(),
-        policies: case.raw.to_owned(),
+        policies: case.chunking.to_owned(),
         published: published(case),
         published_ratio: published(case).zip(published_first).map(|(this, first)| this / first),
         modelled: modelled(row),

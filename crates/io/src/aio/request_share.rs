@@ -10,38 +10,38 @@ use std::fs::read_to_string;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::BackendError;
-use crate::process::ProcessName;
+use crate::process::ProcessNumber;
 
 /// Divisor of the system limit: share of one process.
-const OF_PROCESS: u32 = 16;
+const PROCESS_SHARE_DIVISOR: u32 = 16;
 /// Divisor of the system limit: use by all processes at which this one stops taking more.
-const OF_ALL: u32 = 2;
+const SYSTEM_SHARE_DIVISOR: u32 = 2;
 
 /// Number of requests reserved (low half) and the process that has them (high half). A forked child
 /// has none of its parent's contexts.
-static TAKEN: AtomicU64 = AtomicU64::new(0);
+static RESERVED_REQUESTS: AtomicU64 = AtomicU64::new(0);
 
-/// Number of requests of this process in a value of `TAKEN`.
-fn of_this(word: u64) -> u32 {
-    let is_this = (word >> 32) as u32 == ProcessName::this().number();
+/// Number of requests of this process in a value of `RESERVED_REQUESTS`.
+fn reserved_by_this_process(word: u64) -> u32 {
+    let is_this = (word >> 32) as u32 == ProcessNumber::current().number();
     if is_this { word as u32 } else { 0 }
 }
 
 /// Changes the count of this process atomically.
-fn change(by: impl Fn(u32) -> u32) {
-    let process = u64::from(ProcessName::this().number()) << 32;
-    let next = |word| Some(process | u64::from(by(of_this(word))));
-    let _ = TAKEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+fn update_reserved(by: impl Fn(u32) -> u32) {
+    let process = u64::from(ProcessNumber::current().number()) << 32;
+    let next = |word| Some(process | u64::from(by(reserved_by_this_process(word))));
+    let _ = RESERVED_REQUESTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
 }
 
 /// Records a new context of `depth` requests.
-pub(super) fn add(depth: u32) {
-    change(|taken| taken.saturating_add(depth));
+pub(super) fn reserve(depth: u32) {
+    update_reserved(|taken| taken.saturating_add(depth));
 }
 
 /// Records the end of a context of `depth` requests.
-pub(super) fn remove(depth: u32) {
-    change(|taken| taken.saturating_sub(depth));
+pub(super) fn unreserve(depth: u32) {
+    update_reserved(|taken| taken.saturating_sub(depth));
 }
 
 /// Checks that a context of `depth` requests leaves enough to others. Without a reported system
@@ -49,21 +49,36 @@ pub(super) fn remove(depth: u32) {
 ///
 /// # Errors
 /// It would exceed the share.
-pub(crate) fn look(depth: u32) -> Result<(), BackendError> {
+pub(crate) fn check_share(depth: u32) -> Result<(), BackendError> {
     let number = |name: &str| read_to_string(name).ok()?.trim().parse::<u32>().ok();
     let limits = number("/proc/sys/fs/aio-max-nr").zip(number("/proc/sys/fs/aio-nr"));
     match limits {
-        Some((most, all)) => judge(depth, of_this(TAKEN.load(Ordering::Relaxed)), all, most),
+        Some((most, all)) => check_limits(
+            depth,
+            reserved_by_this_process(RESERVED_REQUESTS.load(Ordering::Relaxed)),
+            all,
+            most,
+        ),
         None => Ok(()),
     }
 }
 
-/// Like [`look`], with `taken` requests of this process and `all` reserved ones, of a limit of
+/// Like [`check_share`], with `taken` requests of this process and `all` reserved ones, of a limit
+/// of
 /// `most`.
-fn judge(depth: u32, taken: u32, all: u32, most: u32) -> Result<(), BackendError> {
-    let is_within = taken.saturating_add(depth) <= most / OF_PROCESS
-        && all.saturating_add(depth) <= most / OF_ALL;
-    if is_within { Ok(()) } else { Err(BackendError::AioShare { taken, system_max: most }) }
+fn check_limits(
+    depth: u32,
+    taken: u32,
+    system_reserved: u32,
+    request_limit: u32,
+) -> Result<(), BackendError> {
+    let is_within = taken.saturating_add(depth) <= request_limit / PROCESS_SHARE_DIVISOR
+        && system_reserved.saturating_add(depth) <= request_limit / SYSTEM_SHARE_DIVISOR;
+    if is_within {
+        Ok(())
+    } else {
+        Err(BackendError::AioShare { taken, system_max: request_limit })
+    }
 }
 
 #[cfg(test)]
@@ -73,11 +88,11 @@ mod tests {
     /// With 65,536 in the system, a process takes 4,096 (32 paths of depth 128) while all processes
     /// have at most 32,768.
     #[test]
-    fn process_takes_a_sixteenth_and_leaves_half_to_others() {
-        assert!(judge(128, 3_968, 3_968, 65_536).is_ok());
-        assert!(judge(128, 4_000, 4_000, 65_536).is_err());
-        assert!(judge(128, 0, 32_640, 65_536).is_ok());
-        assert!(judge(128, 0, 32_641, 65_536).is_err());
-        assert!(judge(u32::MAX, u32::MAX, u32::MAX, u32::MAX).is_err());
+    fn aio_share_is_a_sixteenth_per_process_and_half_in_total() {
+        assert!(check_limits(128, 3_968, 3_968, 65_536).is_ok());
+        assert!(check_limits(128, 4_000, 4_000, 65_536).is_err());
+        assert!(check_limits(128, 0, 32_640, 65_536).is_ok());
+        assert!(check_limits(128, 0, 32_641, 65_536).is_err());
+        assert!(check_limits(u32::MAX, u32::MAX, u32::MAX, u32::MAX).is_err());
     }
 }

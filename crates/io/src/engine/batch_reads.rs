@@ -16,7 +16,7 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use super::Handle;
 use super::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
 use super::state::EngineState;
-use crate::aligned_bytes::Copied;
+use crate::aligned_bytes::AlignedBytes;
 
 /// A read of a batch that is not started.
 pub(crate) struct UnstartedRead {
@@ -26,7 +26,7 @@ pub(crate) struct UnstartedRead {
     pub(crate) ticket: u64,
 }
 
-/// A completed read, shared with a batch. [`EngineState::turn`] takes it back.
+/// A completed read, shared with a batch. [`EngineState::release_and_start`] takes it back.
 pub(crate) struct SharedRead {
     pub(crate) completed: CompletedRead,
     /// `None` for a rejected read and for a copy.
@@ -37,25 +37,26 @@ pub(crate) struct SharedRead {
 
 impl SharedRead {
     /// Returns the buffer if the read is a copy without an entry in the machine.
-    pub(crate) fn into_copy(self) -> Result<Copied, SharedRead> {
+    pub(crate) fn into_copy(self) -> Result<AlignedBytes, SharedRead> {
         match self {
             SharedRead {
-                id: None, completed: CompletedRead { copied: Some(copy), .. }, ..
+                id: None, completed: CompletedRead { detached: Some(copy), .. }, ..
             } => Ok(copy),
-            lent => Err(lent),
+            borrowed => Err(borrowed),
         }
     }
 
     /// Creates a completed read from bytes that were found outside the machine.
-    pub(crate) fn copied(ticket: u64, bytes: Copied) -> SharedRead {
+    pub(crate) fn from_copy(ticket: u64, bytes: AlignedBytes) -> SharedRead {
         let result = Some(Ok(bytes.len() as u64));
         let copied = Some(bytes);
-        let completed = CompletedRead { ticket, result, copied, ..CompletedRead::default() };
+        let completed =
+            CompletedRead { ticket, result, detached: copied, ..CompletedRead::default() };
         SharedRead { completed, id: None, pages: 0 }
     }
 
     /// Creates a completed read from the error of a rejected one.
-    fn refused(ticket: u64, error: ReadError) -> SharedRead {
+    fn from_error(ticket: u64, error: ReadError) -> SharedRead {
         let result = Some(Err(error));
         let completed = CompletedRead { ticket, result, ..CompletedRead::default() };
         SharedRead { completed, id: None, pages: 0 }
@@ -64,26 +65,26 @@ impl SharedRead {
 
 /// Maximum number of pages that batches may pin. `read_bytes_max` is the largest read of the
 /// machine.
-pub(super) const fn lent_pages_max(read_bytes_max: u64) -> u64 {
+pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
     read_bytes_max / PAGE_BYTES / 4
 }
 
 impl EngineState {
     /// Takes back the `returned` reads and starts the `asked` reads. A read that the machine
     /// rejects is added to `ready`. The caller drops `asked` without the lock.
-    pub(crate) fn turn(
+    pub(crate) fn release_and_start(
         &mut self,
         queue: QueueId,
         returned: &mut Vec<SharedRead>,
-        asked: &[UnstartedRead],
+        unstarted: &[UnstartedRead],
         ready: &mut VecDeque<SharedRead>,
     ) {
         let now = self.clock.now();
         self.machine.take_returned(now);
-        returned.drain(..).for_each(|lent| self.take_back(now, lent));
-        for UnstartedRead { handle, offset, bytes, ticket } in asked {
+        returned.drain(..).for_each(|borrowed| self.release_shared(now, borrowed));
+        for UnstartedRead { handle, offset, bytes, ticket } in unstarted {
             if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, *ticket) {
-                ready.push_back(SharedRead::refused(*ticket, error));
+                ready.push_back(SharedRead::from_error(*ticket, error));
             }
         }
         self.pump(now);
@@ -91,15 +92,15 @@ impl EngineState {
 
     /// Moves completed reads of the queue to `ready`: `first`, and then as many as the pin limit
     /// permits. If `first` exceeds the limit, it is copied.
-    pub(crate) fn lend(
+    pub(crate) fn share_completed(
         &mut self,
         queue: QueueId,
         first: InFlightId,
         ready: &mut VecDeque<SharedRead>,
     ) {
-        if !self.may_lend(first) {
+        if !self.is_within_pin_limit(first) {
             let now = self.clock.now();
-            if self.copy_out(now, first) {
+            if self.detach(now, first) {
                 self.pump(now);
             }
         }
@@ -107,29 +108,29 @@ impl EngineState {
         while let Some(id) = next {
             let completed = self.in_flight.take_completed(id);
             let pages = completed.frames.len() as u64;
-            self.lent_pages += pages;
+            self.batch_pages += pages;
             ready.push_back(SharedRead { completed, id: Some(id), pages });
-            let (lent, most) = (self.lent_pages, self.lent_pages_max);
-            let may_lend = |of: &InFlight, id| lent + of.pages_of(id) <= most;
-            next = self.in_flight.next_done_if(queue, may_lend);
+            let (borrowed, most) = (self.batch_pages, self.batch_pages_max);
+            let fits_pin_limit = |of: &InFlight, id| borrowed + of.pinned_pages(id) <= most;
+            next = self.in_flight.next_done_where(queue, fits_pin_limit);
         }
     }
 
-    fn may_lend(&self, id: InFlightId) -> bool {
-        self.lent_pages + self.in_flight.pages_of(id) <= self.lent_pages_max
+    fn is_within_pin_limit(&self, id: InFlightId) -> bool {
+        self.batch_pages + self.in_flight.pinned_pages(id) <= self.batch_pages_max
     }
 
     /// Number of pages that batches pin now.
     #[cfg(test)]
-    pub(super) fn lent_pages(&self) -> u64 {
-        self.lent_pages
+    pub(super) fn batch_pages(&self) -> u64 {
+        self.batch_pages
     }
 
     /// Unpins and releases a returned read.
-    fn take_back(&mut self, now: Time, lent: SharedRead) {
-        self.lent_pages -= lent.pages;
-        if let Some(id) = lent.id {
-            self.give_back(now, id, lent.completed);
+    fn release_shared(&mut self, now: Time, shared: SharedRead) {
+        self.batch_pages -= shared.pages;
+        if let Some(id) = shared.id {
+            self.release_completed(now, id, shared.completed);
         }
     }
 }
@@ -140,7 +141,7 @@ mod tests {
 
     /// Each read counts the pages that it pins until the batch returns it.
     #[test]
-    fn what_is_given_back_is_lent_no_more() {
+    fn returned_batch_reads_release_their_pinned_pages() {
         let name = std::env::current_exe().expect("this program has a file");
         let path = ReadPath::builder().readahead("none").kernel_cache(false).build().unwrap();
         let file = path.open(name).unwrap();
@@ -150,9 +151,9 @@ mod tests {
             // Bytes 20,000 to 28,192 lie in pages 4 to 6.
             let pages = [2, 3, 3][round as usize];
             assert!(batch.wait().unwrap().is_some());
-            assert_eq!(path.engine().lock().lent_pages(), pages);
+            assert_eq!(path.engine().lock().batch_pages(), pages);
         }
         assert!(batch.wait().unwrap().is_none());
-        assert_eq!(path.engine().lock().lent_pages(), 0);
+        assert_eq!(path.engine().lock().batch_pages(), 0);
     }
 }

@@ -20,16 +20,17 @@ use super::in_flight::CompletedRead;
 const PAGE: usize = PAGE_BYTES as usize;
 
 /// Size of a processor cache line in bytes.
-const LINE: usize = 64;
+const CACHE_LINE_BYTES: usize = 64;
 
 /// Number of bytes that are prefetched at the start of each page.
-const FETCHED: usize = 16 * LINE;
+const PREFETCHED_BYTES: usize = 16 * CACHE_LINE_BYTES;
 
-/// Number of lines that one loop step of [`fetch`] prefetches.
-const LINES_TOGETHER: usize = 8;
+/// Number of lines that one loop step of [`prefetch_page_start`] prefetches.
+const LINES_PER_STEP: usize = 8;
 
-/// Shortest copy in bytes that prefetches. A shorter copy ends before the prefetch takes effect.
-const FETCHED_LEAST: usize = 512;
+/// Shortest copy in bytes that prefetches. A shorter copy ends before the
+/// preprefetch_page_start takes effect.
+const PREFETCHED_COPY_BYTES_MIN: usize = 512;
 
 /// Copies `from`, which lies in the cache, to `to`.
 ///
@@ -38,32 +39,34 @@ const FETCHED_LEAST: usize = 512;
 #[inline]
 pub(crate) fn copy_out(from: &[u8], to: &mut [u8]) {
     assert_eq!(from.len(), to.len(), "a copy is as long as what is copied");
-    if from.len() < FETCHED_LEAST {
+    if from.len() < PREFETCHED_COPY_BYTES_MIN {
         return to.copy_from_slice(from);
     }
-    fetch(from);
+    prefetch_page_start(from);
     let (mut start, mut end) = (0, PAGE - from.as_ptr().addr() % PAGE);
     while start < from.len() {
         end = end.min(from.len());
-        fetch(&from[end..]);
+        prefetch_page_start(&from[end..]);
         to[start..end].copy_from_slice(&from[start..end]);
         (start, end) = (end, end + PAGE);
     }
 }
 
-/// Prefetches the first [`FETCHED`] bytes into the processor's caches.
+/// Prefetches the first [`PREFETCHED_BYTES`] bytes into the processor's caches.
 #[inline]
-fn fetch(bytes: &[u8]) {
-    for lines in bytes[..bytes.len().min(FETCHED)].chunks(LINES_TOGETHER * LINE) {
-        for line in 0..LINES_TOGETHER {
-            fetch_line(lines.as_ptr().wrapping_add(line * LINE));
+fn prefetch_page_start(bytes: &[u8]) {
+    for lines in
+        bytes[..bytes.len().min(PREFETCHED_BYTES)].chunks(LINES_PER_STEP * CACHE_LINE_BYTES)
+    {
+        for line in 0..LINES_PER_STEP {
+            prefetch_line(lines.as_ptr().wrapping_add(line * CACHE_LINE_BYTES));
         }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[inline]
-fn fetch_line(line: *const u8) {
+fn prefetch_line(line: *const u8) {
     use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
     // SAFETY: a prefetch is a hint that changes nothing and never faults. Every x86-64 processor
     // has it.
@@ -87,30 +90,30 @@ pub(super) fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
 }
 
 /// Location of the bytes of a completed read.
-pub(crate) struct Bytes<'a> {
+pub(crate) struct ReadBytes<'a> {
     /// Frames of the read's pages. The frames keep these pages while the bytes are in use.
     pub(super) frames: &'a [FrameId],
     /// Offset of the first byte from the start of the first frame.
     pub(super) skip: usize,
     pub(super) bytes: usize,
     /// The bytes themselves, if they were moved out of their frames.
-    pub(super) copied: Option<&'a [u8]>,
+    pub(super) detached: Option<&'a [u8]>,
 }
 
-impl<'a> Bytes<'a> {
+impl<'a> ReadBytes<'a> {
     /// Returns the bytes as slices, one for each group of adjacent frames. From memory, one copy of
     /// 64 KiB costs two thirds of sixteen copies of a page.
     pub(crate) fn slices(
         &self,
         frame_cache: &'a FrameCache,
     ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let Bytes { frames, mut skip, bytes, copied } = *self;
+        let ReadBytes { frames, mut skip, bytes, detached: copied } = *self;
         let mut left = if copied.is_some() { 0 } else { bytes };
         let runs = frames.chunk_by(|one, next| next.0 == one.0 + 1);
         let pieces = runs.map_while(move |run| {
             // SAFETY: the frames keep their pages, either pinned by the machine or because the
             // reader is signed in for them.
-            let pages = unsafe { frame_cache.run(run[0].0, run.len()) };
+            let pages = unsafe { frame_cache.frame_bytes(run[0].0, run.len()) };
             let part = &pages[skip..pages.len().min(skip + left)];
             left -= part.len();
             skip = 0;
@@ -125,9 +128,9 @@ pub(crate) fn slices<'a>(
     frame_cache: &'a FrameCache,
     completed: &'a CompletedRead,
 ) -> impl Iterator<Item = &'a [u8]> {
-    let CompletedRead { result, frames, skip, copied, .. } = completed;
+    let CompletedRead { result, frames, skip, detached: copied, .. } = completed;
     let bytes = result.and_then(Result::ok).unwrap_or(0) as usize;
-    Bytes { frames, skip: *skip, bytes, copied: copied.as_deref() }.slices(frame_cache)
+    ReadBytes { frames, skip: *skip, bytes, detached: copied.as_deref() }.slices(frame_cache)
 }
 
 #[cfg(test)]
@@ -135,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_comes_over_whatever_the_length() {
+    fn copy_out_copies_every_byte_for_any_length() {
         let from: Vec<u8> = (0..3 * PAGE + 100).map(|at| (at * 7 % 251) as u8).collect();
         for bytes in [0, 1, 511, 512, 513, PAGE - 1, PAGE, PAGE + 1, 2 * PAGE, from.len()] {
             let mut to = vec![0; bytes];
@@ -146,7 +149,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "as long as")]
-    fn what_does_not_fit_is_a_bug() {
+    fn copy_out_panics_on_unequal_lengths() {
         copy_out(&[1; PAGE], &mut [0; PAGE + 1]);
     }
 }

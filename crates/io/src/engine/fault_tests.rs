@@ -13,20 +13,20 @@ use readpath_core::request::DeviceError;
 use readpath_core::unit::PageRange;
 
 use super::frame_cache::{FrameCache, FrameSharer};
-use super::storage_backend::{Below, Opening};
+use super::storage_backend::{StorageBackend, StorageFile};
 use super::{Engine, Handle, LazyEngine};
 use crate::backend::{Backend, BackendError, BackendInUse, BackendKind, KernelAnswer};
 use crate::backend::{Sleep, Sleeper, Transfer};
 use crate::clock::Clock;
 use crate::file::File;
-use crate::kernel_page_cache::KernelCache;
+use crate::kernel_page_cache::KernelCacheMode;
 use crate::path::{Coherence, ReadPath};
 use crate::read_error::ReadError;
 use crate::storage::{FileStorage, Storage};
 use crate::target::{OpenOptions, Target};
 
 /// Alters one answer of three while it is on.
-struct Tampering {
+struct TamperingBackend {
     ring: Box<dyn Backend>,
     sleeper: Arc<dyn Sleeper>,
     late: Vec<KernelAnswer>,
@@ -34,7 +34,7 @@ struct Tampering {
     is_on: Arc<AtomicBool>,
 }
 
-impl Backend for Tampering {
+impl Backend for TamperingBackend {
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
         // SAFETY: the caller guarantees the contract of `queue`.
         unsafe { self.ring.queue(transfer) };
@@ -63,7 +63,7 @@ impl Backend for Tampering {
                 2 => -libc::EINTR,
                 // As if the submitting thread had ended.
                 3 => -libc::ECANCELED,
-                4 if answer.raw > BLOCK => stopped_early(answer.raw),
+                4 if answer.raw > BLOCK => short_count(answer.raw),
                 5 => {
                     self.late.push(answer);
                     self.sleeper.wake();
@@ -80,16 +80,16 @@ impl Backend for Tampering {
 /// Byte count of a transfer of `raw` bytes, more than a block, that stops early: about half, in
 /// whole blocks. It is never zero, which would mean the end of the file. (The last pages of a file
 /// are seldom whole: 6,400 bytes.)
-fn stopped_early(raw: i32) -> i32 {
+fn short_count(raw: i32) -> i32 {
     (raw / 2 + BLOCK - 1) / BLOCK * BLOCK
 }
 
 const BLOCK: i32 = 4096;
 
 #[test]
-fn an_answer_that_stops_early_has_some_blocks_and_lacks_some_bytes() {
+fn shortened_answers_are_whole_blocks_and_incomplete() {
     for raw in BLOCK + 1..20 * BLOCK {
-        let stopped = stopped_early(raw);
+        let stopped = short_count(raw);
         assert!(0 < stopped && stopped < raw && stopped % BLOCK == 0, "{raw}: {stopped}");
     }
 }
@@ -133,7 +133,7 @@ impl Backend for BadPage {
 }
 
 #[test]
-fn an_error_names_the_page_that_can_not_be_read_however_large_the_request_was() {
+fn read_error_names_the_unreadable_page_for_any_request_size() {
     let name = std::env::temp_dir().join(format!("readpath-bad-page-{}", std::process::id()));
     let temp = Temp(name);
     std::fs::write(&temp.0, vec![7; 4 << 20]).unwrap();
@@ -149,7 +149,7 @@ fn an_error_names_the_page_that_can_not_be_read_however_large_the_request_was() 
         let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
         let stamp = target.identity();
         let file = File::new(
-            Handle::open(path.engine(), Opening::Local(target), stamp),
+            Handle::open(path.engine(), StorageFile::Local(target), stamp),
             temp.0.as_path().into(),
         );
         let mut all = vec![0; 4 << 20];
@@ -174,7 +174,13 @@ impl Drop for Temp {
 fn path(policy: &str, memory_bytes: u64, is_on: &Arc<AtomicBool>) -> ReadPath {
     let ((ring, sleeper), in_use) = BackendKind::Auto.build_shared(16).unwrap();
     path_over(policy, memory_bytes, sleeper, in_use, |sleeper| {
-        Box::new(Tampering { ring, sleeper, late: Vec::new(), state: 11, is_on: Arc::clone(is_on) })
+        Box::new(TamperingBackend {
+            ring,
+            sleeper,
+            late: Vec::new(),
+            state: 11,
+            is_on: Arc::clone(is_on),
+        })
     })
 }
 
@@ -186,7 +192,7 @@ fn path_over(
     backend: impl FnOnce(Arc<dyn Sleeper>) -> Box<dyn Backend>,
 ) -> ReadPath {
     let clock = Clock::start();
-    let files = FileStorage::over(backend(Arc::clone(&sleeper)), in_use, 16, clock);
+    let files = FileStorage::with_backend(backend(Arc::clone(&sleeper)), in_use, 16, clock);
     let config = Config {
         memory_bytes,
         pinned_bytes_max: memory_bytes / 4,
@@ -196,18 +202,19 @@ fn path_over(
     let mut machine = machine::Machine::new(config).unwrap();
     let pages = (memory_bytes / 4096) as u32;
     let frame_cache = Arc::new(FrameCache::new(pages, pages / 4).unwrap());
-    machine.lend_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
-    let engine = Engine::new(machine, Below::Files(Box::new(files)), sleeper, frame_cache, clock);
-    ReadPath::of(Arc::new(LazyEngine::new(
+    machine.share_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
+    let engine =
+        Engine::new(machine, StorageBackend::Files(Box::new(files)), sleeper, frame_cache, clock);
+    ReadPath::from_engine(Arc::new(LazyEngine::new(
         engine,
         Coherence::WhenOpened,
-        KernelCache::Unused,
+        KernelCacheMode::Bypassed,
         None,
     )))
 }
 
 #[test]
-fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
+fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
     let name = std::env::temp_dir().join(format!("readpath-faults-{}", std::process::id()));
     let temp = Temp(name);
     let content: Vec<u8> = (0..1_000_000u32).flat_map(|word| word.to_le_bytes()).collect();
@@ -219,7 +226,7 @@ fn with_faults_every_read_is_right_or_an_error_and_nothing_stays_behind() {
             let target = Target::open(&temp.0, OpenOptions::default()).unwrap();
             let stamp = target.identity();
             let file = File::new(
-                Handle::open(path.engine(), Opening::Local(target), stamp),
+                Handle::open(path.engine(), StorageFile::Local(target), stamp),
                 temp.0.as_path().into(),
             );
             let errors: u32 = std::thread::scope(|scope| {

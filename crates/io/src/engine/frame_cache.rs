@@ -2,8 +2,8 @@
 //!
 //! The machine decides the page of each frame. Readers on any thread copy shared pages directly
 //! from the frame cache, without the machine. Two kinds of access are safe: through the
-//! [index](super::page_index), found or pinned by a guard, or pinned by the machine (a completed read
-//! that is not released). In both cases no thread writes to the frame: the storage fills only
+//! [index](super::page_index), found or pinned by a guard, or pinned by the machine (a completed
+//! read that is not released). In both cases no thread writes to the frame: the storage fills only
 //! frames in flight.
 
 use std::ops::Deref;
@@ -14,23 +14,25 @@ use readpath_core::cache::{FileId, FrameId, PageSharer, UseCount};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::copy_out::copy_out;
-use super::page_index::{GROUP_LOG2, Hold, PageIndex, Std, key};
+use super::page_index::{GROUP_LOG2, PageIndex, PinOutcome, Std, page_key};
 use super::read_counters::thread_number;
-use super::reader_slots::{Copies, ReaderGuard};
+use super::reader_slots::{ActiveReaders, ReaderGuard};
 use crate::frames::{FrameMemory, FrameMemoryError};
-use crate::sync::{Mutex, point, processors};
+use crate::sync::{Mutex, preemption_point, processor_count};
 
 /// Number of pages that are copied together.
-pub(super) const TOGETHER: u64 = 1 << GROUP_LOG2;
+pub(super) const GROUP_PAGES: u64 = 1 << GROUP_LOG2;
 
 /// Upper and lower limit of the number of simultaneous copies. Between them it is twice the number
 /// of processors, rounded up. Powers of two.
-const COPIES_MOST: usize = 64;
-const COPIES_LEAST: usize = 8;
+const CONCURRENT_COPIES_UPPER_BOUND: usize = 64;
+const CONCURRENT_COPIES_LOWER_BOUND: usize = 8;
 
 /// Number of simultaneous copies in a new cache: a power of two.
-pub(super) fn copies_max() -> usize {
-    (2 * processors()).next_power_of_two().clamp(COPIES_LEAST, COPIES_MOST)
+pub(super) fn concurrent_copies_max() -> usize {
+    (2 * processor_count())
+        .next_power_of_two()
+        .clamp(CONCURRENT_COPIES_LOWER_BOUND, CONCURRENT_COPIES_UPPER_BOUND)
 }
 
 /// The frames of a cache, shared by all its readers.
@@ -38,22 +40,22 @@ pub(crate) struct FrameCache {
     memory: FrameMemory,
     index: PageIndex<Std>,
     /// Number of pages that guards pin now, and its limit.
-    held: AtomicU32,
-    held_max: u32,
+    pinned_pages: AtomicU32,
+    pinned_pages_max: u32,
     /// True while no guard may pin a page.
-    is_closed: AtomicBool,
-    forgotten: Mutex<Forgotten>,
+    is_pinning_paused: AtomicBool,
+    invalidated: Mutex<InvalidatedFrames>,
     /// True if `forgotten` has entries. Changed under its lock.
-    has_forgotten: AtomicBool,
+    has_invalidated: AtomicBool,
 }
 
 /// Frames whose page was invalidated.
 #[derive(Default)]
-struct Forgotten {
+struct InvalidatedFrames {
     /// Frames with copies in progress, and the copies at the time of the invalidation.
-    copied: Vec<(u32, Copies)>,
+    being_copied: Vec<(u32, ActiveReaders)>,
     /// Unused frames that the machine has not taken back yet.
-    returned: Vec<FrameId>,
+    unused: Vec<FrameId>,
 }
 
 impl FrameCache {
@@ -61,21 +63,21 @@ impl FrameCache {
     ///
     /// # Errors
     /// The system cannot map the memory.
-    pub(crate) fn new(frames: u32, held_max: u32) -> Result<FrameCache, FrameMemoryError> {
+    pub(crate) fn new(frames: u32, pinned_pages_max: u32) -> Result<FrameCache, FrameMemoryError> {
         Ok(FrameCache {
             memory: FrameMemory::new(frames)?,
-            index: PageIndex::new(frames, copies_max()),
-            held: AtomicU32::new(0),
-            held_max,
-            is_closed: AtomicBool::new(false),
-            forgotten: Mutex::default(),
-            has_forgotten: AtomicBool::new(false),
+            index: PageIndex::new(frames, concurrent_copies_max()),
+            pinned_pages: AtomicU32::new(0),
+            pinned_pages_max,
+            is_pinning_paused: AtomicBool::new(false),
+            invalidated: Mutex::default(),
+            has_invalidated: AtomicBool::new(false),
         })
     }
 
     /// Maximum number of simultaneous copies. Each copy uses its own slot.
     pub(crate) fn copies_max(&self) -> usize {
-        self.index.readers()
+        self.index.reader_slot_count()
     }
 
     /// Copies shared pages of `file` from byte `offset` on into `buffer`, which is not empty. It
@@ -88,27 +90,27 @@ impl FrameCache {
         file: FileId,
         offset: u64,
         buffer: &mut [u8],
-        wish: usize,
-        used_on: u64,
+        preferred_slot: usize,
+        last_used_page: u64,
     ) -> Option<ReaderGuard<'_, Std>> {
         let mut page = offset / PAGE_BYTES;
-        let mut counts = page != used_on;
+        let mut counts_use = page != last_used_page;
         let mut skip = (offset % PAGE_BYTES) as usize;
         let mut rest = buffer;
-        let mut reading = self.index.sign_in(file, page, wish)?;
+        let mut reader = self.index.sign_in(file, page, preferred_slot)?;
         loop {
             let pages = (skip + rest.len()).div_ceil(PAGE_BYTES as usize) as u64;
-            let pages = pages.min(TOGETHER - page % TOGETHER);
+            let pages = pages.min(GROUP_PAGES - page % GROUP_PAGES);
             let bytes = ((pages * PAGE_BYTES) as usize - skip).min(rest.len());
             let (part, after) = rest.split_at_mut(bytes);
-            self.copy_together(&reading, file, page, pages as usize, skip, part, counts)?;
+            self.copy_group(&reader, file, page, pages as usize, skip, part, counts_use)?;
             if after.is_empty() {
-                return Some(reading);
+                return Some(reader);
             }
-            counts = true;
+            counts_use = true;
             (rest, skip) = (after, 0);
             page += pages;
-            reading.move_on(key(file, page));
+            reader.move_to_group(page_key(file, page));
         }
     }
 
@@ -117,27 +119,27 @@ impl FrameCache {
     /// as used again.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
-    fn copy_together(
+    fn copy_group(
         &self,
-        reading: &ReaderGuard<'_, Std>,
+        reader: &ReaderGuard<'_, Std>,
         file: FileId,
         first: u64,
         count: usize,
         skip: usize,
         buffer: &mut [u8],
-        counts: bool,
+        counts_use: bool,
     ) -> Option<()> {
-        let mut frames = [0; TOGETHER as usize];
+        let mut frames = [0; GROUP_PAGES as usize];
         let frames = &mut frames[..count];
         for (page, frame) in (first..).zip(&mut *frames) {
-            *frame = self.index.look_up(reading, file, page, counts || page != first)?;
+            *frame = self.index.look_up(reader, file, page, counts_use || page != first)?;
         }
         let (mut skip, mut rest) = (skip, buffer);
         for run in frames.chunk_by(|&one, &next| next == one + 1) {
             // SAFETY: all frames were found and are adjacent in memory. They keep their pages while
             // `reading` lives.
-            let from = unsafe { self.run(run[0], run.len()) };
-            point();
+            let from = unsafe { self.frame_bytes(run[0], run.len()) };
+            preemption_point();
             let bytes = (from.len() - skip).min(rest.len());
             let (part, after) = rest.split_at_mut(bytes);
             copy_out(&from[skip..skip + bytes], part);
@@ -149,32 +151,32 @@ impl FrameCache {
     /// Protects pinned pages, `first` and the following ones, in their `frames` while the returned
     /// guard lives, even if the machine unpins them. Returns `None` if the pages span several
     /// groups or are not shared.
-    pub(super) fn keep(
+    pub(super) fn protect_pinned(
         &self,
         file: FileId,
         first: u64,
         frames: &[FrameId],
     ) -> Option<ReaderGuard<'_, Std>> {
         let last = first + (frames.len() as u64).saturating_sub(1);
-        if first / TOGETHER != last / TOGETHER {
+        if first / GROUP_PAGES != last / GROUP_PAGES {
             return None;
         }
-        let reading = self.index.sign_in(file, first, thread_number())?;
+        let reader = self.index.sign_in(file, first, thread_number())?;
         let mut pages = (first..).zip(frames);
         pages
-            .all(|(page, frame)| self.index.keeps(&reading, file, page, frame.0))
-            .then_some(reading)
+            .all(|(page, frame)| self.index.is_shared_in_frame(&reader, file, page, frame.0))
+            .then_some(reader)
     }
 
     /// True if all pages of the range are shared. Other threads may change this at any time.
-    pub(crate) fn has(&self, file: FileId, range: PageRange) -> bool {
-        range.pages().all(|page| self.index.is_lent(file, page))
+    pub(crate) fn are_all_shared(&self, file: FileId, range: PageRange) -> bool {
+        range.pages().all(|page| self.index.is_shared(file, page))
     }
 
     /// True if a page of the range is shared, marked or not. Other threads may change this at any
     /// time.
-    pub(crate) fn has_any(&self, file: FileId, range: PageRange) -> bool {
-        range.pages().any(|page| self.index.is_there(file, page))
+    pub(crate) fn is_any_shared(&self, file: FileId, range: PageRange) -> bool {
+        range.pages().any(|page| self.index.is_shared_or_marked(file, page))
     }
 
     /// Pins a shared page. With `is_seen`, a page whose readahead mark the policy has processed is
@@ -183,38 +185,40 @@ impl FrameCache {
     /// # Errors
     /// The limit of pinned pages is reached.
     #[inline]
-    pub(crate) fn hold(
+    pub(crate) fn pin(
         self: &Arc<FrameCache>,
         file: FileId,
         page: u64,
-        is_seen: bool,
-    ) -> Result<Option<PinnedPage>, HeldMax> {
+        ignores_mark: bool,
+    ) -> Result<Option<PinnedPage>, PinLimitReached> {
         // Counted first, so that the limit is never exceeded.
-        if self.held.fetch_add(1, Ordering::SeqCst) >= self.held_max {
-            self.held.fetch_sub(1, Ordering::SeqCst);
-            return Err(HeldMax { held_bytes_max: u64::from(self.held_max) * PAGE_BYTES });
+        if self.pinned_pages.fetch_add(1, Ordering::SeqCst) >= self.pinned_pages_max {
+            self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
+            return Err(PinLimitReached {
+                pinned_bytes_max: u64::from(self.pinned_pages_max) * PAGE_BYTES,
+            });
         }
         // Checked after counting: a thread that still finds the cache open is included in the
         // count.
-        if self.is_closed.load(Ordering::SeqCst) {
-            self.held.fetch_sub(1, Ordering::SeqCst);
+        if self.is_pinning_paused.load(Ordering::SeqCst) {
+            self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
             return Ok(None);
         }
-        match self.index.hold(file, page, is_seen) {
-            Hold::Held(frame) => {
+        match self.index.pin(file, page, ignores_mark) {
+            PinOutcome::Pinned(frame) => {
                 return Ok(Some(PinnedPage { frame_cache: Arc::clone(self), frame }));
             }
-            Hold::Absent => {}
-            Hold::AbsentAndReturned(frame) => self.push_returned(frame),
+            PinOutcome::Absent => {}
+            PinOutcome::AbsentReturnFrame(frame) => self.push_unused(frame),
         }
-        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
         Ok(None)
     }
 
     /// Number of pages that guards pin.
     #[cfg(any(test, feature = "simulation"))]
-    pub(super) fn held(&self) -> u32 {
-        self.held.load(Ordering::SeqCst)
+    pub(super) fn pinned_page_count(&self) -> u32 {
+        self.pinned_pages.load(Ordering::SeqCst)
     }
 
     /// Bytes of `count` frames from `first` on.
@@ -223,7 +227,7 @@ impl FrameCache {
     /// The frames exist. While the bytes are in use, the frames are found or pinned through the
     /// index, or pinned by the machine.
     #[inline]
-    pub(crate) unsafe fn run(&self, first: u32, count: usize) -> &[u8] {
+    pub(crate) unsafe fn frame_bytes(&self, first: u32, count: usize) -> &[u8] {
         let bytes = count * PAGE_BYTES as usize;
         // SAFETY: the memory is mapped and initialised while the frame cache lives. No thread
         // writes to such a frame.
@@ -236,10 +240,10 @@ impl FrameCache {
     }
 
     /// Gives the memory of empty frames back to the system. Sorts `frames`.
-    pub(super) fn give_back(&self, frames: &mut [FrameId]) {
+    pub(super) fn release_memory(&self, frames: &mut [FrameId]) {
         frames.sort_unstable();
         for run in frames.chunk_by(|one, next| next.0 == one.0 + 1) {
-            self.memory.give_back(run[0].0, run.len());
+            self.memory.release_memory(run[0].0, run.len());
         }
     }
 
@@ -249,51 +253,51 @@ impl FrameCache {
     }
 
     /// Returns the frames that became unused and belong to the machine again.
-    fn take_returned(&self) -> Vec<FrameId> {
-        if !self.has_forgotten.load(Ordering::Acquire) {
+    fn take_unused_frames(&self) -> Vec<FrameId> {
+        if !self.has_invalidated.load(Ordering::Acquire) {
             return Vec::new();
         }
-        let mut forgotten = self.forgotten.lock().expect("nothing panics under this lock");
-        let Forgotten { copied, returned } = &mut *forgotten;
+        let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
+        let InvalidatedFrames { being_copied: copied, unused: returned } = &mut *invalidated;
         copied.retain_mut(|(frame, copies)| {
-            let is_over = self.index.are_over(copies);
-            if is_over && self.index.forgotten(*frame) {
+            let is_over = self.index.have_readers_left(copies);
+            if is_over && self.index.mark_invalidated(*frame) {
                 returned.push(FrameId(*frame));
             }
             !is_over
         });
-        self.has_forgotten.store(!copied.is_empty(), Ordering::Release);
+        self.has_invalidated.store(!copied.is_empty(), Ordering::Release);
         std::mem::take(returned)
     }
 
     /// Ends the sharing of a page. Its frame is returned when it is no longer in use.
-    fn forget(&self, frame: u32) {
-        let mut copies = self.index.forget(frame);
-        if !self.index.are_over(&mut copies) {
-            self.add_forgotten(|forgotten| forgotten.copied.push((frame, copies)));
-        } else if self.index.forgotten(frame) {
-            self.push_returned(frame);
+    fn invalidate(&self, frame: u32) {
+        let mut copies = self.index.invalidate(frame);
+        if !self.index.have_readers_left(&mut copies) {
+            self.update_invalidated(|invalidated| invalidated.being_copied.push((frame, copies)));
+        } else if self.index.mark_invalidated(frame) {
+            self.push_unused(frame);
         }
     }
 
     /// Adds a frame that the machine can take back.
-    fn push_returned(&self, frame: u32) {
-        self.add_forgotten(|forgotten| forgotten.returned.push(FrameId(frame)));
+    fn push_unused(&self, frame: u32) {
+        self.update_invalidated(|invalidated| invalidated.unused.push(FrameId(frame)));
     }
 
-    /// Changes the list of invalidated frames and sets `has_forgotten`.
-    fn add_forgotten(&self, add: impl FnOnce(&mut Forgotten)) {
-        let mut forgotten = self.forgotten.lock().expect("nothing panics under this lock");
-        add(&mut forgotten);
-        self.has_forgotten.store(true, Ordering::Release);
+    /// Changes the list of invalidated frames and sets `has_invalidated`.
+    fn update_invalidated(&self, add: impl FnOnce(&mut InvalidatedFrames)) {
+        let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
+        add(&mut invalidated);
+        self.has_invalidated.store(true, Ordering::Release);
     }
 }
 
 /// Error: the limit of pinned pages is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HeldMax {
+pub(crate) struct PinLimitReached {
     /// The limit in bytes.
-    pub(crate) held_bytes_max: u64,
+    pub(crate) pinned_bytes_max: u64,
 }
 
 /// A page that stays in its frame while this guard lives.
@@ -308,16 +312,16 @@ impl Deref for PinnedPage {
     #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the page is pinned.
-        unsafe { self.frame_cache.run(self.frame, 1) }
+        unsafe { self.frame_cache.frame_bytes(self.frame, 1) }
     }
 }
 
 impl Drop for PinnedPage {
     fn drop(&mut self) {
-        if self.frame_cache.index.release(self.frame) {
-            self.frame_cache.push_returned(self.frame);
+        if self.frame_cache.index.unpin(self.frame) {
+            self.frame_cache.push_unused(self.frame);
         }
-        self.frame_cache.held.fetch_sub(1, Ordering::SeqCst);
+        self.frame_cache.pinned_pages.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -326,20 +330,20 @@ impl Drop for PinnedPage {
 pub(crate) struct FrameSharer(pub(crate) Arc<FrameCache>);
 
 impl PageSharer for FrameSharer {
-    fn lend(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
-        self.0.index.lend(file, first, frames, marked);
+    fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        self.0.index.share(file, first, frames, marked);
     }
 
     fn unmark(&mut self, frame: FrameId) {
         self.0.index.unmark(frame.0);
     }
 
-    fn uses(&mut self, frame: FrameId) -> UseCount {
-        self.0.index.uses(frame.0)
+    fn take_uses(&mut self, frame: FrameId) -> UseCount {
+        self.0.index.take_uses(frame.0)
     }
 
-    fn uses_of(&mut self, first: FrameId, wanted: u64) -> [u64; 2] {
-        self.0.index.uses_of(first.0, wanted)
+    fn take_uses_of(&mut self, first: FrameId, wanted: u64) -> [u64; 2] {
+        self.0.index.take_uses_of(first.0, wanted)
     }
 
     fn is_used(&self, frame: FrameId) -> bool {
@@ -355,15 +359,15 @@ impl PageSharer for FrameSharer {
     }
 
     fn forget(&mut self, frame: FrameId) {
-        self.0.forget(frame.0);
+        self.0.invalidate(frame.0);
     }
 
     fn take_returned(&mut self) -> Vec<FrameId> {
-        self.0.take_returned()
+        self.0.take_unused_frames()
     }
 
-    fn let_hold(&mut self, may_hold: bool) {
-        self.0.is_closed.store(!may_hold, Ordering::SeqCst);
+    fn allow_pins(&mut self, may_hold: bool) {
+        self.0.is_pinning_paused.store(!may_hold, Ordering::SeqCst);
     }
 }
 
@@ -377,29 +381,29 @@ impl std::fmt::Debug for FrameSharer {
 mod tests {
     use super::*;
 
-    fn lender() -> FrameSharer {
+    fn new_frame_sharer() -> FrameSharer {
         FrameSharer(Arc::new(FrameCache::new(4, 1).unwrap()))
     }
 
     /// Otherwise the storage would fill a frame during a copy.
     #[test]
-    fn a_page_that_is_forgotten_is_returned_once_nobody_copies_it() {
-        let mut lender = lender();
+    fn invalidated_frame_is_returned_after_its_last_reader() {
+        let mut sharer = new_frame_sharer();
         let (file, frames) = (FileId(0), [0, 1].map(FrameId));
-        lender.lend(file, 8, &frames, 0);
-        let cache = Arc::clone(&lender.0);
-        lender.forget(frames[1]);
-        assert_eq!(lender.take_returned(), [frames[1]]);
-        let reading = cache.keep(file, 8, &frames[..1]).expect("it is lent");
-        lender.forget(frames[0]);
-        assert!(cache.keep(file, 8, &frames[..1]).is_none(), "it is lent no more");
-        assert_eq!(lender.take_returned(), []);
-        drop(reading);
-        assert_eq!(lender.take_returned(), [frames[0]]);
+        sharer.share(file, 8, &frames, 0);
+        let cache = Arc::clone(&sharer.0);
+        sharer.forget(frames[1]);
+        assert_eq!(sharer.take_returned(), [frames[1]]);
+        let reader = cache.protect_pinned(file, 8, &frames[..1]).expect("it is shared");
+        sharer.forget(frames[0]);
+        assert!(cache.protect_pinned(file, 8, &frames[..1]).is_none(), "it is shared no more");
+        assert_eq!(sharer.take_returned(), []);
+        drop(reader);
+        assert_eq!(sharer.take_returned(), [frames[0]]);
     }
 
     #[test]
-    fn a_lender_that_is_printed_says_what_it_is_and_shows_no_frames() {
-        assert_eq!(format!("{:?}", lender()), "FrameLender { .. }");
+    fn debug_output_of_the_frame_lender_omits_the_frames() {
+        assert_eq!(format!("{:?}", new_frame_sharer()), "FrameLender { .. }");
     }
 }

@@ -22,12 +22,12 @@ use slab::Slab;
 use super::OpenFile;
 use super::copy_out::push_frame;
 use super::frame_cache::FrameCache;
-use super::storage_backend::Below;
-use crate::aligned_bytes::Copied;
+use super::storage_backend::StorageBackend;
+use crate::aligned_bytes::AlignedBytes;
 use crate::backend::BackendError;
 use crate::probes;
 use crate::sync::Thread;
-use crate::transfers::Progress;
+use crate::transfers::TransferProgress;
 
 /// Identifies a read in flight.
 pub(crate) type InFlightId = usize;
@@ -66,7 +66,7 @@ pub(crate) struct CompletedRead {
     /// Offset of the first byte from the start of the first frame.
     pub(crate) skip: usize,
     /// The bytes themselves, if they were moved out of their frames.
-    pub(crate) copied: Option<Copied>,
+    pub(crate) detached: Option<AlignedBytes>,
 }
 
 /// The reads of one thread, task or batch.
@@ -85,9 +85,9 @@ pub(super) struct CompletionQueue {
 }
 
 /// A request that the waiting thread executes itself, without the lock.
-pub(crate) struct OwnRequest {
+pub(crate) struct InlineRequest {
     pub(super) request: DeviceRequest,
-    pub(super) progress: Progress,
+    pub(super) progress: TransferProgress,
 }
 
 /// A value whose drop makes a system call or runs foreign code.
@@ -106,47 +106,47 @@ pub(super) struct Deferred {
     pub(super) to_wake: Vec<Parked>,
     pub(super) drops: Vec<DeferredDrop>,
     /// Requests are submitted but not handed to the kernel.
-    pub(super) is_queued: bool,
+    pub(super) has_unsubmitted_requests: bool,
     /// The leader sleeps longer than it may, or has nothing to wait for.
-    pub(super) is_leader_late: bool,
+    pub(super) must_wake_leader: bool,
     /// The first large request is about to be submitted.
     pub(super) wants_huge_pages: bool,
     /// The spare memory must be measured.
-    pub(super) is_memory_due: bool,
+    pub(super) is_memory_check_due: bool,
 }
 
 /// State of the leader, which sleeps in the storage for all.
 #[derive(Default)]
-pub(super) struct Lead {
+pub(super) struct LeaderState {
     /// True while there is a leader.
-    pub(super) is_taken: bool,
+    pub(super) is_active: bool,
     /// Number of times that a leader started or was replaced.
     pub(super) term: u64,
     /// Queue that the leader itself waits for; `None` for the reactor.
     pub(super) queue: Option<QueueId>,
     /// Time at which the leader wakes up by itself.
-    pub(super) until: Option<Time>,
+    pub(super) wakes_at: Option<Time>,
 }
 
 /// See the [module](self).
 pub(crate) struct InFlight {
-    pub(crate) files: Below,
+    pub(crate) storage: StorageBackend,
     frame_cache: Arc<FrameCache>,
     pub(super) reads: Slab<InFlightRead>,
     /// Empty frame lists of earlier reads, kept for their capacity.
     pub(super) spare_frames: Vec<Vec<FrameId>>,
     pub(super) queues: Slab<CompletionQueue>,
-    pub(super) lead: Lead,
+    pub(super) leader: LeaderState,
     /// Number of reads of tasks that are not completed.
     pub(super) tasks_pending: u32,
     /// Error of a storage that executes no more requests.
-    fault: Option<BackendError>,
+    storage_error: Option<BackendError>,
     pub(super) deferred: Deferred,
     /// Read whose thread executes the first request that the read waits for, and that request.
-    pub(super) carries: Option<ReadId>,
-    pub(super) own: Option<OwnRequest>,
+    pub(super) inline_read: Option<ReadId>,
+    pub(super) inline_request: Option<InlineRequest>,
     /// Number of requests that threads execute themselves.
-    pub(super) own_under_way: u32,
+    pub(super) inline_requests_in_flight: u32,
     /// True once a large request was submitted. From then on, frames lie in huge pages.
     has_huge_pages: bool,
     /// Completions that the machine has not received.
@@ -164,20 +164,20 @@ pub(crate) struct InFlight {
 unsafe impl Send for InFlight {}
 
 impl InFlight {
-    pub(super) fn new(files: Below, frame_cache: Arc<FrameCache>) -> InFlight {
+    pub(super) fn new(files: StorageBackend, frame_cache: Arc<FrameCache>) -> InFlight {
         InFlight {
-            files,
+            storage: files,
             frame_cache,
             reads: Slab::new(),
             spare_frames: Vec::new(),
             queues: Slab::new(),
-            lead: Lead::default(),
+            leader: LeaderState::default(),
             tasks_pending: 0,
-            fault: None,
+            storage_error: None,
             deferred: Deferred::default(),
-            carries: None,
-            own: None,
-            own_under_way: 0,
+            inline_read: None,
+            inline_request: None,
+            inline_requests_in_flight: 0,
             has_huge_pages: false,
             completions: VecDeque::new(),
             abandoned: Vec::new(),
@@ -193,7 +193,7 @@ impl InFlight {
 
     /// Adds a read, which the machine has started as `read`, to a queue. `id` is the next free
     /// entry.
-    pub(super) fn enter(
+    pub(super) fn add_read(
         &mut self,
         id: InFlightId,
         queue: QueueId,
@@ -217,17 +217,17 @@ impl InFlight {
     /// storage has failed.
     pub(crate) fn next_done(&mut self, queue: QueueId) -> Option<Result<InFlightId, BackendError>> {
         let done = self.pop_done(queue).map(Ok);
-        done.or_else(|| self.fault.map(Err))
+        done.or_else(|| self.storage_error.map(Err))
     }
 
     /// Takes the next completed read of the queue if `wanted` accepts it.
-    pub(super) fn next_done_if(
+    pub(super) fn next_done_where(
         &mut self,
         queue: QueueId,
-        wanted: impl FnOnce(&InFlight, InFlightId) -> bool,
+        accepts: impl FnOnce(&InFlight, InFlightId) -> bool,
     ) -> Option<InFlightId> {
         let (first, _) = self.queues[queue].done?;
-        wanted(self, first).then(|| self.pop_done(queue)).flatten()
+        accepts(self, first).then(|| self.pop_done(queue)).flatten()
     }
 
     /// Takes the next completed read of the queue.
@@ -250,12 +250,12 @@ impl InFlight {
     }
 
     /// Number of pages that a completed read pins.
-    pub(super) fn pages_of(&self, id: InFlightId) -> u64 {
+    pub(super) fn pinned_pages(&self, id: InFlightId) -> u64 {
         self.reads[id].completed.frames.len() as u64
     }
 
     /// Keeps the segment list of a request for the next one.
-    pub(super) fn recycle(&mut self, progress: Progress) {
+    pub(super) fn keep_segment_list(&mut self, progress: TransferProgress) {
         let mut segments = progress.into_segments();
         segments.clear();
         self.spare_segments.push(segments);
@@ -263,7 +263,7 @@ impl InFlight {
 
     /// Records the failure of the storage and wakes all waiting threads and tasks.
     pub(super) fn fail(&mut self, error: BackendError) {
-        self.fault = Some(error);
+        self.storage_error = Some(error);
         let parked = self.queues.iter_mut().filter_map(|(_, queue)| queue.parked.take());
         self.deferred.to_wake.extend(parked);
     }
@@ -281,8 +281,8 @@ impl InFlight {
     }
 
     /// Wakes a waiting thread as the next leader, if there is no leader.
-    pub(crate) fn pass_the_lead_on(&mut self) {
-        if self.lead.is_taken {
+    pub(crate) fn wake_next_leader(&mut self) {
+        if self.leader.is_active {
             return;
         }
         let is_waiting = |queue: &&mut CompletionQueue| {
@@ -294,20 +294,21 @@ impl InFlight {
 
     /// True if tasks wait and the storage works.
     pub(crate) fn has_tasks(&self) -> bool {
-        self.tasks_pending > 0 && self.fault.is_none()
+        self.tasks_pending > 0 && self.storage_error.is_none()
     }
 
     /// True if tasks wait and there is no leader.
     pub(crate) fn is_reactor_due(&self) -> bool {
-        self.has_tasks() && !self.lead.is_taken
+        self.has_tasks() && !self.leader.is_active
     }
 }
 
 impl IoBackend for InFlight {
     /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
-        probes::submitted(&request);
-        let is_own = self.carries.take_if(|read| machine.awaits(*read, request.id)).is_some();
+        probes::on_submit(&request);
+        let is_own =
+            self.inline_read.take_if(|read| machine.is_waiting_for(*read, request.id)).is_some();
         let spare = if is_own { self.spare_segments.pop() } else { None };
         let mut segments = spare.unwrap_or_else(|| std::mem::take(&mut self.segments));
         machine.request_buffers(request.id, |buffer| match buffer {
@@ -319,26 +320,26 @@ impl IoBackend for InFlight {
             self.deferred.wants_huge_pages = true;
         }
         if is_own {
-            let progress = self.files.progress(request, segments);
-            self.own = Some(OwnRequest { request, progress });
-            self.own_under_way += 1;
+            let progress = self.storage.inline_transfer(request, segments);
+            self.inline_request = Some(InlineRequest { request, progress });
+            self.inline_requests_in_flight += 1;
             return;
         }
         // SAFETY: only this request writes to frames in flight, and no thread reads them until it
         // is completed. The frame cache outlives the storage.
-        unsafe { self.files.submit(request, &segments) };
+        unsafe { self.storage.submit(request, &segments) };
         segments.clear();
         self.segments = segments;
-        self.deferred.is_queued = true;
+        self.deferred.has_unsubmitted_requests = true;
     }
 
     /// Passes the next collected completion to the machine.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let completion = self.completions.pop_front();
-        if probes::ARE_TOLD
+        if probes::ARE_COMPILED_IN
             && let Some(completion) = &completion
         {
-            probes::completed(completion);
+            probes::on_complete(completion);
         }
         completion
     }
@@ -346,7 +347,7 @@ impl IoBackend for InFlight {
 
 impl Driver for InFlight {
     /// Moves the read into its queue. Releases an abandoned read at once.
-    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+    fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let id = done.tag as InFlightId;
         let read = &mut self.reads[id];
         let Some(of) = read.queue.take() else {
@@ -376,6 +377,6 @@ impl Driver for InFlight {
         self.tasks_pending -= u32::from(queue.is_task);
         self.deferred.to_wake.extend(queue.parked.take());
         // The leader sleeps although another thread has completed its read.
-        self.deferred.is_leader_late |= self.lead.is_taken && self.lead.queue == Some(of);
+        self.deferred.must_wake_leader |= self.leader.is_active && self.leader.queue == Some(of);
     }
 }

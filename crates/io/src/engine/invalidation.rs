@@ -15,28 +15,28 @@ impl Handle {
     /// Drops a range of the file in each of its open states, and waits for the pages of the range
     /// that are in flight.
     pub(crate) fn invalidate(&self, range: PageRange) {
-        if self.engine.built().is_none() {
+        if self.engine.existing_engine().is_none() {
             return;
         }
-        let file = self.in_machine().file;
+        let file = self.machine_ids_or_register().file;
         let mut state = self.engine.lock();
-        state.invalidate_states(file, range);
-        let stale = state.stale_states(file, range);
+        state.invalidate_all_versions(file, range);
+        let stale = state.versions_with_stale_pages(file, range);
         // Own handles are needed: another thread may close the last handle meanwhile.
         let opened: Vec<_> =
-            stale.into_iter().map(|(id, file)| (file, state.open_again(id))).collect();
+            stale.into_iter().map(|(id, file)| (file, state.open_another(id))).collect();
         drop(state);
-        let open = |(file, named)| Handle::opened(&self.engine, file, Some(named));
+        let open = |(file, named)| Handle::with_machine_ids(&self.engine, file, Some(named));
         // All handles are created before the first wait, so that each is closed in any case.
         let readers: Vec<Handle> = opened.into_iter().map(open).collect();
-        readers.iter().for_each(|reader| reader.wait_for_all_stale(range));
+        readers.iter().for_each(|reader| reader.wait_for_stale_range(range));
     }
 
     /// Waits once for each page of the range that was in flight. Other callers wait for pages that
     /// get into this state later, behind the current page.
-    fn wait_for_all_stale(&self, range: PageRange) {
+    fn wait_for_stale_range(&self, range: PageRange) {
         let mut rest = range;
-        let file = self.in_machine().file;
+        let file = self.machine_ids_or_register().file;
         let first = |rest| self.engine.lock().machine.first_stale(file, rest);
         while let Some(page) = first(rest) {
             self.wait_for_stale(page);
@@ -47,7 +47,7 @@ impl Handle {
     /// Waits until a page that was in flight has arrived or failed.
     fn wait_for_stale(&self, page: u64) {
         let range = PageRange::new(page, 1);
-        let file = self.in_machine().file;
+        let file = self.machine_ids_or_register().file;
         let is_stale = || self.engine.lock().machine.first_stale(file, range).is_some();
         self.advise(Advice::Random, PageRange::new(0, 0));
         // The loop is needed: the page may have come with an earlier read, or been read without the

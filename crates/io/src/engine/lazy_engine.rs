@@ -4,7 +4,8 @@
 //! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
 //! queue and their system calls), and most such paths never need it. It is built when the first
 //! read must bypass the kernel page cache: after a failed read of the kernel, or for a block
-//! device. A caller that can report an error calls [`ready`](LazyEngine::ready) first.
+//! device. A caller that can report an error calls [`engine_or_build`](LazyEngine::engine_or_build)
+//! first.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,29 +14,29 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use readpath_core::decision::LoggedDecision;
 
 use super::Engine;
-use super::elastic_memory::enlist;
-use super::engine_guard::Locked;
-use super::frame_cache::copies_max;
-use crate::kernel_page_cache::KernelCache;
-use crate::kernel_page_cache::kernel_readahead::ThroughKernel;
+use super::elastic_memory::register;
+use super::engine_guard::EngineGuard;
+use super::frame_cache::concurrent_copies_max;
+use crate::kernel_page_cache::KernelCacheMode;
+use crate::kernel_page_cache::kernel_readahead::KernelReadTotals;
 use crate::path::{BuildError, Builder, Coherence};
-use crate::process::{ForkLocal, Own};
+use crate::process::{ForkLocal, ProcessOwned};
 use crate::read_error::{Forked, ReadError};
 
 /// Owner of an engine, which ends with the last reference to this owner.
 pub(crate) struct LazyEngine {
     /// Set when the engine is built.
-    engine: Own<ForkLocal<Arc<Engine>>>,
+    engine: ProcessOwned<ForkLocal<Arc<Engine>>>,
     pub(crate) coherence: Coherence,
-    pub(crate) kernel_cache: KernelCache,
+    pub(crate) kernel_cache: KernelCacheMode,
     /// Builds the engine, and another one in a child; `None` for a server.
     builder: Option<Builder>,
     /// Owner for a child made by `fork`.
-    fork_local: ForkLocal<Arc<LazyEngine>>,
+    child_engine: ForkLocal<Arc<LazyEngine>>,
     /// Maximum number of simultaneous copies out of the cache.
-    pub(super) copies_max: usize,
+    pub(super) concurrent_copies_max: usize,
     /// Number of files opened.
-    opened: AtomicU32,
+    opened_files: AtomicU32,
 }
 
 impl LazyEngine {
@@ -43,55 +44,67 @@ impl LazyEngine {
     pub(crate) fn new(
         engine: Engine,
         coherence: Coherence,
-        kernel_cache: KernelCache,
+        kernel_cache: KernelCacheMode,
         builder: Option<Builder>,
     ) -> LazyEngine {
         let engine = Arc::new(engine);
-        enlist(&engine);
+        register(&engine);
         let copies_max = engine.frame_cache.copies_max();
-        LazyEngine::with(ForkLocal::of(engine), copies_max, coherence, kernel_cache, builder)
-    }
-
-    /// Creates an owner that builds its engine on first use.
-    pub(crate) fn later(
-        coherence: Coherence,
-        kernel_cache: KernelCache,
-        builder: Builder,
-    ) -> LazyEngine {
-        LazyEngine::with(ForkLocal::new(), copies_max(), coherence, kernel_cache, Some(builder))
-    }
-
-    /// Creates an owner with or without an engine.
-    fn with(
-        engine: ForkLocal<Arc<Engine>>,
-        copies_max: usize,
-        coherence: Coherence,
-        kernel_cache: KernelCache,
-        builder: Option<Builder>,
-    ) -> LazyEngine {
-        LazyEngine {
-            engine: Own::new(engine),
+        LazyEngine::from_parts(
+            ForkLocal::with_value(engine),
+            copies_max,
             coherence,
             kernel_cache,
             builder,
-            fork_local: ForkLocal::new(),
-            copies_max,
-            opened: AtomicU32::new(0),
+        )
+    }
+
+    /// Creates an owner that builds its engine on first use.
+    pub(crate) fn with_builder(
+        coherence: Coherence,
+        kernel_cache: KernelCacheMode,
+        builder: Builder,
+    ) -> LazyEngine {
+        LazyEngine::from_parts(
+            ForkLocal::new(),
+            concurrent_copies_max(),
+            coherence,
+            kernel_cache,
+            Some(builder),
+        )
+    }
+
+    /// Creates an owner with or without an engine.
+    fn from_parts(
+        engine: ForkLocal<Arc<Engine>>,
+        copies_max: usize,
+        coherence: Coherence,
+        kernel_cache: KernelCacheMode,
+        builder: Option<Builder>,
+    ) -> LazyEngine {
+        LazyEngine {
+            engine: ProcessOwned::new(engine),
+            coherence,
+            kernel_cache,
+            builder,
+            child_engine: ForkLocal::new(),
+            concurrent_copies_max: copies_max,
+            opened_files: AtomicU32::new(0),
         }
     }
 
     /// True if this process made the owner.
     #[inline]
-    pub(crate) fn is_ours(&self) -> bool {
-        self.engine.is_ours()
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.engine.is_of_this_process()
     }
 
     /// Returns the owner for this process: itself, or a child's own one with the same options.
     ///
     /// # Errors
     /// The engine cannot be built in this child.
-    pub(crate) fn here(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
-        if self.is_ours() {
+    pub(crate) fn for_this_process(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
+        if self.is_of_this_process() {
             return Ok(Arc::clone(self));
         }
         let builder = self.builder.as_ref().ok_or(Forked::Server)?;
@@ -101,20 +114,20 @@ impl LazyEngine {
             Err(BuildError::Backend(error)) => Err(Forked::Backend(error)),
             Err(error) => unreachable!("it was built before: {error}"),
         };
-        self.fork_local.get_or_make(build)?.here()
+        self.child_engine.get_or_init(build)?.for_this_process()
     }
 
     /// Returns the owner for this process, or `None` if it does not exist yet.
-    pub(crate) fn here_already(&self) -> Option<&LazyEngine> {
-        match self.is_ours() {
+    pub(crate) fn existing_for_this_process(&self) -> Option<&LazyEngine> {
+        match self.is_of_this_process() {
             true => Some(self),
-            false => self.fork_local.get()?.here_already(),
+            false => self.child_engine.get()?.existing_for_this_process(),
         }
     }
 
     /// Returns the engine of this process if it exists.
     #[inline]
-    pub(crate) fn built(&self) -> Option<&Arc<Engine>> {
+    pub(crate) fn existing_engine(&self) -> Option<&Arc<Engine>> {
         self.engine.get()?.get()
     }
 
@@ -123,14 +136,14 @@ impl LazyEngine {
     ///
     /// # Errors
     /// The system cannot provide its memory or its I/O backend.
-    pub(crate) fn ready(&self) -> Result<&Arc<Engine>, ReadError> {
+    pub(crate) fn engine_or_build(&self) -> Result<&Arc<Engine>, ReadError> {
         let build = || {
             let builder = self.builder.clone().expect("who has no builder has an engine");
             let engine = Arc::new(builder.build_engine()?);
-            enlist(&engine);
+            register(&engine);
             Ok(engine)
         };
-        self.engine.inherited().get_or_make(build).map_err(|error| match error {
+        self.engine.get_in_any_process().get_or_init(build).map_err(|error| match error {
             BuildError::Memory(error) => ReadError::Memory { error },
             BuildError::Backend(error) => ReadError::Storage { error },
             error => unreachable!("it is checked when the path is built: {error}"),
@@ -138,22 +151,22 @@ impl LazyEngine {
     }
 
     /// Number for the next file to be opened.
-    pub(super) fn next_number(&self) -> u32 {
-        self.opened.fetch_add(1, Ordering::Relaxed)
+    pub(super) fn next_file_number(&self) -> u32 {
+        self.opened_files.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Locks the state.
     ///
     /// # Panics
     /// The engine was inherited by `fork`: the caller has not gone through `Handle::here`.
-    pub(crate) fn lock(&self) -> Locked<'_> {
-        assert!(self.is_ours(), "the lock of another process is never taken");
+    pub(crate) fn lock(&self) -> EngineGuard<'_> {
+        assert!(self.is_of_this_process(), "the lock of another process is never taken");
         let engine: &Engine = self;
         engine.lock()
     }
 
     /// Counters of the reads through the kernel page cache.
-    pub(crate) fn through_kernel(&self) -> ThroughKernel {
+    pub(crate) fn kernel_read_totals(&self) -> KernelReadTotals {
         self.kernel_cache.counted()
     }
 
@@ -167,7 +180,7 @@ impl LazyEngine {
     /// # Errors
     /// The system cannot start a thread.
     pub(crate) fn start_reactor(&self) -> std::io::Result<()> {
-        self.ready()?.start_reactor()
+        self.engine_or_build()?.start_reactor()
     }
 }
 
@@ -180,16 +193,16 @@ impl Deref for LazyEngine {
     /// The engine cannot be built.
     #[inline]
     fn deref(&self) -> &Engine {
-        match self.engine.inherited().get() {
+        match self.engine.get_in_any_process().get() {
             Some(engine) => engine,
-            None => self.ready().unwrap_or_else(|error| panic!("{error}")),
+            None => self.engine_or_build().unwrap_or_else(|error| panic!("{error}")),
         }
     }
 }
 
 impl Drop for LazyEngine {
     fn drop(&mut self) {
-        if let Some(engine) = self.built() {
+        if let Some(engine) = self.existing_engine() {
             engine.close();
         }
     }

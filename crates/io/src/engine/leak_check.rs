@@ -4,24 +4,24 @@ use super::Engine;
 
 impl Engine {
     /// Describes the work in flight, to diagnose a run that does not end. The lock must be free.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn describe_in_flight(&self) -> String {
         let Some(state) = self.state.peek() else { return "the engine is locked".to_owned() };
         let in_flight = &state.in_flight;
         let queues =
             in_flight.queues.iter().map(|(_, queue)| (queue.reads, queue.pending, queue.is_task));
         format!(
             "{} requests in the storage and {} carried by threads, next wake {:?}, short of memory {}, led {} for {:?}, \
-             {} reads, {} tasks wait, queues {:?}, {} pages lent to batches, {:?}",
+             {} reads, {} tasks wait, queues {:?}, {} pages shared to batches, {:?}",
             state.machine.meter().in_device(),
-            in_flight.own_under_way,
+            in_flight.inline_requests_in_flight,
             state.machine.next_wake(),
             state.machine.is_short_of_memory(),
-            in_flight.lead.is_taken,
-            in_flight.lead.queue,
+            in_flight.leader.is_active,
+            in_flight.leader.queue,
             in_flight.reads.len(),
             in_flight.tasks_pending,
             queues.collect::<Vec<_>>(),
-            state.lent_pages,
+            state.batch_pages,
             state.machine.meter(),
         )
     }
@@ -31,7 +31,7 @@ impl Engine {
     ///
     /// # Errors
     /// Describes the first leak found.
-    pub(crate) fn settled(&self, held: u32) -> Result<(), String> {
+    pub(crate) fn check_leaks(&self, pinned_expected: u32) -> Result<(), String> {
         let mut state = self.lock();
         // A scheduler may hold back requests of abandoned reads for a while.
         while state.machine.meter().in_device() > 0
@@ -47,20 +47,20 @@ impl Engine {
             ("reads", in_flight.reads.len() as u64),
             ("queues", in_flight.queues.len() as u64),
             ("tasks that wait", in_flight.tasks_pending.into()),
-            ("requests that threads carry", in_flight.own_under_way.into()),
-            ("pages lent to batches", state.lent_pages),
-            ("files", state.removing.len() as u64),
+            ("requests that threads carry", in_flight.inline_requests_in_flight.into()),
+            ("pages shared to batches", state.batch_pages),
+            ("files", state.closing_files.len() as u64),
         ];
         if let Some((what, count)) = left.into_iter().find(|&(_, count)| count > 0) {
             let machine = &state.machine;
             let (wake, meter) = (machine.next_wake(), machine.meter());
             return Err(format!("{count} {what} are left, next wake {wake:?}, {meter:?}"));
         }
-        let counted = self.frame_cache.held();
-        if counted != held {
-            return Err(format!("{held} pages are held, and {counted} counted"));
+        let counted = self.frame_cache.pinned_page_count();
+        if counted != pinned_expected {
+            return Err(format!("{pinned_expected} pages are held, and {counted} counted"));
         }
-        if held == 0 && !state.machine.is_idle() {
+        if pinned_expected == 0 && !state.machine.is_idle() {
             return Err("something in the machine is open or reserved".to_owned());
         }
         drop(state);

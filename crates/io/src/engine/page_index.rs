@@ -7,8 +7,8 @@
 //! index. Readers may come at any time, on any thread. One thread at a time changes the entries,
 //! under the machine's lock.
 //!
-//! A reader *signs in* before a lookup, for the duration of a copy (see [readers](super::reader_slots)),
-//! or *pins* the page that it finds, for any time. Invariants:
+//! A reader *signs in* before a lookup, for the duration of a copy (see
+//! [readers](super::reader_slots)), or *pins* the page that it finds, for any time. Invariants:
 //!
 //! 1. A lookup finds a page only while it is shared and has no mark.
 //! 2. A found frame keeps its page while its reader is signed in or pins it. A recall succeeds only
@@ -24,14 +24,14 @@ use readpath_core::cache::{FileId, FrameId, UseCount};
 use readpath_core::splitmix::spread;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::reader_slots::{Copies, ReaderGuard, Readers};
+use super::reader_slots::{ActiveReaders, ReaderGuard, ReaderSlots};
 use crate::storage::FILE_BYTES_MAX;
-use crate::sync::point;
+use crate::sync::preemption_point;
 
 /// Number of bits of a page number in a key: 4 PiB of file. The other 24 bits are the file's
 /// number.
-const PAGE_BITS: u32 = 40;
-const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << PAGE_BITS, "every page has a key");
+const KEY_PAGE_BITS: u32 = 40;
+const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << KEY_PAGE_BITS, "every page has a key");
 /// Binary logarithm of the number of pages in a group: 64 KiB. The heads of a group share one cache
 /// line, and one sign-in covers a group.
 pub(crate) const GROUP_LOG2: u32 = 4;
@@ -39,20 +39,20 @@ const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
 /// Binary logarithm of the number of groups whose heads lie in one memory page: 1,024 pages.
 const EXTENT_GROUPS_LOG2: u32 = 6;
 /// Number of entries after which a lookup gives up, because the chain changes during the lookup.
-const STEPS_MAX: u32 = 64;
+const CHAIN_STEPS_MAX: u32 = 64;
 
 // Layout of an entry's state, from the lowest bit: number of pins (26 bits), number of uses up to 2
 // (2 bits), and three flags.
-const HOLD: u32 = 1;
-const HOLDS: u32 = (1 << 26) - 1;
-const USE: u32 = 1 << 26;
-const USES: u32 = 3 << 26;
+const PIN_UNIT: u32 = 1;
+const PIN_MASK: u32 = (1 << 26) - 1;
+const USE_UNIT: u32 = 1 << 26;
+const USE_MASK: u32 = 3 << 26;
 /// Flag: the page has the readahead mark, and its reader must go to the machine.
 const MARKED: u32 = 1 << 28;
 /// Flag: a lookup may find the page.
-const LENT: u32 = 1 << 29;
+const SHARED: u32 = 1 << 29;
 /// Flag: the page was invalidated while it was pinned. The last unpin must report it.
-const FORGOTTEN: u32 = 1 << 30;
+const INVALIDATED: u32 = 1 << 30;
 
 /// The atomic words of an index.
 pub(crate) trait Atomics {
@@ -95,13 +95,13 @@ const _: () = assert!(align_of::<IndexEntry<Std>>() == align_of::<[u64; 2]>());
 
 /// Result of an attempt to pin a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Hold {
+pub(crate) enum PinOutcome {
     /// The page is pinned in this frame.
-    Held(u32),
+    Pinned(u32),
     /// The page is not shared, or its pin count is at the maximum.
     Absent,
     /// The page is not shared, and the caller must return this frame to the machine.
-    AbsentAndReturned(u32),
+    AbsentReturnFrame(u32),
 }
 
 /// The index of a cache with a fixed number of frames.
@@ -109,7 +109,7 @@ pub(crate) struct PageIndex<A: Atomics> {
     /// The length is a power of two.
     heads: Box<[Group<A>]>,
     entries: Box<[IndexEntry<A>]>,
-    readers: Readers<A>,
+    reader_slots: ReaderSlots<A>,
 }
 
 impl PageIndex<Std> {
@@ -117,7 +117,8 @@ impl PageIndex<Std> {
     /// the maximum number of simultaneous copies.
     pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<Std> {
         // The allocator provides zeroed memory for plain integers without writing to it.
-        let heads = Box::into_raw(vec![[0u32; 1 << GROUP_LOG2]; groups(frames)].into_boxed_slice());
+        let heads =
+            Box::into_raw(vec![[0u32; 1 << GROUP_LOG2]; group_count(frames)].into_boxed_slice());
         let entries = Box::into_raw(vec![[0u64; 2]; frames as usize].into_boxed_slice());
         // SAFETY: this function owns both allocations. The atomic integers have the same sizes and
         // alignments, and zero bytes are valid values of them.
@@ -127,26 +128,26 @@ impl PageIndex<Std> {
                 Box::from_raw(entries as *mut [IndexEntry<Std>]),
             )
         };
-        PageIndex { heads, entries, readers: Readers::new(readers) }
+        PageIndex { heads, entries, reader_slots: ReaderSlots::new(readers) }
     }
 }
 
 impl<A: Atomics> PageIndex<A> {
     /// Like [`new`](PageIndex::new), but initialises each word, for atomics of other types.
     #[cfg(test)]
-    fn of_words(frames: u32, readers: usize) -> PageIndex<A> {
+    fn with_initialised_words(frames: u32, readers: usize) -> PageIndex<A> {
         let head = |_| std::array::from_fn(|_| A::Word::new(0));
         let entry =
             |_| IndexEntry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(0) };
         PageIndex {
-            heads: (0..groups(frames)).map(head).collect(),
+            heads: (0..group_count(frames)).map(head).collect(),
             entries: (0..frames).map(entry).collect(),
-            readers: Readers::new(readers),
+            reader_slots: ReaderSlots::new(readers),
         }
     }
 
-    pub(crate) fn readers(&self) -> usize {
-        self.readers.slots()
+    pub(crate) fn reader_slot_count(&self) -> usize {
+        self.reader_slots.slots()
     }
 
     /// Signs in for copies from the group of a page, in slot `wish` if it is free. Returns `None`
@@ -156,9 +157,9 @@ impl<A: Atomics> PageIndex<A> {
         &self,
         file: FileId,
         page: u64,
-        wish: usize,
+        preferred_slot: usize,
     ) -> Option<ReaderGuard<'_, A>> {
-        self.readers.sign_in(key(file, page), wish)
+        self.reader_slots.sign_in(page_key(file, page), preferred_slot)
     }
 
     /// Returns the frame of a shared page of the group that `reading` is signed in for. The frame
@@ -166,22 +167,22 @@ impl<A: Atomics> PageIndex<A> {
     #[inline]
     pub(crate) fn look_up(
         &self,
-        reading: &ReaderGuard<'_, A>,
+        reader: &ReaderGuard<'_, A>,
         file: FileId,
         page: u64,
-        counts: bool,
+        counts_use: bool,
     ) -> Option<u32> {
-        let key = key(file, page);
-        debug_assert!(reading.covers(key));
+        let key = page_key(file, page);
+        debug_assert!(reader.covers(key));
         let (frame, entry) = self.find(key)?;
         let mut state = entry.state.load(SeqCst);
         // A shared page that was found cannot change any more. It may have changed before, so the
         // key is checked again.
-        if state & (LENT | MARKED) != LENT || entry.key.load(Acquire) != key {
+        if state & (SHARED | MARKED) != SHARED || entry.key.load(Acquire) != key {
             return None;
         }
-        while counts && state & USES != 2 * USE {
-            match entry.state.compare_exchange_weak(state, state + USE, Relaxed, Relaxed) {
+        while counts_use && state & USE_MASK != 2 * USE_UNIT {
+            match entry.state.compare_exchange_weak(state, state + USE_UNIT, Relaxed, Relaxed) {
                 Ok(_) => break,
                 Err(now) => state = now,
             }
@@ -191,47 +192,47 @@ impl<A: Atomics> PageIndex<A> {
 
     /// True if the page of the group that `reading` is signed in for is shared in `frame`, marked
     /// or not. The frame then keeps the page while `reading` stays signed in.
-    pub(crate) fn keeps(
+    pub(crate) fn is_shared_in_frame(
         &self,
-        reading: &ReaderGuard<'_, A>,
+        reader: &ReaderGuard<'_, A>,
         file: FileId,
         page: u64,
         frame: u32,
     ) -> bool {
-        let (key, entry) = (key(file, page), &self.entries[frame as usize]);
-        debug_assert!(reading.covers(key));
-        entry.state.load(SeqCst) & LENT != 0 && entry.key.load(Acquire) == key
+        let (key, entry) = (page_key(file, page), &self.entries[frame as usize]);
+        debug_assert!(reader.covers(key));
+        entry.state.load(SeqCst) & SHARED != 0 && entry.key.load(Acquire) == key
     }
 
     /// Pins the page if it is shared, returns its frame and counts a use. With `is_seen`, also pins
     /// a page whose mark the policy has processed.
     #[inline]
-    pub(crate) fn hold(&self, file: FileId, page: u64, is_seen: bool) -> Hold {
-        let key = key(file, page);
-        let Some((frame, entry)) = self.find(key) else { return Hold::Absent };
-        if !self.count_hold(entry, if is_seen { 0 } else { MARKED }) {
-            return Hold::Absent;
+    pub(crate) fn pin(&self, file: FileId, page: u64, ignores_mark: bool) -> PinOutcome {
+        let key = page_key(file, page);
+        let Some((frame, entry)) = self.find(key) else { return PinOutcome::Absent };
+        if !self.try_add_pin(entry, if ignores_mark { 0 } else { MARKED }) {
+            return PinOutcome::Absent;
         }
         if entry.key.load(Relaxed) == key {
-            return Hold::Held(frame);
+            return PinOutcome::Pinned(frame);
         }
         // The frame received another page meanwhile, and that page was pinned for a moment.
-        match self.release(frame) {
-            true => Hold::AbsentAndReturned(frame),
-            false => Hold::Absent,
+        match self.unpin(frame) {
+            true => PinOutcome::AbsentReturnFrame(frame),
+            false => PinOutcome::Absent,
         }
     }
 
     /// Adds a pin and a use to a shared entry without any of the flags `unless`.
     #[inline]
-    fn count_hold(&self, entry: &IndexEntry<A>, unless: u32) -> bool {
+    fn try_add_pin(&self, entry: &IndexEntry<A>, excluded_flags: u32) -> bool {
         let mut state = entry.state.load(Relaxed);
         loop {
-            if state & (LENT | unless) != LENT || state & HOLDS == HOLDS {
+            if state & (SHARED | excluded_flags) != SHARED || state & PIN_MASK == PIN_MASK {
                 return false;
             }
-            let is_counted = state & USES == 2 * USE;
-            let counted = state + HOLD + if is_counted { 0 } else { USE };
+            let is_counted = state & USE_MASK == 2 * USE_UNIT;
+            let counted = state + PIN_UNIT + if is_counted { 0 } else { USE_UNIT };
             match entry.state.compare_exchange_weak(state, counted, Acquire, Relaxed) {
                 Ok(_) => return true,
                 Err(now) => state = now,
@@ -241,38 +242,39 @@ impl<A: Atomics> PageIndex<A> {
 
     /// Removes a pin. Returns true if the page was invalidated and this was its last pin. The
     /// caller must then return the frame to the machine.
-    pub(crate) fn release(&self, frame: u32) -> bool {
-        let before = self.entries[frame as usize].state.fetch_sub(HOLD, AcqRel);
-        before & FORGOTTEN != 0 && before & HOLDS == HOLD
+    pub(crate) fn unpin(&self, frame: u32) -> bool {
+        let before = self.entries[frame as usize].state.fetch_sub(PIN_UNIT, AcqRel);
+        before & INVALIDATED != 0 && before & PIN_MASK == PIN_UNIT
     }
 
     /// True if the page is shared without a mark. Other threads may change this at any time.
-    pub(crate) fn is_lent(&self, file: FileId, page: u64) -> bool {
-        self.find(key(file, page))
-            .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (LENT | MARKED) == LENT)
+    pub(crate) fn is_shared(&self, file: FileId, page: u64) -> bool {
+        self.find(page_key(file, page))
+            .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (SHARED | MARKED) == SHARED)
     }
 
-    /// Like `is_lent`, also for a page with a mark.
-    pub(crate) fn is_there(&self, file: FileId, page: u64) -> bool {
-        self.find(key(file, page)).is_some_and(|(_, entry)| entry.state.load(Relaxed) & LENT != 0)
+    /// Like `is_shared`, also for a page with a mark.
+    pub(crate) fn is_shared_or_marked(&self, file: FileId, page: u64) -> bool {
+        self.find(page_key(file, page))
+            .is_some_and(|(_, entry)| entry.state.load(Relaxed) & SHARED != 0)
     }
 
     /// Shares up to 64 pages from `first` on in `frames`, which are not shared. Pages with a bit in
     /// `marked` get the mark. Called by one thread at a time.
-    pub(crate) fn lend(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
-        let mut group = self.group(key(file, first));
-        for (nth, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
-            let key = key(file, page);
+    pub(crate) fn share(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        let mut group = self.group(page_key(file, first));
+        for (position, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
+            let key = page_key(file, page);
             if key & GROUP_MASK == 0 {
                 group = self.group(key);
             }
             let head = &group[(key & GROUP_MASK) as usize];
             let entry = &self.entries[frame as usize];
-            debug_assert_eq!(entry.state.load(Relaxed) & (LENT | HOLDS), 0);
+            debug_assert_eq!(entry.state.load(Relaxed) & (SHARED | PIN_MASK), 0);
             entry.key.store(key, Release);
             entry.next.store(head.load(Relaxed), Relaxed);
-            let mark = if marked >> nth & 1 == 0 { 0 } else { MARKED };
-            entry.state.store(LENT | mark, Release);
+            let mark = if marked >> position & 1 == 0 { 0 } else { MARKED };
+            entry.state.store(SHARED | mark, Release);
             head.store(frame + 1, Release);
         }
     }
@@ -283,12 +285,12 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Returns and resets the uses of the page in `frame`.
-    pub(crate) fn uses(&self, frame: u32) -> UseCount {
+    pub(crate) fn take_uses(&self, frame: u32) -> UseCount {
         let state = &self.entries[frame as usize].state;
-        if state.load(Relaxed) & USES == 0 {
+        if state.load(Relaxed) & USE_MASK == 0 {
             return UseCount::None;
         }
-        match (state.fetch_and(!USES, Relaxed) & USES) / USE {
+        match (state.fetch_and(!USE_MASK, Relaxed) & USE_MASK) / USE_UNIT {
             0 => UseCount::None,
             1 => UseCount::Once,
             _ => UseCount::Again,
@@ -297,14 +299,14 @@ impl<A: Atomics> PageIndex<A> {
 
     /// Like `uses`, for the frames from `first` on whose bits are set in `wanted`. Returns one bit
     /// set of the used frames and one of the frames used more than once.
-    pub(crate) fn uses_of(&self, first: u32, wanted: u64) -> [u64; 2] {
+    pub(crate) fn take_uses_of(&self, first: u32, wanted: u64) -> [u64; 2] {
         let mut used = [0; 2];
-        for nth in bits(wanted) {
-            let state = &self.entries[first as usize + nth].state;
-            if state.load(Relaxed) & USES != 0 {
-                let uses = state.fetch_and(!USES, Relaxed) & USES;
-                used[0] |= 1 << nth;
-                used[1] |= u64::from(uses != USE) << nth;
+        for position in set_bit_positions(wanted) {
+            let state = &self.entries[first as usize + position].state;
+            if state.load(Relaxed) & USE_MASK != 0 {
+                let uses = state.fetch_and(!USE_MASK, Relaxed) & USE_MASK;
+                used[0] |= 1 << position;
+                used[1] |= u64::from(uses != USE_UNIT) << position;
             }
         }
         used
@@ -312,7 +314,7 @@ impl<A: Atomics> PageIndex<A> {
 
     /// True if the page in `frame` was used since the last call of `uses`.
     pub(crate) fn is_used(&self, frame: u32) -> bool {
-        self.entries[frame as usize].state.load(Relaxed) & USES != 0
+        self.entries[frame as usize].state.load(Relaxed) & USE_MASK != 0
     }
 
     /// Ends the sharing of the page in `frame`, as [`recall_all`](PageIndex::recall_all). Returns
@@ -325,56 +327,57 @@ impl<A: Atomics> PageIndex<A> {
     /// pinned or that a reader is signed in for, the lowest bit for the first frame. These pages
     /// stay shared. Called by one thread at a time.
     pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
-        let (mut refused, mut unlent) = (0, 0);
-        for (nth, frame) in frames.iter().enumerate() {
+        let (mut in_use, mut recalled) = (0, 0);
+        for (position, frame) in frames.iter().enumerate() {
             let state = &self.entries[frame.0 as usize].state;
             // A page that was filled and dropped may never have been shared.
-            if state.load(Relaxed) & LENT != 0 {
-                unlent |= 1u64 << nth;
-                refused |= u64::from(state.fetch_sub(LENT, SeqCst) & HOLDS != 0) << nth;
+            if state.load(Relaxed) & SHARED != 0 {
+                recalled |= 1u64 << position;
+                in_use |= u64::from(state.fetch_sub(SHARED, SeqCst) & PIN_MASK != 0) << position;
             }
         }
         // From here on no lookup finds any of them. The readers of a group are checked once.
-        let mut asked: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
-        for nth in bits(unlent & !refused) {
-            let frame = frames[nth].0;
+        let mut checked_group: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
+        for position in set_bit_positions(recalled & !in_use) {
+            let frame = frames[position].0;
             let key = self.entries[frame as usize].key.load(Relaxed);
-            let (_, heads, is_read) = asked
-                .filter(|&(group, ..)| group == key >> GROUP_LOG2)
-                .unwrap_or_else(|| (key >> GROUP_LOG2, self.group(key), self.readers.are_in(key)));
-            asked = Some((key >> GROUP_LOG2, heads, is_read));
+            let (_, heads, is_read) =
+                checked_group.filter(|&(group, ..)| group == key >> GROUP_LOG2).unwrap_or_else(
+                    || (key >> GROUP_LOG2, self.group(key), self.reader_slots.has_reader_in(key)),
+                );
+            checked_group = Some((key >> GROUP_LOG2, heads, is_read));
             match is_read {
-                true => refused |= 1 << nth,
+                true => in_use |= 1 << position,
                 false => self.unchain(frame, &heads[(key & GROUP_MASK) as usize]),
             }
         }
-        for nth in bits(refused) {
-            self.entries[frames[nth].0 as usize].state.fetch_or(LENT, Release);
+        for position in set_bit_positions(in_use) {
+            self.entries[frames[position].0 as usize].state.fetch_or(SHARED, Release);
         }
-        refused
+        in_use
     }
 
     /// Ends the sharing of the page in `frame`, even if it is in use. Returns the copies in
-    /// progress. Once they are [over](PageIndex::are_over), the caller must call `forgotten`.
-    /// Called by one thread at a time.
-    pub(crate) fn forget(&self, frame: u32) -> Copies {
+    /// progress. Once they are [over](PageIndex::have_readers_left), the caller must call
+    /// `forgotten`. Called by one thread at a time.
+    pub(crate) fn invalidate(&self, frame: u32) -> ActiveReaders {
         let entry = &self.entries[frame as usize];
-        entry.state.fetch_and(!LENT, SeqCst);
+        entry.state.fetch_and(!SHARED, SeqCst);
         let key = entry.key.load(Relaxed);
         self.unchain(frame, self.head(key));
-        self.readers.who_is_in(key)
+        self.reader_slots.active_readers(key)
     }
 
-    pub(crate) fn are_over(&self, copies: &mut Copies) -> bool {
-        self.readers.are_over(copies)
+    pub(crate) fn have_readers_left(&self, copies: &mut ActiveReaders) -> bool {
+        self.reader_slots.have_all_left(copies)
     }
 
     /// Marks the invalidated page in `frame` after the last copy from it. Returns true if it is not
     /// pinned either, so that no unpin will report it. Called by one thread at a time.
-    pub(crate) fn forgotten(&self, frame: u32) -> bool {
+    pub(crate) fn mark_invalidated(&self, frame: u32) -> bool {
         // From here on the thread that removes the last pin sees the flag. If there is no pin, no
         // thread will see it.
-        self.entries[frame as usize].state.fetch_or(FORGOTTEN, AcqRel) & HOLDS == 0
+        self.entries[frame as usize].state.fetch_or(INVALIDATED, AcqRel) & PIN_MASK == 0
     }
 
     /// Removes the entry from its chain. Its own link stays, for readers that are at this entry.
@@ -390,7 +393,7 @@ impl<A: Atomics> PageIndex<A> {
     #[inline]
     fn find(&self, key: u64) -> Option<(u32, &IndexEntry<A>)> {
         let mut link = self.head(key).load(Acquire);
-        for _ in 0..STEPS_MAX {
+        for _ in 0..CHAIN_STEPS_MAX {
             // At the end of a chain, `frame` is out of range.
             let frame = link.wrapping_sub(1);
             let entry = self.entries.get(frame as usize)?;
@@ -422,22 +425,22 @@ impl<A: Atomics> PageIndex<A> {
 }
 
 /// Number of groups of heads for `frames` frames: a power of two.
-fn groups(frames: u32) -> usize {
+fn group_count(frames: u32) -> usize {
     (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2) >> GROUP_LOG2
 }
 
 /// Positions of the set bits, from the lowest.
-fn bits(mut left: u64) -> impl Iterator<Item = usize> {
+fn set_bit_positions(mut remaining_bits: u64) -> impl Iterator<Item = usize> {
     std::iter::from_fn(move || {
-        let lowest = (left != 0).then(|| left.trailing_zeros() as usize)?;
-        left &= left - 1;
+        let lowest = (remaining_bits != 0).then(|| remaining_bits.trailing_zeros() as usize)?;
+        remaining_bits &= remaining_bits - 1;
         Some(lowest)
     })
 }
 
 /// Packs a file and a page number into one word.
-pub(crate) fn key(file: FileId, page: u64) -> u64 {
-    u64::from(file.0) << PAGE_BITS | page
+pub(crate) fn page_key(file: FileId, page: u64) -> u64 {
+    u64::from(file.0) << KEY_PAGE_BITS | page
 }
 
 pub(crate) struct Std;
@@ -461,17 +464,17 @@ macro_rules! word {
             }
             #[inline]
             fn load(&self, order: Ordering) -> $integer {
-                point();
+                preemption_point();
                 self.load(order)
             }
             #[inline]
             fn store(&self, value: $integer, order: Ordering) {
-                point();
+                preemption_point();
                 self.store(value, order);
             }
             #[inline]
             fn fetch_sub(&self, value: $integer, order: Ordering) -> $integer {
-                point();
+                preemption_point();
                 self.fetch_sub(value, order)
             }
             #[inline]
@@ -490,7 +493,7 @@ macro_rules! word {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$integer, $integer> {
-                point();
+                preemption_point();
                 self.compare_exchange_weak(current, changed, success, failure)
             }
         }
@@ -504,95 +507,4 @@ word!(std::sync::atomic::AtomicU64, u64);
 mod loom_tests;
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const FILE: FileId = FileId(3);
-
-    fn found(index: &PageIndex<Std>, file: FileId, page: u64) -> Option<u32> {
-        index.look_up(&index.sign_in(file, page, 0).expect("nobody else is"), file, page, true)
-    }
-
-    #[test]
-    fn what_is_lent_is_found_until_it_is_recalled() {
-        let index = PageIndex::<Std>::new(64, 1);
-        let pages: Vec<u64> = (0..64).map(|frame| frame * 977 % 1_000_003).collect();
-        for (frame, &page) in pages.iter().enumerate() {
-            index.lend(FILE, page, &[FrameId(frame as u32)], 0);
-        }
-        for (frame, &page) in pages.iter().enumerate() {
-            assert_eq!(found(&index, FILE, page), Some(frame as u32));
-            assert_eq!(found(&index, FileId(4), page), None);
-            assert!(index.recall(frame as u32));
-            assert_eq!(found(&index, FILE, page), None);
-        }
-    }
-
-    #[test]
-    fn a_hold_refuses_the_recall_and_the_last_one_of_what_is_forgotten_says_so() {
-        let index = PageIndex::<Std>::new(2, 1);
-        index.lend(FILE, 7, &[FrameId(0)], 0);
-        for _ in 0..2 {
-            assert_eq!(index.hold(FILE, 7, false), Hold::Held(0));
-            assert!(!index.recall(0));
-        }
-        assert!(index.are_over(&mut index.forget(0)) && !index.forgotten(0));
-        assert_eq!(found(&index, FILE, 7), None);
-        assert!(!index.release(0));
-        assert!(index.release(0));
-        index.lend(FILE, 8, &[FrameId(0)], 0);
-        assert!(index.are_over(&mut index.forget(0)) && index.forgotten(0));
-    }
-
-    #[test]
-    fn a_copy_refuses_the_recall_and_delays_what_is_forgotten() {
-        let index = PageIndex::<Std>::new(4, 2);
-        for (page, frame) in [(7, 0), (8, 1), (16, 2)] {
-            index.lend(FILE, page, &[FrameId(frame)], 0);
-        }
-        let reading = index.sign_in(FILE, 8, 0).expect("nobody else is");
-        assert_eq!(index.recall_all(&[0, 1, 2].map(FrameId)), 0b011);
-        assert_eq!([7, 8, 16].map(|page| index.is_lent(FILE, page)), [true, true, false]);
-        let mut copies = index.forget(1);
-        assert!(!index.is_lent(FILE, 8) && !index.are_over(&mut copies));
-        drop(reading);
-        assert!(index.are_over(&mut copies) && index.forgotten(1) && index.recall(0));
-    }
-
-    #[test]
-    fn a_marked_page_is_not_lent_until_the_mark_is_off() {
-        let index = PageIndex::<Std>::new(2, 1);
-        index.lend(FILE, 7, &[FrameId(1)], 1);
-        assert!(!index.is_lent(FILE, 7) && found(&index, FILE, 7).is_none());
-        assert_eq!(index.hold(FILE, 7, false), Hold::Absent);
-        assert_eq!(index.hold(FILE, 7, true), Hold::Held(1));
-        assert!(!index.release(1));
-        index.unmark(1);
-        assert!(index.is_lent(FILE, 7));
-        assert_eq!((index.uses(1), index.uses(1)), (UseCount::Once, UseCount::None));
-        for uses in [UseCount::Once, UseCount::Again, UseCount::Again] {
-            let pins = match uses {
-                UseCount::Once => 1,
-                _ => 3,
-            };
-            for _ in 0..pins {
-                assert_eq!(found(&index, FILE, 7), Some(1));
-            }
-            assert_eq!(index.uses(1), uses);
-        }
-    }
-
-    #[test]
-    fn many_are_recalled_together_but_for_those_that_are_held() {
-        let index = PageIndex::<Std>::new(6, 1);
-        for (frame, page) in [(0, 14), (1, 15), (2, 16), (4, 17), (5, 40)] {
-            index.lend(FILE, page, &[FrameId(frame)], 0);
-        }
-        assert_eq!(index.hold(FILE, 15, false), Hold::Held(1));
-        assert_eq!(index.hold(FILE, 17, false), Hold::Held(4));
-        assert_eq!(index.recall_all(&[0, 1, 2, 3, 4].map(FrameId)), 0b10010);
-        let pages = [14, 15, 16, 17, 40].map(|page| index.is_lent(FILE, page));
-        assert_eq!(pages, [false, true, false, true, true]);
-        assert_eq!(index.recall_all(&[]), 0);
-    }
-}
+mod tests;

@@ -7,8 +7,8 @@
 //! flight. The storage executes the other requests of the read and the prefetches.
 //!
 //! The bytes are copied without the lock. Pages of one group of 64 KiB are protected by *signing
-//! in* for them (see [readers](super::reader_slots)) before the machine unpins them. A larger read stays
-//! pinned until it is copied.
+//! in* for them (see [readers](super::reader_slots)) before the machine unpins them. A larger read
+//! stays pinned until it is copied.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -19,12 +19,12 @@ use readpath_core::machine;
 use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
-use super::copy_out::{Bytes, slices};
-use super::engine_guard::Locked;
-use super::frame_cache::TOGETHER;
+use super::copy_out::{ReadBytes, slices};
+use super::engine_guard::EngineGuard;
+use super::frame_cache::GROUP_PAGES;
 use super::in_flight::{CompletedRead, InFlightId, Parked, QueueId};
 use super::state::EngineState;
-use super::{Engine, Handle, Waited};
+use super::{Engine, Handle, WaitOutcome};
 use crate::frames::FrameMemory;
 use crate::read_error::ReadError;
 
@@ -46,8 +46,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     /// # Errors
     /// There is no engine yet, and it cannot be built.
     pub(crate) fn new(handle: H, offset: u64, bytes: u64) -> Result<Self, ReadError> {
-        handle.engine.ready()?;
-        handle.in_machine();
+        handle.engine.engine_or_build()?;
+        handle.machine_ids_or_register();
         Ok(PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) })
     }
 
@@ -55,43 +55,43 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     ///
     /// # Errors
     /// The machine rejects the read, the storage failed, or the file has become shorter.
-    pub(crate) fn wait(mut self, mut put: impl FnMut(&[u8])) -> Result<(), ReadError> {
+    pub(crate) fn wait(mut self, mut deliver: impl FnMut(&[u8])) -> Result<(), ReadError> {
         while self.offset < self.end {
             let engine: &Engine = &self.handle.engine;
             let bytes = self.piece_bytes();
             let mut state = engine.lock();
             let queue = self.open_queue(&mut state, false);
-            let own = state.start_here(&self.handle, self.offset, bytes, queue);
+            let inline_request = state.start_inline(&self.handle, self.offset, bytes, queue);
             let mut done = None;
-            if let Some(mut own) = own.map_err(ReadError::of)? {
+            if let Some(mut inline_request) = inline_request.map_err(ReadError::from_machine)? {
                 drop(state);
                 // SAFETY: only this request writes to its frames, and no thread reads them until it
                 // is completed. The engine owns the frames, and the pages in flight keep the file
                 // open.
-                let outcome = unsafe { own.progress.carry() };
+                let outcome = unsafe { inline_request.progress.execute() };
                 state = engine.lock();
-                let now = state.complete_own(own, outcome);
+                let now = state.complete_inline(inline_request, outcome);
                 done = state.in_flight.next_done(queue).and_then(Result::ok).map(|id| (now, id));
                 if done.is_none() {
                     state.pump(now);
                 }
             }
             if done.is_none() {
-                let (locked, waited) = engine.wait(state, queue, engine.lets_carry);
+                let (locked, waited) = engine.wait(state, queue, engine.can_execute_inline);
                 state = locked;
                 match waited {
-                    Waited::Done(id) => done = Some((engine.clock.now(), id)),
-                    Waited::Failed(error) => return Err(ReadError::Storage { error }),
-                    Waited::HeldUp => {}
+                    WaitOutcome::Done(id) => done = Some((engine.clock.now(), id)),
+                    WaitOutcome::Failed(error) => return Err(ReadError::Storage { error }),
+                    WaitOutcome::Stalled => {}
                 }
             }
             match done {
-                Some((now, id)) => self.finish(state, now, id, &mut put)?,
+                Some((now, id)) => self.finish(state, now, id, &mut deliver)?,
                 None => {
                     state.close_queue(queue);
                     self.queue.set(None);
                     drop(state);
-                    self.read_past(bytes, &mut put)?;
+                    self.read_bypassing_cache(bytes, &mut deliver)?;
                 }
             }
             self.offset += bytes;
@@ -107,7 +107,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     pub(crate) fn poll(
         &mut self,
         waker: &Waker,
-        mut put: impl FnMut(&[u8]),
+        mut deliver: impl FnMut(&[u8]),
     ) -> Poll<Result<(), ReadError>> {
         while self.offset < self.end {
             let bytes = self.piece_bytes();
@@ -119,14 +119,14 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
                 None => {
                     let queue = self.open_queue(&mut state, true);
                     let started = state.start(&self.handle, self.offset, bytes, queue);
-                    started.map_err(ReadError::of)?;
+                    started.map_err(ReadError::from_machine)?;
                     queue
                 }
             };
             match state.in_flight.next_done(queue) {
                 Some(Ok(id)) => {
                     let now = self.handle.engine.clock.now();
-                    self.finish(state, now, id, &mut put)?;
+                    self.finish(state, now, id, &mut deliver)?;
                 }
                 Some(Err(error)) => return Poll::Ready(Err(ReadError::Storage { error })),
                 None => {
@@ -155,18 +155,20 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     /// Passes the bytes of the completed piece to `put` and releases its pages.
     fn finish(
         &self,
-        mut state: Locked<'_>,
+        mut state: EngineGuard<'_>,
         now: Time,
         id: InFlightId,
-        put: &mut impl FnMut(&[u8]),
+        deliver: &mut impl FnMut(&[u8]),
     ) -> Result<(), ReadError> {
         let frame_cache = &self.handle.engine.frame_cache;
         let completed = state.in_flight.take_completed(id);
         let result = completed.result.expect("a read that is done has a result");
-        let CompletedRead { frames, skip, copied, .. } = &completed;
+        let CompletedRead { frames, skip, detached: copied, .. } = &completed;
         let first = self.offset / PAGE_BYTES;
         let reading = match copied {
-            None if result.is_ok() => frame_cache.keep(self.handle.named().file, first, frames),
+            None if result.is_ok() => {
+                frame_cache.protect_pinned(self.handle.machine_ids().file, first, frames)
+            }
             _ => None,
         };
         let bytes = result.unwrap_or(0) as usize;
@@ -175,40 +177,50 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             drop(state);
             // Also where `put` panics, which may call a buffer of the program.
             let pinned = Pinned { read: self, id, completed };
-            slices(frame_cache, &pinned.completed).for_each(put);
+            slices(frame_cache, &pinned.completed).for_each(deliver);
             return Ok(());
         }
-        let mut kept = [FrameId(0); TOGETHER as usize];
-        let kept = &mut kept[..frames.len().min(TOGETHER as usize)];
-        kept.copy_from_slice(&frames[..kept.len()]);
-        let found = Bytes { frames: kept, skip: *skip, bytes, copied: None };
-        self.release(state, now, id, completed);
-        found.slices(frame_cache).for_each(put);
+        let mut protected_frames = [FrameId(0); GROUP_PAGES as usize];
+        let protected_frames = &mut protected_frames[..frames.len().min(GROUP_PAGES as usize)];
+        protected_frames.copy_from_slice(&frames[..protected_frames.len()]);
+        let found = ReadBytes { frames: protected_frames, skip: *skip, bytes, detached: None };
+        self.release_piece(state, now, id, completed);
+        found.slices(frame_cache).for_each(deliver);
         drop(reading);
-        result.map(drop).map_err(ReadError::of)
+        result.map(drop).map_err(ReadError::from_machine)
     }
 
     /// Releases the completed piece and closes its queue.
-    fn release(&self, mut state: Locked<'_>, now: Time, id: InFlightId, completed: CompletedRead) {
-        state.give_back_and_close(now, id, completed, self.queue.take());
+    fn release_piece(
+        &self,
+        mut state: EngineGuard<'_>,
+        now: Time,
+        id: InFlightId,
+        completed: CompletedRead,
+    ) {
+        state.release_completed_and_close(now, id, completed, self.queue.take());
     }
 
     /// Reads the bytes again without the cache, because a thread that executes a request of this
     /// read is stalled.
     #[cold]
-    fn read_past(&self, bytes: u64, put: &mut impl FnMut(&[u8])) -> Result<(), ReadError> {
+    fn read_bypassing_cache(
+        &self,
+        bytes: u64,
+        deliver: &mut impl FnMut(&[u8]),
+    ) -> Result<(), ReadError> {
         let pages = PageRange::covering(self.offset, bytes);
         let memory = FrameMemory::new(pages.count() as u32);
         let no_room = DeviceError::Other(libc::ENOMEM);
         let memory =
             memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_room })?;
-        let mut outcome = self.carry_past(&memory, pages, pages);
+        let mut outcome = self.execute_bypassing_cache(&memory, pages, pages);
         if let Outcome::Failed(_) = outcome {
             // Read page by page: the error must name the page that cannot be read, and the retry
             // may succeed.
             for page in pages.pages() {
                 let before = (page - pages.first) * PAGE_BYTES;
-                outcome = self.carry_past(&memory, pages, PageRange::new(page, 1));
+                outcome = self.execute_bypassing_cache(&memory, pages, PageRange::new(page, 1));
                 match &mut outcome {
                     Outcome::Done => {}
                     Outcome::Short { bytes } => {
@@ -227,28 +239,34 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             && end < skip + bytes
         {
             let offset = self.offset.max(pages.first * PAGE_BYTES + end);
-            return Err(ReadError::of(machine::ReadError::Shrunk { offset }));
+            return Err(ReadError::from_machine(machine::ReadError::Shrunk { offset }));
         }
         // SAFETY: the kernel has filled this part, and this function owns the memory.
         let all = unsafe { std::slice::from_raw_parts(memory.address(0), (skip + bytes) as usize) };
-        put(&all[skip as usize..]);
+        deliver(&all[skip as usize..]);
         Ok(())
     }
 
     /// Reads `part` of the pages into its position in `memory`.
-    fn carry_past(&self, memory: &FrameMemory, pages: PageRange, part: PageRange) -> Outcome {
+    fn execute_bypassing_cache(
+        &self,
+        memory: &FrameMemory,
+        pages: PageRange,
+        part: PageRange,
+    ) -> Outcome {
         let request = DeviceRequest {
             id: RequestId(0),
             op: Op::Read,
-            start: self.handle.named().start_sector + part.first * PAGE_SECTORS,
+            start: self.handle.machine_ids().start_sector + part.first * PAGE_SECTORS,
             sectors: (part.count() * PAGE_SECTORS) as u32,
         };
         let iov_base = memory.address((part.first - pages.first) as u32).cast();
         let iov_len = (part.count() * PAGE_BYTES) as usize;
         let segments = vec![libc::iovec { iov_base, iov_len }];
-        let mut progress = self.handle.engine.lock().in_flight.files.progress(request, segments);
+        let mut progress =
+            self.handle.engine.lock().in_flight.storage.inline_transfer(request, segments);
         // SAFETY: the caller owns the memory, and the handle keeps the file open.
-        unsafe { progress.carry() }
+        unsafe { progress.execute() }
     }
 }
 
@@ -264,7 +282,7 @@ impl<H: Deref<Target = Handle>> Drop for Pinned<'_, H> {
         let engine = &self.read.handle.engine;
         let state = engine.lock();
         let now = engine.clock.now();
-        self.read.release(state, now, self.id, std::mem::take(&mut self.completed));
+        self.read.release_piece(state, now, self.id, std::mem::take(&mut self.completed));
     }
 }
 
@@ -272,7 +290,7 @@ impl<H: Deref<Target = Handle>> Drop for PendingRead<H> {
     /// Abandons a read that is not finished.
     fn drop(&mut self) {
         if let Some(queue) = self.queue.take()
-            && self.handle.engine.is_ours()
+            && self.handle.engine.is_of_this_process()
         {
             self.handle.engine.lock().close_queue(queue);
         }

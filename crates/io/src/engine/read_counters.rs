@@ -15,9 +15,9 @@ use crate::process::ForkLocal;
 /// Read counters of one handle.
 pub(crate) struct ReadCounters {
     /// One for each possible simultaneous copy. The length is a power of two.
-    lines: Box<[ForkLocal<PaddedCounters>]>,
+    slots: Box<[ForkLocal<PaddedCounters>]>,
     /// Reads through the machine, under its lock: total bytes and cached bytes.
-    through_bytes: [AtomicU64; 2],
+    machine_bytes: [AtomicU64; 2],
 }
 
 /// Counters of one slot. The padding at the end, one cache line long, separates them from the next
@@ -27,51 +27,51 @@ struct PaddedCounters {
     /// Bytes copied by the successive users of the slot.
     copied_bytes: AtomicU64,
     /// Bytes pinned, by any thread.
-    held_bytes: AtomicU64,
+    pinned_bytes: AtomicU64,
     /// Bytes read through the kernel page cache by any thread, and the part that had to be waited
     /// for.
     kernel_bytes: AtomicU64,
     kernel_demand_bytes: AtomicU64,
-    /// End of the last read; [`NOT_PASSED`] once it was reported.
-    passed_end: AtomicU64,
+    /// End of the last read; [`NO_OFFSET`] once it was reported.
+    unreported_end: AtomicU64,
     /// Start of the sequential run of the last read through the kernel page cache.
-    run_from: AtomicU64,
-    /// Page of the end of the last read, through the machine or not; [`UNUSED_TAG`] before the
+    run_start: AtomicU64,
+    /// Page of the end of the last read, through the machine or not; [`NO_PAGE`] before the
     /// first read.
     last_page: AtomicU64,
     /// End of the last read through the kernel page cache that was reported to the policy;
-    /// [`NOT_PASSED`] before the first.
-    shown_end: AtomicU64,
-    /// Equal to `shown_end` while the current run is read without kernel readahead; otherwise
-    /// [`NOT_PASSED`].
-    alone_from: AtomicU64,
+    /// [`NO_OFFSET`] before the first.
+    policy_end: AtomicU64,
+    /// Equal to `policy_end` while the current run is read without kernel readahead; otherwise
+    /// [`NO_OFFSET`].
+    no_readahead_from: AtomicU64,
     /// Selects the reads through the kernel page cache whose residency is checked.
     residency_sampling: ResidencySampling,
     /// Selects the asynchronous reads whose residency is checked at their start.
-    begun: ResidencySampling,
-    _apart: [u8; 64],
+    async_sampling: ResidencySampling,
+    _padding: [u8; 64],
 }
 
 /// Marks an offset as absent or already reported.
-const NOT_PASSED: u64 = u64::MAX;
+const NO_OFFSET: u64 = u64::MAX;
 /// Marks the absence of a page.
-const UNUSED_TAG: u64 = u64::MAX;
+const NO_PAGE: u64 = u64::MAX;
 
 impl Default for PaddedCounters {
     fn default() -> PaddedCounters {
         PaddedCounters {
             copied_bytes: AtomicU64::new(0),
-            held_bytes: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
             kernel_bytes: AtomicU64::new(0),
             kernel_demand_bytes: AtomicU64::new(0),
-            passed_end: AtomicU64::new(NOT_PASSED),
-            run_from: AtomicU64::new(0),
-            last_page: AtomicU64::new(UNUSED_TAG),
-            shown_end: AtomicU64::new(NOT_PASSED),
-            alone_from: AtomicU64::new(NOT_PASSED),
+            unreported_end: AtomicU64::new(NO_OFFSET),
+            run_start: AtomicU64::new(0),
+            last_page: AtomicU64::new(NO_PAGE),
+            policy_end: AtomicU64::new(NO_OFFSET),
+            no_readahead_from: AtomicU64::new(NO_OFFSET),
             residency_sampling: ResidencySampling::default(),
-            begun: ResidencySampling::default(),
-            _apart: [0; 64],
+            async_sampling: ResidencySampling::default(),
+            _padding: [0; 64],
         }
     }
 }
@@ -81,85 +81,86 @@ impl ReadCounters {
     pub(crate) fn new(slots: usize) -> ReadCounters {
         debug_assert!(slots.is_power_of_two());
         ReadCounters {
-            lines: (0..slots).map(|_| ForkLocal::new()).collect(),
-            through_bytes: Default::default(),
+            slots: (0..slots).map(|_| ForkLocal::new()).collect(),
+            machine_bytes: Default::default(),
         }
     }
 
     /// Counts a copy that ends at byte `end`. Called by the user of the slot.
     #[inline]
-    pub(crate) fn copied(&self, slot: usize, bytes: u64, end: u64) {
-        let line = self.line(slot);
+    pub(crate) fn record_copy(&self, slot: usize, bytes: u64, end: u64) {
+        let line = self.slot_counters(slot);
         // Only this thread writes to the slot, so no atomic addition is needed.
         let before = line.copied_bytes.load(Ordering::Relaxed);
         line.copied_bytes.store(before + bytes, Ordering::Relaxed);
-        line.passed_end.store(end, Ordering::Relaxed);
-        line.last_page.store(page_before(end), Ordering::Relaxed);
+        line.unreported_end.store(end, Ordering::Relaxed);
+        line.last_page.store(page_of_last_byte(end), Ordering::Relaxed);
     }
 
     /// Page in which the last read of the thread with this slot ended, unless another thread has
     /// used the slot meanwhile. A read that starts there continues the use of that page.
     #[inline]
     pub(crate) fn last_page(&self, slot: usize) -> u64 {
-        let line = self.lines[self.place(slot)].get();
-        line.map_or(UNUSED_TAG, |line| line.last_page.load(Ordering::Relaxed))
+        let line = self.slots[self.slot_index(slot)].get();
+        line.map_or(NO_PAGE, |line| line.last_page.load(Ordering::Relaxed))
     }
 
     /// Counts a page that was pinned without the machine and ends at byte `end`.
     #[inline]
-    pub(crate) fn held(&self, bytes: u64, end: u64) {
-        let line = self.own();
-        line.held_bytes.fetch_add(bytes, Ordering::Relaxed);
-        line.passed_end.store(end, Ordering::Relaxed);
+    pub(crate) fn record_pin(&self, bytes: u64, end: u64) {
+        let line = self.thread_counters();
+        line.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        line.unreported_end.store(end, Ordering::Relaxed);
     }
 
     /// Returns the counters of the calling thread for reads through the kernel page cache.
     #[inline]
-    pub(crate) fn kernel_reads(&self) -> KernelReads<'_> {
-        KernelReads { line: self.own() }
+    pub(crate) fn kernel_reads(&self) -> KernelReadCounters<'_> {
+        KernelReadCounters { line: self.thread_counters() }
     }
 
     /// Reports the ends of the last reads that bypassed the machine, each once. The calling
     /// thread's comes last, because only its own reads are ordered with its next action.
-    pub(crate) fn take_passed(&self, mut passed: impl FnMut(u64)) {
-        let (up_to_own, others) = self.lines.split_at(self.place(thread_number()) + 1);
+    pub(crate) fn take_unreported_ends(&self, mut record_end: impl FnMut(u64)) {
+        let (up_to_own, others) = self.slots.split_at(self.slot_index(thread_number()) + 1);
         for lines in [others, up_to_own] {
             // Checked with a load first, so that a slot without news keeps its cache line.
             let is_new =
-                |line: &&PaddedCounters| line.passed_end.load(Ordering::Relaxed) != NOT_PASSED;
+                |line: &&PaddedCounters| line.unreported_end.load(Ordering::Relaxed) != NO_OFFSET;
             for line in lines.iter().filter_map(ForkLocal::get).filter(is_new) {
-                let end = line.passed_end.swap(NOT_PASSED, Ordering::Relaxed);
-                (end != NOT_PASSED).then(|| passed(end));
+                let end = line.unreported_end.swap(NO_OFFSET, Ordering::Relaxed);
+                (end != NO_OFFSET).then(|| record_end(end));
             }
         }
     }
 
     /// Counts a read through the machine that ends at byte `end`: total bytes and cached bytes.
-    pub(crate) fn through(&self, bytes: u64, cached_bytes: u64, end: u64) {
-        self.own().last_page.store(page_before(end), Ordering::Relaxed);
-        for (counter, value) in self.through_bytes.iter().zip([bytes, cached_bytes]) {
+    pub(crate) fn record_machine_read(&self, bytes: u64, cached_bytes: u64, end: u64) {
+        self.thread_counters().last_page.store(page_of_last_byte(end), Ordering::Relaxed);
+        for (counter, value) in self.machine_bytes.iter().zip([bytes, cached_bytes]) {
             counter.fetch_add(value, Ordering::Relaxed);
         }
     }
 
     /// Returns four sums of bytes: all reads, the cached part, reads through the kernel page cache,
     /// and their cached part.
-    pub(crate) fn sums(&self) -> [u64; 4] {
-        let own = |line: &PaddedCounters| {
-            line.copied_bytes.load(Ordering::Relaxed) + line.held_bytes.load(Ordering::Relaxed)
+    pub(crate) fn byte_sums(&self) -> [u64; 4] {
+        let sum_of_slot = |line: &PaddedCounters| {
+            line.copied_bytes.load(Ordering::Relaxed) + line.pinned_bytes.load(Ordering::Relaxed)
         };
-        let lines = || self.lines.iter().filter_map(ForkLocal::get);
-        let own_bytes: u64 = lines().map(own).sum();
+        let lines = || self.slots.iter().filter_map(ForkLocal::get);
+        let own_bytes: u64 = lines().map(sum_of_slot).sum();
         let of_lines = |counter: fn(&PaddedCounters) -> &AtomicU64| {
             lines().map(|line| counter(line).load(Ordering::Relaxed)).sum::<u64>()
         };
         let kernel_bytes = of_lines(|line| &line.kernel_bytes);
         let kernel_held_bytes =
             kernel_bytes.saturating_sub(of_lines(|line| &line.kernel_demand_bytes));
-        let [through, there] = self.through_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+        let [machine_total, machine_cached] =
+            self.machine_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
         [
-            own_bytes + kernel_bytes + through,
-            own_bytes + kernel_held_bytes + there,
+            own_bytes + kernel_bytes + machine_total,
+            own_bytes + kernel_held_bytes + machine_cached,
             kernel_bytes,
             kernel_held_bytes,
         ]
@@ -167,39 +168,39 @@ impl ReadCounters {
 
     /// True if the last read of any thread ended at `offset`. A task that continues there may run
     /// on another thread now.
-    pub(crate) fn has_end_at(&self, offset: u64) -> bool {
-        let lines = self.lines.iter().filter_map(ForkLocal::get);
-        lines.into_iter().any(|line| line.passed_end.load(Ordering::Relaxed) == offset)
+    pub(crate) fn has_any_read_end_at(&self, offset: u64) -> bool {
+        let lines = self.slots.iter().filter_map(ForkLocal::get);
+        lines.into_iter().any(|line| line.unreported_end.load(Ordering::Relaxed) == offset)
     }
 
     /// Counters of the calling thread's slot. Threads may share a slot.
     #[inline]
-    fn own(&self) -> &PaddedCounters {
-        self.line(thread_number())
+    fn thread_counters(&self) -> &PaddedCounters {
+        self.slot_counters(thread_number())
     }
 
     /// Counters of a slot, allocated on first use.
     #[inline]
-    fn line(&self, slot: usize) -> &PaddedCounters {
-        let Ok(line) = self.lines[self.place(slot)]
-            .get_or_make(|| Ok::<_, Infallible>(PaddedCounters::default()));
+    fn slot_counters(&self, slot: usize) -> &PaddedCounters {
+        let Ok(line) = self.slots[self.slot_index(slot)]
+            .get_or_init(|| Ok::<_, Infallible>(PaddedCounters::default()));
         line
     }
 
     /// Index of the counters of a slot.
     #[inline]
-    fn place(&self, slot: usize) -> usize {
-        slot & (self.lines.len() - 1)
+    fn slot_index(&self, slot: usize) -> usize {
+        slot & (self.slots.len() - 1)
     }
 }
 
 /// Counters of one thread's reads of one file through the kernel page cache.
 #[derive(Clone, Copy)]
-pub(crate) struct KernelReads<'a> {
+pub(crate) struct KernelReadCounters<'a> {
     line: &'a PaddedCounters,
 }
 
-impl KernelReads<'_> {
+impl KernelReadCounters<'_> {
     /// Selects the next reads whose residency is checked.
     #[inline]
     pub(crate) fn residency_sampling(&self) -> &ResidencySampling {
@@ -209,74 +210,74 @@ impl KernelReads<'_> {
     /// Selects the asynchronous reads whose residency is checked at their start. They are sampled
     /// separately: when such a read finishes, its pages are resident because it was started, which
     /// says nothing about other reads.
-    pub(crate) fn begun(&self) -> &ResidencySampling {
-        &self.line.begun
+    pub(crate) fn async_residency_sampling(&self) -> &ResidencySampling {
+        &self.line.async_sampling
     }
 
     /// Counts a read that ends at byte `end`. `demand` bytes were not in the kernel page cache.
     #[inline]
-    pub(crate) fn counted(&self, bytes: u64, demand: u64, end: u64) {
+    pub(crate) fn record_read(&self, bytes: u64, demand: u64, end: u64) {
         self.line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
         if demand > 0 {
             self.line.kernel_demand_bytes.fetch_add(demand, Ordering::Relaxed);
         }
         // The read does not continue the run.
-        if self.line.passed_end.load(Ordering::Relaxed) != end - bytes {
-            self.line.run_from.store(end - bytes, Ordering::Relaxed);
-            let alone_from = self.line.alone_from.load(Ordering::Relaxed);
-            if alone_from != NOT_PASSED && alone_from != end {
-                self.line.alone_from.store(NOT_PASSED, Ordering::Relaxed);
+        if self.line.unreported_end.load(Ordering::Relaxed) != end - bytes {
+            self.line.run_start.store(end - bytes, Ordering::Relaxed);
+            let alone_from = self.line.no_readahead_from.load(Ordering::Relaxed);
+            if alone_from != NO_OFFSET && alone_from != end {
+                self.line.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
             }
         }
-        self.line.passed_end.store(end, Ordering::Relaxed);
+        self.line.unreported_end.store(end, Ordering::Relaxed);
     }
 
     /// Records that the policy was shown a read up to byte `end`.
-    pub(crate) fn shown(&self, end: u64) {
-        self.line.shown_end.store(end, Ordering::Relaxed);
+    pub(crate) fn record_policy_end(&self, end: u64) {
+        self.line.policy_end.store(end, Ordering::Relaxed);
     }
 
     /// Sets if the continuation of the last read shown to the policy is read without kernel
     /// readahead.
-    pub(crate) fn goes_on_alone(&self, goes_on_alone: bool) {
-        let end = self.line.shown_end.load(Ordering::Relaxed);
-        let from = if goes_on_alone { end } else { NOT_PASSED };
-        self.line.alone_from.store(from, Ordering::Relaxed);
+    pub(crate) fn set_no_readahead(&self, is_without_readahead: bool) {
+        let end = self.line.policy_end.load(Ordering::Relaxed);
+        let from = if is_without_readahead { end } else { NO_OFFSET };
+        self.line.no_readahead_from.store(from, Ordering::Relaxed);
     }
 
     /// Returns the offset up to which the policy knows the run that a read from `offset` on
     /// continues, if the run is read without kernel readahead.
-    pub(crate) fn alone_from(&self, offset: u64) -> Option<u64> {
-        let from = self.line.alone_from.load(Ordering::Relaxed);
+    pub(crate) fn no_readahead_start(&self, offset: u64) -> Option<u64> {
+        let from = self.line.no_readahead_from.load(Ordering::Relaxed);
         (from <= offset && self.last_end() == Some(offset)).then_some(from)
     }
 
     /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues. `None`
     /// if the policy has seen the last read of the run, or if the run is not shorter than this
     /// read. The run is then a header and its record, and not a stream.
-    pub(crate) fn header_from(&self, offset: u64, bytes: u64) -> Option<u64> {
-        let from = self.line.run_from.load(Ordering::Relaxed);
+    pub(crate) fn header_start(&self, offset: u64, bytes: u64) -> Option<u64> {
+        let from = self.line.run_start.load(Ordering::Relaxed);
         // A read of own memory meanwhile may have ended before the run.
         let is_shorter = offset.checked_sub(from).is_some_and(|run| run < bytes);
-        (self.goes_on_unseen(offset) && is_shorter).then_some(from)
+        (self.continues_unreported_read(offset) && is_shorter).then_some(from)
     }
 
     /// True if a read from `offset` on continues the last one and the policy has not seen that one.
-    pub(crate) fn goes_on_unseen(&self, offset: u64) -> bool {
-        self.last_end() == Some(offset) && self.line.shown_end.load(Ordering::Relaxed) != offset
+    pub(crate) fn continues_unreported_read(&self, offset: u64) -> bool {
+        self.last_end() == Some(offset) && self.line.policy_end.load(Ordering::Relaxed) != offset
     }
 
     /// End of the last read that bypassed the machine. `None` if there was none or if it was
     /// reported.
     pub(crate) fn last_end(&self) -> Option<u64> {
-        let end = self.line.passed_end.load(Ordering::Relaxed);
-        (end != NOT_PASSED).then_some(end)
+        let end = self.line.unreported_end.load(Ordering::Relaxed);
+        (end != NO_OFFSET).then_some(end)
     }
 }
 
 /// Page of the byte before `end`.
 #[inline]
-fn page_before(end: u64) -> u64 {
+fn page_of_last_byte(end: u64) -> u64 {
     end.saturating_sub(1) / PAGE_BYTES
 }
 
@@ -303,80 +304,80 @@ mod tests {
     use super::*;
 
     #[test]
-    fn where_reads_ended_is_told_once_that_of_the_calling_thread_last() {
+    fn read_ends_are_reported_once_with_the_callers_last() {
         let read_counters = ReadCounters::new(4);
-        let own = read_counters.place(thread_number());
+        let sum_of_slot = read_counters.slot_index(thread_number());
         for slot in 0..4 {
-            read_counters.copied(slot, 10, 100 + slot as u64);
+            read_counters.record_copy(slot, 10, 100 + slot as u64);
         }
         let mut told = Vec::new();
-        read_counters.take_passed(|end| told.push(end));
-        assert_eq!(told.last(), Some(&(100 + own as u64)));
+        read_counters.take_unreported_ends(|end| told.push(end));
+        assert_eq!(told.last(), Some(&(100 + sum_of_slot as u64)));
         told.sort_unstable();
         assert_eq!(told, [100, 101, 102, 103]);
-        read_counters.take_passed(|end| panic!("{end} was told before"));
-        read_counters.held(5, 700);
-        read_counters.take_passed(|end| assert_eq!(end, 700));
-        read_counters.kernel_reads().counted(7, 3, 800);
-        read_counters.take_passed(|end| assert_eq!(end, 800));
-        assert_eq!(read_counters.sums(), [52, 49, 7, 4]);
+        read_counters.take_unreported_ends(|end| panic!("{end} was told before"));
+        read_counters.record_pin(5, 700);
+        read_counters.take_unreported_ends(|end| assert_eq!(end, 700));
+        read_counters.kernel_reads().record_read(7, 3, 800);
+        read_counters.take_unreported_ends(|end| assert_eq!(end, 800));
+        assert_eq!(read_counters.byte_sums(), [52, 49, 7, 4]);
     }
 
     #[test]
-    fn where_the_last_read_ended_is_known_whoever_carried_it_and_however_often_it_was_told() {
+    fn last_page_is_known_for_any_read_way_and_after_reporting() {
         let read_counters = ReadCounters::new(4);
-        assert_eq!(read_counters.last_page(thread_number()), UNUSED_TAG);
-        read_counters.copied(2, 10, 2 * PAGE_BYTES);
-        read_counters.take_passed(|_| {});
+        assert_eq!(read_counters.last_page(thread_number()), NO_PAGE);
+        read_counters.record_copy(2, 10, 2 * PAGE_BYTES);
+        read_counters.take_unreported_ends(|_| {});
         assert_eq!(read_counters.last_page(2), 1);
-        read_counters.through(10, 0, 2 * PAGE_BYTES + 1);
+        read_counters.record_machine_read(10, 0, 2 * PAGE_BYTES + 1);
         assert_eq!(read_counters.last_page(thread_number()), 2);
     }
 
     #[test]
-    fn what_goes_on_from_memory_of_our_own_before_the_run_has_no_header_there() {
+    fn continuation_of_an_own_memory_read_has_no_header() {
         let read_counters = ReadCounters::new(4);
         let reads = read_counters.kernel_reads();
-        reads.counted(100, 0, 5_100);
-        assert_eq!(reads.header_from(5_100, 200), Some(5_000));
-        read_counters.copied(thread_number(), 100, 1_100);
-        assert_eq!(reads.header_from(1_100, 200), None);
+        reads.record_read(100, 0, 5_100);
+        assert_eq!(reads.header_start(5_100, 200), Some(5_000));
+        read_counters.record_copy(thread_number(), 100, 1_100);
+        assert_eq!(reads.header_start(1_100, 200), None);
     }
 
     #[test]
-    fn a_run_goes_on_alone_from_where_the_policy_saw_it_until_a_read_goes_elsewhere() {
+    fn unattended_run_starts_at_the_shown_end_and_ends_at_a_jump() {
         let read_counters = ReadCounters::new(4);
         let reads = read_counters.kernel_reads();
-        let read = |offset: u64, bytes: u64| reads.counted(bytes, 0, offset + bytes);
-        reads.shown(130);
-        reads.goes_on_alone(true);
+        let read = |offset: u64, bytes: u64| reads.record_read(bytes, 0, offset + bytes);
+        reads.record_policy_end(130);
+        reads.set_no_readahead(true);
         read(100, 30);
-        assert_eq!([130, 131].map(|offset| reads.alone_from(offset)), [Some(130), None]);
+        assert_eq!([130, 131].map(|offset| reads.no_readahead_start(offset)), [Some(130), None]);
         // Two reads that the policy did not see.
         read(130, 20);
         read(150, 50);
-        assert_eq!(reads.alone_from(200), Some(130));
+        assert_eq!(reads.no_readahead_start(200), Some(130));
         read(500, 10);
         read(200, 10);
-        assert_eq!(reads.alone_from(210), None);
-        reads.shown(230);
-        reads.goes_on_alone(false);
+        assert_eq!(reads.no_readahead_start(210), None);
+        reads.record_policy_end(230);
+        reads.set_no_readahead(false);
         read(210, 20);
-        assert_eq!(reads.alone_from(230), None);
+        assert_eq!(reads.no_readahead_start(230), None);
     }
 
     #[test]
-    fn what_goes_on_from_less_than_it_is_long_is_behind_a_header_that_the_policy_has_not_seen() {
+    fn larger_continuation_follows_a_header_unseen_by_the_policy() {
         let read_counters = ReadCounters::new(4);
         let reads = read_counters.kernel_reads();
-        let read = |offset: u64, bytes: u64| reads.counted(bytes, 0, offset + bytes);
+        let read = |offset: u64, bytes: u64| reads.record_read(bytes, 0, offset + bytes);
         read(100, 30);
         read(130, 20);
-        assert_eq!(reads.header_from(150, 51), Some(100));
-        assert_eq!([reads.header_from(150, 50), reads.header_from(151, 99)], [None; 2]);
-        reads.shown(150);
-        assert_eq!(reads.header_from(150, 51), None, "the policy has seen it");
+        assert_eq!(reads.header_start(150, 51), Some(100));
+        assert_eq!([reads.header_start(150, 50), reads.header_start(151, 99)], [None; 2]);
+        reads.record_policy_end(150);
+        assert_eq!(reads.header_start(150, 51), None, "the policy has seen it");
         read(10, 5);
-        assert_eq!(reads.header_from(15, 6), Some(10));
+        assert_eq!(reads.header_start(15, 6), Some(10));
     }
 }

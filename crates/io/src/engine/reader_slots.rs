@@ -20,12 +20,12 @@ use super::page_index::{Atomics, GROUP_LOG2, Word};
 /// Bit of a slot's word: a reader is signed in.
 const ACTIVE: u64 = 1;
 /// Step of the sign-in counter in a slot's word. The counter distinguishes successive readers.
-const TURN: u64 = 2;
+const SEQUENCE_UNIT: u64 = 2;
 /// Mask of ACTIVE and the counter. In a key, these bits are the page's position in its group.
-const LOW: u64 = (1 << GROUP_LOG2) - 1;
+const LOW_BITS: u64 = (1 << GROUP_LOG2) - 1;
 
 /// All slots of a cache.
-pub(crate) struct Readers<A: Atomics> {
+pub(crate) struct ReaderSlots<A: Atomics> {
     slots: Box<[ReaderSlot<A>]>,
 }
 
@@ -33,21 +33,21 @@ pub(crate) struct Readers<A: Atomics> {
 #[repr(align(64))]
 struct ReaderSlot<A: Atomics> {
     /// Key of the signed-in group, with [`ACTIVE`] and the sign-in counter in the low bits.
-    word: A::Key,
+    state: A::Key,
 }
 
 /// Guard of a signed-in reader. Dropping it signs out.
 pub(crate) struct ReaderGuard<'a, A: Atomics> {
     word: &'a A::Key,
-    value: u64,
+    signed_in_state: u64,
     slot: usize,
 }
 
-impl<A: Atomics> Readers<A> {
+impl<A: Atomics> ReaderSlots<A> {
     /// Creates slots for `slots` simultaneous copies, a power of two.
-    pub(crate) fn new(slots: usize) -> Readers<A> {
+    pub(crate) fn new(slots: usize) -> ReaderSlots<A> {
         debug_assert!(slots.is_power_of_two());
-        Readers { slots: (0..slots).map(|_| ReaderSlot { word: A::Key::new(0) }).collect() }
+        ReaderSlots { slots: (0..slots).map(|_| ReaderSlot { state: A::Key::new(0) }).collect() }
     }
 
     pub(crate) fn slots(&self) -> usize {
@@ -57,44 +57,45 @@ impl<A: Atomics> Readers<A> {
     /// Signs in for the group of `key`, in slot `wish` if it is free. Returns `None` if no slot is
     /// free.
     #[inline]
-    pub(crate) fn sign_in(&self, key: u64, wish: usize) -> Option<ReaderGuard<'_, A>> {
-        (wish..wish + self.slots.len()).find_map(|at| {
+    pub(crate) fn sign_in(&self, key: u64, preferred_slot: usize) -> Option<ReaderGuard<'_, A>> {
+        (preferred_slot..preferred_slot + self.slots.len()).find_map(|at| {
             let slot = at & (self.slots.len() - 1);
-            let word = &self.slots[slot].word;
+            let word = &self.slots[slot].state;
             let before = word.load(Relaxed);
             if before & ACTIVE != 0 {
                 return None;
             }
-            let value = signed_in(key, before);
+            let value = signed_in_word(key, before);
             word.compare_exchange_weak(before, value, SeqCst, Relaxed).ok()?;
             A::fence();
-            Some(ReaderGuard { word, value, slot })
+            Some(ReaderGuard { word, signed_in_state: value, slot })
         })
     }
 
     /// True if a reader is signed in for the group of `key`.
-    pub(crate) fn are_in(&self, key: u64) -> bool {
+    pub(crate) fn has_reader_in(&self, key: u64) -> bool {
         A::fence();
-        self.slots.iter().any(|ReaderSlot { word }| is_in(word.load(SeqCst), key))
+        self.slots.iter().any(|ReaderSlot { state: word }| is_signed_in(word.load(SeqCst), key))
     }
 
     /// Returns the readers that are signed in for the group of `key`.
-    pub(crate) fn who_is_in(&self, key: u64) -> Copies {
+    pub(crate) fn active_readers(&self, key: u64) -> ActiveReaders {
         A::fence();
-        let words = self.slots.iter().map(|ReaderSlot { word }| word.load(SeqCst)).enumerate();
-        Copies(words.filter(|&(_, word)| is_in(word, key)).collect())
+        let words =
+            self.slots.iter().map(|ReaderSlot { state: word }| word.load(SeqCst)).enumerate();
+        ActiveReaders(words.filter(|&(_, word)| is_signed_in(word, key)).collect())
     }
 
     /// True if all these readers have signed out or moved on.
-    pub(crate) fn are_over(&self, copies: &mut Copies) -> bool {
-        copies.0.retain(|&(slot, word)| self.slots[slot].word.load(Acquire) == word);
+    pub(crate) fn have_all_left(&self, copies: &mut ActiveReaders) -> bool {
+        copies.0.retain(|&(slot, word)| self.slots[slot].state.load(Acquire) == word);
         copies.0.is_empty()
     }
 }
 
 /// Readers of a group at some moment: slots and their words.
 #[derive(Debug)]
-pub(crate) struct Copies(Vec<(usize, u64)>);
+pub(crate) struct ActiveReaders(Vec<(usize, u64)>);
 
 impl<A: Atomics> ReaderGuard<'_, A> {
     /// Slot of the reader. No other thread uses it while this guard lives.
@@ -104,13 +105,13 @@ impl<A: Atomics> ReaderGuard<'_, A> {
 
     /// True if the group that the reader is signed in for contains the page of `key`.
     pub(crate) fn covers(&self, key: u64) -> bool {
-        self.value & !LOW == key & !LOW
+        self.signed_in_state & !LOW_BITS == key & !LOW_BITS
     }
 
     /// Moves the sign-in to the group of another key.
-    pub(crate) fn move_on(&mut self, key: u64) {
-        self.value = signed_in(key, self.value);
-        self.word.store(self.value, SeqCst);
+    pub(crate) fn move_to_group(&mut self, key: u64) {
+        self.signed_in_state = signed_in_word(key, self.signed_in_state);
+        self.word.store(self.signed_in_state, SeqCst);
         A::fence();
     }
 }
@@ -118,18 +119,18 @@ impl<A: Atomics> ReaderGuard<'_, A> {
 impl<A: Atomics> Drop for ReaderGuard<'_, A> {
     #[inline]
     fn drop(&mut self) {
-        self.word.store(self.value & !ACTIVE, Release);
+        self.word.store(self.signed_in_state & !ACTIVE, Release);
     }
 }
 
 /// True if the word of a slot is signed in for the group of `key`.
-fn is_in(word: u64, key: u64) -> bool {
-    word & ACTIVE != 0 && word & !LOW == key & !LOW
+fn is_signed_in(word: u64, key: u64) -> bool {
+    word & ACTIVE != 0 && word & !LOW_BITS == key & !LOW_BITS
 }
 
 /// Word of a slot with a reader for `key`, after the word `before`.
-fn signed_in(key: u64, before: u64) -> u64 {
-    key & !LOW | before.wrapping_add(TURN) & LOW | ACTIVE
+fn signed_in_word(key: u64, before: u64) -> u64 {
+    key & !LOW_BITS | before.wrapping_add(SEQUENCE_UNIT) & LOW_BITS | ACTIVE
 }
 
 #[cfg(test)]
@@ -138,8 +139,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_taken_once_and_given_back() {
-        let readers = Readers::<Std>::new(2);
+    fn reader_slots_are_exclusive_and_reusable() {
+        let readers = ReaderSlots::<Std>::new(2);
         let first = readers.sign_in(0x70, 1).expect("free");
         let second = readers.sign_in(0x70, 1).expect("the other one");
         assert_eq!((first.slot(), second.slot()), (1, 0));
@@ -149,33 +150,33 @@ mod tests {
     }
 
     #[test]
-    fn who_signs_in_again_is_told_apart() {
-        let readers = Readers::<Std>::new(1);
+    fn reader_that_signs_in_again_counts_as_a_new_copy() {
+        let readers = ReaderSlots::<Std>::new(1);
         let first = readers.sign_in(0x70, 0).expect("free");
-        let mut copies = readers.who_is_in(0x7f);
-        assert!(!readers.are_over(&mut copies));
+        let mut copies = readers.active_readers(0x7f);
+        assert!(!readers.have_all_left(&mut copies));
         drop(first);
         let _second = readers.sign_in(0x70, 0).expect("free");
-        assert!(readers.are_over(&mut copies) && readers.are_in(0x70));
+        assert!(readers.have_all_left(&mut copies) && readers.has_reader_in(0x70));
     }
 
     #[test]
-    fn what_is_covered_is_sixteen_pages_aligned() {
-        let readers = Readers::<Std>::new(1);
+    fn sign_in_covers_an_aligned_group_of_sixteen_pages() {
+        let readers = ReaderSlots::<Std>::new(1);
         let mut reading = readers.sign_in(0x75, 0).expect("free");
         assert!(reading.covers(0x70) && reading.covers(0x7f) && !reading.covers(0x80));
-        reading.move_on(0x80);
+        reading.move_to_group(0x80);
         assert!(reading.covers(0x80) && !reading.covers(0x7f));
     }
 
     #[test]
-    fn readers_of_something_else_are_in_nobodys_way() {
-        let readers = Readers::<Std>::new(2);
+    fn readers_of_other_groups_do_not_count_as_users() {
+        let readers = ReaderSlots::<Std>::new(2);
         let mut elsewhere = readers.sign_in(0x70, 0).expect("free");
         drop(readers.sign_in(0x80, 0));
-        assert!(readers.are_in(0x71) && !readers.are_in(0x80));
-        let mut copies = readers.who_is_in(0x70);
-        elsewhere.move_on(0x80);
-        assert!(readers.are_over(&mut copies) && readers.are_in(0x80));
+        assert!(readers.has_reader_in(0x71) && !readers.has_reader_in(0x80));
+        let mut copies = readers.active_readers(0x70);
+        elsewhere.move_to_group(0x80);
+        assert!(readers.have_all_left(&mut copies) && readers.has_reader_in(0x80));
     }
 }

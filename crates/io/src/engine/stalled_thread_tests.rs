@@ -6,31 +6,31 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use super::LazyEngine;
-use super::storage_backend::Below;
+use super::storage_backend::StorageBackend;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::file::File;
-use crate::kernel_page_cache::KernelCache;
+use crate::kernel_page_cache::KernelCacheMode;
 use crate::path::{Coherence, ReadPath};
 use crate::storage::{FileStorage, Storage};
 
 /// Liveness limit, long enough for any machine. A passing test does not wait for it.
-const LONG: Duration = Duration::from_secs(20);
+const LIVENESS_LIMIT: Duration = Duration::from_secs(20);
 
 /// Sleeper that blocks the thread named "held" after its sleep until the test releases it.
 struct StalledThread {
     sleeper: Arc<dyn Sleeper>,
-    begun: SyncSender<()>,
-    let_go: std::sync::Mutex<Receiver<()>>,
+    stalled: SyncSender<()>,
+    release_signal: std::sync::Mutex<Receiver<()>>,
 }
 
 impl Sleeper for StalledThread {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let slept = self.sleeper.sleep(sleep);
         if sleep != Sleep::Never && std::thread::current().name() == Some("held") {
-            self.begun.send(()).unwrap();
+            self.stalled.send(()).unwrap();
             // The end of the test also releases it.
-            let _ = self.let_go.lock().unwrap().recv();
+            let _ = self.release_signal.lock().unwrap().recv();
         }
         slept
     }
@@ -39,31 +39,35 @@ impl Sleeper for StalledThread {
         self.sleeper.wake();
     }
 
-    fn has_work(&self) -> bool {
-        self.sleeper.has_work()
+    fn has_pooled_transfer(&self) -> bool {
+        self.sleeper.has_pooled_transfer()
     }
 
-    fn work(&self) -> Option<bool> {
-        self.sleeper.work()
+    fn execute_pooled_transfer(&self) -> Option<bool> {
+        self.sleeper.execute_pooled_transfer()
     }
 }
 
 /// Lets a thread lead and stall, runs `read` on another thread and returns its result.
-fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static) -> Option<u8> {
+fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static) -> Option<u8> {
     let name = std::env::current_exe().expect("this program has a file");
     let (begun, has_begun) = sync_channel(1);
     let (release, let_go) = channel::<()>();
     let clock = Clock::start();
-    let (files, sleeper) = FileStorage::several(16, BackendKind::Auto, clock).unwrap();
-    let held = Arc::new(StalledThread { sleeper, begun, let_go: std::sync::Mutex::new(let_go) });
+    let (files, sleeper) = FileStorage::for_several_threads(16, BackendKind::Auto, clock).unwrap();
+    let held = Arc::new(StalledThread {
+        sleeper,
+        stalled: begun,
+        release_signal: std::sync::Mutex::new(let_go),
+    });
     let caps = files.caps();
     let builder = ReadPath::builder().readahead("none").memory(1 << 20);
-    let files = Below::Files(Box::new(files));
-    let engine = builder.build_over(files, held, caps, clock).unwrap();
-    let path = ReadPath::of(Arc::new(LazyEngine::new(
+    let files = StorageBackend::Files(Box::new(files));
+    let engine = builder.build_engine_over(files, held, caps, clock).unwrap();
+    let path = ReadPath::from_engine(Arc::new(LazyEngine::new(
         engine,
         Coherence::WhenOpened,
-        KernelCache::Unused,
+        KernelCacheMode::Bypassed,
         None,
     )));
     let file = path.open(&name).unwrap();
@@ -82,7 +86,7 @@ fn beside_a_leader_that_is_gone(read: impl FnOnce(&File) -> u8 + Send + 'static)
     }
     let (told, tell) = channel();
     let reader = std::thread::spawn(move || told.send(read(&file)).unwrap());
-    let byte = tell.recv_timeout(LONG);
+    let byte = tell.recv_timeout(LIVENESS_LIMIT);
     drop(release);
     reader.join().unwrap();
     leader.join().unwrap();
@@ -99,7 +103,7 @@ fn byte_at(offset: u64) -> u8 {
 }
 
 #[test]
-fn a_thread_that_waits_behind_it_takes_its_place() {
+fn waiting_thread_replaces_a_stalled_leader() {
     let read = |file: &File| {
         let mut byte = [0];
         // A second read shows that the waiting thread became the leader.
@@ -107,44 +111,44 @@ fn a_thread_that_waits_behind_it_takes_its_place() {
         file.read_exact_at(&mut byte, 300_001).unwrap();
         byte[0]
     };
-    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+    if let Some(byte) = read_behind_a_stalled_leader(read) {
         assert_eq!(byte, byte_at(300_001));
     }
 }
 
 #[test]
-fn the_reactor_takes_its_place_for_a_future() {
+fn reactor_replaces_a_stalled_leader_for_a_future() {
     let read = |file: &File| {
         let (count, buffer) = pollster::block_on(file.read_at_async([0u8], 300_001));
         assert_eq!(count.unwrap(), 1);
         buffer[0]
     };
-    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+    if let Some(byte) = read_behind_a_stalled_leader(read) {
         assert_eq!(byte, byte_at(300_001));
     }
 }
 
 #[test]
-fn a_page_that_it_asked_for_is_there_for_others() {
+fn page_requested_by_a_stalled_leader_is_readable_by_others() {
     let read = |file: &File| {
         let mut byte = [0];
         file.read_exact_at(&mut byte, 17).unwrap();
         byte[0]
     };
-    if let Some(byte) = beside_a_leader_that_is_gone(read) {
+    if let Some(byte) = read_behind_a_stalled_leader(read) {
         assert_eq!(byte, byte_at(17));
     }
 }
 
 #[test]
-fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
+fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
     let name = std::env::current_exe().expect("this program has a file");
     let path = ReadPath::builder().readahead("none").memory(1 << 20).build().unwrap();
     let file = path.open(name).unwrap();
     let engine = path.engine();
     let mut state = engine.lock();
     let queue = state.in_flight.open_queue(false);
-    let own = state.start_here(file.handle(), 300_001, 1, queue).unwrap();
+    let own = state.start_inline(file.handle(), 300_001, 1, queue).unwrap();
     let mut own = own.expect("what is absent is given to the thread that waits");
     drop(state);
     let mut bytes = [0; 2];
@@ -152,9 +156,9 @@ fn what_a_thread_carries_and_does_not_come_back_with_is_read_once_more() {
     assert_eq!(bytes, [byte_at(300_001), byte_at(300_002)]);
     // The thread resumes: the page becomes available to all, and nothing remains in flight. SAFETY:
     // the frames are filled by this request alone, and the engine outlives it.
-    let outcome = unsafe { own.progress.carry() };
+    let outcome = unsafe { own.progress.execute() };
     let mut state = engine.lock();
-    let now = state.complete_own(own, outcome);
+    let now = state.complete_inline(own, outcome);
     state.pump(now);
     state.close_queue(queue);
     assert!(state.machine.is_idle());

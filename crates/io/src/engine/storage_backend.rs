@@ -10,9 +10,9 @@ use crate::nfs::lookup::RegularFile;
 use crate::nfs::storage::{NfsShared, NfsStorage};
 use crate::storage::{FileStorage, Storage};
 use crate::target::{Mode, Target};
-use crate::transfers::Progress;
+use crate::transfers::TransferProgress;
 
-pub(crate) enum Below {
+pub(crate) enum StorageBackend {
     /// Files and block devices of this machine.
     Files(Box<FileStorage>),
     /// A file of an NFS server.
@@ -21,40 +21,40 @@ pub(crate) enum Below {
 
 /// A file to open in an engine. A clone is the same open file.
 #[derive(Clone)]
-pub(crate) enum Opening {
+pub(crate) enum StorageFile {
     /// A file of this machine.
     Local(Target),
     /// A file of the server.
     Server(RegularFile),
 }
 
-impl Opening {
+impl StorageFile {
     /// Length in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         match self {
-            Opening::Local(target) => target.bytes(),
-            Opening::Server(found) => found.attributes.bytes,
+            StorageFile::Local(target) => target.bytes(),
+            StorageFile::Server(found) => found.attributes.bytes,
         }
     }
 
     /// I/O mode of the file. The bytes of a server's file bypass this machine's kernel page cache.
     pub(crate) fn mode(&self) -> Mode {
         match self {
-            Opening::Local(target) => target.mode(),
-            Opening::Server(_) => Mode::Direct,
+            StorageFile::Local(target) => target.mode(),
+            StorageFile::Server(_) => Mode::Direct,
         }
     }
 }
 
-impl Below {
+impl StorageBackend {
     /// Adds a file and returns its first sector.
     ///
     /// # Panics
     /// The file belongs to the other kind of backend.
-    pub(crate) fn add(&mut self, opening: Opening) -> u64 {
-        match (self, opening) {
-            (Below::Files(files), Opening::Local(target)) => files.add(target),
-            (Below::Server(server), Opening::Server(found)) => server.add(found),
+    pub(crate) fn add(&mut self, file: StorageFile) -> u64 {
+        match (self, file) {
+            (StorageBackend::Files(files), StorageFile::Local(target)) => files.add(target),
+            (StorageBackend::Server(server), StorageFile::Server(found)) => server.add(found),
             _ => unreachable!("an engine over a server has no other file"),
         }
     }
@@ -62,33 +62,33 @@ impl Below {
     /// Removes the file whose first sector is `start`. No request of the file may be in flight.
     pub(crate) fn remove(&mut self, start: u64) {
         match self {
-            Below::Files(files) => files.remove(start),
-            Below::Server(server) => server.remove(start),
+            StorageBackend::Files(files) => files.remove(start),
+            StorageBackend::Server(server) => server.remove(start),
         }
     }
 
     /// Connection through which the server's file is looked up again; `None` for files of this
     /// machine.
-    pub(crate) fn finder(&self) -> Option<Arc<NfsShared>> {
+    pub(crate) fn nfs_lookup(&self) -> Option<Arc<NfsShared>> {
         match self {
-            Below::Files(_) => None,
-            Below::Server(server) => Some(server.finder()),
+            StorageBackend::Files(_) => None,
+            StorageBackend::Server(server) => Some(server.shared_state()),
         }
     }
 
     /// I/O backend of the files of this machine; `None` for a server.
     pub(crate) fn backend(&self) -> Option<BackendInUse> {
         match self {
-            Below::Files(files) => Some(files.backend()),
-            Below::Server(_) => None,
+            StorageBackend::Files(files) => Some(files.backend()),
+            StorageBackend::Server(_) => None,
         }
     }
 
-    /// True if a waiting thread may [execute](Below::progress) its own request.
-    pub(crate) fn lets_carry(&self) -> bool {
+    /// True if a waiting thread may [execute](StorageBackend::inline_transfer) its own request.
+    pub(crate) fn can_execute_inline(&self) -> bool {
         match self {
-            Below::Files(files) => files.lets_carry(),
-            Below::Server(_) => false,
+            StorageBackend::Files(files) => files.can_execute_inline(),
+            StorageBackend::Server(_) => false,
         }
     }
 
@@ -96,10 +96,14 @@ impl Below {
     ///
     /// # Panics
     /// The storage does not permit this.
-    pub(crate) fn progress(&self, request: DeviceRequest, segments: Vec<iovec>) -> Progress {
+    pub(crate) fn inline_transfer(
+        &self,
+        request: DeviceRequest,
+        segments: Vec<iovec>,
+    ) -> TransferProgress {
         match self {
-            Below::Files(files) => files.progress(request, segments),
-            Below::Server(_) => unreachable!("a server's answers come to everybody"),
+            StorageBackend::Files(files) => files.inline_transfer(request, segments),
+            StorageBackend::Server(_) => unreachable!("a server's answers come to everybody"),
         }
     }
 
@@ -111,8 +115,8 @@ impl Below {
         // SAFETY: the caller guarantees the contract of `submit`.
         unsafe {
             match self {
-                Below::Files(files) => files.submit(request, memory),
-                Below::Server(server) => server.submit(request, memory),
+                StorageBackend::Files(files) => files.submit(request, memory),
+                StorageBackend::Server(server) => server.submit(request, memory),
             }
         }
     }
@@ -126,8 +130,8 @@ impl Below {
         completions: &mut Vec<Completion>,
     ) -> Result<bool, BackendError> {
         match self {
-            Below::Files(files) => files.collect(completions),
-            Below::Server(server) => server.collect(completions),
+            StorageBackend::Files(files) => files.collect(completions),
+            StorageBackend::Server(server) => server.collect(completions),
         }
     }
 }

@@ -11,11 +11,11 @@
 //! Invariants:
 //!
 //! 1. While reads are queued and a thread is in a read, another thread *watches*. It sleeps for
-//!    [`IDLE_TIMEOUT`] and takes a read itself if none has ended meanwhile. A queue that progresses
-//!    is thus served by one thread, and a stalled one gains a thread each 4 ms.
+//!    [`STALL_TIMEOUT`] and takes a read itself if none has ended meanwhile. A queue that
+//!    progresses is thus served by one thread, and a stalled one gains a thread each 4 ms.
 //! 2. A file with fewer threads in reads comes first; among equals, the older read.
-//! 3. At most [`FILE_THREADS_MAX`] threads are in one file and [`DEVICE_FILES_MAX`] on one device.
-//!    Stalled reads take no thread from others.
+//! 3. At most [`FILE_THREADS_MAX`] threads are in one file and [`DEVICE_THREADS_FIRST_MAX`] on one
+//!    device. Stalled reads take no thread from others.
 //!
 //! Wakers are foreign code: they run without a lock, and a panic is contained.
 
@@ -28,25 +28,25 @@ use std::time::Duration;
 
 use readpath_core::unit::PageRange;
 
-pub(crate) use super::blocking_read::Wish;
+pub(crate) use super::blocking_read::BlockingRead;
 
 use super::blocking_read::POISON;
 use super::read_ahead;
-use crate::process::ProcessName;
+use crate::process::ProcessNumber;
 use crate::target::Target;
-use crate::thread::{self, contain};
+use crate::thread::{self, run_contained};
 
 /// Time without any completed read after which another thread takes a read.
-const IDLE_TIMEOUT: Duration = Duration::from_millis(4);
+const STALL_TIMEOUT: Duration = Duration::from_millis(4);
 /// Idle timeout of a thread, if another one is idle too.
-const IDLE: Duration = Duration::from_secs(2);
+const THREAD_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Largest number of threads in reads of one file.
 const FILE_THREADS_MAX: u32 = 8;
 /// Limit of threads on one device for a further thread in the same file.
 const DEVICE_THREADS_MAX: u32 = 64;
 /// Limit of threads on one device for the first thread in a file. It covers a mount that hangs as a
 /// whole.
-const DEVICE_FILES_MAX: u32 = 192;
+const DEVICE_THREADS_FIRST_MAX: u32 = 192;
 /// Largest number of threads of one path: a whole hanging device, and some for the others.
 const THREADS_MAX: usize = 256;
 
@@ -58,46 +58,46 @@ pub(crate) struct FileKey {
 }
 
 impl FileKey {
-    pub(super) fn of(target: &Target) -> FileKey {
+    pub(super) fn from_target(target: &Target) -> FileKey {
         let identity = target.identity();
         FileKey { device: identity.device, inode: identity.inode }
     }
 }
 
 /// Thread pool with its queue of reads.
-pub(super) struct Waiter {
-    shared: Arc<WaiterShared>,
+pub(super) struct BlockingPool {
+    shared: Arc<BlockingPoolShared>,
     /// Process that owns the threads.
-    process: ProcessName,
+    process: ProcessNumber,
 }
 
 #[derive(Default)]
-struct WaiterShared {
-    pool: Mutex<Pool>,
+struct BlockingPoolShared {
+    pool: Mutex<BlockingPoolState>,
     /// Signals a read to take or to watch, or the shutdown.
-    called: Condvar,
+    work_signal: Condvar,
 }
 
 #[derive(Default)]
-struct Pool {
+struct BlockingPoolState {
     /// Files with queued tasks or threads in reads.
-    files: BTreeMap<FileKey, OfFile>,
+    files: BTreeMap<FileKey, FileQueue>,
     /// Files with a read that may be taken: number of threads in reads, age of the oldest read,
     /// key.
     order: BTreeSet<(u32, u64, FileKey)>,
     /// Number of threads in reads, by device.
     devices: BTreeMap<u64, u32>,
     /// Number of reads queued since the start; the age of the next read.
-    age: u64,
+    tasks_queued: u64,
     /// Number of reads that have ended since the start.
     ended: u64,
     threads: Vec<Worker>,
     /// Number of threads in reads.
-    reading: u32,
+    threads_reading: u32,
     /// Number of sleeping threads.
-    idle: u32,
+    threads_idle: u32,
     /// True if a thread watches.
-    has_length_marks: bool,
+    has_watcher: bool,
     is_closing: bool,
 }
 
@@ -111,7 +111,7 @@ struct Worker {
 /// A possibly blocking operation for a thread.
 pub(super) enum Task {
     /// A read and its completion report.
-    Read(Arc<Wish>),
+    Read(Arc<BlockingRead>),
     /// Advice to read ahead, which blocks if the file system has its maximum of requests in flight
     /// (FUSE).
     Advise { target: Box<Target>, pages: PageRange },
@@ -121,38 +121,38 @@ impl Task {
     fn key(&self) -> FileKey {
         match self {
             Task::Read(wish) => wish.key,
-            Task::Advise { target, .. } => FileKey::of(target),
+            Task::Advise { target, .. } => FileKey::from_target(target),
         }
     }
 }
 
 /// Queue of one file.
 #[derive(Default)]
-struct OfFile {
+struct FileQueue {
     /// Tasks, each with its age.
     queue: VecDeque<(u64, Task)>,
     /// Number of threads in reads of the file.
     reading: u32,
 }
 
-impl OfFile {
+impl FileQueue {
     /// Entry of the file in the order of the pool, if a thread may take a task.
-    fn turn(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
+    fn order_key(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
         (self.reading < FILE_THREADS_MAX).then_some((self.reading, age, key))
     }
 }
 
-impl Pool {
+impl BlockingPoolState {
     /// Changes the entry of a file and updates its position in the order.
-    fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut OfFile) -> T) -> T {
+    fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut FileQueue) -> T) -> T {
         let file = self.files.entry(key).or_default();
-        if let Some(turn) = file.turn(key) {
-            self.order.remove(&turn);
+        if let Some(order_entry) = file.order_key(key) {
+            self.order.remove(&order_entry);
         }
         let result = change(file);
-        if let Some(turn) = file.turn(key) {
-            self.order.insert(turn);
+        if let Some(order_entry) = file.order_key(key) {
+            self.order.insert(order_entry);
         }
         if file.queue.is_empty() && file.reading == 0 {
             self.files.remove(&key);
@@ -162,19 +162,21 @@ impl Pool {
 
     /// Adds a task to the queue of its file.
     fn queue(&mut self, task: Task) {
-        self.age += 1;
-        let age = self.age;
+        self.tasks_queued += 1;
+        let age = self.tasks_queued;
         self.with_file(task.key(), |file| file.queue.push_back((age, task)));
     }
 
     /// Takes the next task for the calling thread.
     fn take(&mut self) -> Option<Task> {
-        let is_free = |in_file: u32, key: &FileKey| {
-            let most = if in_file == 0 { DEVICE_FILES_MAX } else { DEVICE_THREADS_MAX };
-            self.devices.get(&key.device).is_none_or(|&reading| reading < most)
+        let is_free = |threads_in_file: u32, key: &FileKey| {
+            let threads_max =
+                if threads_in_file == 0 { DEVICE_THREADS_FIRST_MAX } else { DEVICE_THREADS_MAX };
+            self.devices.get(&key.device).is_none_or(|&reading| reading < threads_max)
         };
-        let &(_, _, key) = self.order.iter().find(|(in_file, _, key)| is_free(*in_file, key))?;
-        self.reading += 1;
+        let &(_, _, key) =
+            self.order.iter().find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
+        self.threads_reading += 1;
         *self.devices.entry(key.device).or_default() += 1;
         let taken = self.with_file(key, |file| {
             file.reading += 1;
@@ -187,7 +189,7 @@ impl Pool {
     /// Records the end of a task of the file.
     fn ended(&mut self, key: FileKey) {
         self.ended += 1;
-        self.reading -= 1;
+        self.threads_reading -= 1;
         self.with_file(key, |file| file.reading -= 1);
         if let Some(reading) = self.devices.get_mut(&key.device) {
             *reading -= 1;
@@ -198,21 +200,21 @@ impl Pool {
     }
 }
 
-impl Waiter {
+impl BlockingPool {
     /// Creates a pool without threads.
-    pub(super) fn new() -> Waiter {
-        Waiter { shared: Arc::default(), process: ProcessName::this() }
+    pub(super) fn new() -> BlockingPool {
+        BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
     }
 
     /// Queues a task for a thread.
     ///
     /// # Errors
     /// The system provides no thread, and the pool has none.
-    pub(super) fn hand_over(&self, task: Task) -> io::Result<()> {
+    pub(super) fn queue_task(&self, task: Task) -> io::Result<()> {
         let mut pool = self.shared.lock();
         pool.queue(task);
-        if pool.idle > 0 && (pool.reading == 0 || !pool.has_length_marks) {
-            self.shared.called.notify_one();
+        if pool.threads_idle > 0 && (pool.threads_reading == 0 || !pool.has_watcher) {
+            self.shared.work_signal.notify_one();
             return Ok(());
         }
         match self.shared.start_if_needed(&mut pool) {
@@ -222,14 +224,14 @@ impl Waiter {
     }
 
     /// True if a thread is in a read of the file now.
-    pub(super) fn waits_for(&self, key: FileKey) -> bool {
+    pub(super) fn has_read_of(&self, key: FileKey) -> bool {
         self.shared.lock().files.get(&key).is_some_and(|file| file.reading > 0)
     }
 }
 
-impl Drop for Waiter {
+impl Drop for BlockingPool {
     fn drop(&mut self) {
-        if !self.process.is_this() {
+        if !self.process.is_current() {
             return;
         }
         let mut pool = self.shared.lock();
@@ -240,10 +242,10 @@ impl Drop for Waiter {
         drop(pool);
         // Notifying is a system call, also without a thread to wake.
         if !threads.is_empty() {
-            self.shared.called.notify_all();
+            self.shared.work_signal.notify_all();
         }
         // No future waits for these any more. Their wakers are foreign code.
-        contain(|| drop(files));
+        run_contained(|| drop(files));
         for Worker { handle, is_reading } in threads {
             // A thread in a (possibly stalled) read ends after it. It may also be the current
             // thread: a task that it woke may have dropped the last file of the path.
@@ -254,8 +256,8 @@ impl Drop for Waiter {
     }
 }
 
-impl WaiterShared {
-    fn lock(&self) -> MutexGuard<'_, Pool> {
+impl BlockingPoolShared {
+    fn lock(&self) -> MutexGuard<'_, BlockingPoolState> {
         self.pool.lock().expect(POISON)
     }
 
@@ -263,8 +265,11 @@ impl WaiterShared {
     ///
     /// # Errors
     /// The system provides no thread.
-    fn start_if_needed(self: &Arc<WaiterShared>, pool: &mut Pool) -> io::Result<()> {
-        if pool.idle > 0 || pool.is_closing {
+    fn start_if_needed(
+        self: &Arc<BlockingPoolShared>,
+        pool: &mut BlockingPoolState,
+    ) -> io::Result<()> {
+        if pool.threads_idle > 0 || pool.is_closing {
             return Ok(());
         }
         pool.threads.retain(|worker| !worker.handle.is_finished());
@@ -276,27 +281,27 @@ impl WaiterShared {
         let handle = thread::spawn("readpath-wait", move || shared.run(&of_thread))?;
         pool.threads.push(Worker { handle, is_reading });
         // Counted as idle already, so that no more threads start before it runs.
-        pool.idle += 1;
+        pool.threads_idle += 1;
         Ok(())
     }
 
     /// Main loop of a thread.
-    fn run(self: &Arc<WaiterShared>, is_reading: &AtomicBool) {
+    fn run(self: &Arc<BlockingPoolShared>, is_reading: &AtomicBool) {
         let mut pool = self.lock();
-        pool.idle -= 1;
+        pool.threads_idle -= 1;
         let mut may_take = false;
         while !pool.is_closing {
-            let task = if may_take || pool.reading == 0 { pool.take() } else { None };
+            let task = if may_take || pool.threads_reading == 0 { pool.take() } else { None };
             if let Some(task) = task {
                 is_reading.store(true, Ordering::Relaxed);
-                if !pool.order.is_empty() && !pool.has_length_marks {
+                if !pool.order.is_empty() && !pool.has_watcher {
                     // Without another thread, this one continues after the read.
                     let _ = self.start_if_needed(&mut pool);
-                    self.called.notify_one();
+                    self.work_signal.notify_one();
                 }
                 drop(pool);
                 let key = task.key();
-                carry(task);
+                execute(task);
                 pool = self.lock();
                 if pool.is_closing {
                     return;
@@ -307,10 +312,10 @@ impl WaiterShared {
                 continue;
             }
             let is_over;
-            pool.idle += 1;
+            pool.threads_idle += 1;
             (pool, may_take, is_over) = self.sleep(pool);
-            pool.idle -= 1;
-            if is_over && pool.idle > 0 && pool.order.is_empty() {
+            pool.threads_idle -= 1;
+            if is_over && pool.threads_idle > 0 && pool.order.is_empty() {
                 return;
             }
         }
@@ -319,29 +324,34 @@ impl WaiterShared {
     /// Sleeps until signalled. A watching thread sleeps at most for `IDLE_TIMEOUT`. The first flag
     /// returned is true if it may take a read, because none has ended meanwhile. The second is true
     /// if the thread was idle too long while others were idle.
-    fn sleep<'s>(&'s self, mut pool: MutexGuard<'s, Pool>) -> (MutexGuard<'s, Pool>, bool, bool) {
-        if !pool.order.is_empty() && !pool.has_length_marks {
-            pool.has_length_marks = true;
+    fn sleep<'s>(
+        &'s self,
+        mut pool: MutexGuard<'s, BlockingPoolState>,
+    ) -> (MutexGuard<'s, BlockingPoolState>, bool, bool) {
+        if !pool.order.is_empty() && !pool.has_watcher {
+            pool.has_watcher = true;
             let ended = pool.ended;
-            let (mut pool, waited) = self.called.wait_timeout(pool, IDLE_TIMEOUT).expect(POISON);
-            pool.has_length_marks = false;
+            let (mut pool, waited) =
+                self.work_signal.wait_timeout(pool, STALL_TIMEOUT).expect(POISON);
+            pool.has_watcher = false;
             let is_stuck = waited.timed_out() && pool.ended == ended;
             return (pool, is_stuck, false);
         }
-        if pool.idle == 1 {
-            return (self.called.wait(pool).expect(POISON), false, false);
+        if pool.threads_idle == 1 {
+            return (self.work_signal.wait(pool).expect(POISON), false, false);
         }
-        let (pool, waited) = self.called.wait_timeout(pool, IDLE).expect(POISON);
+        let (pool, waited) =
+            self.work_signal.wait_timeout(pool, THREAD_IDLE_TIMEOUT).expect(POISON);
         (pool, false, waited.timed_out())
     }
 }
 
 /// Executes a task; a read only if its owner still exists. Only foreign code can panic here.
-fn carry(task: Task) {
-    contain(|| match &task {
+fn execute(task: Task) {
+    run_contained(|| match &task {
         Task::Read(wish) if Arc::strong_count(wish) > 1 => {
-            wish.carry();
-            wish.tell();
+            wish.execute();
+            wish.wake_task();
         }
         Task::Read(_) => {}
         Task::Advise { target, pages } => {
@@ -349,7 +359,7 @@ fn carry(task: Task) {
         }
     });
     // The last reference to a waker may be dropped here.
-    contain(|| drop(task));
+    run_contained(|| drop(task));
 }
 
 #[cfg(test)]
@@ -360,13 +370,13 @@ mod tests {
 
     fn wish(device: u64, inode: u64) -> Task {
         let file = Arc::new(StdFile::open("/dev/null").unwrap());
-        Task::Read(Arc::new(Wish::new(file, FileKey { device, inode }, 0, 1)))
+        Task::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, 0, 1)))
     }
 
     /// Files without threads come first, and older reads before younger ones.
     #[test]
-    fn file_with_fewer_threads_in_it_comes_first() {
-        let mut pool = Pool::default();
+    fn waiter_pool_prefers_the_file_with_fewer_threads() {
+        let mut pool = BlockingPoolState::default();
         for inode in [1, 1, 1, 2, 3] {
             pool.queue(wish(0, inode));
         }
@@ -382,8 +392,8 @@ mod tests {
     }
 
     #[test]
-    fn file_and_device_take_no_more_threads_than_they_may() {
-        let mut pool = Pool::default();
+    fn waiter_pool_limits_threads_per_file_and_device() {
+        let mut pool = BlockingPoolState::default();
         (0..20).for_each(|_| pool.queue(wish(0, 1)));
         let taken = std::iter::from_fn(|| pool.take()).count();
         assert_eq!(taken, FILE_THREADS_MAX as usize);
@@ -391,19 +401,19 @@ mod tests {
         assert!(pool.take().is_some() && pool.take().is_none());
         (2..300).for_each(|inode| pool.queue(wish(0, inode)));
         let taken = std::iter::from_fn(|| pool.take()).count() as u32;
-        assert_eq!(taken, DEVICE_FILES_MAX - FILE_THREADS_MAX);
+        assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
         pool.queue(wish(1, 1));
         assert_eq!(pool.take().unwrap().key().device, 1);
     }
 
     #[test]
     fn ended_reads_leave_nothing_behind() {
-        let mut pool = Pool::default();
+        let mut pool = BlockingPoolState::default();
         (0..9).for_each(|inode| pool.queue(wish(inode, inode)));
         while let Some(wish) = pool.take() {
             pool.ended(wish.key());
         }
         assert!(pool.files.is_empty() && pool.order.is_empty() && pool.devices.is_empty());
-        assert_eq!((pool.reading, pool.ended), (0, 9));
+        assert_eq!((pool.threads_reading, pool.ended), (0, 9));
     }
 }

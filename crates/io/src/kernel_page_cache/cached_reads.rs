@@ -31,106 +31,119 @@ use std::task::{Poll, Waker};
 
 use readpath_core::unit::PageRange;
 
-use super::blocking_pool::Wish;
-use super::holds;
-use super::kernel_readahead::{Shown, Steered};
+use super::are_pages_resident;
+use super::blocking_pool::BlockingRead;
+use super::kernel_readahead::{FileKernelReadahead, PolicyAccess};
 use crate::engine::Handle;
 use crate::target::Target;
 
 impl Handle {
     /// Reads through the kernel page cache and returns the number of bytes that had to be awaited.
     /// `None` if the read must bypass that cache.
-    pub(super) fn read_kept(
+    pub(super) fn read_with_kernel_readahead(
         &self,
-        steered: &Steered,
+        file_readahead: &FileKernelReadahead,
         offset: u64,
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Option<u64> {
-        let pages = &self.file.kernel_pages;
-        let (through, target) = (pages.through()?, pages.target.as_ref()?);
+        let pages = &self.file.kernel_cache_state;
+        let (buffered_file, target) = (pages.open_buffered()?, pages.target.as_ref()?);
         let reads = self.read_counters.kernel_reads();
-        if steered.trusts(reads.residency_sampling()) {
-            return through.read_all(offset, bytes, buffers).then_some(0);
+        if file_readahead.take_trusted_read(reads.residency_sampling()) {
+            return buffered_file.read_all_blocking(offset, bytes, buffers).then_some(0);
         }
         let residency_sampling = reads.residency_sampling();
         // The clock starts here: the check below makes the kernel start its I/O.
-        let reading = steered.reads();
+        let reading = file_readahead.reads();
         // Behind a trusted header the check would start the kernel's window as for a stream.
-        let alone_from = reads.alone_from(offset).or_else(|| reads.header_from(offset, bytes));
+        let no_readahead_from =
+            reads.no_readahead_start(offset).or_else(|| reads.header_start(offset, bytes));
         if reads.last_end() == Some(offset)
-            && alone_from.is_none()
-            && steered.leaves_streams(target)
+            && no_readahead_from.is_none()
+            && file_readahead.leaves_streams(target)
         {
-            steered.disengage();
+            file_readahead.stop_showing_reads();
         }
-        let is_engaged = steered.is_engaged();
-        let is_to_look = !is_engaged && !residency_sampling.expects_miss();
-        let seen = if is_to_look {
-            through.read_seen(offset, alone_from.is_some(), buffers)
+        let is_engaged = file_readahead.is_engaged();
+        let is_check_due = !is_engaged && !residency_sampling.expects_miss();
+        let seen = if is_check_due {
+            buffered_file.read_nowait(offset, no_readahead_from.is_some(), buffers)
         } else {
             None
         };
         if seen == Some(bytes) {
-            residency_sampling.looked(true);
+            residency_sampling.record_check(true);
             return Some(0);
         }
-        let missed = seen.map(|held| offset + held);
-        let (mut is_alone, mut was_advised) = (false, false);
-        if is_engaged || alone_from.is_some() || !reads.goes_on_unseen(offset) {
-            let shown = self.shown(offset, bytes, alone_from, false, missed);
-            let seen = steered.read(&self.policy, target, shown);
-            reads.goes_on_alone(seen.goes_on_alone);
+        let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
+        let (mut is_without_readahead, mut was_advised) = (false, false);
+        if is_engaged || no_readahead_from.is_some() || !reads.continues_unreported_read(offset) {
+            let access = self.policy_access(offset, bytes, no_readahead_from, false, first_absent);
+            let seen = file_readahead.read(&self.kernel_policy, target, access);
+            reads.set_no_readahead(seen.is_kernel_readahead_off);
             // The kernel reads nothing ahead of a read that continues no run.
-            is_alone = seen.goes_on_alone && shown.goes_on;
-            was_advised = seen.was_advised;
+            is_without_readahead = seen.is_kernel_readahead_off && access.is_continuation;
+            was_advised = seen.has_advised_part;
         }
-        let held = seen.unwrap_or(0);
-        if !through.read_rest(offset, held, is_alone, buffers) {
+        let resident_bytes = seen.unwrap_or(0);
+        if !buffered_file.read_rest(offset, resident_bytes, is_without_readahead, buffers) {
             return None;
         }
-        let demand = reading.has_read(bytes - held, missed.is_some(), was_advised);
+        let demand = reading.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
         match is_engaged {
-            true => residency_sampling.ends(),
-            false => residency_sampling.looked(demand == 0),
+            true => residency_sampling.reset(),
+            false => residency_sampling.record_check(demand == 0),
         }
         Some(demand)
     }
 
-    /// Starts the kernel's I/O for a read that will be [taken](Handle::look_at_begun) later.
+    /// Starts the kernel's I/O for a read that will be [taken](Handle::poll_submitted) later.
     /// Returns true if the range was resident, as far as known. `None` if the kernel does not cache
     /// the pages, or the path's cache has some of them.
-    pub(crate) fn begin_in_kernel(&self, offset: u64, bytes: u64) -> Option<bool> {
-        let pages = &self.file.kernel_pages;
-        let (steered, target) = (pages.steered.as_ref()?, pages.target.as_ref()?);
-        if self.has_own(offset, bytes) {
+    pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<bool> {
+        let pages = &self.file.kernel_cache_state;
+        let (file_readahead, target) = (pages.file_readahead.as_ref()?, pages.target.as_ref()?);
+        if self.has_own_pages(offset, bytes) {
             return None;
         }
         // Before any I/O is in flight: on some file systems an open waits for it.
-        pages.through()?;
+        pages.open_buffered()?;
         let reads = self.read_counters.kernel_reads();
-        if steered.trusts(reads.begun()) {
+        if file_readahead.take_trusted_read(reads.async_residency_sampling()) {
             return Some(true);
         }
-        let is_held = self.begin(steered, target, offset, bytes);
-        reads.begun().looked(is_held);
-        Some(is_held)
+        let is_resident = self.submit_if_absent(file_readahead, target, offset, bytes);
+        reads.async_residency_sampling().record_check(is_resident);
+        Some(is_resident)
     }
 
     /// Starts the I/O of a read, unless it is resident and the policy need not see it. Returns true
     /// if it is resident.
-    fn begin(&self, steered: &Steered, target: &Target, offset: u64, bytes: u64) -> bool {
+    fn submit_if_absent(
+        &self,
+        file_readahead: &FileKernelReadahead,
+        target: &Target,
+        offset: u64,
+        bytes: u64,
+    ) -> bool {
         let request = PageRange::covering(offset, bytes);
-        let is_held = holds(target, request);
-        if !is_held || steered.is_engaged() {
+        let is_resident = are_pages_resident(target, request);
+        if !is_resident || file_readahead.is_engaged() {
             let reads = self.read_counters.kernel_reads();
-            steered.read(
-                &self.policy,
+            file_readahead.read(
+                &self.kernel_policy,
                 target,
-                self.shown(offset, bytes, reads.alone_from(offset), !is_held, None),
+                self.policy_access(
+                    offset,
+                    bytes,
+                    reads.no_readahead_start(offset),
+                    !is_resident,
+                    None,
+                ),
             );
         }
-        is_held
+        is_resident
     }
 
     /// Reads into `buffer` for a task, like [`read_from_kernel`](Handle::read_from_kernel) for a
@@ -139,63 +152,77 @@ impl Handle {
     ///
     /// # Errors
     /// The system provides no thread to wait on.
-    pub(crate) fn poll_kernel(
+    pub(crate) fn poll_kernel_read(
         &self,
         offset: u64,
         buffer: &mut [u8],
-        wish: &mut Option<Arc<Wish>>,
+        blocking_read: &mut Option<Arc<BlockingRead>>,
         waker: &Waker,
     ) -> Poll<io::Result<bool>> {
-        let pages = &self.file.kernel_pages;
+        let pages = &self.file.kernel_cache_state;
         let bytes = buffer.len() as u64;
-        let (Some(steered), Some(target)) = (&pages.steered, &pages.target) else {
-            return Poll::Ready(Ok(self.read_held(offset, buffer)));
+        let (Some(file_readahead), Some(target)) = (&pages.file_readahead, &pages.target) else {
+            return Poll::Ready(Ok(self.read_resident(offset, buffer)));
         };
-        let through = match pages.through() {
-            Some(through) if wish.is_some() || !self.has_own(offset, bytes) => through,
+        let buffered_file = match pages.open_buffered() {
+            Some(buffered_file)
+                if blocking_read.is_some() || !self.has_own_pages(offset, bytes) =>
+            {
+                buffered_file
+            }
             _ => return Poll::Ready(Ok(false)),
         };
         let buffers = &mut [IoSliceMut::new(buffer)];
-        if let Some(wish) = wish {
-            if !wish.poll(waker) {
+        if let Some(blocking_read) = blocking_read {
+            if !blocking_read.poll(waker) {
                 return Poll::Pending;
             }
             // Bytes that were evicted again or could not be read are read without the kernel page
             // cache, which reports the error.
-            let is_read = match wish.take_copy() {
+            let is_read = match blocking_read.take_copy() {
                 Some(copy) => {
                     buffers[0].copy_from_slice(&copy);
                     true
                 }
-                None => through.read_held(offset, bytes, buffers),
+                None => buffered_file.read_resident(offset, bytes, buffers),
             };
             if !is_read {
-                through.was_gone();
+                buffered_file.record_eviction();
             }
-            return Poll::Ready(Ok(is_read && self.counted(bytes, bytes, offset)));
+            return Poll::Ready(Ok(is_read && self.record_kernel_read(bytes, bytes, offset)));
         }
         // The waiting thread reads through the kernel with its readahead, like the check. Streams
         // are therefore left to the kernel here too.
-        let is_kernels = steered.leaves_streams(target) && self.read_counters.has_end_at(offset);
-        if is_kernels {
-            steered.disengage();
+        let is_kernel_stream =
+            file_readahead.leaves_streams(target) && self.read_counters.has_any_read_end_at(offset);
+        if is_kernel_stream {
+            file_readahead.stop_showing_reads();
         }
-        let is_engaged = steered.is_engaged();
-        let alone_from = self.read_counters.kernel_reads().alone_from(offset);
+        let is_engaged = file_readahead.is_engaged();
+        let no_readahead_from = self.read_counters.kernel_reads().no_readahead_start(offset);
         if is_engaged {
-            steered.read(&self.policy, target, self.shown(offset, bytes, alone_from, true, None));
+            file_readahead.read(
+                &self.kernel_policy,
+                target,
+                self.policy_access(offset, bytes, no_readahead_from, true, None),
+            );
         }
-        let seen = through.read_seen(offset, false, buffers);
+        let seen = buffered_file.read_nowait(offset, false, buffers);
         if seen == Some(bytes) {
-            return Poll::Ready(Ok(self.counted(bytes, 0, offset)));
+            return Poll::Ready(Ok(self.record_kernel_read(bytes, 0, offset)));
         }
-        if !is_engaged && !is_kernels {
-            let missed = seen.map(|held| offset + held);
-            steered.read(&self.policy, target, self.shown(offset, bytes, alone_from, true, missed));
+        if !is_engaged && !is_kernel_stream {
+            let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
+            file_readahead.read(
+                &self.kernel_policy,
+                target,
+                self.policy_access(offset, bytes, no_readahead_from, true, first_absent),
+            );
         }
-        let wanted = wish.insert(Arc::new(through.wish(offset, bytes)));
-        wanted.poll(waker);
-        match steered.wait_for(Arc::clone(wanted)) {
+        let new_read =
+            blocking_read.insert(Arc::new(buffered_file.new_blocking_read(offset, bytes)));
+        new_read.poll(waker);
+        match file_readahead.start_blocking_read(Arc::clone(new_read)) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }
@@ -203,19 +230,26 @@ impl Handle {
 
     /// Access to show to the policy. For a run that is read alone it includes the skipped reads of
     /// the run.
-    fn shown(
+    fn policy_access(
         &self,
         offset: u64,
         bytes: u64,
-        alone_from: Option<u64>,
-        is_begun: bool,
-        missed: Option<u64>,
-    ) -> Shown {
+        no_readahead_from: Option<u64>,
+        is_submitted: bool,
+        first_absent: Option<u64>,
+    ) -> PolicyAccess {
         let reads = self.read_counters.kernel_reads();
-        let goes_on = reads.last_end().map_or(offset == 0, |end| end == offset);
-        let (from, end) = (alone_from.unwrap_or(offset), offset + bytes);
-        reads.shown(end);
-        let was_alone = alone_from.is_some();
-        Shown { offset: from, bytes: end - from, goes_on, was_alone, is_begun, missed }
+        let is_continuation = reads.last_end().map_or(offset == 0, |end| end == offset);
+        let (from, end) = (no_readahead_from.unwrap_or(offset), offset + bytes);
+        reads.record_policy_end(end);
+        let was_without_readahead = no_readahead_from.is_some();
+        PolicyAccess {
+            offset: from,
+            bytes: end - from,
+            is_continuation,
+            was_without_readahead,
+            is_submitted,
+            first_absent,
+        }
     }
 }

@@ -18,10 +18,10 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Largest number of consecutive reads without a check.
-const TRUSTED_MAX: u8 = 31;
+const UNCHECKED_READS_MAX: u8 = 31;
 
 /// Number of consecutive misses after which a miss is expected.
-const MISSED_MAX: u8 = 8;
+const MISSES_BEFORE_EXPECTED: u8 = 8;
 
 /// Residency sampling state of one thread for one file.
 ///
@@ -29,44 +29,45 @@ const MISSED_MAX: u8 = 8;
 #[derive(Debug, Default)]
 pub(crate) struct ResidencySampling {
     /// Number of further reads without a check.
-    left: AtomicU8,
+    unchecked_left: AtomicU8,
     /// Value of `left` after the last checked read; 0 after a miss.
-    run: AtomicU8,
+    unchecked_run: AtomicU8,
     /// Number of consecutive misses.
-    missed: AtomicU8,
+    consecutive_misses: AtomicU8,
 }
 
 impl ResidencySampling {
     /// Consumes one unit of trust; true if the next read needs no check.
     #[inline]
-    pub(crate) fn take(&self) -> bool {
-        let left = self.left.load(Ordering::Relaxed);
+    pub(crate) fn take_unchecked(&self) -> bool {
+        let left = self.unchecked_left.load(Ordering::Relaxed);
         if left > 0 {
-            self.left.store(left - 1, Ordering::Relaxed);
+            self.unchecked_left.store(left - 1, Ordering::Relaxed);
         }
         left > 0
     }
 
     /// True if the next read is expected to miss.
     pub(crate) fn expects_miss(&self) -> bool {
-        self.missed.load(Ordering::Relaxed) >= MISSED_MAX
+        self.consecutive_misses.load(Ordering::Relaxed) >= MISSES_BEFORE_EXPECTED
     }
 
     /// Resets the trust after a read that the policy has seen: the next read is checked.
-    pub(crate) fn ends(&self) {
-        self.run.store(0, Ordering::Relaxed);
-        self.left.store(0, Ordering::Relaxed);
+    pub(crate) fn reset(&self) {
+        self.unchecked_run.store(0, Ordering::Relaxed);
+        self.unchecked_left.store(0, Ordering::Relaxed);
     }
 
     /// Records the result of a checked or timed read. A hit without a miss before it lengthens the
     /// run of unchecked reads to 2n + 1, at most 31. A miss, and the first hit after one, end it.
-    pub(crate) fn looked(&self, is_held: bool) {
-        let missed = self.missed.load(Ordering::Relaxed).saturating_add(1);
-        self.missed.store(if is_held { 0 } else { missed }, Ordering::Relaxed);
-        let before = self.run.load(Ordering::Relaxed);
-        let run = if is_held && missed == 1 { (2 * before + 1).min(TRUSTED_MAX) } else { 0 };
-        self.run.store(run, Ordering::Relaxed);
-        self.left.store(run, Ordering::Relaxed);
+    pub(crate) fn record_check(&self, is_resident: bool) {
+        let missed = self.consecutive_misses.load(Ordering::Relaxed).saturating_add(1);
+        self.consecutive_misses.store(if is_resident { 0 } else { missed }, Ordering::Relaxed);
+        let before = self.unchecked_run.load(Ordering::Relaxed);
+        let run =
+            if is_resident && missed == 1 { (2 * before + 1).min(UNCHECKED_READS_MAX) } else { 0 };
+        self.unchecked_run.store(run, Ordering::Relaxed);
+        self.unchecked_left.store(run, Ordering::Relaxed);
     }
 }
 
@@ -76,41 +77,41 @@ mod tests {
 
     /// Checked reads in a run of resident ones: the 1st, 3rd, 7th, 15th, 31st, and then each 32nd.
     #[test]
-    fn what_is_held_is_looked_at_ever_more_rarely_and_then_once_in_thirty_two() {
+    fn resident_reads_are_checked_with_decreasing_frequency() {
         let residency_sampling = ResidencySampling::default();
         let mut looked = Vec::new();
         for nth in 1..=130 {
-            if !residency_sampling.take() {
+            if !residency_sampling.take_unchecked() {
                 looked.push(nth);
-                residency_sampling.looked(true);
+                residency_sampling.record_check(true);
             }
         }
         assert_eq!(looked, [1, 3, 7, 15, 31, 63, 95, 127]);
     }
 
     #[test]
-    fn what_is_not_held_has_the_next_two_reads_looked_at() {
+    fn miss_makes_the_next_two_reads_checked() {
         let residency_sampling = ResidencySampling::default();
-        assert!(!residency_sampling.take());
-        residency_sampling.looked(true);
-        residency_sampling.looked(true);
-        residency_sampling.looked(false);
+        assert!(!residency_sampling.take_unchecked());
+        residency_sampling.record_check(true);
+        residency_sampling.record_check(true);
+        residency_sampling.record_check(false);
         for _ in 0..2 {
-            assert!(!residency_sampling.take());
-            residency_sampling.looked(true);
+            assert!(!residency_sampling.take_unchecked());
+            residency_sampling.record_check(true);
         }
-        assert!(residency_sampling.take() && !residency_sampling.take());
+        assert!(residency_sampling.take_unchecked() && !residency_sampling.take_unchecked());
     }
 
     #[test]
-    fn eight_that_were_not_held_let_the_next_be_expected_not_to_be_until_one_is() {
+    fn eight_misses_predict_a_miss_until_the_next_hit() {
         let residency_sampling = ResidencySampling::default();
         for _ in 0..8 {
             assert!(!residency_sampling.expects_miss());
-            residency_sampling.looked(false);
+            residency_sampling.record_check(false);
         }
         assert!(residency_sampling.expects_miss());
-        residency_sampling.looked(true);
+        residency_sampling.record_check(true);
         assert!(!residency_sampling.expects_miss());
     }
 }

@@ -1,66 +1,70 @@
 //! Batch reads through the kernel page cache: submitted together, taken in order of completion.
 //!
 //! Each read is polled with `RWF_NOWAIT`. If none has completed, threads of the
-//! [waiter](super::blocking_pool) wait for some reads of each file, and the batch takes the first that
-//! ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`. There
-//! a read is made at once if its pages were resident at submission, unless a thread waits for
+//! [waiter](super::blocking_pool) wait for some reads of each file, and the batch takes the first
+//! that ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`.
+//! There a read is made at once if its pages were resident at submission, unless a thread waits for
 //! another read of the file.
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
-use super::blocking_read::Wish;
-use crate::aligned_bytes::Copied;
+use super::blocking_read::BlockingRead;
+use crate::aligned_bytes::AlignedBytes;
 use crate::engine::Handle;
 
 /// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in 64 reads.
-const KEPT_BYTES_MAX: u64 = 256 << 10;
+const COPIED_BYTES_MAX: u64 = 256 << 10;
 
 /// Result of a completed read.
-pub(crate) enum Came {
+pub(crate) enum KernelReadStatus {
     /// The bytes.
-    Copied(Copied),
+    Copied(AlignedBytes),
     /// The pages are resident, as far as known; the caller reads them.
-    There,
+    Resident,
     /// The kernel cannot provide them: the read must bypass its page cache.
-    Past,
+    MustBypass,
 }
 
 impl Handle {
-    /// Polls a read submitted by [`begin_in_kernel`](Handle::begin_in_kernel). A read of up to
+    /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel). A read of up to
     /// `copied_max` bytes is copied at once, into memory of `spare`. `None` if it has not
     /// completed.
-    pub(crate) fn look_at_begun(
+    pub(crate) fn poll_submitted(
         &self,
         offset: u64,
         bytes: u64,
-        was_held: bool,
+        was_resident: bool,
         copied_max: u64,
-        spare: &mut Vec<Copied>,
-    ) -> Option<Came> {
-        let pages = &self.file.kernel_pages;
-        let (Some(steered), Some(through)) = (&pages.steered, pages.through()) else {
-            return Some(Came::Past);
+        free_buffers: &mut Vec<AlignedBytes>,
+    ) -> Option<KernelReadStatus> {
+        let pages = &self.file.kernel_cache_state;
+        let (Some(file_readahead), Some(buffered_file)) =
+            (&pages.file_readahead, pages.open_buffered())
+        else {
+            return Some(KernelReadStatus::MustBypass);
         };
-        if self.has_own(offset, bytes) {
-            return Some(Came::Past);
+        if self.has_own_pages(offset, bytes) {
+            return Some(KernelReadStatus::MustBypass);
         }
-        if through.is_blind() {
-            let is_there = was_held && !steered.waits_for(through.key);
-            return is_there.then_some(Came::There);
+        if buffered_file.is_nowait_unsupported() {
+            let is_resident = was_resident && !file_readahead.has_blocking_read(buffered_file.key);
+            return is_resident.then_some(KernelReadStatus::Resident);
         }
         if bytes > copied_max {
             let mut byte = [0];
             let last = &mut [IoSliceMut::new(&mut byte)];
-            let is_there = through.read_seen(offset + bytes - 1, false, last) == Some(1);
-            return is_there.then_some(Came::There);
+            let is_resident = buffered_file.read_nowait(offset + bytes - 1, false, last) == Some(1);
+            return is_resident.then_some(KernelReadStatus::Resident);
         }
-        let mut copy = Copied::room(bytes as usize, spare.pop());
-        if through.read_seen(offset, false, &mut [IoSliceMut::new(&mut copy)]) == Some(bytes) {
-            self.counted(bytes, 0, offset);
-            return Some(Came::Copied(copy));
+        let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
+        if buffered_file.read_nowait(offset, false, &mut [IoSliceMut::new(&mut copy)])
+            == Some(bytes)
+        {
+            self.record_kernel_read(bytes, 0, offset);
+            return Some(KernelReadStatus::Copied(copy));
         }
-        spare.push(copy);
+        free_buffers.push(copy);
         None
     }
 
@@ -69,41 +73,52 @@ impl Handle {
     ///
     /// # Errors
     /// The system provides no thread.
-    pub(crate) fn wish_for_begun(&self, offset: u64, bytes: u64) -> io::Result<Option<Arc<Wish>>> {
-        let pages = &self.file.kernel_pages;
-        let (Some(steered), Some(through)) = (&pages.steered, pages.through()) else {
+    pub(crate) fn wait_on_thread(
+        &self,
+        offset: u64,
+        bytes: u64,
+    ) -> io::Result<Option<Arc<BlockingRead>>> {
+        let pages = &self.file.kernel_cache_state;
+        let (Some(file_readahead), Some(buffered_file)) =
+            (&pages.file_readahead, pages.open_buffered())
+        else {
             return Ok(None);
         };
-        let wish = through.wish(offset, bytes);
-        let wish = if bytes <= KEPT_BYTES_MAX { wish.keeping_bytes() } else { wish };
-        let wish = Arc::new(wish);
-        steered.wait_for(Arc::clone(&wish))?;
-        Ok(Some(wish))
+        let blocking_read = buffered_file.new_blocking_read(offset, bytes);
+        let blocking_read =
+            if bytes <= COPIED_BYTES_MAX { blocking_read.copying_bytes() } else { blocking_read };
+        let blocking_read = Arc::new(blocking_read);
+        file_readahead.start_blocking_read(Arc::clone(&blocking_read))?;
+        Ok(Some(blocking_read))
     }
 
     /// Result of a read for which a thread has waited.
-    pub(crate) fn came(
+    pub(crate) fn take_waited(
         &self,
-        wish: &Wish,
+        blocking_read: &BlockingRead,
         offset: u64,
         bytes: u64,
-        spare: &mut Vec<Copied>,
-    ) -> Came {
-        if let Some(copy) = wish.take_copy() {
-            self.counted(bytes, bytes, offset);
-            return Came::Copied(copy);
+        free_buffers: &mut Vec<AlignedBytes>,
+    ) -> KernelReadStatus {
+        if let Some(copy) = blocking_read.take_copy() {
+            self.record_kernel_read(bytes, bytes, offset);
+            return KernelReadStatus::Copied(copy);
         }
-        let Some(through) = self.file.kernel_pages.through() else { return Came::Past };
-        if through.is_blind() {
-            return Came::There;
+        let Some(buffered_file) = self.file.kernel_cache_state.open_buffered() else {
+            return KernelReadStatus::MustBypass;
+        };
+        if buffered_file.is_nowait_unsupported() {
+            return KernelReadStatus::Resident;
         }
-        let mut copy = Copied::room(bytes as usize, spare.pop());
-        if through.read_seen(offset, false, &mut [IoSliceMut::new(&mut copy)]) == Some(bytes) {
-            self.counted(bytes, bytes, offset);
-            return Came::Copied(copy);
+        let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
+        if buffered_file.read_nowait(offset, false, &mut [IoSliceMut::new(&mut copy)])
+            == Some(bytes)
+        {
+            self.record_kernel_read(bytes, bytes, offset);
+            return KernelReadStatus::Copied(copy);
         }
-        through.was_gone();
-        spare.push(copy);
-        Came::Past
+        buffered_file.record_eviction();
+        free_buffers.push(copy);
+        KernelReadStatus::MustBypass
     }
 }

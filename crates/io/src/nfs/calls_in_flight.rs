@@ -7,7 +7,7 @@
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::Time;
 
-use super::call_results::{Caller, Results};
+use super::call_results::{CallResults, Caller};
 use super::client::CallId;
 use super::lookup::RegularFile;
 use super::procedures::{self, Attributes, DataHead};
@@ -23,13 +23,13 @@ const PIECES_MAX: usize = 1_000;
 pub(super) struct NfsRead {
     pub(super) id: RequestId,
     /// Index of the storage's file.
-    pub(super) file: usize,
+    pub(super) file_index: usize,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     /// Number of bytes already in memory.
     pub(super) bytes_done: u64,
     /// Number of bytes that the READ in flight requests.
-    pub(super) bytes_asked: u32,
+    pub(super) bytes_requested: u32,
     pub(super) memory: Vec<libc::iovec>,
 }
 
@@ -38,93 +38,94 @@ pub(super) struct NfsRead {
 unsafe impl Send for NfsRead {}
 
 /// Receives the results of a call other than a READ.
-pub(super) type Hear = Box<dyn FnMut(Result<&[u8], CallError>) -> Result<(), Garbled> + Send>;
+pub(super) type ResultsFn = Box<dyn FnMut(Result<&[u8], CallError>) -> Result<(), Garbled> + Send>;
 
 /// Purpose of a call in flight.
-pub(super) enum Use {
+pub(super) enum CallPurpose {
     Read(NfsRead),
-    Question(Hear),
+    Question(ResultsFn),
 }
 
 /// A file of the storage with its last attributes and their time.
-pub(super) struct Opened {
-    pub(super) found: RegularFile,
-    pub(super) told_at: Time,
+pub(super) struct NfsFile {
+    pub(super) regular_file: RegularFile,
+    pub(super) attributes_at: Time,
 }
 
 /// Calls in flight by their numbers, and results of ended ones.
-pub(super) struct Uses {
-    pub(super) calls: Vec<Option<Use>>,
-    pub(super) files: Vec<Option<Opened>>,
+pub(super) struct CallsInFlight {
+    pub(super) calls: Vec<Option<CallPurpose>>,
+    pub(super) files: Vec<Option<NfsFile>>,
     /// Requests that have ended.
-    pub(super) over: Vec<(NfsRead, Outcome)>,
+    pub(super) ended: Vec<(NfsRead, Outcome)>,
     /// READs whose replies contained only a part of the data.
-    pub(super) partial: Vec<NfsRead>,
+    pub(super) incomplete: Vec<NfsRead>,
     pub(super) clock: Clock,
 }
 
-impl Uses {
+impl CallsInFlight {
     /// Returns the READ of a call, if it is one.
-    fn reading(&self, call: CallId) -> Option<&NfsRead> {
+    fn read_of_call(&self, call: CallId) -> Option<&NfsRead> {
         match &self.calls[call.0 as usize] {
-            Some(Use::Read(reading)) => Some(reading),
+            Some(CallPurpose::Read(reading)) => Some(reading),
             _ => None,
         }
     }
 
     /// Ends a READ: completes its request, or requests the rest.
-    fn read_ended(&mut self, call: CallId, told: Result<Result<DataHead, Status>, CallError>) {
+    fn on_read_end(&mut self, call: CallId, reply: Result<Result<DataHead, Status>, CallError>) {
         let used = self.calls[call.0 as usize].take();
-        let Some(Use::Read(mut reading)) = used else { unreachable!("the caller looked") };
-        if let Ok(Ok(DataHead { attributes: Some(fresh), .. })) = told {
-            self.told(reading.file, fresh);
+        let Some(CallPurpose::Read(mut reading)) = used else { unreachable!("the caller looked") };
+        if let Ok(Ok(DataHead { attributes: Some(fresh), .. })) = reply {
+            self.update_attributes(reading.file_index, fresh);
         }
-        let ended = match told {
+        let ended = match reply {
             Ok(Ok(head)) => reading.advance(head),
             Ok(Err(status)) => Some(Outcome::Failed(status.device_error())),
             Err(error) => Some(Outcome::Failed(device_error(error))),
         };
         match ended {
-            Some(outcome) => self.over.push((reading, outcome)),
-            None => self.partial.push(reading),
+            Some(outcome) => self.ended.push((reading, outcome)),
+            None => self.incomplete.push(reading),
         }
     }
 
     /// Updates the attributes of a file.
-    pub(super) fn told(&mut self, file: usize, fresh: Attributes) {
+    pub(super) fn update_attributes(&mut self, file: usize, new_attributes: Attributes) {
         if let Some(opened) = &mut self.files[file] {
-            (opened.found.attributes, opened.told_at) = (fresh, self.clock.now());
+            (opened.regular_file.attributes, opened.attributes_at) =
+                (new_attributes, self.clock.now());
         }
     }
 }
 
-impl Caller for Uses {
+impl Caller for CallsInFlight {
     /// Passes the results to the question, or completes the READ.
-    fn ended(
+    fn on_call_end(
         &mut self,
         call: CallId,
-        results: Result<Results<'_>, CallError>,
+        results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled> {
         let used = self.calls[call.0 as usize].as_mut();
         match (used.expect("only a call that was made ends"), results) {
-            (Use::Question(hear), Ok(Results::Here(results))) => hear(Ok(results))?,
-            (Use::Question(_), Ok(Results::Landed(_))) => return Err(Garbled),
-            (Use::Question(hear), Err(error)) => hear(Err(error))?,
-            (Use::Read(_), Ok(Results::Landed(head))) => {
-                self.read_ended(call, Ok(Ok(head)));
+            (CallPurpose::Question(hear), Ok(CallResults::Whole(results))) => hear(Ok(results))?,
+            (CallPurpose::Question(_), Ok(CallResults::DataInPlace(_))) => return Err(Garbled),
+            (CallPurpose::Question(hear), Err(error)) => hear(Err(error))?,
+            (CallPurpose::Read(_), Ok(CallResults::DataInPlace(head))) => {
+                self.on_read_end(call, Ok(Ok(head)));
                 return Ok(());
             }
-            (Use::Read(reading), Ok(Results::Here(results))) => {
-                let told = procedures::data_told(results, reading.bytes_asked)?;
-                let told = told.map(|(head, data)| {
-                    reading.fill(0, data);
+            (CallPurpose::Read(reading), Ok(CallResults::Whole(results))) => {
+                let reply = procedures::decode_read(results, reading.bytes_requested)?;
+                let reply = reply.map(|(head, data)| {
+                    reading.copy_data(0, data);
                     head
                 });
-                self.read_ended(call, Ok(told));
+                self.on_read_end(call, Ok(reply));
                 return Ok(());
             }
-            (Use::Read(_), Err(error)) => {
-                self.read_ended(call, Err(error));
+            (CallPurpose::Read(_), Err(error)) => {
+                self.on_read_end(call, Err(error));
                 return Ok(());
             }
         }
@@ -132,15 +133,21 @@ impl Caller for Uses {
         Ok(())
     }
 
-    fn take(&mut self, call: CallId, at: usize, data: &[u8]) {
-        if let Some(reading) = self.reading(call) {
-            reading.fill(at, data);
+    fn copy_data(&mut self, call: CallId, data_offset: usize, data: &[u8]) {
+        if let Some(reading) = self.read_of_call(call) {
+            reading.copy_data(data_offset, data);
         }
     }
 
-    fn room(&self, call: CallId, at: usize, bytes: usize, pieces: &mut Vec<libc::iovec>) {
-        if let Some(reading) = self.reading(call) {
-            pieces.extend(reading.room(at, bytes).take(PIECES_MAX));
+    fn data_memory(
+        &self,
+        call: CallId,
+        data_offset: usize,
+        bytes: usize,
+        pieces: &mut Vec<libc::iovec>,
+    ) {
+        if let Some(reading) = self.read_of_call(call) {
+            pieces.extend(reading.unread_memory(data_offset, bytes).take(PIECES_MAX));
         }
     }
 }
@@ -149,11 +156,11 @@ impl NfsRead {
     pub(super) fn empty() -> NfsRead {
         NfsRead {
             id: RequestId(0),
-            file: 0,
+            file_index: 0,
             offset: 0,
             bytes: 0,
             bytes_done: 0,
-            bytes_asked: 0,
+            bytes_requested: 0,
             memory: Vec::new(),
         }
     }
@@ -172,8 +179,8 @@ impl NfsRead {
     }
 
     /// Memory for `bytes` bytes from byte `at` of the next reply's data on.
-    fn room(&self, at: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
-        let (mut skip, mut left) = (self.bytes_done as usize + at, bytes);
+    fn unread_memory(&self, data_offset: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
+        let (mut skip, mut left) = (self.bytes_done as usize + data_offset, bytes);
         self.memory.iter().filter_map(move |piece| {
             let skipped = skip.min(piece.iov_len);
             let bytes = left.min(piece.iov_len - skipped);
@@ -185,9 +192,9 @@ impl NfsRead {
     }
 
     /// Copies received data to its position in the next reply's data.
-    fn fill(&self, at: usize, data: &[u8]) {
+    fn copy_data(&self, data_offset: usize, data: &[u8]) {
         let mut left = data;
-        for piece in self.room(at, data.len()) {
+        for piece in self.unread_memory(data_offset, data.len()) {
             let (part, rest) = left.split_at(piece.iov_len);
             // SAFETY: the piece lies within the request's memory, which is valid and unused by
             // other code until the request is completed (the contract of `Storage::submit`). The

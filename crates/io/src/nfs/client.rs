@@ -12,15 +12,15 @@
 //!    (`nfs3_server` 0.11), and reading twice is harmless.
 //! 2. On a new connection every waiting call is sent again. A broken connection is replaced at
 //!    once. A connection that never carried an answer is replaced after a pause, which doubles up
-//!    to [`PAUSE_MAX`].
+//!    to [`RECONNECT_DELAY_MAX`].
 //! 3. A call without an answer within `give_up_after` of its start fails. While the server stays
 //!    silent after that, further calls get only `repeat_after`. A dead server thus costs one long
 //!    wait and not many.
-//! 4. `NFS3ERR_JUKEBOX` means "try later": the call rests for [`REST_FIRST`], then twice as long
-//!    each time up to [`REST_MAX`], and is sent under a new id.
-//! 5. An answer that cannot be decoded is ignored and the call is sent again, up to [`GARBLED_MAX`]
-//!    times in all. An answer to no call (late, or a duplicate) is dropped. After bytes that are no
-//!    answer at all, the connection is not trustworthy and is given up.
+//! 4. `NFS3ERR_JUKEBOX` means "try later": the call rests for [`POSTPONE_DELAY_FIRST`], then twice
+//!    as long each time up to [`POSTPONE_DELAY_MAX`], and is sent under a new id.
+//! 5. An answer that cannot be decoded is ignored and the call is sent again, up to
+//!    [`GARBLED_REPLIES_MAX`] times in all. An answer to no call (late, or a duplicate) is dropped.
+//!    After bytes that are no answer at all, the connection is not trustworthy and is given up.
 //! 6. Data that is still arriving when the head of its reply is complete goes directly to the
 //!    memory of its call. Conditions: the call waits for the reply's id, the head reports success
 //!    with no more bytes than requested, and the record has the matching length. The call ends when
@@ -29,12 +29,12 @@
 //!    in flight is ever written to.
 //!
 //! Order of calls: `call` while there is `room`; then after each event `handle_*`,
-//! [`wish`](Client::wish), [`to_send`](Client::to_send); sleep until
+//! [`next_action`](Client::next_action), [`unsent_bytes`](Client::unsent_bytes); sleep until
 //! [`next_wake`](Client::next_wake).
 
 use readpath_core::unit::Time;
 
-use super::call_results::{Caller, Results};
+use super::call_results::{CallResults, Caller};
 use super::procedures::{self, DataHead};
 use super::records::{RecordStep, Records};
 use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
@@ -50,27 +50,27 @@ pub(crate) const SLOTS_MAX: u32 = 1 << SLOT_BITS;
 /// READ size in bytes from which replies are received one by one, so that their data bypasses the
 /// buffer. The additional system call costs less than a copy of this size. Smaller replies are
 /// received together.
-const LARGE_BYTES: u32 = 16 << 10;
+const DIRECT_DATA_BYTES_MIN: u32 = 16 << 10;
 
 /// Number of bytes received behind a large READ's data: its padding, and the next reply's head
 /// (record mark 4, RPC 24, status and attributes 92, counts 12).
-const HEAD_BYTES: usize = 3 + 132;
+const NEXT_HEAD_BYTES: usize = 3 + 132;
 
 /// Number of garbled answers after which a call fails. If one answer in six is garbled, three in a
 /// row happen to one call in two hundred, and eight to one in a million.
-const GARBLED_MAX: u32 = 8;
+const GARBLED_REPLIES_MAX: u32 = 8;
 
 /// Initial pause before a second attempt to connect. It doubles.
-const PAUSE_FIRST: Time = Time::from_ms(50);
+const RECONNECT_DELAY_FIRST: Time = Time::from_ms(50);
 
 /// Longest pause between two attempts to connect.
-const PAUSE_MAX: Time = Time::from_s(1);
+const RECONNECT_DELAY_MAX: Time = Time::from_s(1);
 
 /// Initial rest of a call that the server has postponed. It doubles.
-const REST_FIRST: Time = Time::from_ms(100);
+const POSTPONE_DELAY_FIRST: Time = Time::from_ms(100);
 
 /// Longest rest: Linux's `NFS_JUKEBOX_RETRY_TIME`.
-const REST_MAX: Time = Time::from_s(5);
+const POSTPONE_DELAY_MAX: Time = Time::from_s(5);
 
 /// Timeouts of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) struct CallId(pub(crate) u32);
 
 /// A reply of a call in flight whose data bypasses the buffer.
 #[derive(Clone, Copy, Debug)]
-struct Landing {
+struct DirectReply {
     index: u32,
     head: DataHead,
     /// Number of data bytes received.
@@ -95,7 +95,7 @@ struct Landing {
 
 /// Action required on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum ConnectionAction {
     /// No action.
     Nothing,
     /// Connect, and report the result.
@@ -122,7 +122,7 @@ enum ClientLink {
     /// Connecting, until the result is reported.
     Connecting { give_up_at: Time },
     /// Connected. `is_distrusted`: to be given up.
-    Up { is_distrusted: bool },
+    Up { must_close: bool },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ enum CallState {
     /// Waits for an answer. The call is sent again at `repeat_at`.
     Waiting { sent_at: Time, repeat_at: Time },
     /// Postponed by the server until `again_at`.
-    Resting { again_at: Time },
+    Postponed { resend_at: Time },
 }
 
 /// A call in flight, or a free slot.
@@ -150,9 +150,9 @@ struct CallSlot {
     expires_at: Time,
     repeat_after: Time,
     /// Duration of the next rest after `NFS3ERR_JUKEBOX`.
-    rest: Time,
+    postpone_delay: Time,
     /// Number of answers that could not be decoded.
-    garbled: u32,
+    garbled_replies: u32,
 }
 
 /// The calls in flight to one server.
@@ -165,18 +165,18 @@ pub(crate) struct Client {
     /// Upper bits of the next call's transaction id.
     sequence: u32,
     records: Records,
-    landing: Option<Landing>,
+    direct_reply: Option<DirectReply>,
     /// Number of large READs in flight.
-    large: u32,
+    large_reads: u32,
     /// Messages to send.
-    out: Vec<u8>,
+    send_buffer: Vec<u8>,
     /// Number of bytes of `out` already sent.
-    out_sent: usize,
+    send_buffer_sent: usize,
     link: ClientLink,
     /// Next pause before an attempt to connect; zero after an answer.
-    pause: Time,
+    reconnect_delay: Time,
     /// Time of the last received byte.
-    heard_at: Time,
+    last_byte_at: Time,
     /// True if a call has expired, and the server has sent nothing since.
     is_silent: bool,
     traffic: Traffic,
@@ -201,8 +201,8 @@ impl Client {
             message: Vec::new(),
             expires_at: Time::ZERO,
             repeat_after: Time::ZERO,
-            rest: Time::ZERO,
-            garbled: 0,
+            postpone_delay: Time::ZERO,
+            garbled_replies: 0,
         };
         Client {
             credentials,
@@ -211,13 +211,13 @@ impl Client {
             free: (0..slots).rev().collect(),
             sequence,
             records: Records::new(reply_bytes_max),
-            landing: None,
-            large: 0,
-            out: Vec::new(),
-            out_sent: 0,
+            direct_reply: None,
+            large_reads: 0,
+            send_buffer: Vec::new(),
+            send_buffer_sent: 0,
             link: ClientLink::Down { retry_at: Time::ZERO },
-            pause: Time::ZERO,
-            heard_at: Time::ZERO,
+            reconnect_delay: Time::ZERO,
+            last_byte_at: Time::ZERO,
             is_silent: false,
             traffic: Traffic::default(),
         }
@@ -225,7 +225,7 @@ impl Client {
 
     /// Number of further calls that can be made now.
     #[cfg(test)]
-    pub(crate) fn room(&self) -> u32 {
+    pub(crate) fn free_slot_count(&self) -> u32 {
         self.free.len() as u32
     }
 
@@ -260,11 +260,11 @@ impl Client {
         slot.xids.push(xid);
         slot.procedure = procedure;
         slot.data_bytes = data_bytes;
-        self.large += u32::from(data_bytes >= LARGE_BYTES);
+        self.large_reads += u32::from(data_bytes >= DIRECT_DATA_BYTES_MIN);
         slot.expires_at = now + give_up_after;
         slot.repeat_after = self.timing.repeat_after;
-        slot.rest = REST_FIRST;
-        slot.garbled = 0;
+        slot.postpone_delay = POSTPONE_DELAY_FIRST;
+        slot.garbled_replies = 0;
         self.traffic.calls += 1;
         self.send(now, index);
         CallId(index)
@@ -276,23 +276,26 @@ impl Client {
     }
 
     /// Returns the action now required on the connection.
-    pub(crate) fn wish(&mut self, now: Time) -> Wish {
+    pub(crate) fn next_action(&mut self, now: Time) -> ConnectionAction {
         match self.link {
             ClientLink::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
-                self.pause = (self.pause + self.pause).clamp(PAUSE_FIRST, PAUSE_MAX);
+                self.reconnect_delay = (self.reconnect_delay + self.reconnect_delay)
+                    .clamp(RECONNECT_DELAY_FIRST, RECONNECT_DELAY_MAX);
                 self.link = ClientLink::Connecting { give_up_at: now + self.timing.repeat_after };
-                Wish::Connect
+                ConnectionAction::Connect
             }
-            ClientLink::Connecting { give_up_at } if now >= give_up_at => Wish::Disconnect,
-            ClientLink::Up { is_distrusted: true } => Wish::Disconnect,
-            _ => Wish::Nothing,
+            ClientLink::Connecting { give_up_at } if now >= give_up_at => {
+                ConnectionAction::Disconnect
+            }
+            ClientLink::Up { must_close: true } => ConnectionAction::Disconnect,
+            _ => ConnectionAction::Nothing,
         }
     }
 
     /// Called when the connection is made: every waiting call is sent again.
     pub(crate) fn handle_connected(&mut self, now: Time) {
-        self.link = ClientLink::Up { is_distrusted: false };
-        self.heard_at = now;
+        self.link = ClientLink::Up { must_close: false };
+        self.last_byte_at = now;
         self.traffic.connections += 1;
         for index in 0..self.slots.len() as u32 {
             if matches!(self.slots[index as usize].state, CallState::Waiting { .. }) {
@@ -303,134 +306,142 @@ impl Client {
 
     /// Called when the connection is lost or could not be made.
     pub(crate) fn handle_lost(&mut self, now: Time) {
-        self.out.clear();
-        self.out_sent = 0;
+        self.send_buffer.clear();
+        self.send_buffer_sent = 0;
         self.records.clear();
-        self.landing = None;
-        self.link = ClientLink::Down { retry_at: now + self.pause };
+        self.direct_reply = None;
+        self.link = ClientLink::Down { retry_at: now + self.reconnect_delay };
     }
 
     /// Bytes to send now.
-    pub(crate) fn to_send(&self) -> &[u8] {
-        &self.out[self.out_sent..]
+    pub(crate) fn unsent_bytes(&self) -> &[u8] {
+        &self.send_buffer[self.send_buffer_sent..]
     }
 
     /// Records that this number of bytes was sent.
     pub(crate) fn handle_sent(&mut self, bytes: usize) {
-        self.out_sent += bytes;
-        if self.out_sent == self.out.len() {
-            self.out.clear();
-            self.out_sent = 0;
+        self.send_buffer_sent += bytes;
+        if self.send_buffer_sent == self.send_buffer.len() {
+            self.send_buffer.clear();
+            self.send_buffer_sent = 0;
         }
     }
 
     /// Returns the READ whose data comes next and bypasses the buffer: its call, the offset in its
     /// reply's data, and the number of bytes.
-    pub(crate) fn landing(&self) -> Option<(CallId, usize, usize)> {
-        let landing = self.landing.as_ref()?;
-        let bytes = self.records.past_bytes();
+    pub(crate) fn direct_data(&self) -> Option<(CallId, usize, usize)> {
+        let landing = self.direct_reply.as_ref()?;
+        let bytes = self.records.direct_bytes();
         (bytes > 0).then_some((CallId(landing.index), landing.at, bytes))
     }
 
-    /// Buffer for received bytes behind the data that is [landing](Client::landing).
-    pub(crate) fn space(&mut self) -> &mut [u8] {
-        self.records.space(if self.large > 0 { HEAD_BYTES } else { usize::MAX })
+    /// Buffer for received bytes behind the data that is [landing](Client::direct_data).
+    pub(crate) fn receive_buffer(&mut self) -> &mut [u8] {
+        self.records.receive_buffer(if self.large_reads > 0 { NEXT_HEAD_BYTES } else { usize::MAX })
     }
 
     /// Processes received bytes. The socket has first filled the memory of the call that is
-    /// [landing](Client::landing), and put the rest into [`space`](Client::space).
+    /// [landing](Client::direct_data), and put the rest into
+    /// [`receive_buffer`](Client::receive_buffer).
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
-        if self.link == (ClientLink::Up { is_distrusted: true }) {
+        if self.link == (ClientLink::Up { must_close: true }) {
             return;
         }
-        let past = bytes.min(self.records.past_bytes());
-        self.records.passed(past);
-        if let Some(landing) = &mut self.landing {
-            landing.at += past;
+        let direct_bytes = bytes.min(self.records.direct_bytes());
+        self.records.record_direct(direct_bytes);
+        if let Some(landing) = &mut self.direct_reply {
+            landing.at += direct_bytes;
         }
-        self.records.filled(bytes - past);
-        self.heard_at = now;
+        self.records.record_received(bytes - direct_bytes);
+        self.last_byte_at = now;
         loop {
             match self.records.next() {
                 Ok(Some(RecordStep::Record(record))) => {
-                    let Ok(reply) = read_reply(record) else { return self.distrust() };
-                    let Some(index) = awaiting(&self.slots, reply.xid) else { continue };
-                    if is_later(self.slots[index as usize].procedure, reply.results) {
-                        self.heard();
-                        self.rest(now, index);
+                    let Ok(reply) = read_reply(record) else { return self.mark_for_closing() };
+                    let Some(index) = call_of_xid(&self.slots, reply.xid) else { continue };
+                    if is_postponed(self.slots[index as usize].procedure, reply.results) {
+                        self.record_valid_answer();
+                        self.postpone(now, index);
                         continue;
                     }
                     let understood = match reply.results {
                         Err(CallError::Garbled) => Err(Garbled),
-                        results => caller.ended(CallId(index), results.map(Results::Here)),
+                        results => {
+                            caller.on_call_end(CallId(index), results.map(CallResults::Whole))
+                        }
                     };
-                    self.answered(now, index, understood, caller);
+                    self.on_answer(now, index, understood, caller);
                 }
                 Ok(Some(RecordStep::Data(data))) => {
-                    if let Some(landing) = &mut self.landing {
-                        caller.take(CallId(landing.index), landing.at, data);
+                    if let Some(landing) = &mut self.direct_reply {
+                        caller.copy_data(CallId(landing.index), landing.at, data);
                         landing.at += data.len();
                     }
                 }
-                Ok(Some(RecordStep::Over { is_whole })) => {
-                    let Some(Landing { index, head, .. }) = self.landing.take() else { continue };
+                Ok(Some(RecordStep::End { is_whole })) => {
+                    let Some(DirectReply { index, head, .. }) = self.direct_reply.take() else {
+                        continue;
+                    };
                     let understood = match is_whole {
-                        true => caller.ended(CallId(index), Ok(Results::Landed(head))),
+                        true => {
+                            caller.on_call_end(CallId(index), Ok(CallResults::DataInPlace(head)))
+                        }
                         false => Err(Garbled),
                     };
-                    self.answered(now, index, understood, caller);
+                    self.on_answer(now, index, understood, caller);
                 }
                 Ok(None) => {
-                    if !self.divert() {
+                    if !self.begin_direct_reply() {
                         return;
                     }
                 }
-                Err(Garbled) => return self.distrust(),
+                Err(Garbled) => return self.mark_for_closing(),
             }
         }
     }
 
     /// Diverts the data of an incomplete reply to the memory of its READ, if rule 6 permits it.
-    fn divert(&mut self) -> bool {
-        let Some(begun) = self.records.begun() else { return false };
-        let Ok(reply) = read_reply(begun) else { return false };
-        let (Some(index), Ok(results)) = (awaiting(&self.slots, reply.xid), reply.results) else {
+    fn begin_direct_reply(&mut self) -> bool {
+        let Some(incomplete_record) = self.records.incomplete_record() else { return false };
+        let Ok(reply) = read_reply(incomplete_record) else { return false };
+        let (Some(index), Ok(results)) = (call_of_xid(&self.slots, reply.xid), reply.results)
+        else {
             return false;
         };
         let slot = &self.slots[index as usize];
         if slot.procedure != procedures::READ {
             return false;
         }
-        let Some((head, data)) = procedures::data_begun(results, slot.data_bytes) else {
+        let Some((head, data)) = procedures::decode_read_head(results, slot.data_bytes) else {
             return false;
         };
-        let head_bytes = begun.len() - data.len();
+        let head_bytes = incomplete_record.len() - data.len();
         let is_diverted = self.records.divert(head_bytes, head.bytes as usize);
         if is_diverted {
-            self.landing = Some(Landing { index, head, at: 0 });
+            self.direct_reply = Some(DirectReply { index, head, at: 0 });
         }
         is_diverted
     }
 
     /// Handles an answer: ends its call, or sends it again if the answer could not be decoded.
-    fn answered(
+    fn on_answer(
         &mut self,
         now: Time,
         index: u32,
-        understood: Result<(), Garbled>,
+        decoded: Result<(), Garbled>,
         caller: &mut dyn Caller,
     ) {
-        self.heard();
-        match understood {
+        self.record_valid_answer();
+        match decoded {
             Ok(()) => self.end(index),
-            Err(Garbled) => self.again(now, index, caller),
+            Err(Garbled) => self.retry_garbled(now, index, caller),
         }
     }
 
     /// Records a valid answer of the server.
-    fn heard(&mut self) {
+    fn record_valid_answer(&mut self) {
         self.is_silent = false;
-        self.pause = Time::ZERO;
+        self.reconnect_delay = Time::ZERO;
     }
 
     /// Handles timeouts that are due.
@@ -444,12 +455,14 @@ impl Client {
                     self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
                     self.fail(index, CallError::TimedOut, caller);
                 }
-                CallState::Resting { again_at } if now >= again_at => self.resend(now, index),
+                CallState::Postponed { resend_at: again_at } if now >= again_at => {
+                    self.resend(now, index)
+                }
                 CallState::Waiting { sent_at, repeat_at }
                     if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
                 {
-                    if self.heard_at <= sent_at {
-                        self.distrust();
+                    if self.last_byte_at <= sent_at {
+                        self.mark_for_closing();
                     } else {
                         let slot = &mut self.slots[index as usize];
                         slot.repeat_after = slot.repeat_after + slot.repeat_after;
@@ -461,15 +474,15 @@ impl Client {
         }
     }
 
-    /// Time at which [`handle_time`](Client::handle_time) and [`wish`](Client::wish) must be called
-    /// without other events; `None` if never.
+    /// Time at which [`handle_time`](Client::handle_time) and [`next_action`](Client::next_action)
+    /// must be called without other events; `None` if never.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         let is_up = matches!(self.link, ClientLink::Up { .. });
         let of_slot = |slot: &CallSlot| match slot.state {
             CallState::Free => None,
             CallState::Waiting { repeat_at, .. } if is_up => Some(repeat_at.min(slot.expires_at)),
             CallState::Waiting { .. } => Some(slot.expires_at),
-            CallState::Resting { again_at } => Some(again_at.min(slot.expires_at)),
+            CallState::Postponed { resend_at: again_at } => Some(again_at.min(slot.expires_at)),
         };
         let of_slots = self.slots.iter().filter_map(of_slot).min()?;
         Some(match self.link {
@@ -490,8 +503,8 @@ impl Client {
     fn send(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Waiting { sent_at: now, repeat_at: now + slot.repeat_after };
-        if self.link == (ClientLink::Up { is_distrusted: false }) {
-            self.out.extend_from_slice(&slot.message);
+        if self.link == (ClientLink::Up { must_close: false }) {
+            self.send_buffer.extend_from_slice(&slot.message);
         }
     }
 
@@ -506,19 +519,20 @@ impl Client {
     }
 
     /// Postpones a call, and doubles its next rest.
-    fn rest(&mut self, now: Time, index: u32) {
+    fn postpone(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
-        slot.state = CallState::Resting { again_at: now + slot.rest };
+        slot.state = CallState::Postponed { resend_at: now + slot.postpone_delay };
         slot.xids.clear();
-        slot.rest = (slot.rest + slot.rest).min(REST_MAX);
+        slot.postpone_delay = (slot.postpone_delay + slot.postpone_delay).min(POSTPONE_DELAY_MAX);
     }
 
-    /// Sends a call again after a garbled answer, or fails it after [`GARBLED_MAX`] of them.
-    fn again(&mut self, now: Time, index: u32, caller: &mut dyn Caller) {
+    /// Sends a call again after a garbled answer, or fails it after [`GARBLED_REPLIES_MAX`] of
+    /// them.
+    fn retry_garbled(&mut self, now: Time, index: u32, caller: &mut dyn Caller) {
         let slot = &mut self.slots[index as usize];
-        slot.garbled += 1;
+        slot.garbled_replies += 1;
         slot.xids.clear();
-        if slot.garbled == GARBLED_MAX {
+        if slot.garbled_replies == GARBLED_REPLIES_MAX {
             return self.fail(index, CallError::Garbled, caller);
         }
         self.resend(now, index);
@@ -527,36 +541,36 @@ impl Client {
     /// Ends a call with an error.
     fn fail(&mut self, index: u32, error: CallError, caller: &mut dyn Caller) {
         // The caller receives an error, so there is nothing to decode.
-        let _ = caller.ended(CallId(index), Err(error));
+        let _ = caller.on_call_end(CallId(index), Err(error));
         self.end(index);
     }
 
     /// Frees the slot of a call.
     fn end(&mut self, index: u32) {
-        if self.landing.is_some_and(|landing| landing.index == index) {
+        if self.direct_reply.is_some_and(|landing| landing.index == index) {
             // The call's memory is no longer available.
-            self.landing = None;
-            self.records.give_up();
+            self.direct_reply = None;
+            self.records.discard_diverted();
         }
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Free;
-        self.large -= u32::from(slot.data_bytes >= LARGE_BYTES);
+        self.large_reads -= u32::from(slot.data_bytes >= DIRECT_DATA_BYTES_MIN);
         self.free.push(index);
     }
 
     /// Marks the connection as to be given up.
-    fn distrust(&mut self) {
-        if let ClientLink::Up { is_distrusted } = &mut self.link {
+    fn mark_for_closing(&mut self) {
+        if let ClientLink::Up { must_close: is_distrusted } = &mut self.link {
             *is_distrusted = true;
             // The rest of the received bytes is ignored.
             self.records.clear();
-            self.landing = None;
+            self.direct_reply = None;
         }
     }
 }
 
 /// Call that waits for an answer with this transaction id.
-fn awaiting(slots: &[CallSlot], xid: u32) -> Option<u32> {
+fn call_of_xid(slots: &[CallSlot], xid: u32) -> Option<u32> {
     let index = xid & (SLOTS_MAX - 1);
     let slot = slots.get(index as usize)?;
     let is_awaiting = matches!(slot.state, CallState::Waiting { .. }) && slot.xids.contains(&xid);
@@ -564,7 +578,7 @@ fn awaiting(slots: &[CallSlot], xid: u32) -> Option<u32> {
 }
 
 /// True if the server postpones the call.
-fn is_later(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
+fn is_postponed(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
     procedure.program == procedures::PROGRAM
         && results.is_ok_and(|results| XdrReader::new(results).u32() == Ok(JUKEBOX))
 }

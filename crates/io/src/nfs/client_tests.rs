@@ -17,11 +17,11 @@ const TIMING: Timing =
 /// A client with its recorded results.
 struct Rig {
     client: Client,
-    heard: Heard,
+    recorded: RecordedResults,
 }
 
 /// Results of ended calls, and the memory of READs.
-struct Heard {
+struct RecordedResults {
     ended: Vec<(u32, Result<Vec<u8>, CallError>)>,
     /// Results with this prefix are reported as garbled.
     garbage: &'static [u8],
@@ -32,23 +32,27 @@ struct Heard {
 /// Value of bytes that were never written to.
 const UNTOUCHED: u8 = 0xee;
 
-impl Caller for Heard {
-    fn ended(
+impl Caller for RecordedResults {
+    fn on_call_end(
         &mut self,
         call: CallId,
-        results: Result<Results<'_>, CallError>,
+        results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled> {
         let memory = self.memory.get(&call.0);
         let results = match results {
-            Ok(Results::Here(results)) if results.starts_with(self.garbage) => return Err(Garbled),
-            Ok(Results::Here(results)) => match memory {
+            Ok(CallResults::Whole(results)) if results.starts_with(self.garbage) => {
+                return Err(Garbled);
+            }
+            Ok(CallResults::Whole(results)) => match memory {
                 // As `reading` handles complete results.
-                Some(memory) => procedures::data_told(results, memory.len() as u32 - 1)?
+                Some(memory) => procedures::decode_read(results, memory.len() as u32 - 1)?
                     .map(|(_, data)| data.to_vec())
                     .map_err(|_| CallError::ServerFault),
                 None => Ok(results.to_vec()),
             },
-            Ok(Results::Landed(head)) => Ok(memory.unwrap()[..head.bytes as usize].to_vec()),
+            Ok(CallResults::DataInPlace(head)) => {
+                Ok(memory.unwrap()[..head.bytes as usize].to_vec())
+            }
             Err(error) => Err(error),
         };
         self.ended.push((call.0, results));
@@ -56,12 +60,12 @@ impl Caller for Heard {
         Ok(())
     }
 
-    fn take(&mut self, call: CallId, at: usize, data: &[u8]) {
+    fn copy_data(&mut self, call: CallId, at: usize, data: &[u8]) {
         // This panics if the call has ended.
         self.memory.get_mut(&call.0).unwrap()[at..at + data.len()].copy_from_slice(data);
     }
 
-    fn room(&self, _: CallId, _: usize, _: usize, _: &mut Vec<libc::iovec>) {
+    fn data_memory(&self, _: CallId, _: usize, _: usize, _: &mut Vec<libc::iovec>) {
         unreachable!("the rig writes as the socket would");
     }
 }
@@ -70,8 +74,8 @@ impl Rig {
     fn new(slots: u32) -> Rig {
         let client = Client::new(vec![], TIMING, slots, 20_000, 77);
         let garbage = b"\0\0\0\0BAD!";
-        let heard = Heard { ended: Vec::new(), garbage, memory: BTreeMap::new() };
-        Rig { client, heard }
+        let heard = RecordedResults { ended: Vec::new(), garbage, memory: BTreeMap::new() };
+        Rig { client, recorded: heard }
     }
 
     fn connected(slots: u32) -> Rig {
@@ -87,14 +91,14 @@ impl Rig {
     /// Starts a READ.
     fn read(&mut self, now: Time, bytes: u32) -> u32 {
         let call = self.client.call(now, procedures::READ, bytes, |_| {}).0;
-        self.heard.memory.insert(call, vec![UNTOUCHED; bytes as usize + 1]);
+        self.recorded.memory.insert(call, vec![UNTOUCHED; bytes as usize + 1]);
         call
     }
 
     /// Transaction ids of the messages to send.
     fn sent(&mut self) -> Vec<u32> {
         let (mut xids, mut at) = (Vec::new(), 0);
-        let bytes = self.client.to_send().to_vec();
+        let bytes = self.client.unsent_bytes().to_vec();
         let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
         while at < bytes.len() {
             xids.push(word(at + 4));
@@ -109,20 +113,20 @@ impl Rig {
         let mut left = bytes;
         while !left.is_empty() {
             let mut past = 0;
-            if let Some((call, at, bytes)) = self.client.landing() {
+            if let Some((call, at, bytes)) = self.client.direct_data() {
                 past = bytes.min(left.len());
-                self.heard.take(call, at, &left[..past]);
+                self.recorded.copy_data(call, at, &left[..past]);
             }
-            let space = self.client.space();
+            let space = self.client.receive_buffer();
             let count = space.len().min(left.len() - past);
             space[..count].copy_from_slice(&left[past..past + count]);
-            self.client.handle_received(now, past + count, &mut self.heard);
+            self.client.handle_received(now, past + count, &mut self.recorded);
             left = &left[past + count..];
         }
     }
 
     fn tick(&mut self, now: Time) {
-        self.client.handle_time(now, &mut self.heard);
+        self.client.handle_time(now, &mut self.recorded);
     }
 }
 
@@ -142,10 +146,10 @@ fn ms(ms: u64) -> Time {
 }
 
 #[test]
-fn answers_in_any_order_find_their_calls_and_others_are_dropped() {
+fn answers_match_their_calls_in_any_order_and_others_are_dropped() {
     let mut rig = Rig::connected(3);
     let calls: Vec<u32> = (0..3).map(|_| rig.call(ms(1))).collect();
-    assert_eq!(rig.client.room(), 0);
+    assert_eq!(rig.client.free_slot_count(), 0);
     let xids = rig.sent();
     assert_eq!(xids.len(), 3, "all are sent before any answer");
     let stream =
@@ -156,34 +160,34 @@ fn answers_in_any_order_find_their_calls_and_others_are_dropped() {
     }
     let expected =
         [2, 0, 1].map(|at: u32| (calls[at as usize], Ok(format!("\0\0\0\0{at:4}").into())));
-    assert_eq!(rig.heard.ended, expected);
+    assert_eq!(rig.recorded.ended, expected);
     // A duplicate of the previous answer does not answer the slot's next call.
     rig.call(ms(3));
     rig.receive(ms(4), &stream.concat());
-    assert_eq!((rig.heard.ended.len(), rig.client.in_flight()), (3, 1));
+    assert_eq!((rig.recorded.ended.len(), rig.client.in_flight()), (3, 1));
 }
 
 #[test]
-fn a_silent_connection_is_replaced_and_everything_goes_out_again() {
+fn silent_connection_is_replaced_and_all_calls_are_resent() {
     let mut rig = Rig::connected(2);
     rig.call(ms(1));
     rig.call(ms(1));
     let xids = rig.sent();
     assert_eq!(rig.client.next_wake(), Some(ms(1_001)));
     rig.tick(ms(1_000));
-    assert_eq!(rig.client.wish(ms(1_000)), Wish::Nothing);
+    assert_eq!(rig.client.next_action(ms(1_000)), ConnectionAction::Nothing);
     rig.tick(ms(1_001));
-    assert_eq!(rig.client.wish(ms(1_001)), Wish::Disconnect);
+    assert_eq!(rig.client.next_action(ms(1_001)), ConnectionAction::Disconnect);
     rig.client.handle_lost(ms(1_001));
-    assert_eq!(rig.client.wish(ms(1_001)), Wish::Connect, "at once");
+    assert_eq!(rig.client.next_action(ms(1_001)), ConnectionAction::Connect, "at once");
     rig.client.handle_connected(ms(1_002));
     assert_eq!(rig.sent(), xids, "under the same ids");
     rig.receive(ms(1_003), &answer(xids[1], OK));
-    assert_eq!(rig.heard.ended.len(), 1);
+    assert_eq!(rig.recorded.ended.len(), 1);
 }
 
 #[test]
-fn a_lost_answer_is_asked_for_again_after_twice_as_long_each_time() {
+fn unanswered_call_is_resent_with_doubling_timeouts() {
     let mut rig = Rig::connected(2);
     rig.call(ms(1));
     let mut xids = rig.sent();
@@ -196,16 +200,16 @@ fn a_lost_answer_is_asked_for_again_after_twice_as_long_each_time() {
         let again = rig.sent();
         assert!(again.len() == 1 && !xids.contains(&again[0]), "under another id");
         xids.extend(again);
-        assert_eq!(rig.client.wish(ms(again_at)), Wish::Nothing);
+        assert_eq!(rig.client.next_action(ms(again_at)), ConnectionAction::Nothing);
     }
     rig.tick(ms(10_000));
-    assert_eq!(rig.heard.ended, []);
+    assert_eq!(rig.recorded.ended, []);
     rig.tick(ms(10_001));
-    assert_eq!(rig.heard.ended, [(0, Err(CallError::TimedOut))]);
+    assert_eq!(rig.recorded.ended, [(0, Err(CallError::TimedOut))]);
 }
 
 #[test]
-fn the_first_answer_to_any_of_a_calls_ids_counts() {
+fn first_answer_to_any_xid_of_a_call_completes_it() {
     for which in [0, 1] {
         let mut rig = Rig::connected(1);
         rig.call(ms(1));
@@ -215,36 +219,36 @@ fn the_first_answer_to_any_of_a_calls_ids_counts() {
         xids.extend(rig.sent());
         rig.receive(ms(1_002), &answer(xids[which], OK));
         rig.receive(ms(1_003), &answer(xids[1 - which], OK));
-        assert_eq!(rig.heard.ended, [(0, Ok(OK.to_vec()))]);
+        assert_eq!(rig.recorded.ended, [(0, Ok(OK.to_vec()))]);
     }
 }
 
 #[test]
 fn pauses_between_attempts_to_connect_double_up_to_a_second() {
     let mut rig = Rig::new(1);
-    assert_eq!(rig.client.wish(ms(0)), Wish::Nothing, "not without a call");
+    assert_eq!(rig.client.next_action(ms(0)), ConnectionAction::Nothing, "not without a call");
     rig.call(ms(0));
     let mut now = ms(0);
     for pause in [50, 100, 200, 400, 800, 1_000, 1_000] {
-        assert_eq!(rig.client.wish(now), Wish::Connect);
+        assert_eq!(rig.client.next_action(now), ConnectionAction::Connect);
         rig.client.handle_lost(now);
-        assert_eq!(rig.client.wish(now), Wish::Nothing);
+        assert_eq!(rig.client.next_action(now), ConnectionAction::Nothing);
         assert_eq!(rig.client.next_wake(), Some(now + ms(pause)));
         now += ms(pause);
     }
 }
 
 #[test]
-fn after_one_call_was_given_up_the_next_waits_only_briefly_until_the_server_is_heard() {
+fn calls_after_a_timeout_wait_briefly_until_the_server_answers() {
     let mut rig = Rig::new(1);
     rig.call(ms(0));
     rig.tick(ms(9_999));
-    assert_eq!(rig.heard.ended, []);
+    assert_eq!(rig.recorded.ended, []);
     rig.tick(ms(10_000));
-    assert_eq!(rig.heard.ended.len(), 1);
+    assert_eq!(rig.recorded.ended.len(), 1);
     rig.call(ms(20_000));
     rig.tick(ms(21_000));
-    assert_eq!(rig.heard.ended.len(), 2);
+    assert_eq!(rig.recorded.ended.len(), 2);
     rig.client.handle_connected(ms(30_000));
     rig.call(ms(30_000));
     let xids = rig.sent();
@@ -252,11 +256,11 @@ fn after_one_call_was_given_up_the_next_waits_only_briefly_until_the_server_is_h
     rig.client.handle_lost(ms(31_000));
     rig.call(ms(31_000));
     rig.tick(ms(40_999));
-    assert_eq!(rig.heard.ended.len(), 3);
+    assert_eq!(rig.recorded.ended.len(), 3);
 }
 
 #[test]
-fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
+fn jukebox_reply_delays_the_call_and_resends_it_with_a_new_xid() {
     let mut rig = Rig::connected(1);
     rig.call(ms(0));
     let mut xid = rig.sent()[0];
@@ -264,7 +268,7 @@ fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
     for rest in [100, 200, 400, 800, 1_600] {
         rig.receive(now, &answer(xid, LATER));
         rig.receive(now, &answer(xid, OK));
-        assert_eq!(rig.heard.ended, [], "nothing is awaited while it rests");
+        assert_eq!(rig.recorded.ended, [], "nothing is awaited while it rests");
         assert_eq!(rig.client.next_wake(), Some(now + ms(rest)));
         now += ms(rest);
         rig.tick(now);
@@ -273,52 +277,52 @@ fn a_call_that_is_to_come_later_rests_and_comes_under_a_new_id() {
         xid = sent[0];
     }
     rig.receive(now, &answer(xid, OK));
-    assert_eq!(rig.heard.ended.len(), 1);
+    assert_eq!(rig.recorded.ended.len(), 1);
 }
 
 #[test]
-fn an_answer_that_is_garbage_eight_times_is_an_error() {
+fn eight_garbled_answers_end_the_call_with_an_error() {
     let mut rig = Rig::connected(1);
     rig.call(ms(0));
     for _ in 0..8 {
         let sent = rig.sent();
-        assert_eq!(rig.heard.ended, []);
-        rig.receive(ms(1), &answer(sent[0], rig.heard.garbage));
+        assert_eq!(rig.recorded.ended, []);
+        rig.receive(ms(1), &answer(sent[0], rig.recorded.garbage));
     }
-    assert_eq!(rig.heard.ended, [(0, Err(CallError::Garbled))]);
+    assert_eq!(rig.recorded.ended, [(0, Err(CallError::Garbled))]);
     assert_eq!((rig.sent(), rig.client.in_flight()), (vec![], 0));
 }
 
 #[test]
-fn bytes_that_are_no_answer_cost_the_connection_and_nothing_else() {
+fn non_rpc_bytes_cause_a_reconnect_and_no_other_loss() {
     let mut rig = Rig::connected(1);
     rig.call(ms(0));
     let xids = rig.sent();
     rig.receive(ms(1), b"HTTP/1.1 400 Bad Request\r\n");
-    assert_eq!(rig.client.wish(ms(1)), Wish::Disconnect);
+    assert_eq!(rig.client.next_action(ms(1)), ConnectionAction::Disconnect);
     rig.client.handle_lost(ms(1));
-    assert_eq!(rig.client.wish(ms(1)), Wish::Connect);
+    assert_eq!(rig.client.next_action(ms(1)), ConnectionAction::Connect);
     rig.client.handle_connected(ms(2));
     assert_eq!(rig.sent(), xids);
     rig.receive(ms(3), &answer(xids[0], OK));
-    assert_eq!(rig.heard.ended.len(), 1);
+    assert_eq!(rig.recorded.ended.len(), 1);
 }
 
 #[test]
-fn a_call_that_was_cancelled_hears_nothing() {
+fn cancelled_call_receives_no_result() {
     let mut rig = Rig::connected(1);
     let call = rig.call(ms(0));
     let xids = rig.sent();
     rig.client.cancel(CallId(call));
     rig.receive(ms(1), &answer(xids[0], OK));
     rig.tick(ms(60_000));
-    assert_eq!((rig.heard.ended.len(), rig.client.room()), (0, 1));
+    assert_eq!((rig.recorded.ended.len(), rig.client.free_slot_count()), (0, 1));
     assert_eq!(rig.client.next_wake(), None);
 }
 
 /// Events of a hostile network.
 #[derive(Clone, Debug)]
-enum Weather {
+enum HostileEvent {
     Answer {
         which: prop::sample::Index,
         body: Vec<u8>,
@@ -339,7 +343,7 @@ enum Weather {
     },
 }
 
-fn weather() -> impl Strategy<Value = Weather> {
+fn hostile_event() -> impl Strategy<Value = HostileEvent> {
     let body = prop_oneof![
         3 => Just(OK.to_vec()),
         1 => Just(LATER.to_vec()),
@@ -348,15 +352,15 @@ fn weather() -> impl Strategy<Value = Weather> {
     ];
     prop_oneof![
         4 => (any::<prop::sample::Index>(), body)
-            .prop_map(|(which, body)| Weather::Answer { which, body }),
-        1 => prop::collection::vec(any::<u8>(), 1..60).prop_map(Weather::Noise),
-        3 => (0u64..3_000).prop_map(|ms| Weather::Pass { ms }),
-        1 => Just(Weather::Cut),
-        4 => Just(Weather::Call),
-        4 => Just(Weather::Read),
+            .prop_map(|(which, body)| HostileEvent::Answer { which, body }),
+        1 => prop::collection::vec(any::<u8>(), 1..60).prop_map(HostileEvent::Noise),
+        3 => (0u64..3_000).prop_map(|ms| HostileEvent::Pass { ms }),
+        1 => Just(HostileEvent::Cut),
+        4 => Just(HostileEvent::Call),
+        4 => Just(HostileEvent::Read),
         4 => (any::<prop::sample::Index>(), any::<u8>(), 1u8.., any::<prop::sample::Index>())
             .prop_map(|(which, bytes, fragment_bytes, cut)| {
-                Weather::Data { which, bytes, fragment_bytes, cut }
+                HostileEvent::Data { which, bytes, fragment_bytes, cut }
             }),
     ]
 }
@@ -365,24 +369,24 @@ proptest! {
     /// Each call ends once and within its time, with results sent for it or an error, for any
     /// events and times.
     #[test]
-    fn every_call_ends_once_and_in_time(events in prop::collection::vec(weather(), 1..120)) {
+    fn every_call_ends_once_and_in_time(events in prop::collection::vec(hostile_event(), 1..120)) {
         let mut rig = Rig::new(4);
         let mut now = ms(0);
         let mut started: BTreeMap<u32, Time> = BTreeMap::new();
         let mut xids: Vec<u32> = vec![0];
         let mut seen = 0;
-        let passing = (0..40).map(|_| Weather::Pass { ms: 300 });
+        let passing = (0..40).map(|_| HostileEvent::Pass { ms: 300 });
         for event in events.into_iter().chain(passing) {
             match event {
-                Weather::Call if rig.client.room() > 0 => {
+                HostileEvent::Call if rig.client.free_slot_count() > 0 => {
                     prop_assert!(started.insert(rig.call(now), now).is_none());
                 }
-                Weather::Read if rig.client.room() > 0 => {
+                HostileEvent::Read if rig.client.free_slot_count() > 0 => {
                     let call = rig.read(now, 100);
                     prop_assert!(started.insert(call, now).is_none());
                 }
-                Weather::Call | Weather::Read => {}
-                Weather::Data { which, bytes, fragment_bytes, cut } => {
+                HostileEvent::Call | HostileEvent::Read => {}
+                HostileEvent::Data { which, bytes, fragment_bytes, cut } => {
                     let xid = *which.get(&xids);
                     let reply = data(xid, &bytes_of(xid as u8, bytes.into()));
                     let stream = in_fragments(&reply, fragment_bytes.into());
@@ -392,32 +396,32 @@ proptest! {
                     rig.receive(now, first);
                     rig.receive(now, second);
                 }
-                Weather::Answer { which, body } => {
+                HostileEvent::Answer { which, body } => {
                     rig.receive(now, &answer(*which.get(&xids), &body));
                 }
-                Weather::Noise(bytes) => rig.receive(now, &bytes),
-                Weather::Pass { ms: span } => now += ms(span),
-                Weather::Cut => rig.client.handle_lost(now),
+                HostileEvent::Noise(bytes) => rig.receive(now, &bytes),
+                HostileEvent::Pass { ms: span } => now += ms(span),
+                HostileEvent::Cut => rig.client.handle_lost(now),
             }
             rig.tick(now);
-            match rig.client.wish(now) {
-                Wish::Nothing => {}
-                Wish::Connect => rig.client.handle_connected(now),
-                Wish::Disconnect => rig.client.handle_lost(now),
+            match rig.client.next_action(now) {
+                ConnectionAction::Nothing => {}
+                ConnectionAction::Connect => rig.client.handle_connected(now),
+                ConnectionAction::Disconnect => rig.client.handle_lost(now),
             }
             xids.extend(rig.sent());
-            let beyond = rig.heard.memory.values().map(|memory| *memory.last().unwrap());
+            let beyond = rig.recorded.memory.values().map(|memory| *memory.last().unwrap());
             prop_assert!(beyond.into_iter().all(|byte| byte == UNTOUCHED));
-            for (call, _) in &rig.heard.ended[seen..] {
+            for (call, _) in &rig.recorded.ended[seen..] {
                 prop_assert!(started.remove(call).is_some(), "it ends once");
             }
-            seen = rig.heard.ended.len();
+            seen = rig.recorded.ended.len();
             for &start in started.values() {
                 prop_assert!(now.since(start) < TIMING.give_up_after);
             }
         }
         prop_assert_eq!(rig.client.in_flight(), 0);
-        prop_assert_eq!(rig.client.room(), 4);
+        prop_assert_eq!(rig.client.free_slot_count(), 4);
         prop_assert_eq!(rig.client.next_wake(), None);
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 
 use super::options::SourcePort;
-use super::socket::{Lost, Making, Ready};
+use super::socket::{ConnectState, ConnectionLost, Ready};
 
 #[cfg(any(test, feature = "simulation"))]
 pub(super) use crate::simulation::network::{EventFd, Socket, sleep_on};
@@ -34,7 +34,7 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Creates an unconnected connection to `address`.
-    pub(crate) fn to(address: SocketAddr, source: SourcePort) -> Connection {
+    pub(crate) fn new(address: SocketAddr, source: SourcePort) -> Connection {
         Connection { address, source, socket: None, is_reserved: false, wake_bytes: 1 }
     }
 
@@ -49,7 +49,7 @@ impl Connection {
     }
 
     /// Starts a new connection.
-    pub(crate) fn begin(&mut self) -> Making {
+    pub(crate) fn start_connecting(&mut self) -> ConnectState {
         self.close();
         if self.source == SourcePort::ReservedIfAllowed {
             for port in RESERVED_PORTS.rev() {
@@ -57,18 +57,18 @@ impl Connection {
                     // The port is in use, or still belongs to a recent connection.
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
                     Err(Errno::ACCESS | Errno::PERM) => break,
-                    begun => return self.begun(begun, true),
+                    begun => return self.store_started(begun, true),
                 }
             }
         }
-        self.begun(Socket::connect(self.address, None), false)
+        self.store_started(Socket::connect(self.address, None), false)
     }
 
     /// State of the connection that was started.
-    pub(crate) fn making(&mut self) -> Making {
-        let Some(socket) = &self.socket else { return Making::Failed(libc::ENOTCONN) };
-        let making = socket.making();
-        if let Making::Failed(_) = making {
+    pub(crate) fn connect_state(&mut self) -> ConnectState {
+        let Some(socket) = &self.socket else { return ConnectState::Failed(libc::ENOTCONN) };
+        let making = socket.connect_state();
+        if let ConnectState::Failed(_) = making {
             self.close();
         }
         making
@@ -80,8 +80,8 @@ impl Connection {
     }
 
     /// Sends as many bytes as the socket accepts, and returns their number.
-    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, Lost> {
-        let Some(socket) = &self.socket else { return Err(Lost(libc::ENOTCONN)) };
+    pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, ConnectionLost> {
+        let Some(socket) = &self.socket else { return Err(ConnectionLost(libc::ENOTCONN)) };
         socket.send(bytes)
     }
 
@@ -90,16 +90,19 @@ impl Connection {
     ///
     /// # Safety
     /// The pieces, at most 1,024, are valid for writes and not used by other code meanwhile.
-    pub(crate) unsafe fn receive(&mut self, pieces: &[libc::iovec]) -> Result<Option<usize>, Lost> {
-        let Some(socket) = &self.socket else { return Err(Lost(libc::ENOTCONN)) };
+    pub(crate) unsafe fn receive(
+        &mut self,
+        pieces: &[libc::iovec],
+    ) -> Result<Option<usize>, ConnectionLost> {
+        let Some(socket) = &self.socket else { return Err(ConnectionLost(libc::ENOTCONN)) };
         // SAFETY: the caller guarantees the contract of this function.
         unsafe { socket.receive(pieces) }
     }
 
     /// Sets the number of received bytes that end a sleep. The end of the stream also ends it.
-    pub(crate) fn wake_at(&mut self, bytes: usize) {
+    pub(crate) fn set_wake_bytes(&mut self, bytes: usize) {
         if let Some(socket) = self.socket.as_ref().filter(|_| bytes != self.wake_bytes) {
-            socket.wake_at(bytes);
+            socket.set_wake_bytes(bytes);
             self.wake_bytes = bytes;
         }
     }
@@ -116,15 +119,19 @@ impl Connection {
     }
 
     /// Stores the socket of a started connection.
-    fn begun(&mut self, begun: rustix::io::Result<(Socket, Making)>, is_reserved: bool) -> Making {
-        match begun {
+    fn store_started(
+        &mut self,
+        started: rustix::io::Result<(Socket, ConnectState)>,
+        is_reserved: bool,
+    ) -> ConnectState {
+        match started {
             Ok((socket, making)) => {
                 self.socket = Some(Arc::new(socket));
                 self.wake_bytes = 1;
                 self.is_reserved = is_reserved;
                 making
             }
-            Err(errno) => Making::Failed(errno.raw_os_error()),
+            Err(errno) => ConnectState::Failed(errno.raw_os_error()),
         }
     }
 }
@@ -137,12 +144,12 @@ mod tests {
 
     /// The server's view: privileged users get a port below 1024 if they ask for it.
     #[test]
-    fn the_port_is_told_to_be_a_reserved_one_when_the_server_sees_one() {
+    fn reserved_port_is_reported_if_and_only_if_the_server_sees_one() {
         for source in [SourcePort::Any, SourcePort::ReservedIfAllowed] {
             let server = TcpListener::bind("127.0.0.1:0").unwrap();
-            let mut connection = Connection::to(server.local_addr().unwrap(), source);
+            let mut connection = Connection::new(server.local_addr().unwrap(), source);
             assert!(!connection.is_reserved(), "nothing is connected");
-            connection.begin();
+            connection.start_connecting();
             let (_socket, seen) = server.accept().unwrap();
             assert_eq!(connection.is_reserved(), seen.port() < 1024, "{source:?}: {seen}");
         }

@@ -31,8 +31,8 @@ pub(super) fn bytes_of(seed: u8, count: usize) -> Vec<u8> {
 /// Two READs, above and below the size at which replies are received one by one, answered in
 /// reverse order. The stream is split at every byte, in one fragment and in several.
 #[test]
-fn data_lands_in_the_memory_of_its_call_wherever_the_stream_is_split() {
-    for large in [0, LARGE_BYTES] {
+fn read_data_reaches_its_calls_memory_for_any_stream_split() {
+    for large in [0, DIRECT_DATA_BYTES_MIN] {
         let sizes = [31 + large, 18];
         for fragment_bytes in [usize::MAX, 64, 29] {
             let whole: usize = 2 * 44 + 64 + 20;
@@ -51,41 +51,41 @@ fn data_lands_in_the_memory_of_its_call_wherever_the_stream_is_split() {
                 rig.receive(ms(1), second);
                 let expected =
                     [1, 0].map(|at: usize| (calls[at], Ok(bytes_of(at as u8, sizes[at] as usize))));
-                assert!(rig.heard.ended == expected, "{split}");
+                assert!(rig.recorded.ended == expected, "{split}");
             }
         }
     }
 }
 
 #[test]
-fn data_of_a_call_that_is_over_goes_nowhere() {
+fn data_of_an_ended_call_is_discarded() {
     for is_cancelled in [true, false] {
         let mut rig = Rig::connected(1);
         let call = rig.read(ms(0), 100);
         let reply = data(rig.sent()[0], &bytes_of(1, 100));
         rig.receive(ms(1), &reply[..80]);
-        assert!(rig.client.landing().is_some());
+        assert!(rig.client.direct_data().is_some());
         if is_cancelled {
             rig.client.cancel(CallId(call));
         } else {
             rig.tick(ms(10_000));
-            assert_eq!(rig.heard.ended, [(call, Err(CallError::TimedOut))]);
+            assert_eq!(rig.recorded.ended, [(call, Err(CallError::TimedOut))]);
         }
         // The slot's next call has other memory.
-        rig.heard.memory.clear();
+        rig.recorded.memory.clear();
         let next = rig.read(ms(10_001), 100);
         let xids = rig.sent();
         rig.receive(ms(10_002), &reply[80..]);
-        assert!(rig.heard.memory[&next].iter().all(|&byte| byte == UNTOUCHED));
+        assert!(rig.recorded.memory[&next].iter().all(|&byte| byte == UNTOUCHED));
         rig.receive(ms(10_003), &data(*xids.last().unwrap(), b"fresh"));
-        assert_eq!(rig.heard.ended.last(), Some(&(next, Ok(b"fresh".to_vec()))));
+        assert_eq!(rig.recorded.ended.last(), Some(&(next, Ok(b"fresh".to_vec()))));
     }
 }
 
 /// Heads with more bytes than requested, a record length that does not match, or an unknown id: no
 /// byte is written.
 #[test]
-fn a_head_that_makes_no_sense_lets_no_data_in() {
+fn inconsistent_reply_header_writes_no_data() {
     let mut changed: Vec<Vec<u8>> = Vec::new();
     let good = |xid| data(xid, &bytes_of(1, 100));
     let mut rig = Rig::connected(1);
@@ -101,27 +101,30 @@ fn a_head_that_makes_no_sense_lets_no_data_in() {
         let call = rig.read(ms(0), 100);
         assert_eq!(rig.sent(), [xid]);
         rig.receive(ms(1), &reply[..reply.len() - 8]);
-        assert_eq!(rig.client.landing(), None);
-        assert!(rig.heard.memory[&call].iter().all(|&byte| byte == UNTOUCHED));
+        assert_eq!(rig.client.direct_data(), None);
+        assert!(rig.recorded.memory[&call].iter().all(|&byte| byte == UNTOUCHED));
     }
 }
 
 #[test]
-fn a_connection_that_breaks_within_data_costs_another_try() {
+fn connection_lost_within_data_resends_the_read() {
     let mut rig = Rig::connected(1);
     let call = rig.read(ms(0), 100);
     let xids = rig.sent();
     rig.receive(ms(1), &data(xids[0], &bytes_of(1, 100))[..80]);
     rig.client.handle_lost(ms(2));
-    assert_eq!((rig.client.wish(ms(2)), rig.heard.ended.len()), (Wish::Connect, 0));
+    assert_eq!(
+        (rig.client.next_action(ms(2)), rig.recorded.ended.len()),
+        (ConnectionAction::Connect, 0)
+    );
     rig.client.handle_connected(ms(3));
     assert_eq!(rig.sent(), xids);
     rig.receive(ms(4), &data(xids[0], &bytes_of(2, 100)));
-    assert_eq!(rig.heard.ended, [(call, Ok(bytes_of(2, 100)))]);
+    assert_eq!(rig.recorded.ended, [(call, Ok(bytes_of(2, 100)))]);
 }
 
 #[test]
-fn a_record_that_ends_before_its_data_is_asked_for_again() {
+fn record_shorter_than_its_data_is_requested_again() {
     let mut rig = Rig::connected(1);
     rig.read(ms(0), 100);
     let reply = data(rig.sent()[0], &bytes_of(1, 100));
@@ -129,18 +132,18 @@ fn a_record_that_ends_before_its_data_is_asked_for_again() {
     for byte in fragments {
         rig.receive(ms(1), &[byte]);
     }
-    assert_eq!(rig.heard.ended, []);
+    assert_eq!(rig.recorded.ended, []);
     let again = rig.sent();
     assert_eq!(again.len(), 1);
     rig.receive(ms(2), &data(again[0], b"whole"));
-    assert_eq!(rig.heard.ended, [(0, Ok(b"whole".to_vec()))]);
+    assert_eq!(rig.recorded.ended, [(0, Ok(b"whole".to_vec()))]);
 }
 
 proptest! {
     /// Replies are late, duplicated, cut off with their connection, or in fragments and pieces of
     /// any size. Each READ ends with the bytes of one of its own replies.
     #[test]
-    fn each_read_has_its_own_bytes(
+    fn reads_return_the_bytes_of_their_own_replies(
         events in prop::collection::vec(
             (0u8..9, any::<prop::sample::Index>(), 1usize..90, 1usize..300), 1..80),
     ) {
@@ -152,7 +155,7 @@ proptest! {
         let mut own: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for (kind, which, fragment_bytes, piece_bytes) in events {
             match kind {
-                0..3 if rig.client.room() > 0 => {
+                0..3 if rig.client.free_slot_count() > 0 => {
                     let call = rig.read(now, 100);
                     own.insert(call, Vec::new());
                 }
@@ -173,16 +176,16 @@ proptest! {
                 }
                 7 => now += ms(400),
                 8 => {
-                    let in_flight = rig.heard.memory.pop_first();
+                    let in_flight = rig.recorded.memory.pop_first();
                     in_flight.inspect(|(call, _)| rig.client.cancel(CallId(*call)));
                 }
                 _ => {}
             }
             rig.tick(now);
-            match rig.client.wish(now) {
-                Wish::Nothing => {}
-                Wish::Connect => rig.client.handle_connected(now),
-                Wish::Disconnect => {
+            match rig.client.next_action(now) {
+                ConnectionAction::Nothing => {}
+                ConnectionAction::Connect => rig.client.handle_connected(now),
+                ConnectionAction::Disconnect => {
                     rig.client.handle_lost(now);
                     seen.clear();
                 }
@@ -191,7 +194,7 @@ proptest! {
                 own.get_mut(&(xid & (SLOTS_MAX - 1))).unwrap().push(xid);
                 seen.push(xid);
             }
-            for (call, result) in rig.heard.ended.drain(..) {
+            for (call, result) in rig.recorded.ended.drain(..) {
                 let Ok(got) = result else { continue };
                 prop_assert!(own[&call].iter().any(|&xid| got == bytes_of(seed(xid), 100)));
             }

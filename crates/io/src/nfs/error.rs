@@ -7,7 +7,7 @@ use super::lookup::LINKS_MAX;
 use super::rpc::CallError;
 use super::status::Status;
 use super::url::{NfsUrl, UrlError};
-use crate::read_error::kind_of;
+use crate::read_error::io_error_kind;
 
 /// Number of exports that a message names.
 const EXPORTS_NAMED: usize = 20;
@@ -146,7 +146,7 @@ impl NfsError {
     }
 
     /// Error for the server's status of the file, or of a directory on the way to it.
-    pub(crate) fn of_file(url: &NfsUrl, status: Status) -> NfsError {
+    pub(crate) fn from_status(url: &NfsUrl, status: Status) -> NfsError {
         let url = url.to_string();
         match status {
             Status::Missing | Status::NotDirectory => NfsError::Missing { url },
@@ -159,7 +159,7 @@ impl NfsError {
 
 impl From<NfsError> for io::Error {
     fn from(error: NfsError) -> io::Error {
-        io::Error::new(kind_of(error.errno()), error)
+        io::Error::new(io_error_kind(error.errno()), error)
     }
 }
 
@@ -187,8 +187,8 @@ impl std::fmt::Display for NfsError {
                 write!(f, "host `{host}` can't be found: {what}; check its name")
             }
             NfsError::Connect { address, errno } => {
-                let told = io::Error::from_raw_os_error(*errno);
-                write!(f, "{address}: {told}; check that an NFS server listens there")
+                let errno_text = io::Error::from_raw_os_error(*errno);
+                write!(f, "{address}: {errno_text}; check that an NFS server listens there")
             }
             NfsError::NoService { host, step } => write!(
                 f,

@@ -1,7 +1,8 @@
 //! Decoding of arbitrary bytes from a server, for the fuzzers and their seeds.
 
 use super::procedures::{
-    access_told, attributes_told, data_begun, data_told, fs_info_told, link_told, lookup_told,
+    decode_access, decode_fsinfo, decode_getattr, decode_lookup, decode_read, decode_read_head,
+    decode_readlink,
 };
 use super::records::{RecordStep, Records};
 use super::rpc::read_reply;
@@ -11,47 +12,47 @@ const RECORD_BYTES_MAX: usize = 1 << 16;
 
 /// Receives bytes as a connection does, in pieces whose size the first byte selects, and runs every
 /// decoder on the records.
-pub(crate) fn receive(bytes: &[u8]) {
+pub(crate) fn decode_stream(bytes: &[u8]) {
     let Some((&first, mut left)) = bytes.split_first() else { return };
     let (piece, asked_bytes) = (1 + usize::from(first & 0x1f), u32::from(first) << 8);
     let mut records = Records::new(RECORD_BYTES_MAX);
     while !left.is_empty() {
-        let past = records.past_bytes().min(left.len()).min(piece);
-        records.passed(past);
-        let space = records.space(0);
-        let count = space.len().min(left.len() - past).min(piece);
-        space[..count].copy_from_slice(&left[past..past + count]);
-        records.filled(count);
-        left = &left[past + count..];
+        let direct_bytes = records.direct_bytes().min(left.len()).min(piece);
+        records.record_direct(direct_bytes);
+        let space = records.receive_buffer(0);
+        let count = space.len().min(left.len() - direct_bytes).min(piece);
+        space[..count].copy_from_slice(&left[direct_bytes..direct_bytes + count]);
+        records.record_received(count);
+        left = &left[direct_bytes + count..];
         loop {
             match records.next() {
                 Err(_) => return,
                 Ok(None) => break,
-                Ok(Some(RecordStep::Record(record))) => decode(record, asked_bytes),
-                Ok(Some(RecordStep::Data(_) | RecordStep::Over { .. })) => {}
+                Ok(Some(RecordStep::Record(record))) => decode_record(record, asked_bytes),
+                Ok(Some(RecordStep::Data(_) | RecordStep::End { .. })) => {}
             }
         }
-        let begun = records.begun().and_then(|begun| {
+        let begun = records.incomplete_record().and_then(|begun| {
             let reply = read_reply(begun).ok()?;
-            let (head, data) = data_begun(reply.results.ok()?, asked_bytes)?;
+            let (head, data) = decode_read_head(reply.results.ok()?, asked_bytes)?;
             let head_bytes = begun.len() - data.len();
             Some((head_bytes, head.bytes as usize))
         });
         if let Some((head_bytes, data_bytes)) = begun {
             records.divert(head_bytes, data_bytes);
         }
-        if past + count == 0 {
+        if direct_bytes + count == 0 {
             return;
         }
     }
 }
 
-fn decode(record: &[u8], asked_bytes: u32) {
+fn decode_record(record: &[u8], asked_bytes: u32) {
     let Ok(results) = read_reply(record).map(|reply| reply.results) else { return };
     let Ok(results) = results else { return };
-    let _ = (attributes_told(results), lookup_told(results), access_told(results));
-    let _ = (link_told(results), fs_info_told(results));
-    if let Ok(Ok((head, data))) = data_told(results, asked_bytes) {
+    let _ = (decode_getattr(results), decode_lookup(results), decode_access(results));
+    let _ = (decode_readlink(results), decode_fsinfo(results));
+    if let Ok(Ok((head, data))) = decode_read(results, asked_bytes) {
         assert_eq!(data.len(), head.bytes as usize, "what is told to be there is there");
     }
 }
@@ -61,11 +62,11 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn no_kept_seed_panics() {
+    fn fuzz_corpus_seeds_do_not_panic() {
         let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/nfs_reply");
         let mut count = 0;
         for seed in std::fs::read_dir(corpus).unwrap() {
-            super::receive(&std::fs::read(seed.unwrap().path()).unwrap());
+            super::decode_stream(&std::fs::read(seed.unwrap().path()).unwrap());
             count += 1;
         }
         assert!(count > 0, "there are seeds");

@@ -9,7 +9,7 @@
 use super::error::{NfsError, NfsStep};
 use super::printable::printable;
 use super::procedures::{self, Attributes, FileHandle, FileKind};
-use super::server_link::Ask;
+use super::server_link::CallServer;
 use super::url::NfsUrl;
 use crate::storage::FILE_BYTES_MAX;
 
@@ -21,7 +21,7 @@ pub(crate) struct ExportPath {
     pub(crate) url: NfsUrl,
     pub(crate) export: FileHandle,
     /// Number of leading names of the URL that form the export's path.
-    pub(crate) depth: usize,
+    pub(crate) export_names: usize,
 }
 
 /// A readable regular file.
@@ -37,9 +37,9 @@ impl ExportPath {
     /// # Errors
     /// The file does not exist, is no regular file, or may not be read. A link leads nowhere. The
     /// server does not answer.
-    pub(crate) fn find(&self, ask: &mut impl Ask) -> Result<RegularFile, NfsError> {
-        let names = self.url.names();
-        let Some(found) = self.walk(ask, &names[self.depth..])? else {
+    pub(crate) fn find(&self, server: &mut impl CallServer) -> Result<RegularFile, NfsError> {
+        let names = self.url.path_names();
+        let Some(found) = self.walk_names(server, &names[self.export_names..])? else {
             return Err(NfsError::Directory { url: self.url.to_string() });
         };
         let url = || self.url.to_string();
@@ -50,7 +50,8 @@ impl ExportPath {
         }
         let put =
             |to: &mut Vec<u8>| procedures::put_access(to, &found.handle, procedures::ACCESS_READ);
-        let granted = self.told(ask.ask(procedures::ACCESS, put, procedures::access_told))?;
+        let granted =
+            self.file_result(server.ask(procedures::ACCESS, put, procedures::decode_access))?;
         if granted & procedures::ACCESS_READ == 0 {
             return Err(NfsError::Refused { url: url() });
         }
@@ -62,24 +63,28 @@ impl ExportPath {
     }
 
     /// Walks down the names. Returns `None` if they end at the export itself.
-    fn walk(&self, ask: &mut impl Ask, names: &[&[u8]]) -> Result<Option<RegularFile>, NfsError> {
+    fn walk_names(
+        &self,
+        server: &mut impl CallServer,
+        names: &[&[u8]],
+    ) -> Result<Option<RegularFile>, NfsError> {
         let missing = || NfsError::Missing { url: self.url.to_string() };
         // Reversed: the next name is the last element.
-        let mut left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
-        let mut way: Vec<RegularFile> = Vec::new();
+        let mut names_left: Vec<Vec<u8>> = names.iter().rev().map(|name| name.to_vec()).collect();
+        let mut directories: Vec<RegularFile> = Vec::new();
         let mut links = 0;
-        while let Some(name) = left.pop() {
-            if way.last().is_some_and(|at| at.attributes.kind != FileKind::Directory) {
+        while let Some(name) = names_left.pop() {
+            if directories.last().is_some_and(|at| at.attributes.kind != FileKind::Directory) {
                 return Err(missing());
             }
             if name == b".." {
-                way.pop().ok_or_else(|| self.outside(b".."))?;
+                directories.pop().ok_or_else(|| self.link_outside_export(b".."))?;
                 continue;
             }
-            let directory = way.last().map_or(self.export, |at| at.handle);
-            let next = self.look_up(ask, &directory, &name)?;
+            let directory = directories.last().map_or(self.export, |at| at.handle);
+            let next = self.look_up_name(server, &directory, &name)?;
             if next.attributes.kind != FileKind::Link {
-                way.push(next);
+                directories.push(next);
                 continue;
             }
             links += 1;
@@ -87,7 +92,11 @@ impl ExportPath {
                 return Err(NfsError::LinkLoop { url: self.url.to_string() });
             }
             let put = |to: &mut Vec<u8>| procedures::put_handle(to, &next.handle);
-            let target = self.told(ask.ask(procedures::READLINK, put, procedures::link_told))?;
+            let target = self.file_result(server.ask(
+                procedures::READLINK,
+                put,
+                procedures::decode_readlink,
+            ))?;
             if target.is_empty() {
                 return Err(missing());
             }
@@ -96,49 +105,49 @@ impl ExportPath {
                 .filter(|name| !name.is_empty() && *name != b".")
                 .collect();
             if target[0] == b'/' {
-                let export = &self.url.names()[..self.depth];
+                let export = &self.url.path_names()[..self.export_names];
                 if !inside.starts_with(export) {
-                    return Err(self.outside(&target));
+                    return Err(self.link_outside_export(&target));
                 }
                 inside.drain(..export.len());
-                way.clear();
+                directories.clear();
             }
-            left.extend(inside.iter().rev().map(|name| name.to_vec()));
+            names_left.extend(inside.iter().rev().map(|name| name.to_vec()));
         }
-        Ok(way.pop())
+        Ok(directories.pop())
     }
 
     /// Looks up one name in a directory, with its attributes.
-    fn look_up(
+    fn look_up_name(
         &self,
-        ask: &mut impl Ask,
+        server: &mut impl CallServer,
         directory: &FileHandle,
         name: &[u8],
     ) -> Result<RegularFile, NfsError> {
         let put = |to: &mut Vec<u8>| procedures::put_lookup(to, directory, name);
-        let (handle, told) =
-            self.told(ask.ask(procedures::LOOKUP, put, procedures::lookup_told))?;
-        let attributes = match told {
+        let (handle, server_attributes) =
+            self.file_result(server.ask(procedures::LOOKUP, put, procedures::decode_lookup))?;
+        let attributes = match server_attributes {
             Some(attributes) => attributes,
             None => {
                 let put = |to: &mut Vec<u8>| procedures::put_handle(to, &handle);
-                self.told(ask.ask(procedures::GETATTR, put, procedures::attributes_told))?
+                self.file_result(server.ask(procedures::GETATTR, put, procedures::decode_getattr))?
             }
         };
         Ok(RegularFile { handle, attributes })
     }
 
-    /// Converts the server's answer or status into a result for the file.
-    pub(crate) fn told<T>(
+    /// Returns the server's answer or status as a result for the file.
+    pub(crate) fn file_result<T>(
         &self,
         answer: Result<Result<T, super::status::Status>, super::rpc::CallError>,
     ) -> Result<T, NfsError> {
         answer
             .map_err(|error| NfsError::call(NfsStep::File, error))?
-            .map_err(|status| NfsError::of_file(&self.url, status))
+            .map_err(|status| NfsError::from_status(&self.url, status))
     }
 
-    fn outside(&self, target: &[u8]) -> NfsError {
+    fn link_outside_export(&self, target: &[u8]) -> NfsError {
         NfsError::Outside { url: self.url.to_string(), target: printable(target) }
     }
 }
@@ -153,8 +162,9 @@ mod tests {
     fn messages_hold_no_control_characters_of_a_server() {
         let url = NfsUrl::parse("nfs://host/export/file").unwrap();
         let export = FileHandle::new(b"root").unwrap();
-        let place = ExportPath { url, export, depth: 1 };
-        let error = place.outside(b"/etc/\x1b]0;renamed\x07\x1b[2J\r\nfine").to_string();
+        let place = ExportPath { url, export, export_names: 1 };
+        let error =
+            place.link_outside_export(b"/etc/\x1b]0;renamed\x07\x1b[2J\r\nfine").to_string();
         assert!(error.contains("renamed") && error.contains("fine"), "{error}");
         assert!(!error.chars().any(char::is_control), "{error:?}");
     }

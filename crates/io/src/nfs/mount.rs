@@ -35,7 +35,7 @@ pub(crate) fn put_program(to: &mut Vec<u8>, program: u32) {
 }
 
 /// Decodes the results of MNT: the handle of the mounted directory.
-pub(crate) fn handle_told(results: &[u8]) -> CallResult<FileHandle> {
+pub(crate) fn decode_mount(results: &[u8]) -> CallResult<FileHandle> {
     let mut reader = XdrReader::new(results);
     if let Some(failure) = Status::failure(reader.u32()?)? {
         return Ok(Err(failure));
@@ -43,12 +43,12 @@ pub(crate) fn handle_told(results: &[u8]) -> CallResult<FileHandle> {
     let handle = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
     let flavors = reader.u32()? as usize;
     reader.fixed(flavors.checked_mul(4).ok_or(Garbled)?)?;
-    reader.end()?;
+    reader.expect_end()?;
     Ok(Ok(handle))
 }
 
 /// Decodes the results of EXPORT: the exported directories.
-pub(crate) fn exports_told(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
+pub(crate) fn decode_exports(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
     let mut reader = XdrReader::new(results);
     let mut exports = Vec::new();
     // Each iteration consumes bytes, so both loops end.
@@ -58,15 +58,15 @@ pub(crate) fn exports_told(results: &[u8]) -> Result<Vec<Vec<u8>>, Garbled> {
             reader.opaque(NAME_BYTES_MAX)?;
         }
     }
-    reader.end()?;
+    reader.expect_end()?;
     Ok(exports)
 }
 
 /// Decodes the results of GETPORT; `None` if the server does not have the program.
-pub(crate) fn port_told(results: &[u8]) -> Result<Option<u16>, Garbled> {
+pub(crate) fn decode_port(results: &[u8]) -> Result<Option<u16>, Garbled> {
     let mut reader = XdrReader::new(results);
     let port = u16::try_from(reader.u32()?).map_err(|_| Garbled)?;
-    reader.end()?;
+    reader.expect_end()?;
     Ok((port != 0).then_some(port))
 }
 
@@ -85,15 +85,15 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_gives_the_handle_that_another_implementation_wrote() {
+    fn mount_reply_of_another_implementation_gives_its_handle() {
         let ok = oracle::mountres3_ok {
             fhandle: oracle::fhandle3(Opaque::borrowed(b"root!")),
             auth_flavors: vec![0, 1],
         };
-        let told = handle_told(&packed(&oracle::mountres3::Ok(ok)));
+        let told = decode_mount(&packed(&oracle::mountres3::Ok(ok)));
         assert_eq!(told, Ok(Ok(FileHandle::new(b"root!").unwrap())));
         let refused = oracle::mountres3::Err(oracle::mountstat3::MNT3ERR_ACCES);
-        assert_eq!(handle_told(&packed(&refused)), Ok(Err(Status::Refused)));
+        assert_eq!(decode_mount(&packed(&refused)), Ok(Err(Status::Refused)));
         // Four thousand million flavours in an answer of 20 bytes.
         let mut bytes = packed(&oracle::mountres3::Ok(oracle::mountres3_ok {
             fhandle: oracle::fhandle3(Opaque::borrowed(b"root")),
@@ -101,11 +101,11 @@ mod tests {
         }));
         let end = bytes.len();
         bytes[end - 4..].copy_from_slice(&[0xff; 4]);
-        assert_eq!(handle_told(&bytes), Err(Garbled));
+        assert_eq!(decode_mount(&bytes), Err(Garbled));
     }
 
     #[test]
-    fn exports_are_listed_and_ports_are_found() {
+    fn export_list_and_port_replies_are_decoded() {
         let export = |name: &'static [u8], groups: &[&'static [u8]]| oracle::export_node {
             ex_dir: oracle::dirpath(Opaque::borrowed(name)),
             ex_groups: List(
@@ -114,29 +114,29 @@ mod tests {
         };
         let list: oracle::exports<'_, '_> =
             List(vec![export(b"/a", &[b"x", b"y"]), export(b"/b/c", &[])]);
-        assert_eq!(exports_told(&packed(&list)), Ok(vec![b"/a".to_vec(), b"/b/c".to_vec()]));
+        assert_eq!(decode_exports(&packed(&list)), Ok(vec![b"/a".to_vec(), b"/b/c".to_vec()]));
 
         let mut bytes = Vec::new();
         put_program(&mut bytes, PROGRAM);
         let (mapping, _) = portmap::mapping::unpack(&mut &bytes[..]).unwrap();
         assert_eq!((mapping.prog, mapping.vers, mapping.prot), (100_005, 3, 6));
-        assert_eq!(port_told(&2049u32.to_be_bytes()), Ok(Some(2049)));
-        assert_eq!(port_told(&[0; 4]), Ok(None));
-        assert_eq!(port_told(&[0, 1, 0, 0]), Err(Garbled));
+        assert_eq!(decode_port(&2049u32.to_be_bytes()), Ok(Some(2049)));
+        assert_eq!(decode_port(&[0; 4]), Ok(None));
+        assert_eq!(decode_port(&[0, 1, 0, 0]), Err(Garbled));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_results_or_garbage(
+        fn arbitrary_bytes_decode_to_results_or_garbled(
             // Small words, because lists and lengths consist of them.
             words in prop::collection::vec(prop_oneof![0u32..9, any::<u32>()], 0..60),
             more in prop::collection::vec(any::<u8>(), 0..4),
         ) {
             let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
             bytes.extend(more);
-            let _ = handle_told(&bytes);
-            let _ = exports_told(&bytes);
-            let _ = port_told(&bytes);
+            let _ = decode_mount(&bytes);
+            let _ = decode_exports(&bytes);
+            let _ = decode_port(&bytes);
         }
     }
 }

@@ -84,19 +84,19 @@ impl NfsOptions {
     pub(crate) fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
             "rsize" => {
-                let bytes = number(value, PAGE_BYTES..=READ_BYTES_MAX)?;
+                let bytes = parse_number(value, PAGE_BYTES..=READ_BYTES_MAX)?;
                 if !bytes.is_multiple_of(PAGE_BYTES) {
                     return Err(format!("a multiple of {PAGE_BYTES} bytes"));
                 }
                 self.rsize_bytes_max = Some(bytes);
             }
-            "slots" => self.slots = number(value, 1..=SLOTS_MAX)? as u32,
-            "repeat" => self.repeat_after = time(value, Time::from_ms(10))?,
-            "timeout" => self.give_up_after = time(value, Time::from_ms(10))?,
-            "attributes" => self.attributes_age_max = time(value, Time::ZERO)?,
-            "mountport" => self.mount_port = Some(number(value, 1..=65_535)? as u16),
-            "uid" => self.credentials.uid = number(value, 0..=u64::from(u32::MAX))? as u32,
-            "gid" => self.credentials.gid = number(value, 0..=u64::from(u32::MAX))? as u32,
+            "slots" => self.slots = parse_number(value, 1..=SLOTS_MAX)? as u32,
+            "repeat" => self.repeat_after = parse_time(value, Time::from_ms(10))?,
+            "timeout" => self.give_up_after = parse_time(value, Time::from_ms(10))?,
+            "attributes" => self.attributes_age_max = parse_time(value, Time::ZERO)?,
+            "mountport" => self.mount_port = Some(parse_number(value, 1..=65_535)? as u16),
+            "uid" => self.credentials.uid = parse_number(value, 0..=u64::from(u32::MAX))? as u32,
+            "gid" => self.credentials.gid = parse_number(value, 0..=u64::from(u32::MAX))? as u32,
             "source" => {
                 self.source_port = match value {
                     "reserved" => SourcePort::ReservedIfAllowed,
@@ -126,24 +126,24 @@ impl NfsOptions {
     }
 }
 
-fn number(text: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
+fn parse_number(text: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     let value = text.parse().ok().filter(|value| bounds.contains(value));
     value.ok_or_else(|| format!("a whole number from {} to {}", bounds.start(), bounds.end()))
 }
 
 /// Parses a time of at most an hour with its unit, `ms` or `s`.
-fn time(text: &str, least: Time) -> Result<Time, String> {
+fn parse_time(text: &str, time_min: Time) -> Result<Time, String> {
     let (digits, ms) = match text.strip_suffix("ms") {
         Some(digits) => (digits, 1),
         None => (text.strip_suffix('s').unwrap_or(""), 1_000),
     };
-    let most = Time::from_s(3_600);
+    let time_max = Time::from_s(3_600);
     let value = digits.parse::<u64>().ok().and_then(|value| value.checked_mul(ms * 1_000_000));
-    let value = value.map(Time).filter(|value| (least..=most).contains(value));
+    let value = value.map(Time).filter(|value| (time_min..=time_max).contains(value));
     value.ok_or_else(|| {
         format!(
             "a time with its unit, such as 500ms or 5s, from {}ms to 3600s",
-            least.ns() / 1_000_000
+            time_min.ns() / 1_000_000
         )
     })
 }

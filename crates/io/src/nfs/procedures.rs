@@ -123,40 +123,40 @@ pub(crate) fn put_read(to: &mut Vec<u8>, file: &FileHandle, offset: u64, bytes: 
 }
 
 /// Decodes the results of GETATTR.
-pub(crate) fn attributes_told(results: &[u8]) -> CallResult<Attributes> {
-    told(results, attributes)
+pub(crate) fn decode_getattr(results: &[u8]) -> CallResult<Attributes> {
+    decode_status(results, decode_attributes)
 }
 
 /// Decodes the results of LOOKUP: the handle, and the attributes if the server includes them.
-pub(crate) fn lookup_told(results: &[u8]) -> CallResult<(FileHandle, Option<Attributes>)> {
-    told(results, |reader| {
+pub(crate) fn decode_lookup(results: &[u8]) -> CallResult<(FileHandle, Option<Attributes>)> {
+    decode_status(results, |reader| {
         let file = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
-        let found = (file, attributes_if_any(reader)?);
-        let _of_the_directory = attributes_if_any(reader)?;
+        let found = (file, decode_optional_attributes(reader)?);
+        let _of_the_directory = decode_optional_attributes(reader)?;
         Ok(found)
     })
 }
 
 /// Decodes the results of ACCESS: the granted bits.
-pub(crate) fn access_told(results: &[u8]) -> CallResult<u32> {
-    told(results, |reader| {
-        attributes_if_any(reader)?;
+pub(crate) fn decode_access(results: &[u8]) -> CallResult<u32> {
+    decode_status(results, |reader| {
+        decode_optional_attributes(reader)?;
         reader.u32()
     })
 }
 
 /// Decodes the results of READLINK: the path in the link.
-pub(crate) fn link_told(results: &[u8]) -> CallResult<Vec<u8>> {
-    told(results, |reader| {
-        attributes_if_any(reader)?;
+pub(crate) fn decode_readlink(results: &[u8]) -> CallResult<Vec<u8>> {
+    decode_status(results, |reader| {
+        decode_optional_attributes(reader)?;
         Ok(reader.opaque(LINK_BYTES_MAX)?.to_vec())
     })
 }
 
 /// Decodes the results of FSINFO.
-pub(crate) fn fs_info_told(results: &[u8]) -> CallResult<FsInfo> {
-    told(results, |reader| {
-        attributes_if_any(reader)?;
+pub(crate) fn decode_fsinfo(results: &[u8]) -> CallResult<FsInfo> {
+    decode_status(results, |reader| {
+        decode_optional_attributes(reader)?;
         let [read_bytes_max, read_bytes_preferred] = [reader.u32()?, reader.u32()?];
         // rtmult, wtmax, wtpref, wtmult, dtpref; maxfilesize, time_delta; properties.
         reader.fixed(5 * 4 + 2 * 8 + 4)?;
@@ -165,9 +165,9 @@ pub(crate) fn fs_info_told(results: &[u8]) -> CallResult<FsInfo> {
 }
 
 /// Decodes the results of a READ of `asked_bytes` bytes: head and data.
-pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> CallResult<(DataHead, &[u8])> {
-    told(results, |reader| {
-        let head = data_head(reader, asked_bytes)?;
+pub(crate) fn decode_read(results: &[u8], requested_bytes: u32) -> CallResult<(DataHead, &[u8])> {
+    decode_status(results, |reader| {
+        let head = decode_data_head(reader, requested_bytes)?;
         Ok((head, reader.padded(head.bytes as usize)?))
     })
 }
@@ -175,22 +175,22 @@ pub(crate) fn data_told(results: &[u8], asked_bytes: u32) -> CallResult<(DataHea
 /// Decodes the head of the results of a READ whose data is still arriving. Also returns the
 /// received data and the bytes behind it. `None` while the head is incomplete, and if there will be
 /// no data.
-pub(crate) fn data_begun(results: &[u8], asked_bytes: u32) -> Option<(DataHead, &[u8])> {
+pub(crate) fn decode_read_head(results: &[u8], requested_bytes: u32) -> Option<(DataHead, &[u8])> {
     let mut reader = XdrReader::new(results);
     if reader.u32() != Ok(0) {
         return None;
     }
-    let head = data_head(&mut reader, asked_bytes).ok()?;
-    Some((head, reader.rest()))
+    let head = decode_data_head(&mut reader, requested_bytes).ok()?;
+    Some((head, reader.remaining()))
 }
 
 /// Decodes the head of a READ's results, and checks it with the requested number of bytes.
-fn data_head(reader: &mut XdrReader<'_>, asked_bytes: u32) -> Result<DataHead, Garbled> {
-    let attributes = attributes_if_any(reader)?;
+fn decode_data_head(reader: &mut XdrReader<'_>, requested_bytes: u32) -> Result<DataHead, Garbled> {
+    let attributes = decode_optional_attributes(reader)?;
     let bytes = reader.u32()?;
     let is_at_end = reader.bool()?;
     // The reply contains the count twice. Contradictory replies are rejected.
-    if reader.u32()? != bytes || bytes > asked_bytes {
+    if reader.u32()? != bytes || bytes > requested_bytes {
         return Err(Garbled);
     }
     Ok(DataHead { attributes, is_at_end, bytes })
@@ -198,7 +198,7 @@ fn data_head(reader: &mut XdrReader<'_>, asked_bytes: u32) -> Result<DataHead, G
 
 /// Decodes a status and, on success, the results behind it. After a failure, the attributes behind
 /// it are ignored.
-fn told<'a, T>(
+fn decode_status<'a, T>(
     results: &'a [u8],
     ok: impl FnOnce(&mut XdrReader<'a>) -> Result<T, Garbled>,
 ) -> CallResult<T> {
@@ -207,17 +207,17 @@ fn told<'a, T>(
         return Ok(Err(failure));
     }
     let value = ok(&mut reader)?;
-    reader.end()?;
+    reader.expect_end()?;
     Ok(Ok(value))
 }
 
 /// Decodes optional attributes (`post_op_attr`).
-fn attributes_if_any(reader: &mut XdrReader<'_>) -> Result<Option<Attributes>, Garbled> {
-    reader.bool()?.then(|| attributes(reader)).transpose()
+fn decode_optional_attributes(reader: &mut XdrReader<'_>) -> Result<Option<Attributes>, Garbled> {
+    reader.bool()?.then(|| decode_attributes(reader)).transpose()
 }
 
 /// Decodes attributes (`fattr3`).
-fn attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> {
+fn decode_attributes(reader: &mut XdrReader<'_>) -> Result<Attributes, Garbled> {
     let kind = match reader.u32()? {
         1 => FileKind::Regular,
         2 => FileKind::Directory,
@@ -294,7 +294,7 @@ mod tests {
 
     /// Another implementation decodes these arguments.
     #[test]
-    fn arguments_are_what_another_implementation_reads() {
+    fn call_arguments_are_decoded_equally_by_another_implementation() {
         let handle = FileHandle::new(b"handle").unwrap();
         let mut bytes = Vec::new();
         put_read(&mut bytes, &handle, 1 << 40, 32_768);
@@ -319,7 +319,7 @@ mod tests {
 
     /// Results encoded by another implementation.
     #[test]
-    fn results_are_what_another_implementation_wrote() {
+    fn call_results_of_another_implementation_are_decoded() {
         let kinds = [
             (oracle::ftype3::NF3REG, FileKind::Regular),
             (oracle::ftype3::NF3DIR, FileKind::Directory),
@@ -328,14 +328,14 @@ mod tests {
         ];
         for (type_, kind) in kinds {
             let ok = oracle::GETATTR3resok { obj_attributes: fattr(type_, 5) };
-            let told = attributes_told(&packed(&oracle::GETATTR3res::Ok(ok)));
+            let told = decode_getattr(&packed(&oracle::GETATTR3res::Ok(ok)));
             assert_eq!(told, Ok(Ok(Attributes { kind, bytes: 5, ..FILE })));
         }
         let ok = oracle::READLINK3resok {
             symlink_attributes: oracle::Nfs3Option::None,
             data: oracle::nfspath3(Opaque::borrowed(b"../other")),
         };
-        let told = link_told(&packed(&oracle::READLINK3res::Ok(ok)));
+        let told = decode_readlink(&packed(&oracle::READLINK3res::Ok(ok)));
         assert_eq!(told, Ok(Ok(b"../other".to_vec())));
         let ok = oracle::LOOKUP3resok {
             object: oracle::nfs_fh3 { data: Opaque::borrowed(b"found") },
@@ -343,10 +343,10 @@ mod tests {
             dir_attributes: oracle::Nfs3Option::None,
         };
         let handle = FileHandle::new(b"found").unwrap();
-        let told = lookup_told(&packed(&oracle::LOOKUP3res::Ok(ok)));
+        let told = decode_lookup(&packed(&oracle::LOOKUP3res::Ok(ok)));
         assert_eq!(told, Ok(Ok((handle, Some(FILE)))));
         let ok = oracle::ACCESS3resok { obj_attributes: oracle::Nfs3Option::None, access: 33 };
-        assert_eq!(access_told(&packed(&oracle::ACCESS3res::Ok(ok))), Ok(Ok(33)));
+        assert_eq!(decode_access(&packed(&oracle::ACCESS3res::Ok(ok))), Ok(Ok(33)));
         let ok = oracle::FSINFO3resok {
             obj_attributes: oracle::Nfs3Option::None,
             rtmax: 1 << 20,
@@ -361,46 +361,46 @@ mod tests {
             properties: 9,
         };
         let info = FsInfo { read_bytes_max: 1 << 20, read_bytes_preferred: 1 << 15 };
-        assert_eq!(fs_info_told(&packed(&oracle::FSINFO3res::Ok(ok))), Ok(Ok(info)));
+        assert_eq!(decode_fsinfo(&packed(&oracle::FSINFO3res::Ok(ok))), Ok(Ok(info)));
         let reply = read_reply(b"seven..", true);
-        let told = data_told(&reply, 8).unwrap().unwrap();
+        let told = decode_read(&reply, 8).unwrap().unwrap();
         let head = DataHead { attributes: Some(FILE), is_at_end: true, bytes: 7 };
         assert_eq!(told, (head, &b"seven.."[..]));
         // The head of 104 bytes suffices to locate the data before it arrives.
-        assert_eq!(data_begun(&reply[..103], 8), None);
-        assert_eq!(data_begun(&reply[..106], 8), Some((head, &b"se"[..])));
-        assert_eq!(data_begun(&reply, 6), None, "more than was asked for");
+        assert_eq!(decode_read_head(&reply[..103], 8), None);
+        assert_eq!(decode_read_head(&reply[..106], 8), Some((head, &b"se"[..])));
+        assert_eq!(decode_read_head(&reply, 6), None, "more than was asked for");
     }
 
     #[test]
-    fn a_refusal_is_the_servers_word() {
+    fn error_reply_returns_the_servers_status() {
         let fail = oracle::READ3resfail { file_attributes: oracle::Nfs3Option::Some(file()) };
         let reply = packed(&oracle::READ3res::Err((oracle::nfsstat3::NFS3ERR_STALE, fail)));
-        assert_eq!(data_told(&reply, 8), Ok(Err(Status::Stale)));
+        assert_eq!(decode_read(&reply, 8), Ok(Err(Status::Stale)));
     }
 
     #[test]
-    fn a_read_that_brings_more_than_was_asked_is_garbage() {
+    fn read_reply_with_a_wrong_length_is_garbled() {
         let reply = read_reply(b"eight...", false);
-        assert!(data_told(&reply, 8).is_ok());
-        assert_eq!(data_told(&reply, 7), Err(Garbled));
+        assert!(decode_read(&reply, 8).is_ok());
+        assert_eq!(decode_read(&reply, 7), Err(Garbled));
         let mut contradictory = reply.clone();
         // The count follows the status, the flag and 84 bytes of attributes.
         contradictory[4 + 4 + 84 + 3] = 7;
-        assert_eq!(data_told(&contradictory, 8), Err(Garbled));
-        assert_eq!(data_told(&[&reply[..], &[0; 4]].concat(), 8), Err(Garbled), "bytes behind");
-        assert_eq!(data_told(&reply[..reply.len() - 1], 8), Err(Garbled), "bytes missing");
+        assert_eq!(decode_read(&contradictory, 8), Err(Garbled));
+        assert_eq!(decode_read(&[&reply[..], &[0; 4]].concat(), 8), Err(Garbled), "bytes behind");
+        assert_eq!(decode_read(&reply[..reply.len() - 1], 8), Err(Garbled), "bytes missing");
         assert_eq!(FileHandle::new(&[0; 65]), Err(Garbled));
     }
 
     fn decode_as_everything(bytes: &[u8]) {
-        let _ = attributes_told(bytes);
-        let _ = lookup_told(bytes);
-        let _ = access_told(bytes);
-        let _ = fs_info_told(bytes);
-        let _ = link_told(bytes);
-        let begun = data_begun(bytes, 4_096);
-        if let Ok(Ok((head, data))) = data_told(bytes, 4_096) {
+        let _ = decode_getattr(bytes);
+        let _ = decode_lookup(bytes);
+        let _ = decode_access(bytes);
+        let _ = decode_fsinfo(bytes);
+        let _ = decode_readlink(bytes);
+        let begun = decode_read_head(bytes, 4_096);
+        if let Ok(Ok((head, data))) = decode_read(bytes, 4_096) {
             assert!(data.len() <= 4_096);
             assert_eq!(begun.map(|begun| begun.0), Some(head));
         }
@@ -408,13 +408,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_results_or_garbage(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_decode_to_results_or_garbled(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             decode_as_everything(&bytes);
         }
 
         /// A valid reply with some of its words changed and its end cut off.
         #[test]
-        fn a_damaged_reply_is_results_or_garbage(
+        fn damaged_replies_decode_to_results_or_garbled(
             data in prop::collection::vec(any::<u8>(), 0..200),
             changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u32>()), 0..4),
             cut in any::<prop::sample::Index>(),

@@ -10,7 +10,7 @@
 use super::xdr::{Garbled, padding};
 
 /// Bit of a fragment's header that marks the last fragment.
-const LAST: u32 = 1 << 31;
+const LAST_FRAGMENT: u32 = 1 << 31;
 
 /// Size of a fragment's header in bytes.
 const HEADER_BYTES: usize = 4;
@@ -29,7 +29,7 @@ pub(crate) struct Records {
     /// Fragments so far of a record with several fragments.
     joined: Vec<u8>,
     /// True if `joined` was returned as a record. It is emptied before the next one.
-    is_lent: bool,
+    is_joined_returned: bool,
     diverted: Option<Diverted>,
     record_bytes_max: usize,
 }
@@ -43,7 +43,7 @@ pub(crate) enum RecordStep<'a> {
     Data(&'a [u8]),
     /// The end of the diverted record. It is not whole if it ended before or after the end of its
     /// data, or was given up.
-    Over { is_whole: bool },
+    End { is_whole: bool },
 }
 
 /// Rest of a record whose data bypasses the buffer.
@@ -65,7 +65,7 @@ struct Diverted {
 impl Diverted {
     /// Checks the start of a fragment: it must end within the data, or at its end if it is the
     /// last.
-    fn fits(&self) -> bool {
+    fn is_fragment_valid(&self) -> bool {
         let left = self.data_left + self.padding_left;
         if self.is_last { self.fragment_left == left } else { self.fragment_left <= left }
     }
@@ -80,16 +80,16 @@ impl Records {
             start: 0,
             end: 0,
             joined: Vec::new(),
-            is_lent: false,
+            is_joined_returned: false,
             diverted: None,
             record_bytes_max,
         }
     }
 
-    /// Memory for the socket, used after the bytes that [bypass](Records::past_bytes) the buffer.
+    /// Memory for the socket, used after the bytes that [bypass](Records::direct_bytes) the buffer.
     /// It has space for the rest of the current fragment and for up to `beyond` bytes more. Never
     /// empty after [`next`](Records::next) has returned `None`.
-    pub(crate) fn space(&mut self, beyond: usize) -> &mut [u8] {
+    pub(crate) fn receive_buffer(&mut self, beyond: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0
@@ -99,8 +99,8 @@ impl Records {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let rest = match (&self.diverted, self.header()) {
-            (Some(diverted), _) => diverted.fragment_left - self.past_bytes(),
+        let rest = match (&self.diverted, self.next_header()) {
+            (Some(diverted), _) => diverted.fragment_left - self.direct_bytes(),
             // Zero if the stream is garbage.
             (None, Some((_, count))) => {
                 (HEADER_BYTES + count).saturating_sub(self.end - self.start)
@@ -112,14 +112,14 @@ impl Records {
     }
 
     /// Records that the socket has written this number of bytes there.
-    pub(crate) fn filled(&mut self, bytes: usize) {
+    pub(crate) fn record_received(&mut self, bytes: usize) {
         self.end += bytes;
         debug_assert!(self.end <= self.buffer.len());
     }
 
     /// Number of the next bytes that are data of the diverted record, after [`next`](Records::next)
     /// has returned `None`. The socket may write them to their destination.
-    pub(crate) fn past_bytes(&self) -> usize {
+    pub(crate) fn direct_bytes(&self) -> usize {
         match &self.diverted {
             Some(diverted) if !diverted.is_given_up => {
                 diverted.data_left.min(diverted.fragment_left)
@@ -129,8 +129,8 @@ impl Records {
     }
 
     /// Records that this number of bytes was written to their destination.
-    pub(crate) fn passed(&mut self, bytes: usize) {
-        debug_assert!(bytes <= self.past_bytes());
+    pub(crate) fn record_direct(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.direct_bytes());
         if let Some(diverted) = &mut self.diverted {
             diverted.data_left -= bytes;
             diverted.fragment_left -= bytes;
@@ -141,7 +141,7 @@ impl Records {
     pub(crate) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
         self.joined.clear();
-        self.is_lent = false;
+        self.is_joined_returned = false;
         self.diverted = None;
     }
 
@@ -153,11 +153,11 @@ impl Records {
         if self.diverted.is_some() {
             return self.next_diverted();
         }
-        if std::mem::take(&mut self.is_lent) {
+        if std::mem::take(&mut self.is_joined_returned) {
             self.joined.clear();
         }
         loop {
-            let Some((is_last, count)) = self.header() else { return Ok(None) };
+            let Some((is_last, count)) = self.next_header() else { return Ok(None) };
             // Otherwise a stream of empty fragments could continue forever.
             if self.joined.len() + count > self.record_bytes_max || (count == 0 && !is_last) {
                 return Err(Garbled);
@@ -172,7 +172,7 @@ impl Records {
             }
             self.joined.extend_from_slice(&self.buffer[first..first + count]);
             if is_last {
-                self.is_lent = true;
+                self.is_joined_returned = true;
                 return Ok(Some(RecordStep::Record(&self.joined)));
             }
         }
@@ -180,19 +180,19 @@ impl Records {
 
     /// Received bytes of a record whose first fragment is incomplete, after [`next`](Records::next)
     /// has returned `None`.
-    pub(crate) fn begun(&self) -> Option<&[u8]> {
+    pub(crate) fn incomplete_record(&self) -> Option<&[u8]> {
         if self.diverted.is_some() || !self.joined.is_empty() {
             return None;
         }
-        self.header()?;
+        self.next_header()?;
         Some(&self.buffer[self.start + HEADER_BYTES..self.end])
     }
 
-    /// Diverts the record that has [begun](Records::begun), behind its first `head_bytes` bytes.
-    /// The rest must consist of `data_bytes` bytes of data and their padding. Returns false without
-    /// a change if the first fragment's length does not match.
+    /// Diverts the record that has [begun](Records::incomplete_record), behind its first
+    /// `head_bytes` bytes. The rest must consist of `data_bytes` bytes of data and their padding.
+    /// Returns false without a change if the first fragment's length does not match.
     pub(crate) fn divert(&mut self, head_bytes: usize, data_bytes: usize) -> bool {
-        let Some((is_last, count)) = self.header() else { return false };
+        let Some((is_last, count)) = self.next_header() else { return false };
         let Some(fragment_left) = count.checked_sub(head_bytes) else { return false };
         let diverted = Diverted {
             data_left: data_bytes,
@@ -202,7 +202,7 @@ impl Records {
             record_left: self.record_bytes_max.saturating_sub(count),
             is_given_up: false,
         };
-        let fits = diverted.fits();
+        let fits = diverted.is_fragment_valid();
         if fits {
             self.start += HEADER_BYTES + head_bytes;
             self.diverted = Some(diverted);
@@ -211,7 +211,7 @@ impl Records {
     }
 
     /// Discards the rest of the diverted record, whose data has no destination any more.
-    pub(crate) fn give_up(&mut self) {
+    pub(crate) fn discard_diverted(&mut self) {
         if let Some(diverted) = &mut self.diverted {
             diverted.is_given_up = true;
         }
@@ -220,7 +220,7 @@ impl Records {
     /// Returns the next part of the diverted record.
     fn next_diverted(&mut self) -> Result<Option<RecordStep<'_>>, Garbled> {
         loop {
-            let header = self.header();
+            let header = self.next_header();
             let Some(diverted) = &mut self.diverted else { return Ok(None) };
             if diverted.fragment_left == 0 && !diverted.is_last {
                 let Some((is_last, count)) = header else { return Ok(None) };
@@ -229,7 +229,7 @@ impl Records {
                 }
                 diverted.record_left -= count;
                 (diverted.fragment_left, diverted.is_last) = (count, is_last);
-                diverted.is_given_up |= !diverted.fits();
+                diverted.is_given_up |= !diverted.is_fragment_valid();
                 self.start += HEADER_BYTES;
             }
             let here = diverted.fragment_left.min(self.end - self.start);
@@ -250,16 +250,16 @@ impl Records {
             if diverted.is_last {
                 let is_whole = !diverted.is_given_up;
                 self.diverted = None;
-                return Ok(Some(RecordStep::Over { is_whole }));
+                return Ok(Some(RecordStep::End { is_whole }));
             }
         }
     }
 
     /// Decodes the next fragment's header: true for the last fragment, and the length.
-    fn header(&self) -> Option<(bool, usize)> {
+    fn next_header(&self) -> Option<(bool, usize)> {
         let header = self.buffer[self.start..self.end].first_chunk::<HEADER_BYTES>()?;
         let header = u32::from_be_bytes(*header);
-        Some((header & LAST != 0, (header & !LAST) as usize))
+        Some((header & LAST_FRAGMENT != 0, (header & !LAST_FRAGMENT) as usize))
     }
 }
 
@@ -281,11 +281,11 @@ mod tests {
         let mut records = Records::new(most);
         let (mut found, mut at) = (Vec::new(), 0);
         while at < bytes.len() {
-            let space = records.space(usize::MAX);
+            let space = records.receive_buffer(usize::MAX);
             assert!(!space.is_empty(), "there is always room for more");
             let count = piece_bytes.min(space.len()).min(bytes.len() - at);
             space[..count].copy_from_slice(&bytes[at..at + count]);
-            records.filled(count);
+            records.record_received(count);
             at += count;
             while let Some(step) = records.next()? {
                 let RecordStep::Record(record) = step else {
@@ -311,24 +311,25 @@ mod tests {
         let mut under_way = Vec::new();
         while at < bytes.len() {
             let piece = &bytes[at..bytes.len().min(at + piece_bytes)];
-            let (past, rest) = piece.split_at(piece.len().min(records.past_bytes()));
+            let (past, rest) = piece.split_at(piece.len().min(records.direct_bytes()));
             under_way.extend_from_slice(past);
-            records.passed(past.len());
-            let space = records.space(beyond);
+            records.record_direct(past.len());
+            let space = records.receive_buffer(beyond);
             let count = rest.len().min(space.len());
             assert!(past.len() + count > 0, "there is always room for more");
             space[..count].copy_from_slice(&rest[..count]);
-            records.filled(count);
+            records.record_received(count);
             at += past.len() + count;
             loop {
                 match records.next()? {
                     Some(RecordStep::Record(record)) => found.push((record.to_vec(), true)),
                     Some(RecordStep::Data(data)) => under_way.extend_from_slice(data),
-                    Some(RecordStep::Over { is_whole }) => {
+                    Some(RecordStep::End { is_whole }) => {
                         found.push((std::mem::take(&mut under_way), is_whole));
                     }
                     None => {
-                        let head = records.begun().and_then(|bytes| bytes.get(..HEAD_BYTES));
+                        let head =
+                            records.incomplete_record().and_then(|bytes| bytes.get(..HEAD_BYTES));
                         let Some(head) = head.map(<[u8]>::to_vec) else { break };
                         let count = u32::from_be_bytes(head[4..8].try_into().unwrap());
                         if !records.divert(HEAD_BYTES, count as usize) {
@@ -361,7 +362,7 @@ mod tests {
 
     /// Split at every byte, in one fragment and in two that meet at every byte.
     #[test]
-    fn data_goes_past_the_buffer_wherever_it_is_split() {
+    fn diverted_data_bypasses_the_buffer_for_any_split() {
         let records = [with_data(b"five!"), with_data(b"eight...")];
         for meet in 0..records[0].len() {
             let stream = [cut(&records[0], &[meet]), cut(&records[1], &[])].concat();
@@ -379,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_diverted_record_of_another_length_than_its_data_is_not_whole() {
+    fn diverted_record_with_a_wrong_length_is_not_whole() {
         for (data, ends, is_whole) in [
             (&b"12345678"[..], [11, 16], true),
             // A byte more and a byte less than the head says.
@@ -407,22 +408,22 @@ mod tests {
 
     /// Data without a destination is skipped in the buffer, and none bypasses it.
     #[test]
-    fn data_that_is_given_up_goes_nowhere() {
+    fn abandoned_data_is_skipped_in_the_buffer() {
         let stream = [fragment(&with_data(&[7; 16]), true), fragment(b"next", true)].concat();
         let mut records = Records::new(100);
         let fill = |records: &mut Records, bytes: &[u8]| {
-            records.space(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
-            records.filled(bytes.len());
+            records.receive_buffer(usize::MAX)[..bytes.len()].copy_from_slice(bytes);
+            records.record_received(bytes.len());
         };
         let head_bytes = HEADER_BYTES + 8;
         fill(&mut records, &stream[..head_bytes]);
         assert!(records.next().unwrap().is_none());
         assert!(records.divert(8, 16));
-        assert_eq!(records.past_bytes(), 16);
-        records.give_up();
-        assert_eq!(records.past_bytes(), 0);
+        assert_eq!(records.direct_bytes(), 16);
+        records.discard_diverted();
+        assert_eq!(records.direct_bytes(), 0);
         fill(&mut records, &stream[head_bytes..]);
-        assert!(matches!(records.next(), Ok(Some(RecordStep::Over { is_whole: false }))));
+        assert!(matches!(records.next(), Ok(Some(RecordStep::End { is_whole: false }))));
         assert!(matches!(records.next(), Ok(Some(RecordStep::Record(b"next")))));
     }
 
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_or_goes_on_for_ever_is_garbage() {
+    fn overlong_or_endless_records_are_garbled() {
         assert_eq!(records(&fragment(&[7; 101], true), 1000, 100), Err(Garbled));
         let stream = [fragment(&[7; 60], false), fragment(&[7; 60], true)].concat();
         assert_eq!(records(&stream, 1000, 100), Err(Garbled));
@@ -445,7 +446,7 @@ mod tests {
     proptest! {
         /// The records are the same for any split of the stream into fragments and pieces.
         #[test]
-        fn records_come_out_as_they_went_in(
+        fn records_round_trip_for_any_fragments_and_pieces(
             wanted in prop::collection::vec(
                 prop::collection::vec(prop::collection::vec(any::<u8>(), 1..40_000), 1..4), 1..6),
             piece_bytes in 1usize..70_000,
@@ -461,7 +462,7 @@ mod tests {
 
         /// The records with data that bypasses the buffer are the same for any split.
         #[test]
-        fn data_comes_out_as_it_went_in(
+        fn diverted_data_round_trips_for_any_fragments_and_pieces(
             wanted in prop::collection::vec(
                 (prop::collection::vec(any::<u8>(), 0..9_000),
                  prop::collection::vec(any::<usize>(), 0..4)), 1..6),
@@ -479,8 +480,8 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_diverted_or_garbage(
-            words in prop::collection::vec(prop_oneof![0u32..40, Just(LAST | 20), any::<u32>()], 0..400),
+        fn arbitrary_bytes_are_diverted_or_garbled(
+            words in prop::collection::vec(prop_oneof![0u32..40, Just(LAST_FRAGMENT | 20), any::<u32>()], 0..400),
             piece_bytes in 1usize..900,
         ) {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
@@ -488,7 +489,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_records_or_garbage(
+        fn arbitrary_bytes_are_records_or_garbled(
             bytes in prop::collection::vec(any::<u8>(), 0..5_000),
             piece_bytes in 1usize..5_000,
         ) {

@@ -129,7 +129,7 @@ fn accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, Garbl
     let _flavor = reader.u32()?;
     let _verifier = reader.opaque(AUTH_BYTES_MAX)?;
     Ok(match reader.u32()? {
-        0 => Ok(reader.rest()),
+        0 => Ok(reader.remaining()),
         // Unknown program, version or procedure.
         1..=3 => Err(CallError::Unavailable),
         // The server could not decode the arguments, so they were damaged on the way.
@@ -201,7 +201,7 @@ mod tests {
 
     /// Another implementation decodes this call.
     #[test]
-    fn a_call_is_what_another_implementation_reads() {
+    fn rpc_call_is_decoded_equally_by_another_implementation() {
         let credentials =
             Credentials { machine: "here".to_owned(), uid: 7, gid: 8, gids: vec![9, 10] };
         let mut message = Vec::new();
@@ -223,7 +223,7 @@ mod tests {
 
     /// Replies encoded by another implementation.
     #[test]
-    fn every_kind_of_reply_has_its_meaning() {
+    fn reply_kinds_map_to_results_and_errors() {
         use oracle::{accept_stat_data as stat, rejected_reply as rejected};
         let accepted = |reply_data| {
             let verf = oracle::opaque_auth {

@@ -118,7 +118,7 @@ mod tests {
 
     /// By the table of RFC 1813, 2.6.
     #[test]
-    fn a_number_is_the_status_of_that_name() {
+    fn status_numbers_map_to_rfc_names() {
         let names = [
             (1, "NFS3ERR_PERM"),
             (2, "NFS3ERR_NOENT"),

@@ -16,14 +16,14 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
-use super::calls_in_flight::{NfsRead, Opened, Use, Uses};
+use super::calls_in_flight::{CallPurpose, CallsInFlight, NfsFile, NfsRead};
 use super::client::{CallId, Traffic};
 use super::connection::{EventFd, sleep_on};
 use super::error::NfsError;
 use super::lookup::{ExportPath, RegularFile};
 use super::procedures::{self, Attributes};
 use super::rpc::{CallError, Procedure};
-use super::server_link::{Ask, ServerLink};
+use super::server_link::{CallServer, ServerLink};
 use super::target::NfsTarget;
 use super::url::NfsUrl;
 use super::xdr::Garbled;
@@ -43,21 +43,21 @@ pub(crate) struct NfsShared {
     /// Locked only while bytes are moved, never during a sleep.
     state: Mutex<NfsState>,
     /// Locked by a thread that asks a question: READs leave one call free for it.
-    queue_depth: Mutex<()>,
-    place: ExportPath,
+    question_lock: Mutex<()>,
+    export_path: ExportPath,
     /// Eventfd that ends a sleep; `None` for use by one thread.
-    bell: Option<EventFd>,
+    event_fd: Option<EventFd>,
 }
 
 /// State of a storage under its lock.
 struct NfsState {
     link: ServerLink,
-    uses: Uses,
+    calls: CallsInFlight,
     read_bytes: u32,
     /// Time of the last receive: all bytes that had arrived by then were processed.
-    looked: Time,
+    received_at: Time,
     /// Ended requests, kept for their capacity.
-    spare: Vec<NfsRead>,
+    spare_reads: Vec<NfsRead>,
     completed: Vec<Completion>,
     in_flight: u32,
 }
@@ -76,7 +76,7 @@ pub struct Connection {
 
 /// Duration of a poll(2) from which it must have slept. A poll(2) that finds events at once is
 /// shorter.
-const SLEPT: Time = Time::from_us(5);
+const POLL_SLEEP_MIN: Time = Time::from_us(5);
 
 /// Sleeps for a storage's answers while other threads submit requests.
 struct NfsSleeper {
@@ -85,9 +85,9 @@ struct NfsSleeper {
 
 impl NfsStorage {
     /// Creates the storage of one file, for one thread.
-    pub fn one(target: NfsTarget) -> NfsStorage {
-        let found = target.found;
-        let mut storage = NfsStorage::over(target, None);
+    pub fn for_one_thread(target: NfsTarget) -> NfsStorage {
+        let found = target.file;
+        let mut storage = NfsStorage::without_files(target, None);
         storage.add(found);
         storage
     }
@@ -97,43 +97,44 @@ impl NfsStorage {
     ///
     /// # Errors
     /// The kernel provides no eventfd.
-    pub(crate) fn shared(
+    pub(crate) fn for_several_threads(
         target: NfsTarget,
     ) -> Result<(NfsStorage, Arc<dyn Sleeper>), BackendError> {
-        let storage = NfsStorage::over(target, Some(bell()?));
+        let storage = NfsStorage::without_files(target, Some(new_event_fd()?));
         let sleeper = NfsSleeper { shared: Arc::clone(&storage.shared) };
         Ok((storage, Arc::new(sleeper)))
     }
 
     /// Creates a storage without files.
-    fn over(target: NfsTarget, bell: Option<EventFd>) -> NfsStorage {
+    fn without_files(target: NfsTarget, event_fd: Option<EventFd>) -> NfsStorage {
         let caps = target.caps();
-        let NfsTarget { link, read_bytes, place, .. } = target;
-        let uses = Uses {
+        let NfsTarget { link, read_bytes, export_path, .. } = target;
+        let uses = CallsInFlight {
             // One more than the number of READs, for a question.
             calls: (0..=caps.depth_max).map(|_| None).collect(),
             files: Vec::new(),
-            over: Vec::new(),
-            partial: Vec::new(),
+            ended: Vec::new(),
+            incomplete: Vec::new(),
             clock: link.clock(),
         };
         let state = NfsState {
             link,
-            uses,
+            calls: uses,
             read_bytes,
-            looked: Time::ZERO,
-            spare: Vec::new(),
+            received_at: Time::ZERO,
+            spare_reads: Vec::new(),
             completed: Vec::new(),
             in_flight: 0,
         };
         let (state, queue_depth) = (Mutex::new(state), Mutex::new(()));
-        let shared = Arc::new(NfsShared { state, queue_depth, place, bell });
+        let shared =
+            Arc::new(NfsShared { state, question_lock: queue_depth, export_path, event_fd });
         NfsStorage { shared, caps, read_bytes }
     }
 
     /// URL of the file.
     pub fn url(&self) -> &NfsUrl {
-        &self.shared.place.url
+        &self.shared.export_path.url
     }
 
     /// `rsize`: largest READ in bytes.
@@ -153,39 +154,39 @@ impl NfsStorage {
     /// The server had to be asked and does not answer, or the file is gone.
     pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
         let state = self.shared.lock();
-        let opened = state.uses.files[0].as_ref().expect("the file that the storage was made for");
-        let age = state.uses.clock.now().since(opened.told_at);
-        let RegularFile { handle, attributes } = opened.found;
+        let opened = state.calls.files[0].as_ref().expect("the file that the storage was made for");
+        let age = state.calls.clock.now().since(opened.attributes_at);
+        let RegularFile { handle, attributes } = opened.regular_file;
         if age <= self.url().options.attributes_age_max {
             return Ok(attributes);
         }
         drop(state);
         let put = |to: &mut Vec<u8>| procedures::put_handle(to, &handle);
-        let answer = (&*self.shared).ask(procedures::GETATTR, put, procedures::attributes_told);
-        let fresh = self.shared.place.told(answer)?;
-        self.shared.lock().uses.told(0, fresh);
+        let answer = (&*self.shared).ask(procedures::GETATTR, put, procedures::decode_getattr);
+        let fresh = self.shared.export_path.file_result(answer)?;
+        self.shared.lock().calls.update_attributes(0, fresh);
         Ok(fresh)
     }
 
     /// Returns the state through which the file is looked up again while it is read.
-    pub(crate) fn finder(&self) -> Arc<NfsShared> {
+    pub(crate) fn shared_state(&self) -> Arc<NfsShared> {
         Arc::clone(&self.shared)
     }
 
     /// Adds a file and returns its first sector, which identifies it until its removal.
     pub(crate) fn add(&mut self, found: RegularFile) -> u64 {
-        let uses = &mut self.shared.lock().uses;
+        let uses = &mut self.shared.lock().calls;
         let at = uses.files.iter().position(Option::is_none).unwrap_or_else(|| {
             uses.files.push(None);
             uses.files.len() - 1
         });
-        uses.files[at] = Some(Opened { found, told_at: uses.clock.now() });
+        uses.files[at] = Some(NfsFile { regular_file: found, attributes_at: uses.clock.now() });
         (at as u64) << FILE_SECTORS_LOG2
     }
 
     /// Removes the file whose first sector is `start`. No request of the file may be in flight.
     pub(crate) fn remove(&mut self, start: u64) {
-        self.shared.lock().uses.files[(start >> FILE_SECTORS_LOG2) as usize] = None;
+        self.shared.lock().calls.files[(start >> FILE_SECTORS_LOG2) as usize] = None;
     }
 }
 
@@ -197,9 +198,9 @@ impl Storage for NfsStorage {
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         let ended = state.link.clock().now();
-        let looked = std::mem::replace(&mut state.looked, ended);
+        let received_at = std::mem::replace(&mut state.received_at, ended);
         // The completions may have arrived at any time since the last receive.
-        state.completed.iter_mut().for_each(|completion| completion.not_before = looked);
+        state.completed.iter_mut().for_each(|completion| completion.not_before = received_at);
         completions.append(&mut state.completed);
         Ok(true)
     }
@@ -208,10 +209,10 @@ impl Storage for NfsStorage {
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
-        let mut reading = state.spare.pop().unwrap_or_else(NfsRead::empty);
+        let mut reading = state.spare_reads.pop().unwrap_or_else(NfsRead::empty);
         let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
         reading.id = request.id;
-        reading.file = (request.start >> FILE_SECTORS_LOG2) as usize;
+        reading.file_index = (request.start >> FILE_SECTORS_LOG2) as usize;
         reading.offset = sector * SECTOR_BYTES;
         reading.bytes = u64::from(request.sectors) * SECTOR_BYTES;
         reading.bytes_done = 0;
@@ -219,16 +220,16 @@ impl Storage for NfsStorage {
         if request.op == Op::Write {
             return state.complete(reading, Outcome::Failed(DeviceError::Refused));
         }
-        state.call(reading);
+        state.request_missing(reading);
     }
 
     /// Cancels a request: the next `exchange` completes it. A later answer of the server is
     /// dropped.
     fn cancel(&mut self, id: RequestId) {
         let mut state = self.shared.lock();
-        let is_it = |used: &Option<Use>| matches!(used, Some(Use::Read(read)) if read.id == id);
-        let Some(call) = state.uses.calls.iter().position(is_it) else { return };
-        if let Some(Use::Read(reading)) = state.uses.calls[call].take() {
+        let is_it = |used: &Option<CallPurpose>| matches!(used, Some(CallPurpose::Read(read)) if read.id == id);
+        let Some(call) = state.calls.calls.iter().position(is_it) else { return };
+        if let Some(CallPurpose::Read(reading)) = state.calls.calls[call].take() {
             state.link.cancel(CallId(call as u32));
             state.complete(reading, Outcome::Failed(DeviceError::Cancelled));
         }
@@ -244,7 +245,7 @@ impl Storage for NfsStorage {
         let now = state.link.clock().now();
         let deadline = match sleep {
             Sleep::Never => Some(now),
-            Sleep::AtMost(span) => Some(now + Time(span.as_nanos() as u64)),
+            Sleep::AtMost(timeout) => Some(now + Time(timeout.as_nanos() as u64)),
             Sleep::UntilAnswered => None,
         };
         loop {
@@ -253,11 +254,11 @@ impl Storage for NfsStorage {
             let is_late = deadline.is_some_and(|deadline| state.link.clock().now() >= deadline);
             if !state.completed.is_empty() || state.in_flight == 0 || is_late {
                 let ended = state.link.clock().now();
-                let looked = std::mem::replace(&mut state.looked, ended);
-                if sleep == Sleep::Never || ended.since(now) < SLEPT {
+                let received_at = std::mem::replace(&mut state.received_at, ended);
+                if sleep == Sleep::Never || ended.since(now) < POLL_SLEEP_MIN {
                     // The completions may have been in the socket since the last receive.
                     let unseen = state.completed.iter_mut();
-                    unseen.for_each(|completion| completion.not_before = looked);
+                    unseen.for_each(|completion| completion.not_before = received_at);
                 }
                 completions.append(&mut state.completed);
                 return Ok(());
@@ -267,7 +268,7 @@ impl Storage for NfsStorage {
 }
 
 impl Sleeper for NfsSleeper {
-    fn look(&self) {
+    fn drain_kernel_answers(&self) {
         // The next sleep reports any error.
         let _ = self.sleep(Sleep::AtMost(Duration::ZERO));
     }
@@ -285,24 +286,24 @@ impl Sleeper for NfsSleeper {
         let now = state.link.clock().now();
         let deadline = match sleep {
             _ if !state.completed.is_empty() => Some(now),
-            Sleep::AtMost(span) => Some(now + Time(span.as_nanos() as u64)),
+            Sleep::AtMost(timeout) => Some(now + Time(timeout.as_nanos() as u64)),
             Sleep::Never | Sleep::UntilAnswered => None,
         };
         let wake = [deadline, state.link.next_wake()].into_iter().flatten().min();
-        let (socket, to_write) = state.link.demand();
+        let (socket, to_write) = state.link.wait_socket();
         drop(state);
-        let span = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
-        let bell = self.shared.bell.as_ref().expect("a storage with a sleeper has a bell");
-        if sleep_on(socket.as_deref(), to_write, Some(bell), span).is_rung {
-            bell.quieten();
+        let timeout = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
+        let event_fd = self.shared.event_fd.as_ref().expect("a storage with a sleeper has a bell");
+        if sleep_on(socket.as_deref(), to_write, Some(event_fd), timeout).is_event_fd_signalled {
+            event_fd.clear();
         }
         let mut state = self.shared.lock();
         let woken = state.link.clock().now();
         // A sleep ends at once if the socket has bytes. If this one has slept, its bytes have just
         // arrived.
-        let has_slept = woken.since(now) >= SLEPT;
+        let has_slept = woken.since(now) >= POLL_SLEEP_MIN;
         if has_slept {
-            state.looked = woken;
+            state.received_at = woken;
         }
         // `collect` makes no system call, so the answers are received here.
         state.exchange(Some(woken));
@@ -310,12 +311,12 @@ impl Sleeper for NfsSleeper {
     }
 
     fn wake(&self) {
-        let bell = self.shared.bell.as_ref().expect("a storage with a sleeper has a bell");
-        bell.ring();
+        let event_fd = self.shared.event_fd.as_ref().expect("a storage with a sleeper has a bell");
+        event_fd.signal();
     }
 }
 
-impl Ask for &NfsShared {
+impl CallServer for &NfsShared {
     /// Asks while reads are in flight. Another thread may sleep for their answers.
     fn ask<T: Send + 'static>(
         &mut self,
@@ -323,50 +324,50 @@ impl Ask for &NfsShared {
         put: impl FnOnce(&mut Vec<u8>),
         tell: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
-        let _asking = self.queue_depth.lock().expect("no thread panics while it asks");
+        let _asking = self.question_lock.lock().expect("no thread panics while it asks");
         // Signalled by the thread that processes the answer, because arriving bytes wake only one
         // of two sleepers.
-        let answered = bell().map_err(|_| CallError::NoBell)?;
+        let answered = new_event_fd().map_err(|_| CallError::NoBell)?;
         let answered = Arc::new((answered, Mutex::new(None)));
-        let theirs = Arc::clone(&answered);
+        let thread_result = Arc::clone(&answered);
         let hear = move |results: Result<&[u8], CallError>| {
             let answer = match results {
                 Ok(results) => Ok(tell(results)?),
                 Err(error) => Err(error),
             };
-            *theirs.1.lock().expect("nothing panics under this lock") = Some(answer);
-            theirs.0.ring();
+            *thread_result.1.lock().expect("nothing panics under this lock") = Some(answer);
+            thread_result.0.signal();
             Ok(())
         };
         let mut state = self.lock();
         let call = state.link.call(procedure, 0, put);
-        state.uses.calls[call.0 as usize] = Some(Use::Question(Box::new(hear)));
+        state.calls.calls[call.0 as usize] = Some(CallPurpose::Question(Box::new(hear)));
         loop {
             let now = state.link.clock().now();
-            let (before, _) = state.link.demand();
+            let (before, _) = state.link.wait_socket();
             state.exchange(Some(now));
-            let (socket, to_write) = state.link.demand();
+            let (socket, to_write) = state.link.wait_socket();
             let wake = state.link.next_wake();
             let is_other = before.as_ref().map(Arc::as_ptr) != socket.as_ref().map(Arc::as_ptr);
             let is_bell_due = !state.completed.is_empty() || is_other || to_write;
             drop(state);
             if is_bell_due {
                 // The leader's sleep waits for events that are out of date.
-                self.bell.iter().for_each(EventFd::ring);
+                self.event_fd.iter().for_each(EventFd::signal);
             }
             if let Some(answer) = answered.1.lock().expect("nothing panics under this lock").take()
             {
                 return answer;
             }
-            let span = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
-            sleep_on(socket.as_deref(), to_write, Some(&answered.0), span);
+            let timeout = wake.map(|wake| Duration::from_nanos(wake.since(now).ns()));
+            sleep_on(socket.as_deref(), to_write, Some(&answered.0), timeout);
             state = self.lock();
         }
     }
 }
 
 /// Creates an eventfd to sleep on.
-fn bell() -> Result<EventFd, BackendError> {
+fn new_event_fd() -> Result<EventFd, BackendError> {
     EventFd::new().map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
 }
 
@@ -382,8 +383,8 @@ impl NfsShared {
     }
 
     /// Looks the file up again by its name, while reads are in flight.
-    pub(crate) fn find_again(&self) -> Result<RegularFile, NfsError> {
-        self.place.find(&mut &*self)
+    pub(crate) fn look_up_again(&self) -> Result<RegularFile, NfsError> {
+        self.export_path.find(&mut &*self)
     }
 
     fn lock(&self) -> MutexGuard<'_, NfsState> {
@@ -394,35 +395,36 @@ impl NfsShared {
 impl NfsState {
     /// Sends, and processes received bytes until `deadline` or until a call has ended.
     fn exchange(&mut self, deadline: Option<Time>) {
-        self.link.exchange(deadline, &mut self.uses);
-        self.settle();
+        self.link.exchange(deadline, &mut self.calls);
+        self.complete_ended();
     }
 
     /// Handles timeouts and sends pending bytes only.
     fn hand_over(&mut self) {
-        self.link.hand_over(&mut self.uses);
-        self.settle();
+        self.link.handle_timeouts_and_send(&mut self.calls);
+        self.complete_ended();
     }
 
     /// Completes ended requests, and requests missing bytes.
-    fn settle(&mut self) {
-        let mut over = std::mem::take(&mut self.uses.over);
-        over.drain(..).for_each(|(reading, outcome)| self.complete(reading, outcome));
-        self.uses.over = over;
-        while let Some(reading) = self.uses.partial.pop() {
-            self.call(reading);
+    fn complete_ended(&mut self) {
+        let mut ended_reads = std::mem::take(&mut self.calls.ended);
+        ended_reads.drain(..).for_each(|(reading, outcome)| self.complete(reading, outcome));
+        self.calls.ended = ended_reads;
+        while let Some(reading) = self.calls.incomplete.pop() {
+            self.request_missing(reading);
         }
     }
 
     /// Requests the missing bytes of a request, up to the size of one READ.
-    fn call(&mut self, mut reading: NfsRead) {
+    fn request_missing(&mut self, mut reading: NfsRead) {
         let left = reading.bytes - reading.bytes_done;
-        reading.bytes_asked = left.min(u64::from(self.read_bytes)) as u32;
-        let opened = self.uses.files[reading.file].as_ref().expect("its file is there");
-        let (handle, offset) = (opened.found.handle, reading.offset + reading.bytes_done);
-        let put = |to: &mut Vec<u8>| procedures::put_read(to, &handle, offset, reading.bytes_asked);
-        let call = self.link.call(procedures::READ, reading.bytes_asked, put);
-        self.uses.calls[call.0 as usize] = Some(Use::Read(reading));
+        reading.bytes_requested = left.min(u64::from(self.read_bytes)) as u32;
+        let opened = self.calls.files[reading.file_index].as_ref().expect("its file is there");
+        let (handle, offset) = (opened.regular_file.handle, reading.offset + reading.bytes_done);
+        let put =
+            |to: &mut Vec<u8>| procedures::put_read(to, &handle, offset, reading.bytes_requested);
+        let call = self.link.call(procedures::READ, reading.bytes_requested, put);
+        self.calls.calls[call.0 as usize] = Some(CallPurpose::Read(reading));
     }
 
     /// Adds a completion, and keeps the read's buffer.
@@ -431,7 +433,7 @@ impl NfsState {
         self.completed.push(Completion::at(at, reading.id, outcome));
         self.in_flight -= 1;
         reading.memory.clear();
-        self.spare.push(reading);
+        self.spare_reads.push(reading);
     }
 }
 
@@ -440,8 +442,8 @@ impl Drop for NfsStorage {
         // Only this storage writes to the memory of its requests, so cancelling its calls suffices.
         // A sleeper may outlive the storage.
         let mut state = self.shared.lock();
-        for call in 0..state.uses.calls.len() {
-            if state.uses.calls[call].take().is_some() {
+        for call in 0..state.calls.calls.len() {
+            if state.calls.calls[call].take().is_some() {
                 state.link.cancel(CallId(call as u32));
             }
         }

@@ -16,16 +16,16 @@ use super::options::{NfsOptions, READ_BYTES_MAX};
 use super::printable::printable;
 use super::procedures::{self, FsInfo};
 use super::rpc::CallError;
-use super::server_link::{Ask, ServerLink};
+use super::server_link::{CallServer, ServerLink};
 use super::url::NfsUrl;
 use crate::clock::Clock;
 
 /// A file on an NFS server, opened for reading.
 pub struct NfsTarget {
     pub(super) link: ServerLink,
-    pub(crate) found: RegularFile,
+    pub(crate) file: RegularFile,
     pub(super) read_bytes: u32,
-    pub(super) place: ExportPath,
+    pub(super) export_path: ExportPath,
 }
 
 impl NfsTarget {
@@ -35,23 +35,27 @@ impl NfsTarget {
     /// The host, the server, the export or the file does not exist. The file may not be read, or is
     /// no regular file.
     pub fn open(url: &NfsUrl, clock: Clock) -> Result<NfsTarget, NfsError> {
-        let (address, place) = find(url, clock)?;
+        let (address, export_path) = find_export(url, clock)?;
         let mut link = connect(address, &url.options, clock)?;
-        let found = place.find(&mut link)?;
-        let put = |to: &mut Vec<u8>| procedures::put_handle(to, &place.export);
-        let info = place.told(link.ask(procedures::FSINFO, put, procedures::fs_info_told))?;
+        let found = export_path.find(&mut link)?;
+        let put = |to: &mut Vec<u8>| procedures::put_handle(to, &export_path.export);
+        let info = export_path.file_result(link.ask(
+            procedures::FSINFO,
+            put,
+            procedures::decode_fsinfo,
+        ))?;
         let read_bytes = read_bytes(info, &url.options);
-        Ok(NfsTarget { link, found, read_bytes, place })
+        Ok(NfsTarget { link, file: found, read_bytes, export_path })
     }
 
     /// URL of the file.
     pub fn url(&self) -> &NfsUrl {
-        &self.place.url
+        &self.export_path.url
     }
 
     /// Length in bytes at the time of `open`.
     pub fn bytes(&self) -> u64 {
-        self.found.attributes.bytes
+        self.file.attributes.bytes
     }
 
     /// `rsize`: largest READ in bytes.
@@ -68,9 +72,9 @@ impl NfsTarget {
     pub fn caps(&self) -> DeviceCaps {
         let whole_pages = u64::from(self.read_bytes).max(PAGE_BYTES);
         DeviceCaps {
-            sectors: self.found.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
+            sectors: self.file.attributes.bytes.div_ceil(PAGE_BYTES) * PAGE_SECTORS,
             request_sectors_max: (whole_pages / SECTOR_BYTES) as u32,
-            depth_max: self.place.url.options.slots,
+            depth_max: self.export_path.url.options.slots,
             is_rotational: false,
             alignment_sectors: 1,
         }
@@ -81,18 +85,18 @@ impl NfsTarget {
 /// whole pages, unless the maximum is less than a page.
 fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
     let limit = |bytes: u32| if bytes == 0 { u64::MAX } else { u64::from(bytes) };
-    let wanted = options.rsize_bytes_max.unwrap_or(limit(info.read_bytes_preferred));
-    let bytes = wanted.min(limit(info.read_bytes_max)).min(READ_BYTES_MAX);
+    let requested = options.rsize_bytes_max.unwrap_or(limit(info.read_bytes_preferred));
+    let bytes = requested.min(limit(info.read_bytes_max)).min(READ_BYTES_MAX);
     let whole_pages = bytes - bytes % PAGE_BYTES;
     (if whole_pages == 0 { bytes } else { whole_pages }) as u32
 }
 
 /// Finds the address of NFS, and the export of the file.
-fn find(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError> {
-    let addresses = resolve(url)?;
+fn find_export(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError> {
+    let addresses = resolve_host(url)?;
     let mut last = None;
     for mut address in addresses {
-        match find_at(url, &mut address, clock) {
+        match mount_at(url, &mut address, clock) {
             // The host may have the server at its next address.
             Err(error @ NfsError::Connect { .. }) => last = Some(error),
             found => return found,
@@ -102,28 +106,28 @@ fn find(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError
 }
 
 /// Mounts the export through one address of the host.
-fn find_at(
+fn mount_at(
     url: &NfsUrl,
     address: &mut SocketAddr,
     clock: Clock,
 ) -> Result<(SocketAddr, ExportPath), NfsError> {
-    let (nfs_port, mount_port) = ports(url, *address, clock)?;
+    let (nfs_port, mount_port) = find_ports(url, *address, clock)?;
     address.set_port(mount_port);
     let mut link = connect(*address, &url.options, clock)?;
-    let names = url.names();
-    let depth = export_depth(&mut link, url, &names)?;
-    let path = joined(&names[..depth]);
+    let names = url.path_names();
+    let depth = export_name_count(&mut link, url, &names)?;
+    let path = join_names(&names[..depth]);
     let put = |to: &mut Vec<u8>| mount::put_path(to, &path);
     let export = link
-        .ask(mount::MNT, put, mount::handle_told)
+        .ask(mount::MNT, put, mount::decode_mount)
         .map_err(|error| NfsError::call(NfsStep::Mount, error))?
         .map_err(|status| NfsError::NotMounted { export: printable(&path), status })?;
     address.set_port(nfs_port);
-    Ok((*address, ExportPath { url: url.clone(), export, depth }))
+    Ok((*address, ExportPath { url: url.clone(), export, export_names: depth }))
 }
 
 /// Addresses of the URL's host.
-fn resolve(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
+fn resolve_host(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
     let no_host = |what: String| NfsError::NoHost { host: url.host.clone(), what };
     let addresses = (url.host.as_str(), 0).to_socket_addrs();
     let addresses: Vec<SocketAddr> =
@@ -135,14 +139,14 @@ fn resolve(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
 }
 
 /// Ports of NFS and of MOUNT, from the URL or from the port mapper.
-fn ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u16), NfsError> {
+fn find_ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u16), NfsError> {
     if let Some(port) = url.port {
         return Ok((port, url.options.mount_port.unwrap_or(port)));
     }
     address.set_port(mount::PORTMAP_PORT);
     let mut link = connect(address, &url.options, clock)?;
     let mut port_of = |program: u32, step: NfsStep| {
-        link.ask(mount::GETPORT, |to| mount::put_program(to, program), mount::port_told)
+        link.ask(mount::GETPORT, |to| mount::put_program(to, program), mount::decode_port)
             .map_err(|error| NfsError::call(NfsStep::PortMapper, error))?
             .ok_or_else(|| NfsError::NoService { host: url.host.clone(), step })
     };
@@ -155,8 +159,12 @@ fn ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u1
 
 /// Number of the path's names in the longest export that contains the path. If the server lists no
 /// exports, the directory of the file is mounted.
-fn export_depth(link: &mut ServerLink, url: &NfsUrl, names: &[&[u8]]) -> Result<usize, NfsError> {
-    let exports = match link.ask(mount::EXPORT, |_| {}, mount::exports_told) {
+fn export_name_count(
+    link: &mut ServerLink,
+    url: &NfsUrl,
+    names: &[&[u8]],
+) -> Result<usize, NfsError> {
+    let exports = match link.ask(mount::EXPORT, |_| {}, mount::decode_exports) {
         Ok(exports) => exports,
         Err(CallError::Unavailable) => Vec::new(),
         Err(error) => return Err(NfsError::call(NfsStep::Mount, error)),
@@ -176,7 +184,7 @@ fn export_depth(link: &mut ServerLink, url: &NfsUrl, names: &[&[u8]]) -> Result<
 }
 
 /// Path of the names, with a leading slash.
-fn joined(names: &[&[u8]]) -> Vec<u8> {
+fn join_names(names: &[&[u8]]) -> Vec<u8> {
     let mut path = vec![b'/'];
     path.extend(names.join(&b'/'));
     path
@@ -188,7 +196,7 @@ fn connect(
     options: &NfsOptions,
     clock: Clock,
 ) -> Result<ServerLink, NfsError> {
-    let mut link = ServerLink::to(address, options, READ_BYTES_MAX as usize, clock);
+    let mut link = ServerLink::new(address, options, READ_BYTES_MAX as usize, clock);
     let deadline = clock.now() + options.give_up_after;
     link.connect(deadline).map_err(|errno| NfsError::Connect { address, errno })?;
     Ok(link)
@@ -199,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_read_is_as_large_as_the_server_and_the_options_allow() {
+    fn read_size_obeys_the_limits_of_server_and_options() {
         let size = |max, preferred, option| {
             let info = FsInfo { read_bytes_max: max, read_bytes_preferred: preferred };
             read_bytes(info, &NfsOptions { rsize_bytes_max: option, ..NfsOptions::default() })

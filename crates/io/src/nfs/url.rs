@@ -25,7 +25,7 @@ pub struct UrlError {
     /// The URL.
     pub url: String,
     /// The error, and the expected form.
-    pub what: String,
+    pub problem: String,
 }
 
 /// Prefix of every such URL.
@@ -37,33 +37,34 @@ impl NfsUrl {
     /// # Errors
     /// The wrong part, and its expected form.
     pub fn parse(url: &str) -> Result<NfsUrl, UrlError> {
-        let wrong = |what: &str| UrlError { url: url.to_owned(), what: what.to_owned() };
+        let url_error =
+            |problem: &str| UrlError { url: url.to_owned(), problem: problem.to_owned() };
         let form = "write nfs://HOST[:PORT]/EXPORT/PATH";
-        let rest = url.strip_prefix(SCHEME).ok_or_else(|| wrong(form))?;
+        let rest = url.strip_prefix(SCHEME).ok_or_else(|| url_error(form))?;
         let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
-        let at = rest.find('/').ok_or_else(|| wrong(&format!("names no file: {form}")))?;
+        let at = rest.find('/').ok_or_else(|| url_error(&format!("names no file: {form}")))?;
         let (authority, path) = rest.split_at(at);
-        let (host, port) = host_and_port(authority).map_err(|what| wrong(&what))?;
-        let path =
-            unescape(path).ok_or_else(|| wrong("`%` stands before two hexadecimal digits"))?;
+        let (host, port) = host_and_port(authority).map_err(|problem| url_error(&problem))?;
+        let path = decode_percent(path)
+            .ok_or_else(|| url_error("`%` stands before two hexadecimal digits"))?;
         if path.split(|&byte| byte == b'/').all(|part| part.is_empty()) {
-            return Err(wrong(&format!("names no file: {form}")));
+            return Err(url_error(&format!("names no file: {form}")));
         }
         if path.split(|&byte| byte == b'/').any(|part| part == b"." || part == b"..") {
-            return Err(wrong("holds `.` or `..`; write the path without them"));
+            return Err(url_error("holds `.` or `..`; write the path without them"));
         }
         let mut options = NfsOptions::default();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').ok_or_else(|| {
-                wrong(&format!("option `{option}` has no value; write NAME=VALUE"))
+                url_error(&format!("option `{option}` has no value; write NAME=VALUE"))
             })?;
-            options
-                .set(name, value)
-                .map_err(|expected| wrong(&format!("option `{option}`: expected {expected}")))?;
+            options.set(name, value).map_err(|expected| {
+                url_error(&format!("option `{option}`: expected {expected}"))
+            })?;
         }
-        options
-            .check()
-            .map_err(|(name, expected)| wrong(&format!("option `{name}`: expected {expected}")))?;
+        options.check().map_err(|(name, expected)| {
+            url_error(&format!("option `{name}`: expected {expected}"))
+        })?;
         Ok(NfsUrl { host, port, path, options })
     }
 
@@ -73,7 +74,7 @@ impl NfsUrl {
     }
 
     /// Names of the path, without empty ones.
-    pub(crate) fn names(&self) -> Vec<&[u8]> {
+    pub(crate) fn path_names(&self) -> Vec<&[u8]> {
         self.path.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect()
     }
 }
@@ -106,7 +107,7 @@ fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
 }
 
 /// Decodes `%XX`; `None` for a wrong escape.
-fn unescape(text: &str) -> Option<Vec<u8>> {
+fn decode_percent(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, after @ ..] = rest {
@@ -148,7 +149,7 @@ impl std::fmt::Display for NfsUrl {
 
 impl std::fmt::Display for UrlError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.url, self.what)
+        write!(f, "{}: {}", self.url, self.problem)
     }
 }
 
@@ -168,7 +169,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!((url.host.as_str(), url.port), ("host", Some(2049)));
-        assert_eq!(url.names(), [&b"export"[..], b"a b", b"c"]);
+        assert_eq!(url.path_names(), [&b"export"[..], b"a b", b"c"]);
         let options = &url.options;
         assert_eq!((options.rsize_bytes_max, options.slots), (Some(32_768), 4));
         assert_eq!(options.give_up_after, Time::from_s(9));
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_what_would_be_right() {
+    fn invalid_url_errors_name_a_valid_form() {
         for (url, words) in [
             ("http://host/f", "write nfs://HOST[:PORT]/EXPORT/PATH"),
             ("nfs://host", "names no file"),
@@ -210,19 +211,19 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_a_url_or_an_error(text in "(nfs://)?[a-z:/%?&=0-9\\[\\].]{0,40}") {
+        fn arbitrary_text_parses_to_a_url_or_an_error(text in "(nfs://)?[a-z:/%?&=0-9\\[\\].]{0,40}") {
             let _ = NfsUrl::parse(&text);
         }
 
         #[test]
-        fn what_is_printed_is_parsed_again(path in prop::collection::vec(1u8.., 1..30)) {
+        fn printed_urls_parse_back_to_the_same_url(path in prop::collection::vec(1u8.., 1..30)) {
             let path = [b"/x".to_vec(), path].concat();
             let url = NfsUrl { host: "h".to_owned(), port: Some(9), path, options: NfsOptions::default() };
             let again = NfsUrl::parse(&url.to_string());
             if let Ok(again) = again {
                 prop_assert_eq!(again, url);
             } else {
-                prop_assert!(url.names().iter().any(|name| *name == b"." || *name == b".."));
+                prop_assert!(url.path_names().iter().any(|name| *name == b"." || *name == b".."));
             }
         }
     }

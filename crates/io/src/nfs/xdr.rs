@@ -13,18 +13,18 @@ pub(crate) struct Garbled;
 /// Decodes values from the start of received bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XdrReader<'a> {
-    left: &'a [u8],
+    undecoded: &'a [u8],
 }
 
 impl<'a> XdrReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> XdrReader<'a> {
-        XdrReader { left: bytes }
+        XdrReader { undecoded: bytes }
     }
 
     /// Takes `count` bytes.
     pub(crate) fn fixed(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
-        let (bytes, left) = self.left.split_at_checked(count).ok_or(Garbled)?;
-        self.left = left;
+        let (bytes, left) = self.undecoded.split_at_checked(count).ok_or(Garbled)?;
+        self.undecoded = left;
         Ok(bytes)
     }
 
@@ -66,13 +66,13 @@ impl<'a> XdrReader<'a> {
     }
 
     /// Returns the remaining bytes.
-    pub(crate) fn rest(self) -> &'a [u8] {
-        self.left
+    pub(crate) fn remaining(self) -> &'a [u8] {
+        self.undecoded
     }
 
     /// Checks that no bytes remain.
-    pub(crate) fn end(self) -> Result<(), Garbled> {
-        if self.left.is_empty() { Ok(()) } else { Err(Garbled) }
+    pub(crate) fn expect_end(self) -> Result<(), Garbled> {
+        if self.undecoded.is_empty() { Ok(()) } else { Err(Garbled) }
     }
 }
 
@@ -104,13 +104,13 @@ mod tests {
 
     /// Examples of RFC 4506, sections 4.10 and 4.11, by hand.
     #[test]
-    fn opaque_data_is_counted_and_padded() {
+    fn opaque_data_is_length_prefixed_and_padded() {
         let mut bytes = Vec::new();
         put_opaque(&mut bytes, b"sillyprog");
         assert_eq!(bytes, b"\0\0\0\x09sillyprog\0\0\0");
         let mut reader = XdrReader::new(&bytes);
         assert_eq!(reader.opaque(9), Ok(&b"sillyprog"[..]));
-        assert_eq!(reader.end(), Ok(()));
+        assert_eq!(reader.expect_end(), Ok(()));
         assert_eq!(XdrReader::new(&bytes).opaque(8), Err(Garbled), "longer than it may be");
         assert_eq!(XdrReader::new(&bytes[..13]).opaque(9), Err(Garbled), "its padding is missing");
         assert_eq!(XdrReader::new(&bytes[..12]).opaque(9), Err(Garbled), "a byte is missing");

@@ -32,7 +32,7 @@ unsafe impl Sync for AnonymousArea {}
 
 impl AnonymousArea {
     /// Reserves an area of `pages` pages, at least one. An access is a segmentation fault until the
-    /// area is [registered](AnonymousArea::watch).
+    /// area is [registered](AnonymousArea::register).
     ///
     /// # Errors
     /// The system cannot reserve the range.
@@ -61,12 +61,16 @@ impl AnonymousArea {
     ///
     /// # Errors
     /// Another userfaultfd is registered for it, or the address space limit is reached.
-    pub(super) fn watch(&self, uffd: &Uffd, watch: RangeRegistration) -> Result<(), PagerError> {
+    pub(super) fn register(
+        &self,
+        uffd: &Uffd,
+        registration: RangeRegistration,
+    ) -> Result<(), PagerError> {
         let touchable = mm::MprotectFlags::READ | mm::MprotectFlags::WRITE;
         // SAFETY: the whole mapping is registered first. The owner of the userfaultfd then serves
         // each access.
         unsafe {
-            uffd.register(self.address(0), self.bytes(), watch).map_err(PagerError::Call)?;
+            uffd.register(self.address(0), self.bytes(), registration).map_err(PagerError::Call)?;
             mm::mprotect(self.base.as_ptr().cast(), self.bytes(), touchable).map_err(|errno| {
                 PagerError::AddressSpace {
                     bytes: self.pages * PAGE_BYTES,
@@ -145,16 +149,20 @@ impl AnonymousArea {
     ///
     /// # Errors
     /// The system has too many mappings, or the file cannot be mapped. The range is unchanged.
-    pub(super) fn lend(&self, range: PageRange, file: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    pub(super) fn map_file(
+        &self,
+        range: PageRange,
+        file: BorrowedFd<'_>,
+    ) -> rustix::io::Result<()> {
         let offset = range.first * PAGE_BYTES;
         #[cfg(any(test, feature = "simulation"))]
-        if let Some(lent) =
-            crate::simulation::memory::lend(self.address(range.first), range, offset)
+        if let Some(simulated) =
+            crate::simulation::memory::map_file(self.address(range.first), range, offset)
         {
-            return lent;
+            return simulated;
         }
         let bytes = (range.count() * PAGE_BYTES) as usize;
-        let place = self.address(range.first) as *mut _;
+        let destination = self.address(range.first) as *mut _;
         let (protection, moved) = (mm::ProtFlags::READ, mm::MremapFlags::MAYMOVE);
         // SAFETY: a new mapping at an address that the kernel chooses, which is unmapped or moved.
         // The target is a range of this area, which reads as the file's bytes before and after.
@@ -162,7 +170,7 @@ impl AnonymousArea {
             let null = std::ptr::null_mut();
             let made = mm::mmap(null, bytes, protection, mm::MapFlags::SHARED, file, offset)?;
             mm::madvise(made, bytes, mm::Advice::LinuxDontFork)
-                .and_then(|()| mm::mremap_fixed(made, bytes, bytes, moved, place).map(drop))
+                .and_then(|()| mm::mremap_fixed(made, bytes, bytes, moved, destination).map(drop))
                 .inspect_err(|_| _ = mm::munmap(made, bytes))
         }
     }
@@ -203,9 +211,9 @@ impl AnonymousArea {
     ///
     /// # Safety
     /// The page is present, and no thread changes or removes it while the slice lives.
-    pub(super) unsafe fn bytes_of(&self, page: u64) -> &[u8] {
+    pub(super) unsafe fn page_bytes(&self, page: u64) -> &[u8] {
         #[cfg(any(test, feature = "simulation"))]
-        crate::simulation::memory::looked_at(self.address(page));
+        crate::simulation::memory::assert_readable(self.address(page));
         // SAFETY: within the mapping. The caller guarantees the rest.
         unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, PAGE_BYTES as usize) }
     }
@@ -245,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn consecutive_pages_are_one_run_whatever_their_order() {
+    fn consecutive_pages_form_one_run_in_any_order() {
         let mut runs = Vec::new();
         for_each_run(&mut vec![7, 3, 4, 9, 8, 0], |run| runs.push((run.first, run.end)));
         assert_eq!(runs, [(0, 1), (3, 5), (7, 10)]);
@@ -254,10 +262,10 @@ mod tests {
 
     /// A file that rejects only the mapping itself: the kernel generates its content on each read.
     #[test]
-    fn a_range_stays_where_a_file_can_t_be_mapped_in_its_place() {
+    fn range_stays_mapped_after_a_rejected_file_mapping() {
         let area = AnonymousArea::new(4).unwrap();
         let Ok(file) = std::fs::File::open("/sys/kernel/uevent_seqnum") else { return };
-        let refused = area.lend(PageRange::new(1, 2), std::os::fd::AsFd::as_fd(&file));
+        let refused = area.map_file(PageRange::new(1, 2), std::os::fd::AsFd::as_fd(&file));
         assert_eq!(refused, Err(rustix::io::Errno::NODEV));
         let mut is_in_core = [0; 4];
         // SAFETY: four pages with a byte for each. The call fails if a page is not mapped
@@ -269,19 +277,19 @@ mod tests {
     }
 
     #[test]
-    fn released_pages_are_absent_and_the_kernel_puts_nothing_in_their_place() {
+    fn released_pages_are_absent_and_not_filled_by_mlock() {
         let area = AnonymousArea::new(4).unwrap();
         assert_eq!(area.page(area.address(3) + 5), Some(3));
         assert_eq!(area.page(area.address(0) - 1), None);
         assert_eq!(area.page(area.address(0) + area.bytes()), None);
-        let Ok(uffd) = Uffd::open_refusing() else { return };
-        area.watch(&uffd, RangeRegistration::Missing).unwrap();
+        let Ok(uffd) = Uffd::open_without_reports() else { return };
+        area.register(&uffd, RangeRegistration::Missing).unwrap();
         let present = || (0..4).filter(|&page| area.is_present(page)).collect::<Vec<_>>();
         let nine = [9; PAGE_BYTES as usize];
         // SAFETY: memory of this test. No reference outlives its statement.
         unsafe {
             uffd.copy(area.address(1), nine.as_ptr() as usize, nine.len(), false).unwrap();
-            assert_eq!(area.bytes_of(1), nine);
+            assert_eq!(area.page_bytes(1), nine);
             assert_eq!(present(), [1]);
             // The lock is refused and brings in no page. A page that is present can still be
             // released.

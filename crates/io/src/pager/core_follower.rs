@@ -3,7 +3,7 @@
 //! A faulting thread sleeps, so its core is free, and the kernel switches directly to a server on
 //! that core. A server on another core must first be woken there, which costs as much as a read of
 //! 4 KiB: 43 µs compared with 7 µs on an idle virtual machine
-//! (`crates/peers/benches/fault_ways.rs`). The kernel's scheduler does not know this, and places a
+//! (`crates/eval/benches/fault_ways.rs`). The kernel's scheduler does not know this, and places a
 //! woken thread on its last core.
 //!
 //! The server therefore asks for the last core of the current faulting thread from time to time,
@@ -15,42 +15,42 @@ use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// Number of faults from one question to the next. A question takes 5 µs, which is less than 0.1 µs
 /// per fault. After a thread has moved to another core, the server follows before 3 ms are lost.
-const FAULTS_PER_QUESTION: u32 = 64;
+const FAULTS_PER_CORE_CHECK: u32 = 64;
 
 /// Core affinity of the calling thread.
 #[derive(Debug, Default)]
-pub(super) struct Follower {
+pub(super) struct CoreFollower {
     /// Number of faults until the next question.
-    left: u32,
-    core: Option<usize>,
+    faults_until_check: u32,
+    pinned_core: Option<usize>,
 }
 
-impl Follower {
+impl CoreFollower {
     /// Called by the serving thread for each fault of `thread`.
-    pub(super) fn serve(&mut self, thread: u32) {
+    pub(super) fn on_fault(&mut self, thread: u32) {
         // Simulated threads run on no core.
         if thread_number().is_some() {
             return;
         }
-        if self.left > 0 {
-            self.left -= 1;
+        if self.faults_until_check > 0 {
+            self.faults_until_check -= 1;
             return;
         }
-        self.left = FAULTS_PER_QUESTION - 1;
-        let Some(core) = core_of(thread) else { return };
-        if self.core != Some(core) {
+        self.faults_until_check = FAULTS_PER_CORE_CHECK - 1;
+        let Some(core) = last_core_of(thread) else { return };
+        if self.pinned_core != Some(core) {
             let mut set = CpuSet::new();
             set.set(core);
             // If this is forbidden, the server stays on its core: slower, but correct.
             if sched_setaffinity(None::<Pid>, &set).is_ok() {
-                self.core = Some(core);
+                self.pinned_core = Some(core);
             }
         }
     }
 }
 
 /// Returns the last core of a thread of this process. `None` if the thread has ended.
-fn core_of(thread: u32) -> Option<usize> {
+fn last_core_of(thread: u32) -> Option<usize> {
     let text = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
     // The name in parentheses may contain any characters. `processor` is field 39 (proc(5)), the
     // 37th after the name.
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_server_goes_to_the_core_of_the_thread_that_faults() {
+    fn fault_server_moves_to_the_faulting_threads_core() {
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
         for core in 0..cores.min(2) {
             let mut set = CpuSet::new();
@@ -78,7 +78,7 @@ mod tests {
                 let mut elsewhere = others;
                 elsewhere.unset(core);
                 let _ = sched_setaffinity(None::<Pid>, &elsewhere);
-                Follower::default().serve(thread);
+                CoreFollower::default().on_fault(thread);
                 rustix::thread::sched_getcpu()
             });
             assert_eq!(server.join().unwrap(), core);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_has_ended_has_no_core() {
-        assert_eq!(core_of(u32::MAX), None);
+    fn ended_thread_has_no_core() {
+        assert_eq!(last_core_of(u32::MAX), None);
     }
 }

@@ -8,7 +8,7 @@
 //! - a mapping is replaced by the kernel's own mapping of the same file: the bytes are the same,
 //!   and the kernel's readahead applies;
 //! - a region, whose bytes only the parent has, is replaced by inaccessible memory. An access is
-//!   reported ([`explain`]) before `SIGSEGV` is delivered.
+//!   reported ([`report_touch`]) before `SIGSEGV` is delivered.
 
 use std::cell::UnsafeCell;
 use std::fs::File;
@@ -24,7 +24,7 @@ use rustix::io::{Errno, pread, retry_on_intr};
 use rustix::mm;
 
 use super::anonymous_area::AnonymousArea;
-use crate::kernel_page_cache::holds;
+use crate::kernel_page_cache::are_pages_resident;
 use crate::target::{Mode, Target};
 
 /// Buffer size in bytes for loading a range that the kernel cannot populate.
@@ -33,7 +33,7 @@ const PAGE: usize = readpath_core::unit::PAGE_BYTES as usize;
 
 /// Registers the replacement of an area in children while it lives.
 #[derive(Debug)]
-pub(super) struct ForkLocal {
+pub(super) struct ForkReplacement {
     address: usize,
     bytes: usize,
     /// File to map; `None` for inaccessible memory.
@@ -42,28 +42,31 @@ pub(super) struct ForkLocal {
     is_direct: bool,
 }
 
-impl ForkLocal {
+impl ForkReplacement {
     /// Registers the target's file as the replacement of the area.
     ///
     /// # Errors
     /// The limit of descriptors or the memory for fork handlers is exhausted.
-    pub(super) fn of(area: &AnonymousArea, target: &Target) -> std::io::Result<ForkLocal> {
-        let (file, is_direct) = match target.through_cache() {
+    pub(super) fn with_file(
+        area: &AnonymousArea,
+        target: &Target,
+    ) -> std::io::Result<ForkReplacement> {
+        let (file, is_direct) = match target.reopen_buffered() {
             Some(file) => (file, false),
             None => {
                 let file = target.as_fd().try_clone_to_owned()?;
                 (Arc::new(file.into()), target.mode() == Mode::Direct)
             }
         };
-        ForkLocal::take(area, Some(file), is_direct)
+        ForkReplacement::take(area, Some(file), is_direct)
     }
 
     /// Registers inaccessible memory as the replacement of the area. Accesses are reported.
     ///
     /// # Errors
     /// The memory for fork handlers is exhausted.
-    pub(super) fn none(area: &AnonymousArea) -> std::io::Result<ForkLocal> {
-        ForkLocal::take(area, None, false)
+    pub(super) fn inaccessible(area: &AnonymousArea) -> std::io::Result<ForkReplacement> {
+        ForkReplacement::take(area, None, false)
     }
 
     /// Registers the replacement of an area.
@@ -71,12 +74,17 @@ impl ForkLocal {
         area: &AnonymousArea,
         file: Option<Arc<File>>,
         is_direct: bool,
-    ) -> std::io::Result<ForkLocal> {
-        watch_forks()?;
+    ) -> std::io::Result<ForkReplacement> {
+        install_fork_handlers()?;
         let fd = file.as_ref().map(AsRawFd::as_raw_fd);
-        let place = InheritedRange { address: area.address(0), bytes: area.bytes(), fd };
-        PLACES.with(|places| places.push(place));
-        Ok(ForkLocal { address: place.address, bytes: place.bytes, file, is_direct })
+        let inherited_range = InheritedRange { address: area.address(0), bytes: area.bytes(), fd };
+        INHERITED_RANGES.with_locked(|places| places.push(inherited_range));
+        Ok(ForkReplacement {
+            address: inherited_range.address,
+            bytes: inherited_range.bytes,
+            file,
+            is_direct,
+        })
     }
 
     /// Maps the file over the area in this process too, for a mapping without a server. The file is
@@ -87,7 +95,7 @@ impl ForkLocal {
     ///
     /// # Errors
     /// The kernel cannot map the file.
-    pub(super) unsafe fn take_over(&mut self) -> std::io::Result<()> {
+    pub(super) unsafe fn map_here(&mut self) -> std::io::Result<()> {
         let file = self.file.as_ref().expect("what takes over has a file");
         let flags = libc::MAP_SHARED | libc::MAP_FIXED;
         // SAFETY: the area has this length, and the caller guarantees that it is unused.
@@ -110,7 +118,9 @@ impl ForkLocal {
     /// which a program reads it. The check for resident pages takes 9 µs.
     pub(super) fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let pages = PageRange::covering(offset, bytes).clipped((self.bytes / PAGE) as u64);
-        if advice == Advice::WillNeed && self.file.as_ref().is_some_and(|file| holds(file, pages)) {
+        if advice == Advice::WillNeed
+            && self.file.as_ref().is_some_and(|file| are_pages_resident(file, pages))
+        {
             return;
         }
         let advice = match advice {
@@ -121,7 +131,7 @@ impl ForkLocal {
             Advice::DontNeed => mm::Advice::LinuxDontNeed,
         };
         // The kernel may ignore the advice.
-        let _ = self.act(advice, offset, bytes);
+        let _ = self.madvise_range(advice, offset, bytes);
     }
 
     /// Reads a range and waits; in a child.
@@ -129,7 +139,7 @@ impl ForkLocal {
     /// # Errors
     /// The range cannot be read.
     pub(super) fn load(&self, offset: u64, bytes: u64) -> Result<(), Errno> {
-        match self.act(mm::Advice::LinuxPopulateRead, offset, bytes) {
+        match self.madvise_range(mm::Advice::LinuxPopulateRead, offset, bytes) {
             // The kernel is older than 5.14.
             Err(Errno::INVAL) => {}
             loaded => return loaded,
@@ -174,7 +184,7 @@ impl ForkLocal {
     }
 
     /// Gives advice for the pages of a range by madvise(2).
-    fn act(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
+    fn madvise_range(&self, advice: mm::Advice, offset: u64, bytes: u64) -> Result<(), Errno> {
         let first = offset as usize / PAGE * PAGE;
         let end = offset.saturating_add(bytes).min(self.bytes as u64) as usize;
         let end = end.next_multiple_of(PAGE);
@@ -187,10 +197,12 @@ impl ForkLocal {
     }
 }
 
-impl Drop for ForkLocal {
+impl Drop for ForkReplacement {
     fn drop(&mut self) {
         let address = self.address;
-        PLACES.with(|places| places.retain(|place| place.address != address));
+        INHERITED_RANGES.with_locked(|places| {
+            places.retain(|inherited_range| inherited_range.address != address)
+        });
     }
 }
 
@@ -205,69 +217,74 @@ struct InheritedRange {
 /// All registered ranges behind a lock that a process other than its owner may release. A fork
 /// takes the lock first, so that no other thread is in the list at that time.
 struct InheritedRanges {
-    is_held: AtomicBool,
-    list: UnsafeCell<Vec<InheritedRange>>,
+    is_locked: AtomicBool,
+    ranges: UnsafeCell<Vec<InheritedRange>>,
 }
 
 // SAFETY: only the thread that has set `is_held` accesses the list.
 unsafe impl Sync for InheritedRanges {}
 
 /// All registered ranges of this process.
-static PLACES: InheritedRanges =
-    InheritedRanges { is_held: AtomicBool::new(false), list: UnsafeCell::new(Vec::new()) };
+static INHERITED_RANGES: InheritedRanges =
+    InheritedRanges { is_locked: AtomicBool::new(false), ranges: UnsafeCell::new(Vec::new()) };
 
 impl InheritedRanges {
-    fn with(&self, act: impl FnOnce(&mut Vec<InheritedRange>)) {
-        self.take();
+    fn with_locked(&self, act: impl FnOnce(&mut Vec<InheritedRange>)) {
+        self.lock();
         // SAFETY: the lock is held.
-        act(unsafe { &mut *self.list.get() });
-        self.let_go();
+        act(unsafe { &mut *self.ranges.get() });
+        self.unlock();
     }
 
-    fn take(&self) {
-        while !self.try_take() {
+    fn lock(&self) {
+        while !self.try_lock() {
             std::thread::yield_now();
         }
     }
 
-    fn try_take(&self) -> bool {
-        !self.is_held.swap(true, Ordering::Acquire)
+    fn try_lock(&self) -> bool {
+        !self.is_locked.swap(true, Ordering::Acquire)
     }
 
-    fn let_go(&self) {
-        self.is_held.store(false, Ordering::Release);
+    fn unlock(&self) {
+        self.is_locked.store(false, Ordering::Release);
     }
 }
 
 /// Installs the fork handlers once.
-fn watch_forks() -> std::io::Result<()> {
-    static WATCHED: Once = Once::new();
+fn install_fork_handlers() -> std::io::Result<()> {
+    static HANDLERS_INSTALLED: Once = Once::new();
     let mut errno = 0;
-    WATCHED.call_once(|| {
+    HANDLERS_INSTALLED.call_once(|| {
         // SAFETY: the handlers are functions of the program. The child's handler uses only system
         // calls and atomics, as required in a process that had other threads.
-        errno =
-            unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) };
+        errno = unsafe {
+            libc::pthread_atfork(
+                Some(before_fork),
+                Some(after_fork),
+                Some(map_replacements_in_child),
+            )
+        };
     });
     if errno == 0 { Ok(()) } else { Err(std::io::Error::from_raw_os_error(errno)) }
 }
 
 /// Takes the lock of the list for the duration of the fork.
 extern "C" fn before_fork() {
-    PLACES.take();
+    INHERITED_RANGES.lock();
 }
 
 extern "C" fn after_fork() {
-    PLACES.let_go();
+    INHERITED_RANGES.unlock();
 }
 
 /// Maps the replacements in a child, and releases the lock of the list.
-extern "C" fn in_child() {
+extern "C" fn map_replacements_in_child() {
     // SAFETY: the lock was taken before the fork, and this is the only thread.
-    let places = unsafe { &*PLACES.list.get() };
+    let places = unsafe { &*INHERITED_RANGES.ranges.get() };
     let mut is_any_empty = false;
-    for place in places {
-        let (protection, flags, fd) = match place.fd {
+    for inherited_range in places {
+        let (protection, flags, fd) = match inherited_range.fd {
             Some(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
             None => {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -279,67 +296,76 @@ extern "C" fn in_child() {
         // fault and never returns a wrong byte.
         unsafe {
             let flags = flags | libc::MAP_FIXED_NOREPLACE;
-            libc::mmap(place.address as *mut _, place.bytes, protection, flags, fd, 0);
+            libc::mmap(
+                inherited_range.address as *mut _,
+                inherited_range.bytes,
+                protection,
+                flags,
+                fd,
+                0,
+            );
         }
-        is_any_empty |= place.fd.is_none();
+        is_any_empty |= inherited_range.fd.is_none();
     }
     if is_any_empty {
-        explain_touches();
+        install_touch_handler();
     }
-    PLACES.let_go();
+    INHERITED_RANGES.unlock();
 }
 
 /// Message for an access to a region in a child.
-const TOUCHED: &[u8] = b"readpath: memory of a `readpath::Region` was touched in a child made by \
+const TOUCH_MESSAGE: &[u8] =
+    b"readpath: memory of a `readpath::Region` was touched in a child made by \
 `fork`, which doesn't have it: its pages are with the process that made it. Make a region \
 in the child, or hand over what it needs another way (a file, shared memory, a pipe).\n";
 
-/// Action of this process for `SIGSEGV` before [`explain`] was installed. It is written while a
-/// child has only one thread.
-struct Before(UnsafeCell<MaybeUninit<libc::sigaction>>);
+/// Action of this process for `SIGSEGV` before [`report_touch`] was installed. It is written while
+/// a child has only one thread.
+struct PreviousAction(UnsafeCell<MaybeUninit<libc::sigaction>>);
 
 // SAFETY: written by a child's only thread and only read afterwards.
-unsafe impl Sync for Before {}
+unsafe impl Sync for PreviousAction {}
 
-static BEFORE: Before = Before(UnsafeCell::new(MaybeUninit::uninit()));
+static PREVIOUS_ACTION: PreviousAction = PreviousAction(UnsafeCell::new(MaybeUninit::uninit()));
 
-/// Installs [`explain`] in a child that has no other thread yet.
-fn explain_touches() {
+/// Installs [`report_touch`] in a child that has no other thread yet.
+fn install_touch_handler() {
     // SAFETY: sigaction(2) may be called here. The old action is written to memory that no other
     // thread reads yet. A grandchild that has inherited the handler returns first.
     unsafe {
         let mut now = std::mem::zeroed::<libc::sigaction>();
         libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut now);
-        if now.sa_sigaction == explain as *const () as usize {
+        if now.sa_sigaction == report_touch as *const () as usize {
             return;
         }
-        (*BEFORE.0.get()).write(now);
-        let mut ours = std::mem::zeroed::<libc::sigaction>();
-        ours.sa_sigaction = explain as *const () as usize;
-        ours.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-        libc::sigaction(libc::SIGSEGV, &ours, std::ptr::null_mut());
+        (*PREVIOUS_ACTION.0.get()).write(now);
+        let mut new_action = std::mem::zeroed::<libc::sigaction>();
+        new_action.sa_sigaction = report_touch as *const () as usize;
+        new_action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+        libc::sigaction(libc::SIGSEGV, &new_action, std::ptr::null_mut());
     }
 }
 
 /// Handler of `SIGSEGV`: reports an access to a region, and restores the action of the program or
 /// the system. After the return, the same instruction faults again.
-extern "C" fn explain(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
+extern "C" fn report_touch(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     // SAFETY: the kernel's description of the signal, and calls that a handler may make. The
     // handler reads the list under its lock and never waits for it, because it may have interrupted
     // the lock's owner.
     unsafe {
         let is_sent = (*info).si_code <= 0;
         let address = (*info).si_addr() as usize;
-        if !is_sent && PLACES.try_take() {
-            let is_within = |place: &InheritedRange| {
-                place.fd.is_none() && address.wrapping_sub(place.address) < place.bytes
+        if !is_sent && INHERITED_RANGES.try_lock() {
+            let is_within = |inherited_range: &InheritedRange| {
+                inherited_range.fd.is_none()
+                    && address.wrapping_sub(inherited_range.address) < inherited_range.bytes
             };
-            if (*PLACES.list.get()).iter().any(is_within) {
-                libc::write(2, TOUCHED.as_ptr().cast(), TOUCHED.len());
+            if (*INHERITED_RANGES.ranges.get()).iter().any(is_within) {
+                libc::write(2, TOUCH_MESSAGE.as_ptr().cast(), TOUCH_MESSAGE.len());
             }
-            PLACES.let_go();
+            INHERITED_RANGES.unlock();
         }
-        libc::sigaction(signal, (*BEFORE.0.get()).as_ptr(), std::ptr::null_mut());
+        libc::sigaction(signal, (*PREVIOUS_ACTION.0.get()).as_ptr(), std::ptr::null_mut());
         if is_sent {
             // The signal was sent by a process, so no instruction faults again. The raised signal
             // stays pending until the handler returns.

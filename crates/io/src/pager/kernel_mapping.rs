@@ -8,75 +8,76 @@
 //! condition.
 //!
 //! The pages that the kernel reads and the program never touches are limited by two conditions on
-//! the file. It has at most [`MISSES_MAX`] windows, the number after which the kernel stops to read
-//! around a fault. It also fits into half of the free memory. In a larger file with random access
-//! the kernel would first read many times the touched bytes, and then page by page. Readahead
-//! policies serve those files better.
+//! the file. It has at most [`KERNEL_MISSES_MAX`] windows, the number after which the kernel stops
+//! to read around a fault. It also fits into half of the free memory. In a larger file with random
+//! access the kernel would first read many times the touched bytes, and then page by page.
+//! Readahead policies serve those files better.
 
 use std::time::Duration;
 
 use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::backend::carry;
+use crate::backend::execute_transfer;
 use crate::raw::RawMemory;
 use crate::sync::now;
-use crate::system_memory::SpareMemory;
+use crate::system_memory::SystemMemory;
 use crate::target::{Mode, Target};
 
 /// Excess of misses over hits after which the kernel reads only the touched page (`MMAP_LOTSAMISS`
 /// in mm/filemap.c; confirmed on the running kernel).
-const MISSES_MAX: u64 = 100;
+const KERNEL_MISSES_MAX: u64 = 100;
 
 /// Processor time of one page served in user space. A stream of 256 MiB in pieces of 64 KiB took
 /// 0.17 s, and 0.02 s by the kernel (row `map/stream/64KiB` of the benchmark `readpath bench`).
-const SERVED_PAGE: Duration = Duration::from_nanos(2_500);
+const SERVICE_TIME_PER_PAGE: Duration = Duration::from_nanos(2_500);
 
 /// Number of test reads. The shortest one counts.
-const PROBES: u64 = 2;
+const TEST_READS: u64 = 2;
 
 /// True if the kernel's own mapping of the file is no slower than a served one.
-pub(super) fn suits(target: &Target) -> bool {
+pub(super) fn is_kernel_mapping_as_fast(target: &Target) -> bool {
     let Some(queue) = target.queue().filter(|_| target.mode() == Mode::Direct) else {
         return false;
     };
-    target.bytes() <= MISSES_MAX * queue.read_ahead_bytes
-        && SpareMemory::now().is_some_and(|memory| target.bytes() <= memory.available / 2)
-        && is_swift(target)
+    target.bytes() <= KERNEL_MISSES_MAX * queue.read_ahead_bytes
+        && SystemMemory::measure()
+            .is_some_and(|memory| target.bytes() <= memory.available_bytes / 2)
+        && is_device_fast(target)
 }
 
 /// True if the device returns a readahead window of the kernel within the serving time of its
 /// pages.
-pub(super) fn is_swift(target: &Target) -> bool {
+pub(super) fn is_device_fast(target: &Target) -> bool {
     let window_bytes = target.queue().map_or(0, |queue| queue.read_ahead_bytes);
     target.mode() == Mode::Direct
-        && request_time(target).is_some_and(|took| is_hidden(took, window_bytes))
+        && page_service_time(target).is_some_and(|took| is_within_service_time(took, window_bytes))
 }
 
 /// True if a request takes no longer than serving the pages of a window.
-fn is_hidden(request: Duration, window_bytes: u64) -> bool {
-    request <= SERVED_PAGE * u32::try_from(window_bytes / PAGE_BYTES).unwrap_or(u32::MAX)
+fn is_within_service_time(request: Duration, window_bytes: u64) -> bool {
+    request <= SERVICE_TIME_PER_PAGE * u32::try_from(window_bytes / PAGE_BYTES).unwrap_or(u32::MAX)
 }
 
 /// Shortest service time of a page of the file; `None` if a read fails.
-fn request_time(target: &Target) -> Option<Duration> {
+fn page_service_time(target: &Target) -> Option<Duration> {
     let mut page = RawMemory::new(PAGE_BYTES as usize).ok()?;
     let pages = target.bytes() / PAGE_BYTES;
-    let probe = |nth: u64| {
-        let offset = offset_to_probe(pages, nth);
+    let time_test_read = |test_read: u64| {
+        let offset = test_read_offset(pages, test_read);
         let segment = libc::iovec { iov_base: page.as_mut_ptr().cast(), iov_len: page.len() };
-        let begun = now();
+        let started = now();
         // SAFETY: the memory belongs to this function, and the target is open.
-        let bytes = unsafe { carry(target.transfer_fd(), Op::Read, offset, &[segment]) };
-        (bytes >= 0).then(|| now().duration_since(begun))
+        let bytes = unsafe { execute_transfer(target.transfer_fd(), Op::Read, offset, &[segment]) };
+        (bytes >= 0).then(|| now().duration_since(started))
     };
-    (0..PROBES).map(probe).min().flatten()
+    (0..TEST_READS).map(time_test_read).min().flatten()
 }
 
 /// Offset of a test read in a file of `pages` pages: a page start in the middle of the nth of
-/// [`PROBES`] equal parts.
-fn offset_to_probe(pages: u64, nth: u64) -> u64 {
-    pages * (2 * nth + 1) / (2 * PROBES) * PAGE_BYTES
+/// [`TEST_READS`] equal parts.
+fn test_read_offset(pages: u64, test_read: u64) -> u64 {
+    pages * (2 * test_read + 1) / (2 * TEST_READS) * PAGE_BYTES
 }
 
 #[cfg(test)]
@@ -87,25 +88,25 @@ mod tests {
     /// By hand: serving the 32 pages of the kernel's default of 128 KiB takes 80 µs, and the 2,048
     /// pages of 8 MiB take 5.12 ms.
     #[test]
-    fn a_window_is_hidden_by_the_time_that_its_pages_would_take() {
+    fn window_is_hidden_if_read_within_its_pages_service_time() {
         let cases = [(80, 128 << 10, true), (81, 128 << 10, false), (5_120, 8 << 20, true)];
         for (micros, window_bytes, is) in cases {
-            assert_eq!(is_hidden(Duration::from_micros(micros), window_bytes), is);
+            assert_eq!(is_within_service_time(Duration::from_micros(micros), window_bytes), is);
         }
-        assert!(!is_hidden(Duration::from_micros(1), 0));
+        assert!(!is_within_service_time(Duration::from_micros(1), 0));
     }
 
     /// By hand: the middle pages of the halves of 1,001 pages are the 250th and the 750th.
     #[test]
-    fn each_half_of_a_file_is_probed_in_its_middle() {
-        assert_eq!([0, 1].map(|nth| offset_to_probe(1_001, nth)), [1_024_000, 3_072_000]);
-        assert_eq!([0, 1].map(|nth| offset_to_probe(0, nth)), [0, 0]);
+    fn probe_offsets_are_the_middles_of_the_file_halves() {
+        assert_eq!([0, 1].map(|nth| test_read_offset(1_001, nth)), [1_024_000, 3_072_000]);
+        assert_eq!([0, 1].map(|nth| test_read_offset(0, nth)), [0, 0]);
     }
 
     /// A sparse file returns each window at once. Even so, the kernel would read unused windows at
     /// more offsets than its limit of misses.
     #[test]
-    fn a_file_of_more_windows_than_the_kernel_reads_in_vain_is_served_however_swift() {
+    fn file_with_too_many_windows_is_served_in_user_space() {
         let name = format!("{}/left-to-kernel-{}", env!("CARGO_MANIFEST_DIR"), std::process::id());
         let file = std::fs::File::create_new(&name).unwrap();
         let options = OpenOptions { direct: Direct::Preferred, is_writable: false };
@@ -114,8 +115,8 @@ mod tests {
             Target::open(name.as_ref(), options).unwrap()
         };
         let window_bytes = of(PAGE_BYTES).queue().map_or(128 << 10, |queue| queue.read_ahead_bytes);
-        let target = of(MISSES_MAX * window_bytes + PAGE_BYTES);
+        let target = of(KERNEL_MISSES_MAX * window_bytes + PAGE_BYTES);
         std::fs::remove_file(&name).unwrap();
-        assert!(!suits(&target));
+        assert!(!is_kernel_mapping_as_fast(&target));
     }
 }

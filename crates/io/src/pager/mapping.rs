@@ -16,21 +16,21 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::anonymous_area::AnonymousArea;
 use super::error::PagerError;
-use super::fork_replacement::ForkLocal;
+use super::fork_replacement::ForkReplacement;
 use super::kernel_mapping;
 use super::mapping_server::{ByteRange, MappingCommand, MappingServer, MappingSetup};
 use super::pager_link::PagerLink;
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
-use crate::frames::has_room_for_tables;
-use crate::kernel_page_cache::holds_all;
-use crate::system_memory::SpareMemory;
+use crate::frames::can_allocate_tables;
+use crate::kernel_page_cache::is_fully_resident;
+use crate::system_memory::SystemMemory;
 use crate::target::{OpenOptions, Target};
 
 /// Default readahead policy.
-const POLICY: &str = "adaptive";
+const DEFAULT_POLICY: &str = "adaptive";
 /// Default memory in bytes, if the system has enough free memory.
-const MEMORY_BYTES: u64 = 256 << 20;
+const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 /// Least memory in pages. One instruction may touch many pages, all of which must be present at
 /// once: an unaligned move of bytes touches two, and a gather of 16 numbers across page borders 32.
 const MEMORY_PAGES_MIN: u64 = 64;
@@ -42,17 +42,17 @@ pub struct MappingBuilder {
     readahead: String,
     window_bytes_max: Option<u64>,
     backend: BackendKind,
-    takes_kernel_pages: bool,
+    uses_kernel_cache: bool,
 }
 
 impl Default for MappingBuilder {
     fn default() -> MappingBuilder {
         MappingBuilder {
-            memory_bytes: MEMORY_BYTES,
-            readahead: POLICY.to_owned(),
+            memory_bytes: DEFAULT_MEMORY_BYTES,
+            readahead: DEFAULT_POLICY.to_owned(),
             window_bytes_max: None,
             backend: BackendKind::default(),
-            takes_kernel_pages: true,
+            uses_kernel_cache: true,
         }
     }
 }
@@ -111,34 +111,34 @@ impl MappingBuilder {
     /// - Without other options, the kernel also maps a file that it reads no slower than readpath
     ///   ([`KernelMapping::Swift`]): on a fast device, with at most a hundred readahead windows.
     /// - In a file that readpath serves, the kernel may serve windows of long runs, unless a
-    ///   policy, window or backend is set ([`MappingStatistics::lent_pages`]).
+    ///   policy, window or backend is set ([`MappingStatistics::delegated_pages`]).
     #[must_use]
     pub fn kernel_cache(mut self, is_used: bool) -> MappingBuilder {
-        self.takes_kernel_pages = is_used;
+        self.uses_kernel_cache = is_used;
         self
     }
 
     /// Memory to use. The default is limited to half of the free memory, so that it fits into a
     /// small control group.
-    fn memory_now(&self) -> u64 {
-        let is_default = self.memory_bytes == MEMORY_BYTES;
-        let memory = if is_default { SpareMemory::now() } else { None };
-        memory.map_or(self.memory_bytes, |memory| self.memory_bytes.min(memory.available / 2))
+    fn effective_memory_bytes(&self) -> u64 {
+        let is_default = self.memory_bytes == DEFAULT_MEMORY_BYTES;
+        let memory = if is_default { SystemMemory::measure() } else { None };
+        memory.map_or(self.memory_bytes, |memory| self.memory_bytes.min(memory.available_bytes / 2))
     }
 
     /// Returns `None` if the kernel must not serve windows of long runs. Otherwise true if the page
     /// cache of these windows is dropped behind the run, because the file is larger than the free
     /// memory.
-    fn lends(&self, bytes: u64) -> Option<bool> {
-        let is_free = self.takes_kernel_pages
-            && self.readahead == POLICY
+    fn delegated_windows_drop_behind(&self, bytes: u64) -> Option<bool> {
+        let is_free = self.uses_kernel_cache
+            && self.readahead == DEFAULT_POLICY
             && self.window_bytes_max.is_none()
             && self.backend == BackendKind::default();
-        is_free.then(|| SpareMemory::now().is_none_or(|memory| memory.available < bytes))
+        is_free.then(|| SystemMemory::measure().is_none_or(|memory| memory.available_bytes < bytes))
     }
 
     /// True if all options have their defaults.
-    fn names_nothing(&self) -> bool {
+    fn has_default_options(&self) -> bool {
         *self == MappingBuilder::default()
     }
 
@@ -163,41 +163,42 @@ impl MappingBuilder {
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(pages)?)));
         let (user, shadow) =
             area.map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let fork_local = ForkLocal::of(&user, &target).map_err(PagerError::System)?;
+        let fork_local = ForkReplacement::with_file(&user, &target).map_err(PagerError::System)?;
         let mapping = |link, scope, mode, fork_local, user| {
             let path = path.to_path_buf();
-            Mapping { link, mode, fork_local, user, bytes, scope, path }
+            Mapping { link, mode, fork_local, user_area: user, bytes, scope, path }
         };
-        let by_kernel = |mut fork_local: ForkLocal, user, because| {
+        let by_kernel = |mut fork_local: ForkReplacement, user, because| {
             // SAFETY: the area has no references yet, and no server.
-            unsafe { fork_local.take_over() }.map_err(PagerError::System)?;
+            unsafe { fork_local.map_here() }.map_err(PagerError::System)?;
             let mode = MappingMode::Kernel { because };
             Ok(mapping(None, FaultScope::All, mode, fork_local, user))
         };
-        if self.takes_kernel_pages && holds_all(&target) {
-            check(&readahead)?;
+        if self.uses_kernel_cache && is_fully_resident(&target) {
+            check_policy(&readahead)?;
             return by_kernel(fork_local, user, KernelMapping::Held);
         }
-        if self.names_nothing() && kernel_mapping::suits(&target) {
+        if self.has_default_options() && kernel_mapping::is_kernel_mapping_as_fast(&target) {
             return by_kernel(fork_local, user, KernelMapping::Swift);
         }
-        let memory_bytes = self.memory_now().max(MEMORY_PAGES_MIN * PAGE_BYTES);
+        let memory_bytes = self.effective_memory_bytes().max(MEMORY_PAGES_MIN * PAGE_BYTES);
         let memory_bytes_used = memory_bytes.min(pages * PAGE_BYTES);
-        if !has_room_for_tables(memory_bytes_used / PAGE_BYTES) {
+        if !can_allocate_tables(memory_bytes_used / PAGE_BYTES) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_bytes_used, errno });
         }
-        let window_bytes_max =
-            self.window_bytes_max.unwrap_or_else(|| window_of(&target).min(memory_bytes / 8));
+        let window_bytes_max = self
+            .window_bytes_max
+            .unwrap_or_else(|| device_window_bytes(&target).min(memory_bytes / 8));
         let setup = MappingSetup {
             target,
-            user: Arc::clone(&user),
-            shadow,
+            user_area: Arc::clone(&user),
+            shadow_area: shadow,
             memory_bytes: memory_bytes_used,
             readahead,
             window_bytes_max,
             backend: self.backend,
-            lends: self.lends(bytes),
+            delegated_windows_drop_behind: self.delegated_windows_drop_behind(bytes),
         };
         let started =
             PagerLink::start("readpath-map", move |inbox| MappingServer::new(setup, inbox));
@@ -215,7 +216,7 @@ impl MappingBuilder {
 ///
 /// # Errors
 /// The policy is unknown.
-fn check(readahead: &Spec) -> Result<(), PagerError> {
+fn check_policy(readahead: &Spec) -> Result<(), PagerError> {
     let built = build(readahead, &ReadaheadLimits::default());
     built.map(drop).map_err(|error| PagerError::Config(ConfigError::Policy(error)))
 }
@@ -267,9 +268,10 @@ impl std::fmt::Display for MappingMode {
 
 /// Returns the device's own readahead window, which reflects its speed, or else the kernel's
 /// default.
-fn window_of(target: &Target) -> u64 {
-    let own = target.queue().map(|queue| queue.read_ahead_bytes).filter(|&bytes| bytes > 0);
-    own.unwrap_or(ReadaheadLimits::default().window_pages_max * PAGE_BYTES)
+fn device_window_bytes(target: &Target) -> u64 {
+    let device_bytes =
+        target.queue().map(|queue| queue.read_ahead_bytes).filter(|&bytes| bytes > 0);
+    device_bytes.unwrap_or(ReadaheadLimits::default().window_pages_max * PAGE_BYTES)
 }
 
 /// A file as memory, with its own memory budget.
@@ -311,9 +313,9 @@ pub struct Mapping {
     /// `None` if the kernel serves the mapping.
     link: Option<PagerLink<MappingCommand>>,
     mode: MappingMode,
-    fork_local: ForkLocal,
+    fork_local: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
-    user: Arc<AnonymousArea>,
+    user_area: Arc<AnonymousArea>,
     bytes: u64,
     scope: FaultScope,
     path: PathBuf,
@@ -336,7 +338,7 @@ pub struct MappingStatistics {
     /// Pages that could not be read when they were touched.
     pub poisoned_pages: u64,
     /// Pages of long runs that the kernel's own mapping served. They are in no other counter.
-    pub lent_pages: u64,
+    pub delegated_pages: u64,
     /// Pages in memory now.
     pub resident_pages: u64,
     /// Requests to the device.
@@ -368,7 +370,7 @@ impl Mapping {
         // SAFETY: the area has this length, and its server fills each absent page with the file's
         // bytes. The caller of `open` guarantees that the bytes do not change.
         unsafe {
-            std::slice::from_raw_parts(self.user.address(0) as *const u8, self.bytes as usize)
+            std::slice::from_raw_parts(self.user_area.address(0) as *const u8, self.bytes as usize)
         }
     }
 
@@ -400,7 +402,7 @@ impl Mapping {
     pub fn advise(&self, advice: Advice, offset: u64, bytes: u64) {
         let Some(link) = self.link() else { return self.fork_local.advise(advice, offset, bytes) };
         let range = PageRange::covering(offset, bytes).clipped(self.pages());
-        link.tell(MappingCommand::Advise { advice, range });
+        link.send(MappingCommand::Advise { advice, range });
     }
 
     /// Reads `bytes` bytes at `offset` in the device's largest requests, and waits. A touch before
@@ -419,13 +421,13 @@ impl Mapping {
     /// The range is not in the file, or cannot be read. `buffer` then contains some of its bytes.
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
         if self.link().is_none() {
-            let end = self.end_of(offset, buffer.len() as u64)?;
+            let end = self.range_end(offset, buffer.len() as u64)?;
             return match self.fork_local.read(offset, buffer) {
                 Ok(read) if read == buffer.len() => Ok(()),
                 Ok(read) => {
                     Err(LoadError::Read(ReadError::Shrunk { offset: offset + read as u64 }))
                 }
-                Err(_) => Err(self.refused(offset, end)),
+                Err(_) => Err(self.kernel_read_error(offset, end)),
             };
         }
         let mut at = 0;
@@ -439,14 +441,14 @@ impl Mapping {
     /// ([`mode`](Mapping::mode)) and in a child made by `fork`.
     pub fn statistics(&self) -> MappingStatistics {
         match self.link() {
-            Some(link) => link.ask(|reply| MappingCommand::Statistics { reply }),
+            Some(link) => link.request(|reply| MappingCommand::Statistics { reply }),
             None => MappingStatistics::default(),
         }
     }
 
     /// Link to the serving thread, if it is in this process.
     fn link(&self) -> Option<&PagerLink<MappingCommand>> {
-        self.link.as_ref().filter(|link| link.is_here())
+        self.link.as_ref().filter(|link| link.is_in_this_process())
     }
 
     fn pages(&self) -> u64 {
@@ -454,13 +456,13 @@ impl Mapping {
     }
 
     /// End of a range in the file.
-    fn end_of(&self, offset: u64, bytes: u64) -> Result<u64, LoadError> {
+    fn range_end(&self, offset: u64, bytes: u64) -> Result<u64, LoadError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
         end.ok_or(LoadError::PastEnd { bytes: self.bytes })
     }
 
     /// Error for a range that the kernel cannot read.
-    fn refused(&self, offset: u64, end: u64) -> LoadError {
+    fn kernel_read_error(&self, offset: u64, end: u64) -> LoadError {
         let error = ReadError::Device { offset, error: DeviceError::Medium };
         let shrunk = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
         let shrunk = shrunk.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
@@ -474,20 +476,23 @@ impl Mapping {
         offset: u64,
         bytes: u64,
         wants_bytes: bool,
-        mut each: impl FnMut(&[u8]),
+        mut on_piece: impl FnMut(&[u8]),
     ) -> Result<(), LoadError> {
-        let end = self.end_of(offset, bytes)?;
+        let end = self.range_end(offset, bytes)?;
         let Some(link) = self.link() else {
-            return self.fork_local.load(offset, bytes).map_err(|_| self.refused(offset, end));
+            return self
+                .fork_local
+                .load(offset, bytes)
+                .map_err(|_| self.kernel_read_error(offset, end));
         };
         // Puts all pieces in flight together.
         self.advise(Advice::WillNeed, offset, bytes);
         let mut at = offset;
         while at < end {
             let range = ByteRange { offset: at, bytes: end - at };
-            let piece = link.ask(|reply| MappingCommand::Read { range, wants_bytes, reply });
+            let piece = link.request(|reply| MappingCommand::Read { range, wants_bytes, reply });
             let piece = piece.map_err(LoadError::Read)?;
-            each(&piece.copied);
+            on_piece(&piece.copy);
             at += piece.bytes;
         }
         Ok(())
@@ -520,14 +525,14 @@ mod tests {
     /// A file in memory (tmpfs(5)) has no device. The kernel's default is 32 pages
     /// (`VM_READAHEAD_PAGES`).
     #[test]
-    fn a_window_is_the_devices_and_without_one_the_kernels() {
+    fn mapping_window_is_the_devices_or_the_kernels_default() {
         let window_in = |folder: &Path| {
             let path = folder.join(format!("readpath-window-{}", std::process::id()));
             std::fs::write(&path, [1]).unwrap();
             let target = Target::open(&path, OpenOptions::default());
             std::fs::remove_file(&path).unwrap();
             let target = target.unwrap();
-            (window_of(&target), target.queue().map_or(0, |queue| queue.read_ahead_bytes))
+            (device_window_bytes(&target), target.queue().map_or(0, |queue| queue.read_ahead_bytes))
         };
         let (window, devices) = window_in(Path::new(env!("CARGO_MANIFEST_DIR")));
         assert_eq!(window, if devices > 0 { devices } else { 131_072 });

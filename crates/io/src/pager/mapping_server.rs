@@ -18,49 +18,48 @@
 //! 2. The user area contains only pages of successful transfers.
 //! 3. This thread accesses the user area only at pages that are present and pinned. Otherwise it
 //!    would wait for itself.
-//! 4. Pages [delegated](lent) to the kernel's own mapping are in neither area, and no page is put
-//!    there.
+//! 4. Pages [delegated](delegated_windows) to the kernel's own mapping are in neither area, and no
+//!    page is put there.
 
 use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use readpath_core::machine::{
-    Buffer, Config, Done, Driver, HandleId, IoBackend, Machine, ReadAccess, ReadError, Transfer,
-};
+use readpath_core::machine::{Config, HandleId, Machine, ReadAccess, ReadError, Transfer};
 use readpath_core::policy::Spec;
 use readpath_core::readahead::{Advice, ReadaheadLimits};
-use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, ProcessId};
-use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
+use readpath_core::request::{Outcome, ProcessId};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 use rustix::io::Errno;
 
 use super::anonymous_area::{AnonymousArea, for_each_run};
-use super::core_follower::Follower;
+use super::core_follower::CoreFollower;
 use super::error::PagerError;
 use super::mapping::MappingStatistics;
 use super::page_map::PageMap;
 use super::page_ranges::PageRanges;
-use super::pager_link::{Inbox, Serve};
+use super::pager_link::{Inbox, PagerServer};
 use super::uffd::{FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
 use crate::clock::Clock;
 use crate::sync::SyncSender;
 use crate::target::Target;
-use crate::transfers::{self, TransferStart, Transfers};
+use crate::transfers::Transfers;
 
 mod delegated_windows;
 mod dropped_pages;
 mod fault_around;
+mod machine_calls;
 
-use delegated_windows::Lending;
+use delegated_windows::DelegatedWindows;
 
 /// Largest piece of a [`MappingCommand::Read`] in bytes, because its answer is allocated.
-const PIECE_BYTES_MAX: u64 = 1 << 20;
+const READ_PIECE_BYTES_MAX: u64 = 1 << 20;
 /// Largest number of zero bytes that one call puts into the shadow.
 const ZERO_BYTES: usize = 1 << 18;
 /// Tag of a fault. Other reads have the number of their command.
-const FAULT: u64 = u64::MAX;
+const FAULT_TAG: u64 = u64::MAX;
 /// The only process of this machine.
 const PROCESS: ProcessId = ProcessId(0);
 
@@ -76,7 +75,7 @@ pub(super) struct ReadPiece {
     /// Number of bytes read, at least one.
     pub bytes: u64,
     /// The bytes, if they were requested.
-    pub copied: Vec<u8>,
+    pub copy: Vec<u8>,
 }
 
 /// Commands of the owner to the thread.
@@ -94,15 +93,15 @@ pub(super) enum MappingCommand {
 #[derive(Debug)]
 pub(super) struct MappingSetup {
     pub target: Target,
-    pub user: Arc<AnonymousArea>,
-    pub shadow: AnonymousArea,
+    pub user_area: Arc<AnonymousArea>,
+    pub shadow_area: AnonymousArea,
     pub memory_bytes: u64,
     pub readahead: Spec,
     pub window_bytes_max: u64,
     pub backend: BackendKind,
     /// `None` if long runs are never delegated to the kernel's own mapping. Otherwise true if their
     /// page cache is dropped behind the run.
-    pub lends: Option<bool>,
+    pub delegated_windows_drop_behind: Option<bool>,
 }
 
 /// Location of a resident page.
@@ -120,7 +119,7 @@ enum PagePresence {
 #[derive(Clone, Copy, Debug)]
 struct Resident {
     frame: u32,
-    place: PagePresence,
+    presence: PagePresence,
 }
 
 /// A read for the owner that waits for the device.
@@ -151,21 +150,21 @@ struct Areas {
     file_bytes: u64,
     piece_bytes_max: u64,
     /// Page of each frame of the machine.
-    owners: Vec<Option<u64>>,
+    frame_pages: Vec<Option<u64>>,
     resident: PageMap<Resident>,
     /// Mapped pages, including pages that the kernel maps.
-    runs: PageRanges,
-    lending: Lending,
+    mapped_ranges: PageRanges,
+    delegated_windows: DelegatedWindows,
     poisoned: BTreeSet<u64>,
-    asked: Vec<Option<OwnerRead>>,
-    follower: Follower,
+    owner_reads: Vec<Option<OwnerRead>>,
+    follower: CoreFollower,
     statistics: MappingStatistics,
     clock: Clock,
     inbox: Arc<Inbox<MappingCommand>>,
     /// Faults that were read and not handled yet.
-    faults: Vec<UserFault>,
+    pending_faults: Vec<UserFault>,
     /// Reusable list of pages.
-    pages: Vec<u64>,
+    page_scratch: Vec<u64>,
 }
 
 impl MappingServer {
@@ -177,8 +176,14 @@ impl MappingServer {
         setup: MappingSetup,
         inbox: Arc<Inbox<MappingCommand>>,
     ) -> Result<MappingServer, PagerError> {
-        let MappingSetup { target, user, shadow, memory_bytes, .. } = setup;
-        let MappingSetup { readahead, window_bytes_max, backend, lends, .. } = setup;
+        let MappingSetup { target, user_area: user, shadow_area: shadow, memory_bytes, .. } = setup;
+        let MappingSetup {
+            readahead,
+            window_bytes_max,
+            backend,
+            delegated_windows_drop_behind: lends,
+            ..
+        } = setup;
         let (caps, file_bytes) = (target.caps(), target.bytes());
         let limits = ReadaheadLimits {
             window_pages_max: window_bytes_max / PAGE_BYTES,
@@ -199,20 +204,20 @@ impl MappingServer {
         let mut machine = Machine::new(config).map_err(PagerError::Config)?;
         let file = machine.add_file(file_bytes, 0).map_err(PagerError::Beyond)?;
         let handle = machine.open(file);
-        let uffd = Uffd::open_following().map_err(PagerError::Uffd)?;
-        user.watch(&uffd, RangeRegistration::Missing)?;
-        let shadow_uffd = Uffd::open_refusing().map_err(PagerError::Uffd)?;
-        shadow.watch(&shadow_uffd, RangeRegistration::Missing)?;
+        let uffd = Uffd::open_reporting_moves().map_err(PagerError::Uffd)?;
+        user.register(&uffd, RangeRegistration::Missing)?;
+        let shadow_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
+        shadow.register(&shadow_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
-        let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
+        let built = backend.build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
-        let lending = match lends {
-            Some(drops_behind) => Lending::of(&target, frames as u64, drops_behind),
-            None => Lending::none(),
+        let delegated_windows = match lends {
+            Some(drops_behind) => DelegatedWindows::of(&target, frames as u64, drops_behind),
+            None => DelegatedWindows::disabled(),
         };
         let areas = Areas {
-            transfers: Transfers::over(built, caps.depth_max, clock),
+            transfers: Transfers::with_backend(built, caps.depth_max, clock),
             target,
             uffd: Arc::new(uffd),
             user,
@@ -221,19 +226,19 @@ impl MappingServer {
             zeros: vec![0; ZERO_BYTES],
             handle,
             file_bytes,
-            piece_bytes_max: (memory_bytes / 4).clamp(PAGE_BYTES, PIECE_BYTES_MAX),
-            owners: vec![None; frames],
+            piece_bytes_max: (memory_bytes / 4).clamp(PAGE_BYTES, READ_PIECE_BYTES_MAX),
+            frame_pages: vec![None; frames],
             resident: PageMap::with_capacity_and_hasher(frames, Default::default()),
-            runs: PageRanges::default(),
-            lending,
+            mapped_ranges: PageRanges::default(),
+            delegated_windows,
             poisoned: BTreeSet::new(),
-            asked: Vec::new(),
-            follower: Follower::default(),
+            owner_reads: Vec::new(),
+            follower: CoreFollower::default(),
             statistics: MappingStatistics::default(),
             clock,
             inbox,
-            faults: Vec::new(),
-            pages: Vec::new(),
+            pending_faults: Vec::new(),
+            page_scratch: Vec::new(),
         };
         Ok(MappingServer { machine, areas })
     }
@@ -245,23 +250,23 @@ impl Areas {
     }
 
     fn handle_faults(&mut self, machine: &mut Machine) {
-        let mut faults = std::mem::take(&mut self.faults);
+        let mut faults = std::mem::take(&mut self.pending_faults);
         // Reading the messages also lets waiting memory moves continue.
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
         while !faults.is_empty() {
             for fault in faults.drain(..) {
                 self.handle_fault(machine, fault);
             }
-            self.take_surplus_back();
-            faults.append(&mut self.faults);
+            self.take_back_surplus();
+            faults.append(&mut self.pending_faults);
         }
-        self.faults = faults;
+        self.pending_faults = faults;
     }
 
     /// Maps the faulting page, reads it, or delegates its window to the kernel.
     fn handle_fault(&mut self, machine: &mut Machine, fault: UserFault) {
         self.statistics.faults += 1;
-        self.follower.serve(fault.thread);
+        self.follower.on_fault(fault.thread);
         let Some(page) = self.user.page(fault.address) else {
             // The program has enlarged the mapping (mremap(2)), and there are no bytes. SAFETY: the
             // address is in a registered range that this server does not fill. An error means that
@@ -269,23 +274,24 @@ impl Areas {
             let _ = unsafe { self.uffd.poison(fault.address, PAGE_BYTES as usize) };
             return;
         };
-        if self.is_at(page, PagePresence::User) && !self.user.is_present(page) {
+        if self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
             // The program has dropped the page itself (madvise(2)).
             self.advise(machine, Advice::DontNeed, PageRange::new(page, 1));
         }
-        if self.is_at(page, PagePresence::User) {
+        if self.has_presence(page, PagePresence::User) {
             // The page came in after the fault. Or the program dropped it while another read has it
             // pinned.
-            match self.bring_back(page) {
+            match self.restore_dropped_page(page) {
                 Ok(()) => self.wake(page),
                 Err(_) => self.poison(page),
             }
-        } else if self.lending.has(page) {
+        } else if self.delegated_windows.is_kernel_served(page) {
             self.wake(page);
-        } else if !self.lend(machine, page) {
-            self.statistics.faults_read += u64::from(!self.is_at(page, PagePresence::Shadow));
+        } else if !self.delegate_window(machine, page) {
+            self.statistics.faults_read +=
+                u64::from(!self.has_presence(page, PagePresence::Shadow));
             let range = ByteRange { offset: page * PAGE_BYTES, bytes: 1 };
-            self.read(machine, ReadAccess::Fault, range, FAULT)
+            self.read(machine, ReadAccess::Fault, range, FAULT_TAG)
                 .expect("a page fits, and reads have no limit");
         }
     }
@@ -297,16 +303,20 @@ impl Areas {
                 // Ends at a page boundary, where the next piece starts.
                 let end = range.offset + self.piece_bytes_max;
                 let bytes = range.bytes.min(end - end % PAGE_BYTES - range.offset);
-                let slot = self.asked.iter().position(Option::is_none).unwrap_or(self.asked.len());
-                if slot == self.asked.len() {
-                    self.asked.push(None);
+                let slot = self
+                    .owner_reads
+                    .iter()
+                    .position(Option::is_none)
+                    .unwrap_or(self.owner_reads.len());
+                if slot == self.owner_reads.len() {
+                    self.owner_reads.push(None);
                 }
-                let asked = OwnerRead { wants_bytes, reply };
+                let owner_read = OwnerRead { wants_bytes, reply };
                 let range = ByteRange { bytes, ..range };
                 match self.read(machine, ReadAccess::Buffered, range, slot as u64) {
-                    Ok(()) => self.asked[slot] = Some(asked),
+                    Ok(()) => self.owner_reads[slot] = Some(owner_read),
                     // A caller that no longer waits needs no answer.
-                    Err(error) => drop(asked.reply.send(Err(error))),
+                    Err(error) => drop(owner_read.reply.send(Err(error))),
                 }
             }
             MappingCommand::Statistics { reply } => {
@@ -325,7 +335,7 @@ impl Areas {
         machine.advise(self.now(), self.handle, PROCESS, advice, range);
         match advice {
             Advice::DontNeed => {
-                self.take_range_back(range);
+                self.take_back_range(range);
                 self.drop_range(machine, range);
             }
             // The advice announces the use of the pages, so their touches carry no information.
@@ -334,7 +344,7 @@ impl Areas {
         }
     }
 
-    /// Starts a read in the machine. `tag` is [`FAULT`] or the slot of a command.
+    /// Starts a read in the machine. `tag` is [`FAULT_TAG`] or the slot of a command.
     fn read(
         &mut self,
         machine: &mut Machine,
@@ -375,9 +385,9 @@ impl Areas {
     /// Evicts the pages of `self.pages`.
     fn evict(&mut self) {
         let (mut shadow, mut user) = (Vec::new(), Vec::new());
-        self.statistics.evicted_pages += self.pages.len() as u64;
-        for page in self.pages.drain(..) {
-            match self.resident.remove(&page).map(|held| held.place) {
+        self.statistics.evicted_pages += self.page_scratch.len() as u64;
+        for page in self.page_scratch.drain(..) {
+            match self.resident.remove(&page).map(|resident_page| resident_page.presence) {
                 Some(PagePresence::User) => user.push(page),
                 Some(PagePresence::Shadow | PagePresence::Filling) => shadow.push(page),
                 None => {}
@@ -388,7 +398,7 @@ impl Areas {
         unsafe {
             for_each_run(&mut user, |run| {
                 self.user.release(run);
-                self.runs.remove(run);
+                self.mapped_ranges.remove(run);
             });
             for_each_run(&mut shadow, |run| self.shadow.release(run));
         }
@@ -397,17 +407,19 @@ impl Areas {
     /// Releases the pages of a range that the machine has dropped, and removes poison.
     fn drop_range(&mut self, machine: &Machine, range: PageRange) {
         let is_dropped = |page: &u64| !machine.is_cached(self.handle, *page);
-        let gone = |page: &u64| range.contains(*page) && is_dropped(page);
+        let is_dropped_page = |page: &u64| range.contains(*page) && is_dropped(page);
         match range.count() < self.resident.len() as u64 {
             true => {
-                let held = range.pages().filter(|page| self.resident.contains_key(page));
-                self.pages.extend(held.filter(is_dropped));
+                let resident_page = range.pages().filter(|page| self.resident.contains_key(page));
+                self.page_scratch.extend(resident_page.filter(is_dropped));
             }
-            false => self.pages.extend(self.resident.keys().copied().filter(gone)),
+            false => {
+                self.page_scratch.extend(self.resident.keys().copied().filter(is_dropped_page))
+            }
         }
-        for &page in &self.pages {
-            if let Some(held) = self.resident.get(&page) {
-                self.owners[held.frame as usize] = None;
+        for &page in &self.page_scratch {
+            if let Some(resident_page) = self.resident.get(&page) {
+                self.frame_pages[resident_page.frame as usize] = None;
             }
         }
         self.evict();
@@ -418,7 +430,7 @@ impl Areas {
     }
 
     /// Records the end of a transfer of these pages.
-    fn note_end(&mut self, range: PageRange, outcome: Outcome) {
+    fn on_transfer_end(&mut self, range: PageRange, outcome: Outcome) {
         let good_end = match outcome {
             Outcome::Done => range.end * PAGE_BYTES,
             Outcome::Short { bytes } => range.first * PAGE_BYTES + bytes,
@@ -427,22 +439,22 @@ impl Areas {
         for page in range.pages() {
             // The last page of a file is complete with only its part of the file.
             if good_end >= ((page + 1) * PAGE_BYTES).min(self.file_bytes) {
-                if let Some(held) = self.resident.get_mut(&page) {
-                    held.place = PagePresence::Shadow;
+                if let Some(resident_page) = self.resident.get_mut(&page) {
+                    resident_page.presence = PagePresence::Shadow;
                 }
             } else {
-                self.pages.push(page);
+                self.page_scratch.push(page);
             }
         }
         self.evict();
     }
 
     /// Copies the bytes of a completed read from either area.
-    fn bytes(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
+    fn copy_completed(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
         let mut copied = Vec::with_capacity(bytes as usize);
         for page in PageRange::covering(offset, bytes).pages() {
-            self.bring_back(page)?;
-            let area = match self.resident[&page].place {
+            self.restore_dropped_page(page)?;
+            let area = match self.resident[&page].presence {
                 PagePresence::User => &*self.user,
                 PagePresence::Shadow => &self.shadow,
                 PagePresence::Filling => unreachable!("the read waited for its pages"),
@@ -451,14 +463,15 @@ impl Areas {
             let end = (offset + bytes).min((page + 1) * PAGE_BYTES) - page * PAGE_BYTES;
             // SAFETY: the page is present there and pinned, and only this thread removes pages. The
             // exception is a program that drops the page at this very moment.
-            copied.extend_from_slice(unsafe { &area.bytes_of(page)[start as usize..end as usize] });
+            copied
+                .extend_from_slice(unsafe { &area.page_bytes(page)[start as usize..end as usize] });
         }
         Ok(copied)
     }
 
     /// Makes each touch of an absent page a bus error.
     fn poison(&mut self, page: u64) {
-        if self.lending.has(page) {
+        if self.delegated_windows.is_kernel_served(page) {
             // The kernel detects the error itself.
             return self.wake(page);
         }
@@ -484,87 +497,7 @@ impl Areas {
     }
 }
 
-impl IoBackend for Areas {
-    /// Starts the transfer. Other pages that the request's frames contained have been dropped by
-    /// the machine and are evicted here.
-    fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
-        let range =
-            PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
-        let (owners, resident, evicted) = (&mut self.owners, &mut self.resident, &mut self.pages);
-        let mut page = range.first;
-        machine.request_buffers(request.id, |buffer| {
-            let Buffer::Frame(frame) = buffer else {
-                unreachable!("no read here passes the cache")
-            };
-            let before = owners[frame.0 as usize].replace(page);
-            let is_held =
-                |other: &u64| resident.get(other).is_some_and(|held| held.frame == frame.0);
-            if let Some(other) = before.filter(|&other| other != page).filter(is_held) {
-                evicted.push(other);
-            }
-            if resident.contains_key(&page) {
-                // The machine had dropped the page and reads it again.
-                evicted.push(page);
-            }
-            page += 1;
-        });
-        self.evict();
-        let mut page = range.first;
-        let resident = &mut self.resident;
-        machine.request_buffers(request.id, |buffer| {
-            if let Buffer::Frame(frame) = buffer {
-                resident.insert(page, Resident { frame: frame.0, place: PagePresence::Filling });
-                page += 1;
-            }
-        });
-        self.make_present(range);
-        let start = TransferStart {
-            id: request.id,
-            place: transfers::TransferFile::of(&self.target),
-            op: Op::Read,
-            offset: request.start * SECTOR_BYTES,
-            bytes: u64::from(request.sectors) * SECTOR_BYTES,
-        };
-        let segment = libc::iovec {
-            iov_base: self.shadow.address(range.first) as *mut _,
-            iov_len: start.bytes as usize,
-        };
-        // SAFETY: pages of the shadow, which outlives the transfers. No other thread accesses them
-        // while they are `Filling`.
-        unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
-    }
-
-    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
-        let ended = self.transfers.next_ended()?;
-        self.note_end(ended.kept, ended.completion.outcome);
-        Some(ended.completion)
-    }
-}
-
-impl Driver for Areas {
-    /// Maps or poisons the touched page, or answers the command, while the pages are pinned.
-    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
-        let offset = machine.offset(done.read);
-        match (done.tag, done.result) {
-            (FAULT, Ok(_)) => self.map_around(machine, offset / PAGE_BYTES),
-            (FAULT, Err(_)) => self.poison(offset / PAGE_BYTES),
-            (slot, result) => {
-                let asked = self.asked[slot as usize].take().expect("a command's slot is its own");
-                let piece = result.and_then(|bytes| {
-                    let copied = match asked.wants_bytes {
-                        true => self.bytes(offset, bytes)?,
-                        false => Vec::new(),
-                    };
-                    Ok(ReadPiece { bytes, copied })
-                });
-                let _ = asked.reply.send(piece);
-            }
-        }
-        machine.release(now, done.read);
-    }
-}
-
-impl Serve for MappingServer {
+impl PagerServer for MappingServer {
     fn scope(&self) -> FaultScope {
         self.areas.uffd.scope()
     }
@@ -572,12 +505,12 @@ impl Serve for MappingServer {
     fn run(&mut self) {
         let MappingServer { machine, areas } = self;
         loop {
-            let span = machine.next_wake().map(|wake| areas.clock.until(wake));
-            let woken = sleep(&areas.uffd, areas.inbox.bell(), span);
-            areas.transfers.watched();
+            let timeout = machine.next_wake().map(|wake| areas.clock.until(wake));
+            let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);
+            areas.transfers.record_wait();
             // Commands come first: a program that advises and then touches expects that order.
-            if woken.by_bell {
-                areas.inbox.bell().quieten();
+            if woken.by_event_fd {
+                areas.inbox.event_fd().clear();
                 while let Some(command) = areas.inbox.next() {
                     areas.handle_command(machine, command);
                 }
@@ -586,11 +519,11 @@ impl Serve for MappingServer {
                 }
             }
             // Some faults may have been read while a command took a window back.
-            if woken.by_faults || !areas.faults.is_empty() {
+            if woken.by_faults || !areas.pending_faults.is_empty() {
                 areas.handle_faults(machine);
             }
             areas.exchange();
-            while machine.turn(areas.clock.now(), areas) {
+            while machine.step(areas.clock.now(), areas) {
                 areas.exchange();
             }
         }

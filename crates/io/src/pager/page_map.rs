@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_are_neighbours_and_no_stride_of_blocks_falls_on_one_place() {
+    fn page_hash_keeps_neighbours_adjacent_and_spreads_block_strides() {
         assert_eq!(hash(1025).wrapping_sub(hash(1024)), 1);
         for stride in (9..40).map(|order| 1u64 << order) {
             // In a table of 65,536 slots, the low 16 bits select one.

@@ -19,12 +19,12 @@ impl PageRanges {
         }
         let PageRange { mut first, mut end } = range;
         // From the last range to the first, each range that overlaps or touches the new one.
-        while let Some((&begun, &ended)) = self.ends.range(..=end).next_back() {
-            if ended < first {
+        while let Some((&range_start, &range_end)) = self.ends.range(..=end).next_back() {
+            if range_end < first {
                 break;
             }
-            self.ends.remove(&begun);
-            (first, end) = (first.min(begun), end.max(ended));
+            self.ends.remove(&range_start);
+            (first, end) = (first.min(range_start), end.max(range_end));
         }
         self.ends.insert(first, end);
     }
@@ -34,28 +34,28 @@ impl PageRanges {
         if range.is_empty() {
             return;
         }
-        while let Some((&begun, &ended)) = self.ends.range(..range.end).next_back() {
-            if ended <= range.first {
+        while let Some((&range_start, &range_end)) = self.ends.range(..range.end).next_back() {
+            if range_end <= range.first {
                 break;
             }
-            self.ends.remove(&begun);
-            if ended > range.end {
-                self.ends.insert(range.end, ended);
+            self.ends.remove(&range_start);
+            if range_end > range.end {
+                self.ends.insert(range.end, range_end);
             }
-            if begun < range.first {
-                self.ends.insert(begun, range.first);
+            if range_start < range.first {
+                self.ends.insert(range_start, range.first);
             }
         }
     }
 
     /// Returns the last range that begins before a page. It may contain the page.
-    pub(super) fn below(&self, page: u64) -> Option<PageRange> {
+    pub(super) fn last_starting_before(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(..page).next_back()?;
         Some(PageRange { first, end })
     }
 
     /// Returns the first range that begins after a page.
-    pub(super) fn above(&self, page: u64) -> Option<PageRange> {
+    pub(super) fn first_starting_after(&self, page: u64) -> Option<PageRange> {
         let (&first, &end) = self.ends.range(page + 1..).next()?;
         Some(PageRange { first, end })
     }
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_those_of_the_set_of_pages_whatever_comes_and_goes() {
+    fn page_ranges_equal_a_page_set_under_random_changes() {
         let (mut runs, mut pages, mut state) = (PageRanges::default(), BTreeSet::new(), 7);
         for _ in 0..20_000 {
             let drawn = splitmix::next(&mut state);
@@ -104,14 +104,14 @@ mod tests {
     }
 
     #[test]
-    fn the_run_below_a_page_may_reach_over_it_and_the_one_above_begins_behind_it() {
+    fn run_below_may_contain_the_page_and_run_above_begins_after_it() {
         let mut runs = PageRanges::default();
         runs.insert(PageRange::new(3, 4));
         runs.insert(PageRange::new(20, 1));
-        assert_eq!(runs.below(3), None);
-        assert_eq!(runs.below(5), Some(PageRange::new(3, 4)));
-        assert_eq!(runs.below(15), Some(PageRange::new(3, 4)));
-        assert_eq!(runs.above(3), Some(PageRange::new(20, 1)));
-        assert_eq!(runs.above(20), None);
+        assert_eq!(runs.last_starting_before(3), None);
+        assert_eq!(runs.last_starting_before(5), Some(PageRange::new(3, 4)));
+        assert_eq!(runs.last_starting_before(15), Some(PageRange::new(3, 4)));
+        assert_eq!(runs.first_starting_after(3), Some(PageRange::new(20, 1)));
+        assert_eq!(runs.first_starting_after(20), None);
     }
 }

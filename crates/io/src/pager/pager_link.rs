@@ -17,7 +17,7 @@ use crate::event_fd::EventFd;
 use crate::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
 
 /// Server that runs on a pager's thread.
-pub(super) trait Serve {
+pub(super) trait PagerServer {
     /// Accesses whose faults it serves.
     fn scope(&self) -> FaultScope;
 
@@ -37,13 +37,13 @@ pub(super) struct PagerLink<C> {
 /// The thread's end.
 #[derive(Debug)]
 pub(super) struct Inbox<C> {
-    mail: Mutex<Mail<C>>,
-    bell: EventFd,
+    state: Mutex<InboxState<C>>,
+    event_fd: EventFd,
 }
 
 /// Commands for the thread, and the end of the link.
 #[derive(Debug)]
-struct Mail<C> {
+struct InboxState<C> {
     commands: VecDeque<C>,
     is_closed: bool,
 }
@@ -56,23 +56,23 @@ impl<C: Send + 'static> PagerLink<C> {
     ///
     /// # Errors
     /// The thread cannot be started, or `build` failed.
-    pub(super) fn start<S: Serve>(
+    pub(super) fn start<S: PagerServer>(
         name: &str,
         build: impl FnOnce(Arc<Inbox<C>>) -> Result<S, PagerError> + Send + 'static,
     ) -> Result<(PagerLink<C>, FaultScope), PagerError> {
-        let bell = EventFd::new().map_err(|errno| PagerError::System(errno.into()))?;
-        let mail = Mutex::new(Mail { commands: VecDeque::new(), is_closed: false });
-        let inbox = Arc::new(Inbox { mail, bell });
+        let event_fd = EventFd::new().map_err(|errno| PagerError::System(errno.into()))?;
+        let mail = Mutex::new(InboxState { commands: VecDeque::new(), is_closed: false });
+        let inbox = Arc::new(Inbox { state: mail, event_fd });
         let (started, start) = sync_channel(1);
-        let theirs = Arc::clone(&inbox);
-        let body = move || match build(theirs) {
+        let thread_inbox = Arc::clone(&inbox);
+        let body = move || match build(thread_inbox) {
             Ok(mut server) => {
                 // The other end waits for this message, unless it has panicked.
                 let _ = started.send(Ok(server.scope()));
                 // The server outlives the panic: its userfaultfd must not be closed.
                 if let Err(_payload) = catch_unwind(AssertUnwindSafe(|| server.run())) {
                     #[cfg(any(test, feature = "simulation"))]
-                    if crate::simulation::memory::is_lost(&*_payload) {
+                    if crate::simulation::memory::end_run_on_panic(&*_payload) {
                         return std::mem::forget(server);
                     }
                     // Not `eprintln!`: its panic would drop the server.
@@ -93,7 +93,7 @@ impl<C: Send + 'static> PagerLink<C> {
     }
 
     /// True if the thread is in this process, and not in the parent of a `fork`.
-    pub(super) fn is_here(&self) -> bool {
+    pub(super) fn is_in_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 
@@ -101,37 +101,37 @@ impl<C: Send + 'static> PagerLink<C> {
     ///
     /// # Panics
     /// In a child made by `fork`, which has no such thread.
-    pub(super) fn tell(&self, command: C) {
-        assert!(self.is_here(), "{}", ReadError::OtherProcess);
-        self.inbox.mail.lock().expect(POISON).commands.push_back(command);
-        self.inbox.bell.ring();
+    pub(super) fn send(&self, command: C) {
+        assert!(self.is_in_this_process(), "{}", ReadError::OtherProcess);
+        self.inbox.state.lock().expect(POISON).commands.push_back(command);
+        self.inbox.event_fd.signal();
     }
 
     /// Sends a command and waits for its reply.
     ///
     /// # Panics
     /// As for `tell`.
-    pub(super) fn ask<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
+    pub(super) fn request<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
         let (reply, answer) = sync_channel(1);
-        self.tell(command(reply));
+        self.send(command(reply));
         answer.recv().expect("every command is answered while its sender waits")
     }
 }
 
 impl<C> Inbox<C> {
     /// Eventfd that wakes the thread.
-    pub(super) fn bell(&self) -> &EventFd {
-        &self.bell
+    pub(super) fn event_fd(&self) -> &EventFd {
+        &self.event_fd
     }
 
     /// Takes the next command.
     pub(super) fn next(&self) -> Option<C> {
-        self.mail.lock().expect(POISON).commands.pop_front()
+        self.state.lock().expect(POISON).commands.pop_front()
     }
 
     /// True if the owner is gone.
     pub(super) fn is_closed(&self) -> bool {
-        self.mail.lock().expect(POISON).is_closed
+        self.state.lock().expect(POISON).is_closed
     }
 }
 
@@ -142,8 +142,8 @@ impl<C> Drop for PagerLink<C> {
             std::mem::forget(self.thread.take());
             return;
         }
-        self.inbox.mail.lock().expect(POISON).is_closed = true;
-        self.inbox.bell.ring();
+        self.inbox.state.lock().expect(POISON).is_closed = true;
+        self.inbox.event_fd.signal();
         if let Some(thread) = self.thread.take() {
             // A panic of the server aborts the process, so there is no other result.
             let _ = thread.join();

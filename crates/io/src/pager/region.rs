@@ -17,13 +17,13 @@ use rustix::process::{Resource, getrlimit};
 
 use super::anonymous_area::AnonymousArea;
 use super::error::PagerError;
-use super::fork_replacement::ForkLocal;
+use super::fork_replacement::ForkReplacement;
 use super::pager_link::PagerLink;
 use super::region_server::{RegionCommand, RegionServer, RegionSetup};
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
-use crate::frames::has_room_for_tables;
-use crate::system_memory::SpareMemory;
+use crate::frames::can_allocate_tables;
+use crate::system_memory::SystemMemory;
 use crate::target::{OpenOptions, Target};
 
 /// Divisor of the number of pages: this part is added as spare slots, so that long free runs exist
@@ -36,13 +36,14 @@ const SPARE_SLOTS_MIN: u64 = 256;
 const MEMORY_PAGES_MIN: u64 = 64;
 
 /// Default memory in bytes, if the system has enough free memory.
-const MEMORY_BYTES: u64 = 256 << 20;
+const DEFAULT_MEMORY_BYTES: u64 = 256 << 20;
 
 /// Options of a region: [`Region::builder`], then [`in_folder`](RegionBuilder::in_folder) or
 /// [`on_device`](RegionBuilder::on_device).
 #[derive(Clone, Debug)]
 pub struct RegionBuilder {
-    /// Limit of the memory. `None` means [`MEMORY_BYTES`], but at most half of the free memory.
+    /// Limit of the memory. `None` means [`DEFAULT_MEMORY_BYTES`], but at most half of the free
+    /// memory.
     memory_bytes: Option<u64>,
     swapin: String,
     eviction: String,
@@ -109,7 +110,7 @@ impl RegionBuilder {
     /// Fails if the system provides no memory, ring or userfaultfd, or if the policy is unknown.
     pub fn in_folder(self, bytes: u64, folder: impl AsRef<Path>) -> Result<Region, PagerError> {
         let folder = folder.as_ref();
-        let slots = slots_wanted(bytes);
+        let slots = slot_count(bytes);
         let file_bytes = slots.saturating_mul(PAGE_BYTES);
         let refused =
             |error| PagerError::Space { path: folder.to_path_buf(), bytes: file_bytes, error };
@@ -120,14 +121,14 @@ impl RegionBuilder {
             .mode(0o600)
             .open(folder)
             .map_err(refused)?;
-        within_file_limit(file_bytes).map_err(refused)?;
-        overwrite_in_place(&file).map_err(|errno| refused(errno.into()))?;
+        check_file_size_limit(file_bytes).map_err(refused)?;
+        disable_copy_on_write(&file).map_err(|errno| refused(errno.into()))?;
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
             .map_err(|errno| refused(errno.into()))?;
         // Path to the open unnamed file.
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        self.over(bytes, &path, file)
+        self.open_storage(bytes, &path, file)
     }
 
     /// Creates a region of `bytes` zero bytes over the block device at `path`. The device is
@@ -151,27 +152,34 @@ impl RegionBuilder {
             .custom_flags(libc::O_EXCL)
             .open(path)
             .map_err(refused)?;
-        self.over(bytes, path, claim)
+        self.open_storage(bytes, path, claim)
     }
 
     /// Creates a region over the file or device at `path`, which `claim` keeps open.
-    pub(crate) fn over(self, bytes: u64, path: &Path, claim: File) -> Result<Region, PagerError> {
+    pub(crate) fn open_storage(
+        self,
+        bytes: u64,
+        path: &Path,
+        storage_file: File,
+    ) -> Result<Region, PagerError> {
         let swapin = Spec::parse(&self.swapin).map_err(PagerError::Policy)?;
         let eviction = Spec::parse(&self.eviction).map_err(PagerError::Policy)?;
         let pages = bytes.div_ceil(PAGE_BYTES).max(1);
         // With memory of twice the region's length, an amount equal to the length is always free.
         // This exceeds the free frames that are kept, so no page has to be evicted.
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| {
-            SpareMemory::now().map_or(MEMORY_BYTES, |memory| MEMORY_BYTES.min(memory.available / 2))
+            SystemMemory::measure().map_or(DEFAULT_MEMORY_BYTES, |memory| {
+                DEFAULT_MEMORY_BYTES.min(memory.available_bytes / 2)
+            })
         });
         let memory_pages = (memory_bytes / PAGE_BYTES).min(2 * pages).max(MEMORY_PAGES_MIN);
-        if !has_room_for_tables(memory_pages) {
+        if !can_allocate_tables(memory_pages) {
             let errno = libc::ENOMEM;
             return Err(PagerError::AddressSpace { bytes: memory_pages * PAGE_BYTES, errno });
         }
         let options = OpenOptions { is_writable: true, ..OpenOptions::default() };
         let target = Target::open(path, options).map_err(PagerError::Open)?;
-        let slots = (target.bytes() / PAGE_BYTES).min(slots_wanted(bytes));
+        let slots = (target.bytes() / PAGE_BYTES).min(slot_count(bytes));
         if slots < pages {
             return Err(PagerError::Small {
                 path: path.to_path_buf(),
@@ -183,10 +191,10 @@ impl RegionBuilder {
             .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(memory_pages)?)));
         let (user, frames) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let fork_local = ForkLocal::none(&user).map_err(PagerError::System)?;
+        let fork_local = ForkReplacement::inaccessible(&user).map_err(PagerError::System)?;
         let setup = RegionSetup {
             target,
-            user: Arc::clone(&user),
+            user_area: Arc::clone(&user),
             pages,
             frames,
             memory_pages,
@@ -197,14 +205,21 @@ impl RegionBuilder {
         };
         let (link, scope) =
             PagerLink::start("readpath-swap", move |inbox| RegionServer::new(setup, inbox))?;
-        Ok(Region { link, _fork_local: fork_local, user, bytes, scope, _claim: claim })
+        Ok(Region {
+            link,
+            _fork_local: fork_local,
+            user,
+            bytes,
+            scope,
+            _storage_file: storage_file,
+        })
     }
 }
 
 /// Returns an error for a file beyond the process's file size limit: the kernel would end the
 /// program by `SIGXFSZ`. Threads of this crate, which write the file later, have all signals
 /// blocked.
-fn within_file_limit(bytes: u64) -> io::Result<()> {
+fn check_file_size_limit(bytes: u64) -> io::Result<()> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if bytes > limit => Err(io::Error::from_raw_os_error(libc::EFBIG)),
         _ => Ok(()),
@@ -216,7 +231,7 @@ const BTRFS: i64 = 0x9123_683e;
 
 /// Makes btrfs overwrite the blocks of a still empty file in place, as `chattr +C` does. By default
 /// it writes each block to fresh space, in spite of the allocation.
-fn overwrite_in_place(file: &File) -> rustix::io::Result<()> {
+fn disable_copy_on_write(file: &File) -> rustix::io::Result<()> {
     if rustix::fs::fstatfs(file)?.f_type != BTRFS {
         return Ok(());
     }
@@ -225,7 +240,7 @@ fn overwrite_in_place(file: &File) -> rustix::io::Result<()> {
 }
 
 /// Number of storage slots for a region of this length.
-fn slots_wanted(bytes: u64) -> u64 {
+fn slot_count(bytes: u64) -> u64 {
     let pages = bytes.div_ceil(PAGE_BYTES).max(1);
     pages + (pages / SPARE_SLOTS_DIVISOR).max(SPARE_SLOTS_MIN)
 }
@@ -274,13 +289,13 @@ fn slots_wanted(bytes: u64) -> u64 {
 #[derive(Debug)]
 pub struct Region {
     link: PagerLink<RegionCommand>,
-    _fork_local: ForkLocal,
+    _fork_local: ForkReplacement,
     // Declared after the link: the serving thread has ended when the area is dropped.
     user: Arc<AnonymousArea>,
     bytes: u64,
     scope: FaultScope,
     /// Keeps the storage: the unnamed file, or the claim to the device.
-    _claim: File,
+    _storage_file: File,
 }
 
 /// Counters of a region since its creation.
@@ -372,11 +387,11 @@ impl Region {
     /// The range reaches past the end.
     pub fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
         self.assert_inside(offset, bytes);
-        self.assure_here()?;
+        self.check_process()?;
         let range = PageRange::covering(offset, bytes);
         range.pages().step_by(LOAD_PAGES as usize).try_for_each(|first| {
             let range = PageRange::new(first, LOAD_PAGES).clipped(range.end);
-            self.link.ask(|reply| RegionCommand::Load { range, reply })
+            self.link.request(|reply| RegionCommand::Load { range, reply })
         })
     }
 
@@ -395,8 +410,8 @@ impl Region {
     pub fn will_need(&self, offset: u64, bytes: u64) {
         self.assert_inside(offset, bytes);
         let range = PageRange::covering(offset, bytes);
-        if self.link.is_here() {
-            self.link.ask(|reply| RegionCommand::WillNeed { range, reply })
+        if self.link.is_in_this_process() {
+            self.link.request(|reply| RegionCommand::WillNeed { range, reply })
         }
     }
 
@@ -412,14 +427,14 @@ impl Region {
     pub fn discard(&mut self, offset: u64, bytes: u64) {
         self.assert_inside(offset, bytes);
         let end = offset + bytes;
-        let whole = PageRange {
+        let whole_pages = PageRange {
             first: offset.div_ceil(PAGE_BYTES),
             // The last page belongs to the region alone, even if the region uses only part of it.
             end: if end == self.bytes { end.div_ceil(PAGE_BYTES) } else { end / PAGE_BYTES },
         };
-        let edges = if whole.first < whole.end {
-            self.link.ask(|reply| RegionCommand::Discard { range: whole, reply });
-            [offset..whole.first * PAGE_BYTES, (whole.end * PAGE_BYTES).min(end)..end]
+        let edges = if whole_pages.first < whole_pages.end {
+            self.link.request(|reply| RegionCommand::Discard { range: whole_pages, reply });
+            [offset..whole_pages.first * PAGE_BYTES, (whole_pages.end * PAGE_BYTES).min(end)..end]
         } else {
             [offset..end, end..end]
         };
@@ -438,20 +453,20 @@ impl Region {
     /// # Errors
     /// The first error that a touch of the memory has met. The process is a child made by `fork`.
     pub fn check(&self) -> Result<(), ReadError> {
-        self.assure_here()?;
-        self.link.ask(|reply| RegionCommand::Check { reply })
+        self.check_process()?;
+        self.link.request(|reply| RegionCommand::Check { reply })
     }
 
     /// Returns the counters. In a child made by `fork` all are zero.
     pub fn statistics(&self) -> RegionStatistics {
-        if !self.link.is_here() {
+        if !self.link.is_in_this_process() {
             return RegionStatistics::default();
         }
-        self.link.ask(|reply| RegionCommand::Statistics { reply })
+        self.link.request(|reply| RegionCommand::Statistics { reply })
     }
 
-    fn assure_here(&self) -> Result<(), ReadError> {
-        if self.link.is_here() { Ok(()) } else { Err(ReadError::OtherProcess) }
+    fn check_process(&self) -> Result<(), ReadError> {
+        if self.link.is_in_this_process() { Ok(()) } else { Err(ReadError::OtherProcess) }
     }
 }
 

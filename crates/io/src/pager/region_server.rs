@@ -20,7 +20,7 @@
 //! 2. A page in a transfer is here, and stays until the transfer has ended. A mapped page is in no
 //!    transfer: the program may drop it itself (madvise(2)). The kernel's transfer would then wait
 //!    for this thread, and this thread for the transfer. A page that was mapped again before its
-//!    write reached the device is [not written](Areas::unwritten).
+//!    write reached the device is [not written](Areas::changed_before_write).
 //! 3. This thread never touches the user area, and touches the frames' own pages only if they are
 //!    here. Otherwise it would wait for itself.
 
@@ -39,9 +39,9 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, SECTOR_BYTES, Time};
 use rustix::io::Errno;
 
 use super::anonymous_area::AnonymousArea;
-use super::core_follower::Follower;
+use super::core_follower::CoreFollower;
 use super::error::PagerError;
-use super::pager_link::{Inbox, Serve};
+use super::pager_link::{Inbox, PagerServer};
 use super::region::RegionStatistics;
 use super::uffd::{FaultKind, FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
@@ -50,16 +50,16 @@ use crate::clock::Clock;
 use crate::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::{self, TransferStart, Transfers};
-use prefetch_queue::{Advised, Discard};
+use prefetch_queue::{Discard, PrefetchQueue};
 
 mod page_moves;
 mod prefetch_queue;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Tag of a thread's fault.
-const TOUCH: u64 = u64::MAX;
+const TOUCH_TAG: u64 = u64::MAX;
 /// Tag of the fault that maps a page again after it could not be unmapped.
-const STUCK: u64 = u64::MAX - 1;
+const REMAP_TAG: u64 = u64::MAX - 1;
 /// The only process of this machine.
 const PROCESS: ProcessId = ProcessId(0);
 /// Frame number of a page without a frame.
@@ -91,7 +91,7 @@ pub(super) enum RegionCommand {
 #[derive(Debug)]
 pub(super) struct RegionSetup {
     pub target: Target,
-    pub user: Arc<AnonymousArea>,
+    pub user_area: Arc<AnonymousArea>,
     pub pages: u64,
     pub frames: AnonymousArea,
     pub memory_pages: u64,
@@ -105,9 +105,9 @@ pub(super) struct RegionSetup {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FramePresence {
     /// The frame has no memory yet. It ends with the first use.
-    Nowhere,
+    Unallocated,
     /// At the frame's own address, after filling or unmapping.
-    Here,
+    InFrame,
     /// At the program's address of `page`, from mapping to unmapping.
     Mapped { page: u64, is_protected: bool },
 }
@@ -121,24 +121,24 @@ struct Zeros([u8; PAGE]);
 #[derive(Clone, Copy, Debug)]
 struct Frame {
     /// Location of the frame's page.
-    place: FramePresence,
+    presence: FramePresence,
     /// Number of writes from the frame in flight.
     writes: u32,
     /// True if the page is mapped and the frame's own page is present too, until the writes have
     /// ended.
-    is_double: bool,
+    is_present_twice: bool,
 }
 
 /// A load command that waits for pages.
 #[derive(Debug)]
 struct PageLoad {
-    left: u64,
+    pages_left: u64,
     error: Option<ReadError>,
     reply: SyncSender<Result<(), ReadError>>,
 }
 
 /// Frames of a transfer, kept until it ends.
-type KeptTransfer = Vec<u32>;
+type TransferFrames = Vec<u32>;
 
 /// See the [module](self).
 pub(super) struct RegionServer {
@@ -149,37 +149,37 @@ pub(super) struct RegionServer {
 /// Both areas and the server's other state, except the machine.
 struct Areas {
     // Dropped first: this cancels transfers to and from the frames.
-    transfers: Transfers<KeptTransfer>,
+    transfers: Transfers<TransferFrames>,
     target: Target,
     uffd: Uffd,
     user: Arc<AnonymousArea>,
     /// Registered for the frames' own pages. It rejects touches, because only this thread uses
     /// these pages. (Without registration, no page could be moved there.)
-    area_uffd: Uffd,
-    area: AnonymousArea,
+    frame_uffd: Uffd,
+    frame_area: AnonymousArea,
     memory: MemoryId,
     frames: Vec<Frame>,
     /// Frame mapped at each page.
-    mapped: Vec<u32>,
+    frame_of_page: Vec<u32>,
     zeros: Box<Zeros>,
     /// Pages that were mapped again before their writes reached the device. These writes used zeros
     /// instead, and the machine must learn that the pages have changed.
-    unwritten: Vec<u64>,
+    changed_before_write: Vec<u64>,
     loads: Vec<Option<PageLoad>>,
-    advised: Advised,
+    prefetch_queue: PrefetchQueue,
     discards: Vec<Discard>,
     poisoned: BTreeSet<u64>,
     first_error: Option<ReadError>,
     /// Number of pages present now, including doubles.
     present_pages: u64,
-    follower: Follower,
+    follower: CoreFollower,
     statistics: RegionStatistics,
     clock: Clock,
     inbox: Arc<Inbox<RegionCommand>>,
     faults: Vec<UserFault>,
     unmaps: Vec<Unmap>,
     /// Empty frame lists of earlier transfers, kept for their capacity.
-    spare: Vec<KeptTransfer>,
+    spare_frame_lists: Vec<TransferFrames>,
 }
 
 impl Zeros {
@@ -199,7 +199,7 @@ impl RegionServer {
     ) -> Result<RegionServer, PagerError> {
         let RegionSetup {
             target,
-            user,
+            user_area: user,
             pages,
             frames: area,
             memory_pages,
@@ -226,38 +226,39 @@ impl RegionServer {
         machine.add_swap(&swap).map_err(PagerError::Swap)?;
         let memory = machine.add_memory(pages, MemoryKind::Private).map_err(PagerError::Swap)?;
         let uffd = Uffd::open().map_err(PagerError::Uffd)?;
-        user.watch(&uffd, RangeRegistration::MissingAndWrites)?;
-        let area_uffd = Uffd::open_refusing().map_err(PagerError::Uffd)?;
-        area.watch(&area_uffd, RangeRegistration::Missing)?;
+        user.register(&uffd, RangeRegistration::MissingAndWrites)?;
+        let area_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
+        area.register(&area_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
-        let built = backend.build_with_bell(caps.depth_max, inbox.bell().as_fd());
+        let built = backend.build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
-        let empty = Frame { place: FramePresence::Nowhere, writes: 0, is_double: false };
+        let empty =
+            Frame { presence: FramePresence::Unallocated, writes: 0, is_present_twice: false };
         let areas = Areas {
-            transfers: Transfers::over(built, caps.depth_max, clock),
+            transfers: Transfers::with_backend(built, caps.depth_max, clock),
             target,
             uffd,
             user,
-            area_uffd,
-            area,
+            frame_uffd: area_uffd,
+            frame_area: area,
             memory,
             frames: vec![empty; memory_pages as usize],
-            mapped: vec![NO_FRAME; pages as usize],
+            frame_of_page: vec![NO_FRAME; pages as usize],
             zeros: Box::new(Zeros([0; PAGE])),
-            unwritten: Vec::new(),
+            changed_before_write: Vec::new(),
             loads: Vec::new(),
-            advised: Advised::of_at_most(memory_pages / 2),
+            prefetch_queue: PrefetchQueue::with_limit(memory_pages / 2),
             discards: Vec::new(),
             poisoned: BTreeSet::new(),
             first_error: None,
             present_pages: 0,
-            follower: Follower::default(),
+            follower: CoreFollower::default(),
             statistics: RegionStatistics::default(),
             clock,
             inbox,
             faults: Vec::new(),
             unmaps: Vec::new(),
-            spare: Vec::new(),
+            spare_frame_lists: Vec::new(),
         };
         Ok(RegionServer { machine, areas })
     }
@@ -270,7 +271,7 @@ impl Areas {
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
         for fault in faults.drain(..) {
             self.statistics.faults += 1;
-            self.follower.serve(fault.thread);
+            self.follower.on_fault(fault.thread);
             self.statistics.faults_protected += u64::from(fault.kind == FaultKind::Protected);
             let Some(page) = self.user.page(fault.address) else {
                 // The program has enlarged the region (mremap(2)), and there are no bytes. SAFETY:
@@ -279,9 +280,9 @@ impl Areas {
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE) };
                 continue;
             };
-            let place = match self.mapped[page as usize] {
-                NO_FRAME => FramePresence::Nowhere,
-                frame => self.frames[frame as usize].place,
+            let place = match self.frame_of_page[page as usize] {
+                NO_FRAME => FramePresence::Unallocated,
+                frame => self.frames[frame as usize].presence,
             };
             // The page came in, or became writable, after the fault: the thread tries again.
             let is_stale = match place {
@@ -290,7 +291,7 @@ impl Areas {
                 }
                 _ => false,
             };
-            if is_stale && !self.give_up_lost(machine, page) {
+            if is_stale && !self.zero_dropped_page(machine, page) {
                 self.wake(page);
                 continue;
             }
@@ -298,13 +299,13 @@ impl Areas {
                 FaultKind::Read => MemoryAccess::Read,
                 FaultKind::Write | FaultKind::Protected => MemoryAccess::Write,
             };
-            self.fault(machine, self.clock.now(), page, access, TOUCH);
+            self.on_touch(machine, self.clock.now(), page, access, TOUCH_TAG);
         }
         self.faults = faults;
     }
 
     /// Passes a fault to the machine.
-    fn fault(
+    fn on_touch(
         &mut self,
         machine: &mut Machine,
         now: Time,
@@ -330,13 +331,13 @@ impl Areas {
                     let _ = reply.send(Ok(()));
                     return;
                 }
-                self.loads[slot] = Some(PageLoad { left: range.count(), error: None, reply });
+                self.loads[slot] = Some(PageLoad { pages_left: range.count(), error: None, reply });
                 range.pages().for_each(|page| {
-                    self.fault(machine, self.clock.now(), page, MemoryAccess::Read, slot as u64)
+                    self.on_touch(machine, self.clock.now(), page, MemoryAccess::Read, slot as u64)
                 });
             }
             RegionCommand::WillNeed { range, reply } => {
-                self.advised.add(range);
+                self.prefetch_queue.add(range);
                 let _ = reply.send(());
             }
             RegionCommand::Discard { range, reply } => {
@@ -346,13 +347,13 @@ impl Areas {
                 let _ = reply.send(self.first_error.map_or(Ok(()), Err));
             }
             RegionCommand::Statistics { reply } => {
-                let _ = reply.send(self.counted(machine));
+                let _ = reply.send(self.current_statistics(machine));
             }
         }
     }
 
     /// Counters of the server and of the machine.
-    fn counted(&self, machine: &Machine) -> RegionStatistics {
+    fn current_statistics(&self, machine: &Machine) -> RegionStatistics {
         let (meter, swap) = (machine.meter(), machine.swap_counters());
         RegionStatistics {
             faults_major: swap.faults_major,
@@ -380,11 +381,11 @@ impl Areas {
     /// Gives a frame a page of its own for a transfer to fill. Otherwise the kernel's transfer
     /// would wait forever for a page.
     fn make_present(&mut self, frame: u32) {
-        match self.frames[frame as usize].place {
-            FramePresence::Here => {}
-            FramePresence::Nowhere => {
+        match self.frames[frame as usize].presence {
+            FramePresence::InFrame => {}
+            FramePresence::Unallocated => {
                 self.put_zeros(frame);
-                self.frames[frame as usize].place = FramePresence::Here;
+                self.frames[frame as usize].presence = FramePresence::InFrame;
             }
             FramePresence::Mapped { page, .. } => {
                 unreachable!("page {page} is mapped and filled anew")
@@ -394,56 +395,57 @@ impl Areas {
 
     /// Fills the frame's own page with zeros.
     fn put_zeros(&mut self, frame: u32) {
-        let to = self.area.address(u64::from(frame));
+        let to = self.frame_area.address(u64::from(frame));
         // SAFETY: this server owns the zeros, and the frame has no page of its own.
-        let put = unsafe { self.area_uffd.copy(to, self.zeros.address(), PAGE, false) };
+        let put = unsafe { self.frame_uffd.copy(to, self.zeros.address(), PAGE, false) };
         put.expect("a frame without a page takes one");
-        self.count_present(1);
+        self.add_present(1);
     }
 
     /// Records the end of a transfer, successful or not.
-    fn note_end(&mut self, op: Op, mut moved: KeptTransfer) {
+    fn on_transfer_end(&mut self, op: Op, mut transfer_frames: TransferFrames) {
         if op == Op::Write {
-            for &frame in &moved {
+            for &frame in &transfer_frames {
                 let state = &mut self.frames[frame as usize];
                 state.writes -= 1;
-                if state.writes == 0 && std::mem::take(&mut state.is_double) {
-                    self.release(frame);
+                if state.writes == 0 && std::mem::take(&mut state.is_present_twice) {
+                    self.release_frame_memory(frame);
                 }
             }
         }
-        moved.clear();
-        self.spare.push(moved);
+        transfer_frames.clear();
+        self.spare_frame_lists.push(transfer_frames);
     }
 
     /// Records that a write takes the frame's own page.
-    fn take_for_write(&mut self, frame: u32) {
-        let Frame { place, is_double, writes } = &mut self.frames[frame as usize];
+    fn begin_write(&mut self, frame: u32) {
+        let Frame { presence: place, is_present_twice: is_double, writes } =
+            &mut self.frames[frame as usize];
         *writes += 1;
         if let FramePresence::Mapped { page, .. } = *place
             && !*is_double
         {
-            self.unwritten.push(page);
+            self.changed_before_write.push(page);
         }
     }
 
     /// Informs the machine of pages that changed before their writes reached the device.
-    fn tell_unwritten(&mut self, machine: &mut Machine) {
-        for page in self.unwritten.drain(..) {
+    fn report_changed_pages(&mut self, machine: &mut Machine) {
+        for page in self.changed_before_write.drain(..) {
             machine.handle_written(self.memory, page);
         }
     }
 
     /// Releases the memory at a frame's own address.
-    fn release(&mut self, frame: u32) {
+    fn release_frame_memory(&mut self, frame: u32) {
         // SAFETY: the bytes are at the program's address, and no transfer uses the frame's own
         // page.
-        unsafe { self.area.release(PageRange::new(u64::from(frame), 1)) };
+        unsafe { self.frame_area.release(PageRange::new(u64::from(frame), 1)) };
         self.present_pages -= 1;
     }
 
     /// Adds to the number of present pages.
-    fn count_present(&mut self, pages: u64) {
+    fn add_present(&mut self, pages: u64) {
         self.present_pages += pages;
         self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
     }
@@ -451,9 +453,9 @@ impl Areas {
     /// Records the end of one page of a load, and answers it after the last.
     fn finish_load(&mut self, slot: usize, error: Option<ReadError>) {
         let load = self.loads[slot].as_mut().expect("a load stays until its last page");
-        load.left -= 1;
+        load.pages_left -= 1;
         load.error = load.error.or(error);
-        if load.left == 0 {
+        if load.pages_left == 0 {
             let load = self.loads[slot].take().expect("it was there just now");
             let _ = load.reply.send(load.error.map_or(Ok(()), Err));
         }
@@ -463,7 +465,7 @@ impl Areas {
 impl IoBackend for Areas {
     /// Starts the transfer of a request's frames: a read fills them, a write takes their pages.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
-        let mut frames = self.spare.pop().unwrap_or_default();
+        let mut frames = self.spare_frame_lists.pop().unwrap_or_default();
         machine.request_buffers(request.id, |buffer| match buffer {
             Buffer::Frame(frame) => frames.push(frame.0),
             Buffer::Caller { .. } => unreachable!("no transfer here passes the cache"),
@@ -471,19 +473,19 @@ impl IoBackend for Areas {
         for &frame in &frames {
             match request.op {
                 Op::Read => self.make_present(frame),
-                Op::Write => self.take_for_write(frame),
+                Op::Write => self.begin_write(frame),
             }
         }
         let start = TransferStart {
             id: request.id,
-            place: transfers::TransferFile::of(&self.target),
+            file: transfers::TransferFile::from_target(&self.target),
             op: request.op,
             offset: request.start * SECTOR_BYTES,
             bytes: u64::from(request.sectors) * SECTOR_BYTES,
         };
-        let (zeros, area, all) = (self.zeros.address(), &self.area, &self.frames);
-        let address = |frame: u32| match all[frame as usize] {
-            Frame { place: FramePresence::Mapped { .. }, is_double: false, .. } => zeros,
+        let (zeros, area, frame_states) = (self.zeros.address(), &self.frame_area, &self.frames);
+        let address = |frame: u32| match frame_states[frame as usize] {
+            Frame { presence: FramePresence::Mapped { .. }, is_present_twice: false, .. } => zeros,
             _ => area.address(u64::from(frame)),
         };
         // SAFETY: pages that are here (invariant 2) or zeros, in memory that outlives the
@@ -507,25 +509,25 @@ impl IoBackend for Areas {
 
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let ended = self.transfers.next_ended()?;
-        self.note_end(ended.op, ended.kept);
+        self.on_transfer_end(ended.op, ended.context);
         Some(ended.completion)
     }
 }
 
 impl Driver for Areas {
     /// Maps or poisons the page while it is pinned.
-    fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
+    fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         let page = faulted.page;
         let error = match faulted.result {
             Ok((frame, source)) => {
-                self.map(page, frame.0, source == PageSource::Zero, faulted.is_writable);
+                self.map_frame(page, frame.0, source == PageSource::Zero, faulted.is_writable);
                 None
             }
             Err(error) => Some(error),
         };
         match faulted.tag {
-            STUCK => {}
-            TOUCH => {
+            REMAP_TAG => {}
+            TOUCH_TAG => {
                 if let Some(error) = error {
                     self.first_error.get_or_insert(error);
                     self.poison(page);
@@ -542,11 +544,11 @@ impl Driver for Areas {
         self.exchange();
         self.unmaps.push(unmap);
         self.unmaps.extend(std::iter::from_fn(|| machine.poll_unmap()));
-        self.move_all_out(machine, now);
+        self.unmap_all(machine, now);
     }
 }
 
-impl Serve for RegionServer {
+impl PagerServer for RegionServer {
     fn scope(&self) -> FaultScope {
         self.areas.uffd.scope()
     }
@@ -555,14 +557,14 @@ impl Serve for RegionServer {
     fn run(&mut self) {
         let RegionServer { machine, areas } = self;
         loop {
-            let span = machine.next_wake().map(|wake| areas.clock.until(wake));
-            let woken = sleep(&areas.uffd, areas.inbox.bell(), span);
-            areas.transfers.watched();
+            let timeout = machine.next_wake().map(|wake| areas.clock.until(wake));
+            let woken = sleep(&areas.uffd, areas.inbox.event_fd(), timeout);
+            areas.transfers.record_wait();
             if woken.by_faults {
                 areas.handle_faults(machine);
             }
-            if woken.by_bell {
-                areas.inbox.bell().quieten();
+            if woken.by_event_fd {
+                areas.inbox.event_fd().clear();
                 while let Some(command) = areas.inbox.next() {
                     areas.handle_command(machine, command);
                 }
@@ -572,10 +574,10 @@ impl Serve for RegionServer {
             }
             loop {
                 areas.exchange();
-                let is_any = machine.turn(areas.clock.now(), areas);
+                let is_any = machine.step(areas.clock.now(), areas);
                 // Before any of the submitted writes can complete.
-                areas.tell_unwritten(machine);
-                if !(is_any | areas.discard(machine) | areas.read_advised(machine)) {
+                areas.report_changed_pages(machine);
+                if !(is_any | areas.discard(machine) | areas.prefetch_advised(machine)) {
                     break;
                 }
             }

@@ -15,66 +15,74 @@ use readpath_core::unit::PageRange;
 use super::anonymous_area::AnonymousArea;
 use super::error::PagerError;
 use super::uffd::{RangeRegistration, Uffd, UserFault};
-use super::wait::look;
+use super::wait::wait_until_readable;
 use crate::sync::{JoinHandle, Receiver, SyncSender, spawn, sync_channel};
 
 /// Longest wait for a report of a move or for its failure.
-const LOOK: Duration = Duration::from_millis(1);
+const REPORT_WAIT_MAX: Duration = Duration::from_millis(1);
 
 /// The moving thread. It ends when this is dropped.
 #[derive(Debug)]
-pub(super) struct TakeBack {
+pub(super) struct TakeBackThread {
     /// `None` during the drop.
-    asked: Option<SyncSender<PageRange>>,
+    requests: Option<SyncSender<PageRange>>,
     answers: Receiver<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl TakeBack {
+impl TakeBackThread {
     /// Starts the thread for an area that is registered with `uffd`, which must report moves.
     ///
     /// # Errors
     /// The system cannot start a thread.
-    pub(super) fn start(uffd: &Arc<Uffd>, area: &Arc<AnonymousArea>) -> std::io::Result<TakeBack> {
+    pub(super) fn start(
+        uffd: &Arc<Uffd>,
+        area: &Arc<AnonymousArea>,
+    ) -> std::io::Result<TakeBackThread> {
         // One range at a time.
-        let (asked, asks) = sync_channel::<PageRange>(1);
+        let (requests, request_receiver) = sync_channel::<PageRange>(1);
         let (answer, answers) = sync_channel(1);
         let (uffd, area) = (Arc::clone(uffd), Arc::clone(area));
         let body = move || {
-            while let Ok(range) = asks.recv() {
-                let is_back = replace(&area, &uffd, range).is_ok();
+            while let Ok(range) = request_receiver.recv() {
+                let is_back = replace_by_absent_pages(&area, &uffd, range).is_ok();
                 if answer.send(is_back).is_err() {
                     return;
                 }
             }
         };
         let thread = Some(spawn("readpath-back", body)?);
-        Ok(TakeBack { asked: Some(asked), answers, thread })
+        Ok(TakeBackThread { requests: Some(requests), answers, thread })
     }
 
     /// Takes a range back and waits. Returns false on failure. Faults that are read meanwhile are
     /// added to `faults`.
-    pub(super) fn take(&self, range: PageRange, uffd: &Uffd, faults: &mut Vec<UserFault>) -> bool {
-        if self.asked.as_ref().is_none_or(|asked| asked.send(range).is_err()) {
+    pub(super) fn take_back(
+        &self,
+        range: PageRange,
+        uffd: &Uffd,
+        faults: &mut Vec<UserFault>,
+    ) -> bool {
+        if self.requests.as_ref().is_none_or(|requests| requests.send(range).is_err()) {
             return false;
         }
         loop {
             let moves = uffd.faults(faults).expect("a userfaultfd can be read while it is open");
             // After the report the move is over, and the answer follows soon. A move by the program
             // looks the same, so the wait is limited.
-            let wait = if moves > 0 { LOOK } else { Duration::ZERO };
+            let wait = if moves > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };
             match self.answers.recv_timeout(wait) {
                 Ok(is_back) => return is_back,
                 Err(RecvTimeoutError::Disconnected) => return false,
-                Err(RecvTimeoutError::Timeout) => look(uffd, LOOK),
+                Err(RecvTimeoutError::Timeout) => wait_until_readable(uffd, REPORT_WAIT_MAX),
             }
         }
     }
 }
 
-impl Drop for TakeBack {
+impl Drop for TakeBackThread {
     fn drop(&mut self) {
-        self.asked = None;
+        self.requests = None;
         if let Some(thread) = self.thread.take() {
             // The thread's code does not panic.
             let _ = thread.join();
@@ -83,11 +91,16 @@ impl Drop for TakeBack {
 }
 
 /// Replaces a range by registered, absent pages.
-fn replace(area: &AnonymousArea, uffd: &Uffd, range: PageRange) -> Result<(), PagerError> {
-    let fresh =
+fn replace_by_absent_pages(
+    area: &AnonymousArea,
+    uffd: &Uffd,
+    range: PageRange,
+) -> Result<(), PagerError> {
+    let new_area =
         AnonymousArea::new(range.count()).map_err(|errno| PagerError::System(errno.into()))?;
-    fresh.watch(uffd, RangeRegistration::Missing)?;
+    new_area.register(uffd, RangeRegistration::Missing)?;
     // SAFETY: the replacement is registered, and the server of its faults fills it with the same
     // bytes.
-    unsafe { fresh.move_into(area, range.first) }.map_err(|errno| PagerError::System(errno.into()))
+    unsafe { new_area.move_into(area, range.first) }
+        .map_err(|errno| PagerError::System(errno.into()))
 }

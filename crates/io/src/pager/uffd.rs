@@ -12,7 +12,6 @@
 //! Sources: userfaultfd(2), ioctl_userfaultfd(2), and the kernel's
 //! `Documentation/admin-guide/mm/userfaultfd.rst`.
 
-use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
@@ -25,20 +24,25 @@ use rustix::ioctl::{self, Opcode, opcode};
 
 use crate::sync::park_timeout;
 
-/// Type letter of all its ioctls (`UFFDIO` in `linux/userfaultfd.h`).
-const LETTER: u8 = raw::UFFDIO as u8;
+mod error;
 
-const API: Opcode = opcode::read_write::<raw::uffdio_api>(LETTER, raw::_UFFDIO_API as u8);
+pub use error::{CallError, UffdError};
+
+/// Type letter of all its ioctls (`UFFDIO` in `linux/userfaultfd.h`).
+const IOCTL_TYPE: u8 = raw::UFFDIO as u8;
+
+const API: Opcode = opcode::read_write::<raw::uffdio_api>(IOCTL_TYPE, raw::_UFFDIO_API as u8);
 const REGISTER: Opcode =
-    opcode::read_write::<raw::uffdio_register>(LETTER, raw::_UFFDIO_REGISTER as u8);
-const WAKE: Opcode = opcode::read::<raw::uffdio_range>(LETTER, raw::_UFFDIO_WAKE as u8);
-const COPY: Opcode = opcode::read_write::<raw::uffdio_copy>(LETTER, raw::_UFFDIO_COPY as u8);
+    opcode::read_write::<raw::uffdio_register>(IOCTL_TYPE, raw::_UFFDIO_REGISTER as u8);
+const WAKE: Opcode = opcode::read::<raw::uffdio_range>(IOCTL_TYPE, raw::_UFFDIO_WAKE as u8);
+const COPY: Opcode = opcode::read_write::<raw::uffdio_copy>(IOCTL_TYPE, raw::_UFFDIO_COPY as u8);
 const ZEROPAGE: Opcode =
-    opcode::read_write::<raw::uffdio_zeropage>(LETTER, raw::_UFFDIO_ZEROPAGE as u8);
-const MOVE: Opcode = opcode::read_write::<raw::uffdio_move>(LETTER, raw::_UFFDIO_MOVE as u8);
+    opcode::read_write::<raw::uffdio_zeropage>(IOCTL_TYPE, raw::_UFFDIO_ZEROPAGE as u8);
+const MOVE: Opcode = opcode::read_write::<raw::uffdio_move>(IOCTL_TYPE, raw::_UFFDIO_MOVE as u8);
 const WRITEPROTECT: Opcode =
-    opcode::read_write::<raw::uffdio_writeprotect>(LETTER, raw::_UFFDIO_WRITEPROTECT as u8);
-const POISON: Opcode = opcode::read_write::<raw::uffdio_poison>(LETTER, raw::_UFFDIO_POISON as u8);
+    opcode::read_write::<raw::uffdio_writeprotect>(IOCTL_TYPE, raw::_UFFDIO_WRITEPROTECT as u8);
+const POISON: Opcode =
+    opcode::read_write::<raw::uffdio_poison>(IOCTL_TYPE, raw::_UFFDIO_POISON as u8);
 
 /// `USERFAULTFD_IOC_NEW`: request to `/dev/userfaultfd` for a userfaultfd (`linux/userfaultfd.h`).
 const DEVICE_NEW: libc::c_ulong = 0xAA00;
@@ -95,7 +99,7 @@ pub enum FaultKind {
 pub struct Uffd {
     fd: OwnedFd,
     scope: FaultScope,
-    told: Mutex<BufferedMessages>,
+    buffered: Mutex<BufferedMessages>,
 }
 
 /// Messages read from the descriptor and not taken yet.
@@ -105,7 +109,7 @@ struct BufferedMessages {
     moves: u32,
 }
 
-const WHOLE: &str = "nothing panics while it is told";
+const LOCK_NOT_POISONED: &str = "nothing panics while it is told";
 
 /// Features that the pager needs, and the first kernel with each.
 const FEATURES: [(u32, &str, &str); 3] = [
@@ -133,7 +137,7 @@ impl Uffd {
     ///
     /// # Errors
     /// As for [`open`](Uffd::open).
-    pub fn open_following() -> Result<Uffd, UffdError> {
+    pub fn open_reporting_moves() -> Result<Uffd, UffdError> {
         Uffd::open_with(raw::UFFD_FEATURE_EVENT_REMAP)
     }
 
@@ -143,19 +147,19 @@ impl Uffd {
     ///
     /// # Errors
     /// As for [`open`](Uffd::open).
-    pub fn open_refusing() -> Result<Uffd, UffdError> {
+    pub fn open_without_reports() -> Result<Uffd, UffdError> {
         Uffd::open_with(raw::UFFD_FEATURE_SIGBUS)
     }
 
     fn open_with(features: u32) -> Result<Uffd, UffdError> {
         let (fd, scope) = open_widest()?;
-        let uffd = Uffd::of(fd, scope);
-        uffd.agree(features)?;
+        let uffd = Uffd::from_fd(fd, scope);
+        uffd.request_features(features)?;
         Ok(uffd)
     }
 
-    fn of(fd: OwnedFd, scope: FaultScope) -> Uffd {
-        Uffd { fd, scope, told: Mutex::default() }
+    fn from_fd(fd: OwnedFd, scope: FaultScope) -> Uffd {
+        Uffd { fd, scope, buffered: Mutex::default() }
     }
 
     /// Accesses that it serves.
@@ -164,7 +168,7 @@ impl Uffd {
     }
 
     /// Requests the features that the pager needs, and `features`.
-    fn agree(&self, features: u32) -> Result<(), UffdError> {
+    fn request_features(&self, features: u32) -> Result<(), UffdError> {
         let wanted: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum::<u32>() | features;
         let mut api = raw::uffdio_api {
             api: u64::from(raw::UFFD_API),
@@ -172,20 +176,20 @@ impl Uffd {
             ioctls: 0,
         };
         // SAFETY: `API` takes this struct and writes to no other memory.
-        match unsafe { self.call::<API, _>(&mut api) } {
+        match unsafe { self.call_ioctl::<API, _>(&mut api) } {
             Ok(()) => Ok(()),
-            Err(_) => Err(self.lacks()),
+            Err(_) => Err(self.find_missing_feature()),
         }
     }
 
     /// Finds the missing feature on a new descriptor, because a request cannot be repeated.
-    fn lacks(&self) -> UffdError {
+    fn find_missing_feature(&self) -> UffdError {
         let unknown = UffdError::Old { feature: "the interface of 4.3", since: "4.3" };
         let Ok((fd, scope)) = open_widest() else { return unknown };
-        let other = Uffd::of(fd, scope);
+        let other = Uffd::from_fd(fd, scope);
         let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features: 0, ioctls: 0 };
         // SAFETY: `API` takes this struct and writes to no other memory.
-        if unsafe { other.call::<API, _>(&mut api) }.is_err() {
+        if unsafe { other.call_ioctl::<API, _>(&mut api) }.is_err() {
             return unknown;
         }
         let lacking = FEATURES.iter().find(|&&(bit, ..)| api.features & u64::from(bit) == 0);
@@ -205,18 +209,22 @@ impl Uffd {
         &self,
         address: usize,
         bytes: usize,
-        watch: RangeRegistration,
+        registration: RangeRegistration,
     ) -> Result<(), CallError> {
-        let mode = match watch {
+        let mode = match registration {
             RangeRegistration::Missing => raw::UFFDIO_REGISTER_MODE_MISSING,
             RangeRegistration::MissingAndWrites => {
                 raw::UFFDIO_REGISTER_MODE_MISSING | raw::UFFDIO_REGISTER_MODE_WP
             }
         };
-        let mut argument =
-            raw::uffdio_register { range: range(address, bytes), mode: u64::from(mode), ioctls: 0 };
+        let mut argument = raw::uffdio_register {
+            range: ioctl_range(address, bytes),
+            mode: u64::from(mode),
+            ioctls: 0,
+        };
         // SAFETY: the caller guarantees the contract of this function.
-        unsafe { self.call::<REGISTER, _>(&mut argument) }.map_err(CallError::at("register"))
+        unsafe { self.call_ioctl::<REGISTER, _>(&mut argument) }
+            .map_err(CallError::from_errno("register"))
     }
 
     /// Reads pending faults without sleeping. Reads at most 64 at once, so that the caller can do
@@ -225,31 +233,31 @@ impl Uffd {
     /// # Errors
     /// The descriptor cannot be read.
     pub fn faults(&self, faults: &mut Vec<UserFault>) -> Result<u32, CallError> {
-        self.hear()?;
-        let mut told = self.told.lock().expect(WHOLE);
-        faults.append(&mut told.faults);
-        Ok(std::mem::take(&mut told.moves))
+        self.read_messages()?;
+        let mut buffered = self.buffered.lock().expect(LOCK_NOT_POISONED);
+        faults.append(&mut buffered.faults);
+        Ok(std::mem::take(&mut buffered.moves))
     }
 
     /// True if faults were read from the descriptor and not taken yet. The descriptor itself may
     /// then be empty.
-    pub fn has_told(&self) -> bool {
-        !self.told.lock().expect(WHOLE).faults.is_empty()
+    pub fn has_buffered_faults(&self) -> bool {
+        !self.buffered.lock().expect(LOCK_NOT_POISONED).faults.is_empty()
     }
 
     /// Reads pending messages into `told` without sleeping.
-    fn hear(&self) -> Result<(), CallError> {
+    fn read_messages(&self) -> Result<(), CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
-        let read = match self.read(&mut buffer) {
+        let read = match self.read_descriptor(&mut buffer) {
             Ok(read) => read,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
         };
-        let mut told = self.told.lock().expect(WHOLE);
+        let mut buffered = self.buffered.lock().expect(LOCK_NOT_POISONED);
         for message in buffer[..read].chunks_exact(MESSAGE_BYTES) {
             match u32::from(message[0]) {
-                raw::UFFD_EVENT_PAGEFAULT => told.faults.push(fault(message)),
-                raw::UFFD_EVENT_REMAP => told.moves += 1,
+                raw::UFFD_EVENT_PAGEFAULT => buffered.faults.push(parse_fault(message)),
+                raw::UFFD_EVENT_REMAP => buffered.moves += 1,
                 _ => {}
             }
         }
@@ -274,7 +282,7 @@ impl Uffd {
         is_protected: bool,
     ) -> Result<(), CallError> {
         let mode = if is_protected { raw::UFFDIO_COPY_MODE_WP } else { 0 };
-        self.whole(bytes, "copy", |done| {
+        self.repeat_until_complete(bytes, "copy", |done| {
             let mut argument = raw::uffdio_copy {
                 dst: (to + done) as u64,
                 src: (from + done) as u64,
@@ -283,7 +291,7 @@ impl Uffd {
                 copy: 0,
             };
             // SAFETY: the caller guarantees the contract of this function.
-            let answer = unsafe { self.call::<COPY, _>(&mut argument) };
+            let answer = unsafe { self.call_ioctl::<COPY, _>(&mut argument) };
             (answer, argument.copy)
         })
     }
@@ -304,7 +312,7 @@ impl Uffd {
     /// - `EINVAL`: the program has treated the two ranges differently. One is locked in memory and
     ///   the other is not, or has another protection, or only a part of it is so.
     pub unsafe fn move_pages(&self, to: usize, from: usize, bytes: usize) -> Result<(), CallError> {
-        self.whole(bytes, "move", |done| {
+        self.repeat_until_complete(bytes, "move", |done| {
             let mut argument = raw::uffdio_move {
                 dst: (to + done) as u64,
                 src: (from + done) as u64,
@@ -313,7 +321,7 @@ impl Uffd {
                 move_: 0,
             };
             // SAFETY: the caller guarantees the contract of this function.
-            let answer = unsafe { self.call::<MOVE, _>(&mut argument) };
+            let answer = unsafe { self.call_ioctl::<MOVE, _>(&mut argument) };
             (answer, argument.move_)
         })
     }
@@ -326,14 +334,14 @@ impl Uffd {
     /// # Errors
     /// As for [`copy`](Uffd::copy).
     pub unsafe fn zero(&self, to: usize, bytes: usize) -> Result<(), CallError> {
-        self.whole(bytes, "zero", |done| {
+        self.repeat_until_complete(bytes, "zero", |done| {
             let mut argument = raw::uffdio_zeropage {
-                range: range(to + done, bytes - done),
+                range: ioctl_range(to + done, bytes - done),
                 mode: 0,
                 zeropage: 0,
             };
             // SAFETY: the caller guarantees the contract of this function.
-            let answer = unsafe { self.call::<ZEROPAGE, _>(&mut argument) };
+            let answer = unsafe { self.call_ioctl::<ZEROPAGE, _>(&mut argument) };
             (answer, argument.zeropage)
         })
     }
@@ -347,11 +355,14 @@ impl Uffd {
     /// # Errors
     /// As for [`copy`](Uffd::copy).
     pub unsafe fn poison(&self, to: usize, bytes: usize) -> Result<(), CallError> {
-        self.whole(bytes, "poison", |done| {
-            let mut argument =
-                raw::uffdio_poison { range: range(to + done, bytes - done), mode: 0, updated: 0 };
+        self.repeat_until_complete(bytes, "poison", |done| {
+            let mut argument = raw::uffdio_poison {
+                range: ioctl_range(to + done, bytes - done),
+                mode: 0,
+                updated: 0,
+            };
             // SAFETY: the caller guarantees the contract of this function.
-            let answer = unsafe { self.call::<POISON, _>(&mut argument) };
+            let answer = unsafe { self.call_ioctl::<POISON, _>(&mut argument) };
             (answer, argument.updated)
         })
     }
@@ -365,12 +376,12 @@ impl Uffd {
     /// # Errors
     /// The range is not registered for writes.
     pub unsafe fn unprotect(&self, address: usize, bytes: usize) -> Result<(), CallError> {
-        let mut argument = raw::uffdio_writeprotect { range: range(address, bytes), mode: 0 };
+        let mut argument = raw::uffdio_writeprotect { range: ioctl_range(address, bytes), mode: 0 };
         loop {
             // SAFETY: the caller guarantees the contract of this function.
-            match unsafe { self.call::<WRITEPROTECT, _>(&mut argument) } {
-                Err(Errno::AGAIN) => self.hear()?,
-                answer => return answer.map_err(CallError::at("write-protect")),
+            match unsafe { self.call_ioctl::<WRITEPROTECT, _>(&mut argument) } {
+                Err(Errno::AGAIN) => self.read_messages()?,
+                answer => return answer.map_err(CallError::from_errno("write-protect")),
             }
         }
     }
@@ -380,15 +391,15 @@ impl Uffd {
     /// # Errors
     /// The range does not consist of whole pages.
     pub fn wake(&self, address: usize, bytes: usize) -> Result<(), CallError> {
-        let mut argument = range(address, bytes);
+        let mut argument = ioctl_range(address, bytes);
         // SAFETY: `WAKE` takes this struct. Threads that try again find the memory unchanged.
-        unsafe { self.call::<WAKE, _>(&mut argument) }.map_err(CallError::at("wake"))
+        unsafe { self.call_ioctl::<WAKE, _>(&mut argument) }.map_err(CallError::from_errno("wake"))
     }
 
     /// Repeats a call that may stop early until all `bytes` bytes are done. `call` takes the number
     /// of bytes done so far, and returns the answer and the number of bytes that it did, or a
     /// negative errno.
-    fn whole(
+    fn repeat_until_complete(
         &self,
         bytes: usize,
         name: &'static str,
@@ -402,15 +413,15 @@ impl Uffd {
             match answer {
                 Ok(()) => {}
                 // A move that waits for its report also causes `EAGAIN` until the report is read.
-                Err(Errno::AGAIN) => self.hear()?,
-                Err(Errno::NOMEM) => park_timeout(MEMORY_WAIT),
+                Err(Errno::AGAIN) => self.read_messages()?,
+                Err(Errno::NOMEM) => park_timeout(RETRY_DELAY),
                 Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
             }
         }
         Ok(())
     }
 
-    fn read(&self, to: &mut [u8]) -> Result<usize, Errno> {
+    fn read_descriptor(&self, to: &mut [u8]) -> Result<usize, Errno> {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(read) = crate::simulation::memory::messages(self.as_fd(), to) {
             return read;
@@ -423,7 +434,7 @@ impl Uffd {
     /// # Safety
     /// `OPCODE` is an ioctl of userfaultfd that takes a `T`. The caller is responsible for its
     /// effect on the memory that the argument names.
-    unsafe fn call<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
+    unsafe fn call_ioctl<const OPCODE: Opcode, T>(&self, argument: &mut T) -> Result<(), Errno> {
         #[cfg(any(test, feature = "simulation"))]
         {
             let argument = std::ptr::from_mut(argument).cast();
@@ -446,15 +457,15 @@ impl AsFd for Uffd {
 
 /// Delay before a call without memory is repeated. The kernel can reclaim memory during this time,
 /// and the delay is negligible compared with that.
-const MEMORY_WAIT: Duration = Duration::from_millis(1);
+const RETRY_DELAY: Duration = Duration::from_millis(1);
 
-fn range(address: usize, bytes: usize) -> raw::uffdio_range {
+fn ioctl_range(address: usize, bytes: usize) -> raw::uffdio_range {
     raw::uffdio_range { start: address as u64, len: bytes as u64 }
 }
 
 /// Parses a message: the event, then at bytes 8, 16 and 24 its flags, address and thread (`struct
 /// uffd_msg`).
-fn fault(message: &[u8]) -> UserFault {
+fn parse_fault(message: &[u8]) -> UserFault {
     let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
     let flags = word(8) as u32;
     let kind = if flags & raw::UFFD_PAGEFAULT_FLAG_WP != 0 {
@@ -474,15 +485,15 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     if let Some(fd) = crate::simulation::memory::open() {
         return Ok((fd, FaultScope::All));
     }
-    let all = match by_call(0) {
+    let all = match open_by_syscall(0) {
         Ok(fd) => return Ok((fd, FaultScope::All)),
         Err(Errno::NOSYS) => return Err(UffdError::None),
         Err(errno) => errno,
     };
-    if let Ok(fd) = by_device() {
+    if let Ok(fd) = open_by_device() {
         return Ok((fd, FaultScope::All));
     }
-    match by_call(raw::UFFD_USER_MODE_ONLY) {
+    match open_by_syscall(raw::UFFD_USER_MODE_ONLY) {
         Ok(fd) => Ok((fd, FaultScope::UserOnly)),
         // The flag is unknown before Linux 5.11.
         Err(Errno::INVAL) => Err(UffdError::Forbidden { errno: all.raw_os_error() }),
@@ -493,14 +504,14 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
 /// Closed by `execve(2)`, and reads return at once without messages.
 const DESCRIPTOR_FLAGS: u32 = raw::O_CLOEXEC | raw::O_NONBLOCK;
 
-fn by_call(flags: u32) -> Result<OwnedFd, Errno> {
+fn open_by_syscall(flags: u32) -> Result<OwnedFd, Errno> {
     let flags = flags | DESCRIPTOR_FLAGS;
     let flags = rustix::mm::UserfaultfdFlags::from_bits_retain(flags);
     // SAFETY: opening a descriptor touches no memory. Its later uses have contracts of their own.
     unsafe { rustix::mm::userfaultfd(flags) }
 }
 
-fn by_device() -> std::io::Result<OwnedFd> {
+fn open_by_device() -> std::io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open(DEVICE)?;
     let flags = libc::c_ulong::from(DESCRIPTOR_FLAGS);
     // SAFETY: the device's only ioctl. Its argument is a number.
@@ -512,81 +523,13 @@ fn by_device() -> std::io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Reason for a missing userfaultfd.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UffdError {
-    /// The kernel was built without it.
-    None,
-    /// It exists, but this process may not use it.
-    Forbidden {
-        /// Error number of the kernel, as in `errno(3)`.
-        errno: i32,
-    },
-    /// It lacks a feature that the pager needs.
-    Old {
-        /// The missing feature.
-        feature: &'static str,
-        /// First kernel version with the feature.
-        since: &'static str,
-    },
-}
-
-impl fmt::Display for UffdError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UffdError::None => f.write_str(
-                "this kernel has no userfaultfd, by which faults are served in user space; it \
-                 needs one built with CONFIG_USERFAULTFD",
-            ),
-            UffdError::Forbidden { errno } => write!(
-                f,
-                "userfaultfd, by which faults are served in user space, is refused here ({}); \
-                 have one of: the system call let through by the container's seccomp profile, \
-                 read and write access to {DEVICE}, or `sysctl vm.unprivileged_userfaultfd=1`",
-                std::io::Error::from_raw_os_error(*errno)
-            ),
-            UffdError::Old { feature, since } => write!(
-                f,
-                "this kernel's userfaultfd lacks {feature}; it needs Linux {since} or later"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for UffdError {}
-
-/// Error of a call on a userfaultfd.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CallError {
-    /// Name of the call.
-    pub call: &'static str,
-    /// Error number of the kernel.
-    pub(crate) errno: Errno,
-    /// Number of bytes done before the error.
-    pub bytes_done: usize,
-}
-
-impl CallError {
-    fn at(call: &'static str) -> impl Fn(Errno) -> CallError {
-        move |errno| CallError { call, errno, bytes_done: 0 }
-    }
-}
-
-impl fmt::Display for CallError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "userfaultfd's call `{}` failed: {}", self.call, self.errno)
-    }
-}
-
-impl std::error::Error for CallError {}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_descriptor_ends_with_the_program_and_never_blocks() {
-        for fd in [by_call(0).ok(), by_device().ok()].into_iter().flatten() {
+    fn userfaultfd_descriptors_are_close_on_exec_and_nonblocking() {
+        for fd in [open_by_syscall(0).ok(), open_by_device().ok()].into_iter().flatten() {
             // SAFETY: the calls only query a descriptor of this test.
             let (own, of_file) = unsafe {
                 let fd = fd.as_raw_fd();

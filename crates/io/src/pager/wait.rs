@@ -10,48 +10,48 @@ use crate::event_fd::EventFd;
 
 /// Events that ended a sleep; none after a timeout.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Woken {
+pub(super) struct WakeReasons {
     /// Faults can be read.
     pub by_faults: bool,
     /// The eventfd is signalled.
-    pub by_bell: bool,
+    pub by_event_fd: bool,
 }
 
 /// Sleeps until a fault comes, the eventfd is signalled, or `most` has passed.
-pub(super) fn sleep(uffd: &Uffd, bell: &EventFd, most: Option<Duration>) -> Woken {
-    if uffd.has_told() {
-        return Woken { by_faults: true, by_bell: false };
+pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) -> WakeReasons {
+    if uffd.has_buffered_faults() {
+        return WakeReasons { by_faults: true, by_event_fd: false };
     }
     #[cfg(any(test, feature = "simulation"))]
     {
         use std::os::fd::AsFd;
-        let woken = crate::simulation::memory::sleep(uffd.as_fd(), bell.as_fd(), most);
+        let woken = crate::simulation::memory::sleep(uffd.as_fd(), event_fd.as_fd(), timeout);
         if let Some((by_faults, by_bell)) = woken {
-            return Woken { by_faults, by_bell };
+            return WakeReasons { by_faults, by_event_fd: by_bell };
         }
     }
-    let span = most.map(timespec);
-    let mut fds = [PollFd::new(uffd, PollFlags::IN), PollFd::new(bell, PollFlags::IN)];
-    match poll(&mut fds, span.as_ref()) {
+    let timeout_spec = timeout.map(timespec);
+    let mut fds = [PollFd::new(uffd, PollFlags::IN), PollFd::new(event_fd, PollFlags::IN)];
+    match poll(&mut fds, timeout_spec.as_ref()) {
         Ok(_) | Err(Errno::INTR) => {}
         Err(errno) => panic!("poll(2) of two open descriptors failed: {errno}"),
     }
     let is_ready = |fd: &PollFd<'_>| fd.revents().contains(PollFlags::IN);
-    Woken { by_faults: is_ready(&fds[0]), by_bell: is_ready(&fds[1]) }
+    WakeReasons { by_faults: is_ready(&fds[0]), by_event_fd: is_ready(&fds[1]) }
 }
 
 /// Sleeps until the userfaultfd is readable or `most` has passed. A signal shortens the sleep.
-pub(super) fn look(uffd: &Uffd, most: Duration) {
+pub(super) fn wait_until_readable(uffd: &Uffd, timeout: Duration) {
     #[cfg(any(test, feature = "simulation"))]
     {
         use std::os::fd::AsFd;
-        if crate::simulation::memory::look(uffd.as_fd(), most) {
+        if crate::simulation::memory::wait_until_readable(uffd.as_fd(), timeout) {
             return;
         }
     }
-    _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&timespec(most)));
+    _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&timespec(timeout)));
 }
 
-fn timespec(span: Duration) -> Timespec {
-    Timespec { tv_sec: span.as_secs() as i64, tv_nsec: span.subsec_nanos().into() }
+fn timespec(duration: Duration) -> Timespec {
+    Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }

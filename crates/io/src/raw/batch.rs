@@ -8,11 +8,11 @@ use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use slab::Slab;
 
-use super::cache_invalidator::Overwriting;
+use super::cache_invalidator::OverwriteGuard;
 use super::{RawError, RawFault, RawFile, RawMemory};
 use crate::backend::BackendError;
 use crate::clock::Clock;
-use crate::process::Own;
+use crate::process::ProcessOwned;
 use crate::read_error::Forked;
 use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 
@@ -44,22 +44,22 @@ use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 /// ```
 pub struct RawBatch<'f> {
     file: &'f RawFile,
-    place: TransferFile,
-    transfers: Own<Transfers<Kept<'f>>>,
+    file_to_transfer: TransferFile,
+    transfers: ProcessOwned<Transfers<TransferContext<'f>>>,
     /// Request ids in flight.
-    names: Slab<()>,
+    request_ids: Slab<()>,
     clock: Clock,
     /// Makes the type `!Send`.
-    of_one_thread: PhantomData<*mut ()>,
+    _not_send: PhantomData<*mut ()>,
 }
 
 /// State kept for a transfer in flight.
-struct Kept<'f> {
+struct TransferContext<'f> {
     memory: RawMemory,
     offset: u64,
     ticket: u64,
     /// Guard of the overwritten range in the cache of a read path; dropped with the transfer.
-    _overwriting: Option<Overwriting<'f>>,
+    _overwriting: Option<OverwriteGuard<'f>>,
 }
 
 /// Completed transfer of a [`RawBatch`].
@@ -80,19 +80,26 @@ impl RawFile {
     /// The kernel provides no backend of that depth.
     pub fn batch(&self, depth: u32) -> Result<RawBatch<'_>, RawError> {
         let refused = |error: BackendError| self.error(RawFault::Backend(error));
-        let (backend, _) = self.spare.backend.build(depth).map_err(refused)?;
+        let (backend, _) = self.channel_parameters.backend.build(depth).map_err(refused)?;
         let clock = Clock::start();
-        let transfers = Own::new(Transfers::over(backend, depth, clock));
-        let place = TransferFile::of(&self.spare.target);
+        let transfers = ProcessOwned::new(Transfers::with_backend(backend, depth, clock));
+        let file_to_transfer = TransferFile::from_target(&self.channel_parameters.target);
         let names = Slab::new();
-        Ok(RawBatch { file: self, place, transfers, names, clock, of_one_thread: PhantomData })
+        Ok(RawBatch {
+            file: self,
+            file_to_transfer,
+            transfers,
+            request_ids: names,
+            clock,
+            _not_send: PhantomData,
+        })
     }
 }
 
 impl<'f> RawBatch<'f> {
     /// Number of further transfers that can start now; 0 in a child made by `fork`.
     pub fn room(&self) -> u32 {
-        self.transfers.get().map_or(0, Transfers::room)
+        self.transfers.get().map_or(0, Transfers::free_slot_count)
     }
 
     /// Starts to read `bytes` bytes at `offset` into the start of `memory`. `ticket` is returned
@@ -156,18 +163,24 @@ impl<'f> RawBatch<'f> {
             first: offset / PAGE_BYTES,
             end: (offset + bytes as u64).div_ceil(PAGE_BYTES),
         };
-        let beside = self.file.beside.as_ref().filter(|_| op == Op::Write);
-        let overwriting = beside.map(|beside| beside.overwrite(range));
-        let kept = Kept { memory, offset, ticket, _overwriting: overwriting };
-        let transfers = own(self.file, &mut self.transfers)?;
-        let id = RequestId(self.names.insert(()) as u32);
-        let start =
-            TransferStart { id, place: self.place.clone(), op, offset, bytes: bytes as u64 };
+        let cache_invalidator = self.file.cache_invalidator.as_ref().filter(|_| op == Op::Write);
+        let overwriting =
+            cache_invalidator.map(|cache_invalidator| cache_invalidator.begin_overwrite(range));
+        let context = TransferContext { memory, offset, ticket, _overwriting: overwriting };
+        let transfers = own_transfers(self.file, &mut self.transfers)?;
+        let id = RequestId(self.request_ids.insert(()) as u32);
+        let start = TransferStart {
+            id,
+            file: self.file_to_transfer.clone(),
+            op,
+            offset,
+            bytes: bytes as u64,
+        };
         // SAFETY: the transfer owns the memory, which does not move, until it has ended; there is
         // no other reference. A forgotten batch leaks both.
         unsafe {
-            transfers.start(start, kept, |kept, segments| {
-                let iov_base = kept.memory.as_ptr().cast_mut().cast();
+            transfers.start(start, context, |context, segments| {
+                let iov_base = context.memory.as_ptr().cast_mut().cast();
                 segments.push(libc::iovec { iov_base, iov_len: bytes });
             });
         }
@@ -193,12 +206,12 @@ impl<'f> RawBatch<'f> {
 
     /// Waits for a transfer until `deadline`, and checks at least once.
     fn wait_until(&mut self, deadline: Option<Time>) -> Result<Option<RawMoved>, RawError> {
-        let transfers = own(self.file, &mut self.transfers)?;
+        let transfers = own_transfers(self.file, &mut self.transfers)?;
         let mut has_looked = false;
         loop {
             if let Some(ended) = transfers.next_ended() {
-                self.names.remove(ended.completion.id.0 as usize);
-                return Ok(Some(moved(self.file, ended)));
+                self.request_ids.remove(ended.completion.id.0 as usize);
+                return Ok(Some(to_raw_moved(self.file, ended)));
             }
             let is_time_up = deadline.is_some_and(|deadline| self.clock.now() >= deadline);
             if transfers.in_flight() == 0 || (has_looked && is_time_up) {
@@ -212,17 +225,17 @@ impl<'f> RawBatch<'f> {
 }
 
 /// Returns the transfers if this process created the batch, and an error in a child made by `fork`.
-fn own<'t, 'f>(
+fn own_transfers<'t, 'f>(
     file: &RawFile,
-    transfers: &'t mut Own<Transfers<Kept<'f>>>,
-) -> Result<&'t mut Transfers<Kept<'f>>, RawError> {
+    transfers: &'t mut ProcessOwned<Transfers<TransferContext<'f>>>,
+) -> Result<&'t mut Transfers<TransferContext<'f>>, RawError> {
     transfers.get_mut().ok_or_else(|| file.error(RawFault::Forked(Forked::UnderWay)))
 }
 
 /// Converts an ended transfer to the public result.
-fn moved(file: &RawFile, ended: EndedTransfer<Kept<'_>>) -> RawMoved {
-    let EndedTransfer { completion, op, bytes, kept } = ended;
-    let Kept { memory, offset, ticket, .. } = kept;
+fn to_raw_moved(file: &RawFile, ended: EndedTransfer<TransferContext<'_>>) -> RawMoved {
+    let EndedTransfer { completion, op, bytes, context } = ended;
+    let TransferContext { memory, offset, ticket, .. } = context;
     let result = match completion.outcome {
         Outcome::Done | Outcome::Short { .. } => Ok(bytes as usize),
         Outcome::Failed(error) => {

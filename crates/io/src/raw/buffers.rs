@@ -6,14 +6,14 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
 use super::RawOpenError;
-use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, keep_from_children, map_huge};
+use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, exclude_from_fork, map_huge};
 
 /// `count` buffers of `chunk_bytes`, then two edge blocks of a page each. The system provides the
 /// memory at first touch, or at registration with the kernel.
 ///
 /// The buffers lie in huge pages if available, so a chunk is one segment for the device. Repeated
 /// reads into four buffers of 64 KiB ran 1.5 times as fast as with pages of 4 KiB
-/// (`crates/peers/benches/raw_speed.rs`).
+/// (`crates/eval/benches/raw_speed.rs`).
 #[derive(Debug)]
 pub(super) struct Buffers {
     base: NonNull<u8>,
@@ -22,10 +22,10 @@ pub(super) struct Buffers {
 }
 
 /// Size of both edge blocks in bytes. An edge is a device block, at most a page.
-const EDGES_BYTES: usize = 2 * PAGE_BYTES as usize;
+const EDGE_BLOCKS_BYTES: usize = 2 * PAGE_BYTES as usize;
 
 /// Smallest ring in bytes that takes a whole huge page.
-const HUGE_LEAST_BYTES: usize = HUGE_PAGE_BYTES / 8;
+const HUGE_PAGE_THRESHOLD_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl Buffers {
     /// Maps `count` buffers; `chunk_bytes` is a multiple of the page size.
@@ -36,7 +36,7 @@ impl Buffers {
             let error = FrameMemoryError::Memory { bytes, errno: errno.raw_os_error() };
             RawOpenError::Memory { bytes, error }
         })?;
-        keep_from_children(base, bytes);
+        exclude_from_fork(base, bytes);
         Ok(Buffers { base, chunk_bytes, count })
     }
 
@@ -54,8 +54,8 @@ impl Buffers {
     }
 
     /// Address and size in bytes of buffers and edges together.
-    pub(super) fn whole(&self) -> (*mut u8, usize) {
-        (self.base.as_ptr(), EDGES_BYTES + self.chunk_bytes * self.count)
+    pub(super) fn address_range(&self) -> (*mut u8, usize) {
+        (self.base.as_ptr(), EDGE_BLOCKS_BYTES + self.chunk_bytes * self.count)
     }
 }
 
@@ -70,8 +70,9 @@ impl Drop for Buffers {
 
 /// Size of the mapping for buffers of `buffers_bytes` in total.
 fn mapped_bytes(buffers_bytes: usize) -> usize {
-    let least = if buffers_bytes < HUGE_LEAST_BYTES { 0 } else { HUGE_PAGE_BYTES };
-    (buffers_bytes + EDGES_BYTES).max(least)
+    let alignment_bytes =
+        if buffers_bytes < HUGE_PAGE_THRESHOLD_BYTES { 0 } else { HUGE_PAGE_BYTES };
+    (buffers_bytes + EDGE_BLOCKS_BYTES).max(alignment_bytes)
 }
 
 #[cfg(test)]
@@ -79,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn chunks_come_first_where_a_huge_page_can_and_edges_lie_behind_them() {
+    fn chunk_buffers_are_huge_page_aligned_and_edges_follow_them() {
         for (chunk, count, mapped) in [
             (4096, 1, 12 << 10),
             (65_536, 3, 200 << 10),
@@ -94,7 +95,7 @@ mod tests {
             let end = base + chunk * count as usize;
             let edges = [0, 1].map(|index| buffers.edge(index) as usize);
             assert_eq!(edges, [end, end + 4096]);
-            assert_eq!(buffers.whole().1, chunk * count as usize + 8192);
+            assert_eq!(buffers.address_range().1, chunk * count as usize + 8192);
         }
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use readpath_core::chunking;
 use readpath_core::policy::{Spec, SpecError};
 
-use super::cache_invalidator::Beside;
+use super::cache_invalidator::CacheInvalidator;
 use super::channel::Channel;
-use super::process_channels::Spare;
+use super::process_channels::ChannelParameters;
 use super::{RawFile, RawOpenError};
 use crate::backend::BackendKind;
 use crate::clock::Clock;
@@ -65,7 +65,7 @@ impl RawFileBuilder {
     /// ```
     #[must_use]
     pub fn chunk_bytes(mut self, bytes: u64) -> RawFileBuilder {
-        self.set("chunk", bytes.to_string());
+        self.set_parameter("chunk", bytes.to_string());
         self
     }
 
@@ -78,7 +78,7 @@ impl RawFileBuilder {
     /// ```
     #[must_use]
     pub fn depth(mut self, chunks: u32) -> RawFileBuilder {
-        self.set("depth", chunks.to_string());
+        self.set_parameter("depth", chunks.to_string());
         self
     }
 
@@ -180,32 +180,33 @@ impl RawFileBuilder {
     /// The file cannot be opened this way, the policy is wrong, memory for the buffers is short, or
     /// the backend is not available.
     pub fn open(self, path: impl AsRef<Path>) -> Result<RawFile, RawOpenError> {
-        self.open_beside(path.as_ref(), None)
+        self.open_with_invalidator(path.as_ref(), None)
     }
 
     /// Sets a parameter of the policy. Keeps the parse error of an invalid policy.
-    fn set(&mut self, name: &str, value: String) {
+    fn set_parameter(&mut self, name: &str, value: String) {
         if let Ok(policy) = &mut self.policy {
             policy.parameters.insert(name.to_owned(), value);
         }
     }
 
     /// Opens the file, with the read path whose cache its writes invalidate, if any.
-    pub(super) fn open_beside(
+    pub(super) fn open_with_invalidator(
         self,
         path: &Path,
-        beside: Option<Beside>,
+        cache_invalidator: Option<CacheInvalidator>,
     ) -> Result<RawFile, RawOpenError> {
         let spec = self.policy.map_err(RawOpenError::Policy)?;
         let policy = chunking::build(&spec).map_err(RawOpenError::Policy)?;
         let options = OpenOptions { is_writable: self.is_writable, direct: self.direct };
         let creates = self.creates && self.is_writable;
-        let target = Target::open_to_fill(path, options, creates).map_err(RawOpenError::Open)?;
-        if let Some(beside) = &beside {
-            beside.check(&target, path)?;
+        let target = Target::open_or_create(path, options, creates).map_err(RawOpenError::Open)?;
+        if let Some(cache_invalidator) = &cache_invalidator {
+            cache_invalidator.check_same_file(&target, path)?;
         }
-        let spare = Spare { target: target.clone(), policy: spec, backend: self.backend };
+        let channel_parameters =
+            ChannelParameters { target: target.clone(), policy: spec, backend: self.backend };
         let channel = Channel::new(target, policy, self.backend, Clock::start())?;
-        Ok(RawFile::over(channel, spare, self.is_writable, beside))
+        Ok(RawFile::from_channel(channel, channel_parameters, self.is_writable, cache_invalidator))
     }
 }

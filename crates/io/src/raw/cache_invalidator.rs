@@ -20,7 +20,7 @@ use crate::read_error::ReadError;
 use crate::target::{OpenError, Target};
 
 /// File of a read path whose cached pages are invalidated by a raw file's writes.
-pub(super) struct Beside {
+pub(super) struct CacheInvalidator {
     file: File,
 }
 
@@ -58,56 +58,57 @@ impl File {
         if name.to_str().is_some_and(NfsUrl::is_meant) {
             return Err(RawOpenError::Remote { path: name.to_path_buf() });
         }
-        builder.open_beside(name, Some(Beside { file: self.reopen() }))
+        builder.open_with_invalidator(name, Some(CacheInvalidator { file: self.reopen() }))
     }
 }
 
-impl Beside {
+impl CacheInvalidator {
     /// Checks that `target` is the file that the read path has open.
     ///
     /// # Errors
     /// It is another file.
-    pub(super) fn check(&self, target: &Target, name: &Path) -> Result<(), RawOpenError> {
-        let refused = |error: ReadError| RawOpenError::Open(OpenError::of(name, &error.into()));
-        let handle = self.here().map_err(refused)?;
-        match target.identity().is_same(&handle.file.identity) {
+    pub(super) fn check_same_file(&self, target: &Target, name: &Path) -> Result<(), RawOpenError> {
+        let refused =
+            |error: ReadError| RawOpenError::Open(OpenError::from_io_error(name, &error.into()));
+        let handle = self.current_handle().map_err(refused)?;
+        match target.identity().is_same_file(&handle.file.identity) {
             true => Ok(()),
             false => Err(RawOpenError::Replaced { path: name.to_path_buf() }),
         }
     }
 
     /// Invalidates `range` before a write. Dropping the returned guard invalidates it again.
-    pub(super) fn overwrite(&self, range: PageRange) -> Overwriting<'_> {
+    pub(super) fn begin_overwrite(&self, range: PageRange) -> OverwriteGuard<'_> {
         self.invalidate(range);
-        Overwriting { beside: self, range }
+        OverwriteGuard { invalidator: self, range }
     }
 
     /// Returns the read path's handle in this process.
-    fn here(&self) -> Result<Arc<Handle>, ReadError> {
-        self.file.handle().here_as_seen()
+    fn current_handle(&self) -> Result<Arc<Handle>, ReadError> {
+        self.file.handle().current_unchecked()
     }
 
     /// Drops the cached pages of the range, in every version of the file.
     fn invalidate(&self, range: PageRange) {
         // Without an engine (also in a child that cannot have one) no page is cached.
-        let Ok(handle) = self.here() else { return };
-        if handle.engine.built().is_none() {
+        let Ok(handle) = self.current_handle() else { return };
+        if handle.engine.existing_engine().is_none() {
             return;
         }
-        let file = handle.in_machine().file;
-        handle.engine.lock().invalidate_states(file, range);
+        let file = handle.machine_ids_or_register().file;
+        handle.engine.lock().invalidate_all_versions(file, range);
     }
 }
 
 /// A write in progress. Its range is invalidated again on drop.
-pub(super) struct Overwriting<'b> {
-    beside: &'b Beside,
+pub(super) struct OverwriteGuard<'b> {
+    invalidator: &'b CacheInvalidator,
     range: PageRange,
 }
 
-impl Drop for Overwriting<'_> {
+impl Drop for OverwriteGuard<'_> {
     fn drop(&mut self) {
-        if let Ok(handle) = self.beside.here() {
+        if let Ok(handle) = self.invalidator.current_handle() {
             handle.invalidate(self.range);
         }
     }
@@ -141,10 +142,10 @@ mod tests {
     }
 
     #[test]
-    fn what_a_reader_caches_during_a_write_is_not_served_after_it() {
+    fn page_cached_during_a_raw_write_is_not_served_after_it() {
         let (written, file) = opened("during");
-        let beside = Beside { file: file.reopen() };
-        let overwriting = beside.overwrite(RANGE);
+        let beside = CacheInvalidator { file: file.reopen() };
+        let overwriting = beside.begin_overwrite(RANGE);
         assert_eq!(first_byte(&file), 1);
         written.write_all_at(&[2; 4096], 0).unwrap();
         drop(overwriting);
@@ -152,20 +153,20 @@ mod tests {
     }
 
     #[test]
-    fn what_was_cached_is_not_served_while_it_is_overwritten() {
+    fn cached_page_is_not_served_during_a_raw_overwrite() {
         let (written, file) = opened("while");
         assert_eq!(first_byte(&file), 1);
-        let beside = Beside { file: file.reopen() };
-        let _overwriting = beside.overwrite(RANGE);
+        let beside = CacheInvalidator { file: file.reopen() };
+        let _overwriting = beside.begin_overwrite(RANGE);
         written.write_all_at(&[2; 4096], 0).unwrap();
         assert_eq!(first_byte(&file), 2);
     }
 
     #[test]
-    fn what_is_on_its_way_when_a_write_ends_is_shared_by_nobody_after_it() {
+    fn request_in_flight_at_the_end_of_a_write_is_not_shared_later() {
         let (written, file) = opened("on-its-way");
-        let beside = Beside { file: file.reopen() };
-        let overwriting = beside.overwrite(RANGE);
+        let beside = CacheInvalidator { file: file.reopen() };
+        let overwriting = beside.begin_overwrite(RANGE);
         file.prefetch(0, 4096);
         // By then the device has usually completed the request, and no thread has processed the
         // completion.

@@ -14,16 +14,16 @@ use readpath_core::chunking::{Chunk, ChunkingPolicy, RawTransfer, TransferEnd};
 use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 
 use super::buffers::Buffers;
-use super::layout::{BlockLayout, PieceMemory, clipped};
+use super::layout::{BlockLayout, PieceMemory, intersection};
 use super::{RawCounters, RawFault, RawOpenError};
 use crate::aio::Aio;
 use crate::answer::{device_error, raw_result};
 use crate::backend::{
-    BESIDE_OTHERS, Backend, BackendError, BackendInUse, BackendKind, Built, Sleep,
+    Backend, BackendError, BackendInUse, BackendKind, BuiltBackend, SHARED_ORDER, Sleep,
 };
 use crate::clock::Clock;
 use crate::target::{Mode, Target};
-use crate::thread_pool::Threads;
+use crate::thread_pool::ThreadPoolBackend;
 use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
 use crate::uring::UringBackend;
 
@@ -35,13 +35,13 @@ const TRANSFERS_MIN: u32 = 2;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallMemory {
     pub(super) address: *mut u8,
-    pub(super) start: u64,
+    pub(super) file_offset: u64,
 }
 
 impl CallMemory {
     /// Address of a file offset, up to the end of the range inclusive.
-    fn at(&self, offset: u64) -> *mut u8 {
-        self.address.wrapping_add((offset - self.start) as usize)
+    fn address_of(&self, offset: u64) -> *mut u8 {
+        self.address.wrapping_add((offset - self.file_offset) as usize)
     }
 }
 
@@ -96,39 +96,39 @@ impl Channel {
         let mut buffers_are_registered = false;
         // A call waits for buffered I/O in any case, so the calling thread executes it itself.
         let order = match target.mode() {
-            Mode::Direct => &BESIDE_OTHERS[..],
+            Mode::Direct => &SHARED_ORDER[..],
             Mode::Buffered(_) => &[BackendKind::Threads],
         };
-        let built = backend.first_of(depth, order, |kind| {
+        let built = backend.first_available(depth, order, |kind| {
             Ok::<Box<dyn Backend>, _>(match kind {
                 BackendKind::Ring => {
                     let mut ring = UringBackend::for_any_thread(depth)?;
-                    let (address, bytes) = buffers.whole();
+                    let (address, bytes) = buffers.address_range();
                     // SAFETY: the buffers are dropped after the ring.
                     buffers_are_registered = unsafe { ring.register(address, bytes) };
                     Box::new(ring)
                 }
                 BackendKind::Aio => Box::new(Aio::new(depth)?),
-                _ => Box::new(Threads::started(depth)),
+                _ => Box::new(ThreadPoolBackend::with_threads(depth)),
             })
         });
         let (backend, in_use) = built.map_err(RawOpenError::Backend)?;
-        let channel = Channel::over(target, policy, buffers, (backend, in_use), clock);
+        let channel = Channel::with_backend(target, policy, buffers, (backend, in_use), clock);
         Ok(Channel { buffers_are_registered, ..channel })
     }
 
     /// Builds a channel over the given backend, which any thread may use.
-    pub(super) fn over(
+    pub(super) fn with_backend(
         target: Target,
         policy: Box<dyn ChunkingPolicy + Send + Sync>,
         buffers: Buffers,
-        (backend, in_use): Built,
+        (backend, in_use): BuiltBackend,
         clock: Clock,
     ) -> Channel {
         let depth = policy.depth().max(TRANSFERS_MIN);
         Channel {
-            transfers: Transfers::over(backend, depth, clock),
-            file: transfers::TransferFile::of(&target),
+            transfers: Transfers::with_backend(backend, depth, clock),
+            file: transfers::TransferFile::from_target(&target),
             target,
             buffers_free: Vec::with_capacity(policy.depth() as usize),
             buffers,
@@ -154,7 +154,7 @@ impl Channel {
 
     /// I/O backend at present.
     pub(super) fn backend(&self) -> BackendInUse {
-        self.in_use.unless(self.transfers.refused())
+        self.in_use.or_threads_if(self.transfers.replacement_reason())
     }
 
     pub(super) fn counters(&self) -> RawCounters {
@@ -173,17 +173,17 @@ impl Channel {
     }
 
     /// Waits for requests left in flight by an earlier call, and discards their results.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn drain_earlier_call(&mut self) {
         self.transfers.drain();
         while self.transfers.next_ended().is_some() {}
     }
 
     /// Prepares a stream of chunks into the ring's buffers. Returns the present length of the file.
     pub(super) fn begin_stream(&mut self) -> Result<u64, RawFault> {
-        self.settle();
+        self.drain_earlier_call();
         let file_bytes = self.bytes()?;
         self.file.set_bytes(file_bytes);
-        self.free_buffers();
+        self.free_all_buffers();
         Ok(file_bytes)
     }
 
@@ -193,7 +193,7 @@ impl Channel {
     }
 
     /// Returns a buffer to the free list; the reader has finished with it.
-    pub(super) fn give_back(&mut self, buffer: u32) {
+    pub(super) fn free_buffer(&mut self, buffer: u32) {
         self.buffers_free.push(buffer);
     }
 
@@ -206,14 +206,14 @@ impl Channel {
         let &buffer = self.buffers_free.last()?;
         let chunk = next(&*self.policy)?;
         self.buffers_free.pop();
-        self.counters.count(Op::Read, chunk.bytes);
+        self.counters.count_chunk(Op::Read, chunk.bytes);
         let place = ChunkState { chunk, buffer };
         let Chunk { offset, bytes } = chunk;
         let (id, op) = (RequestId(buffer), Op::Read);
-        let start = TransferStart { id, place: self.file.clone(), op, offset, bytes };
-        let whole = segment(self.buffers.chunk(buffer), bytes);
+        let start = TransferStart { id, file: self.file.clone(), op, offset, bytes };
+        let whole = io_segment(self.buffers.chunk(buffer), bytes);
         // SAFETY: the buffers outlive the transfers. This one has no other user until the chunk has
-        // come out of `next_moved`, or the channel is settled.
+        // come out of `next_completed`, or the channel is settled.
         unsafe { self.transfers.start(start, place, |_, list| list.push(whole)) };
         Some(place)
     }
@@ -224,13 +224,13 @@ impl Channel {
     }
 
     /// Returns the next completed chunk.
-    pub(super) fn next_moved(&mut self) -> Option<(ChunkState, ChunkOutcome)> {
-        let EndedTransfer { completion, bytes, kept, .. } = self.transfers.next_ended()?;
+    pub(super) fn next_completed(&mut self) -> Option<(ChunkState, ChunkOutcome)> {
+        let EndedTransfer { completion, bytes, context: kept, .. } = self.transfers.next_ended()?;
         Some((kept, ChunkOutcome { outcome: completion.outcome, bytes }))
     }
 
     /// Returns all buffers to the free list.
-    fn free_buffers(&mut self) {
+    fn free_all_buffers(&mut self) {
         self.buffers_free.clear();
         self.buffers_free.extend((0..self.policy.depth()).rev());
     }
@@ -238,19 +238,19 @@ impl Channel {
     /// Reads bytes from `offset` on into `memory` and returns their number, less only at the end of
     /// the file.
     pub(super) fn read(&mut self, memory: &mut [u8], offset: u64) -> Result<u64, RawFault> {
-        self.settle();
+        self.drain_earlier_call();
         let file_bytes = self.bytes()?;
         let end = file_bytes.min(offset + memory.len() as u64);
         if end <= offset {
             return Ok(0);
         }
         self.file.set_bytes(file_bytes);
-        let memory = CallMemory { address: memory.as_mut_ptr(), start: offset };
+        let memory = CallMemory { address: memory.as_mut_ptr(), file_offset: offset };
         // SAFETY: the slice is borrowed exclusively for the call.
-        let end = unsafe { self.carry(Op::Read, memory, offset..end)? };
+        let end = unsafe { self.transfer_chunks(Op::Read, memory, offset..end)? };
         match end.error {
             None => Ok(end.bytes),
-            Some(error) => Err(failed(Op::Read, offset, end.bytes, error)),
+            Some(error) => Err(device_fault(Op::Read, offset, end.bytes, error)),
         }
     }
 
@@ -260,26 +260,26 @@ impl Channel {
         if memory.is_empty() {
             return Ok(0);
         }
-        self.settle();
+        self.drain_earlier_call();
         let file_bytes = self.bytes()?;
         if self.target().is_block_device() && end > file_bytes {
             return Err(RawFault::PastEnd { device_bytes: file_bytes });
         }
         self.file.set_bytes(file_bytes);
         // The cast to `*mut` is sound: the kernel only reads the memory of a write.
-        let memory = CallMemory { address: memory.as_ptr().cast_mut(), start: offset };
-        let asked = offset..end;
+        let memory = CallMemory { address: memory.as_ptr().cast_mut(), file_offset: offset };
+        let requested = offset..end;
         // SAFETY: the slice is borrowed for the call and not changed.
         let moved = unsafe {
-            self.read_edges(memory, &asked, file_bytes)?;
-            self.carry(Op::Write, memory, asked)
+            self.read_edges(memory, &requested, file_bytes)?;
+            self.transfer_chunks(Op::Write, memory, requested)
         };
         let bytes_done = moved.as_ref().map_or(0, |end| end.bytes);
         let covered_end = end.next_multiple_of(self.block_bytes());
-        self.set_length_back(file_bytes, offset + bytes_done, covered_end)?;
+        self.restore_length(file_bytes, offset + bytes_done, covered_end)?;
         match moved? {
             TransferEnd { bytes, error: Some(error) } => {
-                Err(failed(Op::Write, offset, bytes, error))
+                Err(device_fault(Op::Write, offset, bytes, error))
             }
             TransferEnd { bytes, error: None } => Ok(bytes),
         }
@@ -294,17 +294,17 @@ impl Channel {
     /// over it.
     ///
     /// # Safety
-    /// As [`carry`](Channel::carry).
+    /// As [`transfer_chunks`](Channel::transfer_chunks).
     unsafe fn read_edges(
         &mut self,
         memory: CallMemory,
-        asked: &Range<u64>,
+        requested: &Range<u64>,
         file_bytes: u64,
     ) -> Result<(), RawFault> {
         let block_bytes = self.block_bytes();
-        let layout = BlockLayout::new(asked, block_bytes);
+        let layout = BlockLayout::new(requested, block_bytes);
         let edges = [layout.head(), layout.tail()];
-        let mut moving = Moving { transfers: &mut self.transfers, file: &self.file };
+        let mut moving = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let address = self.buffers.edge(index);
@@ -314,10 +314,10 @@ impl Channel {
             if block < file_bytes {
                 let chunk = Chunk { offset: block, bytes: block_bytes };
                 let place = ChunkState { chunk, buffer: index as u32 };
-                self.counters.count(Op::Read, block_bytes);
+                self.counters.count_chunk(Op::Read, block_bytes);
                 // SAFETY: the edge belongs to the channel, which is borrowed until all requests
                 // have ended.
-                unsafe { moving.start(Op::Read, place, [segment(address, block_bytes)]) };
+                unsafe { moving.start(Op::Read, place, [io_segment(address, block_bytes)]) };
             }
         }
         let mut failure = None;
@@ -325,17 +325,17 @@ impl Channel {
             moving.transfers.wait(None).map_err(RawFault::Backend)?;
             while let Some(ended) = moving.transfers.next_ended() {
                 if let Outcome::Failed(error) = ended.completion.outcome {
-                    failure = Some(failed(Op::Read, ended.kept.chunk.offset, 0, error));
+                    failure = Some(device_fault(Op::Read, ended.context.chunk.offset, 0, error));
                 }
             }
         }
         drop(moving);
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
-            let part = layout.asked_in(&(block..block + block_bytes));
+            let part = layout.requested_in(&(block..block + block_bytes));
             let place = self.buffers.edge(index).wrapping_add((part.start - block) as usize);
             // SAFETY: both sides hold these bytes, and no request is in flight.
-            unsafe { copy(memory.at(part.start), place, &part) };
+            unsafe { copy_range(memory.address_of(part.start), place, &part) };
         }
         failure.map_or(Ok(()), Err)
     }
@@ -346,38 +346,41 @@ impl Channel {
     /// # Safety
     /// `memory` is valid for all of these bytes. Other code does not access it (for a write: does
     /// not change it) until this returns.
-    unsafe fn carry(
+    unsafe fn transfer_chunks(
         &mut self,
         op: Op,
         memory: CallMemory,
-        asked: Range<u64>,
+        requested: Range<u64>,
     ) -> Result<TransferEnd, RawFault> {
         let block_bytes = self.block_bytes();
-        let layout = BlockLayout::new(&asked, block_bytes);
-        let own = layout.own();
+        let layout = BlockLayout::new(&requested, block_bytes);
+        let whole_blocks = layout.whole_blocks();
         // Direct transfer needs the caller's whole blocks to be aligned.
-        let is_direct =
-            own.is_empty() || (memory.at(own.start) as usize).is_multiple_of(block_bytes as usize);
+        let is_direct = whole_blocks.is_empty()
+            || (memory.address_of(whole_blocks.start) as usize)
+                .is_multiple_of(block_bytes as usize);
         // However the last call ended, none of its requests is in flight.
-        self.free_buffers();
-        let mut transfer = RawTransfer::new(asked.start, asked.end - asked.start, block_bytes);
+        self.free_all_buffers();
+        let mut transfer =
+            RawTransfer::new(requested.start, requested.end - requested.start, block_bytes);
         let (buffers, buffers_free, counters) =
             (&self.buffers, &mut self.buffers_free, &mut self.counters);
         let address = |part: PieceMemory, offset: u64| match part {
-            PieceMemory::Own => memory.at(offset),
+            PieceMemory::Caller => memory.address_of(offset),
             PieceMemory::Head => buffers.edge(0),
             PieceMemory::Tail => buffers.edge(1),
         };
-        let mut moving = Moving { transfers: &mut self.transfers, file: &self.file };
+        let mut moving = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
         loop {
             while let Some(chunk) = transfer.poll_chunk(&*self.policy) {
                 let buffer = buffers_free.pop().expect("the ring is as deep as the policy");
                 let place = ChunkState { chunk, buffer };
                 let pieces = layout.pieces(chunk.offset..chunk.end());
-                counters.count(op, chunk.bytes);
+                counters.count_chunk(op, chunk.bytes);
                 if is_direct {
-                    let segments = pieces
-                        .map(|(part, piece)| segment(address(part, piece.start), length(&piece)));
+                    let segments = pieces.map(|(part, piece)| {
+                        io_segment(address(part, piece.start), range_bytes(&piece))
+                    });
                     // SAFETY: the caller's contract for its memory; the edges belong to the
                     // channel.
                     unsafe { moving.start(op, place, segments) };
@@ -388,18 +391,18 @@ impl Channel {
                     for (part, piece) in pieces {
                         let to = start.wrapping_add((piece.start - chunk.offset) as usize);
                         // SAFETY: a buffer holds a chunk, and this one has no other user.
-                        unsafe { copy(address(part, piece.start), to, &piece) };
+                        unsafe { copy_range(address(part, piece.start), to, &piece) };
                     }
                     counters.copied_bytes += chunk.bytes;
                 }
                 // SAFETY: the buffer belongs to this chunk until it has ended.
-                unsafe { moving.start(op, place, [segment(start, chunk.bytes)]) };
+                unsafe { moving.start(op, place, [io_segment(start, chunk.bytes)]) };
             }
             if transfer.is_over() {
                 return Ok(transfer.end());
             }
             moving.transfers.wait(None).map_err(RawFault::Backend)?;
-            while let Some(EndedTransfer { completion, bytes, kept, .. }) =
+            while let Some(EndedTransfer { completion, bytes, context: kept, .. }) =
                 moving.transfers.next_ended()
             {
                 let ChunkState { chunk, buffer } = kept;
@@ -415,11 +418,11 @@ impl Channel {
                         let Some(piece) = piece else { continue };
                         let from =
                             if is_direct { buffers.edge(index) } else { buffers.chunk(buffer) };
-                        let part = clipped(&layout.asked_in(&piece), &moved);
+                        let part = intersection(&layout.requested_in(&piece), &moved);
                         let from = from.wrapping_add((part.start - piece.start) as usize);
-                        counters.copied_bytes += length(&part);
+                        counters.copied_bytes += range_bytes(&part);
                         // SAFETY: the kernel has filled these bytes and has finished with them.
-                        unsafe { copy(from, memory.at(part.start), &part) };
+                        unsafe { copy_range(from, memory.address_of(part.start), &part) };
                     }
                 }
                 buffers_free.push(buffer);
@@ -430,29 +433,29 @@ impl Channel {
 
     /// Truncates a file that a write of whole blocks made longer than its content. The write ended
     /// at `written_end`, and its last block at `covered_end`.
-    fn set_length_back(
+    fn restore_length(
         &self,
         bytes_before: u64,
         written_end: u64,
         covered_end: u64,
     ) -> Result<(), RawFault> {
-        let wanted = bytes_before.max(written_end);
-        if self.target().is_block_device() || wanted >= covered_end {
+        let length_bytes = bytes_before.max(written_end);
+        if self.target().is_block_device() || length_bytes >= covered_end {
             return Ok(());
         }
         // Longer than this write can make it: another writer has extended the file. Keep its bytes.
-        if !(wanted + 1..=covered_end).contains(&self.bytes()?) {
+        if !(length_bytes + 1..=covered_end).contains(&self.bytes()?) {
             return Ok(());
         }
-        rustix::fs::ftruncate(self.target(), wanted)
+        rustix::fs::ftruncate(self.target(), length_bytes)
             .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })
     }
 
     /// Syncs written data; with `metadata`, all metadata of the file too.
-    pub(super) fn sync(&self, metadata: bool) -> Result<(), RawFault> {
+    pub(super) fn sync(&self, with_metadata: bool) -> Result<(), RawFault> {
         let fd = self.target().as_raw_fd();
         // SAFETY: the file is open.
-        let done = unsafe { if metadata { libc::fsync(fd) } else { libc::fdatasync(fd) } };
+        let done = unsafe { if with_metadata { libc::fsync(fd) } else { libc::fdatasync(fd) } };
         match raw_result(done as isize) {
             0.. => Ok(()),
             errno => Err(RawFault::Sync { error: device_error(-errno) }),
@@ -461,7 +464,7 @@ impl Channel {
 }
 
 impl RawCounters {
-    fn count(&mut self, op: Op, bytes: u64) {
+    fn count_chunk(&mut self, op: Op, bytes: u64) {
         match op {
             Op::Read => {
                 self.reads += 1;
@@ -476,30 +479,30 @@ impl RawCounters {
 }
 
 /// Transfers of one call. Drop waits for all of them, so the call cannot end before.
-struct Moving<'l> {
+struct TransfersInFlight<'l> {
     transfers: &'l mut Transfers<ChunkState>,
     file: &'l transfers::TransferFile,
 }
 
-impl Moving<'_> {
+impl TransfersInFlight<'_> {
     /// # Safety
     /// The segments are valid until the chunk has ended. Other code does not access them (for a
     /// write: does not change them).
     unsafe fn start(
         &mut self,
         op: Op,
-        place: ChunkState,
+        chunk_state: ChunkState,
         segments: impl IntoIterator<Item = libc::iovec>,
     ) {
-        let Chunk { offset, bytes } = place.chunk;
-        let id = RequestId(place.buffer);
-        let start = TransferStart { id, place: self.file.clone(), op, offset, bytes };
+        let Chunk { offset, bytes } = chunk_state.chunk;
+        let id = RequestId(chunk_state.buffer);
+        let start = TransferStart { id, file: self.file.clone(), op, offset, bytes };
         // SAFETY: the caller's contract, and `drop` below.
-        unsafe { self.transfers.start(start, place, |_, list| list.extend(segments)) };
+        unsafe { self.transfers.start(start, chunk_state, |_, list| list.extend(segments)) };
     }
 }
 
-impl Drop for Moving<'_> {
+impl Drop for TransfersInFlight<'_> {
     fn drop(&mut self) {
         self.transfers.drain();
         while self.transfers.next_ended().is_some() {}
@@ -512,15 +515,15 @@ impl Drop for Moving<'_> {
 }
 
 /// Fault of a transfer that failed after `bytes_done` bytes.
-fn failed(op: Op, start: u64, bytes_done: u64, error: DeviceError) -> RawFault {
+fn device_fault(op: Op, start: u64, bytes_done: u64, error: DeviceError) -> RawFault {
     RawFault::Device { op, offset: start + bytes_done, bytes_done, error }
 }
 
-fn segment(address: *mut u8, bytes: u64) -> libc::iovec {
+fn io_segment(address: *mut u8, bytes: u64) -> libc::iovec {
     libc::iovec { iov_base: address.cast(), iov_len: bytes as usize }
 }
 
-fn length(range: &Range<u64>) -> u64 {
+fn range_bytes(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
@@ -528,9 +531,9 @@ fn length(range: &Range<u64>) -> u64 {
 ///
 /// # Safety
 /// Both addresses are valid for them and do not overlap.
-unsafe fn copy(from: *const u8, to: *mut u8, range: &Range<u64>) {
+unsafe fn copy_range(from: *const u8, to: *mut u8, range: &Range<u64>) {
     // SAFETY: the caller's contract.
-    unsafe { std::ptr::copy_nonoverlapping(from, to, length(range) as usize) };
+    unsafe { std::ptr::copy_nonoverlapping(from, to, range_bytes(range) as usize) };
 }
 
 #[cfg(test)]
@@ -542,17 +545,18 @@ mod tests {
 
     /// A call that is cut off by a panic leaves no request in flight, and the channel stays usable.
     #[test]
-    fn what_is_dropped_in_flight_has_ended() {
+    fn dropped_transfer_leaves_no_request_in_flight() {
         for backend in [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads] {
             let path = std::env::current_exe().expect("this program has a file");
             let target = Target::open(&path, OpenOptions::default()).unwrap();
             let policy = Box::new(RingPolicy::default());
             let mut channel = Channel::new(target, policy, backend, Clock::start()).unwrap();
             let bytes = channel.block_bytes().max(4096);
-            let mut moving = Moving { transfers: &mut channel.transfers, file: &channel.file };
+            let mut moving =
+                TransfersInFlight { transfers: &mut channel.transfers, file: &channel.file };
             for buffer in 0..4 {
                 let chunk = Chunk { offset: u64::from(buffer) * bytes, bytes };
-                let segments = [segment(channel.buffers.chunk(buffer), bytes)];
+                let segments = [io_segment(channel.buffers.chunk(buffer), bytes)];
                 // SAFETY: the buffers belong to the channel.
                 unsafe { moving.start(Op::Read, ChunkState { chunk, buffer }, segments) };
             }

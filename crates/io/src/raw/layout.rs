@@ -12,7 +12,7 @@ pub(super) enum PieceMemory {
     /// Buffer of the first block.
     Head,
     /// The caller's memory.
-    Own,
+    Caller,
     /// Buffer of the last block.
     Tail,
 }
@@ -27,8 +27,8 @@ pub(super) struct BlockLayout {
 
 impl BlockLayout {
     /// Layout of the range `asked` (at least one byte) in blocks of `block_bytes`.
-    pub(super) fn new(asked: &Range<u64>, block_bytes: u64) -> BlockLayout {
-        BlockLayout { start: asked.start, end: asked.end, block_bytes }
+    pub(super) fn new(requested: &Range<u64>, block_bytes: u64) -> BlockLayout {
+        BlockLayout { start: requested.start, end: requested.end, block_bytes }
     }
 
     /// Offset of the first block if it is requested in part.
@@ -45,14 +45,14 @@ impl BlockLayout {
     }
 
     /// Range of the blocks that are requested completely; may be empty.
-    pub(super) fn own(&self) -> Range<u64> {
+    pub(super) fn whole_blocks(&self) -> Range<u64> {
         let start = self.head().map_or(self.start, |head| head + self.block_bytes);
         start..(self.end - self.end % self.block_bytes).max(start)
     }
 
     /// Requested bytes within `range`.
-    pub(super) fn asked_in(&self, range: &Range<u64>) -> Range<u64> {
-        clipped(&(self.start..self.end), range)
+    pub(super) fn requested_in(&self, range: &Range<u64>) -> Range<u64> {
+        intersection(&(self.start..self.end), range)
     }
 
     /// Pieces of `range` (whole blocks) with their memory, in order.
@@ -65,38 +65,38 @@ impl BlockLayout {
         };
         [
             (PieceMemory::Head, edge(self.head())),
-            (PieceMemory::Own, self.own()),
+            (PieceMemory::Caller, self.whole_blocks()),
             (PieceMemory::Tail, edge(self.tail())),
         ]
-        .map(|(part, piece)| (part, clipped(&piece, &range)))
+        .map(|(part, piece)| (part, intersection(&piece, &range)))
         .into_iter()
         .filter(|(_, piece)| !piece.is_empty())
     }
 }
 
 /// Intersection of two ranges; empty if there is none.
-pub(super) fn clipped(range: &Range<u64>, to: &Range<u64>) -> Range<u64> {
+pub(super) fn intersection(range: &Range<u64>, to: &Range<u64>) -> Range<u64> {
     let start = range.start.max(to.start);
     start..range.end.min(to.end).max(start)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::PieceMemory::{Head, Own, Tail};
+    use super::PieceMemory::{Caller, Head, Tail};
     use super::*;
 
     /// Pieces for a block size of 10.
-    fn pieces(asked: Range<u64>, range: Range<u64>) -> Vec<(PieceMemory, Range<u64>)> {
-        BlockLayout::new(&asked, 10).pieces(range).collect()
+    fn pieces(requested: Range<u64>, range: Range<u64>) -> Vec<(PieceMemory, Range<u64>)> {
+        BlockLayout::new(&requested, 10).pieces(range).collect()
     }
 
     #[test]
-    fn only_blocks_asked_for_in_part_are_edges() {
-        assert_eq!(pieces(20..50, 20..50), [(Own, 20..50)]);
-        assert_eq!(pieces(20..30, 20..30), [(Own, 20..30)]);
-        assert_eq!(pieces(21..50, 20..50), [(Head, 20..30), (Own, 30..50)]);
-        assert_eq!(pieces(20..49, 20..50), [(Own, 20..40), (Tail, 40..50)]);
-        assert_eq!(pieces(29..41, 20..50), [(Head, 20..30), (Own, 30..40), (Tail, 40..50)]);
+    fn partially_requested_blocks_are_the_only_edges() {
+        assert_eq!(pieces(20..50, 20..50), [(Caller, 20..50)]);
+        assert_eq!(pieces(20..30, 20..30), [(Caller, 20..30)]);
+        assert_eq!(pieces(21..50, 20..50), [(Head, 20..30), (Caller, 30..50)]);
+        assert_eq!(pieces(20..49, 20..50), [(Caller, 20..40), (Tail, 40..50)]);
+        assert_eq!(pieces(29..41, 20..50), [(Head, 20..30), (Caller, 30..40), (Tail, 40..50)]);
         assert_eq!(pieces(29..31, 20..40), [(Head, 20..30), (Tail, 30..40)]);
         assert_eq!(pieces(23..27, 20..30), [(Head, 20..30)]);
         assert_eq!(pieces(20..27, 20..30), [(Head, 20..30)]);
@@ -104,18 +104,18 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_has_the_pieces_that_fall_into_it() {
+    fn chunk_pieces_are_the_parts_within_the_chunk() {
         let asked = 25..78;
-        assert_eq!(pieces(asked.clone(), 20..40), [(Head, 20..30), (Own, 30..40)]);
-        assert_eq!(pieces(asked.clone(), 40..60), [(Own, 40..60)]);
-        assert_eq!(pieces(asked.clone(), 60..80), [(Own, 60..70), (Tail, 70..80)]);
+        assert_eq!(pieces(asked.clone(), 20..40), [(Head, 20..30), (Caller, 30..40)]);
+        assert_eq!(pieces(asked.clone(), 40..60), [(Caller, 40..60)]);
+        assert_eq!(pieces(asked.clone(), 60..80), [(Caller, 60..70), (Tail, 70..80)]);
         assert_eq!(pieces(asked, 70..80), [(Tail, 70..80)]);
     }
 
     #[test]
-    fn without_blocks_all_memory_is_the_callers() {
+    fn block_size_of_one_byte_uses_only_the_callers_memory() {
         let layout = BlockLayout::new(&(7..9), 1);
-        assert_eq!(layout.pieces(7..9).collect::<Vec<_>>(), [(Own, 7..9)]);
+        assert_eq!(layout.pieces(7..9).collect::<Vec<_>>(), [(Caller, 7..9)]);
         assert_eq!((layout.head(), layout.tail()), (None, None));
     }
 }

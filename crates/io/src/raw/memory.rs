@@ -46,20 +46,20 @@ pub struct RawMemory {
     base: NonNull<u8>,
     bytes: usize,
     /// Keeps the mapping, which several buffers may share.
-    _piece: Arc<Piece>,
+    _mapping: Arc<SharedMapping>,
 }
 
 /// One mapping, given back when its last buffer goes.
 #[derive(Debug)]
-struct Piece {
+struct SharedMapping {
     base: NonNull<u8>,
     bytes: usize,
 }
 
 // SAFETY: a piece only unmaps its memory, which depends on no thread.
-unsafe impl Send for Piece {}
+unsafe impl Send for SharedMapping {}
 // SAFETY: as above.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for SharedMapping {}
 // SAFETY: the bytes belong to this value alone, and are borrowed as `&self` and
 // `&mut self` allow; nothing in it depends on the thread.
 unsafe impl Send for RawMemory {}
@@ -67,7 +67,7 @@ unsafe impl Send for RawMemory {}
 unsafe impl Sync for RawMemory {}
 
 /// Minimum length in bytes of a mapping that takes whole huge pages.
-const HUGE_LEAST_BYTES: usize = HUGE_PAGE_BYTES / 8;
+const HUGE_PAGE_THRESHOLD_BYTES: usize = HUGE_PAGE_BYTES / 8;
 
 impl RawMemory {
     /// Allocates `bytes` bytes, all zero.
@@ -104,20 +104,20 @@ impl RawMemory {
         let too_many =
             || FrameMemoryError::Memory { bytes: bytes.saturating_mul(count), errno: libc::ENOMEM };
         let stride = bytes.checked_next_multiple_of(PAGE_BYTES as usize).ok_or_else(too_many)?;
-        let all = stride.checked_mul(count).ok_or_else(too_many)?;
-        let whole = match all < HUGE_LEAST_BYTES {
-            true => all,
-            false => all.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_many)?,
+        let total_bytes = stride.checked_mul(count).ok_or_else(too_many)?;
+        let mapped_bytes = match total_bytes < HUGE_PAGE_THRESHOLD_BYTES {
+            true => total_bytes,
+            false => total_bytes.checked_next_multiple_of(HUGE_PAGE_BYTES).ok_or_else(too_many)?,
         };
-        let base = map_huge(whole).map_err(|errno| FrameMemoryError::Memory {
-            bytes: all,
+        let base = map_huge(mapped_bytes).map_err(|errno| FrameMemoryError::Memory {
+            bytes: total_bytes,
             errno: errno.raw_os_error(),
         })?;
-        let piece = Arc::new(Piece { base, bytes: whole });
-        let part = |nth: usize| {
+        let piece = Arc::new(SharedMapping { base, bytes: mapped_bytes });
+        let buffer_at = |buffer_index: usize| {
             // SAFETY: `nth` is below `count`, so that this lies in the mapping.
-            let base = unsafe { base.add(nth * stride) };
-            let mut memory = RawMemory { base, bytes, _piece: Arc::clone(&piece) };
+            let base = unsafe { base.add(buffer_index * stride) };
+            let mut memory = RawMemory { base, bytes, _mapping: Arc::clone(&piece) };
             // Touch each page now, so that no transfer pays for the page faults.
             memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| {
                 // SAFETY: a byte of the slice.
@@ -125,7 +125,7 @@ impl RawMemory {
             });
             memory
         };
-        Ok((0..count).map(part).collect())
+        Ok((0..count).map(buffer_at).collect())
     }
 }
 
@@ -145,7 +145,7 @@ impl DerefMut for RawMemory {
     }
 }
 
-impl Drop for Piece {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: the mapping made by `several`, of this size, of which no buffer is left.
         let _ = unsafe { mm::munmap(self.base.as_ptr().cast(), self.bytes) };
@@ -158,29 +158,34 @@ mod tests {
 
     /// 1,024 buffers of a page are 4 MiB, and no two of them share a byte.
     #[test]
-    fn many_small_buffers_take_the_memory_that_they_have() {
-        let mut all = RawMemory::several(1024, 4096).unwrap();
-        assert_eq!(all[0]._piece.bytes, 4 << 20);
-        for (nth, one) in all.iter_mut().enumerate() {
-            one.fill(nth as u8);
+    fn small_buffers_share_one_mapping_without_overlap() {
+        let mut total_bytes = RawMemory::several(1024, 4096).unwrap();
+        assert_eq!(total_bytes[0]._mapping.bytes, 4 << 20);
+        for (buffer_index, one) in total_bytes.iter_mut().enumerate() {
+            one.fill(buffer_index as u8);
         }
-        assert!(all.iter().enumerate().all(|(nth, one)| one.iter().all(|&b| b == nth as u8)));
-        let mut ends: Vec<usize> = all.iter().map(|one| one.as_ptr() as usize).collect();
+        assert!(
+            total_bytes
+                .iter()
+                .enumerate()
+                .all(|(buffer_index, one)| one.iter().all(|&b| b == buffer_index as u8))
+        );
+        let mut ends: Vec<usize> = total_bytes.iter().map(|one| one.as_ptr() as usize).collect();
         ends.sort_unstable();
         assert!(ends.windows(2).all(|pair| pair[1] - pair[0] == 4096));
         // The last buffer remains valid after the others are dropped.
-        let last = all.pop().unwrap();
-        drop(all);
+        let last = total_bytes.pop().unwrap();
+        drop(total_bytes);
         assert!(last.iter().all(|&byte| byte == 1023_u32 as u8));
     }
 
     #[test]
-    fn one_buffer_takes_a_huge_page_only_where_it_is_an_eighth_of_one() {
+    fn raw_memory_uses_a_huge_page_from_an_eighth_of_its_size() {
         for (bytes, mapped) in
             [(1, 4096), (4097, 8192), (256 << 10, 2 << 20), ((2 << 20) + 1, 4 << 20)]
         {
             let one = RawMemory::new(bytes).unwrap();
-            assert_eq!((one.len(), one._piece.bytes), (bytes, mapped));
+            assert_eq!((one.len(), one._mapping.bytes), (bytes, mapped));
             assert!((one.as_ptr() as usize).is_multiple_of(4096));
         }
         assert_eq!(RawMemory::new(0).unwrap_err(), FrameMemoryError::Empty);

@@ -10,64 +10,79 @@ use super::channel::Channel;
 use super::{RawFault, RawOpenError};
 use crate::backend::BackendKind;
 use crate::clock::Clock;
-use crate::process::{ForkLocal, Own};
+use crate::process::{ForkLocal, ProcessOwned};
 use crate::read_error::Forked;
 use crate::target::Target;
 
 /// Channel of the process that created it, and the channels of its forked children.
-pub(super) struct Channels {
+pub(super) struct ProcessChannels {
     /// Channel of the process that created it.
-    own: Own<Mutex<Channel>>,
+    creator_channel: ProcessOwned<Mutex<Channel>>,
     /// Channels of a forked child, built at first use.
-    fork_local: ForkLocal<Channels>,
+    child_channels: ForkLocal<ProcessChannels>,
 }
 
 /// Parameters to build a channel in a child.
-pub(super) struct Spare {
+pub(super) struct ChannelParameters {
     /// The open file, shared with the parent.
     pub(super) target: Target,
     pub(super) policy: Spec,
     pub(super) backend: BackendKind,
 }
 
-impl Channels {
-    pub(super) fn new(channel: Channel) -> Channels {
-        Channels { own: Own::new(Mutex::new(channel)), fork_local: ForkLocal::new() }
+impl ProcessChannels {
+    pub(super) fn new(channel: Channel) -> ProcessChannels {
+        ProcessChannels {
+            creator_channel: ProcessOwned::new(Mutex::new(channel)),
+            child_channels: ForkLocal::new(),
+        }
     }
 
     /// Channel of this process; a child builds it at first use.
     ///
     /// # Errors
     /// This is a child, and it cannot build a channel.
-    pub(super) fn here(&self, spare: &Spare) -> Result<&Mutex<Channel>, RawFault> {
-        match self.own.get() {
+    pub(super) fn for_this_process(
+        &self,
+        parameters: &ChannelParameters,
+    ) -> Result<&Mutex<Channel>, RawFault> {
+        match self.creator_channel.get() {
             Some(channel) => Ok(channel),
-            None => self.fork_local.get_or_make(|| spare.channels())?.here(spare),
+            None => self
+                .child_channels
+                .get_or_init(|| parameters.build_child_channels())?
+                .for_this_process(parameters),
         }
     }
 
-    /// Like [`here`](Channels::here), with exclusive access.
+    /// Like [`for_this_process`](ProcessChannels::for_this_process), with exclusive access.
     ///
     /// # Errors
-    /// As [`here`](Channels::here).
-    pub(super) fn here_mut(&mut self, spare: &Spare) -> Result<&mut Mutex<Channel>, RawFault> {
-        match self.own.get_mut() {
+    /// As [`for_this_process`](ProcessChannels::for_this_process).
+    pub(super) fn for_this_process_mut(
+        &mut self,
+        parameters: &ChannelParameters,
+    ) -> Result<&mut Mutex<Channel>, RawFault> {
+        match self.creator_channel.get_mut() {
             Some(channel) => Ok(channel),
-            None => self.fork_local.get_mut_or_make(|| spare.channels())?.here_mut(spare),
+            None => self
+                .child_channels
+                .get_mut_or_init(|| parameters.build_child_channels())?
+                .for_this_process_mut(parameters),
         }
     }
 }
 
-impl Spare {
+impl ChannelParameters {
     /// Builds the channel of a child, if it still has the descriptor.
-    fn channels(&self) -> Result<Channels, RawFault> {
+    fn build_child_channels(&self) -> Result<ProcessChannels, RawFault> {
         if !self.target.is_still_open() {
             return Err(RawFault::Forked(Forked::Closed));
         }
         let policy =
             chunking::build(&self.policy).expect("the policy was built before, from the same text");
         let channel = Channel::new(self.target.clone(), policy, self.backend, Clock::start());
-        channel.map(Channels::new).map_err(|error| match error {
+        channel.map(ProcessChannels::new).map_err(|error| match error {
             RawOpenError::Memory { error, .. } => RawFault::Forked(Forked::Memory(error)),
             RawOpenError::Backend(error) => RawFault::Forked(Forked::Backend(error)),
             error => unreachable!("the policy and the file are there: {error}"),

@@ -14,9 +14,9 @@ use readpath_core::chunking::RawTransfer;
 use readpath_core::request::{Op, Outcome};
 
 use super::channel::{Channel, ChunkOutcome, ChunkState};
-use super::layout::clipped;
+use super::layout::intersection;
 use super::{RawError, RawFault};
-use crate::process::ProcessName;
+use crate::process::ProcessNumber;
 use crate::read_error::Forked;
 use crate::storage::Sleep;
 
@@ -27,24 +27,24 @@ use crate::storage::Sleep;
 pub struct RawReader<'f> {
     channel: &'f mut Channel,
     /// Process that created the reader.
-    process: ProcessName,
+    process: ProcessNumber,
     path: &'f Path,
     /// Requested byte range, cut to the file.
-    asked: Range<u64>,
+    requested: Range<u64>,
     /// Splits the range into chunks.
     transfer: RawTransfer,
     /// Submitted chunks that were not returned yet, in file order.
-    coming: VecDeque<Coming>,
+    chunks_in_flight: VecDeque<SubmittedChunk>,
     /// Buffer of the chunk returned last.
-    lent: Option<u32>,
+    returned_buffer: Option<u32>,
     /// Set when no chunk follows: the end of the range, or an error.
-    ended: Option<Option<RawFault>>,
+    end_result: Option<Option<RawFault>>,
 }
 
 /// A submitted chunk, and its result once known.
-struct Coming {
-    place: ChunkState,
-    moved: Option<ChunkOutcome>,
+struct SubmittedChunk {
+    chunk_state: ChunkState,
+    outcome: Option<ChunkOutcome>,
 }
 
 /// Bytes of a file in the ring's buffer, valid until the next call of the reader.
@@ -83,20 +83,20 @@ impl<'f> RawReader<'f> {
     pub(super) fn new(
         channel: &'f mut Channel,
         path: &'f Path,
-        asked: Range<u64>,
+        requested: Range<u64>,
     ) -> RawReader<'f> {
-        let bytes = asked.end.saturating_sub(asked.start);
-        let transfer = RawTransfer::new(asked.start, bytes, channel.block_bytes());
+        let bytes = requested.end.saturating_sub(requested.start);
+        let transfer = RawTransfer::new(requested.start, bytes, channel.block_bytes());
         let coming = VecDeque::with_capacity(channel.policy().depth() as usize);
         RawReader {
             channel,
-            process: ProcessName::this(),
+            process: ProcessNumber::current(),
             path,
-            asked,
+            requested,
             transfer,
-            coming,
-            lent: None,
-            ended: None,
+            chunks_in_flight: coming,
+            returned_buffer: None,
+            end_result: None,
         }
     }
 
@@ -146,70 +146,78 @@ impl<'f> RawReader<'f> {
 
     /// Returns the next chunk: its buffer, the number of leading bytes to skip, and its file range.
     fn next_range(&mut self) -> Result<Option<(u32, usize, Range<u64>)>, RawFault> {
-        if !self.process.is_this() {
+        if !self.process.is_current() {
             return Err(RawFault::Forked(Forked::UnderWay));
         }
-        if let Some(fault) = self.ended {
+        if let Some(fault) = self.end_result {
             return fault.map_or(Ok(None), Err);
         }
-        if let Some(buffer) = self.lent.take() {
-            self.channel.give_back(buffer);
+        if let Some(buffer) = self.returned_buffer.take() {
+            self.channel.free_buffer(buffer);
         }
-        while let Some(place) =
+        while let Some(chunk_state) =
             self.channel.start_into_buffer(|policy| self.transfer.poll_chunk(policy))
         {
-            self.coming.push_back(Coming { place, moved: None });
+            self.chunks_in_flight.push_back(SubmittedChunk { chunk_state, outcome: None });
         }
-        let Some(Coming { place, moved }) = self.await_first()? else {
-            self.ended = Some(None);
+        let Some(SubmittedChunk { chunk_state, outcome: moved }) = self.wait_for_first()? else {
+            self.end_result = Some(None);
             return Ok(None);
         };
-        self.lent = Some(place.buffer);
+        self.returned_buffer = Some(chunk_state.buffer);
         let ChunkOutcome { outcome, bytes } = moved.expect("it was waited for");
-        let start = place.chunk.offset;
+        let start = chunk_state.chunk.offset;
         if let Outcome::Failed(error) = outcome {
-            let offset = start.max(self.asked.start);
-            let bytes_done = offset - self.asked.start;
-            return self.end(RawFault::Device { op: Op::Read, offset, bytes_done, error });
+            let offset = start.max(self.requested.start);
+            let bytes_done = offset - self.requested.start;
+            return self.end_with_fault(RawFault::Device {
+                op: Op::Read,
+                offset,
+                bytes_done,
+                error,
+            });
         }
-        let range = clipped(&self.asked, &(start..start + bytes));
+        let range = intersection(&self.requested, &(start..start + bytes));
         if outcome != Outcome::Done {
             // The file ends here now.
-            self.ended = Some(None);
+            self.end_result = Some(None);
         }
         let skip = (range.start - start) as usize;
-        Ok((!range.is_empty()).then_some((place.buffer, skip, range)))
+        Ok((!range.is_empty()).then_some((chunk_state.buffer, skip, range)))
     }
 
     /// Submits started chunks and waits for the first one in file order. `None` if no chunk is in
     /// flight.
-    fn await_first(&mut self) -> Result<Option<Coming>, RawFault> {
-        let is_there = |first: &Coming| first.moved.is_some();
-        let mut sleep = match self.coming.front() {
+    fn wait_for_first(&mut self) -> Result<Option<SubmittedChunk>, RawFault> {
+        let has_outcome = |first: &SubmittedChunk| first.outcome.is_some();
+        let mut sleep = match self.chunks_in_flight.front() {
             None => return Ok(None),
             // Started chunks must still be submitted.
-            Some(first) if is_there(first) => Sleep::Never,
+            Some(first) if has_outcome(first) => Sleep::Never,
             Some(_) => Sleep::UntilAnswered,
         };
         loop {
             if let Err(error) = self.channel.exchange(sleep) {
-                return self.end(RawFault::Backend(error));
+                return self.end_with_fault(RawFault::Backend(error));
             }
             sleep = Sleep::UntilAnswered;
-            while let Some((place, moved)) = self.channel.next_moved() {
-                let coming = self.coming.iter_mut().find(|one| one.place.buffer == place.buffer);
-                coming.expect("only what is coming is moved").moved = Some(moved);
-                self.transfer.handle(place.chunk, moved.outcome);
+            while let Some((chunk_state, moved)) = self.channel.next_completed() {
+                let coming = self
+                    .chunks_in_flight
+                    .iter_mut()
+                    .find(|one| one.chunk_state.buffer == chunk_state.buffer);
+                coming.expect("only what is coming is moved").outcome = Some(moved);
+                self.transfer.handle(chunk_state.chunk, moved.outcome);
             }
-            if self.coming.front().is_some_and(is_there) {
-                return Ok(self.coming.pop_front());
+            if self.chunks_in_flight.front().is_some_and(has_outcome) {
+                return Ok(self.chunks_in_flight.pop_front());
             }
         }
     }
 
     /// Ends the stream with this error.
-    fn end<T>(&mut self, fault: RawFault) -> Result<T, RawFault> {
-        self.ended = Some(Some(fault));
+    fn end_with_fault<T>(&mut self, fault: RawFault) -> Result<T, RawFault> {
+        self.end_result = Some(Some(fault));
         Err(fault)
     }
 }
@@ -218,8 +226,8 @@ impl std::fmt::Debug for RawReader<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RawReader")
             .field("path", &self.path)
-            .field("asked", &self.asked)
-            .field("ended", &self.ended)
+            .field("asked", &self.requested)
+            .field("ended", &self.end_result)
             .finish_non_exhaustive()
     }
 }

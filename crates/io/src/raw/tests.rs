@@ -17,7 +17,8 @@ use super::buffers::Buffers;
 use super::channel::Channel;
 use super::*;
 use crate::backend::{
-    Backend, BackendError, BackendInUse, BackendKind, KernelAnswer, Sleep, Transfer, carry,
+    Backend, BackendError, BackendInUse, BackendKind, KernelAnswer, Sleep, Transfer,
+    execute_transfer,
 };
 use crate::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
@@ -107,7 +108,7 @@ impl Faulty {
             segments.push(libc::iovec { iov_len, ..*segment });
         }
         // SAFETY: parts of the segments whose validity the caller of `queue` guarantees.
-        unsafe { carry(self.fd, transfer.op, transfer.offset, &segments) }
+        unsafe { execute_transfer(self.fd, transfer.op, transfer.offset, &segments) }
     }
 }
 
@@ -133,7 +134,7 @@ impl Backend for Faulty {
 fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
     use std::os::fd::AsRawFd;
     let options = OpenOptions { is_writable: true, direct: Direct::Preferred };
-    let target = Target::open_to_fill(path, options, false).unwrap();
+    let target = Target::open_or_create(path, options, false).unwrap();
     let faults = Arc::new(Mutex::new(Faults::default()));
     let backend = Faulty {
         fd: target.as_raw_fd(),
@@ -143,14 +144,17 @@ fn faulty(path: &Path, policy: &str) -> (RawFile, Arc<Mutex<Faults>>) {
         waiting: Vec::new(),
     };
     let policy = Spec::parse(policy).unwrap();
-    let spare =
-        Spare { target: target.clone(), policy: policy.clone(), backend: BackendKind::default() };
+    let spare = ChannelParameters {
+        target: target.clone(),
+        policy: policy.clone(),
+        backend: BackendKind::default(),
+    };
     let policy = chunking::build(&policy).unwrap();
     let buffers = Buffers::new(policy.chunk_bytes(), policy.depth()).unwrap();
     let in_use = BackendInUse { kind: BackendKind::Threads, because: None };
     let channel =
-        Channel::over(target, policy, buffers, (Box::new(backend), in_use), Clock::start());
-    (RawFile::over(channel, spare, true, None), faults)
+        Channel::with_backend(target, policy, buffers, (Box::new(backend), in_use), Clock::start());
+    (RawFile::from_channel(channel, spare, true, None), faults)
 }
 
 /// Memory that begins `shift` bytes after a page boundary.
@@ -215,7 +219,7 @@ proptest! {
     /// With early stops and EAGAIN, reads return the bytes of a byte array, and the file ends up
     /// equal to the array in content and length.
     #[test]
-    fn a_raw_file_is_a_byte_array(
+    fn raw_file_equals_a_byte_array_model(
         length in 0usize..50_000,
         calls in calls(),
         depth in 1u32..5,
@@ -250,7 +254,7 @@ proptest! {
     /// A bad byte fails exactly the calls whose blocks hold it. Bytes reported as moved were moved,
     /// and all other bytes are unchanged.
     #[test]
-    fn an_error_reaches_the_calls_that_need_the_byte(
+    fn bad_byte_fails_exactly_the_calls_that_need_it(
         bad in 0u64..50_000,
         calls in calls(),
         depth in 1u32..5,
@@ -314,7 +318,7 @@ fn write(model: &mut Vec<u8>, bytes: &[u8], offset: u64) {
 /// The device has room for 40,960 of 100,000 bytes: five chunks of 8 KiB, which are written and
 /// reported. The file has no other bytes.
 #[test]
-fn a_device_without_room_has_what_was_told_and_no_more() {
+fn full_device_holds_exactly_the_reported_bytes() {
     let scratch = Scratch::holding(b"");
     let (file, faults) = faulty(&scratch.0, "ring,chunk=8KiB,depth=3");
     faults.lock().unwrap().room_bytes = Some(40_960);
@@ -337,7 +341,7 @@ fn a_device_without_room_has_what_was_told_and_no_more() {
 
 /// A kernel that always returns EAGAIN is not retried for ever.
 #[test]
-fn again_has_an_end() {
+fn endless_eagain_becomes_an_error() {
     let scratch = Scratch::holding(&content(10_000, 1));
     let (file, faults) = faulty(&scratch.0, "ring");
     faults.lock().unwrap().again_every = 1;
@@ -353,7 +357,7 @@ fn again_has_an_end() {
 
 /// Another writer extends the file before a write that ends inside a block: its bytes stay.
 #[test]
-fn what_another_writer_appended_meanwhile_stays() {
+fn bytes_appended_by_another_writer_before_a_write_stay() {
     let scratch = Scratch::holding(&content(1_000, 1));
     let (file, _) = faulty(&scratch.0, "kiobuf");
     file.write_all_at(&[5; 700], 800).unwrap();
@@ -366,7 +370,7 @@ fn what_another_writer_appended_meanwhile_stays() {
 
 /// Another writer extends the file during the write: its bytes stay.
 #[test]
-fn what_another_writer_appends_during_a_write_stays() {
+fn bytes_appended_by_another_writer_during_a_write_stay() {
     let scratch = Scratch::holding(&content(1_000, 1));
     let (file, faults) = faulty(&scratch.0, "kiobuf");
     faults.lock().unwrap().grows_to_bytes = Some(20_010);
@@ -376,7 +380,7 @@ fn what_another_writer_appends_during_a_write_stays() {
 }
 
 #[test]
-fn a_raw_file_goes_to_other_threads() {
+fn raw_file_is_send_and_sync() {
     fn is_shared<T: Send + Sync>() {}
     is_shared::<RawFile>();
 }

@@ -11,7 +11,7 @@ use crate::open_file::OpenFileError;
 use crate::path::{Builder, ReadPath};
 
 /// Number of attempts to open a server's file.
-const ATTEMPTS: usize = 20;
+const OPEN_ATTEMPTS: usize = 20;
 
 /// Creates the path, and opens the file if it is on a server. `None` if the file cannot be opened
 /// for an expected reason.
@@ -22,12 +22,12 @@ pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
     };
     let world = world().expect("a run is in its world");
     world.network.borrow_mut().server = server.clone();
-    for _ in 0..ATTEMPTS {
+    for _ in 0..OPEN_ATTEMPTS {
         match builder(scenario).open(server.url()) {
             Ok(file) => return Some((file.read_path(), Some(file))),
             Err(error) => {
-                if let Err(what) = check(scenario, &error) {
-                    world.wrong(what);
+                if let Err(problem) = check_open_error(scenario, &error) {
+                    world.fail_run(problem);
                 }
             }
         }
@@ -37,7 +37,7 @@ pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
 
 fn builder(scenario: &Scenario) -> Builder {
     let settings = &scenario.settings;
-    let backend = if settings.lets_carry { BackendKind::Auto } else { BackendKind::Aio };
+    let backend = if settings.can_execute_inline { BackendKind::Auto } else { BackendKind::Aio };
     ReadPath::builder()
         .memory(settings.memory_pages * PAGE_BYTES)
         .held_memory(settings.held_pages * PAGE_BYTES)
@@ -51,25 +51,25 @@ fn builder(scenario: &Scenario) -> Builder {
 }
 
 /// Returns the versions of a server's file as it was found first, which may be of any earlier time.
-pub(super) fn as_found(now: VisibleVersions) -> VisibleVersions {
-    VisibleVersions { since: 0, ..now }
+pub(super) fn any_earlier_version(now: VisibleVersions) -> VisibleVersions {
+    VisibleVersions { opened_at_change: 0, ..now }
 }
 
 /// Checks a failure to open a file, or to look it up again.
 ///
 /// # Errors
 /// The failure has no expected reason.
-pub(super) fn check(scenario: &Scenario, error: &OpenFileError) -> Result<(), String> {
+pub(super) fn check_open_error(scenario: &Scenario, error: &OpenFileError) -> Result<(), String> {
     let (faults, settings) = (&scenario.faults, &scenario.settings);
     let may_be = match (error, &scenario.server) {
         (OpenFileError::Nfs(_), Some(server)) => {
-            let parts = [faults.fails, faults.again, faults.late];
+            let parts = [faults.error_rate, faults.retry_rate, faults.delay_rate];
             // A thread that is stopped for seconds receives its answers late.
-            let stopped = [settings.freeze_part, settings.refuse_thread_part];
-            server.may_be_late() || parts.iter().chain(&stopped).any(|&part| part > 0)
+            let stopped = [settings.freeze_one_in, settings.refuse_thread_one_in];
+            server.can_time_out() || parts.iter().chain(&stopped).any(|&part| part > 0)
         }
         // There is no eventfd to sleep on.
-        (OpenFileError::Backend(_), Some(_)) => settings.refuse_thread_part > 0,
+        (OpenFileError::Backend(_), Some(_)) => settings.refuse_thread_one_in > 0,
         _ => false,
     };
     if may_be { Ok(()) } else { Err(format!("the file can't be opened: {error}")) }

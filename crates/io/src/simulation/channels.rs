@@ -18,37 +18,37 @@ pub(crate) struct Receiver<T>(Arc<RepliesShared<T>>);
 #[derive(Debug)]
 struct RepliesShared<T> {
     messages: Mutex<Messages<T>>,
-    has_come: Condvar,
+    message_signal: Condvar,
 }
 
 #[derive(Debug)]
 struct Messages<T> {
     sent: VecDeque<T>,
     /// True if the sender is gone.
-    is_over: bool,
+    is_sender_gone: bool,
 }
 
 const POISON: &str = "nobody panics under it";
 
 /// See `std::sync::mpsc::sync_channel`, for one sender that never exceeds the capacity.
 pub(crate) fn sync_channel<T>(_room: usize) -> (SyncSender<T>, Receiver<T>) {
-    let messages = Mutex::new(Messages { sent: VecDeque::new(), is_over: false });
-    let shared = Arc::new(RepliesShared { messages, has_come: Condvar::new() });
+    let messages = Mutex::new(Messages { sent: VecDeque::new(), is_sender_gone: false });
+    let shared = Arc::new(RepliesShared { messages, message_signal: Condvar::new() });
     (SyncSender(Arc::clone(&shared)), Receiver(shared))
 }
 
 impl<T> SyncSender<T> {
     pub(crate) fn send(&self, message: T) -> Result<(), SendError<T>> {
         self.0.messages.lock().expect(POISON).sent.push_back(message);
-        self.0.has_come.notify_one();
+        self.0.message_signal.notify_one();
         Ok(())
     }
 }
 
 impl<T> Drop for SyncSender<T> {
     fn drop(&mut self) {
-        self.0.messages.lock().expect(POISON).is_over = true;
-        self.0.has_come.notify_one();
+        self.0.messages.lock().expect(POISON).is_sender_gone = true;
+        self.0.message_signal.notify_one();
     }
 }
 
@@ -58,8 +58,8 @@ impl<T> Receiver<T> {
         loop {
             match messages.sent.pop_front() {
                 Some(message) => return Ok(message),
-                None if messages.is_over => return Err(RecvError),
-                None => messages = self.0.has_come.wait(messages).expect(POISON),
+                None if messages.is_sender_gone => return Err(RecvError),
+                None => messages = self.0.message_signal.wait(messages).expect(POISON),
             }
         }
     }
@@ -71,9 +71,12 @@ impl<T> Receiver<T> {
             let left = until.saturating_duration_since(now());
             match messages.sent.pop_front() {
                 Some(message) => return Ok(message),
-                None if messages.is_over => return Err(RecvTimeoutError::Disconnected),
+                None if messages.is_sender_gone => return Err(RecvTimeoutError::Disconnected),
                 None if left.is_zero() => return Err(RecvTimeoutError::Timeout),
-                None => (messages, _) = self.0.has_come.wait_timeout(messages, left).expect(POISON),
+                None => {
+                    (messages, _) =
+                        self.0.message_signal.wait_timeout(messages, left).expect(POISON)
+                }
             }
         }
     }

@@ -24,37 +24,37 @@ use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transf
 /// Alignment unit of direct transfers in bytes.
 pub(super) const BLOCK: u64 = 512;
 /// Byte value of a transfer's memory until its answer.
-const RUBBISH: u8 = 0xdb;
+const GARBAGE_BYTE: u8 = 0xdb;
 
 /// Frequencies of faults. A value n means one event of n; 0 means never.
 #[derive(Clone, Debug, Default)]
 pub struct Faults {
     /// A transfer fails with EIO, once.
-    pub fails: u64,
+    pub error_rate: u64,
     /// A transfer stops early.
-    pub stops: u64,
+    pub short_rate: u64,
     /// A transfer is answered with EAGAIN, EINTR or ECANCELED.
-    pub again: u64,
+    pub retry_rate: u64,
     /// An answer takes seconds.
-    pub late: u64,
+    pub delay_rate: u64,
     /// A sleep ends spuriously.
-    pub wakes: u64,
+    pub spurious_wake_rate: u64,
     /// Number of transfers after which the kernel executes no more.
     pub dies_after: u64,
     /// A transfer fails, and the model does not expect any failure. It tests that failures are
     /// found.
-    pub unknown: u64,
+    pub unexpected_error_rate: u64,
     /// A call on memory with served faults stops early.
-    pub calls_stop: u64,
+    pub short_call_rate: u64,
     /// A page that such a call fills finds no memory.
-    pub no_memory: u64,
+    pub out_of_memory_rate: u64,
     /// The limit of mappings is reached: a window cannot be delegated or taken back.
-    pub no_parts: u64,
+    pub mapping_limit_rate: u64,
     /// The kernel has swapped out a page of memory when its presence is checked, and brings it back
     /// when it is touched.
-    pub swapped: u64,
+    pub swapped_out_rate: u64,
     /// Unreadable pages: file and page.
-    pub bad: Vec<(u32, u64)>,
+    pub bad_pages: Vec<(u32, u64)>,
 }
 
 /// A file with its history.
@@ -67,14 +67,14 @@ pub(crate) struct Inode {
     /// Changes that wrote each page.
     writes: Vec<Vec<u64>>,
     /// Written pages of a store; `None` for other files.
-    stored: Option<BTreeMap<u64, [u8; PAGE_BYTES as usize]>>,
+    stored_pages: Option<BTreeMap<u64, [u8; PAGE_BYTES as usize]>>,
 }
 
 impl Inode {
     fn new(bytes: u64) -> Inode {
         let pages = bytes.div_ceil(PAGE_BYTES) as usize;
         let (lengths, writes) = (vec![(0, bytes)], vec![vec![0]; pages]);
-        Inode { changes: 0, bytes, lengths, writes, stored: None }
+        Inode { changes: 0, bytes, lengths, writes, stored_pages: None }
     }
 
     /// Changes whose bytes of a page a read may see if it may see the state after change `since` or
@@ -93,17 +93,17 @@ impl Inode {
 
     /// Fills `to` with the current bytes from `offset` on. `inode` is the file's number. The range
     /// lies within the file.
-    pub(super) fn show(&self, inode: u32, offset: u64, to: &mut [u8]) {
+    pub(super) fn read_current(&self, inode: u32, offset: u64, to: &mut [u8]) {
         let (mut at, mut rest) = (offset, to);
         while !rest.is_empty() {
             let page = at / PAGE_BYTES;
             let count = ((page + 1) * PAGE_BYTES - at).min(rest.len() as u64);
             let change = *self.writes_since(page, u64::MAX).last().expect("within the file");
             let (part, more) = rest.split_at_mut(count as usize);
-            match &self.stored {
+            match &self.stored_pages {
                 None => fill(inode, at, change, part),
                 Some(pages) => match pages.get(&page) {
-                    None => part.fill(RUBBISH),
+                    None => part.fill(GARBAGE_BYTE),
                     Some(stored) => {
                         let start = (at % PAGE_BYTES) as usize;
                         part.copy_from_slice(&stored[start..start + count as usize]);
@@ -115,17 +115,17 @@ impl Inode {
     }
 
     /// Writes bytes to a store, or garbage up to `end` for `None`.
-    fn keep(&mut self, offset: u64, end: u64, bytes: Option<&[u8]>) {
-        let pages = self.stored.as_mut().expect("only what is a store is written to");
+    fn store_bytes(&mut self, offset: u64, end: u64, bytes: Option<&[u8]>) {
+        let pages = self.stored_pages.as_mut().expect("only what is a store is written to");
         let mut at = offset;
         while at < end {
             let start = (at % PAGE_BYTES) as usize;
             let count = ((end - at) as usize).min(PAGE_BYTES as usize - start);
-            let page = pages.entry(at / PAGE_BYTES).or_insert([RUBBISH; PAGE_BYTES as usize]);
+            let page = pages.entry(at / PAGE_BYTES).or_insert([GARBAGE_BYTE; PAGE_BYTES as usize]);
             let to = &mut page[start..start + count];
             let from = (at - offset) as usize;
             match bytes {
-                None => to.fill(RUBBISH),
+                None => to.fill(GARBAGE_BYTE),
                 Some(bytes) => to.copy_from_slice(&bytes[from..from + count]),
             }
             at += count as u64;
@@ -157,7 +157,7 @@ impl Inode {
 
 /// Word number `word` of a file, in a page written by `change`. The number of the change is at both
 /// ends, so that even a few bytes show it.
-fn word(inode: u32, word: u64, change: u64) -> [u8; 8] {
+fn content_word(inode: u32, word: u64, change: u64) -> [u8; 8] {
     let change = change & 0xffff;
     (change << 48 | u64::from(inode & 0xff) << 40 | (word & 0xff_ffff) << 16 | change).to_le_bytes()
 }
@@ -167,7 +167,7 @@ pub(super) fn fill(inode: u32, offset: u64, change: u64, to: &mut [u8]) {
     let mut at = 0;
     while at < to.len() {
         let place = offset + at as u64;
-        let (word, skip) = (word(inode, place / 8, change), (place % 8) as usize);
+        let (word, skip) = (content_word(inode, place / 8, change), (place % 8) as usize);
         let count = (8 - skip).min(to.len() - at);
         to[at..at + count].copy_from_slice(&word[skip..skip + count]);
         at += count;
@@ -182,7 +182,7 @@ struct DiskTransfer {
     segments: Vec<iovec>,
     is_begun: bool,
     /// Pages of a pager that the transfer uses, from its start on.
-    held: Vec<PinnedTransferPage>,
+    pinned_pages: Vec<PinnedTransferPage>,
 }
 
 /// Transfers of one path.
@@ -195,7 +195,7 @@ struct SimulatedRing {
     /// True once the simulated kernel executes no more transfers.
     is_dead: bool,
     /// Eventfd that is signalled for each answer.
-    bell: Option<RawFd>,
+    event_fd: Option<RawFd>,
 }
 
 /// Event: a transfer is answered.
@@ -215,7 +215,7 @@ pub(crate) struct Disk {
     rings: Vec<SimulatedRing>,
     faults: Faults,
     /// Number of transfers started.
-    carried: u64,
+    transfers_started: u64,
 }
 
 impl Disk {
@@ -227,7 +227,7 @@ impl Disk {
 
     /// Makes a file a store.
     pub(super) fn make_store(&mut self, name: usize) {
-        self.inodes[self.names[name] as usize].stored = Some(BTreeMap::new());
+        self.inodes[self.names[name] as usize].stored_pages = Some(BTreeMap::new());
     }
 
     pub(super) fn write(&mut self, name: usize, first: u64, pages: u64) {
@@ -247,7 +247,7 @@ impl Disk {
     }
 
     pub(super) fn is_bad(&self, inode: u32, page: u64) -> bool {
-        self.faults.bad.contains(&(inode, page))
+        self.faults.bad_pages.contains(&(inode, page))
     }
 
     pub(super) fn faults(&self) -> &Faults {
@@ -256,24 +256,24 @@ impl Disk {
 }
 
 /// Base of the wait keys of threads that sleep for a ring.
-const SLEEPING: usize = 0x400;
+const SLEEP_KEY: usize = 0x400;
 
 impl World {
     /// Starts the queued transfers. From here on their memory belongs to the device.
     fn hand_over(&self, ring: usize) {
         let mut disk = self.disk.borrow_mut();
         let faults = disk.faults.clone();
-        let Disk { rings, carried, inodes, .. } = &mut *disk;
+        let Disk { rings, transfers_started: carried, inodes, .. } = &mut *disk;
         let mut begun = Vec::new();
         for (&token, job) in rings[ring].jobs.iter_mut().filter(|(_, job)| !job.is_begun) {
             job.is_begun = true;
             *carried += 1;
-            job.held = self.hold_all(job.op, &job.segments);
+            job.pinned_pages = self.begin_transfer(job.op, &job.segments);
             match job.op {
-                Op::Read => spoil(&job.segments),
+                Op::Read => fill_with_garbage(&job.segments),
                 Op::Write => {
                     let end = job.offset + bytes_of(&job.segments);
-                    inodes[job.inode as usize].keep(job.offset, end, None);
+                    inodes[job.inode as usize].store_bytes(job.offset, end, None);
                 }
             }
             begun.push(token);
@@ -284,52 +284,56 @@ impl World {
         drop(disk);
         for token in begun {
             let ns = self.latency(&faults);
-            self.expect(ns, Answered { ring, token, is_cancelled: false });
+            self.schedule(ns, Answered { ring, token, is_cancelled: false });
         }
     }
 
     /// Service time of a transfer in nanoseconds.
     pub(super) fn latency(&self, faults: &Faults) -> u64 {
-        match self.one_of(faults.late) {
-            true => self.below(4_000_000_000),
-            false => match self.below(4) {
-                0 => self.below(3_000),
-                1 => self.below(10_000_000),
-                _ => 20_000 + self.below(100_000),
+        match self.happens_one_in(faults.delay_rate) {
+            true => self.random_below(4_000_000_000),
+            false => match self.random_below(4) {
+                0 => self.random_below(3_000),
+                1 => self.random_below(10_000_000),
+                _ => 20_000 + self.random_below(100_000),
             },
         }
     }
 
     /// Answers a transfer.
-    pub(super) fn come(&self, Answered { ring, token, is_cancelled }: Answered) {
+    pub(super) fn on_answered(&self, Answered { ring, token, is_cancelled }: Answered) {
         let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
         // Otherwise it was cancelled before.
-        let Some(DiskTransfer { inode, op, offset, segments, held, .. }) = job else { return };
+        let Some(DiskTransfer { inode, op, offset, segments, pinned_pages, .. }) = job else {
+            return;
+        };
         let raw = match (is_cancelled, op) {
             (true, _) => -libc::ECANCELED,
-            (false, Op::Read) => self.carried(inode, offset, &segments, &held),
-            (false, Op::Write) => self.written(inode, offset, &segments),
+            (false, Op::Read) => self.finish_read(inode, offset, &segments, &pinned_pages),
+            (false, Op::Write) => self.finish_write(inode, offset, &segments),
         };
-        self.let_go(&held);
+        self.end_use(&pinned_pages);
         let mut disk = self.disk.borrow_mut();
         disk.rings[ring].answers.push(KernelAnswer { token, raw });
-        let bell = disk.rings[ring].bell;
+        let event_fd = disk.rings[ring].event_fd;
         drop(disk);
-        self.wake_all(SLEEPING + ring);
-        if let Some(bell) = bell {
-            self.ring(bell);
+        self.wake_all(SLEEP_KEY + ring);
+        if let Some(event_fd) = event_fd {
+            self.signal_event_fd(event_fd);
         }
     }
 
     /// Result of a transfer of `wanted` bytes that ends now: the number of bytes, or the kernel's
     /// error.
-    fn come_to(&self, inode: u32, offset: u64, wanted: u64) -> Result<u64, i32> {
+    fn transfer_result(&self, inode: u32, offset: u64, wanted: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
-        if self.one_of(faults.fails) || self.one_of(faults.unknown) {
+        if self.happens_one_in(faults.error_rate)
+            || self.happens_one_in(faults.unexpected_error_rate)
+        {
             return Err(libc::EIO);
         }
-        if self.one_of(faults.again) {
-            return Err([libc::EAGAIN, libc::EINTR, libc::ECANCELED][self.below(3) as usize]);
+        if self.happens_one_in(faults.retry_rate) {
+            return Err([libc::EAGAIN, libc::EINTR, libc::ECANCELED][self.random_below(3) as usize]);
         }
         let disk = self.disk.borrow();
         let there = disk.inodes[inode as usize].bytes.saturating_sub(offset).min(wanted);
@@ -337,22 +341,22 @@ impl World {
         if (offset / PAGE_BYTES..end).any(|page| disk.is_bad(inode, page)) {
             return Err(libc::EIO);
         }
-        match there > BLOCK && self.one_of(faults.stops) {
-            true => Ok((1 + self.below(there / BLOCK)) * BLOCK),
+        match there > BLOCK && self.happens_one_in(faults.short_rate) {
+            true => Ok((1 + self.random_below(there / BLOCK)) * BLOCK),
             false => Ok(there),
         }
     }
 
     /// Fills the memory of a read that ends now, as far as its pages are still there. Returns the
     /// kernel's answer.
-    fn carried(
+    fn finish_read(
         &self,
         inode: u32,
         offset: u64,
         segments: &[iovec],
-        held: &[PinnedTransferPage],
+        pinned_pages: &[PinnedTransferPage],
     ) -> i32 {
-        let bytes = match self.come_to(inode, offset, bytes_of(segments)) {
+        let bytes = match self.transfer_result(inode, offset, bytes_of(segments)) {
             Ok(bytes) => bytes,
             Err(errno) => return -errno,
         };
@@ -366,9 +370,9 @@ impl World {
                 let count = (PAGE_BYTES as usize - (address + from) % PAGE_BYTES as usize)
                     .min(segment.iov_len - from);
                 let moved = end.saturating_sub(at).min(count as u64) as usize;
-                if moved > 0 && self.takes(held, address + from) {
+                if moved > 0 && self.does_write_arrive(pinned_pages, address + from) {
                     // SAFETY: the transfer owns its memory until it is answered.
-                    file.show(inode, at, unsafe {
+                    file.read_current(inode, at, unsafe {
                         let to = segment.iov_base.cast::<u8>().add(from);
                         std::slice::from_raw_parts_mut(to, moved)
                     });
@@ -380,8 +384,8 @@ impl World {
     }
 
     /// Writes the bytes of a write that ends now to the store. Returns the kernel's answer.
-    fn written(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
-        let moved = self.come_to(inode, offset, bytes_of(segments));
+    fn finish_write(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
+        let moved = self.transfer_result(inode, offset, bytes_of(segments));
         let mut bytes = Vec::new();
         for segment in segments {
             // SAFETY: memory of the transfer, which stays until it is answered.
@@ -390,9 +394,9 @@ impl World {
             });
         }
         // A failed write may have written any part.
-        let count = moved.unwrap_or_else(|_| self.below(bytes.len() as u64 / BLOCK) * BLOCK);
+        let count = moved.unwrap_or_else(|_| self.random_below(bytes.len() as u64 / BLOCK) * BLOCK);
         let mut disk = self.disk.borrow_mut();
-        disk.inodes[inode as usize].keep(offset, offset + count, Some(&bytes));
+        disk.inodes[inode as usize].store_bytes(offset, offset + count, Some(&bytes));
         moved.map_or_else(|errno| -errno, |bytes| bytes as i32)
     }
 }
@@ -403,21 +407,23 @@ fn bytes_of(segments: &[iovec]) -> u64 {
 }
 
 /// Fills the memory of a transfer with garbage.
-fn spoil(segments: &[iovec]) {
+fn fill_with_garbage(segments: &[iovec]) {
     for segment in segments {
         // SAFETY: the transfer owns its memory until it is answered.
-        unsafe { std::ptr::write_bytes(segment.iov_base.cast::<u8>(), RUBBISH, segment.iov_len) };
+        unsafe {
+            std::ptr::write_bytes(segment.iov_base.cast::<u8>(), GARBAGE_BYTE, segment.iov_len)
+        };
     }
 }
 
 /// Executes a transfer on the calling task; `None` outside a simulation.
-pub(crate) fn carry(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
+pub(crate) fn execute_transfer(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
     let world = world()?;
     assert_eq!(op, Op::Read, "nothing is written through a simulation");
-    spoil(segments);
+    fill_with_garbage(segments);
     let faults = world.disk.borrow().faults.clone();
     world.pause(world.latency(&faults));
-    Some(world.carried(fd as u32, offset, segments, &[]))
+    Some(world.finish_read(fd as u32, offset, segments, &[]))
 }
 
 /// Creates a simulated backend with its sleeper; `None` outside a simulation.
@@ -427,21 +433,21 @@ pub(crate) fn backend() -> Option<(Box<dyn Backend>, Arc<dyn Sleeper>)> {
 }
 
 /// Creates a simulated backend whose answers signal an eventfd; `None` outside a simulation.
-pub(crate) fn backend_with_bell(bell: BorrowedFd<'_>) -> Option<Box<dyn Backend>> {
-    let ring = new_ring(Some(bell.as_raw_fd()))?;
+pub(crate) fn backend_with_event_fd(event_fd: BorrowedFd<'_>) -> Option<Box<dyn Backend>> {
+    let ring = new_ring(Some(event_fd.as_raw_fd()))?;
     Some(Box::new(SimulatedBackend { ring }))
 }
 
 /// Adds a queue of transfers; `None` outside a simulation.
-fn new_ring(bell: Option<RawFd>) -> Option<usize> {
+fn new_ring(event_fd: Option<RawFd>) -> Option<usize> {
     let world = world()?;
     let mut disk = world.disk.borrow_mut();
-    disk.rings.push(SimulatedRing { bell, ..SimulatedRing::default() });
+    disk.rings.push(SimulatedRing { event_fd, ..SimulatedRing::default() });
     Some(disk.rings.len() - 1)
 }
 
 /// Reason for which a simulated object finds its world.
-const OUTSIDE: &str = "what a simulation made is used in it";
+const OUTSIDE_SIMULATION: &str = "what a simulation made is used in it";
 
 struct SimulatedBackend {
     ring: usize,
@@ -450,34 +456,34 @@ struct SimulatedBackend {
 impl Backend for SimulatedBackend {
     /// Queues a transfer until the next sleep or exchange.
     unsafe fn queue(&mut self, transfer: Transfer<'_>) {
-        let world = world().expect(OUTSIDE);
+        let world = world().expect(OUTSIDE_SIMULATION);
         let job = DiskTransfer {
             inode: transfer.fd as u32,
             op: transfer.op,
             offset: transfer.offset,
             segments: transfer.segments.to_vec(),
             is_begun: false,
-            held: Vec::new(),
+            pinned_pages: Vec::new(),
         };
         if transfer.op == Op::Write {
             world.count_written(transfer.segments);
         }
         let before = world.disk.borrow_mut().rings[self.ring].jobs.insert(transfer.token, job);
         if before.is_some() {
-            world.wrong(format!("two transfers of one name are under way: {}", transfer.token));
+            world.fail_run(format!("two transfers of one name are under way: {}", transfer.token));
         }
     }
 
     /// Cancels a transfer in one case of two.
     fn cancel(&mut self, token: u64) {
-        let world = world().expect(OUTSIDE);
-        if world.below(2) == 0 {
-            world.expect(0, Answered { ring: self.ring, token, is_cancelled: true });
+        let world = world().expect(OUTSIDE_SIMULATION);
+        if world.random_below(2) == 0 {
+            world.schedule(0, Answered { ring: self.ring, token, is_cancelled: true });
         }
     }
 
     fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
-        let world = world().expect(OUTSIDE);
+        let world = world().expect(OUTSIDE_SIMULATION);
         answers.append(&mut world.disk.borrow_mut().rings[self.ring].answers);
         Ok(false)
     }
@@ -487,7 +493,7 @@ impl Backend for SimulatedBackend {
         sleep: Sleep,
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
-        let world = world().expect(OUTSIDE);
+        let world = world().expect(OUTSIDE_SIMULATION);
         world.sleep(self.ring, sleep, false)?;
         self.collect(answers).map(drop)
     }
@@ -499,7 +505,7 @@ impl Drop for SimulatedBackend {
         let Some(world) = world() else { return };
         world.hand_over(self.ring);
         while !world.disk.borrow().rings[self.ring].jobs.is_empty() {
-            world.block(SLEEPING + self.ring, None);
+            world.block(SLEEP_KEY + self.ring, None);
         }
     }
 }
@@ -511,7 +517,7 @@ impl World {
         if self.disk.borrow().rings[ring].is_dead {
             return Err(BackendError::Exchange { errno: libc::EPERM });
         }
-        let wakes = self.disk.borrow().faults.wakes;
+        let wakes = self.disk.borrow().faults.spurious_wake_rate;
         let until = match sleep {
             Sleep::Never => return Ok(false),
             Sleep::AtMost(span) => Some(self.now_ns() + span.as_nanos() as u64),
@@ -523,14 +529,14 @@ impl World {
             let place = &mut disk.rings[ring];
             let is_woken = ends_by_wake && std::mem::take(&mut place.is_woken);
             let is_idle = !ends_by_wake && place.jobs.is_empty();
-            if is_woken || is_idle || !place.answers.is_empty() || self.one_of(wakes) {
+            if is_woken || is_idle || !place.answers.is_empty() || self.happens_one_in(wakes) {
                 return Ok(is_demand);
             }
             drop(disk);
             if until.is_some_and(|until| until <= self.now_ns()) {
                 return Ok(is_demand);
             }
-            self.block(SLEEPING + ring, until);
+            self.block(SLEEP_KEY + ring, until);
         }
     }
 }
@@ -541,16 +547,16 @@ struct SimulatedSleeper {
 
 impl Sleeper for SimulatedSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
-        let world = world().expect(OUTSIDE);
-        world.point();
+        let world = world().expect(OUTSIDE_SIMULATION);
+        world.preemption_point();
         let slept = world.sleep(self.ring, sleep, true);
-        world.point();
+        world.preemption_point();
         slept
     }
 
     fn wake(&self) {
         let Some(world) = world() else { return };
         world.disk.borrow_mut().rings[self.ring].is_woken = true;
-        world.wake_all(SLEEPING + self.ring);
+        world.wake_all(SLEEP_KEY + self.ring);
     }
 }

@@ -6,7 +6,7 @@
 //! cannot be moved until shortly after its end. Waiting threads may be woken spuriously. The bytes
 //! are in the pager's mapping. Three errors end the run at once: a transfer with an absent page, a
 //! page that is removed during its write-out, and more pages than the limit. Windows
-//! [delegated](lent) to the kernel's own mapping count as pages, together with the kernel's
+//! [delegated](delegated) to the kernel's own mapping count as pages, together with the kernel's
 //! readahead.
 
 mod kernel_mapping;
@@ -24,9 +24,9 @@ use rustix::io::Errno;
 
 pub use kernel_mapping::Kernel;
 pub(crate) use system_calls::{
-    cached_pages, call, drop_cached, has_locked, is_lost, is_present, large_pages, lend, look,
-    looked_at, messages, move_into, open, queue, quieten, release, ring, sleep, spare, unlock,
-    unmap,
+    assert_readable, cached_pages, call, clear_event_fd, drop_cached, end_run_on_panic,
+    has_locked_memory, is_present, large_folio_pages, map_file, messages, move_into, open, queue,
+    release, signal_event_fd, sleep, system_memory, unlock, unmap, wait_until_readable,
 };
 
 use super::world::World;
@@ -34,9 +34,9 @@ use kernel_mapping::KernelMemory;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Wait key of a pager's sleeping thread.
-const SERVING: usize = 0x600;
+const PAGER_SLEEP_KEY: usize = 0x600;
 /// Byte value of a removed page.
-const RUBBISH: u8 = 0xdb;
+const GARBAGE_BYTE: u8 = 0xdb;
 
 /// State of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ enum PageState {
     },
     Poisoned,
     /// The kernel maps this page of the file. `is_mapped`: the program has touched it since.
-    Lent {
+    Delegated {
         page: u64,
         is_mapped: bool,
     },
@@ -61,14 +61,14 @@ struct Page {
     /// no effect.
     generation: u32,
     /// Number of transfers and calls that use the page.
-    held: u32,
+    users: u32,
     /// Number of these that write it out.
-    written: u32,
+    writers: u32,
     /// Time at which the kernel releases the page.
-    held_until: u64,
+    released_at: u64,
     is_locked: bool,
     /// Mapping (VMA) that contains the page. Some calls accept only pages of one mapping.
-    part: u32,
+    mapping_id: u32,
 }
 
 impl Page {
@@ -76,11 +76,11 @@ impl Page {
         Page {
             state: PageState::Absent,
             generation: 0,
-            held: 0,
-            written: 0,
-            held_until: 0,
+            users: 0,
+            writers: 0,
+            released_at: 0,
             is_locked: false,
-            part: 0,
+            mapping_id: 0,
         }
     }
 }
@@ -98,7 +98,7 @@ struct WaitingTouch {
     address: usize,
     flags: u32,
     task: u32,
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// A page that a transfer uses.
@@ -120,15 +120,15 @@ pub(crate) struct Memory {
     areas: BTreeMap<usize, RegisteredRange>,
     touches: Vec<WaitingTouch>,
     /// Signalled eventfds.
-    bells: Vec<RawFd>,
+    signalled_event_fds: Vec<RawFd>,
     present: u64,
     /// Number of pages in or before a write-out.
-    written: u64,
+    writing_out: u64,
     /// Number of ended write-outs that may be repeated, or whose end the pager does not know yet.
-    written_before: u64,
+    written_out: u64,
     /// Maximum number of present pages, without those in a write-out.
     pub(super) pages_max: u64,
-    pub(super) lent: KernelMemory,
+    pub(super) kernel_memory: KernelMemory,
 }
 
 impl Memory {
@@ -143,16 +143,16 @@ impl Memory {
     }
 
     /// Changes the state of a page and the number of present pages.
-    fn set(&mut self, address: usize, state: PageState) {
+    fn set_state(&mut self, address: usize, state: PageState) {
         let page = self.page(address).expect("of an area");
         let before = std::mem::replace(&mut page.state, state);
         let is_present = |state| matches!(state, PageState::Present { .. });
         if is_present(before) && !is_present(state) {
             *page = Page {
                 generation: page.generation + 1,
-                held: 0,
-                written: 0,
-                held_until: 0,
+                users: 0,
+                writers: 0,
+                released_at: 0,
                 ..*page
             };
             self.present -= 1;
@@ -161,23 +161,23 @@ impl Memory {
     }
 
     /// Fills an absent page by a call on `uffd`.
-    fn put(&mut self, address: usize, uffd: RawFd, state: PageState) -> Result<(), Errno> {
+    fn fill_absent(&mut self, address: usize, uffd: RawFd, state: PageState) -> Result<(), Errno> {
         let is_its_own = self.uffd_of(address) == Some(uffd);
         let page = self.page(address).filter(|_| is_its_own).ok_or(Errno::NOENT)?;
-        if matches!(page.state, PageState::Lent { .. }) {
+        if matches!(page.state, PageState::Delegated { .. }) {
             // No userfaultfd is registered for it.
             return Err(Errno::NOENT);
         }
         if page.state != PageState::Absent {
             return Err(Errno::EXIST);
         }
-        self.set(address, state);
+        self.set_state(address, state);
         Ok(())
     }
 
     fn is_waited_for(&self, uffd: RawFd) -> bool {
-        self.touches.iter().any(|touch| touch.uffd == uffd && !touch.is_told)
-            || self.has_untold_move(uffd)
+        self.touches.iter().any(|touch| touch.uffd == uffd && !touch.is_reported)
+            || self.has_unreported_move(uffd)
     }
 }
 
@@ -191,7 +191,7 @@ impl World {
     pub(super) fn touch(&self, address: usize, is_written: bool) -> Result<(), Bus> {
         let address = address - address % PAGE;
         loop {
-            self.point();
+            self.preemption_point();
             let mut memory = self.memory();
             let state = memory.page(address).map(|page| page.state);
             let mut flags = if is_written { raw::UFFD_PAGEFAULT_FLAG_WRITE } else { 0 };
@@ -201,9 +201,9 @@ impl World {
                 }
                 Some(PageState::Present { .. }) => return Ok(()),
                 Some(PageState::Poisoned) | None => return Err(Bus),
-                Some(PageState::Lent { .. }) => {
+                Some(PageState::Delegated { .. }) => {
                     drop(memory);
-                    match self.touch_lent(address) {
+                    match self.touch_delegated(address) {
                         Some(touched) => return touched,
                         None => continue,
                     }
@@ -212,12 +212,13 @@ impl World {
             }
             let uffd = memory.uffd_of(address).expect("it is one of an area");
             let task = self.task().0;
-            memory.touches.push(WaitingTouch { uffd, address, flags, task, is_told: false });
+            memory.touches.push(WaitingTouch { uffd, address, flags, task, is_reported: false });
             drop(memory);
-            self.wake_all(SERVING);
+            self.wake_all(PAGER_SLEEP_KEY);
             // A signal may end the wait.
-            let wakes = self.disk.borrow().faults().wakes;
-            let until = self.one_of(wakes).then(|| self.now_ns() + self.below(200_000));
+            let wakes = self.disk.borrow().faults().spurious_wake_rate;
+            let until =
+                self.happens_one_in(wakes).then(|| self.now_ns() + self.random_below(200_000));
             self.block(address, until);
             self.memory().touches.retain(|touch| touch.task != task);
         }
@@ -225,34 +226,34 @@ impl World {
 
     /// Simulates a system call of the program that uses a touched page, until it is
     /// [released](World::let_go).
-    pub(super) fn hold(&self, address: usize) -> PinnedTransferPage {
+    pub(super) fn begin_use(&self, address: usize) -> PinnedTransferPage {
         let mut memory = self.memory();
         let page = memory.page(address).expect("of an area");
-        page.held += 1;
+        page.users += 1;
         PinnedTransferPage { address, generation: page.generation, op: Op::Read }
     }
 
     /// True if a used page is still in its place.
-    pub(super) fn is_there(&self, held: &PinnedTransferPage) -> bool {
+    pub(super) fn is_page_in_place(&self, held: &PinnedTransferPage) -> bool {
         self.memory().page(held.address).is_some_and(|page| page.generation == held.generation)
     }
 
     /// True if the bytes that a transfer with these pages writes to an address arrive there.
-    pub(super) fn takes(&self, all: &[PinnedTransferPage], address: usize) -> bool {
+    pub(super) fn does_write_arrive(&self, all: &[PinnedTransferPage], address: usize) -> bool {
         let page = address - address % PAGE;
-        all.iter().find(|held| held.address == page).is_none_or(|held| self.is_there(held))
+        all.iter().find(|held| held.address == page).is_none_or(|held| self.is_page_in_place(held))
     }
 
     /// Counts pages that are to be written out, or zeros in their place.
     pub(super) fn count_written(&self, segments: &[iovec]) {
         let mut memory = self.memory();
         if !memory.areas.is_empty() {
-            memory.written += segments.iter().flat_map(pages_of).count() as u64;
+            memory.writing_out += segments.iter().flat_map(pages_of).count() as u64;
         }
     }
 
     /// Starts a transfer: the kernel uses its pages.
-    pub(super) fn hold_all(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
+    pub(super) fn begin_transfer(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
         let mut all = Vec::new();
         if self.memory().areas.is_empty() {
             return all;
@@ -269,12 +270,12 @@ impl World {
                 PageState::Present { is_protected } => op == Op::Write || !is_protected,
                 _ => false,
             };
-            page.held += 1;
+            page.users += 1;
             let held = PinnedTransferPage { address, generation: page.generation, op };
-            page.written += u32::from(op == Op::Write);
+            page.writers += u32::from(op == Op::Write);
             drop(memory);
             if !is_usable {
-                self.failed(format!("a transfer ({op:?}) of a page that can't be touched"));
+                self.record_failure(format!("a transfer ({op:?}) of a page that can't be touched"));
             }
             all.push(held);
         }
@@ -282,18 +283,22 @@ impl World {
     }
 
     /// Ends a transfer. The kernel releases its pages now or shortly after.
-    pub(super) fn let_go(&self, all: &[PinnedTransferPage]) {
+    pub(super) fn end_use(&self, all: &[PinnedTransferPage]) {
         for held in all {
-            let until = if self.below(4) == 0 { self.now_ns() + self.below(30_000) } else { 0 };
+            let until = if self.random_below(4) == 0 {
+                self.now_ns() + self.random_below(30_000)
+            } else {
+                0
+            };
             let mut memory = self.memory();
-            memory.written -= u64::from(held.op == Op::Write);
-            memory.written_before += u64::from(held.op == Op::Write);
+            memory.writing_out -= u64::from(held.op == Op::Write);
+            memory.written_out += u64::from(held.op == Op::Write);
             if let Some(page) = memory.page(held.address)
                 && page.generation == held.generation
             {
-                page.held -= 1;
-                page.written -= u32::from(held.op == Op::Write);
-                page.held_until = page.held_until.max(until);
+                page.users -= 1;
+                page.writers -= u32::from(held.op == Op::Write);
+                page.released_at = page.released_at.max(until);
             }
         }
     }
@@ -309,22 +314,22 @@ impl World {
     }
 
     /// Simulates that the pager or the program drops the pages of a range (madvise(2)).
-    pub(super) fn give_up(&self, address: usize, pages: usize, is_pagers: bool) {
+    pub(super) fn drop_pages(&self, address: usize, pages: usize, is_pagers: bool) {
         for address in (address..).step_by(PAGE).take(pages) {
             let mut memory = self.memory();
             let Some(page) = memory.page(address) else { return };
-            if page.written > 0 && is_pagers {
-                self.failed("a page is given up while it is written out".to_owned());
+            if page.writers > 0 && is_pagers {
+                self.record_failure("a page is given up while it is written out".to_owned());
             }
-            if matches!(page.state, PageState::Lent { .. }) {
+            if matches!(page.state, PageState::Delegated { .. }) {
                 // The page belongs to the file.
                 continue;
             }
             if matches!(page.state, PageState::Present { .. }) {
                 // SAFETY: a page of the pager's mapping that may no longer be read.
-                unsafe { std::ptr::write_bytes(address as *mut u8, RUBBISH, PAGE) };
+                unsafe { std::ptr::write_bytes(address as *mut u8, GARBAGE_BYTE, PAGE) };
             }
-            memory.set(address, PageState::Absent);
+            memory.set_state(address, PageState::Absent);
         }
     }
 
@@ -339,20 +344,20 @@ impl World {
     }
 
     /// Executes a call page by page. Returns the number of bytes done, and the reason for a stop.
-    fn page_by_page(
+    fn for_each_page(
         &self,
         address: u64,
         bytes: u64,
         mut each: impl FnMut(usize) -> Result<(), Errno>,
     ) -> (i64, Result<(), Errno>) {
-        let stops = self.disk.borrow().faults().calls_stop;
+        let stops = self.disk.borrow().faults().short_call_rate;
         let mut done = 0;
         let answer = loop {
             if done == bytes {
                 break Ok(());
             }
             // Another thread changes the memory map.
-            if self.one_of(stops) {
+            if self.happens_one_in(stops) {
                 break Err(Errno::AGAIN);
             }
             if let Err(errno) = each((address + done) as usize) {
@@ -371,12 +376,15 @@ impl World {
     }
 
     /// Checks the number of pages when the pager's thread has finished its work.
-    fn check_count(&self) {
+    fn check_present_pages(&self) {
         let memory = self.memory();
-        let most = memory.pages_max + memory.written + memory.written_before + memory.kept();
-        let (present, lent) = (memory.present, memory.taken_by_kernel());
-        if present + lent > most {
-            self.failed(format!("{present} pages are present and {lent} lent, and {most} may be"));
+        let most =
+            memory.pages_max + memory.writing_out + memory.written_out + memory.stuck_page_count();
+        let (present, delegated) = (memory.present, memory.kernel_pages_in_use());
+        if present + delegated > most {
+            self.record_failure(format!(
+                "{present} pages are present and {delegated} delegated, and {most} may be"
+            ));
         }
     }
 
@@ -388,8 +396,8 @@ impl World {
             return Err(Errno::BUSY);
         }
         let is_first = memory.areas.values().all(|area| area.uffd != uffd);
-        if !is_first && self.one_of(self.disk.borrow().faults().no_parts) {
-            memory.keep(bytes);
+        if !is_first && self.happens_one_in(self.disk.borrow().faults().mapping_limit_rate) {
+            memory.count_stuck(bytes);
             return Err(Errno::NOMEM);
         }
         memory
@@ -402,8 +410,8 @@ impl World {
     fn copy(&self, uffd: RawFd, argument: &mut raw::uffdio_copy) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         let is_protected = argument.mode & u64::from(raw::UFFDIO_COPY_MODE_WP) != 0;
-        let no_memory = self.disk.borrow().faults().no_memory;
-        let (count, answer) = self.page_by_page(argument.dst, argument.len, |to| {
+        let no_memory = self.disk.borrow().faults().out_of_memory_rate;
+        let (count, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
             let is_absent =
@@ -412,10 +420,10 @@ impl World {
                 return Err(Errno::FAULT);
             }
             drop(memory);
-            if self.one_of(no_memory) {
+            if self.happens_one_in(no_memory) {
                 return Err(Errno::NOMEM);
             }
-            self.memory().put(to, uffd, PageState::Present { is_protected })?;
+            self.memory().fill_absent(to, uffd, PageState::Present { is_protected })?;
             // SAFETY: a whole page that the caller may read, and one that was absent until now.
             unsafe { std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE) };
             Ok(())
@@ -427,8 +435,8 @@ impl World {
     /// Fills absent pages with zeros (`UFFDIO_ZEROPAGE`).
     fn zero(&self, uffd: RawFd, argument: &mut raw::uffdio_zeropage) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
-        let (count, answer) = self.page_by_page(start, len, |to| {
-            self.memory().put(to, uffd, PageState::Present { is_protected: false })?;
+        let (count, answer) = self.for_each_page(start, len, |to| {
+            self.memory().fill_absent(to, uffd, PageState::Present { is_protected: false })?;
             // SAFETY: a page that was absent until now.
             unsafe { std::ptr::write_bytes(to as *mut u8, 0, PAGE) };
             Ok(())
@@ -440,8 +448,8 @@ impl World {
     /// Poisons absent pages (`UFFDIO_POISON`).
     fn poison(&self, uffd: RawFd, argument: &mut raw::uffdio_poison) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
-        let put = |to| self.memory().put(to, uffd, PageState::Poisoned);
-        let (count, answer) = self.page_by_page(start, len, put);
+        let put = |to| self.memory().fill_absent(to, uffd, PageState::Poisoned);
+        let (count, answer) = self.for_each_page(start, len, put);
         argument.updated = count;
         answer
     }
@@ -456,8 +464,8 @@ impl World {
             let pages = (argument.dst as usize..).step_by(PAGE).take(argument.len as usize / PAGE);
             let mut kind = |at| {
                 let page = memory.page(at)?;
-                let is_lent = matches!(page.state, PageState::Lent { .. });
-                (!is_lent).then_some((page.is_locked, page.part))
+                let is_delegated = matches!(page.state, PageState::Delegated { .. });
+                (!is_delegated).then_some((page.is_locked, page.mapping_id))
             };
             let mut kinds = pages.map(|to| Some((kind(to)?, kind(to.wrapping_add(shift))?)));
             let first = kinds.next().flatten().filter(|(to, from)| to.0 == from.0);
@@ -466,7 +474,7 @@ impl World {
             }
         }
         let now = self.now_ns();
-        let (count, answer) = self.page_by_page(argument.dst, argument.len, |to| {
+        let (count, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
             let source = *memory.page(from).ok_or(Errno::INVAL)?;
@@ -474,17 +482,17 @@ impl World {
                 PageState::Present { .. } => {}
                 PageState::Absent => return Err(Errno::NOENT),
                 PageState::Poisoned => return Err(Errno::FAULT),
-                PageState::Lent { .. } => return Err(Errno::INVAL),
+                PageState::Delegated { .. } => return Err(Errno::INVAL),
             }
-            if source.held > 0 || source.held_until > now {
+            if source.users > 0 || source.released_at > now {
                 return Err(Errno::BUSY);
             }
-            memory.put(to, uffd, PageState::Present { is_protected: false })?;
-            memory.set(from, PageState::Absent);
+            memory.fill_absent(to, uffd, PageState::Present { is_protected: false })?;
+            memory.set_state(from, PageState::Absent);
             // SAFETY: a page that the caller may move, and one that was absent until now.
             unsafe {
                 std::ptr::copy_nonoverlapping(from as *const u8, to as *mut u8, PAGE);
-                std::ptr::write_bytes(from as *mut u8, RUBBISH, PAGE);
+                std::ptr::write_bytes(from as *mut u8, GARBAGE_BYTE, PAGE);
             }
             Ok(())
         });
@@ -494,8 +502,8 @@ impl World {
 
     /// Removes write protection (`UFFDIO_WRITEPROTECT`).
     fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
-        let stops = self.disk.borrow().faults().calls_stop;
-        if self.one_of(stops) {
+        let stops = self.disk.borrow().faults().short_call_rate;
+        if self.happens_one_in(stops) {
             return Err(Errno::AGAIN);
         }
         let raw::uffdio_range { start, len } = argument.range;
@@ -511,13 +519,13 @@ impl World {
     }
 
     /// Signals an eventfd.
-    pub(super) fn ring(&self, bell: RawFd) {
+    pub(super) fn signal_event_fd(&self, event_fd: RawFd) {
         let mut memory = self.memory();
-        if !memory.bells.contains(&bell) {
-            memory.bells.push(bell);
+        if !memory.signalled_event_fds.contains(&event_fd) {
+            memory.signalled_event_fds.push(event_fd);
         }
         drop(memory);
-        self.wake_all(SERVING);
+        self.wake_all(PAGER_SLEEP_KEY);
     }
 
     /// Number of registered ranges.

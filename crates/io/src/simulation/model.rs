@@ -15,21 +15,21 @@ use crate::read_error::ReadError;
 pub(super) struct VisibleVersions {
     pub(super) inode: u32,
     /// Change of the file after which it was opened.
-    pub(super) since: u64,
+    pub(super) opened_at_change: u64,
     /// Length of the file at that time.
     pub(super) bytes: u64,
 }
 
 /// A read at its start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Begun {
-    pub(super) seen: VisibleVersions,
+pub(super) struct ReadStart {
+    pub(super) versions: VisibleVersions,
     pub(super) offset: u64,
     pub(super) bytes: u64,
     /// Change of the file after which the read started.
     pub(super) change: u64,
     /// Number of dropped ranges at that time.
-    pub(super) dropped: usize,
+    pub(super) dropped_ranges: usize,
 }
 
 /// A range of pages that was dropped from the cache.
@@ -45,7 +45,7 @@ struct Dropped {
 pub(super) struct Model {
     pub(super) coherence: Coherence,
     /// True if no page can be in flight while a file changes.
-    is_alone: bool,
+    cannot_overlap_changes: bool,
     server: Option<SimulatedServer>,
     /// True if threads are sometimes stopped for seconds.
     freezes: bool,
@@ -61,52 +61,53 @@ impl Model {
             )
         };
         let [thread] = &scenario.threads[..] else {
-            return Model::of(scenario, false);
+            return Model::for_scenario(scenario, false);
         };
         let is_alone = scenario.settings.readahead == "none" && thread.iter().all(leaves_nothing);
-        Model::of(scenario, is_alone)
+        Model::for_scenario(scenario, is_alone)
     }
 
-    fn of(scenario: &Scenario, is_alone: bool) -> Model {
+    fn for_scenario(scenario: &Scenario, is_alone: bool) -> Model {
         let Scenario { settings, server, .. } = scenario;
         Model {
             coherence: settings.coherence,
-            is_alone,
+            cannot_overlap_changes: is_alone,
             server: server.clone(),
-            freezes: settings.freeze_part > 0,
+            freezes: settings.freeze_one_in > 0,
             dropped: Vec::new(),
         }
     }
 
     /// Records the start of a read.
-    pub(super) fn begin(
+    pub(super) fn start_read(
         &self,
         disk: &Disk,
-        seen: VisibleVersions,
+        versions: VisibleVersions,
         (_, offset, bytes): ScenarioRead,
-    ) -> Begun {
-        let change = disk.inodes[seen.inode as usize].changes;
-        Begun { seen, offset, bytes, change, dropped: self.dropped.len() }
+    ) -> ReadStart {
+        let change = disk.inodes[versions.inode as usize].changes;
+        ReadStart { versions, offset, bytes, change, dropped_ranges: self.dropped.len() }
     }
 
     /// Records that the cached pages of a read's range were dropped, at the start of that read.
-    pub(super) fn dropped(&mut self, begun: &Begun) {
-        let Begun { seen: VisibleVersions { inode, bytes, .. }, offset, change, .. } = *begun;
-        let end = (offset + begun.bytes).min(bytes).div_ceil(PAGE_BYTES);
+    pub(super) fn record_drop(&mut self, read_start: &ReadStart) {
+        let ReadStart { versions: VisibleVersions { inode, bytes, .. }, offset, change, .. } =
+            *read_start;
+        let end = (offset + read_start.bytes).min(bytes).div_ceil(PAGE_BYTES);
         let first = offset / PAGE_BYTES;
-        if begun.bytes == 0 || offset >= bytes {
+        if read_start.bytes == 0 || offset >= bytes {
             return;
         }
         self.dropped.push(Dropped { inode, first, end, change });
     }
 
     /// Oldest change whose state of a page may be seen.
-    fn oldest(&self, begun: &Begun, page: u64) -> u64 {
-        let VisibleVersions { inode, since, .. } = begun.seen;
+    fn oldest_visible_change(&self, read_start: &ReadStart, page: u64) -> u64 {
+        let VisibleVersions { inode, opened_at_change: since, .. } = read_start.versions;
         if self.coherence == Coherence::EachRead {
-            return begun.change;
+            return read_start.change;
         }
-        let of_page = self.dropped[..begun.dropped].iter().filter(|dropped| {
+        let of_page = self.dropped[..read_start.dropped_ranges].iter().filter(|dropped| {
             dropped.inode == inode
                 && self.coherence == Coherence::WhenOpened
                 && (dropped.first..dropped.end).contains(&page)
@@ -121,38 +122,44 @@ impl Model {
     pub(super) fn check_length(
         &self,
         disk: &Disk,
-        begun: &Begun,
+        read_start: &ReadStart,
         bytes: u64,
     ) -> Result<(), String> {
-        let VisibleVersions { inode, since, bytes: opened_bytes } = begun.seen;
+        let VisibleVersions { inode, opened_at_change: since, bytes: opened_bytes } =
+            read_start.versions;
         let file = &disk.inodes[inode as usize];
-        let count = |length: u64| length.saturating_sub(begun.offset).min(begun.bytes);
+        let count = |length: u64| length.saturating_sub(read_start.offset).min(read_start.bytes);
         let is_length = |length| count(length) == bytes;
         let may_be = match self.coherence {
             Coherence::WhenOpened => is_length(opened_bytes),
             Coherence::EachMiss => file.lengths_since(since).any(is_length),
-            Coherence::EachRead => file.lengths_since(begun.change).any(is_length),
+            Coherence::EachRead => file.lengths_since(read_start.change).any(is_length),
         };
-        if may_be { Ok(()) } else { Err(format!("{bytes} bytes of {begun:?}")) }
+        if may_be { Ok(()) } else { Err(format!("{bytes} bytes of {read_start:?}")) }
     }
 
     /// Checks the bytes of a read.
     ///
     /// # Errors
     /// The bytes are not permitted. The text says why.
-    pub(super) fn check(&self, disk: &Disk, begun: &Begun, bytes: &[u8]) -> Result<(), String> {
-        self.check_length(disk, begun, bytes.len() as u64)?;
-        let VisibleVersions { inode, .. } = begun.seen;
+    pub(super) fn check(
+        &self,
+        disk: &Disk,
+        read_start: &ReadStart,
+        bytes: &[u8],
+    ) -> Result<(), String> {
+        self.check_length(disk, read_start, bytes.len() as u64)?;
+        let VisibleVersions { inode, .. } = read_start.versions;
         let file = &disk.inodes[inode as usize];
         // Range of changes after which all pages are as seen, if one common state is guaranteed.
         let (mut least, mut most) = (0, u64::MAX);
         let mut right = [0; BLOCK as usize];
-        let mut at = begun.offset;
+        let mut at = read_start.offset;
         let mut rest = bytes;
         while !rest.is_empty() {
             let part = ((at / BLOCK + 1) * BLOCK - at).min(rest.len() as u64) as usize;
             let page = at / PAGE_BYTES;
-            let oldest = self.oldest(begun, page);
+            let oldest = self.oldest_visible_change(read_start, page);
             let writes = file.writes_since(page, oldest);
             let mut is_right = |change: u64| {
                 fill(inode, at, change, &mut right[..part]);
@@ -163,10 +170,10 @@ impl Model {
             let is_sure = writes.iter().filter(|&&change| is_right(change)).count() == 1;
             let Some(found) = found else {
                 return Err(format!(
-                    "wrong bytes at {at}, page {page}, of {begun:?}: {:02x?}, which is {}; right are those of the \
+                    "wrong bytes at {at}, page {page}, of {read_start:?}: {:02x?}, which is {}; right are those of the \
                      changes {writes:?}, as of {oldest} or later, and there were {}",
                     &rest[..part.min(16)],
-                    told(&rest[..part], at),
+                    describe_bytes(&rest[..part], at),
                     file.changes,
                 ));
             };
@@ -177,13 +184,13 @@ impl Model {
             at += part as u64;
             rest = &rest[part..];
         }
-        if self.is_alone
+        if self.cannot_overlap_changes
             && self.coherence == Coherence::EachMiss
-            && file.changes == begun.change
+            && file.changes == read_start.change
             && least > most
         {
             return Err(format!(
-                "bytes as of change {least} beside some from before {most}, of {begun:?}"
+                "bytes as of change {least} beside some from before {most}, of {read_start:?}"
             ));
         }
         Ok(())
@@ -196,56 +203,59 @@ impl Model {
     pub(super) fn check_error(
         &self,
         disk: &Disk,
-        begun: &Begun,
+        read_start: &ReadStart,
         error: ReadError,
     ) -> Result<(), String> {
-        let VisibleVersions { inode, since, .. } = begun.seen;
+        let VisibleVersions { inode, opened_at_change: since, .. } = read_start.versions;
         let (faults, file) = (disk.faults(), &disk.inodes[inode as usize]);
-        let end = begun.offset + begun.bytes;
+        let end = read_start.offset + read_start.bytes;
         let may_be = match error {
             ReadError::Device { offset, error: DeviceError::Medium } => {
-                (begun.offset..end).contains(&offset)
-                    && (faults.fails > 0 || disk.is_bad(inode, offset / PAGE_BYTES))
+                (read_start.offset..end).contains(&offset)
+                    && (faults.error_rate > 0 || disk.is_bad(inode, offset / PAGE_BYTES))
             }
             ReadError::Device { offset, error } => {
-                (begun.offset..end).contains(&offset) && self.may_be_said(error, disk)
+                (read_start.offset..end).contains(&offset)
+                    && self.is_server_error_allowed(error, disk)
             }
             // Exact to the page: a page that is no longer complete is not cached.
             ReadError::Shrunk { offset } => {
-                (begun.offset..end.next_multiple_of(PAGE_BYTES)).contains(&offset)
+                (read_start.offset..end.next_multiple_of(PAGE_BYTES)).contains(&offset)
                     && file.lengths_since(since).any(|length| length <= offset)
             }
             ReadError::Storage { .. } => faults.dies_after > 0,
             // For a batch, whose reads are not split: its pages exceed the limit of a read.
             ReadError::TooLarge { bytes, bytes_max } => {
                 bytes > bytes_max
-                    && bytes == PageRange::covering(begun.offset, begun.bytes).count() * PAGE_BYTES
+                    && bytes
+                        == PageRange::covering(read_start.offset, read_start.bytes).count()
+                            * PAGE_BYTES
             }
             ReadError::TooManyReads { .. } => true,
             _ => false,
         };
-        if may_be { Ok(()) } else { Err(format!("{error:?} of {begun:?}")) }
+        if may_be { Ok(()) } else { Err(format!("{error:?} of {read_start:?}")) }
     }
 }
 
 impl Model {
     /// True if a server's file may have that error.
-    fn may_be_said(&self, error: DeviceError, disk: &Disk) -> bool {
+    fn is_server_error_allowed(&self, error: DeviceError, disk: &Disk) -> bool {
         let (Some(server), faults) = (&self.server, disk.faults()) else { return false };
         match error {
             DeviceError::TimedOut => {
-                let parts = [faults.late, faults.again, faults.fails];
-                server.may_be_late() || self.freezes || parts.iter().any(|&part| part > 0)
+                let parts = [faults.delay_rate, faults.retry_rate, faults.error_rate];
+                server.can_time_out() || self.freezes || parts.iter().any(|&part| part > 0)
             }
-            DeviceError::Garbled => server.garbles > 0,
-            DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => faults.fails > 0,
+            DeviceError::Garbled => server.garble_rate > 0,
+            DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => faults.error_rate > 0,
             _ => false,
         }
     }
 }
 
 /// Describes bytes at an offset if they belong to a file.
-fn told(bytes: &[u8], at: u64) -> String {
+fn describe_bytes(bytes: &[u8], at: u64) -> String {
     let skip = (at.next_multiple_of(8) - at) as usize;
     let Some(word) = bytes.get(skip..skip + 8) else { return "too short to tell".to_owned() };
     let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));

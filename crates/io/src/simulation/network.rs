@@ -13,43 +13,43 @@ use rustix::io::Errno;
 use super::server::SimulatedServer;
 use super::world::{World, world};
 use crate::event_fd::EventFd as RealBell;
-use crate::nfs::socket::{self, Lost, Making, Ready};
+use crate::nfs::socket::{self, ConnectState, ConnectionLost, Ready};
 
 /// An event on a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct NetworkMove {
-    wire: usize,
-    what: What,
+pub(super) struct NetworkEvent {
+    connection: usize,
+    kind: NetworkEventKind,
 }
 
 /// Kind of an event on a connection.
 #[derive(Clone, Copy, Debug)]
-enum What {
+enum NetworkEventKind {
     /// The server has accepted the connection.
     Connected,
     /// The server has refused the connection.
     Refused,
     /// Bytes can be sent again.
-    Room,
+    Sendable,
     /// A call has reached the server.
     Call(u64),
     /// The server sends an answer.
     Answer(u64),
     /// This number of bytes has arrived.
-    Come(usize),
+    Arrived(usize),
     /// The connection is cut, with an error number as in `errno(3)`; 0 if the server has closed it.
     Lost(i32),
 }
 
 /// One connection.
-struct Wire {
-    making: Making,
+struct SimulatedConnection {
+    connect_state: ConnectState,
     /// Sent part of a call.
     call: Vec<u8>,
     /// Bytes sent by the server.
     stream: VecDeque<u8>,
     /// Number of these that have arrived.
-    come: usize,
+    arrived_bytes: usize,
     wake_bytes: usize,
     /// True while the connection accepts no bytes.
     is_full: bool,
@@ -64,227 +64,239 @@ struct Wire {
 #[derive(Default)]
 pub(super) struct Network {
     pub(super) server: SimulatedServer,
-    wires: Vec<Wire>,
+    connections: Vec<SimulatedConnection>,
     /// Calls and answers in transit, by their own numbers.
-    on_way: BTreeMap<u64, Vec<u8>>,
+    in_transit: BTreeMap<u64, Vec<u8>>,
     sent: u64,
     /// Time until which the server is silent.
     silent_until: u64,
 }
 
 /// Wait key of threads that sleep for an event of a connection.
-const SLEEPING: usize = 0x800;
+const SLEEP_KEY: usize = 0x800;
 
 /// Bit of a record mark that marks the last fragment.
 pub(super) const LAST: u32 = 1 << 31;
 
 impl World {
     /// Schedules an event on a connection.
-    fn expect_moved(&self, ns: u64, wire: usize, what: What) {
-        self.expect(ns, NetworkMove { wire, what });
+    fn schedule_event(&self, ns: u64, connection: usize, kind: NetworkEventKind) {
+        self.schedule(ns, NetworkEvent { connection, kind });
     }
 
     /// Transit time in nanoseconds.
-    fn way(&self) -> u64 {
+    fn transit_ns(&self) -> u64 {
         let faults = self.disk.borrow().faults().clone();
         self.latency(&faults)
     }
 
     /// Handles an event.
-    pub(super) fn moved(&self, NetworkMove { wire, what }: NetworkMove) {
+    pub(super) fn on_event(&self, NetworkEvent { connection, kind: what }: NetworkEvent) {
         let mut network = self.network.borrow_mut();
-        let place = &mut network.wires[wire];
+        let connection_state = &mut network.connections[connection];
         match what {
-            _ if place.is_closed || place.lost.is_some() => {}
-            What::Connected => place.making = Making::Done,
-            What::Refused => place.making = Making::Failed(libc::ECONNREFUSED),
-            What::Room => place.is_full = false,
-            What::Come(bytes) => place.come += bytes,
-            What::Lost(errno) => {
+            _ if connection_state.is_closed || connection_state.lost.is_some() => {}
+            NetworkEventKind::Connected => connection_state.connect_state = ConnectState::Done,
+            NetworkEventKind::Refused => {
+                connection_state.connect_state = ConnectState::Failed(libc::ECONNREFUSED)
+            }
+            NetworkEventKind::Sendable => connection_state.is_full = false,
+            NetworkEventKind::Arrived(bytes) => connection_state.arrived_bytes += bytes,
+            NetworkEventKind::Lost(errno) => {
                 // Bytes sent before a close arrive. Bytes in transit at a reset are lost.
-                place.come = if errno == 0 { place.stream.len() } else { 0 };
-                place.lost = Some(errno);
+                connection_state.arrived_bytes =
+                    if errno == 0 { connection_state.stream.len() } else { 0 };
+                connection_state.lost = Some(errno);
             }
-            What::Call(number) => {
-                let call = network.on_way.remove(&number).expect("it is on its way");
+            NetworkEventKind::Call(number) => {
+                let call = network.in_transit.remove(&number).expect("it is on its way");
                 drop(network);
-                self.called(wire, &call);
+                self.on_call(connection, &call);
             }
-            What::Answer(number) => {
-                let answer = network.on_way.remove(&number).expect("it is on its way");
+            NetworkEventKind::Answer(number) => {
+                let answer = network.in_transit.remove(&number).expect("it is on its way");
                 drop(network);
-                self.answered(wire, answer);
+                self.deliver_answer(connection, answer);
             }
         }
-        self.wake_all(SLEEPING);
+        self.wake_all(SLEEP_KEY);
     }
 
     /// Handles a call on the server.
-    fn called(&self, wire: usize, call: &[u8]) {
+    fn on_call(&self, connection: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
-        if self.network.borrow().silent_until > self.now_ns() || self.one_of(server.silent) {
+        if self.network.borrow().silent_until > self.now_ns()
+            || self.happens_one_in(server.no_answer_rate)
+        {
             return;
         }
-        if self.one_of(server.hangs) {
-            self.network.borrow_mut().silent_until = self.now_ns() + self.below(3_000_000_000);
+        if self.happens_one_in(server.hang_rate) {
+            self.network.borrow_mut().silent_until =
+                self.now_ns() + self.random_below(3_000_000_000);
         }
         let answer = self.answer(&server, call);
-        if self.one_of(server.strange) {
-            let strange = self.strange(&answer);
-            self.send_answer(wire, strange);
+        if self.happens_one_in(server.noise_rate) {
+            let strange = self.unrelated_bytes(&answer);
+            self.send_answer(connection, strange);
         }
-        if self.one_of(server.twice) {
-            self.send_answer(wire, answer.clone());
+        if self.happens_one_in(server.duplicate_rate) {
+            self.send_answer(connection, answer.clone());
         }
-        self.send_answer(wire, answer);
+        self.send_answer(connection, answer);
     }
 
-    fn send_answer(&self, wire: usize, answer: Vec<u8>) {
-        let number = self.put_on_way(answer);
-        self.expect_moved(self.way(), wire, What::Answer(number));
+    fn send_answer(&self, connection: usize, answer: Vec<u8>) {
+        let number = self.put_in_transit(answer);
+        self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Answer(number));
     }
 
     /// Puts a call or an answer in transit, and returns its number.
-    fn put_on_way(&self, bytes: Vec<u8>) -> u64 {
+    fn put_in_transit(&self, bytes: Vec<u8>) -> u64 {
         let mut network = self.network.borrow_mut();
         network.sent += 1;
         let number = network.sent;
-        network.on_way.insert(number, bytes);
+        network.in_transit.insert(number, bytes);
         number
     }
 
     /// Puts an answer on the connection, behind the earlier ones.
-    fn answered(&self, wire: usize, mut answer: Vec<u8>) {
+    fn deliver_answer(&self, connection: usize, mut answer: Vec<u8>) {
         let mut network = self.network.borrow_mut();
-        let cuts = network.server.cuts;
-        let place = &mut network.wires[wire];
-        if place.is_ending {
+        let cuts = network.server.cut_rate;
+        let connection_state = &mut network.connections[connection];
+        if connection_state.is_ending {
             return;
         }
-        if self.one_of(cuts) {
-            answer.truncate(self.below(answer.len() as u64) as usize);
-            place.is_ending = true;
-            let errno = [0, libc::ECONNRESET][self.below(2) as usize];
+        if self.happens_one_in(cuts) {
+            answer.truncate(self.random_below(answer.len() as u64) as usize);
+            connection_state.is_ending = true;
+            let errno = [0, libc::ECONNRESET][self.random_below(2) as usize];
             drop(network);
-            self.expect_moved(self.way(), wire, What::Lost(errno));
+            self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Lost(errno));
             network = self.network.borrow_mut();
         }
-        let place = &mut network.wires[wire];
-        let first = match self.below(4) {
-            0 => self.below(answer.len() as u64 + 1) as usize,
+        let connection_state = &mut network.connections[connection];
+        let first = match self.random_below(4) {
+            0 => self.random_below(answer.len() as u64 + 1) as usize,
             _ => answer.len(),
         };
-        place.come += first;
+        connection_state.arrived_bytes += first;
         let rest = answer.len() - first;
-        place.stream.extend(answer);
+        connection_state.stream.extend(answer);
         drop(network);
         if rest > 0 {
-            self.expect_moved(self.way(), wire, What::Come(rest));
+            self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Arrived(rest));
         }
     }
 
     /// Starts a connection.
-    fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, Making)> {
-        self.point();
-        if port.is_some() && self.below(3) > 0 {
-            return Err([Errno::ADDRINUSE, Errno::ACCESS][self.below(2) as usize]);
+    fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, ConnectState)> {
+        self.preemption_point();
+        if port.is_some() && self.random_below(3) > 0 {
+            return Err([Errno::ADDRINUSE, Errno::ACCESS][self.random_below(2) as usize]);
         }
-        let refuses = self.network.borrow().server.refuses;
-        let is_refused = self.one_of(refuses);
+        let refuses = self.network.borrow().server.refuse_rate;
+        let is_refused = self.happens_one_in(refuses);
         let is_silent = self.network.borrow().silent_until > self.now_ns();
-        let what = match self.below(3) {
+        let what = match self.random_below(3) {
             0 if is_refused => return Err(Errno::CONNREFUSED),
-            1 if is_refused => Some(What::Refused),
+            1 if is_refused => Some(NetworkEventKind::Refused),
             _ if is_refused || is_silent => None,
-            _ => Some(What::Connected),
+            _ => Some(NetworkEventKind::Connected),
         };
         let making = match what {
-            Some(What::Connected) if self.below(4) == 0 => Making::Done,
-            _ => Making::UnderWay,
+            Some(NetworkEventKind::Connected) if self.random_below(4) == 0 => ConnectState::Done,
+            _ => ConnectState::InProgress,
         };
-        let wire = self.network.borrow().wires.len();
-        self.network.borrow_mut().wires.push(Wire {
-            making,
+        let connection = self.network.borrow().connections.len();
+        self.network.borrow_mut().connections.push(SimulatedConnection {
+            connect_state: making,
             call: Vec::new(),
             stream: VecDeque::new(),
-            come: 0,
+            arrived_bytes: 0,
             wake_bytes: 1,
             is_full: false,
             is_ending: false,
             lost: None,
             is_closed: false,
         });
-        if let (Making::UnderWay, Some(what)) = (making, what) {
-            self.expect_moved(self.way(), wire, what);
+        if let (ConnectState::InProgress, Some(what)) = (making, what) {
+            self.schedule_event(self.transit_ns(), connection, what);
         }
-        Ok((wire, making))
+        Ok((connection, making))
     }
 
     /// Sends some of the bytes to the server, and returns their number.
-    fn send(&self, wire: usize, bytes: &[u8]) -> Result<usize, Lost> {
-        self.point();
-        let stops = self.disk.borrow().faults().stops;
+    fn send(&self, connection: usize, bytes: &[u8]) -> Result<usize, ConnectionLost> {
+        self.preemption_point();
+        let stops = self.disk.borrow().faults().short_rate;
         let mut network = self.network.borrow_mut();
-        let place = &mut network.wires[wire];
-        if place.lost.is_some() {
-            return Err(Lost(libc::EPIPE));
+        let connection_state = &mut network.connections[connection];
+        if connection_state.lost.is_some() {
+            return Err(ConnectionLost(libc::EPIPE));
         }
-        if place.is_full {
+        if connection_state.is_full {
             return Ok(0);
         }
         let mut count = bytes.len();
-        if self.one_of(stops) {
-            place.is_full = true;
+        if self.happens_one_in(stops) {
+            connection_state.is_full = true;
             count = count.div_ceil(2);
         }
-        place.call.extend(&bytes[..count]);
+        connection_state.call.extend(&bytes[..count]);
         let mut calls = Vec::new();
-        while let Some(mark) = place.call.first_chunk() {
+        while let Some(mark) = connection_state.call.first_chunk() {
             let end = 4 + (u32::from_be_bytes(*mark) & !LAST) as usize;
-            if place.call.len() < end {
+            if connection_state.call.len() < end {
                 break;
             }
-            calls.push(place.call.drain(..end).skip(4).collect::<Vec<u8>>());
+            calls.push(connection_state.call.drain(..end).skip(4).collect::<Vec<u8>>());
         }
-        let is_full = place.is_full;
+        let is_full = connection_state.is_full;
         drop(network);
         if is_full {
-            self.expect_moved(self.way(), wire, What::Room);
+            self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Sendable);
         }
         for call in calls {
-            let number = self.put_on_way(call);
-            self.expect_moved(self.way(), wire, What::Call(number));
+            let number = self.put_in_transit(call);
+            self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Call(number));
         }
         Ok(count)
     }
 
     /// Returns up to `room` bytes that have arrived.
-    fn received(&self, wire: usize, room: usize) -> Result<Option<Vec<u8>>, Lost> {
-        self.point();
-        let stops = self.disk.borrow().faults().stops;
+    fn take_received(
+        &self,
+        connection: usize,
+        room: usize,
+    ) -> Result<Option<Vec<u8>>, ConnectionLost> {
+        self.preemption_point();
+        let stops = self.disk.borrow().faults().short_rate;
         let mut network = self.network.borrow_mut();
-        let place = &mut network.wires[wire];
-        let mut count = place.come.min(room);
+        let connection_state = &mut network.connections[connection];
+        let mut count = connection_state.arrived_bytes.min(room);
         if count == 0 {
-            return place.lost.map_or(Ok(None), |errno| Err(Lost(errno)));
+            return connection_state.lost.map_or(Ok(None), |errno| Err(ConnectionLost(errno)));
         }
-        if self.one_of(stops) {
-            count = 1 + self.below(count as u64) as usize;
+        if self.happens_one_in(stops) {
+            count = 1 + self.random_below(count as u64) as usize;
         }
-        place.come -= count;
-        Ok(Some(place.stream.drain(..count).collect()))
+        connection_state.arrived_bytes -= count;
+        Ok(Some(connection_state.stream.drain(..count).collect()))
     }
 
     /// Possible operations on a connection now.
-    fn ready(&self, wire: usize, to_write: bool) -> Ready {
+    fn readiness(&self, connection: usize, to_write: bool) -> Ready {
         let network = self.network.borrow();
-        let place = &network.wires[wire];
-        let is_over = place.lost.is_some() || matches!(place.making, Making::Failed(_));
-        let is_made = place.making == Making::Done;
+        let connection_state = &network.connections[connection];
+        let is_over = connection_state.lost.is_some()
+            || matches!(connection_state.connect_state, ConnectState::Failed(_));
+        let is_made = connection_state.connect_state == ConnectState::Done;
         Ready {
-            to_read: is_over || is_made && place.come >= place.wake_bytes,
-            to_write: to_write && (is_over || is_made && !place.is_full),
-            is_rung: false,
+            is_readable: is_over
+                || is_made && connection_state.arrived_bytes >= connection_state.wake_bytes,
+            is_writable: to_write && (is_over || is_made && !connection_state.is_full),
+            is_event_fd_signalled: false,
         }
     }
 }
@@ -301,11 +313,11 @@ impl Socket {
     pub(crate) fn connect(
         address: SocketAddr,
         port: Option<u16>,
-    ) -> rustix::io::Result<(Socket, Making)> {
+    ) -> rustix::io::Result<(Socket, ConnectState)> {
         match world() {
             Some(world) => {
-                let (wire, making) = world.connect(port)?;
-                Ok((Socket::Simulated(wire), making))
+                let (connection, making) = world.connect(port)?;
+                Ok((Socket::Simulated(connection), making))
             }
             None => {
                 let (socket, making) = socket::Socket::connect(address, port)?;
@@ -314,22 +326,23 @@ impl Socket {
         }
     }
 
-    pub(crate) fn making(&self) -> Making {
+    pub(crate) fn connect_state(&self) -> ConnectState {
         match self {
-            Socket::Real(socket) => socket.making(),
-            Socket::Simulated(wire) => {
+            Socket::Real(socket) => socket.connect_state(),
+            Socket::Simulated(connection) => {
                 let world = world().expect(OUTSIDE);
                 let network = world.network.borrow();
-                let Wire { making, lost, .. } = network.wires[*wire];
-                lost.map_or(making, Making::Failed)
+                let SimulatedConnection { connect_state: making, lost, .. } =
+                    network.connections[*connection];
+                lost.map_or(making, ConnectState::Failed)
             }
         }
     }
 
-    pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Lost> {
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         match self {
             Socket::Real(socket) => socket.send(bytes),
-            Socket::Simulated(wire) => world().expect(OUTSIDE).send(*wire, bytes),
+            Socket::Simulated(connection) => world().expect(OUTSIDE).send(*connection, bytes),
         }
     }
 
@@ -337,14 +350,19 @@ impl Socket {
     ///
     /// # Safety
     /// As for [the real socket](socket::Socket::receive).
-    pub(crate) unsafe fn receive(&self, pieces: &[libc::iovec]) -> Result<Option<usize>, Lost> {
-        let wire = match self {
+    pub(crate) unsafe fn receive(
+        &self,
+        pieces: &[libc::iovec],
+    ) -> Result<Option<usize>, ConnectionLost> {
+        let connection = match self {
             // SAFETY: the caller guarantees the contract of this function.
             Socket::Real(socket) => return unsafe { socket.receive(pieces) },
-            Socket::Simulated(wire) => *wire,
+            Socket::Simulated(connection) => *connection,
         };
         let room = pieces.iter().map(|piece| piece.iov_len).sum();
-        let Some(bytes) = world().expect(OUTSIDE).received(wire, room)? else { return Ok(None) };
+        let Some(bytes) = world().expect(OUTSIDE).take_received(connection, room)? else {
+            return Ok(None);
+        };
         let mut rest = &bytes[..];
         for piece in pieces {
             let (part, more) = rest.split_at(piece.iov_len.min(rest.len()));
@@ -357,12 +375,12 @@ impl Socket {
         Ok(Some(bytes.len()))
     }
 
-    pub(crate) fn wake_at(&self, bytes: usize) {
+    pub(crate) fn set_wake_bytes(&self, bytes: usize) {
         match self {
-            Socket::Real(socket) => socket.wake_at(bytes),
-            Socket::Simulated(wire) => {
+            Socket::Real(socket) => socket.set_wake_bytes(bytes),
+            Socket::Simulated(connection) => {
                 let world = world().expect(OUTSIDE);
-                world.network.borrow_mut().wires[*wire].wake_bytes = bytes;
+                world.network.borrow_mut().connections[*connection].wake_bytes = bytes;
             }
         }
     }
@@ -370,12 +388,12 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if let Socket::Simulated(wire) = self
+        if let Socket::Simulated(connection) = self
             && let Some(world) = world()
         {
-            let place = &mut world.network.borrow_mut().wires[*wire];
-            place.is_closed = true;
-            (place.stream, place.call) = Default::default();
+            let connection_state = &mut world.network.borrow_mut().connections[*connection];
+            connection_state.is_closed = true;
+            (connection_state.stream, connection_state.call) = Default::default();
         }
     }
 }
@@ -389,27 +407,27 @@ pub(crate) enum EventFd {
 impl EventFd {
     pub(crate) fn new() -> rustix::io::Result<EventFd> {
         match world() {
-            Some(world) if world.refuses_thread() => Err(Errno::MFILE),
+            Some(world) if world.does_thread_start_fail() => Err(Errno::MFILE),
             Some(_) => Ok(EventFd::Simulated(false.into())),
             None => RealBell::new().map(EventFd::Real),
         }
     }
 
-    pub(crate) fn ring(&self) {
+    pub(crate) fn signal(&self) {
         match self {
-            EventFd::Real(bell) => bell.ring(),
+            EventFd::Real(event_fd) => event_fd.signal(),
             EventFd::Simulated(is_rung) => {
                 is_rung.store(true, std::sync::atomic::Ordering::Relaxed);
                 if let Some(world) = world() {
-                    world.wake_all(SLEEPING);
+                    world.wake_all(SLEEP_KEY);
                 }
             }
         }
     }
 
-    pub(crate) fn quieten(&self) {
+    pub(crate) fn clear(&self) {
         match self {
-            EventFd::Real(bell) => bell.quieten(),
+            EventFd::Real(event_fd) => event_fd.clear(),
             EventFd::Simulated(is_rung) => {
                 is_rung.store(false, std::sync::atomic::Ordering::Relaxed)
             }
@@ -421,7 +439,7 @@ impl EventFd {
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,
-    bell: Option<&EventFd>,
+    event_fd: Option<&EventFd>,
     at_most: Option<Duration>,
 ) -> Ready {
     let Some(world) = world() else {
@@ -429,28 +447,28 @@ pub(crate) fn sleep_on(
             Socket::Real(socket) => socket,
             Socket::Simulated(_) => unreachable!("{OUTSIDE}"),
         });
-        let bell = bell.map(|bell| match bell {
-            EventFd::Real(bell) => bell,
+        let event_fd = event_fd.map(|event_fd| match event_fd {
+            EventFd::Real(event_fd) => event_fd,
             EventFd::Simulated(_) => unreachable!("{OUTSIDE}"),
         });
-        return socket::sleep_on(socket, to_write, bell, at_most);
+        return socket::sleep_on(socket, to_write, event_fd, at_most);
     };
     let until = at_most.map(|span| world.now_ns() + span.as_nanos() as u64);
-    let wakes = world.disk.borrow().faults().wakes;
-    world.point();
+    let wakes = world.disk.borrow().faults().spurious_wake_rate;
+    world.preemption_point();
     loop {
         let mut ready = match socket {
-            Some(Socket::Simulated(wire)) => world.ready(*wire, to_write),
+            Some(Socket::Simulated(connection)) => world.readiness(*connection, to_write),
             _ => Ready::default(),
         };
-        if let Some(EventFd::Simulated(is_rung)) = bell {
-            ready.is_rung = is_rung.load(std::sync::atomic::Ordering::Relaxed);
+        if let Some(EventFd::Simulated(is_rung)) = event_fd {
+            ready.is_event_fd_signalled = is_rung.load(std::sync::atomic::Ordering::Relaxed);
         }
         let is_late = until.is_some_and(|until| until <= world.now_ns());
-        if ready != Ready::default() || is_late || world.one_of(wakes) {
-            world.point();
+        if ready != Ready::default() || is_late || world.happens_one_in(wakes) {
+            world.preemption_point();
             return ready;
         }
-        world.block(SLEEPING, until);
+        world.block(SLEEP_KEY, until);
     }
 }

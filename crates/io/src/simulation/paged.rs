@@ -29,7 +29,7 @@ mod random_scenarios;
 
 const PAGE: usize = PAGE_BYTES as usize;
 /// Number of parts of a region's page that are compared separately.
-const PARTS: usize = 8;
+const PAGE_PARTS: usize = 8;
 
 /// Kind of memory.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub enum Paged {
     /// A mapping of the file.
     Mapping,
     /// A mapping with windows delegated to the kernel's own mapping.
-    Lent(Kernel),
+    MappingWithDelegation(Kernel),
 }
 
 /// An action of a thread. Most take the first page and the number of pages.
@@ -74,14 +74,14 @@ pub enum MappingTouch {
 
 /// State shared by the threads of a run.
 struct PagedShared {
-    front: Front,
+    memory_object: MemoryObject,
     /// Start address of the memory.
     base: usize,
     pages: u64,
     /// Number of the last write to each part of each page of a region.
-    written: RefCell<Vec<[u64; PARTS]>>,
+    written: RefCell<Vec<[u64; PAGE_PARTS]>>,
     /// Pages that the program has dropped itself: they have their content or zeros.
-    is_lost: RefCell<Vec<bool>>,
+    is_dropped: RefCell<Vec<bool>>,
     /// Pages that the program has dropped itself at any time.
     given_up: RefCell<Vec<bool>>,
     writes: Cell<u64>,
@@ -91,10 +91,10 @@ struct PagedShared {
     bytes: u64,
     can_fail: bool,
     /// True if only one thread touches delegated windows and all of them can be taken back.
-    is_lent_alone: bool,
+    is_delegation_checkable: bool,
 }
 
-enum Front {
+enum MemoryObject {
     /// Borrowed by all threads that touch it, or mutably by one that discards.
     Region(RefCell<Region>),
     Mapping(Mapping),
@@ -113,55 +113,56 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
                 .memory(memory_bytes)
                 .swapin(swapin)
                 .eviction(settings.eviction)
-                .over(
+                .open_storage(
                     pages * PAGE_BYTES,
                     Path::new("0"),
                     File::open("/dev/null").expect("there is always nothing to be opened"),
                 );
-            region.map(|region| (Front::Region(RefCell::new(region)), pages * PAGE_BYTES))
+            region.map(|region| (MemoryObject::Region(RefCell::new(region)), pages * PAGE_BYTES))
         }
-        Paged::Mapping | Paged::Lent(_) => {
+        Paged::Mapping | Paged::MappingWithDelegation(_) => {
             let bytes = scenario.files[0];
             let pages = bytes.div_ceil(PAGE_BYTES);
             world.memory.borrow_mut().pages_max = settings.memory_pages.min(pages);
-            if let Paged::Lent(kernel) = paged {
+            if let Paged::MappingWithDelegation(kernel) = paged {
                 // A file that is completely cached would be left to the kernel.
-                let cached = (1..pages).filter(|_| world.one_of(kernel.cached_part)).collect();
-                world.memory.borrow_mut().lends(kernel, cached);
+                let cached =
+                    (1..pages).filter(|_| world.happens_one_in(kernel.cached_one_in)).collect();
+                world.memory.borrow_mut().set_kernel(kernel, cached);
             }
             let builder = Mapping::builder()
                 .memory(memory_bytes)
                 .readahead(settings.readahead)
-                .kernel_cache(matches!(paged, Paged::Lent(_)));
+                .kernel_cache(matches!(paged, Paged::MappingWithDelegation(_)));
             // SAFETY: its bytes are treated as changeable by other programs.
             let mapping = unsafe { builder.open("0") };
-            mapping.map(|mapping| (Front::Mapping(mapping), bytes))
+            mapping.map(|mapping| (MemoryObject::Mapping(mapping), bytes))
         }
     };
     let (front, bytes) = match built {
         Ok(built) => built,
-        Err(PagerError::System(_)) if settings.refuse_thread_part > 0 => return,
-        Err(error) => world.wrong(format!("there is no memory: {error}")),
+        Err(PagerError::System(_)) if settings.refuse_thread_one_in > 0 => return,
+        Err(error) => world.fail_run(format!("there is no memory: {error}")),
     };
     let base = match &front {
-        Front::Region(region) => region.borrow().as_slice().as_ptr().addr(),
-        Front::Mapping(mapping) => mapping.as_slice().as_ptr().addr(),
+        MemoryObject::Region(region) => region.borrow().as_slice().as_ptr().addr(),
+        MemoryObject::Mapping(mapping) => mapping.as_slice().as_ptr().addr(),
     };
     let pages = bytes.div_ceil(PAGE_BYTES);
     let shared = Rc::new(PagedShared {
-        front,
+        memory_object: front,
         base,
         pages,
-        written: RefCell::new(vec![[0; PARTS]; pages as usize]),
-        is_lost: RefCell::new(vec![false; pages as usize]),
+        written: RefCell::new(vec![[0; PAGE_PARTS]; pages as usize]),
+        is_dropped: RefCell::new(vec![false; pages as usize]),
         given_up: RefCell::new(vec![false; pages as usize]),
         writes: Cell::new(0),
         failed: RefCell::default(),
         bytes,
-        can_fail: scenario.faults.fails > 0 || !scenario.faults.bad.is_empty(),
-        is_lent_alone: matches!(paged, Paged::Lent(_))
+        can_fail: scenario.faults.error_rate > 0 || !scenario.faults.bad_pages.is_empty(),
+        is_delegation_checkable: matches!(paged, Paged::MappingWithDelegation(_))
             && scenario.threads.len() == 1
-            && scenario.faults.no_parts == 0,
+            && scenario.faults.mapping_limit_rate == 0,
     });
     let threads: Vec<TaskId> = (0..scenario.threads.len())
         .map(|number| {
@@ -169,38 +170,38 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
             world.spawn(Box::new(move || {
                 let world = super::world::world().expect("a thread is a task");
                 for (nth, action) in scenario.threads[number].iter().enumerate() {
-                    world.does(nth + 1);
-                    shared.act(&world, action);
+                    world.set_action(nth + 1);
+                    shared.perform(&world, action);
                 }
             }))
         })
         .collect();
     threads.into_iter().for_each(|thread| world.join(thread));
     let Ok(shared) = Rc::try_unwrap(shared).map_err(drop) else {
-        world.wrong("a thread has not let go of what all share".to_owned());
+        world.fail_run("a thread has not let go of what all share".to_owned());
     };
     drop(shared);
     if world.areas() > 0 {
-        world.wrong("memory is left".to_owned());
+        world.fail_run("memory is left".to_owned());
     }
 }
 
 /// Content of a part of a page of a region after a write: 512 bytes.
-fn part_of(page: u64, part: usize, write: u64) -> [u8; PAGE / PARTS] {
+fn part_content(page: u64, part: usize, write: u64) -> [u8; PAGE / PAGE_PARTS] {
     let word = match write {
         0 => 0,
         write => splitmix::mixed(page << 40 ^ (part as u64) << 32 ^ write),
     };
-    let mut bytes = [0; PAGE / PARTS];
+    let mut bytes = [0; PAGE / PAGE_PARTS];
     bytes.chunks_exact_mut(8).for_each(|to| to.copy_from_slice(&word.to_le_bytes()));
     bytes
 }
 
 impl PagedShared {
     /// Performs an action of a thread.
-    fn act(&self, world: &World, action: &Action) {
+    fn perform(&self, world: &World, action: &Action) {
         match action {
-            Action::Touch(touch) => self.touch(world, touch),
+            Action::Touch(touch) => self.perform_touch(world, touch),
             Action::Write(name, first, count) => {
                 world.disk.borrow_mut().write(*name, *first, *count);
             }
@@ -212,56 +213,64 @@ impl PagedShared {
     }
 
     /// Performs an action on the memory.
-    fn touch(&self, world: &World, touch: &MappingTouch) {
+    fn perform_touch(&self, world: &World, touch: &MappingTouch) {
         if let MappingTouch::Discard(first, count) = *touch
-            && let Front::Region(region) = &self.front
+            && let MemoryObject::Region(region) = &self.memory_object
         {
             return self.discard(world, region, first, count);
         }
         // No thread discards meanwhile.
-        let _lent = match &self.front {
-            Front::Region(region) => Some(lent(world, || region.try_borrow().ok())),
-            Front::Mapping(_) => None,
+        let _delegated = match &self.memory_object {
+            MemoryObject::Region(region) => {
+                Some(wait_for_borrow(world, || region.try_borrow().ok()))
+            }
+            MemoryObject::Mapping(_) => None,
         };
         match *touch {
             MappingTouch::Read(first, count) => self.read(world, first, count),
             MappingTouch::ReadDown(first, count) => {
                 for page in (first..(first + count).min(self.pages)).rev() {
-                    self.reach(world, page, false);
+                    self.touch_and_check(world, page, false);
                 }
             }
             MappingTouch::Write(first, count, part) => {
                 for page in first..(first + count).min(self.pages) {
-                    if self.reach(world, page, matches!(self.front, Front::Region(_))) {
+                    if self.touch_and_check(
+                        world,
+                        page,
+                        matches!(self.memory_object, MemoryObject::Region(_)),
+                    ) {
                         self.write(page, part as usize);
                     }
                 }
             }
             MappingTouch::Load(first, count) => {
                 let (offset, bytes) = self.range(first, count);
-                self.judge(world, first, count, self.load(offset, bytes));
+                self.check_result(world, first, count, self.load(offset, bytes));
             }
             MappingTouch::WillNeed(first, count) => {
                 let (offset, bytes) = self.range(first, count);
-                match &self.front {
-                    Front::Region(region) => region.borrow().will_need(offset, bytes),
-                    Front::Mapping(mapping) => mapping.advise(Advice::WillNeed, offset, bytes),
+                match &self.memory_object {
+                    MemoryObject::Region(region) => region.borrow().will_need(offset, bytes),
+                    MemoryObject::Mapping(mapping) => {
+                        mapping.advise(Advice::WillNeed, offset, bytes)
+                    }
                 }
             }
             MappingTouch::Discard(first, count) => {
-                if let Front::Mapping(mapping) = &self.front {
+                if let MemoryObject::Mapping(mapping) = &self.memory_object {
                     let (offset, bytes) = self.range(first, count);
                     mapping.advise(Advice::DontNeed, offset, bytes);
-                    if self.is_lent_alone {
+                    if self.is_delegation_checkable {
                         // After the answer to this command, the advice is in effect.
                         mapping.statistics();
-                        self.check_none_lent(world, first, count);
+                        self.check_none_delegated(world, first, count);
                     }
                 }
             }
             MappingTouch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
             MappingTouch::Advise(number) => {
-                if let Front::Mapping(mapping) = &self.front {
+                if let MemoryObject::Mapping(mapping) = &self.memory_object {
                     let advice = match number {
                         0 | 1 => Advice::Random,
                         2 | 3 => Advice::Sequential,
@@ -270,7 +279,9 @@ impl PagedShared {
                     mapping.advise(advice, 0, self.bytes);
                 }
             }
-            MappingTouch::Hold(page, is_written, us) => self.hold(world, page, is_written, us),
+            MappingTouch::Hold(page, is_written, us) => {
+                self.use_in_system_call(world, page, is_written, us)
+            }
             MappingTouch::Lock(first, count, is_locked) => {
                 let count = count.min(self.pages.saturating_sub(first));
                 world.lock(self.address(first), count, is_locked);
@@ -280,54 +291,54 @@ impl PagedShared {
             }
             MappingTouch::GiveUp(first, count) => {
                 for page in first..(first + count).min(self.pages) {
-                    self.is_lost.borrow_mut()[page as usize] = true;
+                    self.is_dropped.borrow_mut()[page as usize] = true;
                     self.given_up.borrow_mut()[page as usize] = true;
-                    world.give_up(self.address(page), 1, false);
-                    world.point();
+                    world.drop_pages(self.address(page), 1, false);
+                    world.preemption_point();
                 }
             }
-            MappingTouch::Ask => self.ask(world),
+            MappingTouch::Ask => self.check_counters(world),
         }
     }
 
     /// Checks that no page of a dropped range is delegated.
-    fn check_none_lent(&self, world: &World, first: u64, count: u64) {
+    fn check_none_delegated(&self, world: &World, first: u64, count: u64) {
         let mut memory = world.memory.borrow_mut();
         let mut pages = first..(first + count).min(self.pages);
-        if let Some(page) = pages.find(|&page| memory.is_lent(self.address(page))) {
+        if let Some(page) = pages.find(|&page| memory.is_delegated(self.address(page))) {
             drop(memory);
-            world.wrong(format!("page {page} is lent still, though it was given up"));
+            world.fail_run(format!("page {page} is delegated still, though it was given up"));
         }
     }
 
     /// Reads the counters, and checks for errors.
-    fn ask(&self, world: &World) {
+    fn check_counters(&self, world: &World) {
         let failed = self.failed.borrow().len() as u64;
         let pages_max = world.memory.borrow().pages_max;
-        let (told, is_right) = match &self.front {
-            Front::Region(region) => {
+        let (told, is_right) = match &self.memory_object {
+            MemoryObject::Region(region) => {
                 let region = region.borrow();
                 let counted = region.statistics();
                 let is_right = counted.poisoned_pages >= failed
                     && counted.memory_pages <= counted.memory_pages_max;
                 let check = region.check();
                 if check.is_ok() && failed > 0 {
-                    world.wrong(format!("all is well, though {failed} touches have failed"));
+                    world.fail_run(format!("all is well, though {failed} touches have failed"));
                 }
-                self.judge(world, 0, self.pages, check);
+                self.check_result(world, 0, self.pages, check);
                 (format!("{counted:?}"), is_right)
             }
-            Front::Mapping(mapping) => {
-                let (lent, _) = world.memory.borrow().lent.counted;
+            MemoryObject::Mapping(mapping) => {
+                let (delegated, _) = world.memory.borrow().kernel_memory.page_totals;
                 let counted = mapping.statistics();
                 let is_right = counted.poisoned_pages >= failed
                     && counted.resident_pages <= pages_max
-                    && counted.lent_pages >= lent;
+                    && counted.delegated_pages >= delegated;
                 (format!("{counted:?}"), is_right)
             }
         };
         if !is_right {
-            world.wrong(format!("{failed} pages have failed, and so many may be there: {told}"));
+            world.fail_run(format!("{failed} pages have failed, and so many may be there: {told}"));
         }
     }
 
@@ -344,53 +355,57 @@ impl PagedShared {
     /// Reads pages in ascending order.
     fn read(&self, world: &World, first: u64, count: u64) {
         for page in first..(first + count).min(self.pages) {
-            self.reach(world, page, false);
+            self.touch_and_check(world, page, false);
         }
     }
 
     /// Touches a page and checks its bytes. Returns false after a bus error. The bytes may be used
     /// until the next touch.
-    fn reach(&self, world: &World, page: u64, is_written: bool) -> bool {
+    fn touch_and_check(&self, world: &World, page: u64, is_written: bool) -> bool {
         let touched = world.touch(self.address(page), is_written);
-        let is_lent = world.memory.borrow_mut().is_lent(self.address(page));
+        let is_delegated = world.memory.borrow_mut().is_delegated(self.address(page));
         match touched {
             Ok(()) => {
                 let bytes = (self.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
                 // SAFETY: the page is present, and no other task runs before this block ends.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, bytes) };
-                let looked = match self.front {
-                    Front::Region(_) => self.look(page, bytes),
-                    Front::Mapping(_) if is_lent => as_now(world, page * PAGE_BYTES, bytes),
-                    Front::Mapping(_) => as_in_the_file(world, page * PAGE_BYTES, bytes),
+                let looked = match self.memory_object {
+                    MemoryObject::Region(_) => self.check_region_page(page, bytes),
+                    MemoryObject::Mapping(_) if is_delegated => {
+                        check_against_current(world, page * PAGE_BYTES, bytes)
+                    }
+                    MemoryObject::Mapping(_) => {
+                        check_against_history(world, page * PAGE_BYTES, bytes)
+                    }
                 };
-                right(world, looked);
+                assert_ok(world, looked);
                 true
             }
             Err(Bus) if self.may_fail(world, page, 1) => {
                 // Failures in a window are not counted by the pager.
-                if !is_lent {
+                if !is_delegated {
                     self.failed.borrow_mut().insert(page);
                 }
                 false
             }
-            Err(Bus) => world.wrong(format!("a bus error at page {page}")),
+            Err(Bus) => world.fail_run(format!("a bus error at page {page}")),
         }
     }
 
     /// Compares a page of a region with the copy.
-    fn look(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
+    fn check_region_page(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let index = page as usize;
-        if std::mem::take(&mut self.is_lost.borrow_mut()[index])
+        if std::mem::take(&mut self.is_dropped.borrow_mut()[index])
             && bytes.iter().all(|&byte| byte == 0)
         {
-            self.written.borrow_mut()[index] = [0; PARTS];
+            self.written.borrow_mut()[index] = [0; PAGE_PARTS];
         }
         let written = self.written.borrow()[index];
-        for (part, bytes) in bytes.chunks_exact(PAGE / PARTS).enumerate() {
-            if *bytes != part_of(page, part, written[part]) {
-                let older =
-                    (0..=self.writes.get()).find(|&write| *bytes == part_of(page, part, write));
+        for (part, bytes) in bytes.chunks_exact(PAGE / PAGE_PARTS).enumerate() {
+            if *bytes != part_content(page, part, written[part]) {
+                let older = (0..=self.writes.get())
+                    .find(|&write| *bytes == part_content(page, part, write));
                 return Err(format!(
                     "page {page}, part {part}, is not as after write {}, but {}: {:02x?}",
                     written[part],
@@ -404,80 +419,82 @@ impl PagedShared {
 
     /// Writes a part of a page that was touched for writing.
     fn write(&self, page: u64, part: usize) {
-        let Front::Region(_) = self.front else { return };
+        let MemoryObject::Region(_) = self.memory_object else { return };
         let write = self.writes.get() + 1;
         self.writes.set(write);
         self.written.borrow_mut()[page as usize][part] = write;
-        let bytes = part_of(page, part, write);
+        let bytes = part_content(page, part, write);
         let to = (self.address(page) + part * bytes.len()) as *mut u8;
         // SAFETY: the page is present and writable, and no other task runs before this block ends.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
     /// Uses a page in a system call for a while, and checks that it stays in its place.
-    fn hold(&self, world: &World, page: u64, is_written: bool, us: u64) {
-        let is_written = is_written && matches!(self.front, Front::Region(_));
-        if page >= self.pages || !self.reach(world, page, is_written) {
+    fn use_in_system_call(&self, world: &World, page: u64, is_written: bool, us: u64) {
+        let is_written = is_written && matches!(self.memory_object, MemoryObject::Region(_));
+        if page >= self.pages || !self.touch_and_check(world, page, is_written) {
             return;
         }
-        let held = world.hold(self.address(page));
+        let held = world.begin_use(self.address(page));
         world.pause(us * 1_000);
-        let is_there = world.is_there(&held);
+        let is_there = world.is_page_in_place(&held);
         if is_there && is_written {
-            self.write(page, us as usize % PARTS);
+            self.write(page, us as usize % PAGE_PARTS);
         }
-        world.let_go(&[held]);
+        world.end_use(&[held]);
         // A mapping reads the page again.
         if !is_there
             && !self.given_up.borrow()[page as usize]
-            && matches!(self.front, Front::Region(_))
+            && matches!(self.memory_object, MemoryObject::Region(_))
         {
-            world.wrong(format!("page {page} was taken away while a call held it"));
+            world.fail_run(format!("page {page} was taken away while a call held it"));
         }
     }
 
     /// Discards pages of a region.
     fn discard(&self, world: &World, region: &RefCell<Region>, first: u64, count: u64) {
-        let mut region = lent(world, || region.try_borrow_mut().ok());
+        let mut region = wait_for_borrow(world, || region.try_borrow_mut().ok());
         let (offset, bytes) = self.range(first, count);
         region.discard(offset, bytes);
         for page in first..(first + count).min(self.pages) {
-            self.written.borrow_mut()[page as usize] = [0; PARTS];
-            self.is_lost.borrow_mut()[page as usize] = false;
+            self.written.borrow_mut()[page as usize] = [0; PAGE_PARTS];
+            self.is_dropped.borrow_mut()[page as usize] = false;
         }
     }
 
     fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
-        match &self.front {
-            Front::Region(region) => region.borrow().load(offset, bytes),
-            Front::Mapping(mapping) => mapping.load(offset, bytes).map_err(|error| match error {
-                LoadError::Read(error) => error,
-                LoadError::PastEnd { .. } => panic!("the range was cut to what there is"),
-            }),
+        match &self.memory_object {
+            MemoryObject::Region(region) => region.borrow().load(offset, bytes),
+            MemoryObject::Mapping(mapping) => {
+                mapping.load(offset, bytes).map_err(|error| match error {
+                    LoadError::Read(error) => error,
+                    LoadError::PastEnd { .. } => panic!("the range was cut to what there is"),
+                })
+            }
         }
     }
 
     /// Reads bytes of a mapping and checks them.
     fn read_at(&self, world: &World, offset: u64, bytes: u64) {
-        let Front::Mapping(mapping) = &self.front else { return };
+        let MemoryObject::Mapping(mapping) = &self.memory_object else { return };
         let offset = offset.min(self.bytes);
         let mut buffer = vec![0; bytes.min(self.bytes - offset) as usize];
         match mapping.read_at(offset, &mut buffer) {
-            Ok(()) => right(world, as_in_the_file(world, offset, &buffer)),
+            Ok(()) => assert_ok(world, check_against_history(world, offset, &buffer)),
             Err(LoadError::Read(error)) => {
                 let first = offset / PAGE_BYTES;
                 let count = (offset + bytes).div_ceil(PAGE_BYTES) - first;
-                self.judge(world, first, count, Err(error));
+                self.check_result(world, first, count, Err(error));
             }
-            Err(error) => world.wrong(format!("{bytes} bytes at {offset}: {error}")),
+            Err(error) => world.fail_run(format!("{bytes} bytes at {offset}: {error}")),
         }
     }
 
     /// Checks the result of an operation on pages.
-    fn judge(&self, world: &World, first: u64, count: u64, result: Result<(), ReadError>) {
+    fn check_result(&self, world: &World, first: u64, count: u64, result: Result<(), ReadError>) {
         match result {
             Err(error) if !self.may_fail(world, first, count) => {
-                world.wrong(format!("{count} pages from {first} on: {error}"));
+                world.fail_run(format!("{count} pages from {first} on: {error}"));
             }
             _ => {}
         }
@@ -489,13 +506,13 @@ impl PagedShared {
         let end = ((first + count) * PAGE_BYTES).min(self.bytes);
         let disk = world.disk.borrow();
         self.can_fail
-            || matches!(self.front, Front::Mapping(_))
+            || matches!(self.memory_object, MemoryObject::Mapping(_))
                 && disk.inodes[0].lengths_since(0).any(|bytes| bytes < end)
     }
 }
 
 /// Waits until `take` succeeds, with increasing pauses.
-fn lent<T>(world: &World, take: impl Fn() -> Option<T>) -> T {
+fn wait_for_borrow<T>(world: &World, take: impl Fn() -> Option<T>) -> T {
     let mut ns = 1_000;
     loop {
         match take() {
@@ -508,7 +525,7 @@ fn lent<T>(world: &World, take: impl Fn() -> Option<T>) -> T {
 
 /// Compares bytes with a file that other programs change: each block must show the file at some
 /// time.
-fn as_in_the_file(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
+fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
     let file = &disk.inodes[0];
     let mut right = [0; BLOCK as usize];
@@ -529,12 +546,12 @@ fn as_in_the_file(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String
 }
 
 /// Compares bytes of a window with the current file. Bytes beyond its end are zeros.
-fn as_now(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
+fn check_against_current(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
     let file = &disk.inodes[0];
     let mut right = vec![0; bytes.len()];
     let there = (file.bytes.saturating_sub(offset) as usize).min(bytes.len());
-    file.show(0, offset, &mut right[..there]);
+    file.read_current(0, offset, &mut right[..there]);
     if right != bytes {
         return Err(format!("a window shows other bytes at {offset}: {:02x?}", &bytes[..16]));
     }
@@ -542,8 +559,8 @@ fn as_now(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
 }
 
 /// Ends the run after a failed check.
-fn right(world: &World, result: Result<(), String>) {
+fn assert_ok(world: &World, result: Result<(), String>) {
     if let Err(what) = result {
-        world.wrong(what);
+        world.fail_run(what);
     }
 }

@@ -11,22 +11,22 @@ use std::task::Wake;
 use super::world::{Deliberate, TaskId, world};
 
 /// True if the countdown ends with this call.
-fn is_blown(fuse: u64) -> bool {
-    fuse == 1
+fn is_countdown_over(countdown: u64) -> bool {
+    countdown == 1
 }
 
 /// A buffer that panics at the use at which `fuse` reaches zero; never if it is zero at the start.
 pub(super) struct PanickingBuffer {
     pub(super) bytes: Vec<u8>,
-    pub(super) fuse: Rc<Cell<u64>>,
+    pub(super) countdown: Rc<Cell<u64>>,
 }
 
 impl AsMut<[u8]> for PanickingBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
-        others_code();
-        let fuse = self.fuse.get();
-        self.fuse.set(fuse.saturating_sub(1));
-        if is_blown(fuse) {
+        assert_no_engine_lock();
+        let fuse = self.countdown.get();
+        self.countdown.set(fuse.saturating_sub(1));
+        if is_countdown_over(fuse) {
             resume_unwind(Box::new(Deliberate));
         }
         &mut self.bytes
@@ -37,18 +37,18 @@ impl AsMut<[u8]> for PanickingBuffer {
 /// reaches zero.
 pub(super) struct TaskWaker {
     pub(super) task: TaskId,
-    pub(super) fuse: AtomicU64,
+    pub(super) countdown: AtomicU64,
 }
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<TaskWaker>) {
-        others_code();
+        assert_no_engine_lock();
         if let Some(world) = world() {
             world.unpark(self.task);
         }
-        let fuse = self.fuse.load(Ordering::Relaxed);
-        self.fuse.store(fuse.saturating_sub(1), Ordering::Relaxed);
-        if is_blown(fuse) {
+        let fuse = self.countdown.load(Ordering::Relaxed);
+        self.countdown.store(fuse.saturating_sub(1), Ordering::Relaxed);
+        if is_countdown_over(fuse) {
             resume_unwind(Box::new(Deliberate));
         }
     }
@@ -56,15 +56,15 @@ impl Wake for TaskWaker {
 
 impl Drop for TaskWaker {
     fn drop(&mut self) {
-        others_code();
+        assert_no_engine_lock();
     }
 }
 
 /// Checks that a caller's code runs without any lock of the engine.
-fn others_code() {
+fn assert_no_engine_lock() {
     if let Some(world) = world()
         && world.locks() != 0
     {
-        world.failed("a caller's code ran under a lock".to_owned());
+        world.record_failure("a caller's code ran under a lock".to_owned());
     }
 }

@@ -36,11 +36,11 @@ impl<T> Mutex<T> {
                 Err(poisoned) => Err(PoisonError::new(self.guard(poisoned.into_inner()))),
             };
         };
-        world.point();
+        world.preemption_point();
         loop {
             match self.inner.try_lock() {
                 Ok(guard) => {
-                    world.locked(1);
+                    world.count_locks(1);
                     return Ok(self.guard(guard));
                 }
                 // A panic in the engine's own code is a failure of the run by itself.
@@ -72,7 +72,7 @@ impl<T> MutexGuard<'_, T> {
     /// Releases the lock without a switch to another task.
     fn unlock(&mut self, world: &World) {
         if self.inner.take().is_some() {
-            world.locked(-1);
+            world.count_locks(-1);
             world.wake_all(self.mutex.address());
         }
     }
@@ -98,7 +98,7 @@ impl<T> Drop for MutexGuard<'_, T> {
             && let Some(world) = world()
         {
             self.unlock(&world);
-            world.point();
+            world.preemption_point();
         }
     }
 }
@@ -108,7 +108,7 @@ impl<T> Drop for MutexGuard<'_, T> {
 pub(crate) struct Condvar {
     inner: std::sync::Condvar,
     /// Gives each condition variable its own address.
-    _place: u8,
+    _unique_address: u8,
 }
 
 /// See `std::sync::WaitTimeoutResult`.
@@ -136,21 +136,21 @@ impl Condvar {
     pub(crate) fn wait_timeout<'a, T>(
         &self,
         guard: MutexGuard<'a, T>,
-        span: Duration,
+        timeout: Duration,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
-        self.wait_until(guard, Some(span))
+        self.wait_until(guard, Some(timeout))
     }
 
     /// Waits for a notification, at most for `span`. Returns true in the result after a timeout.
     fn wait_until<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
-        span: Option<Duration>,
+        timeout: Option<Duration>,
     ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
         let mutex = guard.mutex;
         let Some(world) = world() else {
             let inner = guard.inner.take().expect(PRESENT);
-            let waited = match span {
+            let waited = match timeout {
                 None => self
                     .inner
                     .wait(inner)
@@ -164,14 +164,14 @@ impl Condvar {
                     }
                 },
             };
-            let wrap = |(inner, is_late)| (mutex.guard(inner), WaitTimeoutResult(is_late));
+            let to_result = |(inner, is_late)| (mutex.guard(inner), WaitTimeoutResult(is_late));
             return waited
-                .map(wrap)
-                .map_err(|poisoned| PoisonError::new(wrap(poisoned.into_inner())));
+                .map(to_result)
+                .map_err(|poisoned| PoisonError::new(to_result(poisoned.into_inner())));
         };
         guard.unlock(&world);
-        let until = span.map(|span| world.now_ns() + span.as_nanos() as u64);
-        let is_late = !world.block(std::ptr::from_ref(self).addr(), until);
+        let deadline_ns = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
+        let is_late = !world.block(std::ptr::from_ref(self).addr(), deadline_ns);
         drop(guard);
         let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
         Ok((guard, WaitTimeoutResult(is_late)))
@@ -225,10 +225,10 @@ pub(crate) fn current() -> Thread {
 }
 
 /// See `std::thread::park_timeout`.
-pub(crate) fn park_timeout(span: Duration) {
+pub(crate) fn park_timeout(timeout: Duration) {
     match world() {
-        Some(world) => world.park(Some(world.now_ns() + span.as_nanos() as u64)),
-        None => std::thread::park_timeout(span),
+        Some(world) => world.park(Some(world.now_ns() + timeout.as_nanos() as u64)),
+        None => std::thread::park_timeout(timeout),
     }
 }
 
@@ -267,7 +267,7 @@ pub(crate) fn spawn(
     body: impl FnOnce() + Send + 'static,
 ) -> std::io::Result<JoinHandle<()>> {
     match world() {
-        Some(world) if world.refuses_thread() => {
+        Some(world) if world.does_thread_start_fail() => {
             Err(std::io::Error::from_raw_os_error(libc::EAGAIN))
         }
         Some(world) => Ok(JoinHandle::Task(Thread::Task(world.spawn(Box::new(body))))),
@@ -281,20 +281,20 @@ pub(crate) fn now() -> Instant {
 }
 
 /// Returns a random number from the seed. `None` outside a simulation.
-pub(crate) fn any_number() -> Option<u32> {
-    world().map(|world| world.below(1 << 32) as u32)
+pub(crate) fn simulated_random() -> Option<u32> {
+    world().map(|world| world.random_below(1 << 32) as u32)
 }
 
 /// Marks a point at which other threads may run.
 #[inline]
-pub(crate) fn point() {
+pub(crate) fn preemption_point() {
     if let Some(world) = world() {
-        world.point();
+        world.preemption_point();
     }
 }
 
 /// Number of processors of this process; constant in a simulation.
-pub(crate) fn processors() -> usize {
+pub(crate) fn processor_count() -> usize {
     match world() {
         Some(_) => 4,
         None => std::thread::available_parallelism().map_or(1, NonZero::get),

@@ -12,24 +12,24 @@ use Action::{
 mod paged;
 
 /// Returns all scenarios.
-pub fn found() -> Vec<Scenario> {
-    let mut found = vec![
-        failed_reads_of_a_batch_beside_a_read(),
+pub fn regressions() -> Vec<Scenario> {
+    let mut regressions = vec![
+        failed_batch_reads_during_another_read(),
         guards_of_more_threads_than_pages(),
-        a_page_on_its_way_when_it_is_invalidated(),
+        page_in_flight_during_an_invalidation(),
         invalidations_of_a_bad_page(),
         a_file_that_is_closed_as_it_is_invalidated(),
-        a_vectored_read_of_what_leaves(),
+        vectored_read_during_eviction(),
         a_bad_page_behind_a_stopped_thread(),
-        what_waits_for_the_turn_of_a_handle_that_is_dropped(),
-        a_page_that_failed_for_nobody_in_full_memory(),
+        prefetch_waiting_for_the_time_slice_of_a_dropped_handle(),
+        failed_prefetch_of_a_page_in_full_memory(),
     ];
-    found.extend(paged::found());
-    found
+    regressions.extend(paged::regressions());
+    regressions
 }
 
 /// Settings without faults, as a base.
-fn quiet() -> Settings {
+fn settings_without_faults() -> Settings {
     Settings {
         memory_pages: 16,
         held_pages: 4,
@@ -37,18 +37,18 @@ fn quiet() -> Settings {
         scheduler: "noop",
         eviction: "two-lists",
         depth: 8,
-        lets_carry: true,
+        can_execute_inline: true,
         coherence: Coherence::WhenOpened,
-        switch_part: 16,
-        freeze_part: 0,
-        refuse_thread_part: 0,
+        switch_one_in: 16,
+        freeze_one_in: 0,
+        refuse_thread_one_in: 0,
         paged: None,
     }
 }
 
 /// Failed reads of a batch kept their pages from the batch's own thread, which then read another
 /// range.
-fn failed_reads_of_a_batch_beside_a_read() -> Scenario {
+fn failed_batch_reads_during_another_read() -> Scenario {
     Scenario {
         server: None,
         seed: 2824,
@@ -59,11 +59,11 @@ fn failed_reads_of_a_batch_beside_a_read() -> Scenario {
             eviction: "arc",
             depth: 3,
             coherence: Coherence::EachRead,
-            switch_part: 300,
-            ..quiet()
+            switch_one_in: 300,
+            ..settings_without_faults()
         },
         files: vec![3772],
-        faults: Faults { bad: vec![(0, 0)], ..Faults::default() },
+        faults: Faults { bad_pages: vec![(0, 0)], ..Faults::default() },
         threads: vec![
             vec![Batch(
                 vec![
@@ -98,7 +98,12 @@ fn guards_of_more_threads_than_pages() -> Scenario {
     Scenario {
         server: None,
         seed: 1,
-        settings: Settings { memory_pages: 2, held_pages: 1, depth: 3, ..quiet() },
+        settings: Settings {
+            memory_pages: 2,
+            held_pages: 1,
+            depth: 3,
+            ..settings_without_faults()
+        },
         files: vec![69_275],
         faults: Faults::default(),
         threads: vec![stream(0), stream(5), stream(10)],
@@ -107,7 +112,7 @@ fn guards_of_more_threads_than_pages() -> Scenario {
 
 /// A read that began after an invalidation shared a page that was in flight before, with the old
 /// bytes.
-fn a_page_on_its_way_when_it_is_invalidated() -> Scenario {
+fn page_in_flight_during_an_invalidation() -> Scenario {
     Scenario {
         server: None,
         seed: 1424,
@@ -117,10 +122,10 @@ fn a_page_on_its_way_when_it_is_invalidated() -> Scenario {
             readahead: "adaptive",
             eviction: "lru",
             depth: 3,
-            ..quiet()
+            ..settings_without_faults()
         },
         files: vec![4096, 25_628],
-        faults: Faults { stops: 2, ..Faults::default() },
+        faults: Faults { short_rate: 2, ..Faults::default() },
         threads: vec![vec![
             Read((1, 24_576, 4096)),
             Write(1, 0, 8),
@@ -141,12 +146,12 @@ fn invalidations_of_a_bad_page() -> Scenario {
             readahead: "adaptive",
             eviction: "arc",
             depth: 2,
-            lets_carry: false,
-            switch_part: 4,
-            ..quiet()
+            can_execute_inline: false,
+            switch_one_in: 4,
+            ..settings_without_faults()
         },
         files: vec![12_288],
-        faults: Faults { bad: vec![(0, 2)], ..Faults::default() },
+        faults: Faults { bad_pages: vec![(0, 2)], ..Faults::default() },
         threads: vec![
             vec![Invalidate((0, 4944, 16_384))],
             vec![Invalidate((0, 7121, 4096))],
@@ -168,8 +173,8 @@ fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
             scheduler: "cfq",
             eviction: "s3fifo",
             depth: 32,
-            lets_carry: false,
-            ..quiet()
+            can_execute_inline: false,
+            ..settings_without_faults()
         },
         files: vec![1581],
         faults: Faults::default(),
@@ -179,7 +184,7 @@ fn a_file_that_is_closed_as_it_is_invalidated() -> Scenario {
 
 /// The first buffers were filled from the cache with an old state, and the last, whose page was
 /// evicted, with a new one.
-fn a_vectored_read_of_what_leaves() -> Scenario {
+fn vectored_read_during_eviction() -> Scenario {
     Scenario {
         server: None,
         seed: 3137,
@@ -189,10 +194,10 @@ fn a_vectored_read_of_what_leaves() -> Scenario {
             scheduler: "deadline",
             eviction: "adaptive",
             depth: 32,
-            lets_carry: false,
+            can_execute_inline: false,
             coherence: Coherence::EachMiss,
-            switch_part: 2,
-            ..quiet()
+            switch_one_in: 2,
+            ..settings_without_faults()
         },
         files: vec![12_288],
         faults: Faults::default(),
@@ -215,11 +220,11 @@ fn a_bad_page_behind_a_stopped_thread() -> Scenario {
             eviction: "arc",
             depth: 2,
             coherence: Coherence::EachRead,
-            freeze_part: 300,
-            ..quiet()
+            freeze_one_in: 300,
+            ..settings_without_faults()
         },
         files: vec![16_384, 13_507],
-        faults: Faults { bad: vec![(1, 2), (0, 1), (0, 0), (1, 0)], ..Faults::default() },
+        faults: Faults { bad_pages: vec![(1, 2), (0, 1), (0, 0), (1, 0)], ..Faults::default() },
         threads: vec![
             vec![Hold(0, 8192), Read((0, 0, 1183)), Read((1, 9209, 4096))],
             vec![
@@ -236,7 +241,7 @@ fn a_bad_page_behind_a_stopped_thread() -> Scenario {
 
 /// A prefetch waited for the end of another handle's time slice, and was never submitted after
 /// that.
-fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
+fn prefetch_waiting_for_the_time_slice_of_a_dropped_handle() -> Scenario {
     Scenario {
         server: None,
         seed: 5_029_614,
@@ -246,13 +251,19 @@ fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
             readahead: "adaptive",
             scheduler: "adaptive",
             eviction: "s3fifo",
-            lets_carry: false,
+            can_execute_inline: false,
             coherence: Coherence::EachRead,
-            switch_part: 4,
-            ..quiet()
+            switch_one_in: 4,
+            ..settings_without_faults()
         },
         files: vec![16_384],
-        faults: Faults { fails: 20, stops: 20, again: 50, late: 100, ..Faults::default() },
+        faults: Faults {
+            error_rate: 20,
+            short_rate: 20,
+            retry_rate: 50,
+            delay_rate: 100,
+            ..Faults::default()
+        },
         threads: vec![
             vec![],
             vec![
@@ -295,7 +306,7 @@ fn what_waits_for_the_turn_of_a_handle_that_is_dropped() -> Scenario {
 
 /// A good page was prefetched together with a bad one for no reader. A later reader, which read
 /// page by page, found no frame for another attempt.
-fn a_page_that_failed_for_nobody_in_full_memory() -> Scenario {
+fn failed_prefetch_of_a_page_in_full_memory() -> Scenario {
     Scenario {
         server: None,
         seed: 6_006_378,
@@ -306,11 +317,14 @@ fn a_page_that_failed_for_nobody_in_full_memory() -> Scenario {
             scheduler: "cfq",
             eviction: "adaptive",
             depth: 2,
-            switch_part: 2,
-            ..quiet()
+            switch_one_in: 2,
+            ..settings_without_faults()
         },
         files: vec![653_204, 489],
-        faults: Faults { bad: vec![(0, 107), (0, 145), (0, 141), (0, 77)], ..Faults::default() },
+        faults: Faults {
+            bad_pages: vec![(0, 107), (0, 145), (0, 141), (0, 77)],
+            ..Faults::default()
+        },
         threads: vec![vec![
             Read((0, 1812, 322)),
             Hold(0, 398_123),

@@ -15,11 +15,11 @@ use readpath_core::unit::PAGE_BYTES;
 
 use super::build_path;
 use super::disk::Disk;
-use super::model::{Begun, Model, VisibleVersions};
+use super::model::{Model, ReadStart, VisibleVersions};
 use super::paged;
 use super::panicking_callers::{PanickingBuffer, TaskWaker};
 use super::scenario::{Action, Scenario, ScenarioRead};
-use super::world::{Deliberate, Report, TaskId, Turns, World, world};
+use super::world::{Deliberate, Report, ScheduleRates, TaskId, World, world};
 use crate::engine::LazyEngine;
 use crate::file::File;
 use crate::future::ReadFuture;
@@ -31,10 +31,10 @@ impl Scenario {
     /// Runs the scenario to its end or to the first failure.
     pub fn run(&self) -> Report {
         let settings = &self.settings;
-        let turns = Turns {
-            switch_part: settings.switch_part,
-            freeze_part: settings.freeze_part,
-            refuse_thread_part: settings.refuse_thread_part,
+        let turns = ScheduleRates {
+            switch_one_in: settings.switch_one_in,
+            freeze_one_in: settings.freeze_one_in,
+            refuse_thread_one_in: settings.refuse_thread_one_in,
         };
         let disk = Disk::new(&self.files, self.faults.clone());
         let scenario = Rc::new(self.clone());
@@ -56,13 +56,13 @@ struct RunShared {
     scenario: Rc<Scenario>,
     path: ReadPath,
     /// The file, if it is on a server.
-    served: Option<File>,
+    server_file: Option<File>,
     model: RefCell<Model>,
     /// Number of guards now, and after each change.
-    holding: Cell<u64>,
-    holdings: RefCell<Vec<u64>>,
+    guards_now: Cell<u64>,
+    guard_counts: RefCell<Vec<u64>>,
     /// Guards that outlive their threads.
-    kept: RefCell<Vec<Guard>>,
+    surviving_guards: RefCell<Vec<Guard>>,
 }
 
 /// A guard with its original bytes.
@@ -72,9 +72,9 @@ struct Guard {
 }
 
 /// Ends the run after a failed check.
-fn right(result: Result<(), String>) {
+fn assert_ok(result: Result<(), String>) {
     if let Err(what) = result {
-        world().expect("a task runs in its world").wrong(what);
+        world().expect("a task runs in its world").fail_run(what);
     }
 }
 
@@ -84,16 +84,17 @@ fn main(scenario: &Rc<Scenario>) {
     let shared = Rc::new(RunShared {
         scenario: Rc::clone(scenario),
         path,
-        served,
+        server_file: served,
         model: RefCell::new(Model::new(scenario)),
-        holding: Cell::new(0),
-        holdings: RefCell::default(),
-        kept: RefCell::default(),
+        guards_now: Cell::new(0),
+        guard_counts: RefCell::default(),
+        surviving_guards: RefCell::default(),
     });
     let world = world().expect("this is a task");
     let engine = Arc::downgrade(shared.path.engine());
-    let witness = move || engine.upgrade().map_or_else(String::new, |engine| engine.told());
-    *world.witness.borrow_mut() = Some(Box::new(witness));
+    let witness =
+        move || engine.upgrade().map_or_else(String::new, |engine| engine.describe_in_flight());
+    *world.describe_engine.borrow_mut() = Some(Box::new(witness));
     let threads: Vec<TaskId> = (0..scenario.threads.len())
         .map(|number| {
             let shared = Rc::clone(&shared);
@@ -101,22 +102,24 @@ fn main(scenario: &Rc<Scenario>) {
         })
         .collect();
     threads.into_iter().for_each(|thread| world.join(thread));
-    let Ok(RunShared { path, served, kept, .. }) = Rc::try_unwrap(shared).map_err(drop) else {
-        world.wrong("a thread has not let go of what all share".to_owned());
+    let Ok(RunShared { path, server_file: served, surviving_guards: kept, .. }) =
+        Rc::try_unwrap(shared).map_err(drop)
+    else {
+        world.fail_run("a thread has not let go of what all share".to_owned());
     };
     let kept = kept.into_inner();
     if scenario.faults.dies_after == 0 {
         let engine: &LazyEngine = path.engine();
-        right(engine.settled(kept.iter().filter(|kept| kept.guard.holds()).count() as u32));
+        assert_ok(engine.check_leaks(kept.iter().filter(|kept| kept.guard.has_pinned_page()).count() as u32));
     }
     drop((path, served));
-    kept.into_iter().for_each(Guard::let_go);
+    kept.into_iter().for_each(Guard::drop_and_check);
 }
 
 /// An open file of a thread.
 struct SimulatedHandle {
     file: File,
-    seen: VisibleVersions,
+    versions: VisibleVersions,
 }
 
 /// One thread of a run.
@@ -139,111 +142,113 @@ impl Thread {
     fn run(mut self, number: usize) {
         let scenario = Rc::clone(&self.shared.scenario);
         for (nth, action) in scenario.threads[number].iter().enumerate() {
-            self.world.does(nth + 1);
-            self.act(action);
+            self.world.set_action(nth + 1);
+            self.perform(action);
         }
         // A thread drops its files before or after its guards, in turn. One guard of three stays to
         // the end of the run.
         if number.is_multiple_of(2) {
             self.open.clear();
         }
-        let (mut kept, guards) = (self.shared.kept.borrow_mut(), std::mem::take(&mut self.guards));
+        let (mut kept, guards) =
+            (self.shared.surviving_guards.borrow_mut(), std::mem::take(&mut self.guards));
         let (stay, go): (Vec<_>, Vec<_>) =
             guards.into_iter().enumerate().partition(|(at, _)| at % 3 == 2);
         kept.extend(stay.into_iter().map(|(_, guard)| guard));
         drop(kept);
-        go.into_iter().for_each(|(_, guard)| self.let_go(guard));
+        go.into_iter().for_each(|(_, guard)| self.drop_guard(guard));
     }
 
     /// Returns the file of a name, and opens it on first use.
     fn file(&mut self, name: usize) -> (File, VisibleVersions) {
         if self.open[name].is_none() {
-            self.open_anew(name);
+            self.open_by_name(name);
         }
-        let SimulatedHandle { file, seen } = self.open[name].as_ref().expect("just opened");
-        (file.clone(), *seen)
+        let SimulatedHandle { file, versions } = self.open[name].as_ref().expect("just opened");
+        (file.clone(), *versions)
     }
 
     /// Opens the file of a name.
-    fn open_anew(&mut self, name: usize) {
+    fn open_by_name(&mut self, name: usize) {
         // The opened state is from some moment after this one, which is the earliest.
-        let now = self.seen_now(name);
-        let (before, file) = match &self.shared.served {
+        let now = self.current_versions(name);
+        let (before, file) = match &self.shared.server_file {
             // The state of the first look-up.
-            Some(file) => (build_path::as_found(now), file.reopen()),
+            Some(file) => (build_path::any_earlier_version(now), file.reopen()),
             None => match self.shared.path.open(name.to_string()) {
                 Ok(file) => (now, file),
                 Err(error) => panic!("{error}"),
             },
         };
-        let seen = self.seen(before, &file);
-        self.open[name] = Some(SimulatedHandle { file, seen });
+        let versions = self.visible_versions(before, &file);
+        self.open[name] = Some(SimulatedHandle { file, versions });
     }
 
     /// State seen by a handle that was opened after `before` was recorded.
-    fn seen(&self, before: VisibleVersions, file: &File) -> VisibleVersions {
+    fn visible_versions(&self, before: VisibleVersions, file: &File) -> VisibleVersions {
         let identity = file.handle().file.identity;
         let (inode, since) = (identity.inode as u32, identity.modified.1 as u64);
-        if inode == before.inode && since < before.since {
-            self.world.wrong(format!("{identity:?} was found after {before:?}"));
+        if inode == before.inode && since < before.opened_at_change {
+            self.world.fail_run(format!("{identity:?} was found after {before:?}"));
         }
-        VisibleVersions { inode, since, bytes: identity.bytes }
+        VisibleVersions { inode, opened_at_change: since, bytes: identity.bytes }
     }
 
     /// Current state of the file of a name.
-    fn seen_now(&self, name: usize) -> VisibleVersions {
+    fn current_versions(&self, name: usize) -> VisibleVersions {
         let disk = self.world.disk.borrow();
         let inode = disk.names[name];
         let file = &disk.inodes[inode as usize];
-        VisibleVersions { inode, since: file.changes, bytes: file.bytes }
+        VisibleVersions { inode, opened_at_change: file.changes, bytes: file.bytes }
     }
 
-    fn begin(&self, seen: VisibleVersions, place: ScenarioRead) -> Begun {
-        self.shared.model.borrow().begin(&self.world.disk.borrow(), seen, place)
+    fn begin(&self, versions: VisibleVersions, range: ScenarioRead) -> ReadStart {
+        self.shared.model.borrow().start_read(&self.world.disk.borrow(), versions, range)
     }
 
-    fn check(&self, begun: &Begun, bytes: &[u8]) {
-        let checked = self.shared.model.borrow().check(&self.world.disk.borrow(), begun, bytes);
-        self.world.note(bytes.len() as u64);
-        right(checked);
+    fn check(&self, read_start: &ReadStart, bytes: &[u8]) {
+        let checked =
+            self.shared.model.borrow().check(&self.world.disk.borrow(), read_start, bytes);
+        self.world.add_to_hash(bytes.len() as u64);
+        assert_ok(checked);
     }
 
-    fn check_length(&self, begun: &Begun, count: usize) {
+    fn check_length(&self, read_start: &ReadStart, count: usize) {
         let model = self.shared.model.borrow();
-        right(model.check_length(&self.world.disk.borrow(), begun, count as u64));
+        assert_ok(model.check_length(&self.world.disk.borrow(), read_start, count as u64));
     }
 
-    fn check_read_error(&self, begun: &Begun, error: ReadError) {
+    fn check_read_error(&self, read_start: &ReadStart, error: ReadError) {
         let model = self.shared.model.borrow();
-        self.world.note(0xe44);
-        right(model.check_error(&self.world.disk.borrow(), begun, error));
+        self.world.add_to_hash(0xe44);
+        assert_ok(model.check_error(&self.world.disk.borrow(), read_start, error));
     }
 
-    fn check_error(&self, begun: &Begun, error: &io::Error) {
+    fn check_error(&self, read_start: &ReadStart, error: &io::Error) {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
         match inner {
-            Some(&inner) => self.check_read_error(begun, inner),
-            None => self.world.wrong(format!("{error} of {begun:?}")),
+            Some(&inner) => self.check_read_error(read_start, inner),
+            None => self.world.fail_run(format!("{error} of {read_start:?}")),
         }
     }
 
     /// Checks the bytes or the error of a read.
-    fn judge(&self, begun: &Begun, result: io::Result<&[u8]>) {
+    fn check_result(&self, read_start: &ReadStart, result: io::Result<&[u8]>) {
         match result {
-            Ok(bytes) => self.check(begun, bytes),
-            Err(error) => self.check_error(begun, &error),
+            Ok(bytes) => self.check(read_start, bytes),
+            Err(error) => self.check_error(read_start, &error),
         }
     }
 
     /// Performs an action.
-    fn act(&mut self, action: &Action) {
+    fn perform(&mut self, action: &Action) {
         match *action {
-            Action::Read(place) => self.read(place),
-            Action::ReadVectored(place) => self.read_vectored(place),
-            Action::Hold(name, offset) => self.hold(name, offset),
+            Action::Read(range) => self.read(range),
+            Action::ReadVectored(range) => self.read_vectored(range),
+            Action::Hold(name, offset) => self.take_guard(name, offset),
             Action::LetGo => {
                 if let Some(guard) = self.guards.pop_front() {
-                    self.let_go(guard);
+                    self.drop_guard(guard);
                 }
             }
             Action::Prefetch((name, offset, bytes)) => self.file(name).0.prefetch(offset, bytes),
@@ -257,40 +262,51 @@ impl Thread {
                 ];
                 self.file(name).0.advise(all[usize::from(number)]);
             }
-            Action::Invalidate(place) => {
-                let (file, seen) = self.file(place.0);
-                let begun = self.begin(seen, place);
-                file.invalidate(place.1, place.2);
-                self.shared.model.borrow_mut().dropped(&begun);
+            Action::Invalidate(range) => {
+                let (file, versions) = self.file(range.0);
+                let read_start = self.begin(versions, range);
+                file.invalidate(range.1, range.2);
+                self.shared.model.borrow_mut().record_drop(&read_start);
             }
             Action::Reopen(name) => {
-                let (file, seen) = self.file(name);
-                self.open[name] = Some(SimulatedHandle { file: file.reopen(), seen });
+                let (file, versions) = self.file(name);
+                self.open[name] = Some(SimulatedHandle { file: file.reopen(), versions });
                 if self.shared.model.borrow().coherence != crate::path::Coherence::WhenOpened {
                     // It has the newest state that the first handle has seen.
                     let file = &self.open[name].as_ref().expect("just opened").file;
-                    let seen = self.seen(VisibleVersions { since: 0, ..seen }, file);
-                    self.open[name].as_mut().expect("just opened").seen = seen;
+                    let versions = self.visible_versions(
+                        VisibleVersions { opened_at_change: 0, ..versions },
+                        file,
+                    );
+                    self.open[name].as_mut().expect("just opened").versions = versions;
                 }
             }
-            Action::Open(name) => self.open_anew(name),
+            Action::Open(name) => self.open_by_name(name),
             Action::Revalidate(name) => {
-                let (mut file, seen) = self.file(name);
-                let before = self.seen_now(name);
+                let (mut file, versions) = self.file(name);
+                let before = self.current_versions(name);
                 let has_changed = match file.revalidate() {
                     Ok(has_changed) => has_changed,
-                    Err(error) => return right(build_path::check(&self.shared.scenario, &error)),
+                    Err(error) => {
+                        return assert_ok(build_path::check_open_error(
+                            &self.shared.scenario,
+                            &error,
+                        ));
+                    }
                 };
-                let seen = if has_changed { self.seen(before, &file) } else { seen };
-                let is_old = seen.inode == before.inode && seen.since < before.since;
+                let versions =
+                    if has_changed { self.visible_versions(before, &file) } else { versions };
+                let is_old = versions.inode == before.inode
+                    && versions.opened_at_change < before.opened_at_change;
                 if is_old
                     && self.shared.model.borrow().coherence == crate::path::Coherence::WhenOpened
                 {
-                    self.world.wrong(format!("{seen:?} was not seen to have changed: {before:?}"));
+                    self.world
+                        .fail_run(format!("{versions:?} was not seen to have changed: {before:?}"));
                 }
-                self.open[name] = Some(SimulatedHandle { file, seen });
+                self.open[name] = Some(SimulatedHandle { file, versions });
             }
-            Action::Stream(place, line) => self.stream(place, line),
+            Action::Stream(range, line) => self.stream(range, line),
             Action::Batch(ref places, waits, beside) => self.batch(places, waits, beside),
             Action::Futures(ref places, polls, fuse) => self.futures(places, polls, fuse),
             Action::Stats => self.stats(),
@@ -305,106 +321,107 @@ impl Thread {
     }
 
     /// Reads a range and checks its bytes.
-    fn read(&mut self, place: ScenarioRead) {
-        let (file, seen) = self.file(place.0);
-        let mut buffer = vec![0; place.2 as usize];
-        let begun = self.begin(seen, place);
-        let result = file.read_at(&mut buffer, place.1);
-        self.judge(&begun, result.map(|count| &buffer[..count]));
+    fn read(&mut self, range: ScenarioRead) {
+        let (file, versions) = self.file(range.0);
+        let mut buffer = vec![0; range.2 as usize];
+        let read_start = self.begin(versions, range);
+        let result = file.read_at(&mut buffer, range.1);
+        self.check_result(&read_start, result.map(|count| &buffer[..count]));
     }
 
     /// Reads a range into three buffers and checks its bytes.
-    fn read_vectored(&mut self, place: ScenarioRead) {
-        let (file, seen) = self.file(place.0);
-        let mut buffer = vec![0; place.2 as usize];
-        let (one, rest) = buffer.split_at_mut(place.2 as usize / 3);
+    fn read_vectored(&mut self, range: ScenarioRead) {
+        let (file, versions) = self.file(range.0);
+        let mut buffer = vec![0; range.2 as usize];
+        let (one, rest) = buffer.split_at_mut(range.2 as usize / 3);
         let (two, three) = rest.split_at_mut(rest.len() / 2);
-        let begun = self.begin(seen, place);
+        let read_start = self.begin(versions, range);
         let mut buffers = [IoSliceMut::new(one), IoSliceMut::new(two), IoSliceMut::new(three)];
-        match file.read_vectored_at(&mut buffers, place.1) {
-            Ok(count) => self.check_parts(&begun, &buffer[..count], place.2 as usize),
-            Err(error) => self.check_error(&begun, &error),
+        match file.read_vectored_at(&mut buffers, range.1) {
+            Ok(count) => self.check_parts(&read_start, &buffer[..count], range.2 as usize),
+            Err(error) => self.check_error(&read_start, &error),
         }
     }
 
     /// Checks each part that went to a separate buffer, and then the total length.
-    fn check_parts(&self, begun: &Begun, bytes: &[u8], wanted: usize) {
+    fn check_parts(&self, read_start: &ReadStart, bytes: &[u8], wanted: usize) {
         let (one, two) = (wanted / 3, wanted / 3 + (wanted - wanted / 3) / 2);
         for (start, end) in [(0, one), (one, two), (two, wanted)] {
             let end = end.min(bytes.len());
             if start < end {
-                let part = Begun { offset: begun.offset + start as u64, ..*begun };
-                let part = Begun { bytes: (end - start) as u64, ..part };
+                let part = ReadStart { offset: read_start.offset + start as u64, ..*read_start };
+                let part = ReadStart { bytes: (end - start) as u64, ..part };
                 self.check(&part, &bytes[start..end]);
             }
         }
-        self.check_length(begun, bytes.len());
+        self.check_length(read_start, bytes.len());
     }
 
     /// Records the number of guards.
-    fn set_holding(&self, count: u64) {
-        self.shared.holding.set(count);
-        self.shared.holdings.borrow_mut().push(count);
+    fn record_guard_count(&self, count: u64) {
+        self.shared.guards_now.set(count);
+        self.shared.guard_counts.borrow_mut().push(count);
     }
 
     /// Takes a guard on a page, and checks its bytes or its error.
-    fn hold(&mut self, name: usize, offset: u64) {
-        let (file, seen) = self.file(name);
+    fn take_guard(&mut self, name: usize, offset: u64) {
+        let (file, versions) = self.file(name);
         let bytes = PAGE_BYTES - offset % PAGE_BYTES;
-        let begun = self.begin(seen, (name, offset, bytes));
-        let first = self.shared.holdings.borrow().len();
-        self.set_holding(self.shared.holding.get() + 1);
+        let read_start = self.begin(versions, (name, offset, bytes));
+        let first = self.shared.guard_counts.borrow().len();
+        self.record_guard_count(self.shared.guards_now.get() + 1);
         match file.page(offset) {
             Ok(guard) => {
-                self.check(&begun, &guard);
+                self.check(&read_start, &guard);
                 if guard.is_empty() {
-                    self.set_holding(self.shared.holding.get() - 1);
+                    self.record_guard_count(self.shared.guards_now.get() - 1);
                 } else {
                     let bytes = guard.to_vec();
                     self.guards.push_back(Guard { guard, bytes });
                 }
             }
             Err(error) => {
-                let holdings = self.shared.holdings.borrow();
+                let holdings = self.shared.guard_counts.borrow();
                 let most = holdings[first..].iter().copied().max().unwrap_or(0);
                 drop(holdings);
-                self.set_holding(self.shared.holding.get() - 1);
+                self.record_guard_count(self.shared.guards_now.get() - 1);
                 let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
                 match inner {
                     Some(ReadError::HeldMax { .. }) => {
                         if most <= self.shared.scenario.settings.held_pages {
-                            self.world.wrong(format!("refused with {most} guards at the most"));
+                            self.world.fail_run(format!("refused with {most} guards at the most"));
                         }
                     }
-                    _ => self.check_error(&begun, &error),
+                    _ => self.check_error(&read_start, &error),
                 }
             }
         }
     }
 
-    fn let_go(&self, guard: Guard) {
-        guard.let_go();
-        self.set_holding(self.shared.holding.get() - 1);
+    fn drop_guard(&self, guard: Guard) {
+        guard.drop_and_check();
+        self.record_guard_count(self.shared.guards_now.get() - 1);
     }
 
     /// Reads through a reader, which pins a page from its first line to its end.
-    fn stream(&mut self, place: ScenarioRead, line: u64) {
-        self.set_holding(self.shared.holding.get() + 1);
-        self.stream_on(place, line);
-        self.set_holding(self.shared.holding.get() - 1);
+    fn stream(&mut self, range: ScenarioRead, line: u64) {
+        self.record_guard_count(self.shared.guards_now.get() + 1);
+        self.read_lines(range, line);
+        self.record_guard_count(self.shared.guards_now.get() - 1);
     }
 
     /// Reads a range line by line through a reader.
-    fn stream_on(&mut self, (name, offset, bytes): ScenarioRead, line: u64) {
-        let (file, seen) = self.file(name);
+    fn read_lines(&mut self, (name, offset, bytes): ScenarioRead, line: u64) {
+        let (file, versions) = self.file(name);
         let mut reader = file.reader();
         reader.seek(SeekFrom::Start(offset)).unwrap_or_else(|error| panic!("{error}"));
         let mut at = offset;
         while at < offset + bytes {
-            let begun = self.begin(seen, (name, at, PAGE_BYTES - at % PAGE_BYTES));
-            let first = self.shared.holdings.borrow().len() - 1;
+            let read_start = self.begin(versions, (name, at, PAGE_BYTES - at % PAGE_BYTES));
+            let first = self.shared.guard_counts.borrow().len() - 1;
             let filled = reader.fill_buf();
-            let most = self.shared.holdings.borrow()[first..].iter().copied().max().unwrap_or(0);
+            let most =
+                self.shared.guard_counts.borrow()[first..].iter().copied().max().unwrap_or(0);
             let part = match filled {
                 Ok([]) => break,
                 Ok(part) => part,
@@ -413,7 +430,7 @@ impl Thread {
                     match inner {
                         Some(ReadError::HeldMax { .. })
                             if most > self.shared.scenario.settings.held_pages => {}
-                        _ => self.check_error(&begun, &error),
+                        _ => self.check_error(&read_start, &error),
                     }
                     return;
                 }
@@ -422,7 +439,7 @@ impl Thread {
             let taken = (part.len() as u64).min(line);
             let is_fresh = at == offset || at.is_multiple_of(PAGE_BYTES);
             if is_fresh {
-                self.check(&begun, part);
+                self.check(&read_start, part);
             }
             reader.consume(taken as usize);
             at += taken;
@@ -430,72 +447,79 @@ impl Thread {
     }
 
     /// Reads several ranges in a batch, and checks that shared bytes do not change.
-    fn batch(&mut self, places: &[ScenarioRead], waits: usize, beside: Option<ScenarioRead>) {
+    fn batch(
+        &mut self,
+        places: &[ScenarioRead],
+        wait_count: usize,
+        concurrent_read: Option<ScenarioRead>,
+    ) {
         let mut batch = self.shared.path.batch();
-        let mut begun = Vec::new();
-        for (ticket, &place) in places.iter().enumerate() {
-            let (file, seen) = self.file(place.0);
-            begun.push(self.begin(seen, place));
-            match batch.read(&file, place.1, place.2, ticket as u64) {
+        let mut read_start = Vec::new();
+        for (ticket, &range) in places.iter().enumerate() {
+            let (file, versions) = self.file(range.0);
+            read_start.push(self.begin(versions, range));
+            match batch.read(&file, range.1, range.2, ticket as u64) {
                 Ok(()) => {}
-                Err(ReadError::TooLarge { bytes_max, .. }) if place.2 > bytes_max => {}
-                Err(error) => self.check_read_error(&begun[ticket], error),
+                Err(ReadError::TooLarge { bytes_max, .. }) if range.2 > bytes_max => {}
+                Err(error) => self.check_read_error(&read_start[ticket], error),
             }
         }
-        for _ in 0..waits {
+        for _ in 0..wait_count {
             let read = match batch.wait() {
                 Ok(None) => break,
                 Ok(Some(read)) => read,
                 Err(error) => {
-                    self.check_read_error(&begun[0], error);
+                    self.check_read_error(&read_start[0], error);
                     break;
                 }
             };
-            let begun = &begun[read.ticket() as usize];
+            let read_start = &read_start[read.ticket() as usize];
             match read.slices() {
                 Ok(slices) => {
                     let bytes: Vec<u8> = slices.flatten().copied().collect();
-                    self.check(begun, &bytes);
-                    if let Some(place) = beside {
-                        self.read(place);
+                    self.check(read_start, &bytes);
+                    if let Some(range) = concurrent_read {
+                        self.read(range);
                         let again: Vec<u8> =
                             read.slices().into_iter().flatten().flatten().copied().collect();
                         if bytes != again {
-                            self.world.wrong(format!("what is lent has changed: {begun:?}"));
+                            self.world
+                                .fail_run(format!("what is delegated has changed: {read_start:?}"));
                         }
                     }
                 }
-                Err(error) => self.check_read_error(begun, error),
+                Err(error) => self.check_read_error(read_start, error),
             }
         }
     }
 
     /// Polls several reads, with buffers and wakers that may panic.
-    fn futures(&mut self, places: &[ScenarioRead], polls: u64, fuse: u64) {
-        let bell = Arc::new(TaskWaker { task: self.world.task(), fuse: AtomicU64::new(fuse) });
+    fn futures(&mut self, places: &[ScenarioRead], polls: u64, countdown: u64) {
+        let bell =
+            Arc::new(TaskWaker { task: self.world.task(), countdown: AtomicU64::new(countdown) });
         let waker = Waker::from(Arc::clone(&bell));
         let mut context = Context::from_waker(&waker);
-        let fuse = Rc::new(Cell::new(fuse));
+        let fuse = Rc::new(Cell::new(countdown));
         let mut reads = Vec::new();
-        for &place in places {
-            let (file, seen) = self.file(place.0);
+        for &range in places {
+            let (file, versions) = self.file(range.0);
             let buffer =
-                PanickingBuffer { bytes: vec![0; place.2 as usize], fuse: Rc::clone(&fuse) };
+                PanickingBuffer { bytes: vec![0; range.2 as usize], countdown: Rc::clone(&fuse) };
             reads.push(Some(Demand {
-                place,
-                seen,
-                begun: None,
-                read: file.read_at_async(buffer, place.1),
+                range,
+                versions,
+                read_start: None,
+                read: file.read_at_async(buffer, range.1),
             }));
         }
         for round in 1.. {
             for read in &mut reads {
                 let Some(demand) = read else { continue };
-                let begun = match demand.begun {
-                    Some(begun) => begun,
-                    None => self.begin(demand.seen, demand.place),
+                let read_start = match demand.read_start {
+                    Some(read_start) => read_start,
+                    None => self.begin(demand.versions, demand.range),
                 };
-                demand.begun = Some(begun);
+                demand.read_start = Some(read_start);
                 let pinned = Pin::new(&mut demand.read);
                 let polled = catch_unwind(AssertUnwindSafe(|| pinned.poll_once(&mut context)));
                 match polled {
@@ -503,11 +527,12 @@ impl Thread {
                     Ok(Poll::Ready((result, buffer))) => match result {
                         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
                             // The reactor's thread could not be started.
-                            if self.shared.scenario.settings.refuse_thread_part == 0 {
-                                self.world.wrong(format!("{error} of {begun:?}"));
+                            if self.shared.scenario.settings.refuse_thread_one_in == 0 {
+                                self.world.fail_run(format!("{error} of {read_start:?}"));
                             }
                         }
-                        result => self.judge(&begun, result.map(|count| &buffer.bytes[..count])),
+                        result => self
+                            .check_result(&read_start, result.map(|count| &buffer.bytes[..count])),
                     },
                     Err(payload) if payload.is::<Deliberate>() => {}
                     Err(payload) => resume_unwind(payload),
@@ -531,27 +556,27 @@ impl Thread {
             || stats.depth_max > settings.depth
             || stats.in_flight > settings.depth
         {
-            self.world.wrong(format!("{settings:?}: {stats:?}"));
+            self.world.fail_run(format!("{settings:?}: {stats:?}"));
         }
     }
 }
 
 impl Guard {
     /// Checks that the guard's bytes have not changed.
-    fn let_go(self) {
+    fn drop_and_check(self) {
         if *self.guard != self.bytes[..] {
             let world = world().expect("a guard goes in its world");
-            world.wrong("what a guard shows has changed".to_owned());
+            world.fail_run("what a guard shows has changed".to_owned());
         }
     }
 }
 
 /// A future in progress.
 struct Demand {
-    place: ScenarioRead,
-    seen: VisibleVersions,
+    range: ScenarioRead,
+    versions: VisibleVersions,
     /// Set by the first poll.
-    begun: Option<Begun>,
+    read_start: Option<ReadStart>,
     read: ReadFuture<PanickingBuffer>,
 }
 

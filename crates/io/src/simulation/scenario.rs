@@ -42,15 +42,15 @@ pub struct Settings {
     /// Queue depth of the storage.
     pub depth: u32,
     /// True if threads may execute their own requests.
-    pub lets_carry: bool,
+    pub can_execute_inline: bool,
     /// Time at which files are checked for changes.
     pub coherence: Coherence,
     /// One step of this number switches to another thread.
-    pub switch_part: u64,
+    pub switch_one_in: u64,
     /// One step of this number stops a thread for a while; 0 for none.
-    pub freeze_part: u64,
+    pub freeze_one_in: u64,
     /// One thread start of this number fails; 0 for none.
-    pub refuse_thread_part: u64,
+    pub refuse_thread_one_in: u64,
     /// Memory that the threads touch; `None` if they read files.
     pub paged: Option<Paged>,
 }
@@ -107,46 +107,47 @@ pub enum Action {
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(super) fn number_below(&mut self, end: u64) -> u64 {
         splitmix::next(&mut self.0) % end
     }
 
-    pub(super) fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[self.below(all.len() as u64) as usize]
+    pub(super) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
+        all[self.number_below(all.len() as u64) as usize]
     }
 
     /// Returns one of `parts` in one scenario of three, otherwise 0.
-    pub(super) fn part(&mut self, parts: &[u64]) -> u64 {
-        if self.below(3) == 0 { self.one_of(parts) } else { 0 }
+    pub(super) fn fault_rate(&mut self, parts: &[u64]) -> u64 {
+        if self.number_below(3) == 0 { self.pick(parts) } else { 0 }
     }
 }
 
 impl Scenario {
     /// Draws a scenario from a seed, with about `actions` actions in all.
-    pub fn of(seed: u64, actions: u64) -> Scenario {
-        Scenario::drawn(seed, actions, false)
+    pub fn from_seed(seed: u64, actions: u64) -> Scenario {
+        Scenario::draw_scenario(seed, actions, false)
     }
 
     /// Draws a scenario with one file on a server.
-    pub fn served(seed: u64, actions: u64) -> Scenario {
-        Scenario::drawn(seed, actions, true)
+    pub fn from_seed_with_server(seed: u64, actions: u64) -> Scenario {
+        Scenario::draw_scenario(seed, actions, true)
     }
 
     /// Draws a scenario over local files, or over one file on a server.
-    fn drawn(seed: u64, actions: u64, is_served: bool) -> Scenario {
+    fn draw_scenario(seed: u64, actions: u64, is_served: bool) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x5ce4_a510));
-        let memory_pages = draw.one_of(&[2, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
-        let held_pages = match draw.below(3) {
+        let memory_pages = draw.pick(&[2, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
+        let held_pages = match draw.number_below(3) {
             0 => 1,
             1 => memory_pages / 2,
             _ => (memory_pages / 4).max(1),
         };
-        let mut files: Vec<u64> = (0..1 + draw.below(3)).map(|_| length(&mut draw)).collect();
+        let mut files: Vec<u64> =
+            (0..1 + draw.number_below(3)).map(|_| draw_length(&mut draw)).collect();
         if is_served {
             files.truncate(1);
         }
-        let is_quiet = draw.below(4) == 0;
-        let mut faults = if is_quiet { Faults::default() } else { faults(&mut draw, &files) };
+        let is_quiet = draw.number_below(4) == 0;
+        let mut faults = if is_quiet { Faults::default() } else { draw_faults(&mut draw, &files) };
         let coherences = [
             Coherence::WhenOpened,
             Coherence::WhenOpened,
@@ -156,7 +157,7 @@ impl Scenario {
         let mut settings = Settings {
             memory_pages,
             held_pages,
-            readahead: draw.one_of(&[
+            readahead: draw.pick(&[
                 "adaptive",
                 "adaptive",
                 "ondemand",
@@ -164,22 +165,22 @@ impl Scenario {
                 "none",
                 "window-fixed",
             ]),
-            scheduler: draw.one_of(&["adaptive", "deadline", "noop", "cfq"]),
-            eviction: draw.one_of(&["adaptive", "lru", "two-lists", "s3fifo", "arc", "lirs"]),
-            depth: draw.one_of(&[1, 2, 3, 8, 32]),
-            lets_carry: draw.below(3) > 0,
-            coherence: draw.one_of(&coherences),
-            switch_part: draw.one_of(&[2, 4, 16, 64, 300]),
-            freeze_part: draw.part(&[300, 2_000, 10_000]),
-            refuse_thread_part: draw.part(&[2, 1]),
+            scheduler: draw.pick(&["adaptive", "deadline", "noop", "cfq"]),
+            eviction: draw.pick(&["adaptive", "lru", "two-lists", "s3fifo", "arc", "lirs"]),
+            depth: draw.pick(&[1, 2, 3, 8, 32]),
+            can_execute_inline: draw.number_below(3) > 0,
+            coherence: draw.pick(&coherences),
+            switch_one_in: draw.pick(&[2, 4, 16, 64, 300]),
+            freeze_one_in: draw.fault_rate(&[300, 2_000, 10_000]),
+            refuse_thread_one_in: draw.fault_rate(&[2, 1]),
             paged: None,
         };
-        let kinds = kinds(&mut draw, 20);
-        let changes_files = draw.below(2) == 0;
-        let threads = threads(&mut draw, actions, |draw, count| {
-            (0..count).map(|_| action(draw, &files, kinds, changes_files)).collect()
+        let kinds = draw_kinds(&mut draw, 20);
+        let changes_files = draw.number_below(2) == 0;
+        let threads = draw_threads(&mut draw, actions, |draw, count| {
+            (0..count).map(|_| draw_action(draw, &files, kinds, changes_files)).collect()
         });
-        let server = is_served.then(|| server(&mut draw, files[0], is_quiet, changes_files));
+        let server = is_served.then(|| draw_server(&mut draw, files[0], is_quiet, changes_files));
         if is_served {
             // The file's changes are visible when it is looked up again, and the connection never
             // dies permanently.
@@ -190,155 +191,163 @@ impl Scenario {
     }
 }
 
-fn length(draw: &mut Draw) -> u64 {
-    match draw.below(5) {
-        0 => 1 + draw.below(5_000),
-        1 => (1 + draw.below(4)) * PAGE_BYTES,
-        2 => 1 + draw.below(300 * PAGE_BYTES),
-        _ => 1 + draw.below(40 * PAGE_BYTES),
+fn draw_length(draw: &mut Draw) -> u64 {
+    match draw.number_below(5) {
+        0 => 1 + draw.number_below(5_000),
+        1 => (1 + draw.number_below(4)) * PAGE_BYTES,
+        2 => 1 + draw.number_below(300 * PAGE_BYTES),
+        _ => 1 + draw.number_below(40 * PAGE_BYTES),
     }
 }
 
 /// Draws the kinds of actions of a run, one bit for each of `of` kinds. Most runs use only a few
 /// kinds: otherwise rare actions would hardly interact.
-pub(super) fn kinds(draw: &mut Draw, of: u64) -> u64 {
-    (0..3).map(|_| 1 << draw.below(of)).sum::<u64>() | draw.below(1 << of)
+pub(super) fn draw_kinds(draw: &mut Draw, of: u64) -> u64 {
+    (0..3).map(|_| 1 << draw.number_below(of)).sum::<u64>() | draw.number_below(1 << of)
 }
 
 /// Draws the actions of a few threads, `actions` in all. `thread` draws a number of actions of one
 /// thread.
-pub(super) fn threads(
+pub(super) fn draw_threads(
     draw: &mut Draw,
     actions: u64,
     mut thread: impl FnMut(&mut Draw, u64) -> Vec<Action>,
 ) -> Vec<Vec<Action>> {
-    let count = 1 + draw.below(4);
+    let count = 1 + draw.number_below(4);
     (0..count).map(|_| thread(draw, 1 + actions / count)).collect()
 }
 
 /// Draws the faults of the storage.
-pub(super) fn faults(draw: &mut Draw, files: &[u64]) -> Faults {
+pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
     let mut bad = Vec::new();
-    if draw.below(3) == 0 {
-        for _ in 0..1 + draw.below(4) {
-            let file = draw.below(files.len() as u64) as usize;
-            bad.push((file as u32, draw.below(files[file].div_ceil(PAGE_BYTES))));
+    if draw.number_below(3) == 0 {
+        for _ in 0..1 + draw.number_below(4) {
+            let file = draw.number_below(files.len() as u64) as usize;
+            bad.push((file as u32, draw.number_below(files[file].div_ceil(PAGE_BYTES))));
         }
     }
     Faults {
-        fails: draw.part(&[5, 20, 100]),
-        stops: draw.part(&[2, 5, 20]),
-        again: draw.part(&[3, 10, 50]),
-        late: draw.part(&[10, 100]),
-        wakes: draw.part(&[2, 10]),
-        unknown: 0,
-        calls_stop: 0,
-        no_memory: 0,
-        no_parts: 0,
-        swapped: 0,
-        dies_after: if draw.below(20) == 0 { 1 + draw.below(100) } else { 0 },
-        bad,
+        error_rate: draw.fault_rate(&[5, 20, 100]),
+        short_rate: draw.fault_rate(&[2, 5, 20]),
+        retry_rate: draw.fault_rate(&[3, 10, 50]),
+        delay_rate: draw.fault_rate(&[10, 100]),
+        spurious_wake_rate: draw.fault_rate(&[2, 10]),
+        unexpected_error_rate: 0,
+        short_call_rate: 0,
+        out_of_memory_rate: 0,
+        mapping_limit_rate: 0,
+        swapped_out_rate: 0,
+        dies_after: if draw.number_below(20) == 0 { 1 + draw.number_below(100) } else { 0 },
+        bad_pages: bad,
     }
 }
 
 /// Draws a server with its faults.
-fn server(draw: &mut Draw, bytes: u64, is_quiet: bool, changes_files: bool) -> SimulatedServer {
+fn draw_server(
+    draw: &mut Draw,
+    bytes: u64,
+    is_quiet: bool,
+    changes_files: bool,
+) -> SimulatedServer {
     let (repeat_ms, timeouts) = match is_quiet {
         // No answer takes long enough for a repetition.
-        true => (draw.one_of(&[1_000, 5_000]), draw.one_of(&[10, 12])),
-        false => (draw.one_of(&[10, 30, 100, 300, 1_000]), draw.one_of(&[1, 2, 5])),
+        true => (draw.pick(&[1_000, 5_000]), draw.pick(&[10, 12])),
+        false => (draw.pick(&[10, 30, 100, 300, 1_000]), draw.pick(&[1, 2, 5])),
     };
-    let read_bytes_max = match draw.below(4) {
+    let read_bytes_max = match draw.number_below(4) {
         // Otherwise blocks of several changes could be in one page.
         0 if changes_files => 512,
-        0 => 300 + draw.below(5_000),
-        _ => 1 << (12 + draw.below(9)),
+        0 => 300 + draw.number_below(5_000),
+        _ => 1 << (12 + draw.number_below(9)),
     };
     // Limits the number of READs, so that a run ends soon even if each answer is late.
     let read_bytes_max = read_bytes_max.max((bytes / 50).next_multiple_of(BLOCK));
     let mut server = SimulatedServer {
-        rsize: (1 + draw.below(40)) * PAGE_BYTES,
+        rsize: (1 + draw.number_below(40)) * PAGE_BYTES,
         read_bytes_max,
-        slots: draw.one_of(&[1, 2, 3, 8, 64]),
+        slots: draw.pick(&[1, 2, 3, 8, 64]),
         repeat_ms,
         timeout_ms: repeat_ms * timeouts,
-        from_reserved: draw.below(4) == 0,
-        is_linked: draw.below(3) == 0,
-        has_odd_parts: !changes_files,
+        from_reserved: draw.number_below(4) == 0,
+        is_linked: draw.number_below(3) == 0,
+        has_unaligned_short_answers: !changes_files,
         ..SimulatedServer::default()
     };
     if !is_quiet {
         for fault in server.faults() {
-            *fault = draw.part(&[3, 10, 40, 150]);
+            *fault = draw.fault_rate(&[3, 10, 40, 150]);
         }
         // Each costs a timeout, in which all waiting threads check for completions many times.
-        server.silent *= 4;
-        server.hangs *= 20;
+        server.no_answer_rate *= 4;
+        server.hang_rate *= 20;
     }
     server
 }
 
 /// Draws a range of a file.
-fn place(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
-    let file = draw.below(files.len() as u64) as usize;
-    let offset = match draw.below(4) {
-        0 => draw.below(files[file].div_ceil(PAGE_BYTES)) * PAGE_BYTES,
-        1 => draw.below(files[file].min(4 * PAGE_BYTES)),
-        2 => draw.below(files[file] + 2 * PAGE_BYTES),
-        _ => draw.below(files[file]),
+fn draw_range(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
+    let file = draw.number_below(files.len() as u64) as usize;
+    let offset = match draw.number_below(4) {
+        0 => draw.number_below(files[file].div_ceil(PAGE_BYTES)) * PAGE_BYTES,
+        1 => draw.number_below(files[file].min(4 * PAGE_BYTES)),
+        2 => draw.number_below(files[file] + 2 * PAGE_BYTES),
+        _ => draw.number_below(files[file]),
     };
-    let bytes = match draw.below(8) {
-        0 => draw.below(10),
-        1 | 2 => draw.below(5_000),
+    let bytes = match draw.number_below(8) {
+        0 => draw.number_below(10),
+        1 | 2 => draw.number_below(5_000),
         3 => PAGE_BYTES,
-        4 | 5 => draw.below(5) * PAGE_BYTES,
-        6 => draw.below(20 * PAGE_BYTES),
-        _ => draw.below(80 * PAGE_BYTES),
+        4 | 5 => draw.number_below(5) * PAGE_BYTES,
+        6 => draw.number_below(20 * PAGE_BYTES),
+        _ => draw.number_below(80 * PAGE_BYTES),
     };
     (file, offset, bytes)
 }
 
 /// Draws one action of the selected kinds.
-fn action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) -> Action {
+fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) -> Action {
     loop {
-        let kind = draw.below(20);
+        let kind = draw.number_below(20);
         if kinds & 1 << kind == 0 {
             continue;
         }
-        let file = draw.below(files.len() as u64) as usize;
-        let at = place(draw, files);
+        let file = draw.number_below(files.len() as u64) as usize;
+        let at = draw_range(draw, files);
         return match kind {
             0..=3 => Action::Read(at),
             4 => Action::ReadVectored(at),
             5 => Action::Hold(file, at.1),
             6 => Action::LetGo,
             7 => Action::Prefetch(at),
-            8 => Action::Advise(file, draw.below(5) as u8),
+            8 => Action::Advise(file, draw.number_below(5) as u8),
             9 => Action::Invalidate(at),
             10 => Action::Reopen(file),
             11 => Action::Open(file),
             12 => Action::Revalidate(file),
-            13 => Action::Stream(at, 1 + draw.below(3_000)),
+            13 => Action::Stream(at, 1 + draw.number_below(3_000)),
             14 | 15 => {
-                let reads = (0..1 + draw.below(20)).map(|_| place(draw, files)).collect();
-                let beside = if draw.below(2) == 0 { Some(place(draw, files)) } else { None };
-                Action::Batch(reads, draw.below(22) as usize, beside)
+                let reads =
+                    (0..1 + draw.number_below(20)).map(|_| draw_range(draw, files)).collect();
+                let beside =
+                    if draw.number_below(2) == 0 { Some(draw_range(draw, files)) } else { None };
+                Action::Batch(reads, draw.number_below(22) as usize, beside)
             }
             16 | 17 => {
-                let reads = (0..1 + draw.below(6)).map(|_| place(draw, files)).collect();
-                let polls = if draw.below(2) == 0 { 0 } else { 1 + draw.below(4) };
-                let fuse = if draw.below(6) == 0 { 1 + draw.below(8) } else { 0 };
+                let reads =
+                    (0..1 + draw.number_below(6)).map(|_| draw_range(draw, files)).collect();
+                let polls = if draw.number_below(2) == 0 { 0 } else { 1 + draw.number_below(4) };
+                let fuse = if draw.number_below(6) == 0 { 1 + draw.number_below(8) } else { 0 };
                 Action::Futures(reads, polls, fuse)
             }
-            18 => match draw.below(2) {
+            18 => match draw.number_below(2) {
                 0 => Action::Stats,
-                _ => Action::Pause(draw.below(20_000)),
+                _ => Action::Pause(draw.number_below(20_000)),
             },
             _ if !changes_files => Action::Read(at),
-            _ => match draw.below(8) {
-                0 => Action::Resize(file, length(draw)),
-                1 => Action::Replace(file, length(draw)),
-                _ => Action::Write(file, at.1 / PAGE_BYTES, 1 + draw.below(20)),
+            _ => match draw.number_below(8) {
+                0 => Action::Resize(file, draw_length(draw)),
+                1 => Action::Replace(file, draw_length(draw)),
+                _ => Action::Write(file, at.1 / PAGE_BYTES, 1 + draw.number_below(20)),
             },
         };
     }

@@ -30,23 +30,23 @@ pub struct SimulatedServer {
     /// True if the file's name is a symbolic link.
     pub is_linked: bool,
     /// True if a short answer may end at any byte, and not only between blocks.
-    pub has_odd_parts: bool,
+    pub has_unaligned_short_answers: bool,
     /// An answer has several fragments.
-    pub fragments: u64,
+    pub fragment_rate: u64,
     /// A connection is cut in the middle of an answer.
-    pub cuts: u64,
+    pub cut_rate: u64,
     /// A connection is refused, or never made.
-    pub refuses: u64,
+    pub refuse_rate: u64,
     /// A call is never answered.
-    pub silent: u64,
+    pub no_answer_rate: u64,
     /// From a call on, no call is answered and no connection made for seconds.
-    pub hangs: u64,
+    pub hang_rate: u64,
     /// An answer comes twice.
-    pub twice: u64,
+    pub duplicate_rate: u64,
     /// An answer cannot be decoded.
-    pub garbles: u64,
+    pub garble_rate: u64,
     /// Bytes arrive that are no answer, or no answer to a call of the client.
-    pub strange: u64,
+    pub noise_rate: u64,
 }
 
 impl SimulatedServer {
@@ -61,22 +61,29 @@ impl SimulatedServer {
     }
 
     /// True if a call may get no answer in time. A call normally takes some tens of milliseconds.
-    pub(super) fn may_be_late(&self) -> bool {
-        let parts = [self.cuts, self.refuses, self.silent, self.hangs, self.garbles, self.strange];
+    pub(super) fn can_time_out(&self) -> bool {
+        let parts = [
+            self.cut_rate,
+            self.refuse_rate,
+            self.no_answer_rate,
+            self.hang_rate,
+            self.garble_rate,
+            self.noise_rate,
+        ];
         self.repeat_ms < 1_000 || parts.iter().any(|&part| part > 0)
     }
 
     /// All fault frequencies.
     pub(super) fn faults(&mut self) -> [&mut u64; 8] {
         let SimulatedServer {
-            fragments,
-            cuts,
-            refuses,
-            silent,
-            hangs,
-            twice,
-            garbles,
-            strange,
+            fragment_rate: fragments,
+            cut_rate: cuts,
+            refuse_rate: refuses,
+            no_answer_rate: silent,
+            hang_rate: hangs,
+            duplicate_rate: twice,
+            garble_rate: garbles,
+            noise_rate: strange,
             ..
         } = self;
         [fragments, cuts, refuses, silent, hangs, twice, garbles, strange]
@@ -99,12 +106,12 @@ struct RpcCall<'a> {
     xid: u32,
     program: u32,
     procedure: u32,
-    left: &'a [u8],
+    undecoded: &'a [u8],
 }
 
 impl<'a> RpcCall<'a> {
-    fn of(record: &'a [u8]) -> RpcCall<'a> {
-        let mut call = RpcCall { xid: 0, program: 0, procedure: 0, left: record };
+    fn parse(record: &'a [u8]) -> RpcCall<'a> {
+        let mut call = RpcCall { xid: 0, program: 0, procedure: 0, undecoded: record };
         call.xid = call.word();
         assert_eq!([call.word(), call.word()], [0, 2], "a call, of version 2");
         call.program = call.word();
@@ -118,15 +125,15 @@ impl<'a> RpcCall<'a> {
     }
 
     fn word(&mut self) -> u32 {
-        let (word, left) = self.left.split_first_chunk().expect("a call is whole");
-        self.left = left;
+        let (word, left) = self.undecoded.split_first_chunk().expect("a call is whole");
+        self.undecoded = left;
         u32::from_be_bytes(*word)
     }
 
     fn opaque(&mut self) -> &'a [u8] {
         let bytes = self.word() as usize;
-        let (opaque, left) = self.left.split_at(bytes);
-        self.left = &left[bytes.next_multiple_of(4) - bytes..];
+        let (opaque, left) = self.undecoded.split_at(bytes);
+        self.undecoded = &left[bytes.next_multiple_of(4) - bytes..];
         opaque
     }
 }
@@ -136,21 +143,21 @@ impl<'a> RpcCall<'a> {
 struct AnswerWriter(Vec<u8>);
 
 impl AnswerWriter {
-    fn of(words: &[u32]) -> AnswerWriter {
+    fn from_words(words: &[u32]) -> AnswerWriter {
         AnswerWriter(words.iter().flat_map(|word| word.to_be_bytes()).collect())
     }
 
-    fn add(&mut self, words: &[u32]) -> &mut AnswerWriter {
+    fn push_words(&mut self, words: &[u32]) -> &mut AnswerWriter {
         self.0.extend(words.iter().flat_map(|word| word.to_be_bytes()));
         self
     }
 
-    fn long(&mut self, value: u64) -> &mut AnswerWriter {
-        self.add(&[(value >> 32) as u32, value as u32])
+    fn push_u64(&mut self, value: u64) -> &mut AnswerWriter {
+        self.push_words(&[(value >> 32) as u32, value as u32])
     }
 
     fn opaque(&mut self, bytes: &[u8]) -> &mut AnswerWriter {
-        self.add(&[bytes.len() as u32]);
+        self.push_words(&[bytes.len() as u32]);
         self.0.extend(bytes);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
         self
@@ -167,33 +174,42 @@ fn handle(inode: u32) -> Vec<u8> {
 impl World {
     /// Answer of the server to a call, as it is sent.
     pub(super) fn answer(&self, server: &SimulatedServer, record: &[u8]) -> Vec<u8> {
-        let mut call = RpcCall::of(record);
+        let mut call = RpcCall::parse(record);
         let xid = call.xid;
         let faults = self.disk.borrow().faults().clone();
         let is_read = (call.program, call.procedure) == (NFS, 6);
-        let mut answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 0]);
-        if self.one_of(faults.fails) {
-            match self.below(4) {
+        let mut answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 0]);
+        if self.happens_one_in(faults.error_rate) {
+            match self.random_below(4) {
                 // Unknown program; system error; denied.
-                0 => answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 1]),
-                1 => answer = AnswerWriter::of(&[xid, 1, 0, 0, 0, 5]),
-                2 => answer = AnswerWriter::of(&[xid, 1, 1, 1, 2]),
-                _ if (call.program, call.procedure) == (MOUNT, 5) => _ = answer.add(&[0]),
-                _ => _ = answer.add(&[[5, 13, 70, 10_006][self.below(4) as usize], 0, 0]),
+                0 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 1]),
+                1 => answer = AnswerWriter::from_words(&[xid, 1, 0, 0, 0, 5]),
+                2 => answer = AnswerWriter::from_words(&[xid, 1, 1, 1, 2]),
+                _ if (call.program, call.procedure) == (MOUNT, 5) => _ = answer.push_words(&[0]),
+                _ => {
+                    _ = answer.push_words(&[
+                        [5, 13, 70, 10_006][self.random_below(4) as usize],
+                        0,
+                        0,
+                    ])
+                }
             }
-        } else if self.one_of(faults.again) && call.program == NFS {
-            answer.add(&[10_008, 0, 0]);
+        } else if self.happens_one_in(faults.retry_rate) && call.program == NFS {
+            answer.push_words(&[10_008, 0, 0]);
         } else {
             answer.0.extend(self.results(server, &mut call).0);
         }
         let mut answer = answer.0;
-        if self.one_of(server.garbles) {
+        if self.happens_one_in(server.garble_rate) {
             self.garble(&mut answer, is_read);
         }
         let mut ends = vec![answer.len()];
-        if self.one_of(server.fragments) {
+        if self.happens_one_in(server.fragment_rate) {
             // No fragment is empty.
-            ends.extend((0..self.below(4)).map(|_| 1 + self.below(answer.len() as u64) as usize));
+            ends.extend(
+                (0..self.random_below(4))
+                    .map(|_| 1 + self.random_below(answer.len() as u64) as usize),
+            );
             ends.sort_unstable();
             ends.dedup();
         }
@@ -214,17 +230,22 @@ impl World {
         match (call.program, call.procedure) {
             // MNT, EXPORT.
             (MOUNT, 1) if call.opaque() == b"/export" => {
-                results.add(&[0]).opaque(ROOT).add(&[2, 0, 1]);
+                results.push_words(&[0]).opaque(ROOT).push_words(&[2, 0, 1]);
             }
-            (MOUNT, 1) => _ = results.add(&[2]),
-            (MOUNT, 5) if self.below(2) == 0 => _ = results.add(&[0]),
+            (MOUNT, 1) => _ = results.push_words(&[2]),
+            (MOUNT, 5) if self.random_below(2) == 0 => _ = results.push_words(&[0]),
             (MOUNT, 5) => {
-                results.add(&[1]).opaque(b"/export").add(&[1]).opaque(b"all").add(&[0, 0]);
+                results
+                    .push_words(&[1])
+                    .opaque(b"/export")
+                    .push_words(&[1])
+                    .opaque(b"all")
+                    .push_words(&[0, 0]);
             }
             // GETATTR.
             (NFS, 1) => {
                 let file = call.opaque();
-                self.attributes(results.add(&[0]), file);
+                self.attributes(results.push_words(&[0]), file);
             }
             // LOOKUP.
             (NFS, 3) => {
@@ -234,24 +255,24 @@ impl World {
                     b"0" if directory == ROOT && server.is_linked => LINK,
                     b"0" => &file,
                     b"directory" if directory == ROOT => DIRECTORY,
-                    _ => return AnswerWriter::of(&[2, 0]),
+                    _ => return AnswerWriter::from_words(&[2, 0]),
                 };
-                results.add(&[0]).opaque(found);
+                results.push_words(&[0]).opaque(found);
                 self.attributes_if_any(&mut results, found);
                 self.attributes_if_any(&mut results, directory);
             }
             // ACCESS.
             (NFS, 4) => {
                 let file = call.opaque();
-                self.attributes_if_any(results.add(&[0]), file);
-                results.add(&[call.word()]);
+                self.attributes_if_any(results.push_words(&[0]), file);
+                results.push_words(&[call.word()]);
             }
             // READLINK.
             (NFS, 5) => {
                 let targets =
                     [&b"directory/0"[..], b"/export/directory//0", b"./directory/../directory/0"];
-                self.attributes_if_any(results.add(&[0]), LINK);
-                results.opaque(targets[self.below(3) as usize]);
+                self.attributes_if_any(results.push_words(&[0]), LINK);
+                results.opaque(targets[self.random_below(3) as usize]);
             }
             // READ.
             (NFS, 6) => {
@@ -262,11 +283,14 @@ impl World {
             // FSINFO.
             (NFS, 19) => {
                 let file = call.opaque();
-                self.attributes_if_any(results.add(&[0]), file);
+                self.attributes_if_any(results.push_words(&[0]), file);
                 let most = server.read_bytes_max as u32;
-                results.add(&[most, most, 1, 4096, 4096, 1, 4096]).long(1 << 60).add(&[0, 1, 27]);
+                results
+                    .push_words(&[most, most, 1, 4096, 4096, 1, 4096])
+                    .push_u64(1 << 60)
+                    .push_words(&[0, 1, 27]);
             }
-            other => self.failed(format!("the server was asked for {other:?}")),
+            other => self.record_failure(format!("the server was asked for {other:?}")),
         }
         results
     }
@@ -280,38 +304,38 @@ impl World {
         offset: u64,
         count: u64,
     ) {
-        let stops = self.disk.borrow().faults().stops;
+        let stops = self.disk.borrow().faults().short_rate;
         let inode = inode(file);
         let disk = self.disk.borrow();
         let place = &disk.inodes[inode as usize];
         let mut bytes = place.bytes.saturating_sub(offset).min(count).min(server.read_bytes_max);
         let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
         if count > server.read_bytes_max.min(server.rsize) {
-            self.failed(format!("a READ of {count} bytes is too large"));
+            self.record_failure(format!("a READ of {count} bytes is too large"));
         }
         if pages.clone().any(|page| disk.is_bad(inode, page)) {
-            results.add(&[5, 0]);
+            results.push_words(&[5, 0]);
             return;
         }
-        if self.one_of(stops) {
-            let unit = if server.has_odd_parts { 1 } else { BLOCK };
+        if self.happens_one_in(stops) {
+            let unit = if server.has_unaligned_short_answers { 1 } else { BLOCK };
             if bytes > unit {
-                bytes = (1 + self.below((bytes - 1) / unit)) * unit;
+                bytes = (1 + self.random_below((bytes - 1) / unit)) * unit;
             }
         }
         let mut data = vec![0; bytes as usize];
-        place.show(inode, offset, &mut data);
+        place.read_current(inode, offset, &mut data);
         let is_at_end = offset + bytes >= place.bytes;
         drop(disk);
-        self.attributes_if_any(results.add(&[0]), file);
-        results.add(&[bytes as u32, is_at_end.into()]).opaque(&data);
+        self.attributes_if_any(results.push_words(&[0]), file);
+        results.push_words(&[bytes as u32, is_at_end.into()]).opaque(&data);
     }
 
     fn attributes_if_any(&self, to: &mut AnswerWriter, file: &[u8]) {
-        if self.below(4) == 0 {
-            to.add(&[0]);
+        if self.random_below(4) == 0 {
+            to.push_words(&[0]);
         } else {
-            self.attributes(to.add(&[1]), file);
+            self.attributes(to.push_words(&[1]), file);
         }
     }
 
@@ -328,8 +352,13 @@ impl World {
         };
         // Kind, mode, links, owner, group; length, used bytes; device; file system and number;
         // times.
-        to.add(&[kind, 0o644, 1, 1, 1]).long(bytes).long(bytes).add(&[0, 0]).long(1).long(number);
-        to.add(&[1_000_000, 0, 1_000_000, changes, 1_000_000, changes]);
+        to.push_words(&[kind, 0o644, 1, 1, 1])
+            .push_u64(bytes)
+            .push_u64(bytes)
+            .push_words(&[0, 0])
+            .push_u64(1)
+            .push_u64(number);
+        to.push_words(&[1_000_000, 0, 1_000_000, changes, 1_000_000, changes]);
     }
 
     /// Makes an answer undecodable.
@@ -353,7 +382,7 @@ impl World {
             && word(answer, 8) == 0
             && answer.len() > count_at + 12
             && word(answer, RESULTS) == 0;
-        match self.below(if has_data { 8 } else { 5 }) {
+        match self.random_below(if has_data { 8 } else { 5 }) {
             // An undefined status.
             0 => put(answer, RESULTS, 9_999),
             // No reply; arguments that cannot be decoded.
@@ -364,7 +393,7 @@ impl World {
             }
             // Cut off.
             3 => answer.truncate(answer.len() - 4),
-            4 => answer.truncate(1 + self.below(RESULTS as u64) as usize),
+            4 => answer.truncate(1 + self.random_below(RESULTS as u64) as usize),
             // Contradictory counts, an invalid end flag, more bytes than requested.
             5 => put(answer, count_at, word(answer, count_at) ^ 4),
             6 => put(answer, count_at + 4, 2),
@@ -373,36 +402,38 @@ impl World {
                 let count = word(answer, count_at) + MORE_BYTES;
                 put(answer, count_at, count);
                 put(answer, count_at + 8, count);
-                let there = [0, 8, MORE_BYTES][self.below(3) as usize];
+                let there = [0, 8, MORE_BYTES][self.random_below(3) as usize];
                 answer.resize(answer.len() + there as usize, 0xdb);
             }
         }
     }
 
     /// Bytes that are no answer to a call, sent before an answer.
-    pub(super) fn strange(&self, answer: &[u8]) -> Vec<u8> {
-        let any = |count: u64| (0..count).map(|_| self.below(1 << 32) as u32).collect::<Vec<u32>>();
-        let words = match self.below(5) {
+    pub(super) fn unrelated_bytes(&self, answer: &[u8]) -> Vec<u8> {
+        let any = |count: u64| {
+            (0..count).map(|_| self.random_below(1 << 32) as u32).collect::<Vec<u32>>()
+        };
+        let words = match self.random_below(5) {
             // An answer to another call, or to none.
             0 => {
                 let mut other = answer.to_vec();
                 if other.len() >= 8 {
-                    other[4..8].copy_from_slice(&(self.below(1 << 32) as u32).to_be_bytes());
+                    other[4..8].copy_from_slice(&(self.random_below(1 << 32) as u32).to_be_bytes());
                 }
                 return other;
             }
             // A record that is too long for any answer, one of zeros, one that swallows the
             // following bytes.
             1 => vec![LAST | 5_000_000],
-            2 => vec![0; 1 + self.below(5) as usize],
-            3 => vec![self.below(200) as u32],
+            2 => vec![0; 1 + self.random_below(5) as usize],
+            3 => vec![self.random_below(200) as u32],
             _ => {
-                let mut words = any(1 + self.below(40));
+                let mut words = any(1 + self.random_below(40));
                 words.insert(0, LAST | (words.len() as u32 * 4));
                 words
             }
         };
-        AnswerWriter::of(&words).0
+        AnswerWriter::from_words(&words).0
     }
 }
 

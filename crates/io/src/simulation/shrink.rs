@@ -7,7 +7,7 @@ use super::scenario::{Action, Scenario};
 use super::world::Report;
 
 /// Number of schedules for each shorter scenario.
-const SCHEDULES: u64 = 40;
+const SCHEDULES_PER_SCENARIO: u64 = 40;
 
 /// Function that runs a scenario.
 type ScenarioRunner<'a> = &'a dyn Fn(&Scenario) -> Report;
@@ -22,25 +22,37 @@ impl Scenario {
     pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), run(self));
         loop {
-            let before = best.0.size();
+            let before = best.0.action_count();
             best = best.0.without_faults(best.1, run);
             let (scenario, report) = best;
             best = scenario.without_actions(report, run);
-            if best.0.size() == before {
+            if best.0.action_count() == before {
                 return best;
             }
         }
     }
 
     /// Number of actions, threads and faults.
-    fn size(&self) -> usize {
+    fn action_count(&self) -> usize {
         let faults = &self.faults;
         let parts = [
-            [faults.fails, faults.stops, faults.again, faults.late, faults.wakes].as_slice(),
-            &[faults.calls_stop, faults.no_memory, faults.no_parts, faults.swapped],
+            [
+                faults.error_rate,
+                faults.short_rate,
+                faults.retry_rate,
+                faults.delay_rate,
+                faults.spurious_wake_rate,
+            ]
+            .as_slice(),
+            &[
+                faults.short_call_rate,
+                faults.out_of_memory_rate,
+                faults.mapping_limit_rate,
+                faults.swapped_out_rate,
+            ],
         ]
         .concat();
-        let settings = [self.settings.freeze_part, self.settings.refuse_thread_part];
+        let settings = [self.settings.freeze_one_in, self.settings.refuse_thread_one_in];
         let count = |parts: &[u64]| parts.iter().filter(|&&part| part > 0).count();
         let of_server = self
             .server
@@ -51,13 +63,13 @@ impl Scenario {
             + self.threads.len()
             + count(&parts)
             + count(&settings)
-            + faults.bad.len()
+            + faults.bad_pages.len()
             + of_server
     }
 
     /// Returns the first of several schedules with which it fails.
-    fn fails(&self, run: ScenarioRunner<'_>) -> Option<(Scenario, Report)> {
-        (0..SCHEDULES).find_map(|more| {
+    fn first_failure(&self, run: ScenarioRunner<'_>) -> Option<(Scenario, Report)> {
+        (0..SCHEDULES_PER_SCENARIO).find_map(|more| {
             let scenario = Scenario { seed: self.seed.wrapping_add(more), ..self.clone() };
             let report = run(&scenario);
             report.failure.is_some().then_some((scenario, report))
@@ -68,24 +80,24 @@ impl Scenario {
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), report);
         let changes: [fn(&mut Scenario); 13] = [
-            |of| of.faults.fails = 0,
-            |of| of.faults.stops = 0,
-            |of| of.faults.again = 0,
-            |of| of.faults.late = 0,
-            |of| of.faults.wakes = 0,
+            |of| of.faults.error_rate = 0,
+            |of| of.faults.short_rate = 0,
+            |of| of.faults.retry_rate = 0,
+            |of| of.faults.delay_rate = 0,
+            |of| of.faults.spurious_wake_rate = 0,
             |of| of.faults.dies_after = 0,
-            |of| of.faults.calls_stop = 0,
-            |of| of.faults.no_memory = 0,
-            |of| of.faults.no_parts = 0,
-            |of| of.faults.swapped = 0,
-            |of| of.faults.bad.clear(),
-            |of| of.settings.freeze_part = 0,
-            |of| of.settings.refuse_thread_part = 0,
+            |of| of.faults.short_call_rate = 0,
+            |of| of.faults.out_of_memory_rate = 0,
+            |of| of.faults.mapping_limit_rate = 0,
+            |of| of.faults.swapped_out_rate = 0,
+            |of| of.faults.bad_pages.clear(),
+            |of| of.settings.freeze_one_in = 0,
+            |of| of.settings.refuse_thread_one_in = 0,
         ];
         for change in changes {
             let mut shorter = best.0.clone();
             change(&mut shorter);
-            best = shorter.fails(run).unwrap_or(best);
+            best = shorter.first_failure(run).unwrap_or(best);
         }
         let count = self.server.clone().map_or(0, |mut server| server.faults().len());
         for fault in 0..count {
@@ -93,7 +105,7 @@ impl Scenario {
             if let Some(server) = &mut shorter.server {
                 *server.faults()[fault] = 0;
             }
-            best = shorter.fails(run).unwrap_or(best);
+            best = shorter.first_failure(run).unwrap_or(best);
         }
         best
     }
@@ -105,7 +117,7 @@ impl Scenario {
         while thread < best.0.threads.len() {
             let mut shorter = best.0.clone();
             shorter.threads.remove(thread);
-            match shorter.fails(run) {
+            match shorter.first_failure(run) {
                 Some(found) => best = found,
                 None => thread += 1,
             }
@@ -118,20 +130,20 @@ impl Scenario {
                     let mut shorter = best.0.clone();
                     let actions = &mut shorter.threads[thread];
                     actions.drain(at..(at + count).min(actions.len()));
-                    match shorter.fails(run) {
+                    match shorter.first_failure(run) {
                         Some(found) => best = found,
                         None => at += count,
                     }
                 }
                 count /= 2;
             }
-            best = best.0.with_fewer_places(thread, best.1, run);
+            best = best.0.with_fewer_reads(thread, best.1, run);
         }
         best
     }
 
     /// Removes reads from each batch and each group of futures.
-    fn with_fewer_places(
+    fn with_fewer_reads(
         self,
         thread: usize,
         report: Report,
@@ -151,7 +163,7 @@ impl Scenario {
                     break;
                 }
                 places.remove(at);
-                match shorter.fails(run) {
+                match shorter.first_failure(run) {
                     Some(found) => best = found,
                     None => at += 1,
                 }

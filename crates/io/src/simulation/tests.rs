@@ -1,6 +1,6 @@
 //! Some hundred runs, the rules of a run, and the failures found by earlier runs.
 
-use super::world::{Turns, World};
+use super::world::{ScheduleRates, World};
 use super::*;
 
 /// Runs a scenario for a few milliseconds, and asserts that it does not fail.
@@ -11,21 +11,21 @@ fn run(scenario: Scenario) -> Report {
 }
 
 #[test]
-fn every_read_is_right_whoever_comes_in_between() {
-    let steps = |seed| run(Scenario::of(seed, 60)).steps;
+fn simulated_reads_are_right_for_any_thread_order() {
+    let steps = |seed| run(Scenario::from_seed(seed, 60)).steps;
     assert!((0..300).map(steps).sum::<u64>() > 300_000);
 }
 
 /// Through the NFS client, with a server that refuses, delays, drops, cuts and lies.
 #[test]
-fn every_read_of_a_servers_file_is_right() {
-    let steps = |seed| run(Scenario::served(seed, 60)).steps;
+fn simulated_nfs_reads_are_right_with_a_faulty_server() {
+    let steps = |seed| run(Scenario::from_seed_with_server(seed, 60)).steps;
     assert!((0..300).map(steps).sum::<u64>() > 100_000);
 }
 
 /// Mappings and regions: each touched byte is right, for any order of threads and any failures.
 #[test]
-fn every_touch_of_memory_is_right() {
+fn simulated_memory_touches_are_right_with_faults() {
     let steps = |seed| run(Scenario::paged(seed, 40)).steps;
     assert!((0..120).map(steps).sum::<u64>() > 120_000);
 }
@@ -33,34 +33,38 @@ fn every_touch_of_memory_is_right() {
 /// Windows delegated to the kernel's own mapping show the file, as do the pages after their return.
 /// Enough windows are delegated.
 #[test]
-fn every_touch_of_what_is_lent_is_right() {
-    let pages = |seed| run(Scenario::lent(seed, 40)).lent_pages;
+fn simulated_touches_of_kernel_windows_are_right() {
+    let pages = |seed| run(Scenario::with_delegation(seed, 40)).delegated_pages;
     let pages: Vec<(u64, u64)> = (0..100).map(pages).collect();
-    let runs = pages.iter().filter(|(lent, taken_back)| *lent > 0 && *taken_back > 0).count();
-    let lent: u64 = pages.iter().map(|(lent, _)| lent).sum();
-    assert!(runs >= 20 && lent > 3_000, "{lent} pages were lent, and in {runs} runs taken back");
+    let runs =
+        pages.iter().filter(|(delegated, taken_back)| *delegated > 0 && *taken_back > 0).count();
+    let delegated: u64 = pages.iter().map(|(delegated, _)| delegated).sum();
+    assert!(
+        runs >= 20 && delegated > 3_000,
+        "{delegated} pages were delegated, and in {runs} runs taken back"
+    );
 }
 
 #[test]
-fn a_seed_is_a_run_bit_by_bit() {
+fn simulation_seed_reproduces_the_run_exactly() {
     for seed in 0..20 {
-        let scenario = Scenario::of(seed, 60);
+        let scenario = Scenario::from_seed(seed, 60);
         assert_eq!(scenario.run(), scenario.run(), "seed {seed}");
-        let served = Scenario::served(seed, 60);
+        let served = Scenario::from_seed_with_server(seed, 60);
         assert_eq!(served.run(), served.run(), "seed {seed}, of a server");
         let paged = Scenario::paged(seed, 40);
         assert_eq!(paged.run(), paged.run(), "seed {seed}, of memory");
-        let lent = Scenario::lent(seed, 40);
-        assert_eq!(lent.run(), lent.run(), "seed {seed}, of what is lent");
+        let delegated = Scenario::with_delegation(seed, 40);
+        assert_eq!(delegated.run(), delegated.run(), "seed {seed}, of what is delegated");
     }
-    assert_ne!(Scenario::of(1, 60).run().hash, Scenario::of(2, 60).run().hash);
+    assert_ne!(Scenario::from_seed(1, 60).run().hash, Scenario::from_seed(2, 60).run().hash);
 }
 
 #[test]
-fn what_was_found_is_right_with_other_schedules_too() {
-    for (number, found) in found().into_iter().enumerate() {
+fn scenarios_of_earlier_failures_pass_under_other_schedules() {
+    for (number, regression) in regressions().into_iter().enumerate() {
         for more in 0..30 {
-            let scenario = Scenario { seed: found.seed + more, ..found.clone() };
+            let scenario = Scenario { seed: regression.seed + more, ..regression.clone() };
             let failure = scenario.run().failure;
             assert!(failure.is_none(), "{number}, schedule {more}: {failure:?}\n{scenario}");
         }
@@ -69,13 +73,13 @@ fn what_was_found_is_right_with_other_schedules_too() {
 
 /// Test of the model: unexpected errors are found, and few actions reproduce them.
 #[test]
-fn a_run_that_is_wrong_is_found_and_made_short() {
+fn simulation_detects_unexpected_errors_and_shrinks_the_scenario() {
     let seen = (0..50).find_map(|seed| {
-        let mut scenario = Scenario::of(seed, 60);
+        let mut scenario = Scenario::from_seed(seed, 60);
         // Unreadable pages that the model does not know.
-        scenario.faults.fails = 0;
-        scenario.faults.bad.clear();
-        scenario.faults.unknown = 3;
+        scenario.faults.error_rate = 0;
+        scenario.faults.bad_pages.clear();
+        scenario.faults.unexpected_error_rate = 3;
         scenario.run().failure.is_some().then_some(scenario)
     });
     let (shorter, report) = seen.expect("one of some seeds reads one of these pages").shrunk();
@@ -85,19 +89,19 @@ fn a_run_that_is_wrong_is_found_and_made_short() {
 
 /// Failure of a task in a world without files.
 fn failure_of(main: impl FnOnce() + 'static) -> String {
-    let turns = Turns { switch_part: 4, freeze_part: 0, refuse_thread_part: 0 };
+    let turns = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let disk = disk::Disk::new(&[], Faults::default());
     World::run(1, turns, disk, Box::new(main)).failure.expect("it doesn't come to an end")
 }
 
 #[test]
-fn whoever_never_comes_to_an_end_is_found() {
+fn simulation_detects_deadlock_spinning_and_endless_sleep() {
     let sleeps_for_good = || {
         world().expect("a task is in its world").block(0x7770, None);
     };
     assert!(failure_of(sleeps_for_good).starts_with("nobody can go on: 0 waits"));
     let spins = || loop {
-        world().expect("a task is in its world").point();
+        world().expect("a task is in its world").preemption_point();
     };
     assert!(failure_of(spins).starts_with("it hasn't come to an end in 2000000 steps: 0 is ready"));
     let dozes = || loop {
@@ -108,13 +112,13 @@ fn whoever_never_comes_to_an_end_is_found() {
 
 /// By hand: 20 pages of 4 KiB are 81,920 bytes, and the device has half of that.
 #[test]
-fn a_region_says_how_long_its_device_has_to_be() {
+fn region_error_states_the_required_device_size() {
     let made = || {
         let nobody = std::fs::File::open("/dev/null").unwrap();
-        let region = crate::Region::builder().over(81_920, Path::new("0"), nobody);
+        let region = crate::Region::builder().open_storage(81_920, Path::new("0"), nobody);
         panic!("{}", region.unwrap_err());
     };
-    let turns = Turns { switch_part: 4, freeze_part: 0, refuse_thread_part: 0 };
+    let turns = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let disk = disk::Disk::new(&[40_960], Faults::default());
     let told = World::run(1, turns, disk, Box::new(made)).failure.expect("it is too small");
     assert!(told.contains("40960") && told.contains("81920"), "{told}");
@@ -125,13 +129,13 @@ fn a_region_says_how_long_its_device_has_to_be() {
 /// stayed open, because the scheduler kept the device for a process that had ended before its last
 /// request returned.
 #[test]
-fn seeds_that_found_something() {
+fn seeds_of_earlier_failures_pass() {
     for (seed, actions) in
         [(438, 150), (725, 150), (1_400, 150), (1_000_255, 40), (2_959, 150), (2_008_107, 60)]
             .into_iter()
             .chain([(100_653_694, 30), (300_758_575, 20)])
     {
-        let failure = Scenario::of(seed, actions).run().failure;
+        let failure = Scenario::from_seed(seed, actions).run().failure;
         assert!(failure.is_none(), "seed {seed}: {failure:?}");
     }
     for seed in [10, 17, 24, 179, 239, 864, 3_577, 8_045, 12_238, 14_301, 14_709] {

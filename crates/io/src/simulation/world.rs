@@ -20,7 +20,7 @@ use readpath_core::splitmix;
 
 use super::disk::{Answered, Disk};
 use super::memory::Memory;
-use super::network::{Network, NetworkMove};
+use super::network::{Network, NetworkEvent};
 
 /// Identifies a task of a world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,14 +28,14 @@ pub(crate) struct TaskId(pub(crate) u32);
 
 /// Frequencies of the seed's decisions.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Turns {
+pub(crate) struct ScheduleRates {
     /// One step of this number switches to another task; 0 for no voluntary switch.
-    pub(crate) switch_part: u64,
+    pub(crate) switch_one_in: u64,
     /// One step of this number stops the task for up to three seconds, as a debugger or a busy
     /// machine does; 0 for none.
-    pub(crate) freeze_part: u64,
+    pub(crate) freeze_one_in: u64,
     /// One thread start of this number fails; 0 for none.
-    pub(crate) refuse_thread_part: u64,
+    pub(crate) refuse_thread_one_in: u64,
 }
 
 /// Result of a run.
@@ -46,7 +46,7 @@ pub struct Report {
     /// Duration in nanoseconds of virtual time.
     pub ns: u64,
     /// Number of pages delegated to the kernel's own mapping of the file, and of pages taken back.
-    pub lent_pages: (u64, u64),
+    pub delegated_pages: (u64, u64),
     /// Hash of all decisions and bytes. Equal hashes mean equal runs.
     pub hash: u64,
     /// Failure, if any.
@@ -97,7 +97,7 @@ pub(crate) struct World {
     ns: Cell<u64>,
     steps: Cell<u64>,
     hash: Cell<u64>,
-    turns: Turns,
+    rates: ScheduleRates,
     /// Number of the running task.
     running: Cell<u32>,
     tasks: RefCell<Vec<WorldTask>>,
@@ -106,7 +106,7 @@ pub(crate) struct World {
     events_made: Cell<u64>,
     failure: RefCell<Option<String>>,
     /// Describes the engine's state for a run that does not end.
-    pub(super) witness: RefCell<Option<Box<dyn Fn() -> String>>>,
+    pub(super) describe_engine: RefCell<Option<Box<dyn Fn() -> String>>>,
     pub(super) disk: RefCell<Disk>,
     pub(super) network: RefCell<Network>,
     pub(super) memory: RefCell<Memory>,
@@ -129,7 +129,7 @@ pub(super) enum WorldEvent {
     /// A transfer is answered.
     Answered(Answered),
     /// An event on a connection.
-    Moved(NetworkMove),
+    Moved(NetworkEvent),
 }
 
 impl From<Answered> for WorldEvent {
@@ -138,34 +138,39 @@ impl From<Answered> for WorldEvent {
     }
 }
 
-impl From<NetworkMove> for WorldEvent {
-    fn from(moved: NetworkMove) -> WorldEvent {
+impl From<NetworkEvent> for WorldEvent {
+    fn from(moved: NetworkEvent) -> WorldEvent {
         WorldEvent::Moved(moved)
     }
 }
 
 /// Panic payload that ends a task after a failure.
-struct Wrong;
+struct RunFailed;
 
 /// Panic payload of a caller's code, for deliberate panics.
 pub(super) struct Deliberate;
 
 impl World {
     /// Runs `main`, and all tasks that it starts, to their end.
-    pub(crate) fn run(seed: u64, turns: Turns, disk: Disk, main: Box<dyn FnOnce()>) -> Report {
+    pub(crate) fn run(
+        seed: u64,
+        rates: ScheduleRates,
+        disk: Disk,
+        main: Box<dyn FnOnce()>,
+    ) -> Report {
         let world = Rc::new(World {
             random: Cell::new(splitmix::mixed(seed)),
             start: Instant::now(),
             ns: Cell::new(0),
             steps: Cell::new(0),
             hash: Cell::new(0),
-            turns,
+            rates,
             running: Cell::new(0),
             tasks: RefCell::default(),
             events: RefCell::default(),
             events_made: Cell::new(0),
             failure: RefCell::default(),
-            witness: RefCell::default(),
+            describe_engine: RefCell::default(),
             disk: RefCell::new(disk),
             network: RefCell::default(),
             memory: RefCell::default(),
@@ -173,26 +178,26 @@ impl World {
         let before = WORLD.with(|place| place.borrow_mut().replace(Rc::clone(&world)));
         assert!(before.is_none(), "one world at a time on a thread");
         world.spawn(main);
-        let run = || while world.failure.borrow().is_none() && world.turn() {};
+        let run = || while world.failure.borrow().is_none() && world.resume_one() {};
         // A panic here comes from the world itself, and not from a task.
         if let Err(payload) = catch_unwind(AssertUnwindSafe(run)) {
-            world.failed(format!("the simulation panicked: {}", told_by(&*payload)));
+            world.record_failure(format!("the simulation panicked: {}", panic_message(&*payload)));
         }
-        world.give_stacks_back();
+        world.reclaim_stacks();
         world.unmap_all();
         WORLD.with(|place| place.borrow_mut().take());
         Report {
             steps: world.steps.get(),
             ns: world.ns.get(),
-            lent_pages: world.memory.borrow().lent.counted,
+            delegated_pages: world.memory.borrow().kernel_memory.page_totals,
             hash: world.hash.get(),
             failure: world.failure.borrow_mut().take(),
         }
     }
 
     /// Resumes one task. Returns false once all have ended, or after a failure.
-    fn turn(&self) -> bool {
-        self.pass_events();
+    fn resume_one(&self) -> bool {
+        self.handle_due_events();
         let mut ready = [0u32; 64];
         let mut count = 0;
         let (mut next, mut are_done) = (u64::MAX, true);
@@ -218,16 +223,16 @@ impl World {
             if let Some((&(at, _), _)) = self.events.borrow().first_key_value() {
                 next = next.min(at);
             }
-            return self.pass_time(next);
+            return self.advance_time(next);
         }
-        let id = ready[self.below(count as u64) as usize];
-        self.ns.set(self.ns.get() + self.below(800));
-        self.note(u64::from(id));
+        let id = ready[self.random_below(count as u64) as usize];
+        self.ns.set(self.ns.get() + self.random_below(800));
+        self.add_to_hash(u64::from(id));
         self.resume(id)
     }
 
     /// Advances the time to `next`, if no task is ready. Returns false if the run does not end.
-    fn pass_time(&self, next: u64) -> bool {
+    fn advance_time(&self, next: u64) -> bool {
         let waits = if next == u64::MAX {
             "nobody can go on: "
         } else if next > NS_MAX || self.steps.get() > STEPS_MAX {
@@ -236,12 +241,12 @@ impl World {
             self.ns.set(next.max(self.ns.get()));
             return true;
         };
-        self.failed(waits.to_owned() + &self.told());
+        self.record_failure(waits.to_owned() + &self.describe_tasks());
         false
     }
 
     /// Describes the state of each task.
-    fn told(&self) -> String {
+    fn describe_tasks(&self) -> String {
         let tasks = self.tasks.borrow();
         let told = tasks.iter().enumerate().map(|(id, task)| match task.state {
             ThreadState::Ready => format!("{id} is ready"),
@@ -257,7 +262,8 @@ impl World {
             action => format!(" in action {action}"),
         });
         let told = told.zip(actions).map(|(told, action)| told + &action);
-        let witness = self.witness.borrow().as_ref().map_or_else(String::new, |witness| witness());
+        let witness =
+            self.describe_engine.borrow().as_ref().map_or_else(String::new, |witness| witness());
         told.collect::<Vec<String>>().join(", ") + "; " + &witness
     }
 
@@ -292,9 +298,9 @@ impl World {
             let world = world().expect("a task runs in its world");
             world.tasks.borrow_mut()[id].yielder = yielder;
             if let Err(payload) = catch_unwind(AssertUnwindSafe(body))
-                && !payload.is::<Wrong>()
+                && !payload.is::<RunFailed>()
             {
-                world.failed(format!("task {id} panicked: {}", told_by(&*payload)));
+                world.record_failure(format!("task {id} panicked: {}", panic_message(&*payload)));
             }
         });
         self.tasks.borrow_mut().push(WorldTask {
@@ -311,7 +317,7 @@ impl World {
 
     /// Takes back the stacks of tasks that have not ended. These are not unwound, and their values
     /// leak.
-    fn give_stacks_back(&self) {
+    fn reclaim_stacks(&self) {
         for task in &mut *self.tasks.borrow_mut() {
             if let Some(mut coroutine) = task.coroutine.take() {
                 // SAFETY: the task is never resumed, and its stack is no longer used: the world
@@ -323,14 +329,14 @@ impl World {
     }
 
     /// Ends the run with a failure. The first one counts.
-    pub(super) fn failed(&self, what: String) {
+    pub(super) fn record_failure(&self, what: String) {
         self.failure.borrow_mut().get_or_insert(what);
     }
 
     /// Ends the run with a failure, and the calling task.
-    pub(super) fn wrong(&self, what: String) -> ! {
-        self.failed(what);
-        resume_unwind(Box::new(Wrong))
+    pub(super) fn fail_run(&self, what: String) -> ! {
+        self.record_failure(what);
+        resume_unwind(Box::new(RunFailed))
     }
 
     /// Returns the running task.
@@ -344,12 +350,12 @@ impl World {
     }
 
     /// Records the number of the running task's action, from 1.
-    pub(super) fn does(&self, action: usize) {
+    pub(super) fn set_action(&self, action: usize) {
         self.tasks.borrow_mut()[self.running.get() as usize].action = action;
     }
 
     /// Adds to the number of locks that the running task holds.
-    pub(crate) fn locked(&self, more: i32) {
+    pub(crate) fn count_locks(&self, more: i32) {
         self.tasks.borrow_mut()[self.running.get() as usize].locks += more;
     }
 
@@ -364,7 +370,7 @@ impl World {
     }
 
     /// Returns a random number below `end`, which is not 0.
-    pub(super) fn below(&self, end: u64) -> u64 {
+    pub(super) fn random_below(&self, end: u64) -> u64 {
         let mut state = self.random.get();
         let drawn = splitmix::next(&mut state);
         self.random.set(state);
@@ -372,17 +378,17 @@ impl World {
     }
 
     /// True once in `part` calls on average; never if `part` is 0.
-    pub(super) fn one_of(&self, part: u64) -> bool {
-        part > 0 && self.below(part) == 0
+    pub(super) fn happens_one_in(&self, part: u64) -> bool {
+        part > 0 && self.random_below(part) == 0
     }
 
     /// True if the next thread start fails.
-    pub(crate) fn refuses_thread(&self) -> bool {
-        self.one_of(self.turns.refuse_thread_part)
+    pub(crate) fn does_thread_start_fail(&self) -> bool {
+        self.happens_one_in(self.rates.refuse_thread_one_in)
     }
 
     /// Adds a value to the hash of the run.
-    pub(super) fn note(&self, what: u64) {
+    pub(super) fn add_to_hash(&self, what: u64) {
         let mixed = splitmix::mixed(self.hash.get() ^ what.wrapping_add(self.ns.get() << 8));
         self.hash.set(mixed);
     }
@@ -392,23 +398,23 @@ impl World {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > STEPS_MAX {
             let what = format!("it hasn't come to an end in {STEPS_MAX} steps: ");
-            self.failed(what + &self.told());
+            self.record_failure(what + &self.describe_tasks());
         }
     }
 
     /// Marks a step, before which another task may run.
     #[inline]
-    pub(crate) fn point(&self) {
+    pub(crate) fn preemption_point(&self) {
         // No switch during unwinding: the flag of a panic belongs to the whole thread of the
         // system.
         if std::thread::panicking() {
             return;
         }
         self.count_step();
-        if self.one_of(self.turns.freeze_part) {
-            let until = self.ns.get() + self.below(3_000_000_000);
+        if self.happens_one_in(self.rates.freeze_one_in) {
+            let until = self.ns.get() + self.random_below(3_000_000_000);
             self.block(FROZEN, Some(until));
-        } else if self.one_of(self.turns.switch_part) {
+        } else if self.happens_one_in(self.rates.switch_one_in) {
             self.suspend();
         }
     }
@@ -449,7 +455,7 @@ impl World {
         let is_key = |task: &WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
         let count = self.tasks.borrow().iter().filter(|task| is_key(task)).count();
         if count > 0 {
-            let nth = self.below(count as u64) as usize;
+            let nth = self.random_below(count as u64) as usize;
             let mut tasks = self.tasks.borrow_mut();
             tasks.iter_mut().filter(|task| is_key(task)).nth(nth).map(World::wake);
         }
@@ -457,9 +463,9 @@ impl World {
 
     /// Sleeps until unparked, until a time, or rarely spuriously.
     pub(crate) fn park(&self, until: Option<u64>) {
-        self.point();
+        self.preemption_point();
         let id = self.running.get() as usize;
-        if !std::mem::take(&mut self.tasks.borrow_mut()[id].has_token) && !self.one_of(50) {
+        if !std::mem::take(&mut self.tasks.borrow_mut()[id].has_token) && !self.happens_one_in(50) {
             self.block(PARKED, until);
             self.tasks.borrow_mut()[id].has_token = false;
         }
@@ -487,24 +493,24 @@ impl World {
     }
 
     /// Schedules an event in `ns` nanoseconds.
-    pub(super) fn expect(&self, ns: u64, event: impl Into<WorldEvent>) {
+    pub(super) fn schedule(&self, ns: u64, event: impl Into<WorldEvent>) {
         let made = self.events_made.get();
         self.events_made.set(made + 1);
         self.events.borrow_mut().insert((self.ns.get() + ns, made), event.into());
     }
 
     /// Handles the events that are due.
-    fn pass_events(&self) {
+    fn handle_due_events(&self) {
         loop {
             let mut events = self.events.borrow_mut();
             match events.first_entry() {
                 Some(first) if first.key().0 <= self.ns.get() => {
                     let event = first.remove();
                     drop(events);
-                    self.note(0xe7e7);
+                    self.add_to_hash(0xe7e7);
                     match event {
-                        WorldEvent::Answered(answered) => self.come(answered),
-                        WorldEvent::Moved(moved) => self.moved(moved),
+                        WorldEvent::Answered(answered) => self.on_answered(answered),
+                        WorldEvent::Moved(moved) => self.on_event(moved),
                     }
                 }
                 _ => return,
@@ -514,7 +520,7 @@ impl World {
 }
 
 /// Message of a panic.
-pub(super) fn told_by(payload: &(dyn Any + Send)) -> String {
+pub(super) fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "something that is no text".to_owned())

@@ -68,7 +68,7 @@ pub enum OpenError {
 
 impl OpenError {
     /// Converts a system error for `path`.
-    pub(crate) fn of(path: &Path, error: &std::io::Error) -> OpenError {
+    pub(crate) fn from_io_error(path: &Path, error: &std::io::Error) -> OpenError {
         let path = path.to_path_buf();
         match error.raw_os_error().unwrap_or(0) {
             libc::ENOENT | libc::ENOTDIR => OpenError::Missing { path },
@@ -81,8 +81,8 @@ impl OpenError {
 
 impl OpenError {
     /// Error in a child made by `fork` that cannot have an engine.
-    pub(crate) fn forked(path: &Path, why: Forked) -> OpenError {
-        OpenError::unbuilt(
+    pub(crate) fn from_fork(path: &Path, why: Forked) -> OpenError {
+        OpenError::from_build_error(
             path,
             match why {
                 Forked::Memory(error) => ReadError::Memory { error },
@@ -93,7 +93,7 @@ impl OpenError {
     }
 
     /// Error if the engine that would read the file cannot be built.
-    pub(crate) fn unbuilt(path: &Path, why: ReadError) -> OpenError {
+    pub(crate) fn from_build_error(path: &Path, why: ReadError) -> OpenError {
         let errno = match why {
             ReadError::Memory { error: FrameMemoryError::Memory { errno, .. } } => errno,
             ReadError::Storage {

@@ -55,7 +55,7 @@ impl Drop for LoopDevice {
 }
 
 #[test]
-fn its_limits_are_the_kernels() {
+fn block_device_limits_equal_the_kernels() {
     let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
     let target = open(&disk.path, Direct::Required);
     assert_eq!((target.bytes(), target.mode()), (1 << 20, Mode::Direct));
@@ -71,7 +71,7 @@ fn its_limits_are_the_kernels() {
 }
 
 #[test]
-fn its_bytes_are_right_and_end_where_it_ends() {
+fn block_device_reads_are_right_up_to_its_end() {
     let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
     for backend in BACKENDS {
         for direct in DIRECTS {
@@ -85,7 +85,7 @@ fn its_bytes_are_right_and_end_where_it_ends() {
 }
 
 #[test]
-fn a_medium_error_reaches_the_requests_that_need_those_bytes_and_no_other() {
+fn medium_error_fails_exactly_the_requests_for_those_bytes() {
     let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
     let cut = std::fs::File::options().write(true).open(&disk.backing.path).unwrap();
     cut.set_len(1 << 19).unwrap();
@@ -117,7 +117,7 @@ fn a_medium_error_reaches_the_requests_that_need_those_bytes_and_no_other() {
 }
 
 #[test]
-fn the_peer_survives_a_medium_error_with_every_engine() {
+fn kernel_baseline_survives_a_medium_error_with_every_engine() {
     let Some(disk) = LoopDevice::over(TempFile::new(1 << 20)) else { return };
     let cut = std::fs::File::options().write(true).open(&disk.backing.path).unwrap();
     cut.set_len(1 << 19).unwrap();

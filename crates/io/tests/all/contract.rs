@@ -20,7 +20,7 @@ fn everywhere(mut test: impl FnMut(BackendKind, Direct)) {
 }
 
 #[test]
-fn bytes_are_the_files_at_any_offset_and_size() {
+fn device_reads_equal_the_file_at_any_offset_and_size() {
     let file_bytes = 3 * (1 << 20) + 1_234;
     let file = TempFile::new(file_bytes as usize);
     everywhere(|backend, direct| {
@@ -43,7 +43,7 @@ fn bytes_are_the_files_at_any_offset_and_size() {
 }
 
 #[test]
-fn the_last_page_is_short_and_what_is_past_it_is_empty() {
+fn last_page_is_short_and_pages_past_it_are_empty() {
     let file = TempFile::new(10 * 4096 + 100);
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 32);
@@ -64,7 +64,7 @@ fn the_last_page_is_short_and_what_is_past_it_is_empty() {
 }
 
 #[test]
-fn a_file_that_shrinks_is_short_where_it_now_ends() {
+fn shrunk_file_reads_short_at_its_new_end() {
     for new_bytes in [5 * 4096, 5 * 4096 + 1_000] {
         everywhere(|backend, direct| {
             let file = TempFile::new(16 * 4096);
@@ -83,7 +83,7 @@ fn a_file_that_shrinks_is_short_where_it_now_ends() {
 }
 
 #[test]
-fn as_many_as_the_depth_are_in_flight_and_each_completes_once() {
+fn requests_up_to_the_depth_complete_once_each() {
     let file = TempFile::new(1 << 20);
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 256);
@@ -117,7 +117,7 @@ fn four_frames(id: u32) -> [u32; 4] {
 }
 
 #[test]
-fn a_request_that_the_file_does_not_take_fails_by_number() {
+fn write_to_a_read_only_file_fails_with_ebadf() {
     // A medium error needs a failing device: block_device.rs.
     let file = TempFile::new(1 << 16);
     everywhere(|backend, direct| {
@@ -132,7 +132,7 @@ fn a_request_that_the_file_does_not_take_fails_by_number() {
 }
 
 #[test]
-fn a_misaligned_direct_request_is_refused_by_number() {
+fn misaligned_direct_request_fails_with_einval() {
     let file = TempFile::new(1 << 16);
     if !takes_direct(&file.path) {
         return;
@@ -148,7 +148,7 @@ fn a_misaligned_direct_request_is_refused_by_number() {
 }
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_pages_are_read_back() {
     everywhere(|backend, direct| {
         let file = TempFile::new(1 << 18);
         let options = OpenOptions { direct, is_writable: true };
@@ -175,7 +175,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn a_withdrawn_request_completes_once_and_frees_its_frames() {
+fn cancelled_request_completes_once_and_frees_its_frames() {
     let file = TempFile::new(1 << 22);
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 1024);
@@ -235,7 +235,7 @@ fn waiting_ends_at_the_deadline_and_at_once_when_nothing_is_in_flight() {
 }
 
 #[test]
-fn a_request_as_large_as_the_largest_takes_scattered_frames() {
+fn largest_request_accepts_scattered_frames() {
     let file = TempFile::new(5 << 20);
     everywhere(|backend, direct| {
         let mut device = device(open(&file.path, direct), backend, 2048);

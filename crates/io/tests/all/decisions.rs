@@ -16,7 +16,7 @@ fn stream(path: &ReadPath, temp: &TempFile) {
 }
 
 #[test]
-fn a_stream_s_decisions_are_told_once_and_in_order() {
+fn stream_decisions_are_returned_once_and_in_order() {
     let temp = TempFile::new(64 * 16 * PAGE);
     let path = ReadPath::builder()
         .kernel_cache(false)
@@ -41,7 +41,7 @@ fn a_stream_s_decisions_are_told_once_and_in_order() {
 }
 
 #[test]
-fn nothing_is_kept_unless_it_is_asked_for() {
+fn decision_log_is_empty_unless_enabled() {
     let temp = TempFile::new(64 * 16 * PAGE);
     let path = ReadPath::builder().kernel_cache(false).scheduler("cfq").build().unwrap();
     stream(&path, &temp);
@@ -49,7 +49,7 @@ fn nothing_is_kept_unless_it_is_asked_for() {
 }
 
 #[test]
-fn no_more_than_the_last_ones_are_kept_and_the_others_counted() {
+fn decision_log_is_bounded_and_counts_lost_entries() {
     let temp = TempFile::new(10_000 * PAGE);
     let policies = ReadPath::builder().kernel_cache(false).readahead("none").scheduler("cfq");
     let path = policies.memory(64 * PAGE as u64).log_decisions(true).build().unwrap();
@@ -67,7 +67,7 @@ fn no_more_than_the_last_ones_are_kept_and_the_others_counted() {
 /// the disk and the kernel page cache, so only their consistency is checked. (Their values are
 /// tested on a modelled device.)
 #[test]
-fn what_is_believed_of_a_file_is_in_its_statistics() {
+fn file_statistics_contain_the_readahead_state() {
     let temp = TempFile::new(64 * 16 * PAGE);
     for builder in [ReadPath::builder(), ReadPath::builder().kernel_cache(false)] {
         let path = builder.build().unwrap();

@@ -38,7 +38,7 @@ fn check(file: &File, content: &[u8], offset: u64, bytes: usize) {
 /// Reads, vectored reads, guards, hints, prefetches and invalidations, with memory from two pages
 /// to more than the file.
 #[test]
-fn every_byte_is_the_files_whatever_the_memory_and_the_policy() {
+fn reads_equal_the_file_for_every_memory_size_and_policy() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     let rounds = std::env::var("READPATH_ROUNDS").map_or(60, |text| text.parse().unwrap());
@@ -82,7 +82,7 @@ fn every_byte_is_the_files_whatever_the_memory_and_the_policy() {
 }
 
 #[test]
-fn the_ends_of_the_file_are_exact() {
+fn reads_at_the_ends_of_the_file_are_exact() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     let path = path(1 << 20, "ondemand", BackendKind::Ring);
@@ -101,7 +101,7 @@ fn the_ends_of_the_file_are_exact() {
 }
 
 #[test]
-fn an_empty_file_gives_no_bytes_until_it_has_grown_and_is_looked_at_again() {
+fn empty_file_returns_no_bytes_until_grown_and_revalidated() {
     let temp = TempFile::new(0);
     let path = path(1 << 20, "ondemand", BackendKind::Ring);
     let mut file = path.open(&temp.path).unwrap();
@@ -133,7 +133,7 @@ fn an_empty_file_gives_no_bytes_until_it_has_grown_and_is_looked_at_again() {
 }
 
 #[test]
-fn a_file_that_the_kernel_makes_up_is_refused_by_name() {
+fn kernel_generated_file_is_refused_by_name() {
     let path = path(1 << 20, "none", BackendKind::Ring);
     let Err(error) = path.open("/proc/self/status") else { panic!("it has no length") };
     assert_eq!(
@@ -145,7 +145,7 @@ fn a_file_that_the_kernel_makes_up_is_refused_by_name() {
 /// A thread may do any read while it holds a read of a batch, even if the memory fits little more
 /// than one.
 #[test]
-fn a_thread_never_waits_for_what_it_was_lent_itself() {
+fn thread_never_waits_for_pages_pinned_by_its_own_batches() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     for memory in [2, 3, 5, 8, 16, 40, 100u64].map(|pages| pages * 4096) {
@@ -179,7 +179,7 @@ fn a_thread_never_waits_for_what_it_was_lent_itself() {
 }
 
 #[test]
-fn what_is_cached_costs_no_device_read_and_one_byte_more_costs_one() {
+fn cached_bytes_cost_no_device_read_and_one_more_byte_costs_one() {
     let temp = TempFile::new(FILE_BYTES);
     // Drop the pages from the kernel page cache too, where the write left them.
     readpath_record::cold::drop_pages(&temp.path).unwrap();
@@ -199,7 +199,7 @@ fn what_is_cached_costs_no_device_read_and_one_byte_more_costs_one() {
 }
 
 #[test]
-fn a_reader_has_a_place_and_lends_lines() {
+fn reader_seeks_and_splits_lines_at_its_position() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     let path = path(1 << 20, "ondemand", BackendKind::Ring);
@@ -221,7 +221,7 @@ fn a_reader_has_a_place_and_lends_lines() {
 }
 
 #[test]
-fn a_batch_gives_each_read_once_by_its_ticket() {
+fn batch_returns_each_read_once_by_its_ticket() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     for backend in BACKENDS {
@@ -259,7 +259,7 @@ fn a_batch_gives_each_read_once_by_its_ticket() {
 }
 
 #[test]
-fn guards_hold_their_pages_up_to_the_limit() {
+fn page_guards_pin_their_pages_up_to_the_limit() {
     let temp = TempFile::new(FILE_BYTES);
     let content = std::fs::read(&temp.path).unwrap();
     let builder = ReadPath::builder()
@@ -293,7 +293,7 @@ fn guards_hold_their_pages_up_to_the_limit() {
 }
 
 #[test]
-fn a_file_that_changed_is_read_afresh_when_it_is_opened_or_revalidated() {
+fn changed_file_is_read_again_after_open_or_revalidate() {
     let temp = TempFile::new(FILE_BYTES);
     let path = path(8 << 20, "none", BackendKind::Ring);
     let mut file = path.open(&temp.path).unwrap();
@@ -314,7 +314,7 @@ fn a_file_that_changed_is_read_afresh_when_it_is_opened_or_revalidated() {
 }
 
 #[test]
-fn a_file_that_shrinks_is_an_error_at_the_right_place() {
+fn shrunk_file_is_an_error_at_its_new_end() {
     let temp = TempFile::new(FILE_BYTES);
     let path = path(8 << 20, "none", BackendKind::Ring);
     let file = path.open(&temp.path).unwrap();

@@ -41,7 +41,7 @@ fn panicking(when: &'static AtomicU32) -> Waker {
 }
 
 #[test]
-fn a_waker_that_panics_harms_nobody_beside_it() {
+fn panicking_waker_does_not_affect_other_reads() {
     let temp = TempFile::new(FILE_BYTES);
     let content = content(FILE_BYTES);
     for backend in BACKENDS {
@@ -87,7 +87,7 @@ fn a_waker_that_panics_harms_nobody_beside_it() {
 
 /// Any `u64` is a valid offset; reads past the end return no bytes.
 #[test]
-fn places_beyond_any_file_are_empty() {
+fn offsets_beyond_the_file_return_no_bytes() {
     let temp = TempFile::new(10_000);
     let path = ReadPath::builder().build().unwrap();
     let file = path.open(&temp.path).unwrap();

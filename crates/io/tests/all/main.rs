@@ -9,7 +9,7 @@ mod file;
 mod foreign;
 mod public;
 mod raw_batch;
-mod raw_beside;
+mod raw_concurrent;
 mod raw_file;
 mod reader;
 mod same_requests;

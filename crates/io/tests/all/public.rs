@@ -40,7 +40,7 @@ fn dispatched(decided: &LoggedDecision) -> Option<(Time, RequestId, ProcessId)> 
 }
 
 #[test]
-fn a_path_is_built_read_and_asked_what_it_decided() {
+fn path_decisions_and_backend_have_public_types() {
     let made = Made::new("path");
     let builder: Builder = ReadPath::builder().scheduler("cfq").log_decisions(true);
     let path = builder.coherence(Coherence::EachMiss).backend(BackendKind::Auto).build().unwrap();
@@ -55,7 +55,7 @@ fn a_path_is_built_read_and_asked_what_it_decided() {
 }
 
 #[test]
-fn every_builder_takes_its_policies_by_name_and_says_what_is_wrong_with_one() {
+fn builders_name_the_known_policies_in_policy_errors() {
     let made = Made::new("policies");
     let known = |error: &SpecError| match error {
         SpecError::UnknownName { known, .. } => known.len(),
@@ -86,7 +86,7 @@ fn every_builder_takes_its_policies_by_name_and_says_what_is_wrong_with_one() {
 }
 
 #[test]
-fn errors_are_told_apart_by_their_kinds() {
+fn errors_are_distinguished_by_public_variants() {
     let missing = readpath::File::open("/nowhere/at/all").err().unwrap();
     assert!(matches!(missing, OpenFileError::Open(OpenError::Missing { .. })), "{missing}");
     let error = ReadPath::builder().memory(0).build().err().unwrap();
@@ -114,7 +114,7 @@ fn errors_are_told_apart_by_their_kinds() {
 }
 
 #[test]
-fn memory_says_who_serves_it_and_what_it_lacks() {
+fn mappings_and_regions_report_their_mode_and_errors() {
     let made = Made::new("memory");
     // SAFETY: the file does not change.
     let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&made.0) }.unwrap();
@@ -131,7 +131,7 @@ fn memory_says_who_serves_it_and_what_it_lacks() {
 }
 
 #[test]
-fn a_servers_file_is_named_by_a_url_with_its_options() {
+fn nfs_url_and_options_have_public_types() {
     let url = NfsUrl::parse("nfs://server:2050/export/file?slots=8&repeat=2s&source=any").unwrap();
     let NfsOptions { slots, repeat_after, source_port, .. } = url.options;
     assert_eq!((slots, repeat_after, source_port), (8, Time::from_s(2), SourcePort::Any));

@@ -18,7 +18,7 @@ fn numbered() -> TempFile {
 }
 
 #[test]
-fn each_read_has_its_own_bytes() {
+fn raw_batch_reads_fill_their_own_memory() {
     let temp = numbered();
     for backend in BACKENDS {
         let file = RawFile::builder().backend(backend).open(&temp.path).unwrap();
@@ -45,7 +45,7 @@ fn each_read_has_its_own_bytes() {
 }
 
 #[test]
-fn what_is_written_is_there_for_everybody_and_for_a_read_path_that_had_it_cached() {
+fn raw_batch_writes_are_visible_to_all_and_to_a_caching_read_path() {
     let temp = numbered();
     let cached = readpath::ReadPath::builder().build().unwrap().open(&temp.path).unwrap();
     let mut byte = [0];
@@ -72,7 +72,7 @@ fn what_is_written_is_there_for_everybody_and_for_a_read_path_that_had_it_cached
 }
 
 #[test]
-fn what_can_not_be_moved_so_is_told_by_name() {
+fn invalid_raw_batch_transfers_are_refused_by_name() {
     let temp = numbered();
     let file = RawFile::open(&temp.path).unwrap();
     let mut batch = file.batch(1).unwrap();
@@ -96,7 +96,7 @@ fn what_can_not_be_moved_so_is_told_by_name() {
 /// A completed transfer is returned even with a zero timeout, and a wait without transfers returns
 /// at once.
 #[test]
-fn a_wait_may_be_limited() {
+fn raw_batch_wait_has_a_time_limit() {
     let temp = numbered();
     for backend in BACKENDS {
         let file = RawFile::builder().backend(backend).open(&temp.path).unwrap();

@@ -20,7 +20,7 @@ proptest! {
 
     /// Every backend produces the same file as positioned reads and writes of the standard library.
     #[test]
-    fn a_raw_file_is_a_file(
+    fn raw_file_equals_a_standard_library_file(
         length in 1usize..150_000,
         calls in proptest::collection::vec(
             (any::<bool>(), 0u64..200_000, 0usize..120_000, 0usize..5_000), 1..8),
@@ -51,7 +51,7 @@ proptest! {
 
 /// A reader returns the same bytes as a read, on every backend.
 #[test]
-fn a_reader_lends_what_a_read_reads() {
+fn raw_reader_returns_the_same_bytes_as_a_read() {
     for backend in BACKENDS {
         for direct in DIRECTS {
             let file = TempFile::new(300_000);
@@ -61,13 +61,13 @@ fn a_reader_lends_what_a_read_reads() {
                 let wanted =
                     usize::try_from(bytes).map_or(expected.len(), |bytes| bytes.min(300_000));
                 let count = raw.read_at(&mut expected[..wanted], offset).unwrap();
-                let mut lent = Vec::new();
+                let mut borrowed = Vec::new();
                 let mut reader = raw.reader(offset, bytes).unwrap();
                 while let Some(chunk) = reader.next_chunk().unwrap() {
-                    assert_eq!(chunk.offset(), offset + lent.len() as u64);
-                    lent.extend_from_slice(&chunk);
+                    assert_eq!(chunk.offset(), offset + borrowed.len() as u64);
+                    borrowed.extend_from_slice(&chunk);
                 }
-                assert!(lent == expected[..count], "{backend:?} {direct:?} {offset} {bytes}");
+                assert!(borrowed == expected[..count], "{backend:?} {direct:?} {offset} {bytes}");
             }
         }
     }
@@ -114,7 +114,7 @@ fn aligned_memory_is_not_copied() {
 }
 
 #[test]
-fn threads_take_turns_and_no_byte_of_a_shared_block_is_lost() {
+fn concurrent_writes_lose_no_byte_of_a_shared_block() {
     let file = TempFile::new(100_000);
     let raw = options(BackendKind::Ring, Direct::Preferred).open(&file.path).unwrap();
     // Eight threads write every eighth piece of 1,000 bytes, which is no multiple of a block.
@@ -136,7 +136,7 @@ fn threads_take_turns_and_no_byte_of_a_shared_block_is_lost() {
 }
 
 #[test]
-fn it_is_opened_in_one_thread_and_used_in_another() {
+fn raw_file_can_be_moved_to_another_thread() {
     let file = TempFile::new(70_000);
     let raw = RawFile::open(&file.path).unwrap();
     let read = std::thread::spawn(move || {
@@ -150,7 +150,7 @@ fn it_is_opened_in_one_thread_and_used_in_another() {
 }
 
 #[test]
-fn memory_file_systems_are_read_through_the_cache_and_say_so() {
+fn files_on_tmpfs_are_buffered_and_report_it() {
     let directory = std::path::Path::new("/dev/shm");
     if !directory.is_dir() {
         eprintln!("skipped: no /dev/shm");
@@ -170,7 +170,7 @@ fn memory_file_systems_are_read_through_the_cache_and_say_so() {
 }
 
 #[test]
-fn ranges_that_can_not_be_are_refused() {
+fn impossible_ranges_are_refused() {
     let file = TempFile::new(1_000);
     let raw = options(BackendKind::Ring, Direct::Preferred).open(&file.path).unwrap();
     for offset in [u64::MAX, i64::MAX as u64, i64::MAX as u64 - 100] {
@@ -207,7 +207,7 @@ impl Drop for LoopDevice {
 }
 
 #[test]
-fn a_block_device_keeps_what_it_had_around_a_write_and_has_an_end() {
+fn block_device_write_keeps_surrounding_bytes_and_stops_at_its_end() {
     let backing = TempFile::new(1 << 20);
     let Some(device) = LoopDevice::over(&backing) else { return };
     let mut expected = content(1 << 20);
@@ -234,7 +234,7 @@ fn a_block_device_keeps_what_it_had_around_a_write_and_has_an_end() {
 /// The second half of the device is missing. A read fails there, reports the first such chunk, and
 /// returns the bytes before it.
 #[test]
-fn a_medium_error_says_what_was_read_before_it() {
+fn medium_error_reports_the_bytes_read_before_it() {
     let backing = TempFile::new(1 << 20);
     let Some(device) = LoopDevice::over(&backing) else { return };
     std::fs::File::options().write(true).open(&backing.path).unwrap().set_len(1 << 19).unwrap();
@@ -253,7 +253,7 @@ fn a_medium_error_says_what_was_read_before_it() {
 
 /// A memory file system of 1 MiB is soon full.
 #[test]
-fn a_full_file_system_is_told_as_such() {
+fn full_file_system_is_reported_as_full() {
     let directory = TempFile::new(0);
     std::fs::remove_file(&directory.path).unwrap();
     std::fs::create_dir(&directory.path).unwrap();

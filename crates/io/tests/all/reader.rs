@@ -41,7 +41,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
-    fn every_read_and_seek_gives_what_a_cursor_gives(steps in steps()) {
+    fn reader_equals_a_cursor_for_reads_and_seeks(steps in steps()) {
         let temp = TempFile::new(FILE_BYTES);
         let content = std::fs::read(&temp.path).unwrap();
         let mut reader = opened(&temp, Coherence::default()).reader();
@@ -56,10 +56,10 @@ proptest! {
                     prop_assert!(ours == theirs);
                 }
                 Step::Lent(bytes) => {
-                    let lent = reader.fill_buf().unwrap();
-                    let taken = lent.len().min(bytes);
+                    let borrowed = reader.fill_buf().unwrap();
+                    let taken = borrowed.len().min(bytes);
                     let place = model.position() as usize;
-                    prop_assert!(lent == &content[place.min(FILE_BYTES)..][..lent.len()]);
+                    prop_assert!(borrowed == &content[place.min(FILE_BYTES)..][..borrowed.len()]);
                     reader.consume(taken);
                     model.consume(taken);
                 }
@@ -78,7 +78,7 @@ fn asked(file: &File) -> u64 {
 }
 
 #[test]
-fn no_more_is_copied_ahead_than_was_read_in_a_row() {
+fn reader_copies_ahead_at_most_the_bytes_read_in_sequence() {
     let temp = TempFile::new(FILE_BYTES);
     let file = opened(&temp, Coherence::default());
     let mut reader = file.reader();
@@ -126,7 +126,7 @@ fn no_more_is_copied_ahead_than_was_read_in_a_row() {
 /// A copy may be older than a write. A seek, or a coherence option with checks, shows the new
 /// bytes.
 #[test]
-fn what_was_written_is_seen_after_a_seek_and_at_once_by_who_looks_for_changes() {
+fn written_bytes_are_visible_after_a_seek_or_with_coherence_checks() {
     let temp = TempFile::new(FILE_BYTES);
     let written = std::fs::File::options().write(true).open(&temp.path).unwrap();
     for coherence in [Coherence::WhenOpened, Coherence::EachMiss, Coherence::EachRead] {
@@ -151,7 +151,7 @@ fn what_was_written_is_seen_after_a_seek_and_at_once_by_who_looks_for_changes() 
 
 /// `io::copy` of the standard library, with its buffer of 8 KiB.
 #[test]
-fn a_copy_to_a_writer_has_all_of_it() {
+fn io_copy_from_a_reader_copies_the_whole_file() {
     struct Kept(Vec<u8>);
     impl Write for Kept {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {

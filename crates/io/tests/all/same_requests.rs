@@ -47,7 +47,7 @@ fn alone(temp: &TempFile, policy: &str, reads: &[(u64, u64)]) -> Vec<(u64, u64)>
     let counts = reads.iter().map(|&(offset, bytes)| {
         let transfer = Transfer { handle, process: ProcessId(0), offset, bytes, tag: 0 };
         machine.read(Time::ZERO, ReadAccess::Buffered, transfer).unwrap();
-        while machine.turn(Time::ZERO, &mut device) {}
+        while machine.step(Time::ZERO, &mut device) {}
         (machine.meter().device_reads, machine.meter().device_read_bytes)
     });
     counts.collect()
@@ -86,7 +86,7 @@ fn reads() -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn the_same_reads_make_the_same_requests() {
+fn file_reads_issue_the_same_requests_as_the_machine_alone() {
     let temp = TempFile::new(FILE_BYTES);
     // Large reads would read resident pages from the kernel page cache.
     readpath_record::cold::drop_pages(&temp.path).unwrap();

@@ -41,7 +41,7 @@ fn hot_hits(eviction: &str, temp: &TempFile, step: u64) -> f64 {
 }
 
 #[test]
-fn a_hot_set_keeps_its_hits_beside_a_scan_by_any_step() {
+fn hot_set_keeps_its_hits_during_a_scan_of_any_step() {
     let temp = TempFile::new((FILE_PAGES * PAGE) as usize);
     let alone = hot_hits("adaptive", &temp, 0);
     assert!(alone > 0.99, "{alone}");

@@ -29,7 +29,7 @@ fn serve() -> (Server, Proxy, Vec<u8>) {
 /// The published case: 98,304 bytes with an rsize of 32 KiB are three READs of 32 KiB. The server,
 /// which answers none before it has all three, does not wait.
 #[test]
-fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
+fn read_of_three_rsizes_sends_three_reads_before_any_answer() {
     let (_server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, SOON, "none");
     assert_eq!(u64::from(rig.storage().read_bytes()), RSIZE, "what the server prefers");
@@ -48,7 +48,7 @@ fn a_read_of_three_rsizes_is_three_reads_all_sent_before_an_answer() {
 
 /// A wait for answers that are not due would never end.
 #[test]
-fn nobody_waits_where_nothing_is_on_its_way() {
+fn wait_without_calls_in_flight_returns_at_once() {
     let (_server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, SOON, "none");
     rig.read(ReadAccess::Buffered, 0, 100_000, 0);
@@ -66,7 +66,7 @@ fn touching(reads: &[(u64, u32)], offset: u64, bytes: u64) -> u64 {
 /// For any policy and advice, a request of n bytes at any offset is in at most ⌈n ÷ rsize⌉ + 1
 /// READs. The server may wait for all of them before it answers the first.
 #[test]
-fn a_read_is_as_few_reads_as_rsize_allows_under_every_policy_and_advice() {
+fn read_takes_minimal_nfs_reads_under_every_policy_and_advice() {
     let (_server, proxy, content) = serve();
     let whole = PageRange::new(0, 1 << 20);
     let mut draw = Draw(11);
@@ -109,7 +109,7 @@ fn a_read_is_as_few_reads_as_rsize_allows_under_every_policy_and_advice() {
 /// A direct read makes only READs: no GETATTR, no look-up and no other call. The length is used for
 /// the time that the options say.
 #[test]
-fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
+fn attributes_are_fetched_only_after_their_expiry() {
     let (server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, "attributes=1s", "none");
     proxy.weather(Weather::default());
@@ -136,7 +136,7 @@ fn attributes_are_asked_for_when_they_are_old_and_not_with_each_read() {
 /// `rsize` is the server's preference or the option, in whole pages. No READ is larger, and no READ
 /// of a large request is smaller without need.
 #[test]
-fn rsize_is_the_servers_unless_the_option_says_otherwise() {
+fn rsize_is_the_servers_preference_or_the_option() {
     let (_server, proxy, content) = serve();
     for (options, rsize) in [(SOON, 32_768), ("rsize=8192", 8_192), ("rsize=262144", 262_144)] {
         let mut rig = Rig::open(proxy.port, options, "none");
@@ -165,7 +165,7 @@ fn slots_bound_the_calls_in_flight() {
 
 /// The policy of 2003 without readahead: 24 READs of 4 KiB, each awaited.
 #[test]
-fn the_policy_that_splits_makes_a_read_of_each_page() {
+fn splitting_policy_sends_one_nfs_read_per_page() {
     let (_server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, SOON, "window,read_ahead_kb=0");
     proxy.weather(Weather::default());
@@ -180,7 +180,7 @@ fn the_policy_that_splits_makes_a_read_of_each_page() {
 /// The policy receives the earliest and latest time of an answer's arrival. After a sleep for the
 /// answer, the earliest is the start of the sleep. Without a sleep, it is the last receive.
 #[test]
-fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
+fn earliest_answer_time_is_the_start_of_the_sleep() {
     let (_server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, SOON, "none");
     proxy.weather(Weather { delay: Duration::from_millis(20), ..Weather::default() });
@@ -210,7 +210,7 @@ fn an_answer_that_was_slept_for_came_after_the_sleep_began() {
 /// For an answer that has arrived completely, one readv(2) reads the head and one the data, and no
 /// check follows: two system calls without a sleep.
 #[test]
-fn an_answer_that_is_there_is_taken_in_by_two_system_calls() {
+fn arrived_answer_is_received_in_two_system_calls() {
     let (_server, proxy, content) = serve();
     let mut seen = Vec::new();
     // On a busy machine the answer may be late.

@@ -49,7 +49,7 @@ fn read_all_sorts(rig: &mut Rig, content: &[u8], turns: u32, seed: u64) {
 
 /// The bytes are right after any treatment of the replies.
 #[test]
-fn bytes_are_right_in_every_weather() {
+fn read_bytes_are_right_under_every_network_fault() {
     let (_server, proxy, content) = serve();
     let late = Duration::from_millis(1);
     let weathers = [
@@ -100,7 +100,7 @@ fn replies_in_the_wrong_order_find_their_reads() {
 
 /// The server is killed with READs in flight and restarted after a while: the run completes.
 #[test]
-fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
+fn server_restart_delays_reads_without_errors() {
     let content = content(FILE_BYTES as usize);
     let mut server = Server::start(content.clone(), 32_768);
     let mut rig = Rig::open(server.port, "repeat=1s&timeout=60s", "ondemand");
@@ -125,7 +125,7 @@ fn a_server_that_is_killed_and_restarted_costs_time_and_nothing_else() {
 /// A server that is gone permanently: an error soon after the timeout, also for the many reads that
 /// follow.
 #[test]
-fn a_server_that_stays_away_is_an_error_in_time() {
+fn absent_server_is_a_timeout_error_in_time() {
     let (mut server, proxy, _) = serve();
     let mut rig = Rig::open(proxy.port, "repeat=100ms&timeout=600ms", "none");
     server.kill();
@@ -145,7 +145,7 @@ fn a_server_that_stays_away_is_an_error_in_time() {
 }
 
 #[test]
-fn an_error_of_the_server_reaches_the_reads_that_needed_those_bytes() {
+fn server_error_fails_only_the_reads_that_need_those_bytes() {
     let (server, proxy, content) = serve();
     let broken = 1_000_000..1_000_001;
     *server.faults.lock().unwrap() = Faults { broken: Some(broken), ..Faults::default() };
@@ -171,7 +171,7 @@ fn an_error_of_the_server_reaches_the_reads_that_needed_those_bytes() {
 }
 
 #[test]
-fn stale_refused_and_shrunk_are_told_as_such() {
+fn stale_refused_and_shrunk_files_return_named_errors() {
     let (server, proxy, content) = serve();
     let set = |faults: Faults| *server.faults.lock().unwrap() = faults;
     let whole = PageRange::new(0, 1 << 20);
@@ -196,7 +196,7 @@ fn stale_refused_and_shrunk_are_told_as_such() {
 }
 
 #[test]
-fn a_server_that_asks_to_come_later_is_asked_later() {
+fn jukebox_replies_are_retried_later_with_new_xids() {
     let (server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     *server.faults.lock().unwrap() = Faults { jukebox: 5, ..Faults::default() };
@@ -209,7 +209,7 @@ fn a_server_that_asks_to_come_later_is_asked_later() {
 }
 
 #[test]
-fn a_server_that_brings_less_is_asked_for_the_rest() {
+fn short_server_replies_are_continued() {
     let (server, proxy, content) = serve();
     let mut rig = Rig::open(proxy.port, OPTIONS, "none");
     *server.faults.lock().unwrap() = Faults { short_bytes: Some(10_001), ..Faults::default() };

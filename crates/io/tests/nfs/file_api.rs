@@ -21,7 +21,7 @@ fn serve() -> (Server, Proxy, Vec<u8>, String) {
 }
 
 #[test]
-fn a_file_on_a_server_is_read_as_one_here() {
+fn nfs_file_is_read_and_cached_like_a_local_file() {
     let (_server, proxy, content, url) = serve();
     let file = File::open(&url).unwrap();
     assert_eq!(file.len(), FILE_BYTES);
@@ -39,7 +39,7 @@ fn a_file_on_a_server_is_read_as_one_here() {
 }
 
 #[test]
-fn a_read_with_random_advice_is_three_reads_sent_before_an_answer() {
+fn random_advice_read_sends_three_nfs_reads_before_any_answer() {
     let (_server, proxy, content, url) = serve();
     let file = ReadPath::builder().memory(32 << 20).open(&url).unwrap();
     file.advise(Advice::Random);
@@ -54,7 +54,7 @@ fn a_read_with_random_advice_is_three_reads_sent_before_an_answer() {
 
 /// Threads share one connection, and one of them sleeps for all.
 #[test]
-fn threads_read_one_file_through_delays_and_broken_connections() {
+fn concurrent_nfs_reads_survive_delays_and_broken_connections() {
     let (_server, proxy, content, url) = serve();
     let file = ReadPath::builder().memory(2 << 20).open(&url).unwrap();
     let delay = Duration::from_millis(1);
@@ -79,7 +79,7 @@ fn threads_read_one_file_through_delays_and_broken_connections() {
 }
 
 #[test]
-fn errors_come_to_the_reader_and_what_cant_be_opened_is_told() {
+fn nfs_errors_reach_the_reader_and_open_errors_are_named() {
     let (server, _proxy, content, url) = serve();
     let file = File::open(&url).unwrap();
     server.faults.lock().unwrap().is_stale = true;
@@ -99,7 +99,7 @@ fn errors_come_to_the_reader_and_what_cant_be_opened_is_told() {
 }
 
 #[test]
-fn an_empty_file_is_opened_and_reads_as_empty() {
+fn empty_nfs_file_opens_and_reads_as_empty() {
     let (server, _proxy, _, _) = serve();
     let mut file = File::open(format!("nfs://127.0.0.1:{}/data/empty", server.port)).unwrap();
     assert!(file.is_empty());
@@ -117,7 +117,7 @@ fn an_empty_file_is_opened_and_reads_as_empty() {
 }
 
 #[test]
-fn a_file_that_changed_on_its_server_is_read_afresh_when_it_is_revalidated() {
+fn changed_nfs_file_is_read_again_after_revalidation() {
     let (server, _proxy, content, url) = serve();
     let set = |faults: Faults| *server.faults.lock().unwrap() = faults;
     let mut file = File::open(&url).unwrap();
@@ -150,7 +150,7 @@ fn a_file_that_changed_on_its_server_is_read_afresh_when_it_is_revalidated() {
 
 /// Other threads read, and sleep for the same socket.
 #[test]
-fn a_file_is_revalidated_while_it_is_read() {
+fn nfs_file_can_be_revalidated_during_reads() {
     let (_server, proxy, content, url) = serve();
     let file = ReadPath::builder().memory(2 << 20).open(&url).unwrap();
     proxy.weather(Weather { delay: Duration::from_millis(1), ..Weather::default() });
@@ -177,7 +177,7 @@ fn a_file_is_revalidated_while_it_is_read() {
 
 /// The kind of the error shows the cause.
 #[test]
-fn a_failed_read_is_of_the_kind_that_std_io_has_for_it() {
+fn failed_nfs_reads_have_the_matching_io_error_kind() {
     use std::io::ErrorKind;
     let (mut server, _proxy, _, url) = serve();
     let file = File::open(url.replace("repeat=500ms&timeout=10s", "repeat=50ms&timeout=200ms"));

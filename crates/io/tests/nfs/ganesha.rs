@@ -44,7 +44,7 @@ fn installed(command: &str) -> bool {
 }
 
 #[test]
-fn files_of_ganesha_are_read_as_libnfs_reads_them() {
+fn ganesha_files_read_equal_to_libnfs() {
     let needed = ["ganesha.nfsd", "rpcbind", "nfs-cat", "unshare", "ip"];
     if let Some(missing) = needed.iter().find(|command| !installed(command)) {
         return eprintln!("skipped: {missing} is not installed");
@@ -78,7 +78,12 @@ fn files_of_ganesha_are_read_as_libnfs_reads_them() {
         .args(["--net", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", SERVE, "sh"])
         .arg(&folder.0)
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "ganesha::beside_the_server", "--ignored", "--nocapture"])
+        .args([
+            "--exact",
+            "ganesha::child_compares_reads_of_the_server_with_libnfs",
+            "--ignored",
+            "--nocapture",
+        ])
         .env("READPATH_TEST_EXPORT", &export)
         .status()
         .unwrap();
@@ -92,7 +97,7 @@ fn files_of_ganesha_are_read_as_libnfs_reads_them() {
 
 #[test]
 #[ignore = "runs where the test above has started the server"]
-fn beside_the_server() {
+fn child_compares_reads_of_the_server_with_libnfs() {
     let export = PathBuf::from(std::env::var_os("READPATH_TEST_EXPORT").expect("see above"));
     let url = |name: &str| {
         format!("nfs://127.0.0.1:2049{}/{name}?mountport=20048&timeout=30s", export.display())

@@ -15,7 +15,7 @@ fn open(url: &str) -> Result<u64, NfsError> {
 }
 
 #[test]
-fn a_file_is_found_at_any_depth_below_its_export() {
+fn nfs_file_is_found_at_any_depth_below_its_export() {
     let server = Server::start(vec![7; 5_000], 1 << 20);
     let at = format!("nfs://127.0.0.1:{}", server.port);
     assert_eq!(open(&format!("{at}/data/file")), Ok(5_000));
@@ -24,7 +24,7 @@ fn a_file_is_found_at_any_depth_below_its_export() {
 }
 
 #[test]
-fn what_is_not_there_or_no_file_is_told_by_name() {
+fn missing_nfs_paths_and_directories_are_refused_by_name() {
     let server = Server::start(vec![7; 5_000], 1 << 20);
     let at = format!("nfs://127.0.0.1:{}", server.port);
     for (path, words) in [
@@ -43,7 +43,7 @@ fn what_is_not_there_or_no_file_is_told_by_name() {
 }
 
 #[test]
-fn a_length_that_can_not_be_addressed_is_told_by_name() {
+fn nfs_file_beyond_4_pib_is_refused_by_name() {
     let server = Server::start(vec![7; 5_000], 1 << 20);
     let file = format!("nfs://127.0.0.1:{}/data/file", server.port);
     server.faults.lock().unwrap().shrunk_bytes = Some(1 << 60);
@@ -83,7 +83,7 @@ fn links_are_followed_within_the_export() {
 
 /// `std::io` error kinds of a server's file are the same as for a local file.
 #[test]
-fn an_error_is_of_the_kind_that_std_io_has_for_it() {
+fn nfs_open_errors_have_the_matching_io_error_kind() {
     use std::io::ErrorKind;
     let server = Server::start(vec![7; 5_000], 1 << 20);
     let at = format!("nfs://127.0.0.1:{}", server.port);
@@ -116,7 +116,7 @@ fn an_error_is_of_the_kind_that_std_io_has_for_it() {
 }
 
 #[test]
-fn nobody_there_is_told_at_once() {
+fn refused_connection_is_reported_at_once() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let told = find(free.port(), "").err().unwrap();
     assert_eq!(told, NfsError::Connect { address: free, errno: libc::ECONNREFUSED });
@@ -124,7 +124,7 @@ fn nobody_there_is_told_at_once() {
 
 /// A server of another protocol, and a silent one: an error within the timeout.
 #[test]
-fn who_does_not_speak_nfs_is_told_within_the_timeout() {
+fn non_nfs_server_is_an_error_within_the_timeout() {
     use std::io::{Read, Write};
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

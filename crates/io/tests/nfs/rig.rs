@@ -73,7 +73,7 @@ fn first_of_buffer(tag: u64) -> u32 {
 }
 
 impl Driver for Desk {
-    fn done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+    fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let bytes = done.result.map(|count| {
             let mut frames: Vec<u32> =
                 machine.read_frames(done.read).iter().map(|frame| frame.0).collect();
@@ -98,7 +98,7 @@ impl Rig {
         let target = NfsTarget::open(&url, clock).unwrap_or_else(|error| panic!("{error}"));
         let file_bytes = target.bytes();
         let frames = CACHE_FRAMES + BUFFERS * BUFFER_FRAMES;
-        let device = Device::over(NfsStorage::one(target), frames, clock);
+        let device = Device::over(NfsStorage::for_one_thread(target), frames, clock);
         let config = Config {
             memory_bytes: MEMORY_BYTES,
             readahead: Spec::parse(policy).unwrap(),
@@ -137,7 +137,7 @@ impl Rig {
     }
 
     fn turn(&mut self) {
-        while self.machine.turn(self.desk.device.now(), &mut self.desk) {}
+        while self.machine.step(self.desk.device.now(), &mut self.desk) {}
     }
 
     /// Waits for completions, and processes them.

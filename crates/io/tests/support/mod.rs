@@ -106,7 +106,7 @@ pub fn takes_direct(path: &Path) -> bool {
 
 pub fn device(target: Target, backend: BackendKind, frames: u32) -> Device {
     let clock = Clock::start();
-    Device::over(FileStorage::one(target, backend, clock).unwrap(), frames, clock)
+    Device::over(FileStorage::for_one_thread(target, backend, clock).unwrap(), frames, clock)
 }
 
 /// A read request for whole pages.

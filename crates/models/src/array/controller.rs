@@ -81,10 +81,10 @@ pub struct Controller {
     /// Bytes in the write cache.
     write_cache_used: u64,
     /// Writes that wait for room in the write cache, by key in `slots`.
-    writes_held: VecDeque<u32>,
+    writes_waiting: VecDeque<u32>,
     /// Flushes that wait until the write cache is empty.
     flushes_waiting: Vec<RequestId>,
-    agenda: EventQueue<ControllerEvent>,
+    events: EventQueue<ControllerEvent>,
     /// Requests of the host in flight.
     slots: NumberedSlab<ControllerRequest>,
     /// Requests to the device, queued or in flight.
@@ -92,7 +92,7 @@ pub struct Controller {
     /// Queued jobs that a request of the host waits for.
     urgent: VecDeque<u32>,
     /// Queued jobs of read-ahead and write-back, served after the urgent ones.
-    relaxed: VecDeque<u32>,
+    background: VecDeque<u32>,
 }
 
 /// A request of the host, with the number of its lines that are not yet in the cache.
@@ -114,7 +114,7 @@ enum ControllerEvent {
     /// The request is complete at the host.
     Answered(u32, Outcome),
     /// The overhead of a flush has passed.
-    FlushAsked(RequestId),
+    FlushUnderstood(RequestId),
     /// The flush is complete at the host.
     Flushed(RequestId),
 }
@@ -147,13 +147,13 @@ impl Controller {
             lines: LineCache::new((parts.cache_bytes / line_bytes) as usize),
             streams: ControllerStreams::new(parts.streams, parts.inactive_after_requests),
             write_cache_used: 0,
-            writes_held: VecDeque::new(),
+            writes_waiting: VecDeque::new(),
             flushes_waiting: Vec::new(),
-            agenda: EventQueue::new(),
+            events: EventQueue::new(),
             slots: NumberedSlab::new(),
             jobs: NumberedSlab::new(),
             urgent: VecDeque::new(),
-            relaxed: VecDeque::new(),
+            background: VecDeque::new(),
             parts,
         }
     }
@@ -164,21 +164,21 @@ impl Controller {
     }
 
     /// Starts a request after its overhead: a read in the cache, a write on the link.
-    fn understood(&mut self, now: Time, slot: u32) {
+    fn on_overhead_passed(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         match request.op {
             Op::Read => self.read(now, slot, request),
             Op::Write => {
                 let bytes = u64::from(request.sectors) * SECTOR_BYTES;
-                let at = self.link_in.as_mut().map_or(now, |wire| wire.carry(now, bytes));
-                self.agenda.add(at, ControllerEvent::DataIn(slot));
+                let at = self.link_in.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
+                self.events.add(at, ControllerEvent::DataIn(slot));
             }
         }
     }
 
     /// Serves a read from cache lines, or passes it to the device if a line is absent.
     fn read(&mut self, now: Time, slot: u32, request: DeviceRequest) {
-        let run_sectors = self.streams.hear(request.start, request.end());
+        let run_sectors = self.streams.record_request(request.start, request.end());
         let line_sectors = self.parts.line_sectors;
         let (first, end) = (request.start / line_sectors, request.end().div_ceil(line_sectors));
         let is_stream = self.has_read_cache()
@@ -189,12 +189,12 @@ impl Controller {
             self.read_ahead(request.end(), end);
         }
         if (first..end).any(|line| self.lines.state(line) == CacheLineState::Absent) {
-            self.ask(ControllerJob::Direct(slot), request, true);
+            self.queue_job(ControllerJob::Direct(slot), request, true);
             return;
         }
         let mut lines_left = 0;
         for line in first..end {
-            if self.lines.state(line) == CacheLineState::Coming {
+            if self.lines.state(line) == CacheLineState::Requested {
                 self.lines.wait(line, slot);
                 lines_left += 1;
             } else if is_stream {
@@ -245,7 +245,7 @@ impl Controller {
         for line in first..=end {
             let is_taken =
                 has_room && line < end && self.lines.state(line) == CacheLineState::Absent && {
-                    has_room = self.lines.expect(line);
+                    has_room = self.lines.reserve_line(line);
                     has_room
                 };
             let start = *run_start.get_or_insert(line);
@@ -267,24 +267,24 @@ impl Controller {
         let end_sector = (end * self.parts.line_sectors).min(self.inner_caps.sectors);
         let sectors = (end_sector - start) as u32;
         let request = DeviceRequest { id: RequestId(0), op: Op::Read, start, sectors };
-        self.ask(ControllerJob::Fill(first, end), request, is_urgent);
+        self.queue_job(ControllerJob::Fill(first, end), request, is_urgent);
     }
 
     /// Queues a job for the device.
-    fn ask(&mut self, job: ControllerJob, request: DeviceRequest, is_urgent: bool) {
+    fn queue_job(&mut self, job: ControllerJob, request: DeviceRequest, is_urgent: bool) {
         let index = self.jobs.add((job, request));
-        if is_urgent { &mut self.urgent } else { &mut self.relaxed }.push_back(index);
+        if is_urgent { &mut self.urgent } else { &mut self.background }.push_back(index);
     }
 
     /// Passes queued jobs to the device, urgent ones first, while it and the processor are free.
-    fn feed(&mut self, now: Time) {
+    fn submit_queued(&mut self, now: Time) {
         while self.inner_in_flight < self.inner_caps.depth_max && !self.is_processor_busy {
-            let next = self.urgent.pop_front().or_else(|| self.relaxed.pop_front());
+            let next = self.urgent.pop_front().or_else(|| self.background.pop_front());
             let Some(index) = next else { return };
             self.inner_in_flight += 1;
             if self.jobs[index].1.op == Op::Read && self.parts.miss > Time::ZERO {
                 self.is_processor_busy = true;
-                self.agenda.add(now + self.parts.miss, ControllerEvent::Issued(index));
+                self.events.add(now + self.parts.miss, ControllerEvent::Issued(index));
             } else {
                 self.issue(now, index);
             }
@@ -308,26 +308,26 @@ impl Controller {
             }
         }
         if self.parts.write_cache_bytes == 0 {
-            self.ask(ControllerJob::Direct(slot), request, true);
+            self.queue_job(ControllerJob::Direct(slot), request, true);
             return;
         }
-        self.writes_held.push_back(slot);
+        self.writes_waiting.push_back(slot);
         self.admit_writes(now);
     }
 
     /// Moves waiting writes into the write cache, in order, and completes them.
     fn admit_writes(&mut self, now: Time) {
-        while let Some(&slot) = self.writes_held.front() {
+        while let Some(&slot) = self.writes_waiting.front() {
             let request = self.slots[slot].request;
             let used = self.write_cache_used + u64::from(request.sectors) * SECTOR_BYTES;
             // A write larger than the whole cache waits until the cache is empty.
             if used > self.parts.write_cache_bytes && self.write_cache_used > 0 {
                 return;
             }
-            self.writes_held.pop_front();
+            self.writes_waiting.pop_front();
             self.write_cache_used = used;
-            self.ask(ControllerJob::WriteBack, request, false);
-            self.agenda.add(now, ControllerEvent::Answered(slot, Outcome::Done));
+            self.queue_job(ControllerJob::WriteBack, request, false);
+            self.events.add(now, ControllerEvent::Answered(slot, Outcome::Done));
         }
     }
 
@@ -335,7 +335,7 @@ impl Controller {
     /// first if it contains data, and the members are flushed afterwards.
     fn begin_flush(&mut self, now: Time, id: RequestId) {
         match self.parts.write_cache_survives_power_loss {
-            true => self.agenda.add(now, ControllerEvent::Flushed(id)),
+            true => self.events.add(now, ControllerEvent::Flushed(id)),
             false if self.write_cache_used > 0 => self.flushes_waiting.push(id),
             false => self.flush_members(now, id),
         }
@@ -355,15 +355,15 @@ impl Controller {
             Outcome::Short { bytes } => bytes,
             Outcome::Failed(_) => 0,
         };
-        let at = self.link_out.as_mut().map_or(now, |wire| wire.carry(now, bytes));
-        self.agenda.add(at, ControllerEvent::Answered(slot, outcome));
+        let at = self.link_out.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
+        self.events.add(at, ControllerEvent::Answered(slot, outcome));
     }
 
     /// Handles a completed request of the device according to its purpose.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let (job, request) = self.jobs.take(completion.id.0);
         if let ControllerJob::Flush(id) = job {
-            return self.agenda.add(now, ControllerEvent::Flushed(id));
+            return self.events.add(now, ControllerEvent::Flushed(id));
         }
         self.inner_in_flight -= 1;
         match job {
@@ -371,7 +371,7 @@ impl Controller {
             ControllerJob::Direct(slot) => match request.op {
                 Op::Read => self.send_read_data(now, slot, completion.outcome),
                 Op::Write => {
-                    self.agenda.add(now, ControllerEvent::Answered(slot, completion.outcome))
+                    self.events.add(now, ControllerEvent::Answered(slot, completion.outcome))
                 }
             },
             ControllerJob::WriteBack => {
@@ -384,7 +384,7 @@ impl Controller {
             }
             ControllerJob::Fill(first, end) if completion.outcome == Outcome::Done => {
                 for line in first..end {
-                    self.lines.arrive(line);
+                    self.lines.mark_present(line);
                     while let Some(slot) = self.lines.next_waiter(line) {
                         let this = &mut self.slots[slot];
                         let request = this.request;
@@ -397,13 +397,15 @@ impl Controller {
                     }
                 }
             }
-            ControllerJob::Fill(first, end) => (first..end).for_each(|line| self.give_up(line)),
+            ControllerJob::Fill(first, end) => {
+                (first..end).for_each(|line| self.abandon_line(line))
+            }
         }
     }
 
     /// Drops a line whose read failed. The requests that waited for it read from the device
     /// directly.
-    fn give_up(&mut self, line: u64) {
+    fn abandon_line(&mut self, line: u64) {
         self.lines.discard(line);
         while let Some(slot) = self.lines.next_waiter(line) {
             let request = self.slots[slot].request;
@@ -411,7 +413,7 @@ impl Controller {
             for other in request.start / line_sectors..request.end().div_ceil(line_sectors) {
                 self.lines.forget(other, slot);
             }
-            self.ask(ControllerJob::Direct(slot), request, true);
+            self.queue_job(ControllerJob::Direct(slot), request, true);
         }
     }
 }
@@ -423,28 +425,28 @@ impl Device for Controller {
 
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let slot = self.slots.add(ControllerRequest { request, lines_left: 0 });
-        self.agenda.add(now + self.parts.overhead, ControllerEvent::Understood(slot));
+        self.events.add(now + self.parts.overhead, ControllerEvent::Understood(slot));
     }
 
     fn flush(&mut self, now: Time, id: RequestId) {
-        self.agenda.add(now + self.parts.overhead, ControllerEvent::FlushAsked(id));
+        self.events.add(now + self.parts.overhead, ControllerEvent::FlushUnderstood(id));
     }
 
     fn next_event(&self) -> Option<Time> {
-        [self.agenda.next_at(), self.inner.next_event()].into_iter().flatten().min()
+        [self.events.next_at(), self.inner.next_event()].into_iter().flatten().min()
     }
 
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             while let Some(completion) = self.inner.poll(now) {
                 self.finish_job(now, &completion);
-                self.feed(now);
+                self.submit_queued(now);
             }
-            let (at, event) = self.agenda.take_due(now)?;
+            let (at, event) = self.events.take_due(now)?;
             match event {
-                ControllerEvent::Understood(slot) => self.understood(at, slot),
+                ControllerEvent::Understood(slot) => self.on_overhead_passed(at, slot),
                 ControllerEvent::DataIn(slot) => self.receive_write_data(at, slot),
-                ControllerEvent::FlushAsked(id) => self.begin_flush(at, id),
+                ControllerEvent::FlushUnderstood(id) => self.begin_flush(at, id),
                 ControllerEvent::Flushed(id) => return Some(Completion::at(at, id, Outcome::Done)),
                 ControllerEvent::Issued(index) => {
                     self.is_processor_busy = false;
@@ -455,7 +457,7 @@ impl Device for Controller {
                     return Some(Completion::at(at, id, outcome));
                 }
             }
-            self.feed(at);
+            self.submit_queued(at);
         }
     }
 }

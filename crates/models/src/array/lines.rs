@@ -15,7 +15,7 @@ pub enum CacheLineState {
     /// Not in the cache.
     Absent,
     /// Requested, but not yet read.
-    Coming,
+    Requested,
     /// In the cache.
     Present,
 }
@@ -25,7 +25,7 @@ pub enum CacheLineState {
 pub struct LineCache {
     lines_max: usize,
     /// For each cached line its index in `present`, or `None` while it is being read.
-    held: BTreeMap<u64, Option<usize>>,
+    cached_lines: BTreeMap<u64, Option<usize>>,
     present: Vec<u64>,
     draw: SeededRng,
     /// Pairs of a line that is being read and a request that waits for it.
@@ -37,7 +37,7 @@ impl LineCache {
     pub fn new(lines_max: usize) -> LineCache {
         LineCache {
             lines_max,
-            held: BTreeMap::new(),
+            cached_lines: BTreeMap::new(),
             present: Vec::new(),
             draw: SeededRng::new(0),
             waiting: BTreeSet::new(),
@@ -46,30 +46,30 @@ impl LineCache {
 
     /// Returns the state of `line`.
     pub fn state(&self, line: u64) -> CacheLineState {
-        match self.held.get(&line) {
+        match self.cached_lines.get(&line) {
             None => CacheLineState::Absent,
-            Some(None) => CacheLineState::Coming,
+            Some(None) => CacheLineState::Requested,
             Some(Some(_)) => CacheLineState::Present,
         }
     }
 
     /// Reserves room for `line`, which is absent and now being read. Returns false if there is no
     /// room.
-    pub fn expect(&mut self, line: u64) -> bool {
-        if self.held.len() >= self.lines_max {
+    pub fn reserve_line(&mut self, line: u64) -> bool {
+        if self.cached_lines.len() >= self.lines_max {
             if self.present.is_empty() {
                 return false;
             }
             let place = self.draw.below(self.present.len() as u64) as usize;
             self.discard(self.present[place]);
         }
-        self.held.insert(line, None);
+        self.cached_lines.insert(line, None);
         true
     }
 
     /// Marks `line`, which was being read, as present.
-    pub fn arrive(&mut self, line: u64) {
-        if let Some(place @ None) = self.held.get_mut(&line) {
+    pub fn mark_present(&mut self, line: u64) {
+        if let Some(place @ None) = self.cached_lines.get_mut(&line) {
             *place = Some(self.present.len());
             self.present.push(line);
         }
@@ -77,10 +77,10 @@ impl LineCache {
 
     /// Drops a line that is no longer useful, is outdated, or could not be read.
     pub fn discard(&mut self, line: u64) {
-        if let Some(Some(place)) = self.held.remove(&line) {
+        if let Some(Some(place)) = self.cached_lines.remove(&line) {
             self.present.swap_remove(place);
             if let Some(moved) = self.present.get(place) {
-                self.held.insert(*moved, Some(place));
+                self.cached_lines.insert(*moved, Some(place));
             }
         }
     }
@@ -108,18 +108,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_is_here_makes_room_and_a_coming_one_never() {
+    fn present_line_is_evicted_and_an_expected_one_never() {
         let mut lines = LineCache::new(2);
-        assert!(lines.expect(1) && lines.expect(2));
-        assert!(!lines.expect(3));
-        lines.arrive(1);
-        assert!(lines.expect(3));
+        assert!(lines.reserve_line(1) && lines.reserve_line(2));
+        assert!(!lines.reserve_line(3));
+        lines.mark_present(1);
+        assert!(lines.reserve_line(3));
         assert_eq!(
             [1, 2, 3].map(|line| lines.state(line)),
-            [CacheLineState::Absent, CacheLineState::Coming, CacheLineState::Coming]
+            [CacheLineState::Absent, CacheLineState::Requested, CacheLineState::Requested]
         );
-        lines.arrive(2);
-        lines.arrive(3);
+        lines.mark_present(2);
+        lines.mark_present(3);
         lines.discard(2);
         assert_eq!(
             [2, 3].map(|line| lines.state(line)),
@@ -130,7 +130,7 @@ mod tests {
     /// Lines are read in rotation, 1.5 times as many as the cache holds. Eviction of the oldest
     /// would never hit. Random eviction has the hit ratio h = exp(−1.5 (1 − h)) = 0.42.
     #[test]
-    fn one_stream_too_many_does_not_empty_the_cache() {
+    fn random_eviction_still_hits_with_more_lines_than_the_cache_holds() {
         let mut lines = LineCache::new(1_000);
         let mut hits = 0;
         for round in 0..20 {
@@ -138,8 +138,8 @@ mod tests {
                 if lines.state(line) == CacheLineState::Present {
                     hits += u32::from(round >= 10);
                 } else {
-                    assert!(lines.expect(line));
-                    lines.arrive(line);
+                    assert!(lines.reserve_line(line));
+                    lines.mark_present(line);
                 }
             }
         }
@@ -148,9 +148,9 @@ mod tests {
     }
 
     #[test]
-    fn each_waiter_is_told_once() {
+    fn each_waiter_is_returned_once() {
         let mut lines = LineCache::new(4);
-        assert!(lines.expect(7));
+        assert!(lines.reserve_line(7));
         lines.wait(7, 1);
         lines.wait(7, 2);
         lines.forget(7, 1);

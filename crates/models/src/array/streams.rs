@@ -32,7 +32,7 @@ impl ControllerStreams {
 
     /// Records a request. Returns the number of sectors that its stream had read in sequence
     /// before.
-    pub fn hear(&mut self, start: u64, end: u64) -> u64 {
+    pub fn record_request(&mut self, start: u64, end: u64) -> u64 {
         self.heard += 1;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next_sector == start) {
             let before = stream.run_sectors;
@@ -68,17 +68,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interleaved_streams_are_told_apart_until_there_are_too_many() {
+    fn interleaved_streams_are_distinguished_up_to_the_stream_limit() {
         let mut streams = ControllerStreams::new(2, 192);
-        assert_eq!(streams.hear(0, 8), 0);
-        assert_eq!(streams.hear(1_000, 1_008), 0);
-        assert_eq!(streams.hear(8, 16), 8);
-        assert_eq!(streams.hear(1_008, 1_016), 8);
-        assert_eq!(streams.hear(5_000, 5_008), 0);
-        assert_eq!(streams.hear(16, 24), 0, "forgotten for the third");
+        assert_eq!(streams.record_request(0, 8), 0);
+        assert_eq!(streams.record_request(1_000, 1_008), 0);
+        assert_eq!(streams.record_request(8, 16), 8);
+        assert_eq!(streams.record_request(1_008, 1_016), 8);
+        assert_eq!(streams.record_request(5_000, 5_008), 0);
+        assert_eq!(streams.record_request(16, 24), 0, "forgotten for the third");
         assert_eq!((streams.active(1), streams.active(9)), (2, 0));
         for _ in 0..192 {
-            streams.hear(5_008, 5_008);
+            streams.record_request(5_008, 5_008);
         }
         assert_eq!(streams.active(1), 1, "the others are silent");
     }

@@ -25,9 +25,9 @@ pub(super) enum BusState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MediumFlow {
     /// Number of sectors that are in the cache from the start.
-    pub there: u32,
+    pub cached_sectors: u32,
     /// Number of sectors that arrive.
-    pub coming: u32,
+    pub arriving_sectors: u32,
     /// Start of the first arriving sector.
     pub begin: u64,
     /// End of the last arriving sector.
@@ -37,27 +37,29 @@ pub(super) struct MediumFlow {
 impl MediumFlow {
     /// Creates the flow of a read whose data is completely cached.
     pub(super) fn cached(sectors: u32) -> MediumFlow {
-        MediumFlow { there: sectors, coming: 0, begin: 0, end: 0 }
+        MediumFlow { cached_sectors: sectors, arriving_sectors: 0, begin: 0, end: 0 }
     }
 
     /// Total number of sectors.
     fn sectors(&self) -> u32 {
-        self.there + self.coming
+        self.cached_sectors + self.arriving_sectors
     }
 
     /// Returns the time at which the first `count` sectors are in the cache.
     fn has(&self, count: u32) -> u64 {
-        match u64::from(count.saturating_sub(self.there)) {
+        match u64::from(count.saturating_sub(self.cached_sectors)) {
             0 => 0,
-            more => self.begin + (self.duration_ns() * more).div_ceil(u64::from(self.coming)),
+            more => {
+                self.begin + (self.duration_ns() * more).div_ceil(u64::from(self.arriving_sectors))
+            }
         }
     }
 
     /// Returns the number of sectors in the cache at time `at`.
     fn arrived_at(&self, at: u64) -> u32 {
         let since_ns = at.saturating_sub(self.begin).min(self.duration_ns());
-        let came = (since_ns * u64::from(self.coming)).checked_div(self.duration_ns());
-        self.there + came.unwrap_or(0) as u32
+        let came = (since_ns * u64::from(self.arriving_sectors)).checked_div(self.duration_ns());
+        self.cached_sectors + came.unwrap_or(0) as u32
     }
 
     /// Duration of the arrival.
@@ -74,7 +76,7 @@ pub(super) struct HostFeed {
     /// Transfer time of each sector.
     pub sector_ns: u64,
     /// Number of sectors required before the write to the medium starts.
-    pub least: u32,
+    pub sectors_to_start: u32,
 }
 
 impl HostFeed {
@@ -137,7 +139,7 @@ impl Hdd {
             Some(_) => 15,
             None => 1,
         };
-        HostFeed { from, sector_ns, least }
+        HostFeed { from, sector_ns, sectors_to_start: least }
     }
 }
 
@@ -146,8 +148,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sectors_come_one_after_the_other() {
-        let flow = MediumFlow { there: 2, coming: 4, begin: 100, end: 140 };
+    fn sectors_arrive_at_a_constant_rate() {
+        let flow = MediumFlow { cached_sectors: 2, arriving_sectors: 4, begin: 100, end: 140 };
         assert_eq!([1, 2, 3, 6].map(|count| flow.has(count)), [0, 0, 110, 140]);
         assert_eq!([0, 109, 110, 139, 500].map(|at| flow.arrived_at(at)), [2, 2, 3, 5, 6]);
         assert_eq!(MediumFlow::cached(8).arrived_at(0), 8);

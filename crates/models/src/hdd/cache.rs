@@ -24,16 +24,16 @@ pub(super) struct CacheSegment {
 pub(super) struct SegmentCache {
     segments: Vec<CacheSegment>,
     /// Index of the first segment for reads. Segments before it are for writes.
-    reads_from: usize,
+    first_read_segment: usize,
     segment_sectors: u64,
     /// Number of uses so far: the clock of the least-recently-used order.
     uses: u64,
-    added: Added,
+    added: AddedSpans,
 }
 
 /// Spans that hold all sectors that were added to the cache; they may hold others as well.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Added {
+pub(super) struct AddedSpans {
     spans: [(u64, u64); ADDED_SPANS],
     count: usize,
 }
@@ -42,7 +42,7 @@ pub(super) struct Added {
 /// may add others.
 const ADDED_SPANS: usize = 4;
 
-impl Added {
+impl AddedSpans {
     /// Returns the spans, each as first sector and end.
     pub(super) fn spans(&self) -> &[(u64, u64)] {
         &self.spans[..self.count]
@@ -71,15 +71,15 @@ impl SegmentCache {
         let reads_from = usize::from(write_segment && count > 1);
         SegmentCache {
             segments: vec![CacheSegment::default(); count as usize],
-            reads_from,
+            first_read_segment: reads_from,
             segment_sectors: u64::from(segment_sectors),
             uses: 0,
-            added: Added::default(),
+            added: AddedSpans::default(),
         }
     }
 
     /// Takes the spans that contain all sectors added since the last call.
-    pub(super) fn take_added(&mut self) -> Added {
+    pub(super) fn take_added(&mut self) -> AddedSpans {
         std::mem::take(&mut self.added)
     }
 
@@ -92,7 +92,7 @@ impl SegmentCache {
     }
 
     /// Returns the segment that contains `sector`. Among several, the one with the greatest end.
-    pub(super) fn with(&self, sector: u64) -> Option<usize> {
+    pub(super) fn segment_with(&self, sector: u64) -> Option<usize> {
         let holds = |segment: &CacheSegment| segment.start <= sector && sector < segment.end;
         let holding = self.segments.iter().enumerate().filter(|(_, segment)| holds(segment));
         holding.max_by_key(|(_, segment)| segment.end).map(|(index, _)| index)
@@ -118,7 +118,7 @@ impl SegmentCache {
     /// Evicts the least recently used read segment for the sectors from `start` to `end`. Returns
     /// its index.
     pub(super) fn allocate_for_read(&mut self, start: u64, end: u64) -> usize {
-        let index = self.least_recently_used(self.reads_from, self.segments.len());
+        let index = self.least_recently_used(self.first_read_segment, self.segments.len());
         self.fill(index, start, end);
         index
     }
@@ -126,7 +126,8 @@ impl SegmentCache {
     /// Stores written sectors in a segment: the one that they continue if `may_go_on`, otherwise a
     /// new one. Returns its index.
     pub(super) fn store_written(&mut self, start: u64, end: u64, may_go_on: bool) -> usize {
-        let writes_to = if self.reads_from > 0 { self.reads_from } else { self.segments.len() };
+        let writes_to =
+            if self.first_read_segment > 0 { self.first_read_segment } else { self.segments.len() };
         let continues =
             |segment: &CacheSegment| segment.end == start && segment.end > segment.start;
         let index = match self.segments[..writes_to].iter().position(continues) {
@@ -193,13 +194,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_recently_used_segment_is_given_up() {
+    fn least_recently_used_segment_is_evicted() {
         let mut segments = SegmentCache::new(2, 100, false);
         let first = segments.allocate_for_read(0, 10);
         let second = segments.allocate_for_read(1000, 1010);
         segments.touch(first);
         assert_eq!(segments.allocate_for_read(2000, 2010), second);
-        assert_eq!((segments.with(5), segments.with(1005)), (Some(first), None));
+        assert_eq!((segments.segment_with(5), segments.segment_with(1005)), (Some(first), None));
     }
 
     #[test]
@@ -207,15 +208,15 @@ mod tests {
         let mut segments = SegmentCache::new(1, 100, false);
         let index = segments.allocate_for_read(0, 50);
         segments.extend(index, 130);
-        assert_eq!((segments.with(29), segments.with(30)), (None, Some(index)));
+        assert_eq!((segments.segment_with(29), segments.segment_with(30)), (None, Some(index)));
         segments.release_before(index, 60);
-        assert_eq!((segments.with(59), segments.with(60)), (None, Some(index)));
+        assert_eq!((segments.segment_with(59), segments.segment_with(60)), (None, Some(index)));
     }
 
     /// Each cached sector was cached at the last call, or is in a span that the next call returns.
     /// This holds for any order of fills, extensions and removals of segments.
     #[test]
-    fn what_was_added_lies_in_its_spans() {
+    fn added_sectors_lie_within_the_reported_spans() {
         let mut state = 11;
         let mut below = |bound: u64| readpath_core::splitmix::next(&mut state) % bound;
         let mut segments = SegmentCache::new(4, 40, true);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn writes_have_their_own_segment_and_end_old_data() {
+    fn writes_use_their_own_segment_and_drop_overlapping_data() {
         let mut segments = SegmentCache::new(2, 100, true);
         let read = segments.allocate_for_read(0, 50);
         let written = segments.store_written(200, 208, true);
@@ -253,6 +254,6 @@ mod tests {
         assert_eq!(segments.segment(written).end, 216);
         assert_ne!(read, written);
         segments.drop_overlap(49, 51);
-        assert_eq!(segments.with(10), None);
+        assert_eq!(segments.segment_with(10), None);
     }
 }

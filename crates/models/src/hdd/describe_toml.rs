@@ -114,7 +114,7 @@ pub(super) fn drive(root: &FieldBlock) -> Result<DriveDescription, FileError> {
         return Err(root.block("seek")?.error("points", problem));
     }
     Ok(DriveDescription {
-        name: root.needed_text("name")?.to_owned(),
+        name: root.required_text("name")?.to_owned(),
         layout,
         mechanics,
         cache: cache(root.block("cache")?)?,
@@ -321,11 +321,11 @@ fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
         read_ahead_sectors_min: block.integer_or("read_ahead_sectors_min", 0, ahead)? as u32,
         ahead_over_requested: block.switch_or("ahead_over_requested", true)?,
         ahead_on_hit: block.switch_or("ahead_on_hit", true)?,
-        keeps_passing: block.switch_or("keeps_passing", false)?,
+        caches_passing_sectors: block.switch_or("keeps_passing", false)?,
         joins_read_ahead: block.switch_or("joins_read_ahead", true)?,
         reads_written: block.switch_or("reads_written", true)?,
-        gives_up: ReleasePolicy::Before,
-        hits_pass: block.switch_or("hits_pass", true)?,
+        releases: ReleasePolicy::Before,
+        hits_overtake: block.switch_or("hits_pass", true)?,
         early_send_mark: None,
         stops_in_sector: false,
         stops_on_arrival: false,

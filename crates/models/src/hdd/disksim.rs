@@ -99,7 +99,7 @@ pub(super) fn load(
     for (key, modelled) in UNMODELLED {
         let is_set = disk.find(key).is_some() && disk.integer(key, SWITCH_LEVELS)? != modelled;
         if is_set {
-            unmodelled.push(told(disk, key, &format!("as if it were {modelled}")));
+            unmodelled.push(no_effect_message(disk, key, &format!("as if it were {modelled}")));
         }
     }
     let model = disk.block("Model")?;
@@ -126,7 +126,7 @@ pub(super) fn load(
 }
 
 /// Formats the message that a field has no effect. `instead` describes the model's behaviour.
-pub(super) fn told(block: &FieldBlock, key: &str, instead: &str) -> String {
+pub(super) fn no_effect_message(block: &FieldBlock, key: &str, instead: &str) -> String {
     let said = block.error(key, format!("is not modelled; {instead}"));
     said.to_string()
 }
@@ -166,11 +166,11 @@ impl HostPath {
                     part.number_or("Scale for delays", 0.0, bounds(0.0, 1000.0, "times"))?;
                 if scale > 0.0 {
                     let instead = "the controller takes no time of its own";
-                    self.unmodelled.push(told(part, "Scale for delays", instead));
+                    self.unmodelled.push(no_effect_message(part, "Scale for delays", instead));
                 }
                 if part.find("Cache").is_some() {
                     let instead = "the controller keeps nothing";
-                    self.unmodelled.push(told(part, "Cache", instead));
+                    self.unmodelled.push(no_effect_message(part, "Cache", instead));
                 }
                 ("Bulk sector transfer time", "Bulk sector transfer time")
             }
@@ -229,7 +229,7 @@ fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, F
             if depth > 1 && !matches!(policy, 1 | 3 | 6 | 8) {
                 let instead = "the nearest of its kind is: an elevator one way below 8, the shortest \
                                positioning time from there on";
-                unmodelled.push(told(scheduler, "Scheduling policy", instead));
+                unmodelled.push(no_effect_message(scheduler, "Scheduling policy", instead));
             }
             policy
         }
@@ -281,16 +281,16 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         read_ahead_sectors_max: most as u32,
         read_ahead_sectors_min: if read_ahead == ReadAhead::None { 0 } else { least as u32 },
         ahead_over_requested: over_requested,
-        gives_up: if keeps_request < 0.0 {
+        releases: if keeps_request < 0.0 {
             ReleasePolicy::Requested
         } else {
             ReleasePolicy::Nothing
         },
         ahead_on_hit: disk.switch_or("Read-ahead on idle hit", false)?,
-        keeps_passing: disk.switch_or("Read any free blocks", false)?,
+        caches_passing_sectors: disk.switch_or("Read any free blocks", false)?,
         joins_read_ahead: disk.switch_or("Allow almost read hits", false)?,
         reads_written: disk.switch_or("Allow read hits on write data", false)?,
-        hits_pass: disk.switch_or("Allow sneaky full read hits", false)?,
+        hits_overtake: disk.switch_or("Allow sneaky full read hits", false)?,
         early_send_mark: Some(match disk.switch_or("Immed transfer partial hit", true)? {
             true => WaterMark::default(),
             false => water_mark(disk)?,
@@ -367,9 +367,9 @@ fn controller(disk: &FieldBlock) -> Result<ControllerSpec, FileError> {
         // Not scaled, as in DiskSim.
         write_move_min_ns: ns(disk.number("Minimum seek delay", MS)?),
         arm_free: match disk.integer_or("Preseeking level", 0, SWITCH_LEVELS)? {
-            0 => ArmFreePoint::WhenConfirmed,
-            1 => ArmFreePoint::WhenSaid,
-            _ => ArmFreePoint::AfterMedium,
+            0 => ArmFreePoint::CompletionReceived,
+            1 => ArmFreePoint::CompletionSent,
+            _ => ArmFreePoint::MediumDone,
         },
     })
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::disksim::{MS, SECTORS, ns, told};
+use super::disksim::{MS, SECTORS, no_effect_message, ns};
 use super::disksim_syntax::ReadText;
 use super::drive::{AccessTime, MechanicsSpec};
 use super::geometry::Geometry;
@@ -51,7 +51,11 @@ pub(super) fn layout(
     let zones = blocks.iter().map(|block| {
         let mut zone = zone_of(block, in_turns)?;
         if remove_beyond_zone(&mut zone, sparing, heads as u32) {
-            unmodelled.push(told(block, "slips", "what lies beyond the zone is left out"));
+            unmodelled.push(no_effect_message(
+                block,
+                "slips",
+                "what lies beyond the zone is left out",
+            ));
         }
         Ok(zone)
     });
@@ -70,10 +74,10 @@ pub(super) fn layout(
         None => block.error(disksim_key(key), problem),
     })?;
     // As in DiskSim, the sum of the zones is used if it differs slightly from the stated size.
-    let held = Geometry::new(&layout).held_sectors();
+    let held = Geometry::new(&layout).numbered_sectors();
     if sectors.abs_diff(held) > held / 100 {
         let instead = format!("its zones hold {held} sectors, and that counts");
-        unmodelled.push(told(model, "Block count", &instead));
+        unmodelled.push(no_effect_message(model, "Block count", &instead));
     }
     Ok(layout)
 }
@@ -155,7 +159,7 @@ pub(super) fn mechanics(
             ..block.error("", String::new())
         });
     }
-    let access = match block.needed_text("Access time type")? {
+    let access = match block.required_text("Access time type")? {
         "trackSwitchPlusRotation" => AccessTime::Tracked,
         "averageRotation" => AccessTime::HalfTurn,
         "constant" => AccessTime::Constant { ns: ns(block.number("Constant access time", MS)?) },
@@ -177,7 +181,11 @@ pub(super) fn mechanics(
         zero_latency_write,
     };
     if block.number("Percent error in rpms", bounds(0.0, 100.0, "%"))? > 0.0 {
-        unmodelled.push(told(block, "Percent error in rpms", "every drive turns at its speed"));
+        unmodelled.push(no_effect_message(
+            block,
+            "Percent error in rpms",
+            "every drive turns at its speed",
+        ));
     }
     for unused in [
         "Constant access time",
@@ -204,7 +212,7 @@ fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileE
             full_ms: block.number("Full strobe seek time", MS)?,
         })
     };
-    match block.needed_text("Seek type")? {
+    match block.required_text("Seek type")? {
         "constant" => Ok(SeekCurve::Constant { ms: block.number("Constant seek time", MS)? }),
         "linear" => three().map(SeekCurve::Linear),
         "curve" => three().map(SeekCurve::Lee),

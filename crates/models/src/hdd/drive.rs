@@ -97,18 +97,18 @@ pub struct CacheSpec {
     /// If true, read-ahead can overwrite data of the last request.
     pub ahead_over_requested: bool,
     /// Data that is released when a read is complete.
-    pub gives_up: ReleasePolicy,
+    pub releases: ReleasePolicy,
     /// If true, a cache hit starts read-ahead again.
     pub ahead_on_hit: bool,
     /// If true, sectors that pass the head before the first requested one are cached.
-    pub keeps_passing: bool,
+    pub caches_passing_sectors: bool,
     /// If true, a read joins the read-ahead in progress. It must start at its next sector or later
     /// on its track.
     pub joins_read_ahead: bool,
     /// If true, written data can be read from the cache.
     pub reads_written: bool,
     /// If true, a cache hit is served while another request uses the arm.
-    pub hits_pass: bool,
+    pub hits_overtake: bool,
     /// Minimum cached part of a read that is sent to the host before the arm seeks for the rest.
     /// `None` sends it with the rest.
     pub early_send_mark: Option<WaterMark>,
@@ -212,12 +212,12 @@ impl Default for WaterMark {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ArmFreePoint {
     /// The host has received the completion (DiskSim's preseeking level 0).
-    WhenConfirmed,
+    CompletionReceived,
     /// The drive starts to send the completion (level 1).
-    WhenSaid,
+    CompletionSent,
     /// The transfer to or from the medium has ended (level 2).
     #[default]
-    AfterMedium,
+    MediumDone,
 }
 
 /// The drive's electronics.

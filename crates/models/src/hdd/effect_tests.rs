@@ -55,7 +55,7 @@ fn assert_ms(value: f64, expected: f64) {
 const MISS: [(Op, u64, u32, u64); 1] = [(READ, 100, 8, 5)];
 
 #[test]
-fn the_water_mark_says_when_the_bus_is_asked_for() {
+fn read_water_mark_sets_when_the_bus_is_requested() {
     let by_part =
         |part: &str| last(&[("water mark = 0.0", &format!("water mark = {part}"))], &MISS);
     // Without a water mark, all sectors but the last have been sent when the last arrives. With a
@@ -73,7 +73,7 @@ fn the_water_mark_says_when_the_bus_is_asked_for() {
 }
 
 #[test]
-fn a_read_that_outruns_the_medium_keeps_the_bus_or_wins_it_again() {
+fn read_faster_than_the_medium_holds_the_bus_or_reselects_it() {
     let reselect = "First reselect overhead = 0.2, Other reselect overhead = 0.3";
     let with = |more: &str| {
         let changes = [
@@ -97,7 +97,7 @@ fn a_read_that_outruns_the_medium_keeps_the_bus_or_wins_it_again() {
 }
 
 #[test]
-fn a_write_to_the_medium_wins_the_bus_again_to_say_so() {
+fn write_through_reselects_the_bus_to_report_completion() {
     let through = ("Fast write level = 2", "Fast write level = 0");
     let write = [(WRITE, 100, 1, 5)];
     let plain = last(&[through], &write);
@@ -124,7 +124,7 @@ fn a_bus_slower_than_the_medium_makes_a_write_wait_for_its_data() {
 }
 
 #[test]
-fn written_data_go_to_the_medium_before_anything_but_what_goes_on_from_them() {
+fn cached_writes_reach_the_medium_before_all_but_their_continuations() {
     let level = |level: &str| [("Fast write level = 2", format!("Fast write level = {level}"))];
     for name in ["1", "2"] {
         let level = level(name);
@@ -144,7 +144,7 @@ fn written_data_go_to_the_medium_before_anything_but_what_goes_on_from_them() {
 }
 
 #[test]
-fn reading_ahead_is_bounded_as_the_source_has_it() {
+fn read_ahead_follows_the_bounds_of_the_drive_file() {
     let hit_after = |changes: &[(&str, &str)], then: u64| {
         let ms = last(changes, &[(READ, 0, 8, 5), (READ, then, 1, 100)]);
         // A hit after a read takes 0.1 ms and one sector over the bus.
@@ -174,7 +174,7 @@ fn reading_ahead_is_bounded_as_the_source_has_it() {
 }
 
 #[test]
-fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
+fn read_ahead_to_the_track_end_skips_bad_sectors() {
     let hit_after = |level: &str, slip: &str, first: (u64, u32), then: u64| {
         let changes = [
             ("tiny.diskspecs", "continuous read = 3", level),
@@ -197,7 +197,7 @@ fn reading_ahead_to_a_track_s_end_passes_over_bad_sectors() {
 }
 
 #[test]
-fn a_command_that_arrives_stops_reading_ahead_and_waits_for_what_the_head_is_about() {
+fn arriving_command_stops_read_ahead_after_the_current_sector() {
     let busy = ("Read miss over. after read = 0.3", "Read miss over. after read = 20.0");
     let hit = |changes: &[(&str, &str)], then: u64| {
         let ms = services(changes, &[(READ, 0, 8, 5), (READ, 200, 1, 1), (READ, then, 1, 100)]);
@@ -218,7 +218,7 @@ fn a_command_that_arrives_stops_reading_ahead_and_waits_for_what_the_head_is_abo
 }
 
 #[test]
-fn writes_share_a_segment_while_the_one_before_is_being_written() {
+fn writes_share_a_segment_while_the_previous_one_is_being_written() {
     let kept = ("Max queue", "Allow read hits on write data = 1, Max queue");
     let read_after = |gap_ms| {
         let writes = [(WRITE, 0, 8, 100), (WRITE, 8, 8, gap_ms), (WRITE, 16, 8, gap_ms)];
@@ -232,7 +232,7 @@ fn writes_share_a_segment_while_the_one_before_is_being_written() {
 }
 
 #[test]
-fn the_cached_beginning_of_a_read_goes_to_the_host_at_once_or_at_the_mark() {
+fn cached_start_of_a_read_is_sent_at_once_or_at_the_water_mark() {
     let slow = ("transfer time = 0.1", "transfer time = 20.0");
     let bounded = ("Maximum read-ahead (blks) = 64", "Maximum read-ahead (blks) = 2");
     let reads = [(READ, 0, 8, 5), (READ, 8, 4, 100)];
@@ -245,7 +245,7 @@ fn the_cached_beginning_of_a_read_goes_to_the_host_at_once_or_at_the_mark() {
 }
 
 #[test]
-fn a_write_that_follows_another_leaves_the_bus_before_its_data() {
+fn write_after_a_write_disconnects_before_its_data() {
     let extra = [
         ("Fast write level = 2", "Fast write level = 0, Extra write disconnect = 1"),
         ("inter-disconnect delay = 0.0", "inter-disconnect delay = 25.0"),
@@ -267,7 +267,7 @@ fn overheads_are_added_up_and_scaled() {
 }
 
 #[test]
-fn the_arm_waits_for_the_host_or_does_not() {
+fn preseeking_level_decides_whether_the_arm_waits_for_the_host() {
     let pair = |level: &str| {
         let level = format!("Preseeking level = {level}, Max queue");
         let slow = ("transfer time = 0.1", "transfer time = 50.0");
@@ -315,7 +315,7 @@ fn four_in_sequence(combines_writes: bool) -> (f64, usize) {
 }
 
 #[test]
-fn joined_writes_take_a_track_from_where_the_head_comes_down() {
+fn joined_writes_of_a_track_start_where_the_head_settles() {
     let ((alone_ms, alone), (joined_ms, joined)) =
         (four_in_sequence(false), four_in_sequence(true));
     // The head settles 1.375 ms into the second track. Joined, the whole track takes one revolution

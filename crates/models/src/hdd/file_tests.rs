@@ -143,7 +143,7 @@ fn system(from: &str, to: &str) -> Result<DriveDescription, FileError> {
 }
 
 #[test]
-fn a_system_bounds_its_drive_by_the_slowest_part_of_the_way() {
+fn system_file_limits_its_drive_to_the_slowest_component() {
     let drive = system("", "").expect("a good file");
     assert_eq!(drive.name, "TINY");
     // The controller takes 0.175 ms, the bus 0.17 ms for reads and 0.18 ms for writes.
@@ -161,7 +161,7 @@ fn a_system_bounds_its_drive_by_the_slowest_part_of_the_way() {
 }
 
 #[test]
-fn what_the_zones_hold_is_the_size() {
+fn zones_determine_the_drive_size() {
     // 10 cylinders of two tracks of 16 sectors.
     for (stated, is_told) in [("320", false), ("323", false), ("300", true), ("400", true)] {
         let drive = load("tiny.model", "Block count = 320", &format!("Block count = {stated}"));
@@ -172,7 +172,7 @@ fn what_the_zones_hold_is_the_size() {
 }
 
 #[test]
-fn what_lies_beyond_a_zone_is_left_out_and_told() {
+fn slips_beyond_a_zone_are_ignored_and_reported() {
     let drive = load("tiny.model", "slips = [ ]", "slips = [ 3, 320 ]").expect("a drive");
     assert_eq!(drive.layout.zones[0].slips, [3]);
     assert_eq!(
@@ -182,7 +182,7 @@ fn what_lies_beyond_a_zone_is_left_out_and_told() {
 }
 
 #[test]
-fn what_is_not_modelled_is_told() {
+fn fields_without_a_model_are_reported() {
     let sneaky = "Max queue length = 4, Allow sneaky partial read hits = 1,\n\
                   Scheduler = disksim_ioqueue { Scheduling policy = 4 },";
     let drive = load("tiny.diskspecs", "Max queue length = 4,", sneaky).expect("a drive");
@@ -199,7 +199,7 @@ fn what_is_not_modelled_is_told() {
 }
 
 #[test]
-fn a_drive_that_never_disconnects_has_nothing_to_get_back() {
+fn drive_that_never_disconnects_never_reselects_the_bus() {
     let reselect = "First reselect overhead = 0.0";
     let slow = load("tiny.diskspecs", reselect, "First reselect overhead = 0.5").expect("good");
     assert_eq!(slow.controller.reselect_ns, 500_000);
@@ -211,7 +211,7 @@ fn a_drive_that_never_disconnects_has_nothing_to_get_back() {
 /// As in the extracted file dec_rz26, every field is read, whatever the others say. A field that is
 /// not read would be rejected as unknown.
 #[test]
-fn a_drive_that_never_disconnects_may_say_how_it_would() {
+fn disconnect_fields_are_accepted_from_a_drive_that_never_disconnects() {
     let reselect = "First reselect overhead = 0.0";
     for (held, reads) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
         let fields = format!(
@@ -234,7 +234,7 @@ fn a_layout_that_is_not_known_is_refused_by_name() {
 }
 
 #[test]
-fn a_value_out_of_bounds_is_told_with_its_unit_and_the_bound() {
+fn out_of_range_value_is_reported_with_its_unit_and_bound() {
     assert_eq!(
         problem("tiny.model", "(in rpms) = 6000", "(in rpms) = 6"),
         "tiny.model:31: `Rotation speed (in rpms)`: 6 rpm is less than 60 rpm"
@@ -279,7 +279,7 @@ fn contradictory_geometry_is_refused() {
 }
 
 #[test]
-fn missing_unknown_and_doubled_fields_are_told() {
+fn missing_unknown_and_duplicate_fields_are_reported() {
     assert_eq!(
         problem("tiny.model", "Head switch time = 0.5,", ""),
         "tiny.model:25: `Head switch time`: is missing"
@@ -300,7 +300,7 @@ fn missing_unknown_and_doubled_fields_are_told() {
 }
 
 #[test]
-fn broken_syntax_and_files_are_told_with_their_line() {
+fn syntax_and_file_errors_are_reported_with_their_line() {
     assert_eq!(
         problem("tiny.model", "Block count = 320", "Block count 320"),
         "tiny.model:5: expected `=` after `Block count 320`, found `,`"
@@ -321,7 +321,7 @@ fn broken_syntax_and_files_are_told_with_their_line() {
 }
 
 #[test]
-fn what_files_of_the_field_do_is_taken() {
+fn quirks_of_published_drive_files_are_accepted() {
     // DiskSim's hp_c2490a has both: the last cylinder's number as the count of cylinders, and a
     // write that settles sooner than the curve predicts.
     let drive = load("tiny.model", "Number of cylinders = 10", "Number of cylinders = 9");
@@ -355,7 +355,7 @@ fn toml(from: &str, to: &str) -> Result<DriveDescription, FileError> {
 }
 
 #[test]
-fn a_toml_description_is_told_its_line_too() {
+fn toml_description_errors_name_their_line() {
     let error = toml("rpm = { value = 10_000", "rpm = { value = 10").expect_err("bad");
     assert_eq!(error.to_string(), "d.toml:20: `rpm`: 10 rpm is less than 60 rpm");
     let error = toml("[queue]\n", "[queue]\ndeep = 4\n").expect_err("bad");

@@ -24,7 +24,7 @@ struct SectorRun {
     /// Index of the zone.
     zone: u32,
     /// Extra angle of all its sectors: slips shift the skew in some sparing schemes.
-    push: Angle,
+    skew_shift: Angle,
 }
 
 /// Data of a zone for the look-up.
@@ -36,7 +36,7 @@ struct ZoneGeometry {
     offset: Angle,
     track_skew: Angle,
     /// Angle between consecutive cylinders: the sum of the track skews and the cylinder skew.
-    cylinder_turn: Angle,
+    cylinder_angle: Angle,
 }
 
 /// Position of a sector, and the number of consecutive sectors after it on the track.
@@ -72,7 +72,7 @@ impl Geometry {
         let mut geometry = Geometry {
             firsts: vec![0],
             runs: Vec::new(),
-            zones: layout.zones.iter().map(|zone| facts(zone, layout.heads)).collect(),
+            zones: layout.zones.iter().map(|zone| zone_geometry(zone, layout.heads)).collect(),
             heads: layout.heads,
             mapping: layout.mapping,
             sectors: 0,
@@ -80,13 +80,13 @@ impl Geometry {
         for index in 0..layout.zones.len() {
             geometry.number_zone(layout, index);
         }
-        let held = geometry.held_sectors();
+        let held = geometry.numbered_sectors();
         geometry.sectors = layout.sectors.map_or(held, |stated| stated.min(held));
         geometry
     }
 
     /// Number of numbered sectors in all zones.
-    pub(super) fn held_sectors(&self) -> u64 {
+    pub(super) fn numbered_sectors(&self) -> u64 {
         self.firsts[self.runs.len()]
     }
 
@@ -153,9 +153,9 @@ impl Geometry {
         let left_in_run = self.firsts[index + 1] - sector;
         let angle = zone
             .offset
-            .wrapping_add(run.push)
+            .wrapping_add(run.skew_shift)
             .wrapping_add(nth_head.wrapping_mul(zone.track_skew))
-            .wrapping_add(cylinder.wrapping_mul(zone.cylinder_turn))
+            .wrapping_add(cylinder.wrapping_mul(zone.cylinder_angle))
             .wrapping_add(on_track.wrapping_mul(zone.sector_width));
         SectorPosition {
             cylinder: zone.first_cylinder + cylinder as u32,
@@ -211,7 +211,8 @@ impl Geometry {
             for stop in bounds.chain([usable.end]).take_while(|stop| *stop <= usable.end) {
                 let count = (stop - place).min(quota);
                 let skipped = dead.min(count);
-                let run = SectorRun { place: place + skipped, zone: index as u32, push };
+                let run =
+                    SectorRun { place: place + skipped, zone: index as u32, skew_shift: push };
                 self.push_run(&remaps, run, count - skipped);
                 dead -= skipped;
                 quota -= count;
@@ -255,7 +256,7 @@ impl Geometry {
 }
 
 /// Computes the look-up data of a zone.
-fn facts(zone: &DiskZone, heads: u32) -> ZoneGeometry {
+fn zone_geometry(zone: &DiskZone, heads: u32) -> ZoneGeometry {
     // Rounded down, so the last sector of a track ends within the revolution.
     let width = u64::MAX / u64::from(zone.track_sectors);
     let turn =
@@ -267,7 +268,7 @@ fn facts(zone: &DiskZone, heads: u32) -> ZoneGeometry {
         sector_width: width,
         offset: turn(zone.offset_sectors),
         track_skew,
-        cylinder_turn: u64::from(heads - 1)
+        cylinder_angle: u64::from(heads - 1)
             .wrapping_mul(track_skew)
             .wrapping_add(turn(zone.cylinder_skew_sectors)),
     }
@@ -336,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn slips_push_numbers_on_and_remaps_send_them_to_spares() {
+    fn slips_shift_sector_numbers_and_remaps_move_them_to_spares() {
         let slipped = DiskZone { spares: 2, slips: vec![2], remaps: vec![(5, 23)], ..zone() };
         let geometry = geometry(TrackOrder::Cylinders, SparingScheme::PerZone, vec![slipped]);
         assert_eq!(geometry.sectors(), 22);
@@ -353,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn every_sparing_scheme_holds_what_disksim_computes() {
+    fn every_sparing_scheme_has_the_capacity_that_disksim_computes() {
         let spared = |spares, slips| DiskZone { spares, slips, ..zone() };
         let held = |sparing, zone: DiskZone| {
             geometry(TrackOrder::Cylinders, sparing, vec![zone]).sectors()
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn spares_lie_where_the_scheme_says() {
+    fn spare_sectors_are_placed_by_the_sparing_scheme() {
         let spared = DiskZone { spares: 1, ..zone() };
         let back =
             geometry(TrackOrder::Cylinders, SparingScheme::PerCylinder, vec![spared.clone()]);

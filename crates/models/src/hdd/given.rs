@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_is_given_by_its_last_word_or_in_full() {
+    fn parameter_is_set_by_its_last_word_or_its_full_name() {
         for text in ["hdd,rpm=15000", "hdd,mechanics.rpm=15000"] {
             let drive = drive_of(&spec(text)).unwrap();
             assert!((drive.mechanics.rpm - 15_000.0).abs() < 1e-9, "{text}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_field_or_no_value_for_it_is_refused() {
+    fn unknown_parameters_and_bad_values_are_refused() {
         let error = |text: &str| drive_of(&spec(text)).unwrap_err().to_string();
         let unknown = error("hdd,rpms=15000");
         assert!(unknown.starts_with("`hdd` has no parameter `rpms`; it takes: drive"), "{unknown}");

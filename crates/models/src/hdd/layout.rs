@@ -268,7 +268,7 @@ impl DriveLayout {
                 return fail("remaps", format!("{pair:?} is not in the zone of {held} sectors"));
             }
         }
-        let held = super::geometry::Geometry::new(self).held_sectors();
+        let held = super::geometry::Geometry::new(self).numbered_sectors();
         match self.sectors {
             Some(stated) if stated as f64 > held as f64 * STATED_SIZE_RATIO_MAX => {
                 Err((None, "sectors", format!("{stated} sectors, but its zones hold {held}")))

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sector_is_waited_for_by_the_tracked_angle() {
+    fn rotational_wait_follows_the_tracked_angle() {
         let (mechanics, arm_track) = (mechanics(), HeadPosition::default());
         // The head settles after 1 ms, when sector 10 starts. Sector 30 follows 2 ms later.
         assert!(near(
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_that_comes_down_inside_takes_one_revolution() {
+    fn zero_latency_read_from_inside_its_range_takes_one_revolution() {
         let mechanics = mechanics();
         let pass = mechanics.pass((0, 2_000_000, 0), &place(0, 0, 10), 30, Op::Read);
         assert!(near(pass.end, 12_000_000));

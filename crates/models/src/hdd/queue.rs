@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use readpath_core::request::{DeviceRequest, Op};
 
 use super::bus::BusState;
-use super::cache::Added;
+use super::cache::AddedSpans;
 use super::drive::{EarlyDisconnect, QueueSpec};
 use super::geometry::SectorPosition;
 
@@ -52,7 +52,7 @@ impl DiskCommand {
 
 /// Next task of the arm.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum ArmTurn {
+pub(super) enum ArmTask {
     /// Serve this command.
     Serve(DiskCommand),
     /// Write data back from the cache, because a write waits for room.
@@ -84,7 +84,7 @@ impl CommandQueue {
     pub(super) fn push(&mut self, command: DiskCommand) {
         self.waiting_count += u32::from(command.waits_for_room);
         if self.commands.len() < self.spec.window as usize {
-            self.note_ready(command.ready_at);
+            self.record_ready(command.ready_at);
         }
         self.commands.push_back(command);
     }
@@ -95,7 +95,7 @@ impl CommandQueue {
     }
 
     /// Records that a command ready at `ready_at` entered the window.
-    fn note_ready(&mut self, ready_at: u64) {
+    fn record_ready(&mut self, ready_at: u64) {
         self.ready_at = Some(self.ready_at.map_or(ready_at, |first| first.min(ready_at)));
     }
 
@@ -104,7 +104,7 @@ impl CommandQueue {
     }
 
     /// Records the reads that may find their first sector in the added spans.
-    pub(super) fn note_added(&mut self, added: &Added) {
+    pub(super) fn record_added(&mut self, added: &AddedSpans) {
         for &(start, end) in added.spans() {
             for command in &mut self.commands {
                 command.may_be_cached |= (start..end).contains(&command.request.start);
@@ -164,13 +164,13 @@ impl CommandQueue {
         now: u64,
         cost: impl Fn(&DiskCommand, u64) -> Option<u64>,
         room_cost: impl Fn() -> u64,
-    ) -> Option<ArmTurn> {
+    ) -> Option<ArmTask> {
         let oldest = self.commands.front()?;
         if oldest.ready_at <= now {
             let waited_ns = now.saturating_sub(oldest.in_window_since);
             let is_alone = self.commands.len() == 1 || self.spec.window == 1;
             if is_alone || waited_ns > self.spec.age_limit_ns {
-                return self.turn(0, now);
+                return self.task_for(0, now);
             }
         }
         let mut best = None;
@@ -194,14 +194,14 @@ impl CommandQueue {
                 break;
             }
         }
-        self.turn(best?, now)
+        self.task_for(best?, now)
     }
 
     /// Returns the task for the command at `index`.
-    fn turn(&mut self, index: usize, now: u64) -> Option<ArmTurn> {
+    fn task_for(&mut self, index: usize, now: u64) -> Option<ArmTask> {
         match self.commands[index].waits_for_room {
-            true => Some(ArmTurn::MakeRoom),
-            false => self.remove(index, now).map(ArmTurn::Serve),
+            true => Some(ArmTask::MakeRoom),
+            false => self.remove(index, now).map(ArmTask::Serve),
         }
     }
 
@@ -218,7 +218,7 @@ impl CommandQueue {
         let was_first = command.map(|command| command.ready_at) == self.ready_at;
         match entering_ready_at {
             _ if index >= window => {}
-            Some(ready_at) if !was_first => self.note_ready(ready_at),
+            Some(ready_at) if !was_first => self.record_ready(ready_at),
             None if !was_first => {}
             _ => self.count_ready(),
         }
@@ -272,33 +272,33 @@ mod tests {
         let cost = |command: &DiskCommand, _| Some(u64::from(command.place.cylinder));
         let next = queue.take_next(now, cost, || u64::MAX);
         match next.expect("a command is ready") {
-            ArmTurn::Serve(command) => command.request.id.0,
-            ArmTurn::MakeRoom => panic!("no write waits for room"),
+            ArmTask::Serve(command) => command.request.id.0,
+            ArmTask::MakeRoom => panic!("no write waits for room"),
         }
     }
 
     #[test]
-    fn the_nearest_in_the_window_is_first() {
+    fn nearest_command_in_the_window_is_served_first() {
         assert_eq!(taken(&mut queue(8, &[500, 300, 100, 5]), 0), 3);
         assert_eq!(taken(&mut queue(2, &[500, 300, 100, 5]), 0), 1);
         assert_eq!(taken(&mut queue(1, &[500, 300, 100, 5]), 0), 0);
     }
 
     #[test]
-    fn an_aged_command_goes_before_a_near_one() {
+    fn aged_command_is_served_before_a_near_one() {
         assert_eq!(taken(&mut queue(8, &[500, 5]), 1000), 1);
         assert_eq!(taken(&mut queue(8, &[500, 5]), 1001), 0);
     }
 
     #[test]
-    fn a_command_ages_from_when_it_comes_into_the_window() {
+    fn command_age_starts_at_its_entry_into_the_window() {
         let mut queue = queue(1, &[500, 300]);
         assert_eq!(taken(&mut queue, 5000), 0);
         assert_eq!(queue.commands[0].in_window_since, 5000);
     }
 
     #[test]
-    fn what_goes_on_from_a_waiting_command_waits_for_it() {
+    fn continuation_of_a_waiting_command_is_served_after_it() {
         let mut queue = queue(8, &[500, 5]);
         queue.commands[1].request.start = queue.commands[0].request.end();
         assert_eq!(taken(&mut queue, 0), 0);

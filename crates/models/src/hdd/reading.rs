@@ -21,7 +21,7 @@ impl Hdd {
         let leave_ns = self.overhead_ns(controller.read_disconnect);
         let hit_at = now + self.overhead_ns(controller.read_hit);
         let miss_at = now + self.overhead_ns(controller.read_miss);
-        if is_hit && (is_arm_idle || cache.hits_pass) {
+        if is_hit && (is_arm_idle || cache.hits_overtake) {
             self.answer_from_cache(BusState::Held { from: hit_at }, request, is_arm_idle);
             return;
         }
@@ -52,10 +52,10 @@ impl Hdd {
         let end = self.send(bus, 0, MediumFlow::cached(request.sectors));
         let done_at = end + self.drive.controller.read_completion_ns;
         self.finish(request.id, done_at);
-        let Some(index) = self.segments.with(request.start) else { return };
+        let Some(index) = self.segments.segment_with(request.start) else { return };
         self.segments.touch(index);
         let cache = &self.drive.cache;
-        match cache.gives_up {
+        match cache.releases {
             ReleasePolicy::Before if cache.ahead_over_requested => {
                 self.segments.release_before(index, request.start);
             }
@@ -104,7 +104,7 @@ impl Hdd {
         let joins = self.joins_ahead(request.start);
         let (segment, from) = match (cached_end, joins, self.ahead) {
             (_, true, Some(run)) => (Some(run.segment), run.next),
-            (Some(cached), ..) => (self.segments.with(request.start), cached),
+            (Some(cached), ..) => (self.segments.segment_with(request.start), cached),
             _ => (None, request.start),
         };
         if !joins {
@@ -126,8 +126,8 @@ impl Hdd {
         // If the first sectors of the read are cached, they are available at once.
         let there = from.saturating_sub(request.start) as u32;
         let flow = MediumFlow {
-            there,
-            coming: request.sectors - there,
+            cached_sectors: there,
+            arriving_sectors: request.sectors - there,
             begin: transfer.begin,
             end: transfer.end,
         };
@@ -144,8 +144,8 @@ impl Hdd {
                 None => self.segments.allocate_for_read(request.start - before, end),
             };
             self.segments.touch(segment);
-            self.read_on(segment, request.start, end);
-            if self.drive.cache.gives_up == ReleasePolicy::Requested {
+            self.start_read_ahead(segment, request.start, end);
+            if self.drive.cache.releases == ReleasePolicy::Requested {
                 self.segments.release_before(segment, end);
             }
         }
@@ -158,7 +158,7 @@ impl Hdd {
             return None;
         }
         self.read_ahead_to(now);
-        self.segments.with(start).map(|index| self.segments.segment(index).end)
+        self.segments.segment_with(start).map(|index| self.segments.segment(index).end)
     }
 
     /// Advances the read-ahead to `now`.
@@ -184,7 +184,7 @@ impl Hdd {
 
     /// Starts the read-ahead after a read up to `end` into `segment`. The minimum read-ahead cannot
     /// be interrupted.
-    fn read_on(&mut self, segment: usize, start: u64, end: u64) {
+    fn start_read_ahead(&mut self, segment: usize, start: u64, end: u64) {
         let limit = self.ahead_limit(segment, start, end);
         let least = u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
         if least > 0 {
@@ -238,7 +238,7 @@ impl Hdd {
 
     /// Returns the number of sectors on the track of `from` that pass the head before it.
     fn sectors_passing_before(&self, at: u64, from: u64) -> u64 {
-        if !self.drive.cache.keeps_passing {
+        if !self.drive.cache.caches_passing_sectors {
             return 0;
         }
         let place = self.geometry.locate(from);

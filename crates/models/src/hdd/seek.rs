@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn a_root_curve_means_its_minimum_and_8_15_of_its_range() {
+    fn mean_of_a_root_curve_is_its_minimum_plus_8_15_of_its_range() {
         let curve = SeekCurve::SquareRoot { single_ms: 0.6, full_ms: 10.0 };
         let expected = 0.6 + 8.0 / 15.0 * 9.4;
         assert!((mean_ms(&curve, 20_000) - expected).abs() < 0.01);
     }
 
     #[test]
-    fn lee_s_curve_means_the_average_of_the_data_sheet() {
+    fn mean_of_a_lee_curve_is_the_data_sheet_average() {
         let points = DataSheetSeeks { single_ms: 0.8, average_ms: 5.2, full_ms: 12.0 };
         assert!((mean_ms(&SeekCurve::Lee(points), 20_000) - 5.2).abs() < 0.02);
     }
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_straight_between_and_beyond_its_points() {
+    fn seek_table_is_linear_between_and_beyond_its_points() {
         let curve = SeekCurve::Table(vec![(1, 1.0), (10, 1.9), (12, 1.5)]);
         assert_eq!(curve.ms(1, 100), 1.0);
         assert!((curve.ms(4, 100) - 1.3).abs() < 1e-9);

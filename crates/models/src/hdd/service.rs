@@ -7,7 +7,7 @@ use super::bus::HostFeed;
 use super::drive::QueuePolicy;
 use super::geometry::SectorPosition;
 use super::mechanics::{HeadPosition, Mechanics};
-use super::queue::{ArmTurn, DiskCommand, is_read};
+use super::queue::{ArmTask, DiskCommand, is_read};
 use super::reading::sectors_until;
 
 /// Start conditions of an access to the medium.
@@ -88,8 +88,8 @@ impl Hdd {
             return self.store_and_complete(command.ready_at.max(at), command.request);
         }
         self.read_ahead_to(at);
-        self.queue.note_added(&self.segments.take_added());
-        let reach = self.reach(at);
+        self.queue.record_added(&self.segments.take_added());
+        let reach = self.cost_state(at);
         let (segments, written) = (&self.segments, &self.written);
         let (cache, ahead, geometry) = (&self.drive.cache, self.ahead.as_ref(), &self.geometry);
         // A read whose start is cached, or is about to be read ahead, needs no seek.
@@ -118,14 +118,14 @@ impl Hdd {
             written.least_cost(at, cost).unwrap_or(u64::MAX)
         };
         match self.queue.take_next(at, cost, room_cost) {
-            Some(ArmTurn::Serve(command)) if is_read(command.request.op) => self.read(at, &command),
-            Some(ArmTurn::Serve(command)) => self.write_queued(at, command),
-            Some(ArmTurn::MakeRoom) | None => self.write_back(at),
+            Some(ArmTask::Serve(command)) if is_read(command.request.op) => self.read(at, &command),
+            Some(ArmTask::Serve(command)) => self.write_queued(at, command),
+            Some(ArmTask::MakeRoom) | None => self.write_back(at),
         }
     }
 
     /// Returns the state for the cost computation at time `at`.
-    pub(super) fn reach(&self, at: u64) -> CostState {
+    pub(super) fn cost_state(&self, at: u64) -> CostState {
         CostState { order: self.drive.queue.order, at, arm_track: self.arm_track }
     }
 
@@ -166,7 +166,7 @@ impl Hdd {
                 let (first, last) = (next - start + 1, next - start + count);
                 let others_ns = self.mechanics.rotation_ns((count - 1) * place.sector_width);
                 let all = feed.has(last).saturating_sub(others_ns);
-                feed.has(first.max(u64::from(feed.least))).max(all)
+                feed.has(first.max(u64::from(feed.sectors_to_start))).max(all)
             });
             let times = (at, settled_at, earliest);
             let pass = self.mechanics.pass(times, &place, count as u32, op);

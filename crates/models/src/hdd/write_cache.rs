@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_bounded_in_sectors_until_they_are_on_the_medium() {
+    fn write_cache_counts_sectors_until_they_are_on_the_medium() {
         let mut cache = cache(8, 30);
         put(&mut cache, 5, 30);
         assert!(cache.has_room_for(0, 100, 105) && !cache.has_room_for(0, 100, 106));
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_join_are_overwritten_and_bounded() {
+    fn spans_are_joined_overwritten_and_bounded_in_number() {
         let mut cache = cache(2, 1000);
         put(&mut cache, 0, 8);
         put(&mut cache, 500, 508);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearest_that_is_here_goes_first() {
+    fn nearest_arrived_span_is_written_first() {
         let mut cache = cache(8, 1000);
         cache.put((100, 108), locate(100), 50);
         cache.put((900, 908), locate(900), 0);

@@ -171,9 +171,9 @@ impl Hdd {
     /// description demands. The completion message takes `said_ns`.
     pub(super) fn keep_arm(&mut self, done_at: u64, said_ns: u64) {
         let held_until = match self.drive.controller.arm_free {
-            ArmFreePoint::WhenConfirmed => done_at,
-            ArmFreePoint::WhenSaid => done_at - said_ns,
-            ArmFreePoint::AfterMedium => return,
+            ArmFreePoint::CompletionReceived => done_at,
+            ArmFreePoint::CompletionSent => done_at - said_ns,
+            ArmFreePoint::MediumDone => return,
         };
         self.free_at = self.free_at.max(held_until);
     }
@@ -221,7 +221,7 @@ impl Hdd {
     pub(super) fn write_back(&mut self, at: u64) {
         self.stop_ahead(at);
         let at = at.max(self.free_at);
-        let (reach, geometry) = (self.reach(at), &self.geometry);
+        let (reach, geometry) = (self.cost_state(at), &self.geometry);
         let cost = |place: &SectorPosition| reach.cost(&self.mechanics, place, Op::Write);
         match self.written.take_nearest(at, cost, |sector| geometry.locate(sector)) {
             Some(piece) => self.write_piece(at, piece),

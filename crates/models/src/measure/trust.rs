@@ -8,49 +8,53 @@
 use super::{MeasurementCell, ProfileAccess, ProfileSample};
 
 /// Ratio of the slowest round of a cell to its fastest above which the rounds disagree.
-pub const ROUNDS_APART: f64 = 1.5;
+pub const ROUND_RATIO_MAX: f64 = 1.5;
 
 /// Fraction by which a mean may be below the mean of a cheaper cell, because of noise.
-pub const FALL_MAX: f64 = 0.2;
+pub const DECREASE_MAX: f64 = 0.2;
 
 /// A cell with a shorter response time than a cell with less load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Contradiction {
     /// The cell with less load, and the mean response time of its requests in ns.
-    pub less: (MeasurementCell, f64),
+    pub lighter: (MeasurementCell, f64),
     /// The cell with more or larger requests, which took less time.
-    pub more: (MeasurementCell, f64),
+    pub heavier: (MeasurementCell, f64),
 }
 
 /// Reliability of a profile.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Trust {
+pub struct ProfileReliability {
     /// Median over all cells of the ratio of slowest to fastest round. `None` if no cell was
     /// measured twice.
     pub median_spread: Option<f64>,
     /// Cells whose rounds disagree, the worst first.
-    pub apart: Vec<MeasurementCell>,
+    pub disagreeing_cells: Vec<MeasurementCell>,
     /// Pairs of cells that contradict each other.
     pub contradictions: Vec<Contradiction>,
 }
 
-impl Trust {
+impl ProfileReliability {
     /// Checks the samples of a profile.
-    pub fn of(samples: &[ProfileSample]) -> Trust {
+    pub fn of(samples: &[ProfileSample]) -> ProfileReliability {
         let mut spreads: Vec<(f64, MeasurementCell)> =
             samples.iter().filter_map(|sample| Some((sample.spread()?, sample.cell))).collect();
         spreads.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
         let median_spread = spreads.get(spreads.len() / 2).map(|(spread, _)| *spread);
-        let apart = spreads.iter().take_while(|(spread, _)| *spread >= ROUNDS_APART);
+        let apart = spreads.iter().take_while(|(spread, _)| *spread >= ROUND_RATIO_MAX);
         let apart = apart.map(|(_, cell)| *cell).collect();
-        Trust { median_spread, apart, contradictions: contradictions(samples) }
+        ProfileReliability {
+            median_spread,
+            disagreeing_cells: apart,
+            contradictions: contradictions(samples),
+        }
     }
 
     /// Returns the cells that should be measured again.
-    pub fn speculative(&self) -> Vec<MeasurementCell> {
-        let pairs = self.contradictions.iter().flat_map(|it| [it.less.0, it.more.0]);
+    pub fn doubtful(&self) -> Vec<MeasurementCell> {
+        let pairs = self.contradictions.iter().flat_map(|it| [it.lighter.0, it.heavier.0]);
         let mut cells: Vec<MeasurementCell> = Vec::new();
-        for cell in pairs.chain(self.apart.iter().copied()) {
+        for cell in pairs.chain(self.disagreeing_cells.iter().copied()) {
             if !cells.contains(&cell) {
                 cells.push(cell);
             }
@@ -72,10 +76,10 @@ fn contradictions(samples: &[ProfileSample]) -> Vec<Contradiction> {
         for rest in [same_size.collect::<Vec<_>>(), same_depth.collect()] {
             let slowest = rest.into_iter().max_by(|a, b| a.mean_ns.total_cmp(&b.mean_ns));
             if let Some(less) =
-                slowest.filter(|less| more.mean_ns < less.mean_ns * (1.0 - FALL_MAX))
+                slowest.filter(|less| more.mean_ns < less.mean_ns * (1.0 - DECREASE_MAX))
             {
                 let pair = |sample: &ProfileSample| (sample.cell, sample.mean_ns);
-                found.push(Contradiction { less: pair(less), more: pair(more) });
+                found.push(Contradiction { lighter: pair(less), heavier: pair(more) });
             }
         }
     }
@@ -102,15 +106,15 @@ mod tests {
     }
 
     #[test]
-    fn what_storage_does_is_trusted() {
+    fn plausible_measurements_are_trusted() {
         let samples = [
             sample(4096, 1, &[100.0, 104.0, 98.0]),
             sample(4096, 16, &[101.0, 95.0, 99.0]),
             sample(4096, 64, &[400.0, 390.0, 420.0]),
             sample(65_536, 1, &[160.0, 150.0, 170.0]),
         ];
-        let trust = Trust::of(&samples);
-        assert_eq!((trust.apart.len(), trust.contradictions.len()), (0, 0));
+        let trust = ProfileReliability::of(&samples);
+        assert_eq!((trust.disagreeing_cells.len(), trust.contradictions.len()), (0, 0));
         let spread = trust.median_spread.unwrap();
         assert!((1.0..1.14).contains(&spread), "{spread}");
     }
@@ -118,7 +122,7 @@ mod tests {
     /// Queue depth 64 has 154 times the throughput of depth 1, so its response time is 64 / 154 of
     /// a single request. At depth 16 the response time is longer than at 64.
     #[test]
-    fn more_at_once_do_not_take_less_time_each() {
+    fn shorter_response_times_at_greater_depth_are_contradictions() {
         let alone_us = 6_000.0;
         let samples = [
             sample(4096, 1, &[alone_us]),
@@ -126,22 +130,23 @@ mod tests {
             sample(4096, 64, &[alone_us * 64.0 / 154.0]),
             sample(65_536, 1, &[1_000.0]),
         ];
-        let trust = Trust::of(&samples);
-        let pairs: Vec<_> = trust.contradictions.iter().map(|it| (it.less.0, it.more.0)).collect();
+        let trust = ProfileReliability::of(&samples);
+        let pairs: Vec<_> =
+            trust.contradictions.iter().map(|it| (it.lighter.0, it.heavier.0)).collect();
         let [one, sixteen, all, large] = [0, 1, 2, 3].map(|at: usize| samples[at].cell);
         assert_eq!(pairs, [(sixteen, all), (one, large)]);
-        assert_eq!(trust.speculative(), [sixteen, all, one, large]);
+        assert_eq!(trust.doubtful(), [sixteen, all, one, large]);
         assert_eq!(trust.median_spread, None, "one round says nothing of a spread");
     }
 
     #[test]
-    fn rounds_that_disagree_are_named_the_worst_first() {
+    fn rounds_that_disagree_are_reported_worst_first() {
         let samples = [
             sample(4096, 1, &[100.0, 149.0, 120.0]),
             sample(4096, 2, &[120.0, 200.0, 400.0]),
             sample(4096, 4, &[200.0, 320.0, 310.0]),
         ];
-        let trust = Trust::of(&samples);
-        assert_eq!(trust.apart, [samples[1].cell, samples[2].cell]);
+        let trust = ProfileReliability::of(&samples);
+        assert_eq!(trust.disagreeing_cells, [samples[1].cell, samples[2].cell]);
     }
 }

@@ -123,7 +123,7 @@ impl StorageDescription {
             Ok(lines)
         };
         let description = StorageDescription {
-            name: root.needed_text("name")?.to_owned(),
+            name: root.required_text("name")?.to_owned(),
             bytes: root.integer("bytes", bounds(4096.0, 1e18, "bytes"))?,
             request_bytes_max: root.integer("request_bytes_max", REQUEST_SIZES)?,
             alignment_bytes,

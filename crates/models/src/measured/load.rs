@@ -21,7 +21,7 @@ const BUILT_IN_DESCRIPTION: &str = include_str!("virtual_disk.toml");
 ///
 /// # Errors
 /// Fails when the spec or the file is invalid.
-pub fn described(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
+pub fn description_with_overrides(spec: &Spec) -> Result<StorageDescription, MeasuredError> {
     let mut description = match spec.parameters.get("toml").map(|path| path_text::decode(path)) {
         None => parse(BUILT_IN_DESCRIPTION, Path::new("virtual_disk.toml"))?,
         Some(path) => {
@@ -102,9 +102,9 @@ fn read_text(path: &Path) -> Result<String, String> {
 /// Returns the response times in printable form.
 ///
 /// # Errors
-/// Fails in the same cases as [`described`].
+/// Fails in the same cases as [`description_with_overrides`].
 pub fn parameters(spec: &Spec) -> Result<Vec<DeviceParameter>, MeasuredError> {
-    let mut description = described(spec)?;
+    let mut description = description_with_overrides(spec)?;
     let storage = description.name.clone();
     let parameter = |NamedTime { name, us, what }: NamedTime<'_>| {
         let is_given = spec.parameters.contains_key(&name);

@@ -10,7 +10,7 @@ pub struct ResponseTimes {
     /// For each size, the response time in ns at depth `n`, at index `n - 1`.
     ns: Vec<Vec<i64>>,
     /// For each size, the greatest measured depth.
-    deepest: Vec<u32>,
+    depth_max: Vec<u32>,
 }
 
 /// Position of a request size between two measured sizes.
@@ -23,7 +23,7 @@ pub struct SizeInterval {
 }
 
 /// Length of an interval between two measured sizes, in units of `part`.
-const WHOLE: i64 = 1 << 16;
+const INTERVAL_PARTS: i64 = 1 << 16;
 
 impl ResponseTimes {
     /// Interpolates the response times of `lines` at all depths. Each line has a time for each of
@@ -47,7 +47,7 @@ impl ResponseTimes {
         let ns: Vec<Vec<i64>> = lines.iter().map(between).collect();
         ResponseTimes {
             sizes: lines.iter().map(|line| line.bytes).collect(),
-            deepest: ns.iter().map(|ns| ns.len() as u32).collect(),
+            depth_max: ns.iter().map(|ns| ns.len() as u32).collect(),
             ns,
         }
     }
@@ -59,7 +59,7 @@ impl ResponseTimes {
         let (low, high) = (self.sizes[line], self.sizes.get(line + 1));
         let part = match high {
             Some(high) => {
-                let past = bytes.saturating_sub(low) as i128 * i128::from(WHOLE);
+                let past = bytes.saturating_sub(low) as i128 * i128::from(INTERVAL_PARTS);
                 (past / i128::from(high - low)) as i64
             }
             None => 0,
@@ -74,13 +74,13 @@ impl ResponseTimes {
         let low = self.at(place.line, count);
         let ns = match place.part {
             0 => low,
-            part => low + (self.at(place.line + 1, count) - low) * part / WHOLE,
+            part => low + (self.at(place.line + 1, count) - low) * part / INTERVAL_PARTS,
         };
         ns.max(1) as u64
     }
 
     /// Returns the response time in ns of a single request of `bytes`.
-    pub fn alone_ns(&self, bytes: u64) -> f64 {
+    pub fn single_request_ns(&self, bytes: u64) -> f64 {
         self.ns(self.place(bytes), 1) as f64
     }
 
@@ -88,7 +88,7 @@ impl ResponseTimes {
     /// proportional to `count`.
     #[inline]
     fn at(&self, line: usize, count: u32) -> i64 {
-        let deepest = self.deepest[line];
+        let deepest = self.depth_max[line];
         match self.ns[line].get(count.saturating_sub(1) as usize) {
             Some(&ns) => ns,
             None => self.ns[line][deepest as usize - 1] * i64::from(count) / i64::from(deepest),

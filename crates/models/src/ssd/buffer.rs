@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_are_admitted_until_it_is_full_and_leave_in_units() {
+    fn buffer_admits_writes_until_full_and_releases_whole_units() {
         let mut buffer = WriteBuffer::new(64 << 10, 32 << 10);
         assert_eq!(buffer.admit(PageRange::new(0, 4)), Some(0)); // 16 KiB: half a unit.
         // 48 KiB: one unit, and half an open one.

@@ -204,7 +204,7 @@ fn parameter_specs(drive: &DriveValues) -> Vec<ParameterSpec> {
     /// Bounds of durations, in ns.
     const DURATION_BOUNDS: (u64, u64) = (0, 1_000 * MS);
     let parameter_spec = |key, what, quantity, (default, source): ValueAndSource, (least, most)| {
-        ParameterSpec { key, what, quantity, default, least, most, source }
+        ParameterSpec { key, description: what, quantity, default, least, most, source }
     };
     vec![
         parameter_spec("size", "capacity", Bytes, drive.size, (1 << 20, 1 << 50)),

@@ -200,8 +200,8 @@ impl Flash {
     /// Programs one unit on the next die: channels rotate first, then ways and dies.
     pub fn program(&mut self, now: Time) {
         let die = next(&mut self.next_program_die, self.timing.dies);
-        self.wait(now, die, |die| &mut die.programs_waiting);
-        self.cover(now);
+        self.queue_background(now, die, |die| &mut die.programs_waiting);
+        self.count_for_parity(now);
     }
 
     /// Reads `reads` rows for the garbage collection and programs `programs` rows on other dies.
@@ -209,27 +209,27 @@ impl Flash {
     pub fn collect(&mut self, now: Time, reads: u64, programs: u64) {
         for _ in 0..reads {
             let die = next(&mut self.next_collect_die, self.timing.dies);
-            self.wait(now, die, |die| &mut die.collects_waiting);
+            self.queue_background(now, die, |die| &mut die.collects_waiting);
         }
         for _ in 0..programs {
             let die = next(&mut self.next_move_die, self.timing.dies);
-            self.wait(now, die, |die| &mut die.moves_waiting);
-            self.cover(now);
+            self.queue_background(now, die, |die| &mut die.moves_waiting);
+            self.count_for_parity(now);
         }
     }
 
     /// Counts a program of data, and queues a parity program when it is due.
-    fn cover(&mut self, now: Time) {
+    fn count_for_parity(&mut self, now: Time) {
         self.programs_since_parity += 1;
         if self.programs_since_parity == self.timing.parity {
             self.programs_since_parity = 0;
             let die = next(&mut self.next_program_die, self.timing.dies);
-            self.wait(now, die, |die| &mut die.moves_waiting);
+            self.queue_background(now, die, |die| &mut die.moves_waiting);
         }
     }
 
     /// Adds one waiting background operation to `die`. `count` selects its counter.
-    fn wait(&mut self, now: Time, die: u32, count: impl Fn(&mut Die) -> &mut u32) {
+    fn queue_background(&mut self, now: Time, die: u32, count: impl Fn(&mut Die) -> &mut u32) {
         let this = &mut self.dies[die as usize];
         *count(this) += 1;
         if matches!(this.state, DieState::Idle) {
@@ -243,7 +243,7 @@ impl Flash {
         match self.dies[die as usize].state {
             DieState::Sensing(read) => {
                 let channel = &mut self.channels[(die % self.timing.channels) as usize];
-                let sent_at = channel.carry(now, u64::from(read.bytes));
+                let sent_at = channel.queue_transfer(now, u64::from(read.bytes));
                 self.dies[die as usize].state = DieState::Sending(read);
                 self.next.set(die, Some(sent_at));
                 FlashEvent::Nothing
@@ -313,7 +313,7 @@ impl Flash {
                 return None;
             };
             let channel = &mut self.channels[(die % self.timing.channels) as usize];
-            Some((step, channel.carry(now, self.timing.program_bytes) + cells))
+            Some((step, channel.queue_transfer(now, self.timing.program_bytes) + cells))
         }
     }
 

@@ -17,7 +17,7 @@ pub struct MapCache {
     sectors_per_page: u64,
     /// Cached map page at each index, with a flag for changed pages. Empty if the whole map is in
     /// memory.
-    held: Vec<(u64, bool)>,
+    cached_pages: Vec<(u64, bool)>,
 }
 
 /// A map page that must be read first.
@@ -35,19 +35,19 @@ impl MapCache {
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
         let places = (span_bytes / 512).div_ceil(sectors_per_page);
-        MapCache { sectors_per_page, held: vec![(u64::MAX, false); places as usize] }
+        MapCache { sectors_per_page, cached_pages: vec![(u64::MAX, false); places as usize] }
     }
 
     /// Looks up the map page of `sector`. A write marks it as changed. Returns the map page that
     /// must be read first, if any.
     #[inline]
     pub fn miss(&mut self, sector: u64, is_write: bool) -> Option<MapMiss> {
-        if self.held.is_empty() {
+        if self.cached_pages.is_empty() {
             return None;
         }
         let page = sector / self.sectors_per_page;
-        let at = (page % self.held.len() as u64) as usize;
-        let (held, has_changed) = &mut self.held[at];
+        let at = (page % self.cached_pages.len() as u64) as usize;
+        let (held, has_changed) = &mut self.cached_pages[at];
         if *held == page {
             *has_changed |= is_write;
             return None;

@@ -70,7 +70,7 @@ pub struct Translation {
     room: FlashDivision,
     block_pages: u64,
     /// Number of free blocks below which collection starts.
-    free_least: usize,
+    free_blocks_min: usize,
     /// Empty until the first write.
     blocks: Vec<FlashBlock>,
     /// Free blocks, in order of reuse.
@@ -92,9 +92,9 @@ pub struct Translation {
 #[derive(Clone, Debug, Default)]
 struct FlashBlock {
     /// Number of valid pages.
-    valid: u64,
+    valid_pages: u64,
     /// Number of valid pages written before the simulation.
-    old: u64,
+    old_pages: u64,
     /// Pages written here during the simulation, including pages overwritten since.
     pages: Vec<u64>,
     is_closed: bool,
@@ -127,7 +127,7 @@ impl Translation {
         Translation {
             room,
             block_pages,
-            free_least: 0,
+            free_blocks_min: 0,
             blocks: Vec::new(),
             free: VecDeque::new(),
             host: OpenBlock::default(),
@@ -154,14 +154,14 @@ impl Translation {
                 self.host = self.opened(self.host.block);
             }
             match self.written.get(page) {
-                Some(block) => self.blocks[block as usize].valid -= 1,
+                Some(block) => self.blocks[block as usize].valid_pages -= 1,
                 None if self.room.is_used => {
                     last_old_block = self.invalidate_old_page(last_old_block)
                 }
                 None => {}
             }
             let block = &mut self.blocks[self.host.block as usize];
-            block.valid += 1;
+            block.valid_pages += 1;
             block.pages.push(page);
             self.host.room -= 1;
             self.written.set(page, self.host.block);
@@ -190,12 +190,12 @@ impl Translation {
     /// block.
     fn invalidate_old_page(&mut self, last_old_block: Option<u32>) -> Option<u32> {
         let block = match last_old_block {
-            Some(block) if self.blocks[block as usize].old > 0 => block,
+            Some(block) if self.blocks[block as usize].old_pages > 0 => block,
             _ => self.draw_old_block()?,
         };
         let this = &mut self.blocks[block as usize];
-        this.old -= 1;
-        this.valid -= 1;
+        this.old_pages -= 1;
+        this.valid_pages -= 1;
         Some(block)
     }
 
@@ -204,13 +204,13 @@ impl Translation {
         let count = self.blocks.len() as u64;
         for _ in 0..64 {
             let block = self.draw.below(count);
-            if self.draw.below(self.block_pages) < self.blocks[block as usize].old {
+            if self.draw.below(self.block_pages) < self.blocks[block as usize].old_pages {
                 return Some(block as u32);
             }
         }
         let mut left =
-            self.draw.below(self.blocks.iter().map(|block| block.old).sum::<u64>().max(1));
-        let at = self.blocks.iter().position(|block| match left.checked_sub(block.old) {
+            self.draw.below(self.blocks.iter().map(|block| block.old_pages).sum::<u64>().max(1));
+        let at = self.blocks.iter().position(|block| match left.checked_sub(block.old_pages) {
             Some(rest) => {
                 left = rest;
                 false
@@ -223,13 +223,15 @@ impl Translation {
     /// Collects blocks until enough are free or no block can be gained.
     fn collect(&mut self) {
         (self.work.read_pages, self.work.moved_pages) = (0, 0);
-        while self.free.len() < self.free_least {
+        while self.free.len() < self.free_blocks_min {
             let closed = self.blocks.iter().enumerate().filter(|(_, block)| block.is_closed);
-            let Some((victim, block)) = closed.min_by_key(|(_, block)| block.valid) else { return };
-            if block.valid >= self.block_pages {
+            let Some((victim, block)) = closed.min_by_key(|(_, block)| block.valid_pages) else {
+                return;
+            };
+            if block.valid_pages >= self.block_pages {
                 return;
             }
-            let valid = block.valid;
+            let valid = block.valid_pages;
             self.move_pages(victim as u32);
             self.work.moved_pages += valid;
             // A row is read once if any of its pages is valid, at most all rows of the block.
@@ -239,12 +241,13 @@ impl Translation {
 
     /// Moves the valid pages of `victim` to the open block for moved pages and frees `victim`.
     fn move_pages(&mut self, victim: u32) {
-        let FlashBlock { mut old, pages, .. } = std::mem::take(&mut self.blocks[victim as usize]);
+        let FlashBlock { old_pages: mut old, pages, .. } =
+            std::mem::take(&mut self.blocks[victim as usize]);
         for page in pages {
             if self.written.get(page) == Some(victim) {
                 let (to, _) = self.room_for_moved(1);
                 let block = &mut self.blocks[to as usize];
-                block.valid += 1;
+                block.valid_pages += 1;
                 block.pages.push(page);
                 self.written.set(page, to);
             }
@@ -252,8 +255,8 @@ impl Translation {
         while old > 0 {
             let (to, count) = self.room_for_moved(old);
             let block = &mut self.blocks[to as usize];
-            block.valid += count;
-            block.old += count;
+            block.valid_pages += count;
+            block.old_pages += count;
             old -= count;
         }
         self.free.push_back(victim);
@@ -282,18 +285,23 @@ impl Translation {
         let room = self.room;
         let full = room.pages.div_ceil(self.block_pages);
         let asked = (full * (100 + room.spare_percent)).div_ceil(100);
-        self.free_least = (asked * room.free_percent / 100).max(2) as usize;
+        self.free_blocks_min = (asked * room.free_percent / 100).max(2) as usize;
         // A very small drive gets extra blocks, so that collection always has one block more than
         // the data needs.
-        let count = asked.max(full + self.free_least as u64 + 3);
+        let count = asked.max(full + self.free_blocks_min as u64 + 3);
         self.blocks = vec![FlashBlock::default(); count as usize];
         let used = match room.is_used {
-            true => count as usize - self.free_least - 1,
+            true => count as usize - self.free_blocks_min - 1,
             false => 0,
         };
         let valid = steady(used, self.block_pages, room.pages);
         for (block, valid) in self.blocks.iter_mut().zip(valid) {
-            *block = FlashBlock { valid, old: valid, pages: Vec::new(), is_closed: true };
+            *block = FlashBlock {
+                valid_pages: valid,
+                old_pages: valid,
+                pages: Vec::new(),
+                is_closed: true,
+            };
         }
         self.free = (used as u32..count as u32).collect();
         let mut open = || {
@@ -378,7 +386,7 @@ mod tests {
     /// level of the drive is (u − 1) / ln u. By hand: u = 0.75 gives 0.869, or 15 % spare. Each row
     /// written then moves 0.75 / 0.25 = 3 rows.
     #[test]
-    fn random_writes_move_as_much_as_theory_says_from_the_first_on() {
+    fn random_writes_have_the_theoretical_amplification_from_the_start() {
         let (mut drive, mut place) = (Translation::new(ROOM), anywhere(ROOM.pages));
         for span in 0..4 {
             let rows = moved(&mut drive, 50_000, &mut place);
@@ -388,7 +396,7 @@ mod tests {
 
     /// An initially empty drive reaches the same steady state after enough writes.
     #[test]
-    fn an_empty_drive_moves_nothing_until_it_is_full_and_then_as_much() {
+    fn empty_drive_moves_nothing_until_full_and_then_reaches_steady_state() {
         let mut drive = Translation::new(FlashDivision { is_used: false, ..ROOM });
         assert_eq!(moved(&mut drive, ROOM.pages, |n| n), 0.0);
         moved(&mut drive, 4 * ROOM.pages, anywhere(ROOM.pages));
@@ -398,7 +406,7 @@ mod tests {
 
     /// Parallel streams, each over its own part of the drive.
     #[test]
-    fn streams_empty_the_blocks_that_streams_have_filled() {
+    fn parallel_streams_move_almost_no_pages() {
         let mut drive = Translation::new(ROOM);
         let streams = |n: u64| n % 4 * ROOM.pages / 4 + n / 4 % (ROOM.pages / 4);
         moved(&mut drive, 64 * 128, streams);
@@ -408,7 +416,7 @@ mod tests {
 
     /// Every page is in exactly one block, and every counter is correct, for any writes.
     #[test]
-    fn no_page_is_lost() {
+    fn every_page_stays_in_exactly_one_block() {
         for is_used in [false, true] {
             let room =
                 FlashDivision { pages: 4_000, spare_percent: 1, block_pages: 64, is_used, ..ROOM };
@@ -418,11 +426,11 @@ mod tests {
                 let first = draw.below(4_000);
                 drive.write(PageRange { first, end: (first + draw.below(40) + 1).min(4_000) });
             }
-            let valid: u64 = drive.blocks.iter().map(|block| block.valid).sum();
-            let old: u64 = drive.blocks.iter().map(|block| block.old).sum();
+            let valid: u64 = drive.blocks.iter().map(|block| block.valid_pages).sum();
+            let old: u64 = drive.blocks.iter().map(|block| block.old_pages).sum();
             let written = drive.written.count() as u64;
             assert_eq!((valid, old), (written + old, if is_used { 4_000 - written } else { 0 }));
-            assert!(drive.blocks.iter().all(|block| block.valid <= 64));
+            assert!(drive.blocks.iter().all(|block| block.valid_pages <= 64));
         }
     }
 }

@@ -18,7 +18,7 @@ const GROUP: u64 = 8;
 #[derive(Debug, Default)]
 pub struct WrittenPages {
     /// Entries of the table. Their number is 0 or a power of two of at least [`GROUP`].
-    places: Vec<u64>,
+    entries: Vec<u64>,
     count: usize,
 }
 
@@ -32,31 +32,31 @@ impl WrittenPages {
     /// Returns the block of a page.
     #[inline]
     pub fn get(&self, page: u64) -> Option<u32> {
-        if self.places.is_empty() {
+        if self.entries.is_empty() {
             return None;
         }
-        let place = self.places[self.find(page)];
+        let place = self.entries[self.find(page)];
         (place != 0).then_some((place & ((1 << BLOCK_BITS) - 1)) as u32)
     }
 
     /// Sets the block of a page.
     pub fn set(&mut self, page: u64, block: u32) {
         assert!(page < 1 << 39 && block < 1 << BLOCK_BITS, "no drive is so large");
-        if 8 * self.count >= 5 * self.places.len() {
+        if 8 * self.count >= 5 * self.entries.len() {
             self.grow();
         }
         let at = self.find(page);
-        self.count += usize::from(self.places[at] == 0);
-        self.places[at] = (page + 1) << BLOCK_BITS | u64::from(block);
+        self.count += usize::from(self.entries[at] == 0);
+        self.entries[at] = (page + 1) << BLOCK_BITS | u64::from(block);
     }
 
     /// Returns the index of a page's entry, or of the free entry where it belongs.
     #[inline]
     fn find(&self, page: u64) -> usize {
-        let mask = self.places.len() - 1;
+        let mask = self.entries.len() - 1;
         let group = (page / GROUP).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
         let mut at = (group * GROUP + page % GROUP) as usize & mask;
-        while self.places[at] != 0 && (self.places[at] >> BLOCK_BITS) - 1 != page {
+        while self.entries[at] != 0 && (self.entries[at] >> BLOCK_BITS) - 1 != page {
             at = (at + 1) & mask;
         }
         at
@@ -64,11 +64,11 @@ impl WrittenPages {
 
     /// Doubles the table and inserts all entries again.
     fn grow(&mut self) {
-        let count = (2 * self.places.len()).max(64);
-        let before = std::mem::replace(&mut self.places, vec![0; count]);
+        let count = (2 * self.entries.len()).max(64);
+        let before = std::mem::replace(&mut self.entries, vec![0; count]);
         for place in before.into_iter().filter(|place| *place != 0) {
             let at = self.find((place >> BLOCK_BITS) - 1);
-            self.places[at] = place;
+            self.entries[at] = place;
         }
     }
 }
@@ -82,7 +82,7 @@ mod tests {
 
     /// Compares with a tree: streams, random pages, every eighth page, and all of them again.
     #[test]
-    fn it_is_what_a_tree_is() {
+    fn written_pages_match_a_btree_map() {
         let (mut written, mut tree, mut draw) =
             (WrittenPages::default(), BTreeMap::new(), SeededRng::new(3));
         let anywhere: Vec<u64> = (0..20_000).map(|_| draw.below(1 << 38)).collect();

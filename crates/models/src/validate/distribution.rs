@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shifted_distribution_is_as_far_as_its_shift() {
+    fn distance_of_a_shifted_distribution_is_its_shift() {
         let left: Vec<f64> = (0..1000).map(f64::from).collect();
         let right: Vec<f64> = left.iter().rev().map(|value| value + 3.0).collect();
         assert!((horizontal_distance(&left, &right) - 3.0).abs() < 1e-12);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_and_deviation_of_four_numbers() {
+    fn mean_and_deviation_match_hand_computed_values() {
         assert_eq!(mean(&[2.0, 4.0, 4.0, 6.0]), 4.0);
         assert_eq!(deviation(&[2.0, 4.0, 4.0, 6.0]), 2f64.sqrt());
     }

@@ -55,8 +55,8 @@ impl Coherence {
 pub fn coherence(requests: &[TracedRequest], hdd: &Hdd) -> Coherence {
     let (mut after, mut before) = (MeanVector::default(), MeanVector::default());
     for [first, second] in pairs_from_medium(requests, hdd) {
-        after.add(phase_turns(hdd, first, second, first.gap_ns));
-        before.add(phase_turns(hdd, first, second, second.gap_ns));
+        after.add(phase_revolutions(hdd, first, second, first.gap_ns));
+        before.add(phase_revolutions(hdd, first, second, second.gap_ns));
     }
     Coherence { pairs: after.count, after: after.length(), before: before.length() }
 }
@@ -89,7 +89,7 @@ pub fn coherence_by_distance(
         let distance = hdd.cylinder_of(first.start).abs_diff(hdd.cylinder_of(second.start));
         let class = ends.iter().position(|end| distance < *end).unwrap_or(ends.len() - 1);
         let gap_ns = if gap == GapMeaning::After { first.gap_ns } else { second.gap_ns };
-        means[class].add(phase_turns(hdd, first, second, gap_ns));
+        means[class].add(phase_revolutions(hdd, first, second, gap_ns));
     }
     std::array::from_fn(|class| CoherenceAt {
         cylinders_end: ends[class],
@@ -112,9 +112,9 @@ fn pairs_from_medium<'a>(
 
 /// Returns the time between two ends minus the angle between them, in revolutions. The result is an
 /// integer if times and angles are correct.
-fn phase_turns(hdd: &Hdd, first: &TracedRequest, second: &TracedRequest, gap_ns: u64) -> f64 {
-    let turned =
-        hdd.end_turns(second.start, second.sectors) - hdd.end_turns(first.start, first.sectors);
+fn phase_revolutions(hdd: &Hdd, first: &TracedRequest, second: &TracedRequest, gap_ns: u64) -> f64 {
+    let turned = hdd.end_revolutions(second.start, second.sectors)
+        - hdd.end_revolutions(first.start, first.sectors);
     (gap_ns + second.service_ns) as f64 / hdd.revolution().ns() as f64 - turned
 }
 

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lines_are_told_by_number() {
+    fn bad_lines_are_reported_by_number() {
         let good = "R Hit 0 8 1 1\n";
         assert_eq!(
             problem(&format!("{good}R Hit 993 8 1 1\n")),

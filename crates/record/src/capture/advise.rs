@@ -15,36 +15,37 @@
 use std::collections::{BTreeMap, HashMap};
 
 use readpath_core::readahead::{
-    AdaptiveReadahead, DeviceEvidence, KernelCachedPages, KernelPageView, PageView, ReadRequest,
-    ReadaheadLimits, ReadaheadPolicy,
+    AdaptiveReadahead, KernelCachedPages, KernelPageView, PageView, ReadRequest, ReadaheadLimits,
+    ReadaheadPolicy,
 };
-use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use readpath_trace::recording::Record;
 
-use super::event::{Inode, TraceEvent, What};
-use super::follow::Places;
+use super::event::{EventData, Inode, TraceEvent};
+use super::follow::TaskMappings;
 use super::names::FileNames;
 
+mod advised;
 mod hand;
 mod ledger;
 mod touches;
 mod used_up;
 mod worth;
 
-use hand::{Hand, is_large};
-use ledger::{Ledger, Standing};
-use touches::{Known, PageTouch, Touches};
-use used_up::UsedUp;
-use worth::{Now, Why, Worth};
+use advised::{AdvisedDevice, AdvisedFile, RequestedRange};
+use hand::{AdviceTarget, is_large};
+use ledger::{Ledger, UnusedRange};
+use touches::{PageTouch, SystemTables, Touches};
+use used_up::FileUse;
+use worth::{AdviceCredit, AdviceState, PrefetchReason};
 
-pub use worth::{Vain, Waits};
+pub use worth::{StopReason, Waits};
 
 /// Age in nanoseconds at which an unused page counts as waste and may be evicted.
 const STALE_NS: u64 = 2_000_000_000;
 
 /// Interval in nanoseconds between verdicts on the advice, and between resident page counts.
-const CHECK_NS: u64 = 250_000_000;
+const CHECK_INTERVAL_NS: u64 = 250_000_000;
 
 /// Time in nanoseconds of immediate event processing after a useful prefetch (else every 10 ms).
 const AWAKE_NS: u64 = 100_000_000;
@@ -55,19 +56,19 @@ const WAITING_NS: u64 = 5_000_000;
 /// Maximum number of open files. Files without recent reads are closed first.
 const FILES_MAX: usize = 512;
 
-const COUNTED_MAX: usize = 1024;
+const COUNTED_FILES_MAX: usize = 1024;
 
 /// Result of the advice for a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Help {
+pub struct AdviceResult {
     /// Bytes prefetched into the kernel page cache.
-    pub brought_bytes: u64,
+    pub prefetched_bytes: u64,
     /// Prefetched bytes that the program used.
     pub used_bytes: u64,
     /// Maximum of the bytes prefetched and not yet used.
-    pub standing_bytes_max: u64,
+    pub unused_bytes_max: u64,
     /// Maximum of the resident pages in bytes (`cachestat(2)`, a few times a second).
-    pub counted_bytes_max: u64,
+    pub resident_bytes_max: u64,
     /// Number of files with prefetched pages.
     pub files: u64,
     /// Waits of the program while prefetching was off.
@@ -75,11 +76,11 @@ pub struct Help {
     /// Waits of the program while prefetching was off.
     pub with: Waits,
     /// Number of pauses after a verdict against the advice.
-    pub rests: u64,
+    pub pauses: u64,
     /// True if prefetching was stopped for good.
     pub is_stopped: bool,
     /// Reason of the last pause or stop, or of exhausted credit. `None` if the advice paid.
-    pub vain: Option<Vain>,
+    pub stop_reason: Option<StopReason>,
 }
 
 /// Prefetcher for the recorded programs.
@@ -88,14 +89,14 @@ pub(super) struct Advisor {
     budget_pages: u64,
     touches: Touches,
     ledger: Ledger,
-    worth: Worth,
+    credit: AdviceCredit,
     files: HashMap<Inode, AdvisedFile>,
     /// Inode of each file by its number in the ledger.
     inodes: HashMap<u32, Inode>,
     numbers: u32,
     devices: BTreeMap<u64, AdvisedDevice>,
     /// Last requested range of each task, perhaps not yet complete.
-    asked: HashMap<u32, RequestedRange>,
+    requested_ranges: HashMap<u32, RequestedRange>,
     /// Time of each task's last miss.
     missed_ns: HashMap<u32, u64>,
     /// Disk and inode number of a file by its number in the recording.
@@ -106,37 +107,7 @@ pub(super) struct Advisor {
     awake_until_ns: u64,
     /// True if the last call of `go_on` found prefetching on.
     has_advised: bool,
-    help: Help,
-}
-
-#[derive(Debug)]
-struct AdvisedFile {
-    number: u32,
-    disk: u64,
-    /// `None` for a file that is too small or cannot be opened.
-    hand: Option<Hand>,
-    policy: AdaptiveReadahead,
-    advised: KernelCachedPages,
-    used_up: UsedUp,
-    seen_ns: u64,
-    is_helped: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct RequestedRange {
-    inode: Inode,
-    range: PageRange,
-    is_brought: bool,
-}
-
-/// `None` for a file that is too small or cannot be opened.
-#[derive(Debug, Default)]
-struct AdvisedDevice {
-    evidence: DeviceEvidence,
-    under_way: BTreeMap<u64, RequestId>,
-    free: Vec<RequestId>,
-    /// End of the last read used for the estimate, on a device without request events.
-    learned_ns: u64,
+    help: AdviceResult,
 }
 
 impl Advisor {
@@ -147,19 +118,19 @@ impl Advisor {
             budget_pages,
             touches: Touches::default(),
             ledger: Ledger::default(),
-            worth: Worth::new(budget_pages),
+            credit: AdviceCredit::new(budget_pages),
             files: HashMap::new(),
             inodes: HashMap::new(),
             numbers: 0,
             devices: BTreeMap::new(),
-            asked: HashMap::new(),
+            requested_ranges: HashMap::new(),
             missed_ns: HashMap::new(),
             recorded: HashMap::new(),
             missing: HashMap::new(),
             checked_ns: 0,
             awake_until_ns: 0,
             has_advised: false,
-            help: Help::default(),
+            help: AdviceResult::default(),
         }
     }
 
@@ -169,34 +140,38 @@ impl Advisor {
     }
 
     /// Processes new events of recorded tasks, in the order of their times.
-    pub fn see(
+    pub fn on_task_events(
         &mut self,
         events: &[TraceEvent],
         names: &mut impl FileNames,
-        places: Places<'_>,
+        places: TaskMappings<'_>,
         at_ns: u64,
     ) {
         let mut all = Vec::new();
-        self.touches.take(events, &mut Known { names, places }, |touch| all.push(touch));
+        self.touches.take(events, &mut SystemTables { names, places }, |touch| all.push(touch));
         for touch in all {
             match touch {
-                PageTouch::Comes { task, inode, range } => self.comes(task, inode, range, at_ns),
-                PageTouch::Mapped { task, inode, range } => self.mapped(task, inode, range, at_ns),
-                PageTouch::Missed { task, inode, .. } => self.missed(task, inode, names, at_ns),
+                PageTouch::Requested { task, inode, range } => {
+                    self.on_request(task, inode, range, at_ns)
+                }
+                PageTouch::Mapped { task, inode, range } => {
+                    self.on_mapped(task, inode, range, at_ns)
+                }
+                PageTouch::Missed { task, inode, .. } => self.on_miss(task, inode, names, at_ns),
             }
         }
         for event in events {
-            if event.what == What::TaskEnds {
+            if event.data == EventData::TaskEnds {
                 self.missed_ns.remove(&event.task);
-                self.passed(event.task, None, at_ns);
+                self.mark_used_up_to(event.task, None, at_ns);
             }
         }
     }
 
     /// Continues the prefetch of files that are being used up.
-    pub fn go_on(&mut self, at_ns: u64) {
+    pub fn continue_whole_files(&mut self, at_ns: u64) {
         let had_advised = self.has_advised;
-        self.has_advised = self.worth.now(at_ns) == Now::Advise;
+        self.has_advised = self.credit.now(at_ns) == AdviceState::Advise;
         if !self.has_advised {
             return;
         }
@@ -204,52 +179,54 @@ impl Advisor {
             self.awake_until_ns = at_ns + AWAKE_NS;
         }
         for inode in self.files.keys().copied().collect::<Vec<Inode>>() {
-            self.sweep(inode, at_ns);
+            self.prefetch_next_chunk(inode, at_ns);
         }
     }
 
     /// Prefetches the next chunk of a file that is read as a whole, within the budgets.
-    fn sweep(&mut self, inode: Inode, at_ns: u64) {
+    fn prefetch_next_chunk(&mut self, inode: Inode, at_ns: u64) {
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
-            let credit_pages = self.worth.room_pages(Why::Sweep);
+            let credit_pages = self.credit.room_pages(PrefetchReason::WholeFile);
             let Some(file) = self.files.get_mut(&inode) else { return };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            let chunk = file.used_up.chunk(estimate, (room_pages, credit_pages), at_ns);
-            if file.used_up.is_held_back(credit_pages) {
-                self.worth.refused();
+            let chunk = file.file_use.chunk(estimate, (room_pages, credit_pages), at_ns);
+            if file.file_use.is_held_back(credit_pages) {
+                self.credit.record_refusal();
             }
             let Some(chunk) = chunk else { return };
-            let brought = self.bring(inode, chunk, Why::Sweep, at_ns);
+            let brought = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);
             let Some(file) = self.files.get_mut(&inode).filter(|_| brought > 0) else { continue };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            file.used_up.brought(brought, estimate, at_ns);
+            file.file_use.record_prefetched(brought, estimate, at_ns);
             self.awake_until_ns = at_ns + AWAKE_NS;
             return;
         }
     }
 
     /// Processes an event of any task: requests of a device, and evicted pages.
-    pub fn hear(&mut self, event: &TraceEvent) {
+    pub fn on_device_event(&mut self, event: &TraceEvent) {
         let at = Time(event.at_ns);
-        match &event.what {
-            What::Issue { device, sector, bytes, flags } if flags.contains('R') && *bytes > 0 => {
+        match &event.data {
+            EventData::Issue { device, sector, bytes, flags }
+                if flags.contains('R') && *bytes > 0 =>
+            {
                 if let Some(device) = self.devices.get_mut(device) {
                     device.issued(at, *sector);
                 }
             }
-            What::Complete { device, sector, sectors } => {
+            EventData::Complete { device, sector, sectors } => {
                 if let Some(device) = self.devices.get_mut(device) {
                     device.completed(at, *sector, sectors * 512);
                 }
             }
-            What::Evict { inode, first, count } => {
+            EventData::Evict { inode, first, count } => {
                 if let Some(file) = self.files.get_mut(inode) {
                     let range = PageRange::new(*first, *count);
                     let device = self.devices.entry(file.disk).or_default();
-                    file.advised.forget(range, &mut device.evidence);
-                    let gone = self.ledger.take_out(file.number, range);
-                    self.worth.lost(gone);
+                    file.advised.on_evicted(range, &mut device.evidence);
+                    let gone = self.ledger.remove_range(file.number, range);
+                    self.credit.record_lost(gone);
                 }
             }
             _ => {}
@@ -257,7 +234,7 @@ impl Advisor {
     }
 
     /// Processes a record of the recording, for the program's waits.
-    pub fn note(&mut self, record: &Record) {
+    pub fn on_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
                 self.recorded.insert(file.file, (file.device, file.inode));
@@ -265,10 +242,10 @@ impl Advisor {
             Record::Read(read) => {
                 let Some(place) = self.recorded.get(&read.file) else { return };
                 let Some(&has_requests) = self.missing.get(place) else { return };
-                self.worth.read(read.waited_ns, read.got_bytes());
+                self.credit.read(read.waited_ns, read.bytes_read());
                 let device = self.devices.get_mut(&place.0);
                 if let Some(device) = device.filter(|_| !has_requests && read.waited_ns > 0) {
-                    device.learn(read.begin_ns, read.end_ns, read.got_bytes());
+                    device.learn(read.begin_ns, read.end_ns, read.bytes_read());
                 }
             }
             _ => {}
@@ -277,7 +254,7 @@ impl Advisor {
 
     /// Processes a record of the recording, for the program's waits.
     pub fn check(&mut self, at_ns: u64) {
-        if at_ns < self.checked_ns + CHECK_NS {
+        if at_ns < self.checked_ns + CHECK_INTERVAL_NS {
             return;
         }
         self.checked_ns = at_ns;
@@ -285,68 +262,70 @@ impl Advisor {
         self.missed_ns.retain(|_, missed_ns| *missed_ns + STALE_NS > at_ns);
         let stale = self.ledger.all().filter(|standing| self.is_stale(standing, at_ns));
         let stale_pages = stale.map(|standing| standing.range.count()).sum();
-        if !self.worth.judge((self.ledger.pages(), stale_pages), at_ns) {
-            self.help.rests += 1;
-            self.rest();
+        if !self.credit.judge((self.ledger.pages(), stale_pages), at_ns) {
+            self.help.pauses += 1;
+            self.pause();
         }
     }
 
     /// Ends the advice and evicts the unused pages.
-    pub fn finish(mut self) -> Help {
-        for task in self.asked.keys().copied().collect::<Vec<u32>>() {
-            self.passed(task, None, 0);
+    pub fn finish(mut self) -> AdviceResult {
+        for task in self.requested_ranges.keys().copied().collect::<Vec<u32>>() {
+            self.mark_used_up_to(task, None, 0);
         }
         self.count();
-        let is_unused = 2 * self.help.used_bytes < self.help.brought_bytes;
-        let held_back = (is_unused && self.worth.is_refusing()).then_some(Vain::Unused);
-        self.help.vain = self.worth.why().or(held_back);
+        let is_unused = 2 * self.help.used_bytes < self.help.prefetched_bytes;
+        let held_back = (is_unused && self.credit.is_refusing()).then_some(StopReason::Unused);
+        self.help.stop_reason = self.credit.stop_reason().or(held_back);
         while let Some(oldest) = self.ledger.oldest() {
-            self.give_back(oldest);
+            self.evict_unused(oldest);
         }
-        self.help.standing_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
-        (self.help.without, self.help.with) = self.worth.told();
-        self.help.is_stopped = self.worth.now(0) == Now::Stopped;
+        self.help.unused_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
+        (self.help.without, self.help.with) = self.credit.waits_without_and_with();
+        self.help.is_stopped = self.credit.now(0) == AdviceState::Stopped;
         self.help
     }
 
     /// Counts the unused pages that are resident.
     fn count(&mut self) {
         let mut pages = 0;
-        for standing in self.ledger.all().take(COUNTED_MAX) {
+        for standing in self.ledger.all().take(COUNTED_FILES_MAX) {
             let file = self.inodes.get(&standing.file).and_then(|inode| self.files.get(inode));
-            let hand = file.and_then(|file| file.hand.as_ref());
+            let hand = file.and_then(|file| file.advice_target.as_ref());
             pages += hand.and_then(|hand| hand.cached_pages(standing.range)).unwrap_or(0);
         }
-        self.help.counted_bytes_max = self.help.counted_bytes_max.max(pages * PAGE_BYTES);
+        self.help.resident_bytes_max = self.help.resident_bytes_max.max(pages * PAGE_BYTES);
     }
 
     /// Processes a requested range: marks pages as used, and prefetches a large range.
-    fn comes(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
-        self.passed(task, Some((inode, range)), at_ns);
-        let before = self.asked.get(&task).filter(|asked| asked.goes_on(inode, range));
+    fn on_request(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
+        self.mark_used_up_to(task, Some((inode, range)), at_ns);
+        let before =
+            self.requested_ranges.get(&task).filter(|asked| asked.continues_request(inode, range));
         if before.is_none() {
-            self.worth.came(range.count());
+            self.credit.record_access(range.count());
         }
-        let mut is_brought = before.is_some_and(|asked| asked.is_brought);
+        let mut is_brought = before.is_some_and(|asked| asked.is_prefetched);
         if !is_large(range) {
             self.used(inode, range, at_ns);
         } else if !is_brought && self.files.contains_key(&inode) {
-            self.bring(inode, range, Why::Asked, at_ns);
+            self.prefetch(inode, range, PrefetchReason::Requested, at_ns);
             is_brought = true;
         }
-        self.asked.insert(task, RequestedRange { inode, range, is_brought });
+        self.requested_ranges
+            .insert(task, RequestedRange { inode, range, is_prefetched: is_brought });
         self.decide(inode, range, at_ns);
     }
 
     /// Processes pages mapped by a fault. The policy decides unless all are known and unmarked.
-    fn mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
-        self.passed(task, None, at_ns);
-        self.worth.came(range.count());
+    fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
+        self.mark_used_up_to(task, None, at_ns);
+        self.credit.record_access(range.count());
         self.used(inode, range, at_ns);
         let Some(file) = self.files.get_mut(&inode) else { return };
         let device = &mut self.devices.entry(file.disk).or_default().evidence;
         let (advised, file_pages) = (&mut file.advised, range.end);
-        let pages = KernelPageView { advised, device, file_pages, runs: &mut Vec::new() };
+        let pages = KernelPageView { advised, device, file_pages, advised_ranges: &mut Vec::new() };
         let knows_some = range.pages().any(|page| pages.is_cached(page));
         if knows_some && range.pages().all(|page| pages.marked(page).is_none()) {
             file.advised.read(range, device);
@@ -356,9 +335,9 @@ impl Advisor {
     }
 
     /// Handles a task's miss. The first miss adds the file to the advised files.
-    fn missed(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
+    fn on_miss(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         self.missed_ns.insert(task, at_ns);
-        let asked = self.asked.get(&task).copied().filter(|asked| asked.inode == inode);
+        let asked = self.requested_ranges.get(&task).copied().filter(|asked| asked.inode == inode);
         if !self.files.contains_key(&inode) {
             self.follow(task, inode, names, at_ns);
             if let Some(asked) = asked {
@@ -366,9 +345,9 @@ impl Advisor {
             }
         }
         // The kernel would read the rest of a large read one window at a time.
-        if let Some(asked) = asked.filter(|asked| is_large(asked.range) && !asked.is_brought) {
-            self.bring(inode, asked.range, Why::Asked, at_ns);
-            self.asked.insert(task, RequestedRange { is_brought: true, ..asked });
+        if let Some(asked) = asked.filter(|asked| is_large(asked.range) && !asked.is_prefetched) {
+            self.prefetch(inode, asked.range, PrefetchReason::Requested, at_ns);
+            self.requested_ranges.insert(task, RequestedRange { is_prefetched: true, ..asked });
         }
     }
 
@@ -383,7 +362,7 @@ impl Advisor {
         let path = names.file(inode).map(|named| named.path);
         let hand = match self.files.len() {
             FILES_MAX.. => None,
-            _ => Hand::reach(task, inode, path.as_deref()),
+            _ => AdviceTarget::open_file_of_task(task, inode, path.as_deref()),
         };
         // The kernel reads a file of at most one window as a whole.
         let window = ReadaheadLimits::default().window_pages_max;
@@ -392,15 +371,15 @@ impl Advisor {
         self.numbers += 1;
         self.inodes.insert(number, inode);
         self.devices.entry(disk).or_default().evidence.memory_pages = 2 * self.budget_pages;
-        let pages = hand.as_ref().map_or(0, Hand::pages);
+        let pages = hand.as_ref().map_or(0, AdviceTarget::pages);
         let read = AdvisedFile {
             number,
             disk,
-            hand,
+            advice_target: hand,
             policy: AdaptiveReadahead::default(),
             advised: KernelCachedPages::new(number),
-            used_up: UsedUp::new(pages),
-            seen_ns: at_ns,
+            file_use: FileUse::new(pages),
+            last_read_ns: at_ns,
             is_helped: false,
         };
         self.files.insert(inode, read);
@@ -411,7 +390,7 @@ impl Advisor {
         let standing: Vec<u32> = self.ledger.all().map(|standing| standing.file).collect();
         let (inodes, devices) = (&mut self.inodes, &mut self.devices);
         self.files.retain(|_, file| {
-            let stays = file.seen_ns + STALE_NS > at_ns || standing.contains(&file.number);
+            let stays = file.last_read_ns + STALE_NS > at_ns || standing.contains(&file.number);
             if !stays {
                 inodes.remove(&file.number);
                 file.forget_all(devices);
@@ -421,24 +400,26 @@ impl Advisor {
     }
 
     /// Marks a task's last requested range as used, up to the start of its continuation `next`.
-    fn passed(&mut self, task: u32, next: Option<(Inode, PageRange)>, at_ns: u64) {
-        let Some(asked) = self.asked.get(&task).copied() else { return };
+    fn mark_used_up_to(&mut self, task: u32, next: Option<(Inode, PageRange)>, at_ns: u64) {
+        let Some(asked) = self.requested_ranges.get(&task).copied() else { return };
         let range = match next {
-            Some((inode, range)) if asked.goes_on(inode, range) => asked.range.clipped(range.first),
+            Some((inode, range)) if asked.continues_request(inode, range) => {
+                asked.range.clipped(range.first)
+            }
             _ => asked.range,
         };
         if next.is_none() {
-            self.asked.remove(&task);
+            self.requested_ranges.remove(&task);
         }
         self.used(asked.inode, range, at_ns);
     }
 
     fn used(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
         let Some(file) = self.files.get_mut(&inode) else { return };
-        file.used_up.came(range);
-        let used = self.ledger.take_out(file.number, range);
+        file.file_use.record_access(range);
+        let used = self.ledger.remove_range(file.number, range);
         self.help.used_bytes += used * PAGE_BYTES;
-        self.worth.used(used);
+        self.credit.record_used(used);
         if used > 0 {
             self.awake_until_ns = at_ns + AWAKE_NS;
         }
@@ -449,46 +430,47 @@ impl Advisor {
         let waiting = self.missed_ns.values().filter(|missed| *missed + WAITING_NS > at_ns);
         let readers = waiting.count().max(1) as u64;
         let Some(file) = self.files.get_mut(&inode) else { return };
-        file.seen_ns = at_ns;
-        let Some(hand) = &file.hand else { return };
+        file.last_read_ns = at_ns;
+        let Some(hand) = &file.advice_target else { return };
         let range = range.clipped(hand.pages());
         let evidence = &mut self.devices.entry(file.disk).or_default().evidence;
-        if self.worth.now(at_ns) != Now::Advise {
+        if self.credit.now(at_ns) != AdviceState::Advise {
             return;
         }
         if file.advised.is_quiet(range) {
             return file.advised.read(range, evidence);
         }
         evidence.now = Time(at_ns);
-        evidence.reads_under_way = readers;
+        evidence.open_reads = readers;
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
         let file_pages = hand.pages();
         let ask =
             ReadRequest { offset, bytes, file_bytes: file_pages * PAGE_BYTES, is_congested: false };
         let mut runs = Vec::new();
         let advised = &mut file.advised;
-        let mut pages = KernelPageView { advised, device: evidence, file_pages, runs: &mut runs };
+        let mut pages =
+            KernelPageView { advised, device: evidence, file_pages, advised_ranges: &mut runs };
         file.policy.read(&ask, &mut pages);
         file.advised.read(range, evidence);
-        let why = Why::Expected { is_used_up: file.used_up.is_sweeping() };
+        let why = PrefetchReason::Predicted { is_used_up: file.file_use.has_prefetch_begun() };
         for run in runs {
-            self.bring(inode, run, why, at_ns);
+            self.prefetch(inode, run, why, at_ns);
         }
     }
 
     /// Prefetches absent pages within the limits and returns their number. The rest is forgotten.
-    fn bring(&mut self, inode: Inode, range: PageRange, why: Why, at_ns: u64) -> u64 {
-        if self.worth.now(at_ns) != Now::Advise {
+    fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
+        if self.credit.now(at_ns) != AdviceState::Advise {
             return 0;
         }
         self.make_room(range.count(), at_ns);
         let room = self.budget_pages.saturating_sub(self.ledger.pages());
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
-        let Some(hand) = &file.hand else { return 0 };
+        let Some(hand) = &file.advice_target else { return 0 };
         let range = range.clipped(hand.pages());
-        let credit_pages = self.worth.room_pages(why);
+        let credit_pages = self.credit.room_pages(why);
         if range.count() > credit_pages {
-            self.worth.refused();
+            self.credit.record_refusal();
         }
         let taken = range.clipped(range.first.saturating_add(room.min(credit_pages)));
         let (mut is_whole, mut brought) = (taken == range, 0);
@@ -497,17 +479,17 @@ impl Advisor {
             for absent in hand.absent_runs(part, absent) {
                 self.ledger.add(file.number, absent, at_ns);
             }
-            is_whole &= hand.bring(part);
-            self.worth.brought(absent, why);
+            is_whole &= hand.prefetch(part);
+            self.credit.record_prefetched(absent, why);
             brought += absent;
             self.help.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
         if !is_whole {
             let device = self.devices.entry(file.disk).or_default();
             let rest = PageRange { first: taken.end, end: range.end };
-            file.advised.forget(rest, &mut device.evidence);
+            file.advised.on_evicted(rest, &mut device.evidence);
         }
-        self.help.brought_bytes += brought * PAGE_BYTES;
+        self.help.prefetched_bytes += brought * PAGE_BYTES;
         brought
     }
 
@@ -515,86 +497,41 @@ impl Advisor {
     fn make_room(&mut self, pages: u64, at_ns: u64) {
         while self.ledger.pages().saturating_add(pages) > self.budget_pages {
             match self.ledger.oldest() {
-                Some(oldest) if self.is_stale(&oldest, at_ns) => self.give_back(oldest),
+                Some(oldest) if self.is_stale(&oldest, at_ns) => self.evict_unused(oldest),
                 _ => break,
             }
         }
     }
 
     /// True for a range unused for `STALE_NS` that no whole-file prefetch keeps.
-    fn is_stale(&self, standing: &Standing, at_ns: u64) -> bool {
+    fn is_stale(&self, standing: &UnusedRange, at_ns: u64) -> bool {
         let file = self.inodes.get(&standing.file).and_then(|inode| self.files.get(inode));
-        let is_waited_for =
-            file.is_some_and(|file| file.used_up.is_sweeping() && file.seen_ns + STALE_NS > at_ns);
+        let is_waited_for = file.is_some_and(|file| {
+            file.file_use.has_prefetch_begun() && file.last_read_ns + STALE_NS > at_ns
+        });
         at_ns.saturating_sub(standing.since_ns) >= STALE_NS && !is_waited_for
     }
 
     /// Drops an unused prefetched range from the page cache, and counts it as wasted.
-    fn give_back(&mut self, Standing { file, range, .. }: Standing) {
-        let lost = self.ledger.take_out(file, range);
-        self.worth.lost(lost);
+    fn evict_unused(&mut self, UnusedRange { file, range, .. }: UnusedRange) {
+        let lost = self.ledger.remove_range(file, range);
+        self.credit.record_lost(lost);
         let Some(file) = self.inodes.get(&file).and_then(|inode| self.files.get_mut(inode)) else {
             return;
         };
         let device = self.devices.entry(file.disk).or_default();
-        file.advised.forget(range, &mut device.evidence);
-        if let Some(hand) = &file.hand {
-            hand.give_back(range);
+        file.advised.on_evicted(range, &mut device.evidence);
+        if let Some(hand) = &file.advice_target {
+            hand.evict(range);
         }
     }
 
     /// Pauses the advice: unused pages are evicted, and the policies start again.
-    fn rest(&mut self) {
-        let all: Vec<Standing> = self.ledger.all().collect();
-        all.into_iter().for_each(|standing| self.give_back(standing));
+    fn pause(&mut self) {
+        let all: Vec<UnusedRange> = self.ledger.all().collect();
+        all.into_iter().for_each(|standing| self.evict_unused(standing));
         for file in self.files.values_mut() {
             file.forget_all(&mut self.devices);
         }
-    }
-}
-
-impl AdvisedFile {
-    fn forget_all(&mut self, devices: &mut BTreeMap<u64, AdvisedDevice>) {
-        let device = devices.entry(self.disk).or_default();
-        self.policy.closed(None, 0, &mut device.evidence);
-        self.policy = AdaptiveReadahead::default();
-        let all = PageRange { first: 0, end: u64::MAX / PAGE_BYTES };
-        self.advised.forget(all, &mut device.evidence);
-        self.advised = KernelCachedPages::new(self.number);
-    }
-}
-
-impl RequestedRange {
-    /// Returns true for the rest of this request, which the kernel reports at each continuation.
-    fn goes_on(&self, inode: Inode, range: PageRange) -> bool {
-        self.inode == inode && self.range.end == range.end && self.range.first < range.first
-    }
-}
-
-impl AdvisedDevice {
-    fn issued(&mut self, at: Time, sector: u64) {
-        if self.under_way.contains_key(&sector) {
-            return;
-        }
-        let next = RequestId(self.under_way.len() as u32);
-        let id = self.free.pop().unwrap_or(next);
-        self.under_way.insert(sector, id);
-        self.evidence.estimate.dispatched(at, id, None);
-    }
-
-    fn completed(&mut self, at: Time, sector: u64, bytes: u64) {
-        if let Some(id) = self.under_way.remove(&sector) {
-            self.free.push(id);
-            self.evidence.estimate.completed(at, at, id, bytes);
-        }
-    }
-
-    /// Adds a read that waited to the cost estimate. It must not overlap the previous one.
-    fn learn(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
-        if begin_ns >= self.learned_ns {
-            self.evidence.estimate.dispatched(Time(begin_ns), RequestId(0), None);
-            self.evidence.estimate.completed(Time(end_ns), Time(end_ns), RequestId(0), bytes);
-        }
-        self.learned_ns = self.learned_ns.max(end_ns);
     }
 }

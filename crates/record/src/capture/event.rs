@@ -77,7 +77,7 @@ const CALLS: [(&str, SystemCall); 28] = [
 
 /// A read submitted to AIO or io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Given {
+pub(super) struct SubmittedRead {
     /// Address of the request.
     pub request: u64,
     /// `None` for a file registered with io_uring.
@@ -90,7 +90,7 @@ pub(super) struct Given {
 
 /// Kinds of events with their data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EventData {
     /// A system call begins with these arguments.
     Enter(SystemCall, [u64; 6]),
     /// A system call ends with this result.
@@ -122,9 +122,9 @@ pub(super) enum What {
     /// A device completes a request or a part of it.
     Complete { device: u64, sector: u64, sectors: u64 },
     /// A read is submitted to AIO.
-    AioRead(Given),
+    AioRead(SubmittedRead),
     /// This process submits a read to io_uring.
-    UringRead(Given, u32),
+    UringRead(SubmittedRead, u32),
     /// A request of io_uring completes, with its regular file.
     UringEnds { request: u64, inode: Option<Inode>, result: i32 },
     /// A regular file was opened.
@@ -141,15 +141,15 @@ pub(super) struct TraceEvent {
     pub at_ns: u64,
     /// Task in whose context it happened.
     pub task: u32,
-    pub what: What,
+    pub data: EventData,
 }
 
 /// Events of recorded tasks that are required for a recording.
-const NEEDED: [&str; 3] =
+const REQUIRED_TASK_EVENTS: [&str; 3] =
     ["filemap/mm_filemap_add_to_page_cache", "sched/sched_switch", "task/task_newtask"];
 
 /// Events of recorded tasks that older kernels lack.
-const WANTED: [&str; 11] = [
+const OPTIONAL_TASK_EVENTS: [&str; 11] = [
     PAGE_FAULT,
     "exceptions/page_fault_kernel",
     "block/block_bio_queue",
@@ -168,18 +168,18 @@ pub(super) const PAGE_FAULT: &str = "exceptions/page_fault_user";
 
 /// Filter that excludes write faults. Nearly all of them concern memory without a file, and they
 /// are far more frequent than the others. A write to a file mapping has events of `filemap`.
-const NOT_WRITTEN: &str = "!(error_code & 2)";
+const READ_FAULT_FILTER: &str = "!(error_code & 2)";
 
 /// Events without a task: required and optional ones.
-const NEEDED_OF_ALL: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];
-const WANTED_OF_ALL: [&str; 1] = ["filemap/mm_filemap_delete_from_page_cache"];
+const REQUIRED_GLOBAL_EVENTS: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];
+const OPTIONAL_GLOBAL_EVENTS: [&str; 1] = ["filemap/mm_filemap_delete_from_page_cache"];
 
 /// Decoder of an instance's events.
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     kinds: HashMap<u16, EventKind>,
     /// Names of the optional events that this kernel lacks.
-    pub lacking: Vec<String>,
+    pub missing: Vec<String>,
 }
 
 #[derive(Debug)]
@@ -216,7 +216,7 @@ impl Decoder {
             let [enter, exit] = ["enter", "exit"].map(|way| format!("syscalls/sys_{way}_{name}"));
             let (Ok(entry), Ok(result)) = (enable(instance, &enter), enable(instance, &exit))
             else {
-                decoder.lacking.push(name.to_owned());
+                decoder.missing.push(name.to_owned());
                 continue;
             };
             decoder.kinds.insert(entry.id, EventKind::Enter(call, entry.arguments()));
@@ -226,29 +226,29 @@ impl Decoder {
             // The error of the first event explains the failure.
             enable(instance, "syscalls/sys_enter_read")?;
         }
-        decoder.add(instance, &NEEDED, &WANTED)?;
+        decoder.add(instance, &REQUIRED_TASK_EVENTS, &OPTIONAL_TASK_EVENTS)?;
         Ok(decoder)
     }
 
     /// Enables the events without a task in an instance.
     pub fn of_all(instance: &Instance) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
-        decoder.add(instance, &NEEDED_OF_ALL, &WANTED_OF_ALL)?;
+        decoder.add(instance, &REQUIRED_GLOBAL_EVENTS, &OPTIONAL_GLOBAL_EVENTS)?;
         Ok(decoder)
     }
 
     fn add(
         &mut self,
         instance: &Instance,
-        needed: &[&str],
-        wanted: &[&str],
+        required: &[&str],
+        optional: &[&str],
     ) -> Result<(), TracefsError> {
-        for name in needed.iter().chain(wanted) {
+        for name in required.iter().chain(optional) {
             let layout = match enable(instance, name) {
                 Ok(layout) => layout,
-                Err(error) if needed.contains(name) => return Err(error),
+                Err(error) if required.contains(name) => return Err(error),
                 Err(_) => {
-                    self.lacking.push((*name).to_owned());
+                    self.missing.push((*name).to_owned());
                     continue;
                 }
             };
@@ -272,74 +272,75 @@ impl Decoder {
                 for (argument, field) in arguments.iter_mut().zip(fields) {
                     *argument = field.of(bytes);
                 }
-                What::Enter(*call, arguments)
+                EventData::Enter(*call, arguments)
             }
-            EventKind::Exit(call, result) => What::Exit(*call, result.of(bytes) as i64),
+            EventKind::Exit(call, result) => EventData::Exit(*call, result.of(bytes) as i64),
             EventKind::Pages(of, [device, number, first, last]) => {
                 let inode = Inode { device: device.of(bytes), number: number.of(bytes) };
                 let (first, last) = (first.of(bytes), last.of(bytes));
                 match of {
                     PagesOf::CacheRead => {
-                        What::CacheRead { inode, first, end: last.saturating_add(1) }
+                        EventData::CacheRead { inode, first, end: last.saturating_add(1) }
                     }
-                    PagesOf::Insert => What::Insert { inode, first, count: 1 << last.min(63) },
-                    PagesOf::Evict => What::Evict { inode, first, count: 1 << last.min(63) },
-                    PagesOf::Fault => What::Fault { inode, page: first },
+                    PagesOf::Insert => EventData::Insert { inode, first, count: 1 << last.min(63) },
+                    PagesOf::Evict => EventData::Evict { inode, first, count: 1 << last.min(63) },
+                    PagesOf::Fault => EventData::Fault { inode, page: first },
                     PagesOf::MapPages => {
-                        What::MapPages { inode, first, end: last.saturating_add(1) }
+                        EventData::MapPages { inode, first, end: last.saturating_add(1) }
                     }
                 }
             }
-            EventKind::Switch([from, from_name, state, to, to_name]) => What::Switch {
+            EventKind::Switch([from, from_name, state, to, to_name]) => EventData::Switch {
                 from: from.of(bytes) as u32,
                 from_name: from_name.text_of(bytes),
-                is_waiting: state.of(bytes) & SLEEPS != 0,
+                is_waiting: state.of(bytes) & SLEEP_STATE_MASK != 0,
                 to: to.of(bytes) as u32,
                 to_name: to_name.text_of(bytes),
             },
             EventKind::NewTask([task, name, flags]) => {
                 let flags = flags.of(bytes);
-                What::NewTask {
+                EventData::NewTask {
                     task: task.of(bytes) as u32,
                     name: name.text_of(bytes),
                     is_thread: flags & libc::CLONE_THREAD as u64 != 0,
                     shares_files: flags & libc::CLONE_FILES as u64 != 0,
                 }
             }
-            EventKind::PageFault(address) => What::PageFault { address: address.of(bytes) },
-            EventKind::Exec => What::Exec,
-            EventKind::TaskEnds => What::TaskEnds,
-            EventKind::Queue([device, sector, sectors]) => What::Queue {
+            EventKind::PageFault(address) => EventData::PageFault { address: address.of(bytes) },
+            EventKind::Exec => EventData::Exec,
+            EventKind::TaskEnds => EventData::TaskEnds,
+            EventKind::Queue([device, sector, sectors]) => EventData::Queue {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
                 sectors: sectors.of(bytes),
             },
-            EventKind::Issue([device, sector, length, flags]) => What::Issue {
+            EventKind::Issue([device, sector, length, flags]) => EventData::Issue {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
                 bytes: length.of(bytes),
                 flags: flags.text_of(bytes),
             },
-            EventKind::Complete([device, sector, sectors]) => What::Complete {
+            EventKind::Complete([device, sector, sectors]) => EventData::Complete {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
                 sectors: sectors.of(bytes),
             },
-            EventKind::UringSubmit([request, operation]) => What::UringSubmit {
+            EventKind::UringSubmit([request, operation]) => EventData::UringSubmit {
                 request: request.of(bytes),
                 operation: operation.located_text_of(bytes),
             },
-            EventKind::UringComplete([request, result]) => {
-                What::UringComplete { request: request.of(bytes), result: result.of(bytes) as i32 }
-            }
+            EventKind::UringComplete([request, result]) => EventData::UringComplete {
+                request: request.of(bytes),
+                result: result.of(bytes) as i32,
+            },
         };
-        Some(TraceEvent { at_ns, task, what })
+        Some(TraceEvent { at_ns, task, data: what })
     }
 }
 
 /// Mask of `prev_state` in `sched_switch` for sleeping tasks, interruptible (FUSE, NFS) or not. A
 /// sleep within a file read is a wait for storage.
-const SLEEPS: u64 = 0xff;
+const SLEEP_STATE_MASK: u64 = 0xff;
 
 /// Returns the kind of an event by its name, and its required fields.
 fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {
@@ -388,7 +389,7 @@ fn enable(instance: &Instance, name: &str) -> Result<EventLayout, TracefsError> 
     let layout = EventLayout::parse(&text)
         .ok_or_else(|| TracefsError::UnknownEvent { line: name.to_owned() })?;
     if name.starts_with("exceptions/") {
-        instance.write(&format!("events/{name}/filter"), NOT_WRITTEN)?;
+        instance.write(&format!("events/{name}/filter"), READ_FAULT_FILTER)?;
     }
     instance.write(&format!("events/{name}/enable"), "1")?;
     Ok(layout)

@@ -103,7 +103,7 @@ mod tests {
     const INODE: Inode = Inode { device: 1, number: 2 };
 
     #[test]
-    fn range_grows_to_the_folios_at_its_ends() {
+    fn covering_range_extends_to_the_folios_at_its_ends() {
         let mut folios = Folios::default();
         folios.insert(INODE, PageRange::new(512, 512));
         folios.insert(INODE, PageRange::new(448, 64));

@@ -16,11 +16,11 @@ use readpath_trace::recording::{
     DeviceOperation, FileRecord, PagesEvicted, PagesInserted, Record, ThreadName,
 };
 
-use super::event::{Inode, SystemCall, TraceEvent, What};
+use super::event::{EventData, Inode, SystemCall, TraceEvent};
 use super::folios::Folios;
-use super::maps::{Maps, Place, UNKNOWN};
+use super::maps::{MappedPage, Maps, UNKNOWN};
 use super::names::{FileNames, NamedFile};
-use super::tables::{DescriptorTableId, Of, Tables};
+use super::tables::{DescriptorTableId, DescriptorTarget, Tables};
 
 mod advice;
 mod asynchronous;
@@ -29,7 +29,7 @@ mod faults;
 mod ordered;
 mod requests;
 
-use asynchronous::{Asynchronous, Idle, UnderWay};
+use asynchronous::{AsyncRead, Asynchronous, IdleTime};
 use faults::InFault;
 use ordered::Ordered;
 
@@ -37,14 +37,14 @@ use ordered::Ordered;
 const PAGE_BYTES: u64 = 4096;
 
 /// Time in nanoseconds after the start of a fault, after which a fault without a wait is complete.
-const FAULT_NS: u64 = 2_000_000;
+const FAULT_TIMEOUT_NS: u64 = 2_000_000;
 
 /// Maximum number of queued block ranges. All are discarded beyond it.
 const QUEUED_MAX: usize = 1 << 16;
 
 /// State of all recorded tasks.
 #[derive(Debug)]
-pub(super) struct Follow<N> {
+pub(super) struct TaskTracker<N> {
     names: N,
     /// Start time of the recording.
     start_ns: u64,
@@ -72,14 +72,14 @@ pub(super) struct Follow<N> {
 
 /// Mappings of the recorded tasks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places<'a> {
+pub(super) struct TaskMappings<'a> {
     tasks: &'a HashMap<u32, RecordedTask>,
     maps: &'a Maps,
 }
 
-impl Places<'_> {
+impl TaskMappings<'_> {
     /// Returns the page of a file at an address of a task.
-    pub fn at(&self, task: u32, address: u64) -> Option<Place> {
+    pub fn at(&self, task: u32, address: u64) -> Option<MappedPage> {
         let place = self.maps.at(self.tasks.get(&task)?.process, address)?;
         (place.inode != UNKNOWN).then_some(place)
     }
@@ -95,10 +95,10 @@ struct RecordedTask {
     thread: Option<u32>,
     call: Option<InCall>,
     /// Regular file that the call in progress has opened: descriptor, object and flags.
-    opened: Option<(u64, Of, u64)>,
+    opened: Option<(u64, DescriptorTarget, u64)>,
     fault: Option<InFault>,
     /// Last exception in a mapping of unknown file, and its time.
-    excepted: Option<(Place, u64)>,
+    last_exception: Option<(MappedPage, u64)>,
     /// Pages mapped by its last fault.
     mapped: Option<(Inode, PageRange)>,
     waits_since: Option<u64>,
@@ -109,8 +109,8 @@ struct RecordedTask {
     /// Last read submitted to io_uring.
     submitted: Option<u64>,
     /// Reads of the `io_submit` call in progress.
-    given: Vec<UnderWay>,
-    idle: Idle,
+    submitted_reads: Vec<AsyncRead>,
+    idle: IdleTime,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -135,10 +135,10 @@ struct Issued {
     task: Option<u32>,
 }
 
-impl<N: FileNames> Follow<N> {
+impl<N: FileNames> TaskTracker<N> {
     /// Creates the state without tasks. Times count from `start_ns`.
-    pub fn new(names: N, start_ns: u64) -> Follow<N> {
-        Follow {
+    pub fn new(names: N, start_ns: u64) -> TaskTracker<N> {
+        TaskTracker {
             names,
             start_ns,
             tasks: HashMap::new(),
@@ -165,8 +165,8 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Returns the source of names and the mappings.
-    pub fn names_and_places(&mut self) -> (&mut N, Places<'_>) {
-        (&mut self.names, Places { tasks: &self.tasks, maps: &self.maps })
+    pub fn names_and_places(&mut self) -> (&mut N, TaskMappings<'_>) {
+        (&mut self.names, TaskMappings { tasks: &self.tasks, maps: &self.maps })
     }
 
     /// Declares that reads of AIO and io_uring will be reported with their ranges.
@@ -175,7 +175,7 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Adds a task.
-    pub fn watch(&mut self, task: u32, process: u32, name: &str) {
+    pub fn add_task(&mut self, task: u32, process: u32, name: &str) {
         let table = match self.tasks.values().find(|other| other.process == process) {
             Some(other) => other.table,
             None => self.tables.add(),
@@ -185,49 +185,51 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Returns true when the task is recorded.
-    pub fn has_length_marks(&self, task: u32) -> bool {
+    pub fn is_recorded(&self, task: u32) -> bool {
         self.tasks.contains_key(&task)
     }
 
     /// Number of reads missing from the recording because their file or range is unknown.
-    pub fn unplaced(&self) -> u64 {
+    pub fn unlocated_reads(&self) -> u64 {
         self.pending.unseen_count
     }
 
     /// Returns true when no recorded task lives.
-    pub fn is_alone(&self) -> bool {
+    pub fn has_no_tasks(&self) -> bool {
         self.tasks.is_empty()
     }
 
     /// Processes an event. Events of all processors must come in the order of their times.
     pub fn take(&mut self, event: TraceEvent) {
         let at = event.at_ns.saturating_sub(self.start_ns);
-        match event.what {
-            What::Issue { device, sector, bytes, flags } => {
+        match event.data {
+            EventData::Issue { device, sector, bytes, flags } => {
                 self.issue(at, (device, sector), bytes, &flags);
             }
-            What::Complete { device, sector, sectors } => {
+            EventData::Complete { device, sector, sectors } => {
                 self.complete(at, device, sector, sectors);
             }
-            What::Evict { inode, first, count } => self.evict(at, inode, first, count),
-            What::Switch { from, from_name, is_waiting, to, to_name } => {
+            EventData::Evict { inode, first, count } => self.evict(at, inode, first, count),
+            EventData::Switch { from, from_name, is_waiting, to, to_name } => {
                 self.rename(from, from_name);
                 self.rename(to, to_name);
                 if let Some(task) = self.tasks.get_mut(&from).filter(|_| is_waiting) {
                     task.waits_since = Some(at);
-                    self.idles(at, from, true);
+                    self.on_sleep_change(at, from, true);
                 }
-                self.runs_again(at, to);
+                self.on_wakeup(at, to);
             }
-            What::UringComplete { request, result } => {
+            EventData::UringComplete { request, result } => {
                 if !self.has_submissions {
-                    self.uring_completes(at, request, None, result);
+                    self.on_uring_completion(at, request, None, result);
                 }
             }
-            What::UringEnds { request, inode, result } => {
-                self.uring_completes(at, request, inode, result);
+            EventData::UringEnds { request, inode, result } => {
+                self.on_uring_completion(at, request, inode, result);
             }
-            What::UringRead(given, process) => self.uring_reads(at, event.task, process, given),
+            EventData::UringRead(given, process) => {
+                self.on_uring_read(at, event.task, process, given)
+            }
             what => {
                 // The scheduler's event of the wake-up may be missing. A task that causes an event
                 // is running.
@@ -235,7 +237,7 @@ impl<N: FileNames> Follow<N> {
                 if let Some(since) = slept {
                     let answered_ns = self.tasks[&event.task].answered_ns;
                     let woken = if answered_ns > since { answered_ns } else { at };
-                    self.runs_again(woken, event.task);
+                    self.on_wakeup(woken, event.task);
                 }
                 self.of_task(at, event.task, what);
             }
@@ -243,10 +245,10 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Processes an event in the context of a task.
-    fn of_task(&mut self, at: u64, number: u32, what: What) {
+    fn of_task(&mut self, at: u64, number: u32, what: EventData) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         match what {
-            What::Enter(call, arguments) => {
+            EventData::Enter(call, arguments) => {
                 self.end_fault(number, None);
                 let task = self.tasks.get_mut(&number).expect("it is there");
                 let (waited_ns, cache) = (0, None);
@@ -254,32 +256,32 @@ impl<N: FileNames> Follow<N> {
                 task.call = Some(InCall { call, arguments, begin_ns, waited_ns, cache, device_ns });
                 task.opened = None;
             }
-            What::Exit(call, result) => {
+            EventData::Exit(call, result) => {
                 self.end_fault(number, None);
                 let task = self.tasks.get_mut(&number).expect("it is there");
                 // A call with a lost start gives no record.
                 if let Some(entered) = task.call.take().filter(|entered| entered.call == call) {
-                    self.call_ends(at, number, entered, result);
+                    self.on_call_end(at, number, entered, result);
                 }
                 self.put_inserted(at, number);
             }
-            What::CacheRead { inode, first, .. } => {
-                let is_asynchronous = self.cache_asked(at, number, (inode, first));
+            EventData::CacheRead { inode, first, .. } => {
+                let is_asynchronous = self.on_cache_read(at, number, (inode, first));
                 let task = self.tasks.get_mut(&number).filter(|_| !is_asynchronous);
                 if let Some(entered) = task.and_then(|task| task.call.as_mut()) {
                     entered.cache.get_or_insert((inode, first));
                 }
             }
-            What::Insert { inode, first, count } => {
+            EventData::Insert { inode, first, count } => {
                 task.insert(at, inode, first, count);
                 self.folios.insert(inode, PageRange::new(first, count));
             }
-            What::PageFault { address } => self.page_fault(at, number, address),
-            What::Fault { inode, page } => self.filemap_fault(at, number, inode, page),
-            What::MapPages { inode, first, end } => {
+            EventData::PageFault { address } => self.page_fault(at, number, address),
+            EventData::Fault { inode, page } => self.filemap_fault(at, number, inode, page),
+            EventData::MapPages { inode, first, end } => {
                 self.map_pages(at, number, inode, PageRange { first, end: end.max(first + 1) });
             }
-            What::NewTask { task: new, name, is_thread, shares_files } => {
+            EventData::NewTask { task: new, name, is_thread, shares_files } => {
                 let (process, table) = (task.process, task.table);
                 let child = if is_thread { process } else { new };
                 let table = if shares_files { table } else { self.tables.copy(table) };
@@ -290,38 +292,38 @@ impl<N: FileNames> Follow<N> {
                 self.tasks
                     .insert(new, RecordedTask { process, table, name, ..RecordedTask::default() });
             }
-            What::Exec => {
+            EventData::Exec => {
                 let process = task.process;
                 self.end_fault(number, None);
                 self.maps.forget(process);
             }
-            What::TaskEnds => {
+            EventData::TaskEnds => {
                 self.end_fault(number, None);
                 self.put_inserted(at, number);
                 self.abandon(at, Some(number));
-                self.forget(number);
+                self.remove_task(number);
             }
-            What::Queue { device, sector, sectors } => {
+            EventData::Queue { device, sector, sectors } => {
                 if self.queued.len() >= QUEUED_MAX {
                     self.queued.clear();
                 }
                 let disk = self.disk(device);
                 self.queued.insert((disk, sector), (sector + sectors, number));
-                self.aio_asks(number, disk, sector, sectors);
+                self.on_aio_request(number, disk, sector, sectors);
             }
-            What::UringSubmit { request, operation } => {
-                self.uring_submits(at, number, request, &operation);
+            EventData::UringSubmit { request, operation } => {
+                self.on_uring_submit(at, number, request, &operation);
             }
-            What::Opened { descriptor, inode, flags } => {
-                self.opened(number, descriptor, inode, flags);
+            EventData::Opened { descriptor, inode, flags } => {
+                self.on_open(number, descriptor, inode, flags);
             }
-            What::AioRead(given) => self.aio_reads(at, number, given),
+            EventData::AioRead(given) => self.on_aio_read(at, number, given),
             _ => {}
         }
     }
 
     /// Removes an ended task, with its maps and its descriptor table if no other task uses them.
-    fn forget(&mut self, number: u32) {
+    fn remove_task(&mut self, number: u32) {
         let Some(task) = self.tasks.remove(&number) else { return };
         if !self.tasks.values().any(|other| other.process == task.process) {
             self.maps.forget(task.process);
@@ -390,7 +392,7 @@ impl<N: FileNames> Follow<N> {
 
     /// Returns the records that are final after all events up to `now_ns`, since no earlier record
     /// can follow.
-    pub fn settle(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
+    pub fn take_final_records(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let now = now_ns.saturating_sub(self.start_ns);
         let is_old = |task: &RecordedTask| {
             task.fault.is_some_and(|fault| fault.is_old(now, task.waits_since.is_some()))
@@ -400,7 +402,7 @@ impl<N: FileNames> Follow<N> {
             self.end_fault(number, None);
         }
         self.put_evicted(now);
-        self.put_unseen(now);
+        self.put_missing(now);
         self.out.drain(now)
     }
 
@@ -412,7 +414,7 @@ impl<N: FileNames> Follow<N> {
         }
         let now = now_ns.saturating_sub(self.start_ns);
         self.abandon(now, None);
-        self.put_unseen(now);
+        self.put_missing(now);
         self.put_evicted(now);
         self.out.drain(u64::MAX)
     }
@@ -439,7 +441,7 @@ impl<N: FileNames> Follow<N> {
         self.files.insert(inode, file);
         let named = held
             .or_else(|| self.names.file(inode))
-            .unwrap_or_else(|| NamedFile { path: self.nameless(inode), bytes: None });
+            .unwrap_or_else(|| NamedFile { path: self.placeholder_name(inode), bytes: None });
         let device = self.disk(inode.device);
         let NamedFile { path, bytes } = named;
         self.lengths.extend(bytes.map(|bytes| (file, bytes)));
@@ -448,7 +450,7 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Returns a name for a file of unknown path.
-    fn nameless(&mut self, inode: Inode) -> String {
+    fn placeholder_name(&mut self, inode: Inode) -> String {
         let number = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
         // The inode number of a block device's own pages is the device number.
         let disk = (inode.device >> 20 == 0).then(|| self.names.disk(inode.number).name);

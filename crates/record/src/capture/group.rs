@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_below_a_group_are_in_it() {
+    fn control_group_includes_processes_of_nested_groups() {
         let folder = std::env::temp_dir().join(format!("readpath-group-{}", std::process::id()));
         fs::create_dir_all(folder.join("below/deeper")).unwrap();
         fs::write(folder.join("cgroup.procs"), "12\n0\n").unwrap();

@@ -105,7 +105,7 @@ mod tests {
         print fmt: \"%d\"\n";
 
     #[test]
-    fn fields_lie_where_the_format_says() {
+    fn event_fields_are_located_by_the_format_file() {
         let layout = EventLayout::parse(FORMAT).unwrap();
         assert_eq!(layout.id, 2104);
         assert!(layout.has(&["dev", "filename", "rwbs", "cmd"]) && !layout.has(&["sector"]));

@@ -27,7 +27,7 @@ pub(super) struct Mapping {
 
 /// A page of a file at an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct MappedPage {
     pub process: u32,
     pub address: u64,
     pub inode: Inode,
@@ -125,7 +125,7 @@ impl Maps {
     }
 
     /// Sets the file of the mapping at an address.
-    pub fn learn(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
+    pub fn set_file(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
         if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {
             (mapping.inode, mapping.file) = (inode, file);
@@ -133,7 +133,7 @@ impl Maps {
     }
 
     /// Returns the page of a file at an address.
-    pub fn at(&self, process: u32, address: u64) -> Option<Place> {
+    pub fn at(&self, process: u32, address: u64) -> Option<MappedPage> {
         let maps = self.processes.get(&process)?;
         let (&start, mapping) = maps.range(..=address).next_back()?;
         let Mapping { end, inode, offset, .. } = *mapping;
@@ -147,7 +147,7 @@ impl Maps {
         let has_room = huge_start >= start && huge_start + HUGE_BYTES <= end;
         let is_aligned = has_room && (offset + (huge_start - start)).is_multiple_of(HUGE_BYTES);
         let huge = is_aligned.then(|| PageRange::new(page_of(huge_start), HUGE_BYTES / PAGE_BYTES));
-        Some(Place { process, address, inode, page, pages, huge })
+        Some(MappedPage { process, address, inode, page, pages, huge })
     }
 }
 
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn huge_pages_need_room_and_the_same_alignment() {
+    fn huge_page_candidates_require_size_and_alignment() {
         let mut maps = Maps::default();
         maps.insert(7, 3 * MIB, mapping(9 * MIB, 3 * MIB));
         let huge = |address| maps.at(7, address).unwrap().huge;

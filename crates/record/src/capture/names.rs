@@ -19,7 +19,7 @@ use rustix::fs::{major, minor};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::event::Inode;
-use super::maps::{Mapping, Place};
+use super::maps::{MappedPage, Mapping};
 
 /// Maximum number of paths. They include files opened by other programs.
 const PATHS_MAX: usize = 1 << 18;
@@ -54,7 +54,7 @@ pub(super) trait FileNames {
 
     /// Returns the contiguous mapped pages around a place, within a huge page. `None` if the page
     /// itself is not mapped or the page table cannot be read.
-    fn mapped(&mut self, place: &Place) -> Option<PageRange>;
+    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange>;
 
     /// Returns the disk of a device, by the kernel's number.
     fn disk(&mut self, device: u64) -> DeviceRecord;
@@ -98,14 +98,14 @@ impl System {
                 if self.paths.len() >= PATHS_MAX {
                     self.paths.clear();
                 }
-                note(&mut self.paths, descriptor);
+                remember_path(&mut self.paths, descriptor);
             }
         }
     }
 }
 
 /// Stores path and length of an open file by its inode.
-fn note(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
+fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
     let Ok(file) = rustix::fs::fstat(&descriptor) else { return };
     let inode = Inode { device: kernel_device(file.st_dev), number: file.st_ino };
     let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor.as_fd()));
@@ -168,33 +168,33 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
             let path = PathBuf::from(at.replace("\\040", " "));
             match is_served {
                 true => served.push(path),
-                false => mark(&fanotify, &path),
+                false => watch_file_system(&fanotify, &path),
             }
         }
     }
-    mark_served(&fanotify, served);
+    watch_served_file_systems(&fanotify, served);
     Some(fanotify)
 }
 
 /// Maximum time for the servers of file systems to answer. Files of a slower one have no names if
 /// they are closed quickly.
-const ANSWER_MAX: Duration = Duration::from_millis(500);
+const SERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Watches file systems with a server, on a thread: the kernel asks the server, which may never
 /// answer.
-fn mark_served(fanotify: &Arc<Fanotify>, paths: Vec<PathBuf>) {
+fn watch_served_file_systems(fanotify: &Arc<Fanotify>, paths: Vec<PathBuf>) {
     let (end, ended) = mpsc::channel();
     let fanotify = Arc::clone(fanotify);
     std::thread::spawn(move || {
-        paths.iter().for_each(|path| mark(&fanotify, path));
+        paths.iter().for_each(|path| watch_file_system(&fanotify, path));
         // The recorder may have stopped waiting.
         let _ = end.send(());
     });
-    let _ = ended.recv_timeout(ANSWER_MAX);
+    let _ = ended.recv_timeout(SERVER_TIMEOUT);
 }
 
 /// Watches the file system at a path, where that is allowed. Its root is not opened.
-fn mark(fanotify: &Fanotify, path: &Path) {
+fn watch_file_system(fanotify: &Fanotify, path: &Path) {
     let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_FILESYSTEM;
     if let Ok(root) = File::open("/") {
         let _ = fanotify.mark(flags, MaskFlags::FAN_OPEN, &root, Some(path));
@@ -229,7 +229,7 @@ impl FileNames for System {
         lines.lines().filter_map(mapping).collect()
     }
 
-    fn mapped(&mut self, place: &Place) -> Option<PageRange> {
+    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange> {
         if self.lookups == 0 {
             return None;
         }
@@ -291,7 +291,7 @@ const HUGE_PAGES: u64 = 512;
 /// Bit of an entry in `/proc/PID/pagemap`: the page is resident and mapped.
 const PRESENT: u64 = 1 << 63;
 
-fn pagemap(place: &Place) -> Option<PageRange> {
+fn pagemap(place: &MappedPage) -> Option<PageRange> {
     let table = File::open(format!("/proc/{}/pagemap", place.process)).ok()?;
     let own = place.address / PAGE_BYTES;
     // Folios of files are aligned by their offset in the file.

@@ -16,7 +16,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use readpath_trace::recording::{
@@ -30,11 +30,15 @@ use super::{RecordingSummary, first_record, now_ns, wall_ns};
 use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
+mod kernel_counts;
+
+pub use kernel_counts::{KernelCounts, wait_counted};
+
 // Both crates include one layout file.
 #[path = "../../preload/layout.rs"]
 mod layout;
 
-use layout::{ADVICE, BYTES, Cells, GIVEN_UP, MAGIC, RecordRing, RingSlot, VARIABLE};
+use layout::{ABANDONED, ADVICE, BYTES, Cells, MAGIC, RecordRing, RingSlot, VARIABLE};
 
 /// Bytes of the preloaded library. Empty if the build could not make one.
 pub const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
@@ -50,7 +54,7 @@ const HINTS: [AdviceType; 6] = [
 ];
 
 /// Time in nanoseconds after which a reserved, unwritten cell of a killed writer counts as lost.
-const STUCK_NS: u64 = 1_000_000_000;
+const STUCK_TIMEOUT_NS: u64 = 1_000_000_000;
 
 /// Upper bound of error numbers (exclusive).
 const ERRNO_MAX: u64 = 4096;
@@ -60,11 +64,11 @@ const ERRNO_MAX: u64 = 4096;
 pub struct Preload {
     folder: PathBuf,
     /// Journal record for the removal of the folder by a later run, in case of a kill.
-    _leftover: Option<CleanupEntry>,
+    _cleanup_entry: Option<CleanupEntry>,
     ring: RecordRing,
-    slots: Taker,
-    short_names: Taker,
-    long_names: Taker,
+    slots: RingReader,
+    short_names: RingReader,
+    long_names: RingReader,
     files: BTreeMap<(u64, u64), u32>,
     threads: BTreeMap<u64, u32>,
     devices: BTreeSet<u64>,
@@ -73,17 +77,6 @@ pub struct Preload {
     wall_ns: u64,
     lost: u64,
     reads: u64,
-}
-
-/// Kernel counters of a program and of the children that it has waited for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KernelCounts {
-    /// Number of read calls, on files and other objects.
-    pub reads: u64,
-    /// Bytes returned by them.
-    pub bytes: u64,
-    /// Bytes read from devices for the program, readahead included.
-    pub device_bytes: u64,
 }
 
 /// Summary of such a recording.
@@ -103,16 +96,16 @@ pub struct Preloaded {
 
 /// Reader of a ring's cells, in the order of their tickets.
 #[derive(Debug)]
-struct Taker {
+struct RingReader {
     cells: Cells,
     ticket: u64,
     /// Time since which the next cell is reserved and unwritten.
     stuck_since: Option<u64>,
 }
 
-impl Taker {
-    fn new(cells: Cells) -> Taker {
-        Taker { cells, ticket: 0, stuck_since: None }
+impl RingReader {
+    fn new(cells: Cells) -> RingReader {
+        RingReader { cells, ticket: 0, stuck_since: None }
     }
 
     /// Returns the next written cell. A cell of a killed writer is skipped and counted as lost.
@@ -144,7 +137,7 @@ impl Taker {
             return false;
         }
         let now = now_ns();
-        now - *self.stuck_since.get_or_insert(now) > STUCK_NS
+        now - *self.stuck_since.get_or_insert(now) > STUCK_TIMEOUT_NS
     }
 }
 
@@ -169,7 +162,7 @@ impl Preload {
             let failures = failures.join("; ");
             return Err(io::Error::other(format!("{room} KiB are needed: {failures}; {what}")));
         };
-        let cleanup_entry = CleanupEntry::keep(CleanupKind::Folder, &folder)
+        let cleanup_entry = CleanupEntry::write_record(CleanupKind::Folder, &folder)
             .inspect_err(|error| {
                 let folder = folder.display();
                 notice::print(format_args!(
@@ -179,11 +172,11 @@ impl Preload {
             .ok();
         Ok(Preload {
             folder,
-            _leftover: cleanup_entry,
+            _cleanup_entry: cleanup_entry,
             ring,
-            slots: Taker::new(Cells::Slots),
-            short_names: Taker::new(Cells::Short),
-            long_names: Taker::new(Cells::Long),
+            slots: RingReader::new(Cells::Slots),
+            short_names: RingReader::new(Cells::Short),
+            long_names: RingReader::new(Cells::Long),
             files: BTreeMap::new(),
             threads: BTreeMap::new(),
             devices: BTreeSet::new(),
@@ -276,7 +269,7 @@ impl Preload {
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let seconds = at_ns as f64 / 1e9;
-        let summary = RecordingSummary { seconds, lost: self.lost, unplaced: 0, help: None };
+        let summary = RecordingSummary { seconds, lost: self.lost, unlocated_reads: 0, help: None };
         let head = self.ring.head();
         Ok(Preloaded {
             summary,
@@ -311,7 +304,7 @@ impl Preload {
             let file = (get(&name.device), get(&name.inode));
             let (bytes, task, opened) = (get(&name.bytes), get(&name.task), get(&name.opened));
             taker.release(ring, ticket);
-            if path_bytes != GIVEN_UP {
+            if path_bytes != ABANDONED {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 self.put_name(file, (path, bytes), task, opened, writer)?;
             }
@@ -391,10 +384,13 @@ impl Preload {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let file = self.file((get(&slot.device), get(&slot.inode)), None, writer)?;
         let thread = self.thread(get(&slot.task), writer)?;
-        let (way, descriptor) = (get(&slot.way) >> 32, get(&slot.way) & u64::from(u32::MAX));
+        let (way, descriptor) = (
+            get(&slot.method_and_descriptor) >> 32,
+            get(&slot.method_and_descriptor) & u64::from(u32::MAX),
+        );
         let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
         let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
-        let (offset, asked_bytes) = (get(&slot.offset), get(&slot.asked));
+        let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
         let record = match WAYS.get(way as usize) {
             Some(&way) => {
                 let result = get(&slot.result);
@@ -451,60 +447,6 @@ impl Drop for Preload {
     }
 }
 
-impl KernelCounts {
-    /// Reads the counters of a process and of the children that it has waited for.
-    ///
-    /// # Errors
-    /// The process does not exist or belongs to another user.
-    pub fn of(process: u32) -> io::Result<KernelCounts> {
-        KernelCounts::told(&format!("/proc/{process}/io"))
-    }
-
-    /// Difference to an earlier reading.
-    pub fn since(self, earlier: KernelCounts) -> KernelCounts {
-        KernelCounts {
-            reads: self.reads.saturating_sub(earlier.reads),
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            device_bytes: self.device_bytes.saturating_sub(earlier.device_bytes),
-        }
-    }
-
-    fn of_own() -> Option<KernelCounts> {
-        KernelCounts::told("/proc/self/io").ok()
-    }
-
-    fn told(path: &str) -> io::Result<KernelCounts> {
-        let text = fs::read_to_string(path)?;
-        let value = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name));
-            let number = line.and_then(|line| line.trim().parse().ok());
-            number.ok_or_else(|| io::Error::other(format!("{path}: no number after {name}")))
-        };
-        Ok(KernelCounts {
-            reads: value("syscr:")?,
-            bytes: value("rchar:")?,
-            device_bytes: value("read_bytes:")?,
-        })
-    }
-}
-
-/// Waits for a program. Returns the kernel's counters of it and of its collected children.
-///
-/// # Errors
-/// The wait failed.
-pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
-    // The kernel adds a child's counters to its parent's at the wait. Reading the counters costs
-    // reads too, so their cost is subtracted.
-    let looks = [KernelCounts::of_own(), KernelCounts::of_own()];
-    let status = child.wait()?;
-    let counted = || {
-        let ([first, second], last) = (looks, KernelCounts::of_own()?);
-        let look = second?.since(first?);
-        Some(last.since(second?).since(look))
-    };
-    Ok((status, counted()))
-}
-
 /// Read methods, by the numbers in the slots.
 const WAYS: [ReadMethod; 5] = [
     ReadMethod::Read,
@@ -526,11 +468,11 @@ fn copied(slot: &RingSlot) -> RingSlot {
         begin_ns: copy(&slot.begin_ns),
         end_ns: copy(&slot.end_ns),
         task: copy(&slot.task),
-        way: copy(&slot.way),
+        method_and_descriptor: copy(&slot.method_and_descriptor),
         device: copy(&slot.device),
         inode: copy(&slot.inode),
         offset: copy(&slot.offset),
-        asked: copy(&slot.asked),
+        requested_bytes: copy(&slot.requested_bytes),
         result: copy(&slot.result),
     }
 }

@@ -74,7 +74,7 @@ mod tests {
     /// The page has two events of two words and one of one word, worked by hand from
     /// `events/header_event`.
     #[test]
-    fn a_page_gives_its_events_with_their_times() {
+    fn trace_page_is_parsed_into_events_with_times() {
         let words = [
             2 | 5 << 5, // two words, 5 ns after the page's time
             7,
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_page_is_told() {
+    fn malformed_trace_page_is_rejected() {
         assert_eq!(events(&[0; 15], |_, _| ()), None);
         // An event of five words in a page of two.
         assert_eq!(events(&page(0, 0, &[5, 1]), |_, _| ()), None);

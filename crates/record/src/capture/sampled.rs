@@ -23,11 +23,11 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::event::Inode;
 use super::names::{FileNames, System, kernel_device};
 use super::preload::KernelCounts;
-use crate::cold::resident;
+use crate::cold::residency_flags;
 
 /// Minimum interval between two samples, and the pause as a multiple of the sample's duration.
-const PERIOD: Duration = Duration::from_millis(100);
-const REST_PER_LOOK: u32 = 19;
+const SAMPLE_INTERVAL_MIN: Duration = Duration::from_millis(100);
+const PAUSE_PER_SAMPLE: u32 = 19;
 
 /// Maximum number of files, and maximum size of a file in pages (16 GiB).
 const FILES_MAX: usize = 256;
@@ -44,11 +44,11 @@ pub struct Sampled {
     begun: Instant,
     first: KernelCounts,
     newest: KernelCounts,
-    files: BTreeMap<Inode, Followed>,
+    files: BTreeMap<Inode, TrackedFile>,
     /// File and position by descriptor.
     positions: BTreeMap<u64, (Inode, u64)>,
     looks: u64,
-    beyond: bool,
+    has_untracked_files: bool,
     due: Instant,
 }
 
@@ -90,18 +90,18 @@ pub struct SampledCache {
     /// Resident pages in the last sample.
     pub last_pages: u64,
     /// Pages absent in one sample and resident in the next.
-    pub came_pages: u64,
+    pub added_pages: u64,
     /// Number of contiguous runs of these pages.
-    pub came_runs: u64,
+    pub added_runs: u64,
     /// Pages resident in one sample and absent in the next.
-    pub left_pages: u64,
+    pub removed_pages: u64,
 }
 
 #[derive(Debug)]
-struct Followed {
-    told: SampledFile,
+struct TrackedFile {
+    result: SampledFile,
     /// The open file and its residency. `None` where the kernel does not report it.
-    looked_at: Option<(File, Vec<bool>)>,
+    last_sample: Option<(File, Vec<bool>)>,
 }
 
 impl Sampled {
@@ -120,7 +120,7 @@ impl Sampled {
             files: BTreeMap::new(),
             positions: BTreeMap::new(),
             looks: 0,
-            beyond: false,
+            has_untracked_files: false,
             due: Instant::now(),
         };
         sampled.look();
@@ -128,7 +128,7 @@ impl Sampled {
     }
 
     /// Takes the next sample if it is due.
-    pub fn look_if_due(&mut self) {
+    pub fn sample_if_due(&mut self) {
         if Instant::now() >= self.due {
             self.look();
         }
@@ -144,15 +144,16 @@ impl Sampled {
     /// Takes the last sample and returns the result.
     pub fn finish(mut self) -> Samples {
         self.look();
-        let mut files: Vec<SampledFile> = self.files.into_values().map(|file| file.told).collect();
-        let came = |file: &SampledFile| file.cache.map_or(0, |cache| cache.came_pages);
+        let mut files: Vec<SampledFile> =
+            self.files.into_values().map(|file| file.result).collect();
+        let came = |file: &SampledFile| file.cache.map_or(0, |cache| cache.added_pages);
         files.sort_by_key(|file| std::cmp::Reverse((came(file), file.moved_bytes)));
         Samples {
             seconds: self.begun.elapsed().as_secs_f64(),
             looks: self.looks,
             counts: self.newest.since(self.first),
             files,
-            has_more: self.beyond,
+            has_more: self.has_untracked_files,
         }
     }
 
@@ -164,10 +165,10 @@ impl Sampled {
         }
         // Known files come before the search for new ones, so that a new file's first sample
         // includes the latest pages.
-        self.files.values_mut().for_each(Followed::look);
+        self.files.values_mut().for_each(TrackedFile::look);
         self.find_open();
         self.find_mapped();
-        self.due = Instant::now() + PERIOD.max(REST_PER_LOOK * begun.elapsed());
+        self.due = Instant::now() + SAMPLE_INTERVAL_MIN.max(PAUSE_PER_SAMPLE * begun.elapsed());
     }
 
     /// Samples the open descriptors: finds new files and adds the movement of file positions.
@@ -191,7 +192,7 @@ impl Sampled {
             };
             let path = format!("{folder}/{number}");
             if let Some(file) = self.find(open.inode, &path, open.named.path) {
-                file.told.moved_bytes += open.position.saturating_sub(before);
+                file.result.moved_bytes += open.position.saturating_sub(before);
             }
         }
         self.positions = positions;
@@ -202,80 +203,80 @@ impl Sampled {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.process)).unwrap_or_default();
         for (inode, path) in mapped_files(&maps) {
             if let Some(file) = self.find(inode, path, path.to_owned()) {
-                file.told.is_mapped = true;
+                file.result.is_mapped = true;
             }
         }
     }
 
     /// Returns the state of the file with this inode. `at` is the path for its first open, and
     /// `path` is its name.
-    fn find(&mut self, inode: Inode, at: &str, path: String) -> Option<&mut Followed> {
+    fn find(&mut self, inode: Inode, at: &str, path: String) -> Option<&mut TrackedFile> {
         if !self.files.contains_key(&inode) {
             if self.files.len() >= FILES_MAX {
-                self.beyond = true;
+                self.has_untracked_files = true;
                 return None;
             }
-            let file = Followed::begin(Path::new(at), inode, path)?;
+            let file = TrackedFile::begin(Path::new(at), inode, path)?;
             self.files.insert(inode, file);
         }
         self.files.get_mut(&inode)
     }
 }
 
-impl Followed {
-    fn begin(at: &Path, inode: Inode, path: String) -> Option<Followed> {
+impl TrackedFile {
+    fn begin(at: &Path, inode: Inode, path: String) -> Option<TrackedFile> {
         let found = fs::metadata(at).ok()?;
         let is_it = found.ino() == inode.number && kernel_device(found.dev()) == inode.device;
         if !is_it {
             return None;
         }
-        let mut followed = Followed {
-            told: SampledFile {
+        let mut followed = TrackedFile {
+            result: SampledFile {
                 path,
                 bytes: found.len(),
                 is_mapped: false,
                 moved_bytes: 0,
                 cache: None,
             },
-            looked_at: None,
+            last_sample: None,
         };
-        let is_told = found.uid() == rustix::process::geteuid().as_raw()
+        let is_accessible = found.uid() == rustix::process::geteuid().as_raw()
             || rustix::fs::access(at, rustix::fs::Access::WRITE_OK).is_ok();
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(at).ok();
-        if let Some(file) = file.filter(|_| is_told)
-            && let Some(held) = held(&file)
+        if let Some(file) = file.filter(|_| is_accessible)
+            && let Some(held) = page_residency(&file)
         {
             let pages = count(&held);
             let cache =
                 SampledCache { first_pages: pages, last_pages: pages, ..Default::default() };
-            followed.told.cache = Some(cache);
-            followed.looked_at = Some((file, held));
+            followed.result.cache = Some(cache);
+            followed.last_sample = Some((file, held));
         }
         Some(followed)
     }
 
     fn look(&mut self) {
-        let (Some((file, before)), Some(cache)) = (&mut self.looked_at, &mut self.told.cache)
+        let (Some((file, before)), Some(cache)) = (&mut self.last_sample, &mut self.result.cache)
         else {
             return;
         };
-        let Some(now) = held(file) else { return };
-        cache.see(before, &now);
+        let Some(now) = page_residency(file) else { return };
+        cache.count_changes(before, &now);
         *before = now;
     }
 }
 
 impl SampledCache {
     /// Counts the changes between two samples. Pages beyond the end of a sample count as absent.
-    fn see(&mut self, before: &[bool], now: &[bool]) {
+    fn count_changes(&mut self, before: &[bool], now: &[bool]) {
         let is_held = |pages: &[bool], page: usize| pages.get(page).copied().unwrap_or(false);
         let mut comes_before = false;
         for page in 0..before.len().max(now.len()) {
             let (was, is) = (is_held(before, page), is_held(now, page));
             let comes = is && !was;
-            self.came_pages += u64::from(comes);
-            self.came_runs += u64::from(comes && !comes_before);
-            self.left_pages += u64::from(was && !is);
+            self.added_pages += u64::from(comes);
+            self.added_runs += u64::from(comes && !comes_before);
+            self.removed_pages += u64::from(was && !is);
             comes_before = comes;
         }
         self.last_pages = count(now);
@@ -287,7 +288,7 @@ fn count(held: &[bool]) -> u64 {
 }
 
 /// Residency of each page in a file. Returns `None` where it is unavailable.
-fn held(file: &File) -> Option<Vec<bool>> {
+fn page_residency(file: &File) -> Option<Vec<bool>> {
     let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
     if pages > FILE_PAGES_MAX {
         return None;
@@ -295,7 +296,7 @@ fn held(file: &File) -> Option<Vec<bool>> {
     let mut all = Vec::with_capacity(pages as usize);
     while (all.len() as u64) < pages {
         let window = PageRange::new(all.len() as u64, WINDOW_PAGES).clipped(pages);
-        all.extend(resident(file, window).ok()?);
+        all.extend(residency_flags(file, window).ok()?);
     }
     Some(all)
 }
@@ -333,26 +334,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_came_is_counted_in_runs_and_what_left_beside_it() {
+    fn sampled_cache_counts_added_runs_and_evicted_pages() {
         let mut cache = SampledCache::default();
         let pages = |text: &str| text.chars().map(|page| page == '1').collect::<Vec<bool>>();
-        cache.see(&pages("1100000"), &pages("1011011"));
+        cache.count_changes(&pages("1100000"), &pages("1011011"));
         let after = SampledCache {
             last_pages: 5,
-            came_pages: 4,
-            came_runs: 2,
-            left_pages: 1,
+            added_pages: 4,
+            added_runs: 2,
+            removed_pages: 1,
             first_pages: 0,
         };
         assert_eq!(cache, after);
         // The file grows by one resident page and is then truncated.
-        cache.see(&pages("1"), &pages("11"));
-        cache.see(&pages("11"), &pages("1"));
-        assert_eq!((cache.came_pages, cache.came_runs, cache.left_pages), (5, 3, 2));
+        cache.count_changes(&pages("1"), &pages("11"));
+        cache.count_changes(&pages("11"), &pages("1"));
+        assert_eq!((cache.added_pages, cache.added_runs, cache.removed_pages), (5, 3, 2));
     }
 
     #[test]
-    fn mapped_files_are_those_that_nobody_executes() {
+    fn mapped_files_exclude_executables() {
         let maps = "\
 55d0-55d1 r--p 00000000 fd:02 11                         /usr/bin/program
 55d1-55d2 r-xp 00001000 fd:02 11                         /usr/bin/program
@@ -367,7 +368,7 @@ mod tests {
     /// This process reads 50 consecutive pages of its own file. The position moves by as much, and
     /// the pages are resident.
     #[test]
-    fn a_process_is_seen_to_read() {
+    fn sampling_detects_the_reads_of_a_process() {
         let name = format!("sampled-{}", std::process::id());
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
         let mut options = OpenOptions::new();
@@ -391,7 +392,7 @@ mod tests {
         if cache.first_pages > 0 {
             return println!("skipped: the file system keeps its pages");
         }
-        assert!(cache.came_pages >= 50 && cache.last_pages == cache.came_pages, "{cache:?}");
-        assert_eq!(cache.came_runs, 1);
+        assert!(cache.added_pages >= 50 && cache.last_pages == cache.added_pages, "{cache:?}");
+        assert_eq!(cache.added_runs, 1);
     }
 }

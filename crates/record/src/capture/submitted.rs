@@ -19,7 +19,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::event::{Given, Inode, TraceEvent, What};
+use super::event::{EventData, Inode, SubmittedRead, TraceEvent};
 use super::layout::EventLayout;
 use crate::tracefs::{Instance, TracefsError};
 
@@ -55,8 +55,8 @@ const RECORD_HEAD_BYTES: u64 = 8;
 /// Request flag of io_uring: the descriptor is an index into the registered files.
 const FIXED_FILE: u64 = 1;
 
-/// Size of `struct bpf_prog_info` up to `recursion_misses`, and the offset of that field: the number
-/// of events at which the kernel has not run the program, because another one was running.
+/// Size of `struct bpf_prog_info` up to `recursion_misses`, and the offset of that field: the
+/// number of events at which the kernel has not run the program, because another one was running.
 const INFO_BYTES: usize = 216;
 const MISSES: usize = 208;
 
@@ -154,11 +154,11 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
     };
     let what = match small(16)? {
         program::OPENED => {
-            What::Opened { descriptor: request, inode: file()?, flags: word(copy + 16)? }
+            EventData::Opened { descriptor: request, inode: file()?, flags: word(copy + 16)? }
         }
         program::COMPLETED => {
             let result = small(copy + 32)? as i32;
-            What::UringEnds { request, inode: file(), result }
+            EventData::UringEnds { request, inode: file(), result }
         }
         program::AIO => {
             // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.
@@ -169,7 +169,12 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
             }
             let bytes = (!is_vectored).then_some(word(copy + 32)?);
             let descriptor = Some(u64::from(small(copy + 20)?));
-            What::AioRead(Given { request, descriptor, offset: word(copy + 40)?, bytes })
+            EventData::AioRead(SubmittedRead {
+                request,
+                descriptor,
+                offset: word(copy + 40)?,
+                bytes,
+            })
         }
         program::URING => {
             // struct io_kiocb: offset 8, length 56, operation 64, flags 72, user_data 80,
@@ -183,11 +188,14 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
             let is_fixed = word(copy + 72)? & FIXED_FILE != 0;
             let descriptor = (!is_fixed).then_some(u64::from(small(copy + 92)?));
             let bytes = (!is_vectored).then_some(u64::from(small(copy + 56)?));
-            What::UringRead(Given { request, descriptor, offset: word(copy + 8)?, bytes }, process)
+            EventData::UringRead(
+                SubmittedRead { request, descriptor, offset: word(copy + 8)?, bytes },
+                process,
+            )
         }
         _ => return None,
     };
-    Some(TraceEvent { at_ns, task, what })
+    Some(TraceEvent { at_ns, task, data: what })
 }
 
 /// Makes the system call `bpf(2)`, which returns a descriptor.

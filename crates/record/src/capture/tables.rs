@@ -14,18 +14,18 @@ pub(super) struct DescriptorTableId(u64);
 /// children.
 #[derive(Clone, Debug, Default)]
 pub(super) struct OpenFileState {
-    pub of: Of,
+    pub of: DescriptorTarget,
     /// Position of the next `read`. `None` if unknown.
     pub position: Option<u64>,
     pub flags: u64,
     pub opened_ns: u64,
     /// True when the recording contains the `open`.
-    pub is_told: bool,
+    pub is_open_recorded: bool,
 }
 
 /// Object of a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum DescriptorTarget {
     /// Unknown. It is looked up when needed.
     #[default]
     Unknown,
@@ -70,7 +70,7 @@ impl Tables {
 
     /// Returns the open file of a descriptor. A descriptor opened before the recording is unknown
     /// at first.
-    pub fn held(&mut self, table: DescriptorTableId, descriptor: u64) -> SharedOpenFile {
+    pub fn file_state(&mut self, table: DescriptorTableId, descriptor: u64) -> SharedOpenFile {
         let table = self.tables.entry(table).or_default();
         Rc::clone(table.entry(descriptor).or_default())
     }

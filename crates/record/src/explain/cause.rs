@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::gather::{FileData, RecordingData};
-use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, WAITS_LEAST, WaitCause};
+use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, WAITS_MIN, WaitCause};
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 mod advice;
@@ -25,7 +25,7 @@ use words::{bytes, time};
 pub(super) struct ReadWait {
     pub way: ReadMethod,
     /// True if it begins at the end of the last read.
-    pub goes_on: bool,
+    pub is_sequential: bool,
     /// Bytes from the beginning of its sequential run to its own end.
     pub run_bytes: u64,
     pub hint: Option<AdviceType>,
@@ -34,9 +34,9 @@ pub(super) struct ReadWait {
     pub fetched_bytes: u64,
     /// Number of those bytes that had been fetched before. Greater than `fetched_bytes` if the data
     /// in flight had been fetched before.
-    pub again_bytes: u64,
+    pub refetched_bytes: u64,
     /// Number of fetched bytes beyond the requested pages.
-    pub ahead_bytes: u64,
+    pub prefetched_bytes: u64,
     /// True if a device request for the read is certain: the page cache was observed, or bypassed.
     pub is_request_seen: bool,
     /// Length of its file, if known.
@@ -79,16 +79,16 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
             add(cause, waited * left * part);
             left *= 1.0 - part;
         };
-        take(WaitCause::Writers, writers::part(gathered, file));
-        take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.part(*number)));
+        take(WaitCause::Writers, writers::lost_share(gathered, file));
+        take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.lost_share(*number)));
         // Unobserved reads may have used the pages that seem unused.
         let is_complete = gathered.unseen.is_empty();
-        let lost = if is_complete { over_read::part(gathered, file) } else { 0.0 };
+        let lost = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
         let is_one_of_many = are_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
             let ns = charge.ns as f64 * left;
             match cause {
-                cause if is_one_of_many && many_files::takes(*cause) => {
+                cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
                     // At a greater depth the files are already read concurrently.
                     if is_depth_low {
                         add(WaitCause::ManyFiles, ns);
@@ -118,15 +118,15 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {
         // Both require a minimum number of waits in their own rules.
         WaitCause::SlowFile | WaitCause::Writers => true,
-        WaitCause::Calls => gathered.calls.count >= calls::CALLS_LEAST,
+        WaitCause::Calls => gathered.calls.count >= calls::CALLS_MIN,
         WaitCause::ManyFiles => many_files::are_many(gathered),
-        WaitCause::OverRead => over_read::waits(gathered) >= WAITS_LEAST,
-        _ => gathered.charged(cause).0.waits >= WAITS_LEAST,
+        WaitCause::OverRead => over_read::waits(gathered) >= WAITS_MIN,
+        _ => gathered.charged(cause).0.waits >= WAITS_MIN,
     }
 }
 
 /// Builds a finding with its texts.
-pub(super) fn told(
+pub(super) fn build_finding(
     cause: WaitCause,
     ns: f64,
     share: f64,
@@ -134,16 +134,16 @@ pub(super) fn told(
     charged: &ChargedWaits,
 ) -> Finding {
     let CauseText { title, evidence, remedy } = match cause {
-        WaitCause::Depth => depth::words(gathered),
-        WaitCause::Small => small::words(gathered),
-        WaitCause::OverRead => over_read::words(gathered),
-        WaitCause::PageFaults => page_faults::words(gathered),
-        WaitCause::Advice => advice::words(gathered),
-        WaitCause::Again => again::words(gathered),
-        WaitCause::SlowFile => slow_file::words(gathered, charged.slow.as_ref()),
-        WaitCause::Writers => writers::words(gathered),
-        WaitCause::ManyFiles => many_files::words(gathered),
-        WaitCause::Calls => calls::words(gathered),
+        WaitCause::Depth => depth::cause_text(gathered),
+        WaitCause::Small => small::cause_text(gathered),
+        WaitCause::OverRead => over_read::cause_text(gathered),
+        WaitCause::PageFaults => page_faults::cause_text(gathered),
+        WaitCause::Advice => advice::cause_text(gathered),
+        WaitCause::Again => again::cause_text(gathered),
+        WaitCause::SlowFile => slow_file::cause_text(gathered, charged.slow.as_ref()),
+        WaitCause::Writers => writers::cause_text(gathered),
+        WaitCause::ManyFiles => many_files::cause_text(gathered),
+        WaitCause::Calls => calls::cause_text(gathered),
     };
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy }
 }

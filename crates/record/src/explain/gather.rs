@@ -33,7 +33,7 @@ const READ_WITHOUT_WAIT_NS: u64 = 20_000;
 
 /// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
 /// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
-const INSERTED_MAX: usize = 1 << 14;
+const INSERTED_RUNS_MAX: usize = 1 << 14;
 
 /// Maximum number of requests of a device that are kept to see which of them delayed a read.
 const RECENT_MAX: usize = 1 << 10;
@@ -61,7 +61,7 @@ impl WaitSum {
     }
 
     /// Subtracts the waits of another sum.
-    fn take_out(&mut self, other: &WaitSum) {
+    fn subtract(&mut self, other: &WaitSum) {
         self.waits -= other.waits;
         self.ns -= other.ns;
         self.bytes -= other.bytes;
@@ -76,12 +76,12 @@ pub(super) struct FileData {
     pub bytes: Option<u64>,
     pub reads: u64,
     pub got_bytes: u64,
-    pub asked: PageSet,
+    pub requested: PageSet,
     /// Pages mapped by faults. The program may have used each of them.
     pub mapped: PageSet,
     pub fetched: PageSet,
     pub fetched_bytes: u64,
-    pub again_bytes: u64,
+    pub refetched_bytes: u64,
     pub waits: WaitSum,
     /// Waits by cause. `None` means no cause.
     pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
@@ -99,7 +99,7 @@ pub(super) struct FileData {
     hints: Hints,
     mapped_hints: Hints,
     /// Pages fetched more than once.
-    again: PageSet,
+    refetched: PageSet,
 }
 
 impl FileData {
@@ -109,16 +109,16 @@ impl FileData {
         let added = self.fetched.add(first, end);
         let again = (end - first - added) * PAGE_BYTES;
         self.fetched_bytes += bytes;
-        self.again_bytes += again.min(bytes);
+        self.refetched_bytes += again.min(bytes);
         if again * 2 > bytes {
-            self.again.add(first, end);
+            self.refetched.add(first, end);
         }
         again.min(bytes)
     }
 
     /// Returns the number of fetched pages that cannot have been used.
     pub fn unused_pages(&self) -> u64 {
-        self.fetched.count_without_both(&self.asked, &self.mapped)
+        self.fetched.count_without_both(&self.requested, &self.mapped)
     }
 
     /// Returns the hint for reads by this method at an offset.
@@ -199,7 +199,7 @@ impl DeviceData {
 
     /// Returns true if no older request was in progress for an eighth of the read or more.
     fn is_clear(&self, read: &ReadRecord) -> bool {
-        let until_ns = read.begin_ns + read.took_ns() / 8;
+        let until_ns = read.begin_ns + read.duration_ns() / 8;
         let later = self.recent.iter().rev().take_while(|(_, end_ns)| *end_ns > until_ns);
         later.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0
     }
@@ -233,7 +233,7 @@ pub(super) struct RecordingData {
     /// Number of reads by size, as base-2 logarithms.
     pub sizes: BTreeMap<u32, u64>,
     pub wait_sizes: BTreeMap<u32, u64>,
-    pub by_way: BTreeMap<ReadMethod, u64>,
+    pub by_method: BTreeMap<ReadMethod, u64>,
 }
 
 impl RecordingData {
@@ -293,7 +293,7 @@ impl RecordingData {
 
     /// Completes the aggregation at the end of the recording.
     pub fn end(&mut self) {
-        self.writes.settle(u64::MAX);
+        self.writes.classify_until(u64::MAX);
         for thread in self.threads.values_mut() {
             for written in thread.inserted.drain(..) {
                 let file = self.files.entry(written.file).or_default();

@@ -16,7 +16,7 @@ const STREAMS: usize = 4;
 const READERS_MAX: usize = 1 << 16;
 
 /// Maximum gap within a stream, in bytes.
-const GAP_BYTES: u64 = 16 << 10;
+const GAP_BYTES_MAX: u64 = 16 << 10;
 
 /// Maximum number of distinct distances that are counted.
 const STRIDES_MAX: usize = 1 << 10;
@@ -40,7 +40,7 @@ pub(super) struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Step {
     /// True if it begins at the end of a recent read of the same reader, or a small gap later.
-    pub goes_on: bool,
+    pub is_sequential: bool,
     /// True if it begins in the last page of that read, or in the next page.
     pub is_adjacent: bool,
     /// Bytes from the beginning of its run to its own end.
@@ -64,7 +64,7 @@ impl AccessStreams {
             self.streams.clear();
         }
         let streams = self.streams.entry(reader).or_default();
-        let goes_on = |last: &Stream| offset >= last.end && offset - last.end <= GAP_BYTES;
+        let goes_on = |last: &Stream| offset >= last.end && offset - last.end <= GAP_BYTES_MAX;
         let place = streams.iter().position(goes_on);
         let last_end = streams.front().map(|stream| stream.end);
         let found = place.and_then(|place| streams.remove(place));
@@ -85,7 +85,7 @@ impl AccessStreams {
             Some(_) => self.sequential += 1,
             None => self.other += 1,
         }
-        Step { goes_on: place.is_some(), is_adjacent, run_bytes }
+        Step { is_sequential: place.is_some(), is_adjacent, run_bytes }
     }
 
     /// Returns the run of the reader's last read.
@@ -99,23 +99,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_are_told_from_jumps_also_when_they_alternate() {
+    fn alternating_streams_are_distinguished_from_jumps() {
         let mut pattern = AccessStreams::default();
-        let mut take = |offset: u64| pattern.take((0, 0, Some(3)), offset, offset + 4096).goes_on;
+        let mut take =
+            |offset: u64| pattern.take((0, 0, Some(3)), offset, offset + 4096).is_sequential;
         assert_eq!(
             [0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut take),
             [false, true, false, true, true]
         );
         assert!(!take(4096), "backwards");
-        assert!(!pattern.take((1, 0, Some(3)), 8192, 9000).goes_on, "another thread");
+        assert!(!pattern.take((1, 0, Some(3)), 8192, 9000).is_sequential, "another thread");
         assert_eq!(pattern.strides.get(&0), Some(&1));
     }
 
     #[test]
-    fn a_run_is_as_long_as_its_reads_follow_each_other() {
+    fn run_length_counts_reads_that_follow_each_other() {
         let mut pattern = AccessStreams::default();
         let mut take = |offset: u64, bytes| pattern.take((0, 0, None), offset, offset + bytes);
-        let step = |goes_on, is_adjacent, run_bytes| Step { goes_on, is_adjacent, run_bytes };
+        let step = |goes_on, is_adjacent, run_bytes| Step {
+            is_sequential: goes_on,
+            is_adjacent,
+            run_bytes,
+        };
         assert_eq!(take(1 << 20, 100), step(false, false, 100));
         assert_eq!(take((1 << 20) + 100, 100), step(true, true, 200));
         assert_eq!(take((1 << 20) + 8192, 4096), step(true, false, 12_288), "a page lies between");

@@ -37,7 +37,7 @@ pub struct ReusePoint {
 /// References to the pages of the sample.
 #[derive(Debug, Default)]
 pub(super) struct ReuseSample {
-    kept: Vec<u64>,
+    stored_references: Vec<u64>,
     /// Number of halvings: one in 2^`halvings` adjacent pages is tracked.
     halvings: u32,
     pub references: u64,
@@ -53,25 +53,25 @@ impl ReuseSample {
             let kept = sampled_page(file, group, self.halvings);
             let end = (group + 1) << self.halvings;
             if (next..pages.end).contains(&kept) {
-                self.keep(key(file, kept));
+                self.store_reference(key(file, kept));
             }
             next = end;
         }
     }
 
     /// Stores a reference, and halves the sample if there are too many.
-    fn keep(&mut self, key: u64) {
-        self.kept.push(key);
-        if self.kept.len() >= REFERENCES_MAX {
+    fn store_reference(&mut self, key: u64) {
+        self.stored_references.push(key);
+        if self.stored_references.len() >= REFERENCES_MAX {
             let level = self.halvings;
-            self.kept.retain(|&key| stays(key, level));
+            self.stored_references.retain(|&key| is_retained(key, level));
             self.halvings += 1;
         }
     }
 
     /// Returns the curve. Empty without reads.
     pub fn curve(&self) -> Vec<ReusePoint> {
-        let Ok(trace) = BlockTrace::of(self.kept.clone()) else { return Vec::new() };
+        let Ok(trace) = BlockTrace::of(self.stored_references.clone()) else { return Vec::new() };
         let pages = f64::from(trace.blocks);
         let mut points: Vec<ReusePoint> = Vec::new();
         for part in PARTS {
@@ -107,7 +107,7 @@ fn sampled_page(file: u32, group: u64, halvings: u32) -> u64 {
 }
 
 /// Returns true if a page that has remained so far remains at the next halving.
-fn stays(key: u64, level: u32) -> bool {
+fn is_retained(key: u64, level: u32) -> bool {
     let (file, page) = ((key >> FILE_SHIFT) as u32, key & ((1 << FILE_SHIFT) - 1));
     page >> level & 1 == remaining_half(file, page >> (level + 1), level)
 }
@@ -130,11 +130,11 @@ mod tests {
 
     /// A sample has the same curve.
     #[test]
-    fn a_part_stands_for_all() {
+    fn sampled_pages_have_the_miss_curve_of_all_pages() {
         let mut reuse = ReuseSample::default();
         let pages = 200_000;
         (0..5).for_each(|_| reuse.take(1, PageRange::new(0, pages)));
-        assert!(reuse.halvings > 0 && reuse.kept.len() < REFERENCES_MAX);
+        assert!(reuse.halvings > 0 && reuse.stored_references.len() < REFERENCES_MAX);
         let curve = reuse.curve();
         let last = curve.last().unwrap();
         assert!((last.miss_ratio - 0.2).abs() < 1e-9, "{last:?}");
@@ -144,7 +144,7 @@ mod tests {
     /// Compares ranges with single pages, also for pages at a distance that are never in the same
     /// pair.
     #[test]
-    fn ranges_are_as_their_pages_one_by_one() {
+    fn ranges_are_sampled_like_their_single_pages() {
         let (mut ranges, mut pages) = (ReuseSample::default(), ReuseSample::default());
         let mut state = 3;
         let mut below = |end: u64| splitmix::next(&mut state) % end;
@@ -153,18 +153,18 @@ mod tests {
             ranges.take(nth % 3, range);
             (range.first..range.end).for_each(|page| pages.take(nth % 3, PageRange::new(page, 1)));
         }
-        assert!(ranges.halvings > 1 && !ranges.kept.is_empty());
-        assert_eq!(ranges.kept, pages.kept);
+        assert!(ranges.halvings > 1 && !ranges.stored_references.is_empty());
+        assert_eq!(ranges.stored_references, pages.stored_references);
         assert_eq!((ranges.references, ranges.halvings), (pages.references, pages.halvings));
     }
 
     #[test]
-    fn of_pages_at_any_distance_as_large_a_part_is_kept() {
+    fn sampling_rate_is_independent_of_the_page_distance() {
         for stride in [2, 3, 8, 1024] {
             let mut reuse = ReuseSample::default();
             let count = 1 << 21;
             (0..count).for_each(|at| reuse.take(1, PageRange::new(at * stride, 1)));
-            let kept = (reuse.kept.len() << reuse.halvings) as f64;
+            let kept = (reuse.stored_references.len() << reuse.halvings) as f64;
             // Each of 2^18 or more pages is kept or not: four standard deviations are 0.8 percent.
             assert!((kept / count as f64 - 1.0).abs() < 0.01, "{stride}: {kept}");
         }
@@ -172,9 +172,9 @@ mod tests {
 
     /// Repeated reads of petabytes: the number of stored references is limited, and so is the time.
     #[test]
-    fn a_read_takes_no_longer_than_what_is_kept_of_it() {
+    fn cost_of_a_read_is_bounded_by_its_sampled_references() {
         let mut reuse = ReuseSample::default();
         (0..1000).for_each(|at| reuse.take(1, PageRange::new(at, 1 << 39)));
-        assert!(reuse.kept.len() < REFERENCES_MAX && reuse.references == 1000 << 39);
+        assert!(reuse.stored_references.len() < REFERENCES_MAX && reuse.references == 1000 << 39);
     }
 }

@@ -114,11 +114,13 @@ pub(super) fn of(gathered: &RecordingData) -> ReadShape {
         errors: gathered.errors,
         got_bytes: gathered.got_bytes,
         fetched_bytes: files.clone().map(|file| file.fetched_bytes).sum(),
-        again_bytes: files.clone().map(|file| file.again_bytes).sum(),
+        again_bytes: files.clone().map(|file| file.refetched_bytes).sum(),
         unused_bytes: files.clone().map(|file| file.unused_pages() * PAGE_BYTES).sum(),
-        mapped_bytes: files.map(|file| file.mapped.count_without(&file.asked) * PAGE_BYTES).sum(),
+        mapped_bytes: files
+            .map(|file| file.mapped.count_without(&file.requested) * PAGE_BYTES)
+            .sum(),
         sequential_part: pattern.sequential as f64 / counted as f64,
-        ways: gathered.by_way.iter().map(|(way, count)| (*way, *count)).collect(),
+        ways: gathered.by_method.iter().map(|(way, count)| (*way, *count)).collect(),
         sizes: sizes(&gathered.sizes),
         waits: sizes(&gathered.wait_sizes),
         strides,

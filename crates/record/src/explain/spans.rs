@@ -2,7 +2,7 @@
 
 /// Number of intervals that can still be merged with later ones. Beyond twice this number the
 /// earliest are closed.
-const KEPT: usize = 4096;
+const OPEN_INTERVALS_MAX: usize = 4096;
 
 /// Union of intervals that arrive in order of their ends.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +30,8 @@ impl IntervalUnion {
             self.spans.pop();
         }
         self.spans.push((begin, end));
-        if self.spans.len() > 2 * KEPT {
-            let over = self.spans.drain(..KEPT);
+        if self.spans.len() > 2 * OPEN_INTERVALS_MAX {
+            let over = self.spans.drain(..OPEN_INTERVALS_MAX);
             self.closed_ns += over.map(|(begin, end)| end - begin).sum::<u64>();
         }
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_overlaps_counts_once() {
+    fn overlapping_intervals_count_once_in_the_union() {
         let mut spans = IntervalUnion::default();
         for (begin, end) in [(0, 10), (20, 30), (25, 40), (5, 41), (50, 60)] {
             spans.add(begin, end);
@@ -72,10 +72,10 @@ mod tests {
     }
 
     #[test]
-    fn a_million_spans_are_few_in_memory() {
+    fn million_intervals_take_bounded_memory() {
         let mut spans = IntervalUnion::default();
         (0..1_000_000).for_each(|at| spans.add(at * 10, at * 10 + 3));
-        assert!(spans.spans.len() <= 2 * KEPT);
+        assert!(spans.spans.len() <= 2 * OPEN_INTERVALS_MAX);
         assert_eq!(spans.union_ns(), 3_000_000);
     }
 }

@@ -21,11 +21,11 @@ const SLOWDOWN_MIN: f64 = 2.0;
 #[derive(Clone, Debug, Default)]
 struct WaitHistogram {
     /// Numbers of waits without concurrent writes, by logarithm: eight steps per doubling.
-    clear: BTreeMap<u32, u64>,
+    without_writes: BTreeMap<u32, u64>,
     /// Numbers of waits with concurrent writes.
-    met: BTreeMap<u32, u64>,
-    clear_ns: u64,
-    met_ns: u64,
+    with_writes: BTreeMap<u32, u64>,
+    without_writes_ns: u64,
+    with_writes_ns: u64,
 }
 
 /// Effect of writes on reads, per device.
@@ -53,7 +53,7 @@ impl WriteInterference {
             }
             DeviceOperation::Read | DeviceOperation::Other => {}
         }
-        self.settle(now.saturating_sub(WRITE_RECORD_DELAY_NS));
+        self.classify_until(now.saturating_sub(WRITE_RECORD_DELAY_NS));
         let first = self.reads.front().map_or(now, |(_, begin, ..)| *begin);
         while self.writes.front().is_some_and(|(_, _, end)| *end < first) {
             self.writes.pop_front();
@@ -69,11 +69,11 @@ impl WriteInterference {
     /// Records a wait for `bytes` of a device.
     pub fn wait(&mut self, device: u64, (begin_ns, end_ns): (u64, u64), bytes: u64) {
         self.reads.push_back((device, begin_ns, end_ns, bytes));
-        self.settle(end_ns.saturating_sub(WRITE_RECORD_DELAY_NS));
+        self.classify_until(end_ns.saturating_sub(WRITE_RECORD_DELAY_NS));
     }
 
     /// Classifies the reads that ended before `until_ns`.
-    pub fn settle(&mut self, until_ns: u64) {
+    pub fn classify_until(&mut self, until_ns: u64) {
         while let Some(&(device, begin, end, bytes)) = self.reads.front() {
             if end > until_ns {
                 break;
@@ -84,8 +84,8 @@ impl WriteInterference {
                 self.writes.range(late..).any(|&(on, from, _)| on == device && from < end);
             let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
             let (latencies, sum) = match has_met {
-                true => (&mut class.met, &mut class.met_ns),
-                false => (&mut class.clear, &mut class.clear_ns),
+                true => (&mut class.with_writes, &mut class.with_writes_ns),
+                false => (&mut class.without_writes, &mut class.without_writes_ns),
             };
             *latencies.entry(logarithm(end - begin)).or_default() += 1;
             *sum += end - begin;
@@ -94,27 +94,27 @@ impl WriteInterference {
 
     /// Returns the fraction of the waits for a device that is lost to writes, and the mean waits in
     /// ns with and without concurrent writes.
-    pub fn lost_part(&self, device: u64) -> Option<(f64, f64, f64)> {
+    pub fn lost_share(&self, device: u64) -> Option<(f64, f64, f64)> {
         let (mut lost, mut all, mut met_ns, mut met, mut base_ns) = (0.0, 0.0, 0.0, 0.0, 0.0);
         for ((on, _), class) in &self.classes {
             if *on != device {
                 continue;
             }
-            all += (class.clear_ns + class.met_ns) as f64;
-            let clear_count: u64 = class.clear.values().sum();
-            let met_count: u64 = class.met.values().sum();
+            all += (class.without_writes_ns + class.with_writes_ns) as f64;
+            let clear_count: u64 = class.without_writes.values().sum();
+            let met_count: u64 = class.with_writes.values().sum();
             if clear_count + met_count < MIN_SAMPLES || met_count == 0 {
                 continue;
             }
             let base = match clear_count {
-                MIN_SAMPLES.. => class.clear_ns as f64 / clear_count as f64,
+                MIN_SAMPLES.. => class.without_writes_ns as f64 / clear_count as f64,
                 _ => fastest_tenth(class),
             };
-            let mean = class.met_ns as f64 / met_count as f64;
+            let mean = class.with_writes_ns as f64 / met_count as f64;
             if mean >= SLOWDOWN_MIN * base {
                 lost += (mean - base) * met_count as f64;
             }
-            met_ns += class.met_ns as f64;
+            met_ns += class.with_writes_ns as f64;
             base_ns += base * met_count as f64;
             met += met_count as f64;
         }
@@ -129,8 +129,8 @@ fn logarithm(ns: u64) -> u32 {
 
 /// Returns the longest wait of the fastest tenth.
 fn fastest_tenth(class: &WaitHistogram) -> f64 {
-    let mut all = class.clear.clone();
-    for (logarithm, count) in &class.met {
+    let mut all = class.without_writes.clone();
+    for (logarithm, count) in &class.with_writes {
         *all.entry(*logarithm).or_default() += count;
     }
     let count: u64 = all.values().sum();
@@ -161,7 +161,7 @@ mod tests {
     /// Fifty waits of 100 µs, then fifty of 300 µs, each within one long write: 10 of 20 ms are
     /// lost.
     #[test]
-    fn reads_that_meet_writes_are_held_against_those_that_do_not() {
+    fn reads_during_writes_are_compared_with_reads_without_writes() {
         let mut writes = WriteInterference::default();
         for at in 0..50 {
             writes.wait(0, (at * 1_000_000, at * 1_000_000 + 100_000), 4096);
@@ -171,17 +171,17 @@ mod tests {
             writes.wait(0, (begin, begin + 300_000), 4096);
             writes.take(&write(begin, begin + 400_000));
         }
-        writes.settle(u64::MAX);
-        let (part, met, clear) = writes.lost_part(0).unwrap();
+        writes.classify_until(u64::MAX);
+        let (part, met, clear) = writes.lost_share(0).unwrap();
         assert!((part - 0.5).abs() < 1e-9, "{part}");
         assert_eq!((met, clear), (300_000.0, 100_000.0));
     }
 
     #[test]
-    fn without_writes_nothing_is_lost_to_them() {
+    fn reads_without_writes_lose_no_time_to_writes() {
         let mut writes = WriteInterference::default();
         (0..100).for_each(|at| writes.wait(0, (at * 1000, at * 1000 + at), 4096));
-        writes.settle(u64::MAX);
-        assert_eq!(writes.lost_part(0), None);
+        writes.classify_until(u64::MAX);
+        assert_eq!(writes.lost_share(0), None);
     }
 }

@@ -49,8 +49,9 @@ fn touches(bencher: Bencher, case: &SwapinCase) {
         ..LoadSetup::new(Spec::plain("ssd"))
     };
     bencher.counter(ItemsCount::new(touches)).bench_local(|| {
-        let row = simulate_load(&load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::On))
-            .expect("it can be run");
+        let row =
+            simulate_load(&load, &setup, RunObserver::progress(&mut |_| ProgressAnswer::Continue))
+                .expect("it can be run");
         assert_eq!(row.touches, Some(touches));
     });
 }

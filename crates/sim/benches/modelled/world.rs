@@ -28,7 +28,7 @@ fn requests(bencher: Bencher, case: &str) {
         ..SimulationSetup::new(Spec::plain(device))
     };
     bencher.counter(ItemsCount::new(operations)).bench_local(|| {
-        let row = simulate("speed", &job, &setup, &mut |_| ProgressAnswer::On)
+        let row = simulate("speed", &job, &setup, &mut |_| ProgressAnswer::Continue)
             .expect("the run is well formed");
         assert_eq!(row.device_requests, Some(operations));
     });

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_value_is_no_number() {
+    fn invalid_expressions_have_no_value() {
         for text in ["()", "(1+)", "(1/0)", "(1-2)", "(2^999)", "(x)", "((1)", "(1))"] {
             assert_eq!(value(text), Some(None), "{text}");
         }

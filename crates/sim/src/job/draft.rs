@@ -37,7 +37,7 @@ pub struct JobDraft {
     pub latency_target: Time,
     pub latency_window: Option<Time>,
     pub latency_percentile: f64,
-    pub latency_runs_on: bool,
+    pub latency_continues: bool,
     pub flow_weight: u32,
     pub flow_id: u32,
     pub flow_sleep: Time,
@@ -54,7 +54,7 @@ pub struct JobDraft {
     pub verify_batch: u32,
     pub replay: ReplayOptions,
     /// Reason to reject the last value, which fio accepts.
-    pub refused: Option<&'static str>,
+    pub rejection: Option<&'static str>,
 }
 
 /// The value of `rw`.
@@ -136,7 +136,7 @@ impl Default for JobDraft {
                 has_stonewall: false,
                 wait_for: None,
                 is_new_group: false,
-                takes_along: ExitScope::Nobody,
+                exit_scope: ExitScope::OnlyItself,
                 is_creation_only: false,
                 invalidates: true,
                 verify: None,
@@ -163,7 +163,7 @@ impl Default for JobDraft {
             latency_target: Time::ZERO,
             latency_window: None,
             latency_percentile: 100.0,
-            latency_runs_on: false,
+            latency_continues: false,
             flow_weight: 0,
             flow_id: 0,
             flow_sleep: Time::ZERO,
@@ -186,7 +186,7 @@ impl Default for JobDraft {
                 redirect: None,
                 skips: [false; 2],
             },
-            refused: None,
+            rejection: None,
         }
     }
 }
@@ -212,7 +212,7 @@ impl JobDraft {
         };
         let text = value.unwrap_or_default();
         let value = OptionValue { text, is_given: value.is_some(), kilo: self.kilo };
-        option.put(self, line, name, value)
+        option.apply(self, line, name, value)
     }
 
     /// Records an option without effect.
@@ -233,7 +233,7 @@ impl JobDraft {
             target: self.latency_target,
             window: self.latency_window.or(self.job.runtime).unwrap_or(Time::from_s(1)),
             percentile: self.latency_percentile,
-            runs_on: self.latency_runs_on,
+            continues_after: self.latency_continues,
         });
         let verify = self.verifies.then_some(VerifyRule {
             at_end: self.verifies_at_end,
@@ -263,7 +263,7 @@ impl JobDraft {
                 level: level.unwrap_or_default(),
             }),
         };
-        job.has_random_map &= !aligns_otherwise(&job);
+        job.has_random_map &= !has_other_alignment(&job);
         job.strides = strides;
         job.latency_target = latency_target;
         job.verify = verify.filter(|verify| verify.at_end || verify.backlog > 0 || verify.is_only);
@@ -277,7 +277,7 @@ impl JobDraft {
             steady.ramp = self.steady_ramp;
         }
         job.steady = job.steady.filter(|steady| steady.seconds > 0);
-        job.takes_along = self.exit_what;
+        job.exit_scope = self.exit_what;
         job.replay = (!self.replay.names.is_empty()).then_some(self.replay);
         if self.each_synced != (0, 0) {
             (job.sync.writes, job.sync.data_writes) = self.each_synced;
@@ -341,7 +341,7 @@ impl JobDraft {
 }
 
 /// True for random places with another alignment than their blocks: fio has no map then.
-fn aligns_otherwise(job: &Job) -> bool {
+fn has_other_alignment(job: &Job) -> bool {
     let differs = |way: usize| {
         job.align_bytes[way].is_some_and(|bytes| bytes != job.block_sizes[way].least())
     };

@@ -15,13 +15,13 @@ pub struct FioEngine {
 #[derive(Clone, Copy, Debug)]
 pub enum EngineClass {
     /// Supported directly.
-    Ours(JobEngine),
+    Supported(JobEngine),
     /// Replaced by another engine that reads and writes the same bytes.
-    StoodInFor {
+    Replaced {
         /// The replacement.
-        by: JobEngine,
+        replacement: JobEngine,
         /// Difference between the two.
-        but: &'static str,
+        difference: &'static str,
     },
     /// Rejected.
     Refused {
@@ -31,13 +31,13 @@ pub enum EngineClass {
 }
 
 /// Declares a supported engine.
-const fn ours(name: &'static str, engine: JobEngine) -> FioEngine {
-    FioEngine { name, class: EngineClass::Ours(engine) }
+const fn supported(name: &'static str, engine: JobEngine) -> FioEngine {
+    FioEngine { name, class: EngineClass::Supported(engine) }
 }
 
 /// Declares a replaced engine.
 const fn replaced(name: &'static str, by: JobEngine, but: &'static str) -> FioEngine {
-    FioEngine { name, class: EngineClass::StoodInFor { by, but } }
+    FioEngine { name, class: EngineClass::Replaced { replacement: by, difference: but } }
 }
 
 /// Declares a rejected engine.
@@ -52,12 +52,12 @@ const DEVICE: &str = "it sends commands to a device driver in place of reads and
 
 /// All engines of fio, and the additional engine `raw`.
 pub const ENGINES: &[FioEngine] = &[
-    ours("psync", JobEngine::Psync),
-    ours("sync", JobEngine::Sync),
-    ours("libaio", JobEngine::Libaio),
-    ours("io_uring", JobEngine::IoUring),
-    ours("mmap", JobEngine::Mmap),
-    ours("raw", JobEngine::Raw),
+    supported("psync", JobEngine::Psync),
+    supported("sync", JobEngine::Sync),
+    supported("libaio", JobEngine::Libaio),
+    supported("io_uring", JobEngine::IoUring),
+    supported("mmap", JobEngine::Mmap),
+    supported("raw", JobEngine::Raw),
     replaced("vsync", JobEngine::Psync, "neighbouring operations are not joined before the call"),
     replaced("pvsync", JobEngine::Psync, "preadv(2) of one piece is pread(2)"),
     replaced("pvsync2", JobEngine::Psync, "preadv2(2) of one piece is pread(2)"),

@@ -87,23 +87,23 @@ pub enum JobError {
 }
 
 /// Maximum number of characters of a file's text in a message.
-const SHOWN_MAX: usize = 120;
+const PRINTABLE_CHARS_MAX: usize = 120;
 
 /// Returns a text from a file in a safe form for messages: control characters are escaped, and a
 /// long text is truncated.
-pub fn shown(text: &str) -> String {
-    let mut shown = String::new();
+pub fn printable(text: &str) -> String {
+    let mut printable = String::new();
     for (at, letter) in text.chars().enumerate() {
-        if at == SHOWN_MAX {
-            shown.push('…');
+        if at == PRINTABLE_CHARS_MAX {
+            printable.push('…');
             break;
         }
         match letter.is_control() || is_hidden(letter) {
-            true => shown.extend(letter.escape_default()),
-            false => shown.push(letter),
+            true => printable.extend(letter.escape_default()),
+            false => printable.push(letter),
         }
     }
-    shown
+    printable
 }
 
 /// Returns true for invisible characters and those that change the text direction.
@@ -117,13 +117,13 @@ impl fmt::Display for JobError {
             JobError::OutsideSection { line, text } => write!(
                 f,
                 "line {line}: `{}` stands before the first section; write `[global]` or `[JOBNAME]` above it",
-                shown(text)
+                printable(text)
             ),
             JobError::BadSection { line, text } => {
-                write!(f, "line {line}: `{}` is no section; write `[JOBNAME]`", shown(text))
+                write!(f, "line {line}: `{}` is no section; write `[JOBNAME]`", printable(text))
             }
             JobError::UnknownOption { line, option, nearest } => {
-                write!(f, "line {line}: fio has no option `{}`", shown(option))?;
+                write!(f, "line {line}: fio has no option `{}`", printable(option))?;
                 match nearest {
                     Some(nearest) => write!(f, "; is `{nearest}` meant?"),
                     None => {
@@ -132,27 +132,27 @@ impl fmt::Display for JobError {
                 }
             }
             JobError::Refused { line, option, because } => {
-                write!(f, "line {line}: `{}` is refused: {because}", shown(option))
+                write!(f, "line {line}: `{}` is refused: {because}", printable(option))
             }
             JobError::NotFound { line, text, advice } => {
-                write!(f, "line {line}: `{}`: {advice}", shown(text))
+                write!(f, "line {line}: `{}`: {advice}", printable(text))
             }
             JobError::Included { line, file, error } => {
-                write!(f, "line {line}: in `{}`: {error}", shown(file))
+                write!(f, "line {line}: in `{}`: {error}", printable(file))
             }
             JobError::BadValue { line, option, value, expected } if value.is_empty() => {
                 write!(f, "line {line}: `{option}` has no value; expected {expected}")
             }
             JobError::BadValue { line, option, value, expected } => {
-                write!(f, "line {line}: `{option}={}`: expected {expected}", shown(value))
+                write!(f, "line {line}: `{option}={}`: expected {expected}", printable(value))
             }
             JobError::NoDirection { line, job } => write!(
                 f,
                 "line {line}: the job `{}` does not say what it does; add `rw=read`, `rw=randread`, or another",
-                shown(job)
+                printable(job)
             ),
             JobError::Conflict { line, job, what } => {
-                write!(f, "line {line}: the job `{}`: {what}", shown(job))
+                write!(f, "line {line}: the job `{}`: {what}", printable(job))
             }
             JobError::NoJobs => {
                 f.write_str("there is no job in the file; write `[JOBNAME]` and `rw=read` under it")

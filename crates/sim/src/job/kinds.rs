@@ -215,7 +215,7 @@ pub struct FileService {
 
 impl Default for FileService {
     fn default() -> FileService {
-        FileService { kind: FileServiceKind::InTurn, every: Some(1) }
+        FileService { kind: FileServiceKind::RoundRobin, every: Some(1) }
     }
 }
 
@@ -223,7 +223,7 @@ impl Default for FileService {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileServiceKind {
     /// In rotation.
-    InTurn,
+    RoundRobin,
     /// At random.
     Random,
 }
@@ -249,7 +249,7 @@ pub struct RateLimits {
 
 impl RateLimits {
     /// Returns true if there is any limit.
-    pub fn is_any(&self) -> bool {
+    pub fn has_any(&self) -> bool {
         self.is_limit() || self.least_bytes != [0; 2] || self.least_operations != [0; 2]
     }
 
@@ -341,7 +341,7 @@ pub struct LatencyTarget {
     /// Percentage of the operations that must meet it (`latency_percentile`).
     pub percentile: f64,
     /// True if the search continues for the whole run time (`latency_run`).
-    pub runs_on: bool,
+    pub continues_after: bool,
 }
 
 /// Jobs that end with a job (`exitall`, `exit_what`).
@@ -349,7 +349,7 @@ pub struct LatencyTarget {
 pub enum ExitScope {
     /// No others.
     #[default]
-    Nobody,
+    OnlyItself,
     /// The jobs of its reporting group.
     Group,
     /// The jobs since the last barrier.

@@ -5,7 +5,7 @@
 
 use super::JobError;
 use super::draft::JobDraft;
-use super::error::shown;
+use super::error::printable;
 use super::value::{ExpectedForm, OptionValue};
 
 mod buffers;
@@ -62,7 +62,7 @@ type OptionSetter = fn(&mut JobDraft, OptionValue<'_>) -> Result<(), ExpectedFor
 #[derive(Clone, Copy)]
 enum OptionEffect {
     /// Stored by this function.
-    By(OptionSetter),
+    SetBy(OptionSetter),
     /// Accepted without effect.
     Nothing,
     /// No effect for these values, which disable the option. Other values are rejected.
@@ -76,7 +76,12 @@ const fn supported(
     takes: &'static str,
     set: OptionSetter,
 ) -> FioOption {
-    FioOption { name, aliases, class: OptionClass::Honoured { takes }, set: OptionEffect::By(set) }
+    FioOption {
+        name,
+        aliases,
+        class: OptionClass::Honoured { takes },
+        set: OptionEffect::SetBy(set),
+    }
 }
 
 /// Declares an option without effect.
@@ -138,7 +143,7 @@ impl FioOption {
 
     /// Stores the value of the option in `draft`. The user wrote the option as `name` in line
     /// `line`.
-    pub(super) fn put(
+    pub(super) fn apply(
         &self,
         draft: &mut JobDraft,
         line: usize,
@@ -146,16 +151,16 @@ impl FioOption {
         value: OptionValue<'_>,
     ) -> Result<(), JobError> {
         match (self.set, self.class) {
-            (OptionEffect::By(set), _) => {
+            (OptionEffect::SetBy(set), _) => {
                 set(draft, value).map_err(|expected| JobError::BadValue {
                     line,
                     option: name.to_owned(),
-                    value: shown(value.text),
+                    value: printable(value.text),
                     expected,
                 })?;
-                match draft.refused.take() {
+                match draft.rejection.take() {
                     Some(because) => {
-                        let option = format!("{name}={}", shown(value.text));
+                        let option = format!("{name}={}", printable(value.text));
                         Err(JobError::Refused { line, option, because })
                     }
                     None => Ok(()),
@@ -166,7 +171,7 @@ impl FioOption {
                     return Ok(());
                 }
                 let option = match value.is_given {
-                    true => format!("{name}={}", shown(value.text)),
+                    true => format!("{name}={}", printable(value.text)),
                     false => name.to_owned(),
                 };
                 Err(JobError::Refused { line, option, because })
@@ -208,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stands_in_the_tables_once() {
+    fn option_names_and_aliases_are_unique() {
         let mut names: Vec<&str> = options()
             .flat_map(|option| [option.name].into_iter().chain(option.aliases.iter().copied()))
             .collect();
@@ -220,7 +225,7 @@ mod tests {
 
     /// The distance of `kitten` and `sitting` is 3 in every textbook.
     #[test]
-    fn what_is_nearly_an_option_is_told() {
+    fn misspelled_options_are_matched_to_the_nearest_name() {
         assert_eq!(distance("kitten", "sitting"), 3);
         assert_eq!(FioOption::nearest("iodepht"), Some("iodepth"));
         assert_eq!(FioOption::nearest("zonk_of_a_kind"), None);

@@ -63,7 +63,7 @@ pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, Jo
     }
     // `exitall` in one job applies to all, as in fio. The jobs that end with it are its own choice.
     for job in jobs.iter_mut().filter(|_| !exits_all) {
-        job.takes_along = ExitScope::Nobody;
+        job.exit_scope = ExitScope::OnlyItself;
     }
     match jobs.is_empty() {
         true => Err(JobError::NoJobs),
@@ -126,7 +126,7 @@ impl JobSection {
             .and_then(|rest| rest.strip_suffix(']'))
             .map(str::trim)
             .filter(|name| !name.is_empty())
-            .ok_or_else(|| JobError::BadSection { line, text: super::shown(content) })?;
+            .ok_or_else(|| JobError::BadSection { line, text: super::printable(content) })?;
         // fio compares the first six letters only, so `[global2]` is global too.
         let is_global = name.starts_with("global");
         let name = (!is_global).then(|| name.to_owned());
@@ -197,7 +197,7 @@ impl JobFileReader<'_> {
         let option = self.environment.substitute(option, number)?;
         let value = value.map(|value| self.environment.substitute(value, number)).transpose()?;
         let Some(section) = self.sections.last_mut() else {
-            return Err(JobError::OutsideSection { line: number, text: super::shown(content) });
+            return Err(JobError::OutsideSection { line: number, text: super::printable(content) });
         };
         section.options.push(OptionLine {
             number,
@@ -214,7 +214,7 @@ impl Environment<'_> {
     fn file(&self, name: &str, content: &str, line: usize, depth: u32) -> Result<String, JobError> {
         let not_found = |advice: &str| JobError::NotFound {
             line,
-            text: super::shown(content),
+            text: super::printable(content),
             advice: advice.to_owned(),
         };
         if depth == INCLUDES_MAX {
@@ -231,7 +231,7 @@ impl Environment<'_> {
     /// Replaces `${NAME}` and the properties of the machine in a text.
     fn substitute(&self, text: &str, line: usize) -> Result<String, JobError> {
         let not_found = |what: &str, advice: String| {
-            Err(JobError::NotFound { line, text: super::shown(what), advice })
+            Err(JobError::NotFound { line, text: super::printable(what), advice })
         };
         let mut filled = String::new();
         let mut rest = text;
@@ -241,14 +241,17 @@ impl Environment<'_> {
             match self.variable.map(|variable| variable(name)) {
                 Some(Some(value)) => filled.push_str(&value),
                 Some(None) => {
-                    let name = super::shown(name);
+                    let name = super::printable(name);
                     let advice =
                         format!("the environment has no variable of this name; set {name}=VALUE");
                     return not_found(&format!("${{{name}}}"), advice);
                 }
                 None => {
                     let advice = "variables are not filled in here; write the value itself";
-                    return not_found(&format!("${{{}}}", super::shown(name)), advice.to_owned());
+                    return not_found(
+                        &format!("${{{}}}", super::printable(name)),
+                        advice.to_owned(),
+                    );
                 }
             }
             rest = after;

@@ -181,7 +181,7 @@ impl<'a> OptionValue<'a> {
     /// value.
     pub fn for_each_direction<T: Clone, const N: usize>(
         self,
-        there: &mut [T; N],
+        targets: &mut [T; N],
         read: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
     ) -> Result<(), ExpectedForm> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
@@ -189,7 +189,7 @@ impl<'a> OptionValue<'a> {
             return Err("one value, or READS,WRITES or READS,WRITES,TRIMS".to_owned());
         }
         let is_one = parts.len() == 1;
-        for (at, there) in there.iter_mut().enumerate() {
+        for (at, there) in targets.iter_mut().enumerate() {
             let part = parts.get(at).or(parts.last()).expect("a split has one part at least");
             if is_one || !part.is_empty() {
                 *there = read(self.part(part))?;
@@ -262,7 +262,7 @@ mod tests {
     /// The table is fio's manual, "Parameter types", for `kb_base=1024`. `ki` is an exception: fio
     /// 3.33 does not follow its manual (an integration test asks fio itself).
     #[test]
-    fn bytes_are_fios() {
+    fn byte_values_parse_as_in_fio() {
         let bytes = |text| value(text).bytes();
         assert_eq!(bytes("4096"), Some(4096));
         assert_eq!(bytes("4096b"), Some(4096));
@@ -285,14 +285,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fio_would_drop_in_silence_is_refused() {
+    fn byte_values_that_fio_silently_truncates_are_refused() {
         for text in ["", "k", "4x", "4kk", "4bb", "-1", "4.5k", "4 k", "1k2", "99999999p", "50%"] {
             assert_eq!(value(text).bytes(), None, "{text}");
         }
     }
 
     #[test]
-    fn times_are_fios() {
+    fn time_values_parse_as_in_fio() {
         let s = Time::from_s(1);
         let span = |text, unit| value(text).span(unit).ok();
         assert_eq!(span("10", s), Some(Time::from_s(10)));
@@ -309,7 +309,7 @@ mod tests {
     /// 2^64 ns are 584 years. A pause of nearly that length would wrap around when added to any
     /// time.
     #[test]
-    fn no_time_is_so_long_that_a_sum_would_wrap() {
+    fn times_beyond_the_maximum_span_are_refused() {
         let us = Time::from_us(1);
         assert!(value("18446744073709550").span(us).is_err());
         assert!(value("3651d").span(us).is_err());

@@ -123,7 +123,7 @@ struct LoadFields<'a> {
 impl LoadFields<'_> {
     /// Builds the load.
     fn load(&self) -> Result<MemoryLoad, FileError> {
-        let name = self.own.needed_text("name")?;
+        let name = self.own.required_text("name")?;
         if name.is_empty() || name.chars().any(char::is_control) {
             return Err(self.own.error("name", "expected a word or two on one line".to_owned()));
         }

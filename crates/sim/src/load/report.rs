@@ -160,7 +160,7 @@ mod tests {
 
     /// 1,000 touches in 2 s, of which 250 wait, and 400 pages read from swap.
     #[test]
-    fn rates_follow_from_touches_and_what_was_not_measured_is_null() {
+    fn rates_follow_from_touches_and_unmeasured_values_are_null() {
         let load = MemoryLoad::new("l", 64 << 20, 32 << 20);
         let row = LoadRow::new(&load, "kernel:/data");
         assert_eq!((row.seconds, row.iops, row.coverage), (None, None, None));

@@ -88,11 +88,11 @@ pub fn simulate_load_with(
 ) -> Result<LoadRow, SimulateError> {
     let (world, mut machine) = prepare(load, setup)?;
     let mut run = RunningLoad::new(load, setup, world);
-    let filled = run.fill(&mut machine, &mut RunObserver::progress(watch.tell));
+    let filled = run.fill(&mut machine, &mut RunObserver::progress(watch.on_progress));
     filled.map_err(SimulateError::Stuck)?;
     let filled = LoadCounts::of(&machine);
     if let Some(observer) = observer {
-        run.world = run.world.observed_by(observer);
+        run.environment = run.environment.with_observer(observer);
     }
     run.touch_all(&mut machine, &mut watch).map_err(SimulateError::Stuck)?;
     Ok(run.row(&machine, setup, &filled))
@@ -109,7 +109,7 @@ pub fn observe_load(
     events_max: usize,
 ) -> Result<(LoadRow, Events), SimulateError> {
     let observer = Observer::new(events_max);
-    let mut goes_on = |_: Progress| ProgressAnswer::On;
+    let mut goes_on = |_: Progress| ProgressAnswer::Continue;
     let watch = RunObserver::progress(&mut goes_on);
     let row = simulate_load_with(load, setup, Some(observer.clone()), watch)?;
     Ok((row, observer.take()))
@@ -134,7 +134,7 @@ fn prepare(
         readahead: Spec::plain("none"),
         scheduler: setup.scheduler.clone(),
         eviction: setup.eviction.clone(),
-        learns_unasked_costs: false,
+        learns_unused_costs: false,
         ..Config::new(device.caps())
     })
     .map_err(SimulateError::Config)?;
@@ -167,13 +167,13 @@ struct LoadProcess {
 }
 
 /// Work of one step of the machine, in touches: a step may look at every page.
-const TURN_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
+const STEP_TOUCHES: u32 = STEPS_PER_PROGRESS / 16;
 
 /// State of a simulation.
 struct RunningLoad<'a> {
     load: &'a MemoryLoad,
     host: MemoryHost,
-    world: SimulatedEnvironment,
+    environment: SimulatedEnvironment,
     processes: Vec<LoadProcess>,
     /// Processes that can continue, and the time from which they can.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
@@ -230,7 +230,7 @@ impl<'a> RunningLoad<'a> {
         RunningLoad {
             load,
             host: setup.host,
-            world,
+            environment: world,
             processes: processes.collect(),
             ready: BinaryHeap::new(),
             read_counters: ReadCounters::default(),
@@ -259,7 +259,7 @@ impl<'a> RunningLoad<'a> {
             let touches = touches.touches_of(process as u32, 0);
             measured.push(std::mem::replace(&mut running.touches, touches));
         }
-        self.go(machine, watch)?;
+        self.run_steps(machine, watch)?;
         for (running, touches) in self.processes.iter_mut().zip(measured) {
             running.touches = touches;
         }
@@ -274,8 +274,8 @@ impl<'a> RunningLoad<'a> {
         watch: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         watch.begin(machine);
-        self.began = self.world.now();
-        self.go(machine, watch)
+        self.began = self.environment.now();
+        self.run_steps(machine, watch)
     }
 
     /// Adds completed work, in touches, and reports the progress from time to time.
@@ -284,28 +284,32 @@ impl<'a> RunningLoad<'a> {
         if self.work >= STEPS_PER_PROGRESS {
             self.work = 0;
             let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
-            let (now, bytes) = (self.world.now(), self.read_counters.bytes);
+            let (now, bytes) = (self.environment.now(), self.read_counters.bytes);
             let progress = Progress { now, bytes, bytes_total: Some(bytes_total) };
-            self.is_stopping |= (watch.tell)(progress) == ProgressAnswer::Stop;
+            self.is_stopping |= (watch.on_progress)(progress) == ProgressAnswer::Stop;
         }
     }
 
     /// Lets all processes run until their touches are used up.
-    fn go(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
-        let start = self.world.now();
+    fn run_steps(
+        &mut self,
+        machine: &mut Machine,
+        watch: &mut RunObserver<'_>,
+    ) -> Result<(), Stuck> {
+        let start = self.environment.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
         let mut steps = Steps::default();
         loop {
-            let now = self.world.now();
+            let now = self.environment.now();
             watch.forward_decisions(machine);
-            self.note_work(TURN_TOUCHES, watch);
+            self.note_work(STEP_TOUCHES, watch);
             steps.step(now, || format!("faults and touches: {}", state_of(machine)))?;
             let next = self.ready.peek().map(|Reverse((time, _))| *time);
             if let Some(Reverse((time, id))) = self.ready.peek().copied()
                 && time <= now
             {
                 self.ready.pop();
-                self.run_on(machine, now, id, watch)?;
+                self.run_process(machine, now, id, watch)?;
                 continue;
             }
             let until = [next, machine.next_wake()].into_iter().flatten().min();
@@ -313,13 +317,13 @@ impl<'a> RunningLoad<'a> {
                 assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
                 return Ok(());
             }
-            self.world.advance(until)?;
-            self.settle(machine, watch)?;
+            self.environment.advance(until)?;
+            self.step_machine(machine, watch)?;
         }
     }
 
     /// Lets one process run until it faults or until the next event elsewhere.
-    fn run_on(
+    fn run_process(
         &mut self,
         machine: &mut Machine,
         now: Time,
@@ -327,7 +331,7 @@ impl<'a> RunningLoad<'a> {
         watch: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let others = self.ready.peek().map(|Reverse((time, _))| *time);
-        let events = [others, self.world.next_event(), machine.next_wake()];
+        let events = [others, self.environment.next_event(), machine.next_wake()];
         let horizon = events.into_iter().flatten().min();
         let touch_time = Time(self.host.touch_ns);
         let mut time = now;
@@ -373,18 +377,22 @@ impl<'a> RunningLoad<'a> {
             tag: id.into(),
         };
         machine.fault(now, fault).expect("a process has one fault at a time");
-        self.settle(machine, watch)
+        self.step_machine(machine, watch)
     }
 
     /// Performs all work of the machine at the present time. Pages are unmapped before any request
     /// is submitted, so the scheduler has the writes together with the reads.
-    fn settle(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
-        let now = self.world.now();
+    fn step_machine(
+        &mut self,
+        machine: &mut Machine,
+        watch: &mut RunObserver<'_>,
+    ) -> Result<(), Stuck> {
+        let now = self.environment.now();
         let mut steps = Steps::default();
-        machine.take_in(now, self);
+        machine.take_completions(now, self);
         machine.unmap(now, self);
-        while machine.turn(now, self) {
-            self.note_work(TURN_TOUCHES, watch);
+        while machine.step(now, self) {
+            self.note_work(STEP_TOUCHES, watch);
             steps.step(now, || format!("turns of the machine: {}", state_of(machine)))?;
         }
         Ok(())
@@ -432,7 +440,7 @@ impl<'a> RunningLoad<'a> {
         row.device_depth_mean = meter.depth_mean_milli().map(|milli| milli as f64 / 1e3);
         row.device_depth_max = row.device_requests.filter(|&n| n > 0).map(|_| meter.depth_max);
         row.waste_bytes = Some(counted.waste_pages.saturating_sub(filled.waste_pages) * PAGE_BYTES);
-        row.decisions = Some(format!("{:016x}", self.world.decisions()));
+        row.decisions = Some(format!("{:016x}", self.environment.decisions()));
         row.note = match &self.first_error {
             Some(error) => {
                 Some(format!("{} touches failed; the first: {error}", self.read_counters.errors))
@@ -445,17 +453,17 @@ impl<'a> RunningLoad<'a> {
 
 impl IoBackend for RunningLoad<'_> {
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest) {
-        self.world.submit(machine, now, request);
+        self.environment.submit(machine, now, request);
     }
 
     fn poll_completion(&mut self, now: Time) -> Option<Completion> {
-        self.world.poll_completion(now)
+        self.environment.poll_completion(now)
     }
 }
 
 impl Driver for RunningLoad<'_> {
     /// Completes a fault: the process has touched the page and continues after the kernel's work.
-    fn faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
+    fn on_faulted(&mut self, machine: &mut Machine, now: Time, faulted: Faulted) {
         machine.release_fault(now, faulted.fault);
         let id = faulted.process.0;
         let running = &mut self.processes[id as usize];

@@ -108,7 +108,7 @@ impl Iterator for Touches {
                 page
             }
             TouchSequence::Random { page_rng } => below(page_rng, self.pages),
-            TouchSequence::Zipf { skew } => skew.next().min(self.pages - 1),
+            TouchSequence::Zipf { skew } => skew.draw().min(self.pages - 1),
             TouchSequence::Swept { page_rng, next_page, is_sweep } => {
                 *is_sweep = !*is_sweep;
                 let hot = hot_pages(self.pages);
@@ -147,7 +147,7 @@ mod tests {
     /// Two of 16 pages are hot. The sweep starts with the third page and returns to it after the
     /// last.
     #[test]
-    fn a_sweep_goes_by_beside_the_hot_pages() {
+    fn sweep_alternates_with_touches_of_the_hot_pages() {
         let mut load = MemoryLoad::new("swept", 16 * 4096, MIB);
         (load.pattern, load.touches) = (TouchPattern::Swept, 40);
         let touched = pages(&load, 0);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeps_go_round_and_sharers_start_apart() {
+    fn sweeps_wrap_around_and_sharing_processes_start_apart() {
         let mut load = MemoryLoad::new("sweep", 4 * 4096, MIB);
         load.touches = 6;
         assert_eq!(pages(&load, 0), [0, 1, 2, 3, 0, 1]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_of_a_hundred_write_and_the_pages_stay_the_same() {
+    fn writes_percent_sets_the_share_of_writes_and_not_the_pages() {
         let mut load = MemoryLoad::new("writes", 1_000 * 4096, MIB);
         load.pattern = TouchPattern::Random;
         load.touches = 10_000;

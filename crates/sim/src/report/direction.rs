@@ -74,7 +74,7 @@ mod tests {
 
     /// For 100 and 300 µs the mean is 200 and the deviation 100.
     #[test]
-    fn the_spread_is_that_of_the_numbers() {
+    fn latency_statistics_match_hand_computed_values() {
         let mut read_counters = ReadCounters::default();
         for us in [100, 300] {
             read_counters.record(Time::ZERO, Time::from_us(us), 4096);

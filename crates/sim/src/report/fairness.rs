@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn jains_index_is_one_for_equals_and_a_share_for_one_that_has_everything() {
+    fn jains_index_is_1_for_equal_shares_and_1_over_n_for_a_monopoly() {
         assert_eq!(index(&[stream(0, 5), stream(3, 5), stream(9, 5)]), Some(1.0));
         assert_eq!(index(&[stream(0, 8), stream(0, 0), stream(0, 0), stream(0, 0)]), Some(0.25));
         // By hand: (1 + 3)² ÷ (2 · (1 + 9)).
@@ -157,14 +157,14 @@ mod tests {
     }
 
     #[test]
-    fn there_is_no_index_of_one_of_nobody_and_of_those_who_do_not_compete() {
+    fn fairness_index_is_none_without_two_competing_processes() {
         assert_eq!(index(&[stream(0, 5)]), None);
         assert_eq!(index(&[stream(0, 0), stream(0, 0)]), None);
         assert_eq!(index(&[stream(0, 5), ProcessShare { phase: 1, ..stream(5, 5) }]), None);
     }
 
     #[test]
-    fn a_stream_is_told_with_its_rate_its_share_and_its_worst_wait() {
+    fn process_rows_report_rate_share_and_longest_wait() {
         let job = JobFile::parse("[a]\nrw=read\nsize=1m\nnumjobs=2\n").unwrap();
         let mut slow = stream(0, 1);
         slow.record(Time::from_s(1), Time::from_s(2), 1 << 20);

@@ -51,7 +51,7 @@ pub(super) fn is_chunk(done: &Done) -> bool {
 impl RunningJob<'_> {
     /// Starts a raw operation: pins its first chunk.
     pub(super) fn start_raw(&mut self, machine: &mut Machine, now: Time, tag: u32) {
-        let OperationInFlight { process, operation, .. } = self.under[tag as usize];
+        let OperationInFlight { process, operation, .. } = self.operations_in_flight[tag as usize];
         // The read-modify-write of a misaligned write is not modelled. This write is passed to
         // the machine unchanged, which rejects it if the device requires alignment.
         let alignment_bytes = match operation.op {
@@ -69,7 +69,7 @@ impl RunningJob<'_> {
     fn pin_next(&mut self, machine: &mut Machine, now: Time, process: u32) {
         let running = &mut self.processes[process as usize];
         let Some(raw) = running.raw.as_mut().filter(|raw| raw.pinned.is_none()) else { return };
-        let Some(chunk) = raw.transfer.poll_chunk(machine.raw_policy()) else { return };
+        let Some(chunk) = raw.transfer.poll_chunk(machine.chunking_policy()) else { return };
         raw.pinned = Some(chunk);
         let span = self.world.pin(chunk.bytes);
         running.busy_until = running.busy_until.max(now) + span;
@@ -82,8 +82,8 @@ impl RunningJob<'_> {
         let running = &mut self.processes[process as usize];
         let Some(raw) = &mut running.raw else { return };
         let Some(chunk) = raw.pinned.take() else { return };
-        let operation = self.under[raw.tag as usize].operation;
-        let handle = self.handle_of(machine, now, process, operation.file);
+        let operation = self.operations_in_flight[raw.tag as usize].operation;
+        let handle = self.handle_for(machine, now, process, operation.file);
         let transfer = Transfer {
             handle,
             process: ProcessId(process),
@@ -103,7 +103,7 @@ impl RunningJob<'_> {
     }
 
     /// Handles the completion of a chunk and pins the next.
-    pub(super) fn take_chunk(&mut self, machine: &mut Machine, now: Time, done: &Done) {
+    pub(super) fn on_chunk_completed(&mut self, machine: &mut Machine, now: Time, done: &Done) {
         let (process, chunk) = self.chunks.close(done.tag);
         machine.release(now, done.read);
         self.chunk_ended(machine, now, process, chunk, done.result);
@@ -143,6 +143,6 @@ impl RunningJob<'_> {
             (Some(_), Some((_, error))) => Err(error),
             _ => Ok(end.bytes),
         };
-        self.end(machine, now, raw.tag, result);
+        self.complete_operation(machine, now, raw.tag, result);
     }
 }

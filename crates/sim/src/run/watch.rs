@@ -21,7 +21,7 @@ pub struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgressAnswer {
     /// Continue the run.
-    On,
+    Continue,
     /// Stop issuing requests, wait for those in flight, and report.
     Stop,
 }
@@ -29,34 +29,34 @@ pub enum ProgressAnswer {
 /// Observer of a run in progress.
 pub struct RunObserver<'a> {
     /// Receives progress reports and decides whether the run goes on.
-    pub tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer,
+    pub on_progress: &'a mut dyn FnMut(Progress) -> ProgressAnswer,
     /// Receives every decision of the policies that log them. `None`: the log stays off.
-    pub decided: Option<&'a mut dyn FnMut(&LoggedDecision)>,
+    pub on_decision: Option<&'a mut dyn FnMut(&LoggedDecision)>,
     /// Receives the workload before it runs, and may attach logs to its processes.
-    pub prepare: Option<&'a mut dyn FnMut(&mut Workload)>,
+    pub on_workload: Option<&'a mut dyn FnMut(&mut Workload)>,
 }
 
 impl<'a> RunObserver<'a> {
     /// Creates an observer of the progress only.
-    pub fn progress(tell: &'a mut dyn FnMut(Progress) -> ProgressAnswer) -> RunObserver<'a> {
-        RunObserver { tell, decided: None, prepare: None }
+    pub fn progress(on_progress: &'a mut dyn FnMut(Progress) -> ProgressAnswer) -> RunObserver<'a> {
+        RunObserver { on_progress, on_decision: None, on_workload: None }
     }
 
     /// Enables the decision logs of the policies if an observer receives them.
     pub(crate) fn begin(&self, path: &mut Machine) {
-        if self.decided.is_none() {
+        if self.on_decision.is_none() {
             return;
         }
-        path.readahead_decisions().turn(true);
+        path.readahead_decisions().set_enabled(true);
         if let Some(log) = path.scheduler_decisions() {
-            log.turn(true);
+            log.set_enabled(true);
         }
     }
 
     /// Takes the decisions of the last step from the logs of the policies, and forwards them in
     /// order of time.
     pub(crate) fn forward_decisions(&mut self, path: &mut Machine) {
-        let Some(decided) = &mut self.decided else { return };
+        let Some(decided) = &mut self.on_decision else { return };
         let mut all: Vec<LoggedDecision> = Vec::new();
         let readahead = path.readahead_decisions();
         all.extend(std::iter::from_fn(|| readahead.poll()));

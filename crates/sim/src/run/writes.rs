@@ -22,7 +22,7 @@ pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
 impl RunningJob<'_> {
     /// Completes a process's sync.
     pub(super) fn flushed(&mut self, now: Time, process: u32) {
-        self.flushes_under_way -= 1;
+        self.flushes_in_flight -= 1;
         let running = &mut self.processes[process as usize];
         running.process.synced(now);
         running.stream.record_sync(now);

@@ -116,7 +116,7 @@ mod tests {
 
     /// Compares with a plain list of flags.
     #[test]
-    fn the_next_free_block_is_that_of_a_list() {
+    fn next_free_block_matches_a_list_of_flags() {
         for blocks in [1, 63, 64, 65, 4096, 4097, 10_000] {
             let mut map = BlockMap::new(blocks);
             let mut flags = vec![false; blocks as usize];

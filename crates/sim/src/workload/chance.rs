@@ -15,14 +15,14 @@ pub struct RandomChoices {
     is_reseeded: bool,
     /// True if positions and sizes need 64-bit random numbers.
     is_wide: bool,
-    streams: ChanceStreams,
+    streams: RandomStreams,
     /// Generator of all choices if the positions come from a permutation.
-    pub own: Option<Xoshiro256PlusPlus>,
+    pub own_generator: Option<Xoshiro256PlusPlus>,
 }
 
 /// The streams in their present states.
 #[derive(Clone, Debug)]
-struct ChanceStreams {
+struct RandomStreams {
     places: Generator,
     sizes: [Generator; 2],
     is_random: [Taus88; 2],
@@ -39,23 +39,23 @@ struct ChanceStreams {
 struct ReadWriteMix {
     op: Op,
     issued: [u64; 2],
-    kept_until: u64,
+    direction_kept_until: u64,
 }
 
-impl ChanceStreams {
-    fn new(seeds: &ProcessSeeds, is_wide: bool) -> ChanceStreams {
+impl RandomStreams {
+    fn new(seeds: &ProcessSeeds, is_wide: bool) -> RandomStreams {
         let small = |stream| Taus88::new(seeds.of(stream));
         let sized = |seed| match is_wide {
             true => Generator::Taus258(Taus258::new(seed)),
             false => Generator::Taus88(Taus88::new(seed)),
         };
-        ChanceStreams {
+        RandomStreams {
             places: sized(seeds.of_places()),
             sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
                 .map(|stream| sized(seeds.of(stream))),
             is_random: [RandomStream::IsRandom; 2].map(small),
             direction: small(RandomStream::Direction),
-            mix: ReadWriteMix { op: Op::Read, issued: [0; 2], kept_until: 0 },
+            mix: ReadWriteMix { op: Op::Read, issued: [0; 2], direction_kept_until: 0 },
             files: small(RandomStream::Files),
             zones: small(RandomStream::Zones),
             times: [RandomStream::ReadTimes, RandomStream::WriteTimes].map(small),
@@ -63,10 +63,10 @@ impl ChanceStreams {
     }
 }
 
-impl ChanceStreams {
+impl RandomStreams {
     /// Returns the direction of the next operation.
-    fn mixed(&mut self, reads_percent: u8) -> Op {
-        let ReadWriteMix { op, issued, kept_until } = &mut self.mix;
+    fn next_direction(&mut self, reads_percent: u8) -> Op {
+        let ReadWriteMix { op, issued, direction_kept_until: kept_until } = &mut self.mix;
         if issued[*op as usize] >= *kept_until {
             let drawn = match self.direction.draw_percent(reads_percent) {
                 true => Op::Read,
@@ -101,12 +101,12 @@ impl RandomChoices {
         let is_wide = is_wide || job.generator == Generator::Tausworthe64;
         let is_own = job.generator == Generator::Permutation;
         RandomChoices {
-            streams: ChanceStreams::new(&seeds, is_wide),
+            streams: RandomStreams::new(&seeds, is_wide),
             seeds,
             // As in fio, a seed that is given keeps runs alike, but not passes.
             is_reseeded: job.is_repeatable && !job.has_seed,
             is_wide,
-            own: is_own.then(|| Xoshiro256PlusPlus::seed_from_u64(own_seed)),
+            own_generator: is_own.then(|| Xoshiro256PlusPlus::seed_from_u64(own_seed)),
         }
     }
 
@@ -119,10 +119,10 @@ impl RandomChoices {
     pub fn restart(&mut self) {
         if self.is_reseeded {
             let mix = self.streams.mix;
-            self.streams = ChanceStreams { mix, ..ChanceStreams::new(&self.seeds, self.is_wide) };
+            self.streams = RandomStreams { mix, ..RandomStreams::new(&self.seeds, self.is_wide) };
         }
         // As in fio, the counts of reads and writes go on, and a direction is drawn at once.
-        self.streams.mix.kept_until = 0;
+        self.streams.mix.direction_kept_until = 0;
     }
 
     /// Records the issue of an operation of this direction.
@@ -131,7 +131,7 @@ impl RandomChoices {
     }
 
     /// Records that a rate changed the mix to this direction.
-    pub fn turn_to(&mut self, op: Op) {
+    pub fn change_direction(&mut self, op: Op) {
         self.streams.mix.op = op;
     }
 
@@ -142,9 +142,9 @@ impl RandomChoices {
 
     /// Returns true if the next operation is a read, with `percent` as the share of reads.
     pub fn is_read(&mut self, percent: u8) -> bool {
-        match &mut self.own {
+        match &mut self.own_generator {
             Some(own) => below(own, 100) < u64::from(percent),
-            None => self.streams.mixed(percent) == Op::Read,
+            None => self.streams.next_direction(percent) == Op::Read,
         }
     }
 

@@ -70,9 +70,9 @@ pub const BOUND_MAX: u64 = (1 << 48) - 2;
 pub struct Lfsr {
     state: u64,
     count: u64,
-    given: u64,
+    numbers_returned: u64,
     top: u64,
-    turned: u64,
+    rotation: u64,
 }
 
 impl Lfsr {
@@ -85,7 +85,8 @@ impl Lfsr {
         let bits = (BITS_MIN..).find(|bits| 1 << bits > count + 1)?;
         let taps = TAPS[(bits - BITS_MIN) as usize];
         let turned = taps.iter().fold(0, |turned, tap| turned | 1 << (tap - 1));
-        let mut lfsr = Lfsr { state: 0, count, given: 0, top: 1 << (bits - 1), turned };
+        let mut lfsr =
+            Lfsr { state: 0, count, numbers_returned: 0, top: 1 << (bits - 1), rotation: turned };
         lfsr.restart(seed);
         lfsr.step();
         Some(lfsr)
@@ -98,21 +99,21 @@ impl Lfsr {
         if self.state == mask {
             self.state = 0; // the state of all ones never changes
         }
-        self.given = 0;
+        self.numbers_returned = 0;
     }
 
     /// Advances the register by one state.
     fn step(&mut self) {
         let is_zero = self.state & 1 == 0;
-        self.state = self.state >> 1 ^ if is_zero { self.turned } else { self.top };
+        self.state = self.state >> 1 ^ if is_zero { self.rotation } else { self.top };
     }
 
     /// Returns the next number, or `None` after all numbers.
     pub fn next(&mut self) -> Option<u64> {
-        if self.given == self.count {
+        if self.numbers_returned == self.count {
             return None;
         }
-        self.given += 1;
+        self.numbers_returned += 1;
         loop {
             self.step();
             if self.state < self.count {
@@ -129,7 +130,7 @@ mod tests {
     /// fio 3.33 with `ioengine=null rw=randread bs=4k random_generator=lfsr` on 4, 8 and 133
     /// blocks.
     #[test]
-    fn the_order_is_fios() {
+    fn lfsr_order_matches_fio() {
         let order = |count, take| {
             let mut lfsr = Lfsr::new(count, 0xb189_9bed).unwrap();
             std::iter::from_fn(move || lfsr.next()).take(take).collect::<Vec<u64>>()

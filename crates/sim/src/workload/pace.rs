@@ -27,11 +27,11 @@ pub struct RateControl {
     /// Bytes issued since then, per direction.
     issued_bytes: [u64; 2],
     /// Sum of the drawn times of each direction.
-    drawn: [Time; 2],
+    drawn_time: [Time; 2],
     /// Time at which the next operation of each direction is due.
     due: [Time; 2],
     /// Time of the last check of the minimum rates.
-    looked: Time,
+    last_checked: Time,
     done_bytes: [u64; 2],
     done_operations: [u64; 2],
 }
@@ -55,9 +55,9 @@ impl RateControl {
             least_bytes,
             since: Time::ZERO,
             issued_bytes: [0; 2],
-            drawn: [Time::ZERO; 2],
+            drawn_time: [Time::ZERO; 2],
             due: [Time::ZERO; 2],
-            looked: Time::ZERO,
+            last_checked: Time::ZERO,
             done_bytes: [0; 2],
             done_operations: [0; 2],
         }
@@ -65,7 +65,7 @@ impl RateControl {
 
     /// Records the start of the process.
     pub fn begin(&mut self, now: Time) {
-        (self.since, self.looked) = (now, now);
+        (self.since, self.last_checked) = (now, now);
     }
 
     /// Returns the time at which an operation of this direction may start, or zero for immediately.
@@ -75,7 +75,7 @@ impl RateControl {
 
     /// Returns the next direction of a mix, and its due time. The drawn direction is used unless it
     /// is delayed and the other one is due earlier.
-    pub fn turn(&self, drawn: Op, now: Time) -> (Op, Time) {
+    pub fn next_direction(&self, drawn: Op, now: Time) -> (Op, Time) {
         let other = match drawn {
             Op::Read => Op::Write,
             Op::Write => Op::Read,
@@ -88,7 +88,7 @@ impl RateControl {
     }
 
     /// Records the issue of an operation.
-    pub fn issued(&mut self, op: Op, bytes: u64, chance: &mut RandomChoices) {
+    pub fn on_issue(&mut self, op: Op, bytes: u64, random: &mut RandomChoices) {
         let way = op as usize;
         let rate = self.bytes_per_s[way];
         if rate == 0 {
@@ -98,8 +98,8 @@ impl RateControl {
         let run_ns = match self.rate.is_poisson {
             true => {
                 let mean_ns = span_ns(self.least_bytes[way], rate) as f64;
-                self.drawn[way] += Time((-chance.time(op).ln() * mean_ns) as u64);
-                self.drawn[way].ns()
+                self.drawn_time[way] += Time((-random.time(op).ln() * mean_ns) as u64);
+                self.drawn_time[way].ns()
             }
             false => span_ns(self.issued_bytes[way], rate),
         };
@@ -119,11 +119,11 @@ impl RateControl {
         let behind = if span_ns(least_bytes, rate) <= pause.ns() { least_bytes } else { 0 };
         let counted = &mut self.issued_bytes[way];
         *counted = counted.saturating_add(missed.saturating_sub(behind));
-        self.drawn[way] += pause;
+        self.drawn_time[way] += pause;
     }
 
     /// Records the end of an operation.
-    pub fn ended(&mut self, op: Op, bytes: u64) {
+    pub fn on_completed(&mut self, op: Op, bytes: u64) {
         self.done_bytes[op as usize] += bytes;
         self.done_operations[op as usize] += 1;
     }
@@ -135,7 +135,7 @@ impl RateControl {
         if (rate.least_bytes, rate.least_operations) == ([0; 2], [0; 2]) {
             return false;
         }
-        let span = now.since(self.looked);
+        let span = now.since(self.last_checked);
         if span < rate.cycle.max(Time::from_ms(1)) {
             return false;
         }
@@ -144,7 +144,7 @@ impl RateControl {
             per_s(self.done_bytes[way]) < rate.least_bytes[way] as f64
                 || per_s(self.done_operations[way]) < f64::from(rate.least_operations[way])
         });
-        self.looked = now;
+        self.last_checked = now;
         (self.done_bytes, self.done_operations) = ([0; 2], [0; 2]);
         is_slow
     }
@@ -227,17 +227,25 @@ impl SteadyStateDetector {
 pub struct DepthSearch {
     rule: LatencyTarget,
     depth: u32,
-    good: u32,
-    bad: u32,
+    largest_good_depth: u32,
+    smallest_bad_depth: u32,
     window_end: Time,
-    all: u64,
-    late: u64,
+    all_operations: u64,
+    late_operations: u64,
 }
 
 impl DepthSearch {
     pub fn new(rule: LatencyTarget, depth: u32) -> DepthSearch {
         let bad = depth.saturating_add(1);
-        DepthSearch { rule, depth: 1, good: 0, bad, window_end: Time::ZERO, all: 0, late: 0 }
+        DepthSearch {
+            rule,
+            depth: 1,
+            largest_good_depth: 0,
+            smallest_bad_depth: bad,
+            window_end: Time::ZERO,
+            all_operations: 0,
+            late_operations: 0,
+        }
     }
 
     /// Returns the present queue depth.
@@ -250,23 +258,27 @@ impl DepthSearch {
         if self.window_end == Time::ZERO {
             self.window_end = now + self.rule.window;
         }
-        self.all += 1;
-        self.late += u64::from(latency > self.rule.target);
+        self.all_operations += 1;
+        self.late_operations += u64::from(latency > self.rule.target);
         if now < self.window_end {
             return false;
         }
-        let kept = 100.0 * (self.all - self.late) as f64 / self.all as f64;
+        let kept = 100.0 * (self.all_operations - self.late_operations) as f64
+            / self.all_operations as f64;
         match kept >= self.rule.percentile {
-            true => self.good = self.depth,
-            false => self.bad = self.depth,
+            true => self.largest_good_depth = self.depth,
+            false => self.smallest_bad_depth = self.depth,
         }
-        (self.all, self.late, self.window_end) = (0, 0, now + self.rule.window);
-        let is_found = self.bad - self.good <= 1;
+        (self.all_operations, self.late_operations, self.window_end) =
+            (0, 0, now + self.rule.window);
+        let is_found = self.smallest_bad_depth - self.largest_good_depth <= 1;
         self.depth = match is_found {
-            true => self.good.max(1),
-            false => self.good + (self.bad - self.good) / 2,
+            true => self.largest_good_depth.max(1),
+            false => {
+                self.largest_good_depth + (self.smallest_bad_depth - self.largest_good_depth) / 2
+            }
         };
-        is_found && !self.rule.runs_on
+        is_found && !self.rule.continues_after
     }
 }
 
@@ -282,7 +294,7 @@ mod tests {
         let mut chance = RandomChoices::new(&job, 0, 1, false, 0);
         pace.begin(Time::from_s(1));
         for nth in 1..=3 {
-            pace.issued(Op::Read, 4096, &mut chance);
+            pace.on_issue(Op::Read, 4096, &mut chance);
             assert_eq!(pace.due(Op::Read), Time(1_000_000_000 + nth * 3_906_250));
         }
     }
@@ -316,12 +328,12 @@ mod tests {
 
     /// A device on which 5 operations in flight meet 1 ms and 6 do not.
     #[test]
-    fn the_search_ends_with_the_most_that_keep_the_latency() {
+    fn depth_search_finds_the_greatest_depth_within_the_latency_target() {
         let rule = LatencyTarget {
             target: Time::from_ms(1),
             window: Time::from_ms(10),
             percentile: 100.0,
-            runs_on: false,
+            continues_after: false,
         };
         let mut search = DepthSearch::new(rule, 32);
         let mut now = Time::ZERO;

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_size_stays_inside() {
+    fn permutation_of_the_largest_size_is_spread_evenly() {
         let order = Permutation::new(u64::MAX, 7);
         assert_ne!(order.at(0), order.at(1));
         let half = 1 << 63;
@@ -105,7 +105,7 @@ mod tests {
     /// positions with probability 1/n). Over 64 keys 64 pairs are expected, with a standard
     /// deviation of 8.
     #[test]
-    fn neighbours_are_not_kept_together() {
+    fn neighbours_are_adjacent_no_more_often_than_by_chance() {
         let count = 4096;
         let runs: usize = (0..64)
             .map(|key| {

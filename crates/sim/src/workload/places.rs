@@ -127,7 +127,7 @@ impl ProcessOffsets {
         job: &Job,
         grain: &PositionRules,
         area: &FileArea,
-        chance: &mut RandomChoices,
+        random: &mut RandomChoices,
     ) -> Result<ProcessOffsets, TooManyBlocks> {
         let (area_bytes, least_bytes) = (area.bytes, grain.least_bytes);
         let mapped_bytes = job.strides.map_or(area_bytes, |strides| strides.range_bytes);
@@ -137,18 +137,19 @@ impl ProcessOffsets {
             true => Ok(Some(BlockMap::new(blocks))),
             false => Ok(None),
         };
-        let lfsr = |chance: &RandomChoices| {
-            let seed = chance.seeds().of_places();
+        let lfsr = |random: &RandomChoices| {
+            let seed = random.seeds().of_places();
             Lfsr::new(blocks, seed).map(|lfsr| (lfsr, seed)).ok_or(TooManyBlocks { blocks })
         };
         let order = match &job.distribution {
             _ if !job.pattern.is_random => BlockOrder::Uniform { map: None },
             _ if job.generator == Generator::Permutation => {
-                let own = chance.own.as_mut().expect("a permutation has draws of its own");
+                let own =
+                    random.own_generator.as_mut().expect("a permutation has draws of its own");
                 BlockOrder::Permuted(Box::new(PermutedBlocks::new(job, area_bytes, own)))
             }
             Distribution::Uniform if job.generator == Generator::Lfsr => {
-                let (lfsr, seed) = lfsr(chance)?;
+                let (lfsr, seed) = lfsr(random)?;
                 BlockOrder::Shifted { lfsr, seed }
             }
             Distribution::Uniform => BlockOrder::Uniform { map: map()? },
@@ -156,14 +157,14 @@ impl ProcessOffsets {
                 zones: zones.clone(),
                 is_absolute: *is_absolute,
                 lfsr: match job.generator {
-                    Generator::Lfsr => Some(lfsr(chance)?),
+                    Generator::Lfsr => Some(lfsr(random)?),
                     _ => None,
                 },
             },
             skewed => {
                 let seed = match job.has_seed || !job.is_repeatable {
-                    true => chance.seeds().of_places(),
-                    false => chance.seeds().of_name(area.name_hash),
+                    true => random.seeds().of_places(),
+                    false => random.seeds().of_name(area.name_hash),
                 };
                 // In units of the smallest block of both directions, even if the job has one
                 // direction.
@@ -198,13 +199,13 @@ impl ProcessOffsets {
         op: Op,
         is_drawn: bool,
         is_between: &mut bool,
-        chance: &mut RandomChoices,
+        random: &mut RandomChoices,
     ) -> Option<(u64, u64)> {
         let way = op as usize;
         let is_random =
-            grain.is_random && is_drawn && chance.is_random(op, grain.random_percent[way]);
+            grain.is_random && is_drawn && random.is_random(op, grain.random_percent[way]);
         *is_between |= grain.is_random && !is_random;
-        let in_zone = self.chosen(grain, way, is_drawn, is_random, chance)?;
+        let in_zone = self.next_in_zone(grain, way, is_drawn, is_random, random)?;
         let start = self.zone_start.checked_add(in_zone)?;
         if in_zone >= self.area_bytes || start >= self.file_bytes {
             return None;
@@ -212,12 +213,12 @@ impl ProcessOffsets {
         let area_end = self.area_start.saturating_add(self.area_bytes);
         let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|end| end <= area_end);
         let which = if grain.is_size_by_order { usize::from(is_random) } else { way };
-        let mut bytes = chance.size(&grain.sizes[which], which, grain.is_unaligned, fits)?;
+        let mut bytes = random.size(&grain.sizes[which], which, grain.is_unaligned, fits)?;
         if start.checked_add(bytes).is_none_or(|end| end > self.file_bytes) {
             return None;
         }
         if is_random && !*is_between {
-            bytes = self.taken(grain, way, in_zone, bytes);
+            bytes = self.mark_used(grain, way, in_zone, bytes);
         }
         self.last_start[way] = Some(start);
         self.last_end[way] = start + bytes;
@@ -225,23 +226,23 @@ impl ProcessOffsets {
     }
 
     /// Returns the offset of the next operation, counted from the start of the zone.
-    fn chosen(
+    fn next_in_zone(
         &mut self,
         grain: &PositionRules,
         way: usize,
         is_drawn: bool,
         is_random: bool,
-        chance: &mut RandomChoices,
+        random: &mut RandomChoices,
     ) -> Option<u64> {
         if is_random {
-            return self.random_start(grain, way, chance);
+            return self.random_start(grain, way, random);
         }
         if grain.is_random && !is_drawn && grain.sequence.kind == Sequencer::Identical {
             let last = self.last_start[way].unwrap_or(self.zone_start);
             return last.checked_sub(self.zone_start);
         }
         match self.sequential_start(grain, way) {
-            None if grain.is_random => self.random_start(grain, way, chance),
+            None if grain.is_random => self.random_start(grain, way, random),
             start => start,
         }
     }
@@ -252,12 +253,12 @@ impl ProcessOffsets {
         &mut self,
         grain: &PositionRules,
         way: usize,
-        chance: &mut RandomChoices,
+        random: &mut RandomChoices,
     ) -> Option<u64> {
-        match self.random_place(grain, way, chance) {
+        match self.draw_offset(grain, way, random) {
             None if grain.is_restarted_at_once => {
                 self.forget();
-                self.random_place(grain, way, chance)
+                self.draw_offset(grain, way, random)
             }
             place => place,
         }
@@ -265,11 +266,11 @@ impl ProcessOffsets {
 
     /// Draws a random offset in the zone. Returns `None` if the zone has no block, or the order has
     /// none left.
-    fn random_place(
+    fn draw_offset(
         &mut self,
         grain: &PositionRules,
         way: usize,
-        chance: &mut RandomChoices,
+        random: &mut RandomChoices,
     ) -> Option<u64> {
         let align = grain.align_bytes[way];
         let in_zone = grain.strides.map_or(self.area_bytes, |strides| strides.range_bytes);
@@ -284,22 +285,23 @@ impl ProcessOffsets {
             Some(_) => Some(block),
         };
         let block = match &mut self.order {
-            BlockOrder::Uniform { map } => free(map, chance.block(blocks))?,
+            BlockOrder::Uniform { map } => free(map, random.block(blocks))?,
             BlockOrder::Shifted { lfsr, .. } => lfsr.next()?,
             BlockOrder::Permuted(permuted) => {
-                let own = chance.own.as_mut().expect("a permutation has draws of its own");
+                let own =
+                    random.own_generator.as_mut().expect("a permutation has draws of its own");
                 permuted.next(way, own)?
             }
             // A position beyond the end ends the pass, as in fio.
-            BlockOrder::Skewed { next, .. } => next.next(),
+            BlockOrder::Skewed { next, .. } => next.draw(),
             BlockOrder::Zoned { zones, is_absolute, lfsr } => {
-                let draw = chance.zone();
+                let draw = random.zone();
                 let zone = zone_of(&zones[way], *is_absolute, align, blocks, draw);
                 let (start, end) = zone.unwrap_or((0, blocks));
                 let in_part = match lfsr {
                     // The offset is drawn from the whole area, as in fio.
                     Some((lfsr, _)) => lfsr.next()?,
-                    None => chance.block(end - start),
+                    None => random.block(end - start),
                 };
                 start + in_part
             }
@@ -337,7 +339,7 @@ impl ProcessOffsets {
     }
 
     /// Marks the blocks of a random operation. Returns the number of its bytes that were free.
-    fn taken(&mut self, grain: &PositionRules, way: usize, in_zone: u64, bytes: u64) -> u64 {
+    fn mark_used(&mut self, grain: &PositionRules, way: usize, in_zone: u64, bytes: u64) -> u64 {
         let BlockOrder::Uniform { map: Some(map) } = &mut self.order else {
             return bytes;
         };
@@ -354,7 +356,7 @@ impl ProcessOffsets {
     }
 
     /// Enters the next zone if enough bytes were moved in this one. Returns true if it does.
-    pub fn on_zone_bytes(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
+    pub fn advance_zone(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next = moved_bytes >= strides.moved_bytes;
         let way = op as usize;
         if is_next {

@@ -111,37 +111,37 @@ pub(super) struct JobProcess {
 /// construction.
 #[derive(Debug)]
 pub struct Process {
-    place: JobProcess,
+    identity: JobProcess,
     rules: ProcessRules,
     regions: Vec<AreaState>,
     /// Reads that replace the job's positions, the next one last.
-    listed: Option<Vec<GivenRead>>,
+    remaining_reads: Option<Vec<GivenRead>>,
     /// For each of them, true if it is the last of its file. The next one last.
     closes: Vec<bool>,
     /// Think time before each of them, the next one last.
-    thinks: Vec<Time>,
+    think_times: Vec<Time>,
     /// End of the present think time.
-    thinks_until: Option<Time>,
+    think_end: Option<Time>,
     /// Steps of a trace that replace the job's pattern.
     script: Option<TraceSteps>,
     late: Lateness,
-    grain: PositionRules,
-    chance: RandomChoices,
-    ties: ProcessDependencies,
+    position_rules: PositionRules,
+    random: RandomChoices,
+    dependencies: ProcessDependencies,
     pace: RateControl,
     verification: Verification,
     steady: Option<SteadyStateDetector>,
     search: Option<DepthSearch>,
     stage: ProcessState,
-    begun: Option<Time>,
-    turn: FileTurn,
+    started_at: Option<Time>,
+    file_selection: FileSelection,
     /// Operations up to the one whose place is drawn, that one included (`rw=randread:8`).
-    draw_in: u32,
+    operations_until_draw: u32,
     /// True after an operation between random places found no place: the next one is not marked in
     /// the map, as in fio.
-    is_between: bool,
+    is_after_failed_draw: bool,
     /// State of the draws at the start of the pass, from which it is read back.
-    at_pass_start: (RandomChoices, FileTurn, u32, bool),
+    at_pass_start: (RandomChoices, FileSelection, u32, bool),
     /// Direction of the last operation.
     last_op: Op,
     /// Bytes and operations of this pass.
@@ -154,7 +154,7 @@ pub struct Process {
     issued_operations: u64,
     is_ramp_over: bool,
     /// True if the rate is steady or the queue depth is found, which ends the process.
-    is_enough: bool,
+    has_converged: bool,
     /// Reason why the process ended early.
     failure: Option<&'static str>,
     /// End of the last pause.
@@ -167,9 +167,9 @@ pub struct Process {
     /// reset the counter, as in fio.
     batched: u32,
     /// Number of collected operations.
-    taken: u64,
+    collected: u64,
     /// Value of `taken` when the last pause was decided.
-    taken_at_pause: u64,
+    collected_at_pause: u64,
     /// True if an operation was issued since the last check for a pause.
     may_pause: bool,
     writes_issued: u64,
@@ -189,7 +189,7 @@ struct AreaState {
 
 /// The file whose turn it is.
 #[derive(Clone, Copy, Debug, Default)]
-struct FileTurn {
+struct FileSelection {
     /// The next file in turn.
     next: usize,
     /// The file in use, and how many more operations it has.
@@ -261,19 +261,19 @@ impl Process {
         }
         let rules = ProcessRules::new(job, area_bytes);
         Ok(Process {
-            place,
+            identity: place,
             loops_left: rules.loops - 1,
-            at_pass_start: (chance.clone(), FileTurn::default(), 1, false),
-            is_between: false,
+            at_pass_start: (chance.clone(), FileSelection::default(), 1, false),
+            is_after_failed_draw: false,
             regions,
-            listed: None,
+            remaining_reads: None,
             closes: Vec::new(),
-            thinks: Vec::new(),
-            thinks_until: None,
+            think_times: Vec::new(),
+            think_end: None,
             script: None,
             late: Lateness::default(),
-            chance,
-            ties,
+            random: chance,
+            dependencies: ties,
             pace: RateControl::new(
                 &job.rate,
                 grain.least_bytes_of_directions(),
@@ -283,9 +283,9 @@ impl Process {
             steady: job.steady.map(SteadyStateDetector::new),
             search: job.latency_target.map(|target| DepthSearch::new(target, rules.depth)),
             stage: ProcessState::Issuing,
-            begun: None,
-            turn: FileTurn::default(),
-            draw_in: 1,
+            started_at: None,
+            file_selection: FileSelection::default(),
+            operations_until_draw: 1,
             last_op: Op::Read,
             pass_bytes: 0,
             pass_operations: 0,
@@ -294,27 +294,27 @@ impl Process {
             issued_bytes: 0,
             issued_operations: 0,
             is_ramp_over: rules.ramp == Time::ZERO,
-            is_enough: false,
+            has_converged: false,
             failure: None,
             worked_since: Time::ZERO,
             in_flight: 0,
             completed_not_collected: 0,
             batched: 0,
-            taken: 0,
-            taken_at_pause: 0,
+            collected: 0,
+            collected_at_pause: 0,
             may_pause: false,
             writes_issued: 0,
             is_synced: false,
             log: None,
-            grain,
+            position_rules: grain,
             rules,
         })
     }
 
     /// Replaces the job's positions by these reads, in one pass, with the given think times.
-    pub(crate) fn follow(&mut self, mut readings: Vec<GivenRead>, mut thinks: Vec<Time>) {
+    pub(crate) fn set_reads(&mut self, mut readings: Vec<GivenRead>, mut thinks: Vec<Time>) {
         thinks.reverse();
-        self.thinks = thinks;
+        self.think_times = thinks;
         let bytes = || readings.iter().map(|reading| reading.bytes);
         self.rules.limit_bytes = bytes().sum();
         self.rules.pass_bytes = self.rules.limit_bytes;
@@ -322,7 +322,7 @@ impl Process {
         readings.reverse();
         let mut used = BTreeSet::new();
         self.closes = readings.iter().map(|reading| used.insert(reading.file)).collect();
-        self.listed = Some(readings);
+        self.remaining_reads = Some(readings);
     }
 
     /// Replaces the job's pattern by these steps. Each has at most `largest_bytes`, and together
@@ -345,22 +345,22 @@ impl Process {
 
     /// Identifier in the run: the index among all processes.
     pub const fn id(&self) -> ProcessId {
-        self.place.id
+        self.identity.id
     }
 
     /// Index of its job in the job file.
     pub const fn job(&self) -> usize {
-        self.place.job
+        self.identity.job
     }
 
     /// Index among the job's processes, from 0.
     pub const fn clone_index(&self) -> u32 {
-        self.place.clone
+        self.identity.clone
     }
 
     /// Phase: the process starts when all processes of lower phases have ended.
     pub const fn phase(&self) -> u32 {
-        self.place.phase
+        self.identity.phase
     }
 
     /// Earliest start, relative to the start of the run.
@@ -396,7 +396,7 @@ impl Process {
     /// Returns true if an operation issued at `issued` is measured, which excludes the ramp time
     /// (`ramp_time`).
     pub fn is_measured(&self, issued: Time) -> bool {
-        self.begun.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
+        self.started_at.is_none_or(|begun| issued.since(begun) >= self.rules.ramp)
     }
 
     /// Seed of the written contents, if they are verified (`verify`).
@@ -442,7 +442,7 @@ impl Process {
 
     /// Returns the files of the process, each once, in order.
     pub fn files(&self) -> Vec<FileId> {
-        let mut files: Vec<FileId> = match &self.listed {
+        let mut files: Vec<FileId> = match &self.remaining_reads {
             Some(readings) => readings.iter().map(|reading| reading.file).collect(),
             None => self.regions.iter().map(|region| region.area.file).collect(),
         };
@@ -461,20 +461,26 @@ impl Process {
 
     /// Records the latency of a successful operation and its transferred `bytes`. Called before
     /// [`completed`](Process::completed).
-    pub fn took(&mut self, now: Time, issued: Time, operation: &ProcessOperation, bytes: u64) {
+    pub fn record_latency(
+        &mut self,
+        now: Time,
+        issued: Time,
+        operation: &ProcessOperation,
+        bytes: u64,
+    ) {
         let latency = now.since(issued);
-        self.pace.ended(operation.op, bytes);
+        self.pace.on_completed(operation.op, bytes);
         if self.is_measured(issued)
             && let Some(log) = &mut self.log
         {
-            log.ended(issued, now, operation);
+            log.on_completed(issued, now, operation);
         }
         if self.rules.latency_max.is_some_and(|most| latency > most) {
             self.failure = Some("an operation has taken longer than max_latency");
         }
         let is_steady = self.steady.as_mut().is_some_and(|steady| steady.ended(now, bytes));
         let is_found = self.search.as_mut().is_some_and(|search| search.ended(now, latency));
-        self.is_enough |= is_steady || is_found;
+        self.has_converged |= is_steady || is_found;
     }
 
     /// Records the completion of an operation, successful or not.
@@ -491,8 +497,8 @@ impl Process {
         self.is_synced = true;
         self.stage = match then {
             AfterSync::Issue => ProcessState::Issuing,
-            AfterSync::NextPass => self.drained(AfterDrain::NextPass, now),
-            AfterSync::End => self.drained(AfterDrain::End, now),
+            AfterSync::NextPass => self.state_after_drain(AfterDrain::NextPass, now),
+            AfterSync::End => self.state_after_drain(AfterDrain::End, now),
         };
     }
 }

@@ -26,7 +26,7 @@ pub struct ProcessRules {
     pub low: u32,
     pub block_bytes_largest: u64,
     /// The fewest bytes that are worth another pass: the largest block of all directions.
-    pub owed_bytes_min: u64,
+    pub pass_bytes_min: u64,
     pub reads_percent: u8,
     pub writes: bool,
     pub invalidates: bool,
@@ -76,7 +76,7 @@ impl ProcessRules {
             batch_complete: job.batch_complete,
             low: job.low,
             block_bytes_largest: block_bytes_largest(job),
-            owed_bytes_min: job
+            pass_bytes_min: job
                 .block_bytes_read()
                 .max(job.block_bytes_write())
                 .max(job.trim_block_sizes.most()),

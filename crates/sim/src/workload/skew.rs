@@ -31,7 +31,7 @@ pub struct SkewedPositions {
     kind: SkewKind,
     random: Taus88,
     /// Offset added to each rank.
-    turn: u64,
+    rank_offset: u64,
     blocks: u64,
 }
 
@@ -54,7 +54,7 @@ impl SkewedPositions {
             let drawn = u64::from(random.next());
             center.map_or(drawn, |center| (count * center) as u64)
         };
-        let (kind, turn) = match distribution {
+        let (kind, rank_offset) = match distribution {
             Distribution::Uniform | Distribution::Zoned { .. } => return None,
             Distribution::Zipf { theta, center } => {
                 let terms = blocks.min(TERMS_MAX);
@@ -70,15 +70,15 @@ impl SkewedPositions {
                 let deviation = (count * deviation_percent / 100.0).ceil() as u64;
                 let kind = SkewKind::Normal { deviation: deviation.min(blocks / 2) };
                 // An offset before the middle is an unsigned 32-bit number, as in fio.
-                let turn = center.map_or(0, |center| (count * (center - 0.5)) as i64 as u32);
-                (kind, turn.into())
+                let rank_offset = center.map_or(0, |center| (count * (center - 0.5)) as i64 as u32);
+                (kind, rank_offset.into())
             }
         };
-        Some(SkewedPositions { kind, random, turn, blocks })
+        Some(SkewedPositions { kind, random, rank_offset, blocks })
     }
 
     /// Returns the next position: a block, of which the last can be cut off by the end of the area.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let count = self.blocks as f64;
         let rank = match self.kind {
             SkewKind::Zipf { theta, norm, first_two } => {
@@ -99,7 +99,7 @@ impl SkewedPositions {
             }
             SkewKind::Normal { deviation } => self.normal_rank(deviation),
         };
-        rank.wrapping_mul(SCATTER_MULTIPLIER).wrapping_add(self.turn) % self.blocks
+        rank.wrapping_mul(SCATTER_MULTIPLIER).wrapping_add(self.rank_offset) % self.blocks
     }
 
     /// Draws a rank with a normal distribution.
@@ -185,7 +185,7 @@ mod tests {
 
     /// Seeds determined from fio's traces: among all 2^32, the one with the sequence of a file.
     #[test]
-    fn a_name_has_the_seed_that_fio_has() {
+    fn name_hash_matches_the_seed_of_fio() {
         for (name, seed) in [("a", 0x6bbe_9f77), ("other", 0xfc95_74d0), ("a.0.0", 0xa027_5764)] {
             assert_eq!(hash_of_name(name), seed, "{name}");
         }

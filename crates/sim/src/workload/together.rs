@@ -13,7 +13,7 @@ use crate::job::{ExitScope, FlowShareRule, Job};
 /// Dependencies of one process.
 #[derive(Clone, Debug, Default)]
 pub struct ProcessDependencies {
-    takes_along: ExitScope,
+    exit_scope: ExitScope,
     /// Flags that end all processes, its phase, or its group.
     ends: [Arc<AtomicBool>; 3],
     /// Number of processes of its own job that have not ended.
@@ -40,12 +40,12 @@ struct FlowTotals {
 
 impl ProcessDependencies {
     /// Returns true if another job has ended this process.
-    pub fn must_end(&self) -> bool {
+    pub fn is_ended_by_other(&self) -> bool {
         self.ends.iter().any(|end| end.load(Ordering::Relaxed))
     }
 
     /// Returns true if the job that it waits for is still running.
-    pub fn waits(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.waits_for.as_ref().is_some_and(|job| job.load(Ordering::Relaxed) > 0)
     }
 
@@ -69,8 +69,8 @@ impl ProcessDependencies {
 
     /// Records the end of the process.
     pub fn has_ended(&mut self) {
-        let end = match self.takes_along {
-            ExitScope::Nobody => None,
+        let end = match self.exit_scope {
+            ExitScope::OnlyItself => None,
             ExitScope::All => Some(0),
             ExitScope::Phase => Some(1),
             ExitScope::Group => Some(2),
@@ -89,7 +89,7 @@ impl ProcessDependencies {
 /// Builds the dependencies of all processes of a workload, in the order of its jobs.
 #[derive(Default)]
 pub struct DependencyBuilder {
-    everybody: Arc<AtomicBool>,
+    all_processes: Arc<AtomicBool>,
     phases: BTreeMap<u32, Arc<AtomicBool>>,
     group: u32,
     groups: BTreeMap<u32, Arc<AtomicBool>>,
@@ -120,9 +120,9 @@ impl DependencyBuilder {
             FlowShare { own, done: 0, all }
         });
         Ok(ProcessDependencies {
-            takes_along: job.takes_along,
+            exit_scope: job.exit_scope,
             ends: [
-                self.everybody.clone(),
+                self.all_processes.clone(),
                 self.phases.entry(phase).or_default().clone(),
                 self.groups.entry(self.group).or_default().clone(),
             ],

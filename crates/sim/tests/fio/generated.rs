@@ -333,14 +333,14 @@ fn compare(name: &str, seeds: std::ops::Range<u64>) {
 }
 
 #[test]
-fn generated_jobs_have_fios_places() {
+fn generated_jobs_have_the_offsets_of_fio() {
     compare("generated", 0..8);
 }
 
 /// A long form: `GENERATED_SEEDS=FROM-TO` names other seeds.
 #[test]
 #[ignore = "takes minutes"]
-fn many_generated_jobs_have_fios_places() {
+fn many_generated_jobs_have_the_offsets_of_fio() {
     let named = std::env::var("GENERATED_SEEDS").ok();
     let seeds = named.map_or(0..200, |text| {
         let (from, to) = text.split_once('-').expect("FROM-TO");
@@ -352,6 +352,6 @@ fn many_generated_jobs_have_fios_places() {
 /// Seeds that were not looked at while the code was written.
 #[test]
 #[ignore = "takes minutes"]
-fn held_out_generated_jobs_have_fios_places() {
+fn held_out_generated_jobs_have_the_offsets_of_fio() {
     compare("generated-held-out", HELD_OUT..HELD_OUT + 100);
 }

@@ -250,7 +250,7 @@ const READ_BY_FIO_ONLY: &[&str] = &[
 ];
 
 #[test]
-fn fio_reads_what_is_read_here() {
+fn option_acceptance_matches_fio_as_tabulated() {
     if !has_fio() {
         return;
     }
@@ -313,7 +313,7 @@ const AT_RANDOM: &[&str] = &[
 ];
 
 #[test]
-fn fio_does_what_is_done_here() {
+fn operations_match_the_iologs_of_fio() {
     if !has_fio() {
         return;
     }
@@ -363,7 +363,7 @@ fn places(steps: &[Step]) -> Vec<u64> {
 
 /// `fio --minimal` prints one line per group. Field 6 is KiB read (fio's manual, "Terse output").
 #[test]
-fn processes_of_a_job_are_as_many_as_fios() {
+fn processes_of_a_job_move_as_many_bytes_as_in_fio() {
     if !has_fio() {
         return;
     }
@@ -382,7 +382,7 @@ fn processes_of_a_job_are_as_many_as_fios() {
 }
 
 #[test]
-fn every_example_is_read() {
+fn every_example_job_is_accepted() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let mut paths: Vec<PathBuf> =
         fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -59,7 +59,7 @@ fn every_engine_of_fio_is_known() {
 
 /// fio's help on an option contains `alias: NAME`.
 #[test]
-fn the_other_names_are_fios() {
+fn option_aliases_match_fio() {
     if !has_fio() {
         return;
     }

@@ -81,7 +81,7 @@ const JOBS: &[&str] = &[
 
 /// Each job has three processes with different offsets.
 #[test]
-fn places_are_fios() {
+fn offsets_match_fio() {
     if !has_fio() {
         return;
     }

@@ -39,6 +39,8 @@ const JOBS: &[&str] = &[
 
 /// Seconds of one run.
 const SECONDS: u64 = 2;
+/// Runs of fio before a difference counts.
+const ATTEMPTS: usize = 5;
 
 /// Reads and writes that a process of ours begins, on storage that takes no time.
 fn ours(mut process: Process) -> [u64; 2] {
@@ -58,10 +60,24 @@ fn ours(mut process: Process) -> [u64; 2] {
 }
 
 #[test]
-fn rates_are_fios() {
+fn operation_rates_match_fio() {
     if !has_fio() {
         return;
     }
+    // On a busy machine fio loses operations. Jobs that differ run again, fewer at a time.
+    let mut differing: Vec<(&str, String)> = JOBS.iter().map(|job| (*job, String::new())).collect();
+    for _ in 0..ATTEMPTS {
+        let jobs: Vec<&str> = differing.iter().map(|(job, _)| *job).collect();
+        differing = different_rates(&jobs);
+        if differing.is_empty() {
+            return;
+        }
+    }
+    panic!("{differing:#?}");
+}
+
+/// Runs the jobs by fio and by ours. Returns those with different rates.
+fn different_rates<'a>(jobs: &[&'a str]) -> Vec<(&'a str, String)> {
     let scratch = Scratch::new("rates");
     let text = |engine: &str| {
         let section = |(at, job): (usize, &&str)| {
@@ -69,7 +85,7 @@ fn rates_are_fios() {
             let log = if engine.is_empty() { String::new() } else { format!("{engine}{at}\n") };
             format!("[j{at}]\nsize=1g\ntime_based\nruntime={SECONDS}\n{options}\n{log}")
         };
-        JOBS.iter().enumerate().map(section).collect::<String>()
+        jobs.iter().enumerate().map(section).collect::<String>()
     };
     let path = scratch.write("job.fio", &text("ioengine=null\nwrite_iolog=log"));
     let mut fio = Command::new("fio");
@@ -78,7 +94,7 @@ fn rates_are_fios() {
     let workload =
         Workload::new(&JobFile::parse(&text("")).unwrap(), FileSource::Modelled, 1).unwrap();
     let mut differing = Vec::new();
-    for (at, (job, process)) in JOBS.iter().zip(workload.processes).enumerate() {
+    for (at, (job, process)) in jobs.iter().zip(workload.processes).enumerate() {
         let log = fs::read_to_string(scratch.0.join(format!("log{at}"))).unwrap();
         let mut theirs = [0; 2];
         for (is_write, ..) in steps_of_iolog(&log) {
@@ -88,8 +104,8 @@ fn rates_are_fios() {
         // A tenth, and five operations: the clock of fio is of a machine with other work.
         let is_near = |(ours, theirs): (&u64, &u64)| ours.abs_diff(*theirs) <= theirs / 10 + 5;
         if !ours.iter().zip(&theirs).all(is_near) {
-            differing.push(format!("{job}: ours {ours:?}, fio {theirs:?}"));
+            differing.push((*job, format!("ours {ours:?}, fio {theirs:?}")));
         }
     }
-    assert!(differing.is_empty(), "{}", differing.join("\n"));
+    differing
 }

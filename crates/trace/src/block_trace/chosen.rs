@@ -12,7 +12,7 @@ use readpath_core::unit::Time;
 use super::RawRequest;
 
 /// Maximum number of held events. At this number the choice is made without the rest.
-const HELD_MAX: usize = 1 << 16;
+const HELD_EVENTS_MAX: usize = 1 << 16;
 
 /// Event in the life of a request, in order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ pub enum Event {
 
 /// An event that is held back.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldEvent {
     at: Time,
     device: Vec<u8>,
     op: Op,
@@ -40,25 +40,25 @@ pub struct Held {
     pub line: u64,
 }
 
-impl Held {
+impl HeldEvent {
     /// Returns the event as in the trace.
     pub fn raw(&self) -> RawRequest<'_> {
-        let &Held { at, ref device, op, offset, bytes, event, .. } = self;
+        let &HeldEvent { at, ref device, op, offset, bytes, event, .. } = self;
         RawRequest { at, device, op, offset, bytes, event }
     }
 }
 
 /// State of the choice of the event that counts.
 #[derive(Debug, Default)]
-pub struct Chosen {
+pub struct EventFilter {
     event: Option<Event>,
-    held: VecDeque<Held>,
+    held: VecDeque<HeldEvent>,
 }
 
-impl Chosen {
+impl EventFilter {
     /// Returns true if this event represents its request. An event that may represent it is held
     /// back.
-    pub fn take(&mut self, raw: &RawRequest<'_>, line: u64) -> bool {
+    pub fn accepts(&mut self, raw: &RawRequest<'_>, line: u64) -> bool {
         if let Some(event) = self.event {
             return raw.event == event;
         }
@@ -69,8 +69,8 @@ impl Chosen {
         }
         let &RawRequest { at, device, op, offset, bytes, event } = raw;
         let device = device.to_vec();
-        self.held.push_back(Held { at, device, op, offset, bytes, event, line });
-        if self.held.len() == HELD_MAX {
+        self.held.push_back(HeldEvent { at, device, op, offset, bytes, event, line });
+        if self.held.len() == HELD_EVENTS_MAX {
             self.end();
         }
         false
@@ -89,7 +89,7 @@ impl Chosen {
     }
 
     /// Returns the next held event that counts.
-    pub fn next(&mut self) -> Option<Held> {
+    pub fn next(&mut self) -> Option<HeldEvent> {
         self.event?;
         self.held.pop_front()
     }

@@ -109,7 +109,7 @@ mod tests {
 
     /// Compares with the standard library.
     #[test]
-    fn numbers_are_those_that_the_standard_library_reads() {
+    fn whole_numbers_parse_as_in_the_standard_library() {
         let most = u64::MAX.to_string();
         let beyond = "18446744073709551616";
         for text in
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_ends_wherever_it_does() {
+    fn line_end_is_found_at_every_position() {
         for end in 0..70 {
             let mut bytes = [b'x'; 70];
             assert_eq!(line_end(&bytes[..end]), None);
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn digits_behind_a_point_count_as_far_as_nanoseconds_go() {
+    fn fractional_digits_count_down_to_nanoseconds() {
         let ns = |text: &str| time(text.as_bytes(), 1_000_000_000).map(Time::ns);
         assert_eq!(ns("1.5"), Some(1_500_000_000));
         assert_eq!(ns("0.0000000019"), Some(1));

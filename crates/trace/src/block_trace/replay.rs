@@ -145,7 +145,7 @@ pub fn trace_workload(
         let offset = placed.offset(&request)?;
         Some(ScriptStep { at, op: request.op, offset, bytes: request.bytes })
     });
-    Workload::scripted(job, bytes, survey.largest_bytes, survey.bytes, Box::new(steps))
+    Workload::from_steps(job, bytes, survey.largest_bytes, survey.bytes, Box::new(steps))
 }
 
 /// Replays a trace on a simulated device. `name` is its name in the row.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn devices_lie_side_by_side_as_long_as_there_is_room() {
+    fn devices_are_placed_one_after_another_while_space_lasts() {
         let ends = survey(&[10_000, 20_000]);
         let side = TracePlacement::new(&ends, 1 << 20, false);
         assert_eq!((side.bytes, &side.note), (12_288 + 20_480, &None));

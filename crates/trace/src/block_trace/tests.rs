@@ -12,7 +12,7 @@ fn one(us: u64, device: u32, op: Op, offset: u64, bytes: u64) -> TraceRequest {
 
 /// Lines as the projects that made the formats publish them; numbers worked out by hand.
 #[test]
-fn each_format_is_read() {
+fn every_trace_format_is_parsed() {
     let cases = [
         (
             TraceFormat::Msr,
@@ -77,7 +77,7 @@ fn each_format_is_read() {
 
 /// A record as `linux/blktrace_api.h` lays it out, in both orders of bytes.
 #[test]
-fn records_are_read_in_both_orders_of_bytes() {
+fn blktrace_records_are_read_in_both_byte_orders() {
     for is_little in [true, false] {
         let mut bytes: Vec<u8> = Vec::new();
         let mut put = |number: u64, width: usize| match is_little {
@@ -134,7 +134,7 @@ fn a_trace_without_queued_requests_is_read_by_other_events() {
 }
 
 #[test]
-fn names_of_columns_and_small_letters_are_read() {
+fn column_headers_and_lower_case_are_accepted() {
     let rows = "128166372003061629,hm,1,read,383496192,32768,413\n";
     for header in ["", "Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime\n"] {
         let text = format!("{header}{rows}");
@@ -186,7 +186,7 @@ fn a_recording_is_a_trace_of_its_reads() {
 }
 
 #[test]
-fn what_is_no_request_is_told_with_its_line() {
+fn bad_requests_are_reported_with_their_line() {
     let told = |format, text: &str| {
         TraceReader::new(text.as_bytes(), format).find_map(Result::err).unwrap().to_string()
     };

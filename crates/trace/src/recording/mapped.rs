@@ -29,7 +29,7 @@ const GAP_PAGES: u64 = 4;
 #[derive(Clone, Debug, Default)]
 pub struct MappedUse {
     /// File and range that the next fault maps, by thread.
-    coming: BTreeMap<u32, (u32, PageRange)>,
+    next_ranges: BTreeMap<u32, (u32, PageRange)>,
     /// Recent ranges, the newest first, by thread and file.
     readers: BTreeMap<(u32, u32), VecDeque<Range>>,
 }
@@ -56,10 +56,10 @@ impl MappedUse {
     /// Records the range of a fault, before the read of that fault.
     pub fn map(&mut self, mapped: &Mapped) {
         let range = PageRange::covering(mapped.offset, mapped.bytes);
-        if self.coming.len() >= READERS_MAX {
-            self.coming.clear();
+        if self.next_ranges.len() >= READERS_MAX {
+            self.next_ranges.clear();
         }
-        self.coming.insert(mapped.thread, (mapped.file, range));
+        self.next_ranges.insert(mapped.thread, (mapped.file, range));
     }
 
     /// Records the read of a fault. Returns the pages that it shows to be used.
@@ -67,7 +67,7 @@ impl MappedUse {
         let touched = PageRange::new(read.offset / PAGE_BYTES, 1);
         // Recordings of version 1 have the range that was mapped in the read itself.
         let own = PageRange::covering(read.offset, read.asked_bytes.max(1));
-        let coming = self.coming.remove(&read.thread);
+        let coming = self.next_ranges.remove(&read.thread);
         let mapped = coming
             .filter(|(file, range)| *file == read.file && range.contains(touched.first))
             .map_or(own, |(_, range)| range);
@@ -84,10 +84,10 @@ impl MappedUse {
         let last = place.and_then(|place| ranges.remove(place));
         let used = match last {
             Some(last) if ahead(&last) => {
-                joined(PageRange { first: last.used.end, end: last.mapped.end }, mapped)
+                join_adjacent(PageRange { first: last.used.end, end: last.mapped.end }, mapped)
             }
             Some(last) => {
-                joined(mapped, PageRange { first: last.mapped.first, end: last.used.first })
+                join_adjacent(mapped, PageRange { first: last.mapped.first, end: last.used.first })
             }
             None => vec![touched],
         };
@@ -121,7 +121,7 @@ fn follows(end: u64, first: u64) -> bool {
 }
 
 /// Returns two ranges in order, or one if they are adjacent.
-fn joined(below: PageRange, above: PageRange) -> Vec<PageRange> {
+fn join_adjacent(below: PageRange, above: PageRange) -> Vec<PageRange> {
     if below.is_empty() || above.is_empty() {
         return vec![if below.is_empty() { above } else { below }];
     }

@@ -65,7 +65,7 @@ pub struct MergedRecords<I> {
     names: MergedNames,
     start: Option<RecordingStart>,
     /// Records that could still be duplicates, each with its time and the index of its recording.
-    held: VecDeque<(u64, usize, Record)>,
+    recent_records: VecDeque<(u64, usize, Record)>,
     end: Option<RecordingEnd>,
     is_over: bool,
 }
@@ -146,7 +146,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
             RecordingStart { memory_bytes, program, system, ..first }
         });
         let (names, held) = (MergedNames::default(), VecDeque::new());
-        Ok(MergedRecords { parts, names, start, held, end: None, is_over: false })
+        Ok(MergedRecords { parts, names, start, recent_records: held, end: None, is_over: false })
     }
 
     /// Returns the earliest next record of all recordings, converted to the merged recording.
@@ -170,9 +170,11 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
     }
 
     /// Buffers a record for a millisecond, or merges it into an equal one of another recording.
-    fn hold(&mut self, at_ns: u64, nth: usize, record: Record) {
+    fn buffer_or_merge(&mut self, at_ns: u64, nth: usize, record: Record) {
         if let Record::Request(request) = &record {
-            for (_, _, other) in self.held.iter_mut().filter(|(_, other, _)| *other != nth) {
+            for (_, _, other) in
+                self.recent_records.iter_mut().filter(|(_, other, _)| *other != nth)
+            {
                 if let Record::Request(other) = other
                     && is_same(other, request)
                 {
@@ -181,7 +183,7 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
                 }
             }
         }
-        self.held.push_back((at_ns, nth, record));
+        self.recent_records.push_back((at_ns, nth, record));
     }
 
     /// Returns the end record: the latest end. Returns `None` if any recording is truncated.
@@ -209,11 +211,11 @@ impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
             let is_over = next.is_none();
             let now_ns = next.as_ref().map_or(u64::MAX, |(at_ns, ..)| *at_ns);
             if let Some((at_ns, nth, record)) = next {
-                self.hold(at_ns, nth, record);
+                self.buffer_or_merge(at_ns, nth, record);
             }
             let is_due = |(at_ns, ..): &(u64, usize, Record)| at_ns + 2 * ALIGNMENT_NS < now_ns;
-            if self.held.front().is_some_and(|held| is_over || is_due(held)) {
-                return self.held.pop_front().map(|(_, _, record)| record);
+            if self.recent_records.front().is_some_and(|held| is_over || is_due(held)) {
+                return self.recent_records.pop_front().map(|(_, _, record)| record);
             }
             if is_over {
                 return self.end.take().map(Record::End);
@@ -227,7 +229,7 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
     fn advance(&mut self, before_ns: u64) {
         let time_offset_ns = self.time_offset_ns;
         self.next = self.records.next().map(|mut record| {
-            let own_ns = moved(&mut record, time_offset_ns).unwrap_or(0);
+            let own_ns = shift_times(&mut record, time_offset_ns).unwrap_or(0);
             (own_ns.max(before_ns), record)
         });
     }
@@ -337,7 +339,7 @@ impl MergedNames {
 }
 
 /// Shifts the times of a record. Returns its order time, if it has one.
-fn moved(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
+fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
     let (end_ns, begin_ns) = match record {
         Record::Open(open) => (&mut open.at_ns, None),
         Record::Map(map) => (&mut map.at_ns, None),

@@ -162,7 +162,7 @@ struct StraceParser {
 
 /// Names of the kinds of calls that are left out, if the name of the call is not enough.
 mod kind {
-    pub const UNDER_WAY: &str = "calls under way at the end of the text";
+    pub const READ_IN_PROGRESS: &str = "calls under way at the end of the text";
     pub const BEGUN_BEFORE: &str = "reads that began before the text";
     pub const NO_FILE: &str = "reads of pipes, sockets, terminals and the kernel's files";
     pub const RESTARTED: &str = "reads that a signal interrupted and that began again";
@@ -189,14 +189,14 @@ impl StraceParser {
             return Some(());
         }
         if rest.ends_with("<detached ...>") {
-            self.leave_out(kind::UNDER_WAY);
+            self.count_left_out(kind::READ_IN_PROGRESS);
             return Some(());
         }
         if let Some(resumed) = rest.strip_prefix("<... ") {
             let (name, tail) = resumed.split_once(" resumed>")?;
             let Some((begin_ns, begun)) = self.unfinished.remove(&task) else {
                 if calls::is_read(name) {
-                    self.leave_out(kind::BEGUN_BEFORE);
+                    self.count_left_out(kind::BEGUN_BEFORE);
                 }
                 return Some(());
             };
@@ -206,7 +206,7 @@ impl StraceParser {
     }
 
     /// Counts a call that is not imported.
-    fn leave_out(&mut self, kind: &str) {
+    fn count_left_out(&mut self, kind: &str) {
         self.leave_out_many(kind, 1);
     }
 
@@ -217,7 +217,7 @@ impl StraceParser {
     }
 
     fn finish(mut self) -> Result<Imported, StraceError> {
-        self.leave_out_many(kind::UNDER_WAY, self.unfinished.len() as u64);
+        self.leave_out_many(kind::READ_IN_PROGRESS, self.unfinished.len() as u64);
         self.leave_out_many(kind::UNENDED, self.pending.count());
         let left_out = LeftOut(self.left_out);
         if self.reads == 0 {
@@ -261,7 +261,7 @@ mod tests {
                 read.file,
                 read.offset,
                 read.asked_bytes,
-                read.got_bytes(),
+                read.bytes_read(),
                 read.begin_ns,
                 read.end_ns,
             )),
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_in_two_lines_and_paths_with_descriptors() {
+    fn unfinished_calls_and_descriptor_paths_are_imported() {
         let text = "7 5.0 read(3</d/f>,  <unfinished ...>\n\
             8 5.1 read(4<pipe:[12]>, \"\", 5) = 5 <0.1>\n\
             8 5.2 preadv(9</d/g>, [{iov_base=\"\", iov_len=8}], 1, 512) = 8 <0.001000>\n\
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_is_told() {
+    fn lines_that_are_no_calls_are_reported() {
         let wrong = |text: &str| records(text.as_bytes()).unwrap_err().to_string();
         assert!(wrong("1 1.0 read(3</f>, \"\", 5) = 5 <0.1>\nhello\n").starts_with("line 2: "));
         assert!(wrong("1 1.0 read(3, \"\n").contains("strace -f -ttt -T"));
@@ -345,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_an_end_is_not_kept() {
+    fn endless_line_is_refused() {
         let error = records(io::BufReader::new(Endless(0))).unwrap_err().to_string();
         assert!(error.starts_with("line 1: expected a line of less than 1 MiB"), "{error}");
     }
 
     #[test]
-    fn what_no_call_gives_is_a_wrong_line() {
+    fn impossible_return_values_are_line_errors() {
         let at = "7 1000.000000";
         let opened = format!("{at} openat(AT_FDCWD, \"f\", O_RDONLY) = 3 <0.000001>\n");
         let twice = format!("{at} read(3, \"\", 9) = 3000000000 <9999999999.9>\n").repeat(2);
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_as_they_are_in_the_file_system() {
+    fn escaped_file_names_are_decoded() {
         let text = "1 5.0 openat(AT_FDCWD</t>, \"\\303\\244 \\\"x<y>(1, z\", O_RDONLY) = \
             3</t/\\303\\244 \"x\\74y\\76(1, z> <0.1>\n\
             1 5.1 read(3</t/\\303\\244 \"x\\74y\\76(1, z>, \"\"..., 2) = 2 <0.1>\n\
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_imported_is_counted_by_kind() {
+    fn calls_not_imported_are_counted_by_kind() {
         let text = "1 5.0 read(3</f>, \"\"..., 5) = 5 <0.1>\n\
             1 5.1 write(1</dev/pts/0>, \"\"..., 5) = 5 <0.1>\n\
             1 5.2 read(4<pipe:[12]>, \"\"..., 5) = 5 <0.1>\n\

@@ -1,6 +1,6 @@
 //! Sums over all records of a recording, with limits so that they fit 64 bits.
 
-use super::{CALL_BYTES_MAX, OFFSET_MAX, RECALL_BATCH_MAX, Record};
+use super::{CALL_BYTES_MAX, OFFSET_MAX, Record, SUM_MAX};
 
 /// The sums so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,7 +18,7 @@ impl RecordingSums {
     /// Returns the description of a value that is impossible or too large.
     pub fn add(&mut self, record: &Record) -> Result<(), &'static str> {
         /// Error for a time beyond [`RECALL_BATCH_MAX`].
-        const LATE: &str = "a time of more than 36 years";
+        const TIME_OUT_OF_RANGE: &str = "a time of more than 36 years";
         let mut until_ns = 0;
         match record {
             Record::Start(it) => {
@@ -51,10 +51,10 @@ impl RecordingSums {
             }
             Record::Read(it) => {
                 until_ns = it.end_ns;
-                at_most(CALL_BYTES_MAX, it.got_bytes(), "a read that was given more than 4 GiB")?;
+                at_most(CALL_BYTES_MAX, it.bytes_read(), "a read that was given more than 4 GiB")?;
                 add(
                     &mut self.took_ns,
-                    it.took_ns(),
+                    it.duration_ns(),
                     "reads that took more than 36 years together",
                 )?;
                 add(&mut self.waited_ns, it.waited_ns, "waits of more than 36 years together")?;
@@ -76,11 +76,11 @@ impl RecordingSums {
             }
             Record::End(it) => {
                 until_ns = it.at_ns;
-                at_most(RECALL_BATCH_MAX, it.processor_ns.unwrap_or(0), LATE)?;
+                at_most(SUM_MAX, it.processor_ns.unwrap_or(0), TIME_OUT_OF_RANGE)?;
             }
             Record::Thread(_) => {}
         }
-        at_most(RECALL_BATCH_MAX, until_ns, LATE)
+        at_most(SUM_MAX, until_ns, TIME_OUT_OF_RANGE)
     }
 }
 
@@ -92,5 +92,5 @@ fn at_most(most: u64, value: u64, what: &'static str) -> Result<(), &'static str
 /// Adds to a sum and checks it.
 fn add(sum: &mut u64, value: u64, what: &'static str) -> Result<(), &'static str> {
     *sum = sum.saturating_add(value);
-    at_most(RECALL_BATCH_MAX, *sum, what)
+    at_most(SUM_MAX, *sum, what)
 }

@@ -39,7 +39,7 @@ pub fn misses(
     pages: u32,
 ) -> Result<u64, SpecError> {
     let mut cache = Simulation::new(eviction::build(spec, pages)?, pages);
-    let is_missed = |&&block: &&u32| !cache.reference(PageKey::numbered(block.into()));
+    let is_missed = |&&block: &&u32| !cache.reference(PageKey::from_number(block.into()));
     Ok(trace.references.iter().filter(is_missed).count() as u64)
 }
 
@@ -100,7 +100,7 @@ mod tests {
     /// The textbook's string (Silberschatz, Galvin, Gagne, Operating System Concepts, 10.4): with
     /// three frames the optimum has 9 faults and LRU 12.
     #[test]
-    fn the_textbooks_reference_string_has_its_faults() {
+    fn textbook_reference_string_has_the_published_fault_counts() {
         let string = trace(&[7, 0, 1, 2, 0, 3, 0, 4, 2, 3, 0, 3, 2, 1, 2, 0, 1, 7, 0, 1]);
         assert_eq!(belady(&string, 3), 9);
         assert_eq!(misses(&string, &Spec::plain("lru"), 3), Ok(12));
@@ -109,7 +109,7 @@ mod tests {
     /// In a loop of 10 pages with 9 frames LRU never hits. The optimum caches 9 pages in the first
     /// round and then misses one of every nine references.
     #[test]
-    fn of_a_loop_larger_than_memory_lru_has_nothing() {
+    fn lru_never_hits_in_a_loop_larger_than_memory() {
         let round: Vec<u32> = (0..10).cycle().take(100).collect();
         assert_eq!(misses(&trace(&round), &Spec::plain("lru"), 9), Ok(100));
         assert_eq!(belady(&trace(&round), 9), 10 + 90 / 9);

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_format_is_guessed_only_where_nothing_else_fits() {
+    fn format_is_detected_only_where_no_other_format_fits() {
         let found = |name, text: &str| detect_format(name, text.as_bytes());
         assert_eq!(found("gli.trace", "*\n12\n13\n"), Some(BlockTraceFormat::Lirs));
         assert_eq!(found("OLTP.lis", "12 4 0 1\n"), Some(BlockTraceFormat::Arc));

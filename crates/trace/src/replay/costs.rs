@@ -12,7 +12,7 @@ const LARGE_BYTES: u64 = 64 << 10;
 const MIN_SAMPLES: usize = 20;
 
 /// Number of samples that suffice for a median.
-const BOUND_MAX: usize = 100_000;
+const SAMPLES_MAX: usize = 100_000;
 
 /// Samples of each type of cost.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +28,7 @@ pub struct RecordedCosts {
 impl RecordedCosts {
     /// Adds a read that found all its data in memory.
     pub fn add(&mut self, read: &ReadRecord) {
-        let (ns, bytes) = (read.took_ns(), read.got_bytes());
+        let (ns, bytes) = (read.duration_ns(), read.bytes_read());
         let (kind, cost) = match read.way {
             ReadMethod::Uring | ReadMethod::Aio => return,
             ReadMethod::Fault => (&mut self.fault_ns, ns),
@@ -36,7 +36,7 @@ impl RecordedCosts {
             _ if bytes >= LARGE_BYTES => (&mut self.large_ps, ns.saturating_mul(1_000) / bytes),
             _ => return,
         };
-        if kind.len() < BOUND_MAX {
+        if kind.len() < SAMPLES_MAX {
             kind.push(cost);
         }
     }
@@ -45,18 +45,18 @@ impl RecordedCosts {
     /// default of the simulated host.
     pub fn host(mut self) -> HostCosts {
         let usual = HostCosts::default();
-        let byte_ps = middle(&mut self.large_ps).unwrap_or(usual.byte_ps);
+        let byte_ps = median(&mut self.large_ps).unwrap_or(usual.byte_ps);
         HostCosts {
-            operation_ns: middle(&mut self.small_ns).unwrap_or(usual.operation_ns),
+            operation_ns: median(&mut self.small_ns).unwrap_or(usual.operation_ns),
             byte_ps,
-            fault_ns: middle(&mut self.fault_ns).unwrap_or(usual.fault_ns),
+            fault_ns: median(&mut self.fault_ns).unwrap_or(usual.fault_ns),
             ..usual
         }
     }
 }
 
 /// Returns the median, or `None` with too few values.
-fn middle(values: &mut [u64]) -> Option<u64> {
+fn median(values: &mut [u64]) -> Option<u64> {
     let at = values.len() / 2;
     (values.len() >= MIN_SAMPLES).then(|| *values.select_nth_unstable(at).1)
 }

@@ -1,7 +1,7 @@
 //! The beginning of a read: its cached pages are pinned, the policy adds pages, and all absent
 //! pages become requests.
 
-use super::pages::{FilePages, NO_FRAME, WaitPoint, cut, demand_first, join_adjacent};
+use super::pages::{FilePages, NO_FRAME, ReadProgress, cut, demand_first, join_adjacent};
 use super::{FileTransfer, Handle, MachineFiles, ReadState, TransferKind};
 use crate::cache::{Cache, FileId, FrameState};
 use crate::machine::meter::Meter;
@@ -14,7 +14,11 @@ use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
 impl MachineFiles {
     /// Pins the cached pages of a read that has budget, and reserves frames for the absent ones.
     /// Returns false, with no page pinned, while too many pages are being copied from.
-    pub(in crate::machine) fn secure(&mut self, base: &mut SharedState, id: ReadId) -> bool {
+    pub(in crate::machine) fn reserve_memory(
+        &mut self,
+        base: &mut SharedState,
+        id: ReadId,
+    ) -> bool {
         let read = &mut self.reads[id.0 as usize];
         let file = self.handles[read.transfer.handle.0 as usize].file;
         let cache = &mut base.frames.cache;
@@ -27,7 +31,7 @@ impl MachineFiles {
             }
             read.frames.push(frame.unwrap_or(NO_FRAME));
         }
-        let is_had = cache.promise(absent);
+        let is_had = cache.reserve_frames(absent);
         if !is_had {
             let pinned = read.frames.drain(..).filter(|&frame| frame != NO_FRAME);
             pinned.for_each(|frame| cache.unpin(frame));
@@ -35,10 +39,10 @@ impl MachineFiles {
         is_had
     }
 
-    /// Begins a buffered read that has been [secured](MachineFiles::secure): there is memory for
-    /// all its pages.
+    /// Begins a buffered read that has been [secured](MachineFiles::reserve_memory): there is
+    /// memory for all its pages.
     pub(in crate::machine) fn begin(&mut self, now: Time, base: &mut SharedState, id: ReadId) {
-        let ask = self.ask(base, id);
+        let ask = self.read_request(base, id);
         let read = &mut self.reads[id.0 as usize];
         let kind = read.kind;
         read.state = ReadState::Active;
@@ -53,8 +57,8 @@ impl MachineFiles {
             }
             _ => handle.policy.read(&ask, &mut pages),
         }
-        let turn = pages.take_turn(&mut *handle.policy, &ask, pages.demand.first);
-        self.end_turn(now, base, id, turn);
+        let turn = pages.add_next_requested(&mut *handle.policy, &ask, pages.demand.first);
+        self.send_and_wait(now, base, id, turn);
     }
 
     /// Continues a read whose requests have all completed: requests the rest of it, or ends it.
@@ -65,31 +69,31 @@ impl MachineFiles {
             return self.finish(base, id);
         }
         let turn = if read.error.is_some() {
-            WaitPoint::Until(end)
+            ReadProgress::Until(end)
         } else {
-            let ask = self.ask(base, id);
+            let ask = self.read_request(base, id);
             let (handle, mut pages) = self.pages_for(base, id);
-            pages.take_turn(&mut *handle.policy, &ask, cursor)
+            pages.add_next_requested(&mut *handle.policy, &ask, cursor)
         };
-        self.end_turn(now, base, id, turn);
+        self.send_and_wait(now, base, id, turn);
     }
 
     /// Sends the pages that one step of a read has added, and lets the read wait for them; or ends
     /// the read. After an error no more is read, but requests in flight are awaited: until then
     /// their frames are reserved for this read.
-    fn end_turn(&mut self, now: Time, base: &mut SharedState, id: ReadId, turn: WaitPoint) {
+    fn send_and_wait(&mut self, now: Time, base: &mut SharedState, id: ReadId, turn: ReadProgress) {
         let read = &mut self.reads[id.0 as usize];
         let (demand, transfer) = (read.range, &read.transfer);
-        if let WaitPoint::Stuck(page) = turn {
+        if let ReadProgress::Stuck(page) = turn {
             let offset = (page * PAGE_BYTES).max(transfer.offset);
             read.error = Some(ReadError::Device { offset, error: DeviceError::Medium });
         }
-        let end = if let WaitPoint::Until(end) = turn { end } else { demand.end };
+        let end = if let ReadProgress::Until(end) = turn { end } else { demand.end };
         let from = core::mem::replace(&mut read.cursor, end);
         let (file, process) =
             (self.handles[transfer.handle.0 as usize].file, read.transfer.process);
-        self.send_file_runs(now, base, file, demand, turn == WaitPoint::Whole, process);
-        self.await_in_flight(base, id, PageRange { first: from, end });
+        self.send_file_runs(now, base, file, demand, turn == ReadProgress::Whole, process);
+        self.wait_for_in_flight(base, id, PageRange { first: from, end });
     }
 
     /// Prefetches the absent pages of `range`, as far as memory allows.
@@ -101,7 +105,7 @@ impl MachineFiles {
         range: PageRange,
         process: ProcessId,
     ) {
-        let held = base.frames.held_pages();
+        let unready_pages = base.frames.unready_pages();
         let mut pages = FilePages {
             cache: &mut base.frames.cache,
             file,
@@ -110,7 +114,7 @@ impl MachineFiles {
             frames: &mut [],
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
-            held,
+            unready_pages,
             is_on_credit: false,
             evidence: Evidence {
                 device: &mut base.queue.evidence,
@@ -122,7 +126,7 @@ impl MachineFiles {
     }
 
     /// The description of a read for the policy.
-    pub(super) fn ask(&self, base: &SharedState, id: ReadId) -> ReadRequest {
+    pub(super) fn read_request(&self, base: &SharedState, id: ReadId) -> ReadRequest {
         let transfer = &self.get(id).transfer;
         ReadRequest {
             offset: transfer.offset,
@@ -141,7 +145,7 @@ impl MachineFiles {
         let read = &mut self.reads[id.0 as usize];
         let handle = &mut self.handles[read.transfer.handle.0 as usize];
         let file = &mut self.files[handle.file.0 as usize];
-        let held = base.frames.held_pages();
+        let unready_pages = base.frames.unready_pages();
         let pages = FilePages {
             cache: &mut base.frames.cache,
             file: handle.file,
@@ -150,9 +154,9 @@ impl MachineFiles {
             frames: &mut read.frames,
             runs: &mut self.runs,
             budget: &mut base.frames.budget,
-            held,
+            unready_pages,
             // Uses of mapped pages are invisible.
-            is_on_credit: handle.policy.is_on_credit()
+            is_on_credit: handle.policy.is_limited_by_credit()
                 && read.kind != TransferKind::Read(ReadAccess::Fault),
             evidence: Evidence { device: &mut base.queue.evidence, file: &mut file.evidence },
         };
@@ -161,7 +165,7 @@ impl MachineFiles {
 
     /// Lets the read wait for every request that brings one of these pages; ends the read if there
     /// is none.
-    fn await_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
+    fn wait_for_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
         let at = |page: u64| (page - read.range.first) as usize;
         let mut last = None;
@@ -294,7 +298,7 @@ mod tests {
 
     /// By hand: with requests of at most 20 sectors in units of eight, sixteen at a time.
     #[test]
-    fn a_direct_read_is_cut_into_the_largest_pieces_that_are_whole_units() {
+    fn direct_read_is_split_into_the_largest_aligned_requests() {
         let caps = DeviceCaps {
             sectors: 1 << 20,
             alignment_sectors: 8,

@@ -23,14 +23,14 @@ impl MachineFiles {
         let RequestPages { file, range: tried, .. } = pages;
         let range = pages.whole();
         if let PartOutcome::Failed(_) = outcome
-            && self.concerns_others(&waiters, range, is_merged)
+            && self.has_unneeded_data(&waiters, range, is_merged)
         {
-            self.isolate(base, request, file, range, &waiters);
+            self.retry_separately(base, request, file, range, &waiters);
             return waiters;
         }
         if let Some(next) = pages.search(outcome).filter(|_| !waiters.is_empty()) {
             base.frames.cache.fill_run(file, tried.clipped(next.range.first));
-            self.try_next(now, base, request, next, &waiters);
+            self.continue_search(now, base, request, next, &waiters);
             return waiters;
         }
         let good_end = match outcome {
@@ -86,7 +86,7 @@ impl MachineFiles {
             && is_merged
         {
             // The error may be in a part that belongs to another transfer.
-            base.queue.send_again(request, content);
+            base.queue.enqueue_retry(request, content);
             return waiters;
         }
         let read = self.get_mut(id);
@@ -121,7 +121,7 @@ impl MachineFiles {
 
     /// Returns true if a failed request carried data that one of its waiters did not need. Its
     /// failure does not show whose data is bad then.
-    fn concerns_others(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
+    fn has_unneeded_data(&self, waiters: &[Waiter], range: PageRange, is_merged: bool) -> bool {
         let needs_all = |&waiter: &Waiter| {
             let needed = self.get(reader(waiter)).range;
             needed.first <= range.first && range.end <= needed.end
@@ -132,7 +132,7 @@ impl MachineFiles {
     /// Retries the needed pages of a failed request. They are split so that all waiters of a piece
     /// need all of it; unneeded pages leave the cache. A piece that fails again then fails exactly
     /// its waiters.
-    fn isolate(
+    fn retry_separately(
         &mut self,
         base: &mut SharedState,
         request: Request,
@@ -162,7 +162,7 @@ impl MachineFiles {
                 continue;
             }
             let piece = RequestPages { file, range: piece, behind: SearchTail::none(piece) };
-            self.retry_at(base, request, piece, &readers);
+            self.retry_pages(base, request, piece, &readers);
         }
         for read in readers {
             self.get_mut(read).pending -= 1;
@@ -171,7 +171,7 @@ impl MachineFiles {
 
     /// Continues the search for the bad page of a failed request. Waiters that need none of the
     /// remaining pages are served.
-    fn try_next(
+    fn continue_search(
         &mut self,
         now: Time,
         base: &mut SharedState,
@@ -185,7 +185,7 @@ impl MachineFiles {
             needed.first < left.end && left.first < needed.end
         };
         let readers: Vec<ReadId> = waiters.iter().copied().map(reader).filter(needs_some).collect();
-        self.retry_at(base, request, next, &readers);
+        self.retry_pages(base, request, next, &readers);
         for id in waiters.iter().copied().map(reader) {
             let read = self.get_mut(id);
             read.pending -= 1;
@@ -196,7 +196,7 @@ impl MachineFiles {
     }
 
     /// Retries pages of a failed request in a request of their own, for these readers.
-    fn retry_at(
+    fn retry_pages(
         &mut self,
         base: &mut SharedState,
         request: Request,
@@ -208,7 +208,7 @@ impl MachineFiles {
         let sectors = (range.count() * PAGE_SECTORS) as u32;
         let content = RequestContent::Pages { file, range, ahead_pages: 0, behind };
         let request = Request { start, sectors, need: Need::Prefetch, ..request };
-        let again = base.queue.send_again(request, content);
+        let again = base.queue.enqueue_retry(request, content);
         base.frames.cache.set_run_request(file, pages.whole(), again);
         for &read in readers {
             base.queue.wait(again, Waiter::Read(read));

@@ -81,7 +81,7 @@ pub(super) struct FilePages<'a> {
     pub(super) runs: &'a mut Vec<PageRange>,
     pub(super) budget: &'a mut Budget,
     /// Held pages of memory, whose frames are unavailable during this call.
-    pub(super) held: u64,
+    pub(super) unready_pages: u64,
     /// True if prefetch is limited by [credit](crate::readahead::Credit).
     pub(super) is_on_credit: bool,
     pub(super) evidence: Evidence<'a>,
@@ -89,7 +89,7 @@ pub(super) struct FilePages<'a> {
 
 /// Progress of a read before it waits for its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum WaitPoint {
+pub(super) enum ReadProgress {
     /// To its end, and its absent pages were added whole.
     Whole,
     /// To this page (exclusive).
@@ -100,20 +100,20 @@ pub(super) enum WaitPoint {
 
 impl FilePages<'_> {
     /// Adds the next requested pages, from page `from` on, as the policy decides.
-    pub(super) fn take_turn(
+    pub(super) fn add_next_requested(
         &mut self,
         policy: &mut dyn ReadaheadPolicy,
         ask: &ReadRequest,
         from: u64,
-    ) -> WaitPoint {
+    ) -> ReadProgress {
         let mut page = from;
         while page < self.demand.end {
             if policy.demand(page, ask, self) == Demand::Whole {
                 self.add_demand();
-                return WaitPoint::Whole;
+                return ReadProgress::Whole;
             }
             if !self.add_page(page) {
-                return WaitPoint::Stuck(page);
+                return ReadProgress::Stuck(page);
             }
             let frame = self.frames[(page - self.demand.first) as usize];
             page += 1;
@@ -121,7 +121,7 @@ impl FilePages<'_> {
                 break;
             }
         }
-        WaitPoint::Until(page)
+        ReadProgress::Until(page)
     }
 
     /// Adds a single requested page, if it is absent. Returns false if another read's request for
@@ -133,8 +133,8 @@ impl FilePages<'_> {
             if self.cache.pins(frame) == 1 {
                 // No other read has pinned the frame: it becomes free for the next try.
                 self.cache.unpin(frame);
-                assert!(self.cache.promise(1), "a frame was given back just now");
-            } else if self.cache.promise(1) {
+                assert!(self.cache.reserve_frames(1), "a frame was given back just now");
+            } else if self.cache.reserve_frames(1) {
                 self.cache.unpin(frame);
             } else {
                 return false;
@@ -146,7 +146,7 @@ impl FilePages<'_> {
             match self.cache.find(self.file, page) {
                 Some(frame) => {
                     self.cache.pin(frame);
-                    self.cache.give_back(1);
+                    self.cache.release_reservation(1);
                     self.frames[at] = frame;
                 }
                 None => {
@@ -177,7 +177,7 @@ impl FilePages<'_> {
     }
 
     /// Number of pages, up to `pages`, that may be prefetched.
-    fn room_ahead(&mut self, pages: u64) -> u64 {
+    fn prefetch_room(&mut self, pages: u64) -> u64 {
         let mut room = pages;
         if self.is_on_credit {
             let marginal_cost = self.evidence.device.estimate.request_cost_pages();
@@ -271,7 +271,9 @@ impl PageView for FilePages<'_> {
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
         let ahead = parts[0].count() + parts[2].count();
-        if !self.budget.has_room_for(ahead + self.held) || self.room_ahead(ahead) < ahead {
+        if !self.budget.has_room_for(ahead + self.unready_pages)
+            || self.prefetch_room(ahead) < ahead
+        {
             return false;
         }
         for part in parts.into_iter().filter(|part| !part.is_empty()) {
@@ -288,10 +290,10 @@ impl PageView for FilePages<'_> {
         while let Some(run) = self.cache.absent_run(self.file, left) {
             left.first = run.end;
             for part in self.cut_at_demand(run).into_iter().filter(|part| !part.is_empty()) {
-                let room = self.budget.room().saturating_sub(self.held);
+                let room = self.budget.room().saturating_sub(self.unready_pages);
                 let is_ahead = !self.demand.contains(part.first);
                 let count = match is_ahead {
-                    true => self.room_ahead(part.count().min(room)),
+                    true => self.prefetch_room(part.count().min(room)),
                     false => part.count(),
                 };
                 if count > 0 {
@@ -318,19 +320,19 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_fits_is_one_request_wherever_the_demand_lies() {
+    fn run_within_the_request_limit_is_one_request_for_any_demand_range() {
         assert_eq!(pieces((0, 16), (5, 9)), [(0, 16)]);
     }
 
     #[test]
-    fn a_demand_that_fits_one_request_gets_one_though_the_run_is_too_large() {
+    fn demand_that_fits_one_request_is_not_split_in_an_oversized_run() {
         assert_eq!(pieces((0, 40), (10, 26)), [(0, 10), (10, 26), (26, 40)]);
         assert_eq!(pieces((0, 40), (0, 16)), [(0, 16), (16, 32), (32, 40)]);
         assert_eq!(pieces((4, 40), (30, 50)), [(4, 20), (20, 30), (30, 40)]);
     }
 
     #[test]
-    fn the_demands_runs_come_first_and_the_others_keep_their_windows() {
+    fn runs_with_demand_pages_come_first_and_others_keep_their_windows() {
         let apart = (0, 0);
         let mut runs = [(10, 14), apart, (40, 44), apart, (14, 20), (50, 52)]
             .map(|(first, end)| PageRange { first, end });
@@ -340,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_touch_are_joined() {
+    fn adjacent_runs_are_joined() {
         let mut runs = [(8, 12), (0, 4), (4, 8), (20, 21)]
             .map(|(first, end)| PageRange { first, end })
             .to_vec();

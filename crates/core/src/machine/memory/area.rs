@@ -15,7 +15,7 @@ use crate::unit::{PAGE_SECTORS, PageRange};
 
 /// A page of a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LazyEngine {
+pub(super) struct SlotOwner {
     pub(super) memory: MemoryId,
     pub(super) page: u64,
 }
@@ -37,8 +37,8 @@ pub(super) struct SwapArea {
     bad: u64,
     /// Slot at which the next search for a free run starts.
     cursor: u64,
-    /// Slot at which [`next_held`](SwapArea::next_held) continues.
-    hand: u64,
+    /// Slot at which [`next_matching`](SwapArea::next_matching) continues.
+    scan_cursor: u64,
 }
 
 impl SwapArea {
@@ -68,9 +68,9 @@ impl SwapArea {
     }
 
     /// The page that a slot holds; `None` if it is free or bad.
-    pub(super) fn owner(&self, slot: u64) -> Option<LazyEngine> {
+    pub(super) fn owner(&self, slot: u64) -> Option<SlotOwner> {
         let owner = self.owners[slot as usize];
-        (owner < BAD).then_some(LazyEngine {
+        (owner < BAD).then_some(SlotOwner {
             memory: MemoryId((owner >> 32) as u32),
             page: owner & 0xffff_ffff,
         })
@@ -102,7 +102,7 @@ impl SwapArea {
     }
 
     /// Assigns a free slot to a page.
-    pub(super) fn take(&mut self, slot: u64, owner: LazyEngine) {
+    pub(super) fn take(&mut self, slot: u64, owner: SlotOwner) {
         debug_assert!(self.is_free(slot), "a slot holds one page");
         debug_assert!(owner.page <= 0xffff_ffff);
         self.owners[slot as usize] = u64::from(owner.memory.0) << 32 | owner.page;
@@ -110,7 +110,7 @@ impl SwapArea {
     }
 
     /// Frees a slot, whose page has another slot or none.
-    pub(super) fn give_up(&mut self, slot: u64) {
+    pub(super) fn free_slot(&mut self, slot: u64) {
         debug_assert!(self.owner(slot).is_some());
         self.owners[slot as usize] = FREE;
         self.free += 1;
@@ -125,13 +125,13 @@ impl SwapArea {
 
     /// The next slot, in circular order, that holds a page for which `is_wanted` is true; `None` if
     /// there is none.
-    pub(super) fn next_held(
+    pub(super) fn next_matching(
         &mut self,
-        is_wanted: impl Fn(LazyEngine) -> bool,
-    ) -> Option<(u64, LazyEngine)> {
+        is_wanted: impl Fn(SlotOwner) -> bool,
+    ) -> Option<(u64, SlotOwner)> {
         for _ in 0..self.slots() {
-            let slot = self.hand;
-            self.hand = (slot + 1) % self.slots();
+            let slot = self.scan_cursor;
+            self.scan_cursor = (slot + 1) % self.slots();
             if let Some(owner) = self.owner(slot).filter(|&owner| is_wanted(owner)) {
                 return Some((slot, owner));
             }
@@ -151,18 +151,18 @@ mod tests {
     fn taken(area: &mut SwapArea, wanted: u64) -> (u64, u64) {
         let run = area.find_run(wanted).unwrap();
         for slot in run.pages() {
-            area.take(slot, LazyEngine { memory: MemoryId(3), page: 70 + slot });
+            area.take(slot, SlotOwner { memory: MemoryId(3), page: 70 + slot });
         }
         (run.first, run.count())
     }
 
     #[test]
-    fn slots_are_taken_side_by_side_round_and_round() {
+    fn swap_slots_are_taken_in_adjacent_runs_and_in_rotation() {
         let mut area = SwapArea::new(800, 10);
         assert_eq!([taken(&mut area, 4), taken(&mut area, 4)], [(0, 4), (4, 4)]);
-        assert_eq!(area.owner(5), Some(LazyEngine { memory: MemoryId(3), page: 75 }));
+        assert_eq!(area.owner(5), Some(SlotOwner { memory: MemoryId(3), page: 75 }));
         for slot in [1, 2, 6] {
-            area.give_up(slot);
+            area.free_slot(slot);
         }
         // 8 and 9 are left at the end; then 1 and 2, which is longer than 6.
         assert_eq!(taken(&mut area, 4), (8, 2));
@@ -173,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn held_slots_are_found_round_and_round() {
+    fn occupied_slots_are_found_in_rotation() {
         let mut area = SwapArea::new(0, 6);
         taken(&mut area, 5);
         for slot in [0, 2, 3] {
-            area.give_up(slot);
+            area.free_slot(slot);
         }
-        let next = |area: &mut SwapArea, is_wanted: fn(LazyEngine) -> bool| {
-            area.next_held(is_wanted).map(|(slot, owner)| (slot, owner.page))
+        let next = |area: &mut SwapArea, is_wanted: fn(SlotOwner) -> bool| {
+            area.next_matching(is_wanted).map(|(slot, owner)| (slot, owner.page))
         };
         // The held slots are 1 and 4.
         let found = [(); 3].map(|()| next(&mut area, |_| true));

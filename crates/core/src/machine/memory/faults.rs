@@ -27,7 +27,7 @@ impl MachineMemory {
         if self.faults.len() as u64 >= u64::from(self.open_faults_max) {
             return Err(ReadError::TooManyReads { open_reads_max: self.open_faults_max });
         }
-        base.queue.evidence.reads_under_way += 1;
+        base.queue.evidence.open_reads += 1;
         let fault = MachineFault { cause, started: now, found: None, error: None };
         Ok(FaultId(self.faults.insert(fault) as u32))
     }
@@ -83,14 +83,14 @@ impl MachineMemory {
         let counters = &mut self.swap.counters;
         *if is_there { &mut counters.faults_minor } else { &mut counters.faults_major } += 1;
         if matches!(source, PageSource::Swap | PageSource::Ahead) {
-            base.queue.meter.asked_bytes += PAGE_BYTES;
+            base.queue.meter.requested_bytes += PAGE_BYTES;
             base.queue.meter.hit_bytes += if is_there { PAGE_BYTES } else { 0 };
         }
     }
 
     /// Ends a fault: its page has arrived, or never will.
     pub(super) fn finish(&mut self, base: &mut SharedState, id: FaultId) {
-        base.queue.evidence.reads_under_way -= 1;
+        base.queue.evidence.open_reads -= 1;
         self.faulted.push_back(id);
     }
 
@@ -189,7 +189,7 @@ mod tests {
         let mut machine = Machine::new(Config { memory_bytes, ..Config::new(caps) }).unwrap();
         machine.add_swap(&SwapConfig::new(0, 128)).unwrap();
         let memory = machine.add_memory(100, MemoryKind::Private).unwrap();
-        let under_way = |machine: &Machine| machine.base.queue.evidence.reads_under_way;
+        let under_way = |machine: &Machine| machine.base.queue.evidence.open_reads;
         for page in 0..3 {
             let access = MemoryAccess::Write;
             let cause = MemoryFault { memory, page, access, process: ProcessId(0), tag: page };

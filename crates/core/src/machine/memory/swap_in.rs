@@ -140,8 +140,8 @@ impl MachineMemory {
         }
         for run in runs.drain(..) {
             cut(run, own, base.queue.request_pages_max(), |range| {
-                let is_demand = demand.is_some_and(|slot| range.contains(slot));
-                let ahead = range.count() - u64::from(is_demand);
+                let has_waiting_fault = demand.is_some_and(|slot| range.contains(slot));
+                let ahead = range.count() - u64::from(has_waiting_fault);
                 self.read_slots(now, base, range, ahead as u32, process);
             });
         }
@@ -183,15 +183,15 @@ impl MachineMemory {
         process: ProcessId,
     ) {
         self.swap.counters.swap_in_pages += range.count();
-        let is_demand = u64::from(ahead_pages) < range.count();
+        let has_waiting_fault = u64::from(ahead_pages) < range.count();
         let request = Request {
-            need: Need::of(is_demand),
+            need: Need::of(has_waiting_fault),
             ..self.slots_request(base, Op::Read, range, process)
         };
         let request = base.queue.send(now, request, RequestContent::Slots { range, ahead_pages });
         for slot in range.pages() {
             let frame = self.frame_of_slot(base, slot);
-            base.frames.cache.carry(frame, request);
+            base.frames.cache.set_request(frame, request);
         }
     }
 
@@ -215,11 +215,16 @@ impl MachineMemory {
     }
 
     /// Retries a single slot of a failed request.
-    pub(super) fn alone(&self, base: &mut SharedState, failed: &Request, slot: u64) -> RequestId {
+    pub(super) fn retry_slot(
+        &self,
+        base: &mut SharedState,
+        failed: &Request,
+        slot: u64,
+    ) -> RequestId {
         let range = PageRange::new(slot, 1);
         let again = self.slots_request(base, failed.op, range, failed.process);
         let again = Request { priority: failed.priority, ..again };
-        base.queue.send_again(again, RequestContent::Slots { range, ahead_pages: 0 })
+        base.queue.enqueue_retry(again, RequestContent::Slots { range, ahead_pages: 0 })
     }
 
     /// Processes the end of a read of slots, successful or not. If a request for several pages
@@ -246,8 +251,8 @@ impl MachineMemory {
                 base.frames.cache.fail(frame);
                 continue;
             }
-            let again = self.alone(base, &request, slot);
-            base.frames.cache.carry(frame, again);
+            let again = self.retry_slot(base, &request, slot);
+            base.frames.cache.set_request(frame, again);
             for &waiter in waiters.iter().filter(|waiter| waits_for_it(waiter)) {
                 base.queue.wait(again, waiter);
             }
@@ -302,7 +307,7 @@ impl SwappedPageQueries for SwappedOut<'_> {
         is_absent.then_some((owner.memory, owner.page))
     }
 
-    fn room_for(&mut self, pages: u64) -> u64 {
+    fn prefetch_room(&mut self, pages: u64) -> u64 {
         self.lacking_pages = pages.saturating_sub(self.room_pages);
         pages.min(self.room_pages)
     }

@@ -26,7 +26,7 @@
 
 use alloc::vec::Vec;
 
-use super::area::LazyEngine;
+use super::area::SlotOwner;
 use super::{MachineMemory, MemoryId, SwapOut, Unmap};
 use crate::cache::{FileId, FrameId, LeavingChoice};
 use crate::machine::queue::{EndedPart, RequestContent, Waiter};
@@ -63,11 +63,11 @@ impl MachineMemory {
         }
         let cache = &mut base.frames.cache;
         if !cache.is_dirty(frame) || cache.is_writing(frame) || self.swap.is_full {
-            cache.stay(frame);
+            cache.cancel_leaving(frame);
         } else if self.swap.second_chance_pages == 0 {
             self.swap.to_write.push(frame);
         } else {
-            cache.rest(frame);
+            cache.begin_second_chance(frame);
         }
         self.swap.unmaps_unanswered == 0
     }
@@ -118,7 +118,7 @@ impl MachineMemory {
         }
         let needed = waiting.unwrap_or(0) as u32;
         let ready_pages = self.swap.ready_pages + self.swap.ready_ahead_pages;
-        if self.coming(base) >= ready_pages.max(needed) {
+        if self.pages_becoming_ready(base) >= ready_pages.max(needed) {
             return;
         }
         let batch = (self.swap.write_pages_max as u32).min(self.swap.ready_pages);
@@ -126,7 +126,7 @@ impl MachineMemory {
         let resting_max = if waiting.is_some() { 0 } else { self.swap.second_chance_pages };
         // Each page is looked at once: with a full area dirty ones are only set aside.
         let mut steps = base.frames.cache.budget_pages();
-        while self.coming(base) < enough && steps > 0 {
+        while self.pages_becoming_ready(base) < enough && steps > 0 {
             steps -= 1;
             if let Some(frame) = base.frames.cache.end_second_chance(resting_max) {
                 self.swap.to_write.push(frame);
@@ -144,7 +144,7 @@ impl MachineMemory {
                 }
             }
         }
-        base.frames.cache.take_back();
+        base.frames.cache.end_set_aside();
     }
 
     /// Makes the neighbours of a leaving page leave with it, on both sides, as far as they are at
@@ -158,13 +158,13 @@ impl MachineMemory {
     ) {
         let mut left = self.swap.write_pages_max - 1;
         for step in [1, -1] {
-            let mut beside = page;
+            let mut neighbour = page;
             while left > 0
-                && let Some(next) = beside.checked_add_signed(step)
+                && let Some(next) = neighbour.checked_add_signed(step)
                 && let Some(frame) = base.frames.cache.leave_if_old(file, next, age_min)
             {
                 self.start_leaving(base, frame);
-                beside = next;
+                neighbour = next;
                 left -= 1;
             }
         }
@@ -179,12 +179,12 @@ impl MachineMemory {
         } else if base.frames.cache.is_mapped(frame) {
             self.swap.unmaps.push_back(frame);
         } else {
-            base.frames.cache.rest(frame);
+            base.frames.cache.begin_second_chance(frame);
         }
     }
 
     /// Number of pages that are ready, or will be without further action.
-    fn coming(&self, base: &SharedState) -> u32 {
+    fn pages_becoming_ready(&self, base: &SharedState) -> u32 {
         base.frames.cache.ready_pages() + base.frames.cache.becoming_ready_pages()
     }
 
@@ -251,14 +251,14 @@ impl MachineMemory {
         }
         if self.swap.area.free_slots() == 0 {
             let mappings = &self.mappings;
-            let is_spare = |owner: LazyEngine| {
+            let is_spare = |owner: SlotOwner| {
                 let file = mappings[owner.memory.0 as usize].file;
                 base.frames
                     .cache
                     .find(file, owner.page)
-                    .is_some_and(|frame| base.frames.cache.is_settled(frame))
+                    .is_some_and(|frame| base.frames.cache.is_mapped_and_clean(frame))
             };
-            let (_, owner) = self.swap.area.next_held(is_spare)?;
+            let (_, owner) = self.swap.area.next_matching(is_spare)?;
             let file = self.file_of(owner.memory);
             let frame = base.frames.cache.find(file, owner.page).expect("it was found just now");
             self.make_dirty(base, owner.memory, owner.page, frame);
@@ -293,10 +293,10 @@ impl MachineMemory {
                 self.swap.counters.failed_writes += 1;
                 self.swap.failures_in_row += 1;
                 self.swap.last_failure = Some(error);
-                self.lose_slot(slot, error);
+                self.on_bad_slot(slot, error);
                 base.frames.cache.end_write(frame, true);
             } else {
-                self.alone(base, &request, slot);
+                self.retry_slot(base, &request, slot);
             }
         }
         waiters
@@ -371,7 +371,7 @@ mod tests {
     /// again before its write has ended. Then a read asks for 40 pages. Under every policy others
     /// leave for it, a few less than 40 as some frames are free, and none is written twice.
     #[test]
-    fn what_is_used_again_while_it_is_written_does_not_stand_in_the_way_of_others() {
+    fn pages_reused_while_being_written_do_not_block_eviction_of_others() {
         for eviction in ["two-lists", "lru", "clock2q", "lirs", "arc", "s3fifo", "adaptive"] {
             let (mut machine, memory) = machine(eviction, 64, 1024);
             let file = machine.add_file(64 * PAGE_BYTES, 1024 * PAGE_SECTORS).unwrap();

@@ -78,7 +78,7 @@ struct Payload {
 /// Data of the open requests, by identifier.
 #[derive(Debug, Default)]
 pub(super) struct Payloads {
-    by_name: Vec<Payload>,
+    by_id: Vec<Payload>,
     /// Empty lists of waiters, kept for their capacity.
     spare: Vec<Vec<Waiter>>,
 }
@@ -88,14 +88,14 @@ impl Payloads {
     pub(super) fn put(&mut self, id: RequestId, content: RequestContent, is_retry: bool) {
         let waiters = self.spare.pop().unwrap_or_default();
         let payload = Payload { content, waiters, is_retry };
-        match self.by_name.get_mut(id.0 as usize) {
+        match self.by_id.get_mut(id.0 as usize) {
             Some(taken) => *taken = payload,
             // Identifiers are assigned in order.
             None => {
-                if self.by_name.len() == self.by_name.capacity() {
-                    self.by_name.reserve_exact(more_requests(self.by_name.len()));
+                if self.by_id.len() == self.by_id.capacity() {
+                    self.by_id.reserve_exact(more_requests(self.by_id.len()));
                 }
-                self.by_name.push(payload);
+                self.by_id.push(payload);
             }
         }
     }
@@ -103,7 +103,7 @@ impl Payloads {
     /// Takes the content of the request and its waiters, in a list to be returned to
     /// [`recycle`](Payloads::recycle).
     pub(super) fn take(&mut self, id: RequestId) -> (RequestContent, Vec<Waiter>) {
-        let payload = &mut self.by_name[id.0 as usize];
+        let payload = &mut self.by_id[id.0 as usize];
         (payload.content, core::mem::take(&mut payload.waiters))
     }
 
@@ -116,19 +116,19 @@ impl Payloads {
     }
 
     pub(super) fn content(&self, id: RequestId) -> RequestContent {
-        self.by_name[id.0 as usize].content
+        self.by_id[id.0 as usize].content
     }
 
     pub(super) fn is_retry(&self, id: RequestId) -> bool {
-        self.by_name[id.0 as usize].is_retry
+        self.by_id[id.0 as usize].is_retry
     }
 
-    pub(super) fn awaits(&self, id: RequestId, waiter: Waiter) -> bool {
-        self.by_name[id.0 as usize].waiters.contains(&waiter)
+    pub(super) fn has_waiter(&self, id: RequestId, waiter: Waiter) -> bool {
+        self.by_id[id.0 as usize].waiters.contains(&waiter)
     }
 
     /// Registers `waiter` for the request.
     pub(super) fn wait(&mut self, id: RequestId, waiter: Waiter) {
-        self.by_name[id.0 as usize].waiters.push(waiter);
+        self.by_id[id.0 as usize].waiters.push(waiter);
     }
 }

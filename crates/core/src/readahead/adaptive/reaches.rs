@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_is_found_that_is_touched_and_wanted_however_far_out_it_lies() {
+    fn last_finds_the_newest_touching_range_that_satisfies_the_predicate() {
         let mut reaches = Reaches::default();
         for at in 0..70 {
             reaches.push(PageRange::new(at * 100, 10));

@@ -46,7 +46,7 @@ impl SequentialRun {
         if let Some(length) = self.ended_with.take() {
             length_distribution.undo_end(length);
         }
-        length_distribution.grew(before, self.length());
+        length_distribution.record_growth(before, self.length());
     }
 
     /// Records the run's end. `unseen_pages` is the estimated number of pages used without a call
@@ -58,7 +58,7 @@ impl SequentialRun {
         let length = self.length_with(self.behind + unseen_pages);
         self.ended_with = Some(length);
         let length_distribution = device.lengths.of_mut(self.begin);
-        length_distribution.grew(self.length(), length);
-        length_distribution.ended(length);
+        length_distribution.record_growth(self.length(), length);
+        length_distribution.record_end(length);
     }
 }

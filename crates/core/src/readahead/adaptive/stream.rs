@@ -294,7 +294,7 @@ impl ReadStream {
 
     /// Removes the stream from the count of active streams.
     pub(super) fn leave(&mut self, device: &mut DeviceEvidence) {
-        device.streams.ended(self.counted.take());
+        device.streams.remove_stream(self.counted.take());
     }
 
     /// Prefetches the next window, if the reader waits or another request pays for itself.

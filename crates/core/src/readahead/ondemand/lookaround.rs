@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn single_pages_are_counted_as_they_are() {
+    fn gaps_and_runs_of_single_pages_are_counted_exactly() {
         let table = table(&[(10, 200, 0)]);
         assert_eq!(absent_from(11, 1000, &table), Some(200));
         assert_eq!(absent_from(201, 1000, &table), Some(201));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_from_the_start_of_the_file_is_seen_whole() {
+    fn run_from_the_start_of_the_file_is_counted_whole() {
         assert_eq!(run_before(70, 1000, &table(&[(0, 70, 0)])), 70);
         assert_eq!(run_before(128, 1000, &table(&[(0, 128, 6)])), 128);
     }

@@ -59,14 +59,14 @@ pub(super) struct TouchedRun {
     /// Position of the last page read; its touch shows that the whole window was used.
     pub(super) last: Option<u64>,
     /// True if the pages carry extra marks, to measure the length of the run.
-    pub(super) has_length_marks: bool,
+    pub(super) is_length_measured: bool,
     /// True if the reader had to wait since the newest window was read.
     pub(super) was_late: bool,
 }
 
 impl TouchedRun {
     /// Pages of the run, up to the end of its window.
-    pub(super) fn come(&self) -> u64 {
+    pub(super) fn pages_so_far(&self) -> u64 {
         self.window_end - self.first
     }
 
@@ -81,7 +81,7 @@ impl TouchedRun {
     }
 
     /// Reverses the run: it goes on in the opposite direction from its start.
-    pub(super) fn turn(&mut self) {
+    pub(super) fn reverse(&mut self) {
         let touched = self.touched_back();
         self.way = self.way.back();
         self.first = touched.first;
@@ -97,8 +97,9 @@ impl TouchedRun {
         if self.touched_end == self.window_end {
             return Some(self.touched());
         }
-        let untouched = (self.touched()..self.come()).find(|&distance| is_length_mark(distance));
-        self.has_length_marks.then(|| untouched.unwrap_or(self.come()))
+        let untouched =
+            (self.touched()..self.pages_so_far()).find(|&distance| is_length_mark(distance));
+        self.is_length_measured.then(|| untouched.unwrap_or(self.pages_so_far()))
     }
 }
 

@@ -127,7 +127,7 @@ fn the_first_slice_takes_windows_of_4_4_and_8() {
 /// Worked by hand. The first page reads 4 upwards, as no length is known. The second, before it,
 /// reverses the run, which then doubles each time.
 #[test]
-fn the_first_slice_downwards_is_reversed_and_doubles() {
+fn first_downward_slice_reverses_the_run_and_doubles_its_window() {
     let windows = windows(RunsPolicy::new(32), (1000..1016).rev(), &mut memory());
     let expected =
         [(1015, 1015, 4), (1014, 1014, 1), (1013, 1012, 2), (1011, 1008, 4), (1007, 1000, 8)];
@@ -190,7 +190,7 @@ fn a_run_into_cached_pages_has_a_known_length() {
 
 /// The assumed direction follows the majority of the remembered runs.
 #[test]
-fn a_new_run_goes_in_the_direction_of_most_runs() {
+fn new_run_is_assumed_to_follow_the_direction_of_most_runs() {
     let mut program = Program::new(Advice::Normal);
     (0..8).for_each(|at| program.slice_downwards(5_000 * at + 100, 16));
     (20..40).for_each(|at| program.slice(5_000 * at, 16));
@@ -201,7 +201,7 @@ fn a_new_run_goes_in_the_direction_of_most_runs() {
 }
 
 #[test]
-fn single_pages_are_soon_read_alone() {
+fn single_page_runs_are_read_alone_from_the_second_on() {
     let mut program = Program::new(Advice::Normal);
     (0..20).for_each(|at| program.touch(5_000 * at + 7));
     assert_eq!(program.requests[0], (7, 4), "nothing is known");
@@ -212,7 +212,7 @@ fn single_pages_are_soon_read_alone() {
 /// another request for a long one. Without measurements a request takes 1 ms at 500 MB/s, or 122
 /// pages.
 #[test]
-fn a_request_is_worth_what_the_device_could_read_meanwhile() {
+fn window_weighs_the_request_cost_against_wasted_pages() {
     let mut program = Program::new(Advice::Normal);
     for at in 0..32 {
         program.slice(5_000 * at + 7, if at % 2 == 0 { 1 } else { 16 });
@@ -246,7 +246,7 @@ fn a_long_run_among_short_ones_takes_two_requests() {
 
 /// By the rule: 16 marks up to page 16, then one in two up to 32, in four up to 64, …
 #[test]
-fn a_watched_run_is_marked_eight_times_a_doubling() {
+fn length_marks_are_eight_per_doubling_of_the_run() {
     let marks: Vec<u64> = (0..300).filter(|&distance| is_length_mark(distance)).collect();
     assert_eq!(marks[..16], (0..16).collect::<Vec<u64>>());
     assert_eq!(marks[16..24], [16, 18, 20, 22, 24, 26, 28, 30]);
@@ -311,7 +311,7 @@ fn windows_are_bounded_by_the_cost_of_a_request_and_by_memory() {
 }
 
 #[test]
-fn runs_that_become_shorter_are_measured_again() {
+fn window_shrinks_after_runs_become_shorter() {
     let mut program = Program::new(Advice::Normal);
     (0..20).for_each(|at| program.slice(5_000 * at, 16));
     program.requests.clear();

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn fifteen_near_and_one_far_is_near_and_fourteen_and_two_is_not() {
+    fn reads_are_near_with_one_far_in_16_and_not_with_two() {
         // Records of 64 KiB at random offsets, read page by page: the load of source D.
         let records =
             (0..4).flat_map(|nth| (0..16).map(move |page| (nth * 1_000_000 + page * 8, 8)));
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn four_requests_decide_and_a_growing_window_is_not_near() {
+    fn locality_is_decided_after_four_requests_and_not_by_growing_windows() {
         let stream = |requests: u64| after((0..=requests).map(|nth| (nth * 128, 128)));
         assert!(!stream(3).is_near() && stream(3).may_be_near());
         assert!(stream(4).is_near());

@@ -25,7 +25,7 @@ pub(super) struct ReadyRequests {
     first: Deadline,
     speculative: QueuedRequests,
     /// Longest wait of a speculative read: `read_expire` of `deadline`.
-    idle_timeout: Time,
+    speculative_wait_max: Time,
     sectors_max: u32,
     /// End of the last dispatched read.
     next_sector: u64,
@@ -38,7 +38,7 @@ impl ReadyRequests {
         ReadyRequests {
             first: Deadline::new(caps, tunables),
             speculative: QueuedRequests::default(),
-            idle_timeout: tunables.read_expire,
+            speculative_wait_max: tunables.read_expire,
             sectors_max: caps.request_sectors_max,
             next_sector: 0,
         }
@@ -65,9 +65,9 @@ impl ReadyRequests {
     }
 
     /// Records that a reader waits for a request, which may be a speculative one here.
-    pub(super) fn demand(&mut self, id: RequestId, requests: &RequestTable) {
+    pub(super) fn idled_for(&mut self, id: RequestId, requests: &RequestTable) {
         if let Some(place) = self.speculative.find(id, requests) {
-            self.make_needed(place, requests);
+            self.move_to_demand(place, requests);
         }
     }
 
@@ -76,8 +76,8 @@ impl ReadyRequests {
         if let Some((oldest, waiting)) = self.speculative.oldest(requests) {
             if !self.first.has_reads() {
                 let next = self.speculative.first_from(self.next_sector);
-                self.make_needed(next.unwrap_or(oldest), requests);
-            } else if waiting.arrived + self.idle_timeout <= now {
+                self.move_to_demand(next.unwrap_or(oldest), requests);
+            } else if waiting.arrived + self.speculative_wait_max <= now {
                 self.speculative.remove(oldest);
                 return Dispatch::Withdraw(waiting.id);
             }
@@ -92,7 +92,7 @@ impl ReadyRequests {
     }
 
     /// Moves a speculative read to the needed ones.
-    fn make_needed(&mut self, place: SectorKey, requests: &RequestTable) {
+    fn move_to_demand(&mut self, place: SectorKey, requests: &RequestTable) {
         let waiting = self.speculative.remove(place).expect("it waits there");
         self.first.admit(waiting, requests);
     }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn speculative_reads_go_last_and_unmerged() {
+    fn speculative_reads_are_dispatched_last_and_unmerged() {
         let (mut open, table, _) =
             taken_in(&[speculative(100), read(108, 8), speculative(50), read(500, 8)]);
         assert_eq!(open.count(), 4, "108 follows 100, and is not merged with it");
@@ -151,10 +151,10 @@ mod tests {
     }
 
     #[test]
-    fn a_speculative_read_with_a_waiter_goes_with_the_others() {
+    fn speculative_read_with_a_waiter_is_ordered_with_demand_reads() {
         let (mut open, mut table, ids) = taken_in(&[speculative(100), read(500, 8), read(700, 8)]);
         assert_eq!(table.set_demand(ids[0]), Some(ids[0]));
-        open.demand(ids[0], &table);
+        open.idled_for(ids[0], &table);
         assert_eq!(places(&mut open, Time::ZERO, &table), [100, 500, 700]);
     }
 
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_old_speculative_read_goes_on_an_idle_device() {
+    fn expired_speculative_read_is_dispatched_to_an_idle_device() {
         let (mut open, table, _) = taken_in(&[speculative(100)]);
         assert_eq!(places(&mut open, Time::from_s(9), &table), [100]);
     }

@@ -66,9 +66,9 @@ impl Parameter {
 pub(super) struct ServedRead {
     pub bytes: u64,
     /// Reads in the device or dispatchable, including this one.
-    pub under_way: u32,
+    pub in_progress: u32,
     /// True if none of them was dispatched under another setting.
-    pub is_settled: bool,
+    pub is_undisturbed: bool,
 }
 
 /// Result of a trial or a reset.
@@ -102,7 +102,7 @@ struct MeasuringEpoch {
     /// all of them or none.
     newest: Time,
     /// Completions under the current setting before the epoch began.
-    passed: u32,
+    skipped_completions: u32,
     completions: u32,
     bytes: u64,
     /// Sum, over the completions, of the requests in progress.
@@ -128,7 +128,7 @@ pub(super) struct ThroughputTuner {
     /// Rate of all at once.
     all_kib_per_s: u64,
     /// Mean rate of the current setting.
-    kept_kib_per_s: u64,
+    mean_kib_per_s: u64,
     /// Rate of the current setting when it was new; 0 before that is known.
     reference_kib_per_s: u64,
     /// Number of epochs in the mean rate, up to [`MIN_SAMPLES`].
@@ -150,7 +150,7 @@ impl ThroughputTuner {
             trial: None,
             epoch: MeasuringEpoch::default(),
             all_kib_per_s: 0,
-            kept_kib_per_s: 0,
+            mean_kib_per_s: 0,
             reference_kib_per_s: 0,
             epochs: 0,
             next_trial_is_all: false,
@@ -171,13 +171,13 @@ impl ThroughputTuner {
         self.trial.map_or(self.setting, |trial| trial.setting)
     }
 
-    /// Records a completed read, and judges the epoch if it is complete. `may_try` is called before
-    /// a trial and returns true if one can gain.
+    /// Records a completed read, and judges the epoch if it is complete. `may_start_trial` is
+    /// called before a trial and returns true if one can gain.
     pub(super) fn completed(
         &mut self,
         now: Time,
         served: ServedRead,
-        may_try: impl FnOnce() -> bool,
+        may_start_trial: impl FnOnce() -> bool,
     ) -> Option<ProbeResult> {
         let epochs = 1 + u32::from(self.trial.is_some());
         let allowed = self.allowed();
@@ -185,8 +185,8 @@ impl ThroughputTuner {
         let Some(began) = epoch.began else {
             // Skips requests that waited next to requests of the earlier setting, because they
             // complete sooner than later ones will.
-            epoch.passed += u32::from(served.is_settled);
-            if epoch.passed > allowed.unwrap_or(served.under_way) {
+            epoch.skipped_completions += u32::from(served.is_undisturbed);
+            if epoch.skipped_completions > allowed.unwrap_or(served.in_progress) {
                 *epoch =
                     MeasuringEpoch { began: Some(now), newest: now, ..MeasuringEpoch::default() };
             }
@@ -195,7 +195,7 @@ impl ThroughputTuner {
         let is_late = now > epoch.newest;
         let round = (EWMA_WINDOW as u32).max(match self.parameter {
             Parameter::Processes => 0,
-            Parameter::Requests => allowed.unwrap_or(served.under_way),
+            Parameter::Requests => allowed.unwrap_or(served.in_progress),
         });
         let took = epoch.newest.since(began);
         let is_whole = epoch.completions >= epochs * round
@@ -203,12 +203,12 @@ impl ThroughputTuner {
         if is_late && (is_whole || self.is_behind(took)) {
             let ended = self.epoch;
             self.begin_epoch(ended.newest);
-            return self.judge(ended, may_try);
+            return self.judge(ended, may_start_trial);
         }
         if now > began {
             self.epoch.completions += 1;
             self.epoch.bytes += served.bytes;
-            self.epoch.under_way += u64::from(served.under_way);
+            self.epoch.under_way += u64::from(served.in_progress);
         }
         self.epoch.newest = now;
         None
@@ -217,12 +217,12 @@ impl ThroughputTuner {
     /// Returns true if a trial has taken too long for its completions.
     fn is_behind(&self, took: Time) -> bool {
         let Some(trial) = self.trial else { return false };
-        let usual = self.all_kib_per_s.min(self.kept_kib_per_s);
+        let usual = self.all_kib_per_s.min(self.mean_kib_per_s);
         let enough = match (self.parameter, trial.setting) {
             (Parameter::Processes, Some(_)) => usual,
             (Parameter::Requests, Some(_)) => 7 * usual / 8,
             // The rate below which the current setting is enough.
-            (Parameter::Processes, None) => 4 * self.kept_kib_per_s / 5,
+            (Parameter::Processes, None) => 4 * self.mean_kib_per_s / 5,
             // A trial of all at once costs only time.
             (Parameter::Requests, None) => return false,
         };
@@ -233,7 +233,7 @@ impl ThroughputTuner {
     /// Removes the setting and restarts the search.
     pub(super) fn reset(&mut self, why: &'static str) -> Option<ProbeResult> {
         let was_set = self.allowed().is_some();
-        let (kib_per_s, all_kib_per_s) = (self.kept_kib_per_s, self.all_kib_per_s);
+        let (kib_per_s, all_kib_per_s) = (self.mean_kib_per_s, self.all_kib_per_s);
         *self = ThroughputTuner {
             quiet_until: self.quiet_until,
             ..ThroughputTuner::new(self.parameter)
@@ -249,7 +249,7 @@ impl ThroughputTuner {
     fn judge(
         &mut self,
         epoch: MeasuringEpoch,
-        may_try: impl FnOnce() -> bool,
+        may_start_trial: impl FnOnce() -> bool,
     ) -> Option<ProbeResult> {
         let now = epoch.newest;
         let kib_per_s = epoch.kib_per_s(now);
@@ -262,23 +262,23 @@ impl ThroughputTuner {
             return None;
         }
         match self.trial.take() {
-            Some(trial) => self.tried(now, trial, kib_per_s, mean),
-            None => self.went_on(now, kib_per_s, mean, may_try),
+            Some(trial) => self.judge_trial(now, trial, kib_per_s, mean),
+            None => self.judge_current(now, kib_per_s, mean, may_start_trial),
         }
     }
 
     /// Evaluates an epoch under the current setting, and starts a trial if one is due.
-    fn went_on(
+    fn judge_current(
         &mut self,
         now: Time,
         kib_per_s: u64,
         mean: u32,
-        may_try: impl FnOnce() -> bool,
+        may_start_trial: impl FnOnce() -> bool,
     ) -> Option<ProbeResult> {
-        let before = self.kept_kib_per_s;
+        let before = self.mean_kib_per_s;
         self.epochs = (self.epochs + 1).min(MIN_SAMPLES);
-        self.kept_kib_per_s = (before * (self.epochs - 1) + kib_per_s) / self.epochs;
-        let (kept, usual) = (self.kept_kib_per_s, self.reference_kib_per_s);
+        self.mean_kib_per_s = (before * (self.epochs - 1) + kib_per_s) / self.epochs;
+        let (kept, usual) = (self.mean_kib_per_s, self.reference_kib_per_s);
         if self.epochs == MIN_SAMPLES && usual > 0 && self.parameter.is_other_load(kept, usual) {
             self.quiet_until = now;
             let was_set = self.reset("another");
@@ -292,7 +292,7 @@ impl ThroughputTuner {
             self.reference_kib_per_s = kept;
         }
         // The first epoch of all at once includes the initial requests, so it is not used.
-        if now < self.quiet_until || self.epochs < 2 || !may_try() {
+        if now < self.quiet_until || self.epochs < 2 || !may_start_trial() {
             return None;
         }
         let next = if self.next_trial_is_all { None } else { self.next(mean) };
@@ -318,7 +318,7 @@ impl ThroughputTuner {
     }
 
     /// Evaluates a trial: keeps its setting, gives it up, or repeats it.
-    fn tried(
+    fn judge_trial(
         &mut self,
         now: Time,
         trial: SettingTrial,
@@ -331,8 +331,8 @@ impl ThroughputTuner {
         let why = match trial.setting {
             None => {
                 self.all_kib_per_s = kib_per_s;
-                if self.parameter.is_enough(self.kept_kib_per_s, kib_per_s) {
-                    return self.rest(now, took);
+                if self.parameter.is_enough(self.mean_kib_per_s, kib_per_s) {
+                    return self.pause_trials(now, took);
                 }
                 self.setting = match self.parameter {
                     Parameter::Processes => None,
@@ -349,7 +349,7 @@ impl ThroughputTuner {
                     trial.first_kib_per_s.map_or(kib_per_s, |first| (first + kib_per_s) / 2);
                 let is_more = self.parameter == Parameter::Requests
                     || before.is_none()
-                    || 4 * kib_per_s > 5 * self.kept_kib_per_s;
+                    || 4 * kib_per_s > 5 * self.mean_kib_per_s;
                 if !(is_more && self.parameter.is_enough(kib_per_s, self.all_kib_per_s)) {
                     // With a few dozen requests on a few disks the rate varies by a tenth: the
                     // trial is repeated.
@@ -365,10 +365,10 @@ impl ThroughputTuner {
                         return None;
                     }
                     self.next_trial_is_all = self.setting.is_some();
-                    return self.rest(now, took);
+                    return self.pause_trials(now, took);
                 }
                 self.setting = trial.setting;
-                (self.kept_kib_per_s, self.epochs) = (kib_per_s, 1);
+                (self.mean_kib_per_s, self.epochs) = (kib_per_s, 1);
                 "enough"
             }
         };
@@ -381,7 +381,7 @@ impl ThroughputTuner {
     }
 
     /// Starts a pause without trials after a trial without an improvement.
-    fn rest(&mut self, now: Time, took: Time) -> Option<ProbeResult> {
+    fn pause_trials(&mut self, now: Time, took: Time) -> Option<ProbeResult> {
         self.quiet_until = now + Time(DECAY_WINDOW * took.ns());
         None
     }
@@ -446,8 +446,11 @@ mod tests {
                     (process + self.processes - self.turn) % self.processes < limit
                 };
                 let foreign = self.under_way.iter().filter(|&&(.., of)| !own(of)).count() as u32;
-                let served =
-                    ServedRead { bytes: BYTES, under_way: in_device, is_settled: foreign == 0 };
+                let served = ServedRead {
+                    bytes: BYTES,
+                    in_progress: in_device,
+                    is_undisturbed: foreign == 0,
+                };
                 let processes = self.processes as u32;
                 let may_gain = self.places.allowed().is_none_or(|few| 2 * few < processes);
                 let found = self.places.completed(back, served, || may_gain);
@@ -481,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn a_parallel_device_keeps_no_limit() {
+    fn parallel_device_gets_no_process_limit() {
         let mut bench = ProbeBench::new(16, 1);
         bench.run(10_000, |_, _, _| 200_000);
         assert_eq!(bench.log, []);
@@ -521,7 +524,7 @@ mod tests {
 
     /// Four heads instead of one, each close to another process.
     #[test]
-    fn members_that_are_added_are_found_within_two_seconds() {
+    fn added_members_are_detected_within_two_seconds() {
         let mut bench = ProbeBench::new(4, 1);
         bench.run(5_000, one_head);
         assert_eq!(bench.kept(), Some(1));

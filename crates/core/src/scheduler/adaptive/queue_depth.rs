@@ -12,35 +12,35 @@ use crate::observed::EWMA_WINDOW;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QueueDepth {
     /// Mean, in units of 1/[`EWMA_WINDOW`] request.
-    at_a_time: u64,
+    mean_scaled: u64,
     /// Number of submissions in the mean, at most [`EWMA_WINDOW`].
-    asks: u64,
+    samples: u64,
     /// True if no request has completed since the last submission.
     is_burst: bool,
 }
 
 impl QueueDepth {
     /// Records a new request while `others` of the process are outstanding.
-    pub(super) fn asks(&mut self, others: u64) {
+    pub(super) fn record_request(&mut self, others: u64) {
         if core::mem::replace(&mut self.is_burst, true) {
             return;
         }
-        self.asks = (self.asks + 1).min(EWMA_WINDOW);
-        self.at_a_time =
-            (self.at_a_time * (self.asks - 1) + (others + 1) * EWMA_WINDOW) / self.asks;
+        self.samples = (self.samples + 1).min(EWMA_WINDOW);
+        self.mean_scaled =
+            (self.mean_scaled * (self.samples - 1) + (others + 1) * EWMA_WINDOW) / self.samples;
     }
 
     /// Records a completion.
-    pub(super) fn got(&mut self) {
+    pub(super) fn record_completion(&mut self) {
         self.is_burst = false;
     }
 
     /// Returns true if some processes keep at least 16 requests, and others a quarter of the
     /// largest depth or less.
-    pub(super) fn are_uneven(all: impl Iterator<Item = QueueDepth>) -> bool {
+    pub(super) fn is_uneven(all: impl Iterator<Item = QueueDepth>) -> bool {
         let (mut least, mut most) = (u64::MAX, 0);
-        for queue_depth in all.filter(|queue_depth| queue_depth.asks == EWMA_WINDOW) {
-            (least, most) = (least.min(queue_depth.at_a_time), most.max(queue_depth.at_a_time));
+        for queue_depth in all.filter(|queue_depth| queue_depth.samples == EWMA_WINDOW) {
+            (least, most) = (least.min(queue_depth.mean_scaled), most.max(queue_depth.mean_scaled));
         }
         most >= EWMA_WINDOW * EWMA_WINDOW && least <= most / 4
     }
@@ -53,16 +53,15 @@ mod tests {
     fn queue_depth(at_a_time: u64) -> QueueDepth {
         let mut queue_depth = QueueDepth::default();
         for _ in 0..EWMA_WINDOW {
-            queue_depth.asks(at_a_time - 1);
-            queue_depth.got();
+            queue_depth.record_request(at_a_time - 1);
+            queue_depth.record_completion();
         }
         queue_depth
     }
 
     #[test]
-    fn uneven_is_sixteen_against_four_and_no_less() {
-        let are_uneven =
-            |all: &[u64]| QueueDepth::are_uneven(all.iter().map(|&it| queue_depth(it)));
+    fn queue_depths_are_uneven_from_sixteen_against_four() {
+        let are_uneven = |all: &[u64]| QueueDepth::is_uneven(all.iter().map(|&it| queue_depth(it)));
         assert!(are_uneven(&[1, 16]) && are_uneven(&[4, 16, 16]) && are_uneven(&[64, 1, 1, 1]));
         assert!(!are_uneven(&[5, 16]), "more than a quarter");
         assert!(!are_uneven(&[1, 15]), "fifteen are not many");
@@ -70,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_is_one_submission() {
+    fn burst_of_requests_counts_as_one_submission() {
         let mut bursts = QueueDepth::default();
         for _ in 0..EWMA_WINDOW {
-            (0..200).for_each(|others| bursts.asks(others));
-            bursts.got();
+            (0..200).for_each(|others| bursts.record_request(others));
+            bursts.record_completion();
         }
-        assert!(!QueueDepth::are_uneven([bursts, queue_depth(1)].into_iter()));
+        assert!(!QueueDepth::is_uneven([bursts, queue_depth(1)].into_iter()));
     }
 }

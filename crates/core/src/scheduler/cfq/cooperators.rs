@@ -86,7 +86,7 @@ impl Cfq {
         let (from, to) = if is_other_larger { (one, other) } else { (other, one) };
         self.queues[from].joins = Some(to);
         self.queues[to].joined_by += 1;
-        self.log.say(now, || Decision::Join { queue: from.0, into: to.0, distance });
+        self.log.log_with(now, || Decision::Join { queue: from.0, into: to.0, distance });
     }
 
     /// The last queue of the chain of joins from `from`; `None` if that is `not`, a cycle.
@@ -106,7 +106,7 @@ impl Cfq {
     }
 
     /// With `seeky=mean`: records the time since which a joined queue is seeky.
-    pub(super) fn watch_shared(&mut self, now: Jiffies, id: QueueId) {
+    pub(super) fn record_seeky_since(&mut self, now: Jiffies, id: QueueId) {
         let queue = &mut self.queues[id];
         if queue.is_shared && queue.seek.is_mean() {
             queue.seeky_since = queue.seek.is_seeky().then(|| queue.seeky_since.unwrap_or(now));

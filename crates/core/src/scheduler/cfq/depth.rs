@@ -141,7 +141,7 @@ impl Cfq {
             is_held_back: is_held_back && in_device < QUEUEING_DEPTH_MIN,
         };
         if let Some((is_queueing, peak)) = self.queueing.observe(load) {
-            self.log.say(now, || Decision::Queueing { is_queueing, peak });
+            self.log.log_with(now, || Decision::Queueing { is_queueing, peak });
         }
     }
 }

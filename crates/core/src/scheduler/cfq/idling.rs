@@ -36,7 +36,7 @@ impl Cfq {
         if is_open != queue.has_idle_window {
             queue.has_idle_window = is_open;
             let seek = queue.seek.measure();
-            self.log.say(now, || Decision::Window {
+            self.log.log_with(now, || Decision::Window {
                 queue: id.0,
                 is_open,
                 why,
@@ -73,14 +73,14 @@ impl Cfq {
         let refusal = self.idle_refusal(jiffy, id, think);
         if let Some(why) = refusal {
             let think_ms = think.mean_ms();
-            self.log.say(now, || Decision::NoIdle { queue: id.0, why, think_ms });
+            self.log.log_with(now, || Decision::NoIdle { queue: id.0, why, think_ms });
             return;
         }
         let until = jiffy + self.tunables.slice_idle;
         self.idle_until = Some(until);
         self.queues[id].is_idled_for = true;
         let has_window = self.queues[id].has_idle_window;
-        self.log.say(now, || Decision::IdleStart {
+        self.log.log_with(now, || Decision::IdleStart {
             queue: id.0,
             until_ms: until,
             why: if has_window { "idle_window" } else { "last_of_tree" },
@@ -116,7 +116,7 @@ impl Cfq {
     /// Ends the idle time, if there is one.
     pub(super) fn stop_idling(&mut self, now: Time, id: QueueId, why: &'static str) {
         if self.idle_until.take().is_some() {
-            self.log.say(now, || Decision::IdleStop { queue: id.0, why });
+            self.log.log_with(now, || Decision::IdleStop { queue: id.0, why });
         }
     }
 

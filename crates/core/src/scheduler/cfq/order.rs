@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn the_nearer_is_ahead_or_a_little_behind() {
+    fn nearer_request_is_chosen_ahead_or_within_the_back_seek_limit() {
         let chosen = |a, b, head| {
             let (_, [a, b]) = queued([a, b]);
             nearer(Some(a), Some(b), head, &CfqTunables::default()).unwrap().start
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_the_last_comes_the_first() {
+    fn request_after_the_last_one_is_the_lowest() {
         let (requests, places) = queued([10, 500_000, 1_000_000]);
         let tunables = CfqTunables::default();
         assert_eq!(follower(&requests, places[0], &tunables), Some(places[1]));

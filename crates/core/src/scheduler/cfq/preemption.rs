@@ -20,7 +20,12 @@ impl Cfq {
         let Some(active) = self.active.filter(|&active| active != new) else { return false };
         let Some(why) = self.preemption_reason(now, active, new, request) else { return false };
         let distance = request.start.abs_diff(self.head);
-        self.log.say(now, || Decision::Preempt { queue: new.0, active: active.0, why, distance });
+        self.log.log_with(now, || Decision::Preempt {
+            queue: new.0,
+            active: active.0,
+            why,
+            distance,
+        });
         // Without this, the tree of the active queue would be served to its end, and the new queue
         // would only be the first of another tree. The kernel later dropped the rest of the share
         // here for the same reason.

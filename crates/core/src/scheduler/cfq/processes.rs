@@ -123,7 +123,7 @@ impl Cfq {
     fn split(&mut self, now: Time, id: QueueId, process: ProcessId) -> bool {
         let queue = &mut self.queues[id];
         let seek = queue.seek.measure();
-        self.log.say(now, || Decision::Split { queue: id.0, process, seek });
+        self.log.log_with(now, || Decision::Split { queue: id.0, process, seek });
         if queue.processes == 1 {
             queue.owner = Some(process);
             queue.is_shared = false;

@@ -218,7 +218,7 @@ mod tests {
     /// peak 20,116; then 17,601, 15,401, 13,476, 11,791, 10,317, 9,028, 7,899: above 8,192 after 7
     /// of 16.
     #[test]
-    fn verdicts_on_labelled_streams() {
+    fn seekiness_verdicts_match_hand_computed_streams() {
         let table: Vec<_> =
             verdict_table().iter().map(|v| (v.stream, v.mean_seeky, v.history_seeky)).collect();
         assert_eq!(
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_counts_from_the_third_sample() {
+    fn decaying_mean_is_valid_from_the_third_sample() {
         let mut mean = DecayingMean::default();
         let samples: Vec<_> = (0..3)
             .map(|_| {
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn four_far_of_32_are_not_yet_seeky_and_five_are() {
+    fn history_is_seeky_from_five_far_requests_of_32() {
         let mut detector = SeekDetector::new(Seekiness::History, true);
         let mut start = 0;
         let verdicts: Vec<_> = (0..6)
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_head_size_counts_and_distance_does_not() {
+    fn devices_without_a_head_judge_seekiness_by_request_size() {
         let judged = |sectors: u32| {
             let mut detector = SeekDetector::new(Seekiness::History, false);
             for number in 0..40 {

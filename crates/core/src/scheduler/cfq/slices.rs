@@ -93,7 +93,7 @@ mod tests {
 
     /// The published table: 180 to 40 ms, and 72 to 16 ms; 32 to 4 requests.
     #[test]
-    fn slices_by_level() {
+    fn slice_lengths_by_level_match_the_published_table() {
         let tunables = CfqTunables::default();
         let by_level = |is_sync| -> Vec<_> {
             (0..8).map(|level| slice_of_level(&tunables, is_sync, level)).collect()
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn low_latency_shrinks_slices_to_the_target_and_no_further_than_two_idle_times() {
+    fn low_latency_shrinks_slices_to_the_target_or_two_idle_times() {
         let tunables = CfqTunables::default();
         let slice = |queues| scaled_slice(&tunables, true, 4, queues);
         // 3 queues fit into 300 ms; 6 get 300/6. 64 would get 4.7, and get 2 * 8.
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_is_put_behind_by_the_number_of_queues_and_its_level() {
+    fn key_offset_depends_on_the_number_of_queues_and_the_level() {
         let tunables = CfqTunables::default();
         assert_eq!(key_offset(&tunables, true, 4, 0), -80);
         assert_eq!(key_offset(&tunables, true, 4, 1), 0);

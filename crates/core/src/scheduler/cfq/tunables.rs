@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_value_says_what_is_expected() {
+    fn bad_value_error_names_the_expected_values() {
         let message = |text| {
             let spec = Spec::parse(text).unwrap();
             CfqTunables::from_spec(&spec).unwrap_err().to_string()

@@ -95,7 +95,7 @@ impl Cfq {
             )
         };
         self.serving = ServedTree { class, kind, expires: Some(jiffy + slice) };
-        self.log.say(now, || Decision::Tree {
+        self.log.log_with(now, || Decision::Tree {
             class,
             kind: kind.name(),
             why,
@@ -118,7 +118,7 @@ impl Cfq {
         self.queues[id].begin_slice();
         self.update_place_of_next(id);
         let queue = &self.queues[id];
-        self.log.say(now, || Decision::SliceBegin {
+        self.log.log_with(now, || Decision::SliceBegin {
             queue: id.0,
             process: queue.owner,
             class: queue.priority.class,
@@ -144,7 +144,7 @@ impl Cfq {
         let slice = slices::scaled_slice(&self.tunables, queue.is_sync, level, average);
         let end = jiffies(now) + slice;
         self.queues[id].slice_end = Some(end);
-        self.log.say(now, || Decision::SliceSet {
+        self.log.log_with(now, || Decision::SliceSet {
             queue: id.0,
             slice_ms: slice,
             end_ms: end,
@@ -201,7 +201,12 @@ impl Cfq {
         let queue = &mut self.queues[id];
         let left = queue.slice_end.map(|end| end - jiffy);
         let dispatched = queue.slice_dispatched;
-        self.log.say(now, || Decision::SliceEnd { queue: id.0, why, left_ms: left, dispatched });
+        self.log.log_with(now, || Decision::SliceEnd {
+            queue: id.0,
+            why,
+            left_ms: left,
+            dispatched,
+        });
         queue.is_idled_for = false;
         queue.is_waited_for = false;
         queue.must_split |= queue.is_shared && !queue.seek.is_mean() && queue.seek.is_seeky();

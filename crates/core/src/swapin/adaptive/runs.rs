@@ -19,7 +19,7 @@ enum RunDirection {
 /// A run of neighbouring faults.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FaultRun {
-    way: RunDirection,
+    direction: RunDirection,
     /// The place of its fault that went furthest.
     last: u64,
     /// True if the run counts as ended, because another has begun since.
@@ -56,7 +56,8 @@ impl Default for FaultRuns {
 pub(super) struct PredictionBounds {
     /// End of the space.
     pub(super) places: u64,
-    /// Lowest likelihood of a predicted place, of [`CERTAIN`](crate::length_distribution::CERTAIN).
+    /// Lowest likelihood of a predicted place, of
+    /// [`PROBABILITY_ONE`](crate::length_distribution::PROBABILITY_ONE).
     pub(super) likelihood_min: u64,
     /// Most predicted places.
     pub(super) pages_max: u64,
@@ -75,8 +76,8 @@ impl FaultRuns {
                 if core::mem::take(&mut run.has_ended) {
                     self.lengths.undo_end(before);
                 }
-                self.lengths.grew(before, run.length);
-                self.is_backward = run.way == RunDirection::Backward;
+                self.lengths.record_growth(before, run.length);
+                self.is_backward = run.direction == RunDirection::Backward;
                 run
             }
             None => {
@@ -89,7 +90,7 @@ impl FaultRuns {
                 }
                 if let Some(last) = self.runs.last_mut().filter(|last| !last.has_ended) {
                     last.has_ended = true;
-                    self.lengths.ended(last.length);
+                    self.lengths.record_end(last.length);
                 }
                 FaultRun::begun(place)
             }
@@ -113,7 +114,7 @@ impl FaultRuns {
     fn predicted_places(&self, run: &FaultRun, horizon: PredictionBounds) -> PageRange {
         let PredictionBounds { likelihood_min, pages_max, .. } = horizon;
         let pages = self.lengths.pages_ahead(run.length, likelihood_min, pages_max);
-        let is_backward = match run.way {
+        let is_backward = match run.direction {
             RunDirection::Open => self.is_backward,
             way => way == RunDirection::Backward,
         };
@@ -127,7 +128,7 @@ impl FaultRuns {
 impl FaultRun {
     fn begun(place: u64) -> FaultRun {
         FaultRun {
-            way: RunDirection::Open,
+            direction: RunDirection::Open,
             last: place,
             has_ended: false,
             length: 1,
@@ -166,7 +167,7 @@ impl FaultRun {
 
     /// Returns true if a readahead decision is due.
     pub(super) fn is_due(&self) -> bool {
-        match self.way {
+        match self.direction {
             RunDirection::Open => true,
             RunDirection::Forward => self.last >= self.due,
             RunDirection::Backward => self.last <= self.due,
@@ -193,8 +194,8 @@ impl FaultRun {
             return;
         }
         self.length += 1;
-        if self.way == RunDirection::Open || self.way == way {
-            (self.way, self.last) = (way, place);
+        if self.direction == RunDirection::Open || self.direction == way {
+            (self.direction, self.last) = (way, place);
         }
     }
 }

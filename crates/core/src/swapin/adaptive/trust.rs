@@ -8,12 +8,12 @@
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 
 /// Units of the distance per page.
-const PARTS: u64 = 1024;
+const UNITS_PER_PAGE: u64 = 1024;
 
 /// Distance learned from the outcome of prefetched pages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PrefetchDistance {
-    /// The distance in units of 1/[`PARTS`] page; initially unlimited.
+    /// The distance in units of 1/[`UNITS_PER_PAGE`] page; initially unlimited.
     parts: u64,
     /// Total of wasted pages at the last call.
     wasted_pages: u64,
@@ -32,7 +32,7 @@ impl PrefetchDistance {
     pub(super) fn learn(&mut self, is_used: bool, wasted_pages: u64, pages_max: u64) -> u64 {
         let wasted = wasted_pages - core::mem::replace(&mut self.wasted_pages, wasted_pages);
         if wasted > 0 {
-            self.parts = self.parts.min(pages_max * PARTS);
+            self.parts = self.parts.min(pages_max * UNITS_PER_PAGE);
         }
         for _ in 0..wasted.min(DECAY_WINDOW * 8) {
             self.parts -= self.parts / DECAY_WINDOW;
@@ -40,8 +40,8 @@ impl PrefetchDistance {
         if is_used {
             self.parts = self.parts.saturating_add(self.parts / (2 * DECAY_WINDOW));
         }
-        self.parts = self.parts.max(MIN_SAMPLES * PARTS);
-        pages_max.min(self.parts / PARTS)
+        self.parts = self.parts.max(MIN_SAMPLES * UNITS_PER_PAGE);
+        pages_max.min(self.parts / UNITS_PER_PAGE)
     }
 }
 

@@ -26,7 +26,7 @@ const FILE: FileId = FileId(0);
 
 /// Runs `events` in every order with at most three preemptions. The known faults of this kind need
 /// two (Musuvathi and Qadeer, 2007).
-fn in_every_order(events: impl Fn() + Sync + Send + 'static) {
+fn check_all_orders(events: impl Fn() + Sync + Send + 'static) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(3);
     model.check(events);
@@ -47,8 +47,8 @@ impl Cache {
     }
 
     fn with_slots(slots: usize) -> Arc<Cache> {
-        let index = PageIndex::of_words(1, slots);
-        index.lend(FILE, 1, &[FrameId(0)], 0);
+        let index = PageIndex::with_initialised_words(1, slots);
+        index.share(FILE, 1, &[FrameId(0)], 0);
         Arc::new(Cache { index, frame: UnsafeCell::new(1), returned: Mutex::new(0) })
     }
 
@@ -66,17 +66,17 @@ impl Cache {
     }
 
     fn hold(&self, page: u64) {
-        match self.index.hold(FILE, page, false) {
-            Hold::Held(frame) => {
+        match self.index.pin(FILE, page, false) {
+            PinOutcome::Pinned(frame) => {
                 assert_eq!(self.content(), page);
                 loom::thread::yield_now();
                 assert_eq!(self.content(), page);
-                if self.index.release(frame) {
+                if self.index.unpin(frame) {
                     *self.returned.lock().unwrap() += 1;
                 }
             }
-            Hold::AbsentAndReturned(_) => *self.returned.lock().unwrap() += 1,
-            Hold::Absent => {}
+            PinOutcome::AbsentReturnFrame(_) => *self.returned.lock().unwrap() += 1,
+            PinOutcome::Absent => {}
         }
     }
 
@@ -92,15 +92,15 @@ impl Cache {
     fn fill(&self, page: u64) {
         // SAFETY: `loom` checks the accesses.
         self.frame.with_mut(|frame| unsafe { *frame = page });
-        self.index.lend(FILE, page, &[FrameId(0)], 0);
+        self.index.share(FILE, page, &[FrameId(0)], 0);
     }
 }
 
 /// With one slot, the second reader may find it occupied, or sign in directly after the first.
 #[test]
-fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
+fn copy_has_the_requested_page_while_frames_are_reused() {
     for slots in [1, 2] {
-        in_every_order(move || {
+        check_all_orders(move || {
             let cache = Cache::with_slots(slots);
             let readers = [1, 2].map(|page| {
                 let cache = Arc::clone(&cache);
@@ -116,11 +116,11 @@ fn a_copy_is_of_the_page_that_was_asked_while_frames_change_hands() {
 
 /// Page 2 is in another frame, which a thread takes if the first frame is refused.
 #[test]
-fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
-    in_every_order(|| {
-        let index = Arc::new(PageIndex::<Loom>::of_words(2, 1));
-        index.lend(FILE, 1, &[FrameId(0)], 0);
-        index.lend(FILE, 17, &[FrameId(1)], 0);
+fn refused_recall_takes_another_frame_without_waiting() {
+    check_all_orders(|| {
+        let index = Arc::new(PageIndex::<Loom>::with_initialised_words(2, 1));
+        index.share(FILE, 1, &[FrameId(0)], 0);
+        index.share(FILE, 17, &[FrameId(1)], 0);
         let reader = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
@@ -131,22 +131,22 @@ fn who_is_refused_one_frame_takes_another_and_waits_for_nobody() {
         let refused = index.recall_all(&[0, 1].map(FrameId));
         assert!(refused == 0 || refused == 1, "nobody is in the second one's group");
         let found = reader.join().unwrap();
-        assert_eq!(index.is_lent(FILE, 1), refused == 1);
+        assert_eq!(index.is_shared(FILE, 1), refused == 1);
         assert!(found.is_none_or(|frame| frame == 0));
     });
 }
 
 /// Page 17 belongs to the next group. A reader that moves on to it is visible there.
 #[test]
-fn who_moves_on_to_another_group_is_seen_there() {
-    in_every_order(|| {
+fn reader_that_moves_to_another_group_is_visible_there() {
+    check_all_orders(|| {
         let cache = Cache::new();
         assert!(cache.evict(17), "nobody holds it");
         let reader = {
             let cache = Arc::clone(&cache);
             loom::thread::spawn(move || {
                 let mut reading = cache.index.sign_in(FILE, 1, 0).expect("nobody else is");
-                reading.move_on(key(FILE, 17));
+                reading.move_to_group(page_key(FILE, 17));
                 if cache.index.look_up(&reading, FILE, 17, true).is_some() {
                     assert_eq!(cache.content(), 17);
                 }
@@ -160,31 +160,31 @@ fn who_moves_on_to_another_group_is_seen_there() {
 /// A page is invalidated while one thread copies it and another pins it. Its frame is filled when
 /// both have finished.
 #[test]
-fn what_is_forgotten_is_not_filled_while_somebody_copies() {
-    in_every_order(|| {
+fn invalidated_frame_is_not_filled_during_a_copy() {
+    check_all_orders(|| {
         let cache = Cache::new();
         let users = [Cache::copy, Cache::hold].map(|take| {
             let cache = Arc::clone(&cache);
             loom::thread::spawn(move || take(&cache, 1))
         });
-        let mut copies = cache.index.forget(0);
+        let mut copies = cache.index.invalidate(0);
         // One check now, and another when the copy is certainly over.
-        let is_over = cache.index.are_over(&mut copies);
-        let is_free = is_over && cache.index.forgotten(0);
+        let is_over = cache.index.have_readers_left(&mut copies);
+        let is_free = is_over && cache.index.mark_invalidated(0);
         if is_free {
             cache.fill(2);
         }
         users.into_iter().for_each(|user| user.join().unwrap());
-        assert!(cache.index.are_over(&mut copies));
-        let is_returned = !is_over && cache.index.forgotten(0);
+        assert!(cache.index.have_readers_left(&mut copies));
+        let is_returned = !is_over && cache.index.mark_invalidated(0);
         let returned = *cache.returned.lock().unwrap() + u32::from(is_free || is_returned);
         assert_eq!(returned, 1, "free once");
     });
 }
 
 #[test]
-fn what_is_held_is_not_given_away_and_what_is_not_can_be() {
-    in_every_order(|| {
+fn pinned_frame_is_not_evicted_and_unpinned_frame_can_be() {
+    check_all_orders(|| {
         let cache = Cache::new();
         let holder = {
             let cache = Arc::clone(&cache);
@@ -202,34 +202,34 @@ fn what_is_held_is_not_given_away_and_what_is_not_can_be() {
 }
 
 #[test]
-fn a_forgotten_page_is_returned_exactly_once() {
-    in_every_order(|| {
+fn invalidated_page_is_returned_exactly_once() {
+    check_all_orders(|| {
         let cache = Cache::new();
         let holders = [1, 1].map(|page| {
             let cache = Arc::clone(&cache);
             loom::thread::spawn(move || cache.hold(page))
         });
-        assert!(cache.index.are_over(&mut cache.index.forget(0)), "nobody copies");
-        if cache.index.forgotten(0) {
+        assert!(cache.index.have_readers_left(&mut cache.index.invalidate(0)), "nobody copies");
+        if cache.index.mark_invalidated(0) {
             *cache.returned.lock().unwrap() += 1;
         }
         holders.into_iter().for_each(|holder| holder.join().unwrap());
         assert_eq!(*cache.returned.lock().unwrap(), 1);
         // The frame is free and is filled again.
         cache.fill(3);
-        assert_eq!(cache.index.hold(FILE, 3, false), Hold::Held(0));
-        assert!(!cache.index.release(0));
+        assert_eq!(cache.index.pin(FILE, 3, false), PinOutcome::Pinned(0));
+        assert!(!cache.index.unpin(0));
     });
 }
 
 /// Two frames in one chain: changes of the other entry never mislead a reader permanently.
 #[test]
-fn a_chain_that_changes_gives_a_miss_at_the_worst() {
-    in_every_order(|| {
-        let index = Arc::new(PageIndex::<Loom>::of_words(2, 1));
+fn concurrent_chain_change_causes_at_most_a_miss() {
+    check_all_orders(|| {
+        let index = Arc::new(PageIndex::<Loom>::with_initialised_words(2, 1));
         // Both have the same position in a group, in a table of one group.
-        index.lend(FILE, 0, &[FrameId(0)], 0);
-        index.lend(FILE, 16, &[FrameId(1)], 0);
+        index.share(FILE, 0, &[FrameId(0)], 0);
+        index.share(FILE, 16, &[FrameId(1)], 0);
         let reader = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
@@ -238,8 +238,8 @@ fn a_chain_that_changes_gives_a_miss_at_the_worst() {
             })
         };
         assert!(index.recall(1));
-        index.lend(FILE, 32, &[FrameId(1)], 0);
+        index.share(FILE, 32, &[FrameId(1)], 0);
         reader.join().unwrap();
-        assert!(index.is_lent(FILE, 0) && index.is_lent(FILE, 32));
+        assert!(index.is_shared(FILE, 0) && index.is_shared(FILE, 32));
     });
 }

@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 
 /// A disk of 1 ms and 200 MiB/s per request, and a kernel window of 128 KiB.
 struct Model {
-    steered: Steered,
+    steered: FileKernelReadahead,
     policy: Mutex<HandlePolicy>,
     now: u64,
     cached: BTreeSet<u64>,
@@ -22,7 +22,7 @@ struct Model {
 }
 
 fn window() -> KernelWindow {
-    KernelWindow { ahead: 32, call: 256, is_remote: false }
+    KernelWindow { window_pages: 32, advice_pages_max: 256, may_block: false }
 }
 
 fn cost_ns(bytes: u64) -> u64 {
@@ -31,10 +31,10 @@ fn cost_ns(bytes: u64) -> u64 {
 
 impl Model {
     fn new() -> Model {
-        let kernel_readahead = Arc::new(KernelReadahead::new(Clock::start(), true));
+        let kernel_readahead = Arc::new(PathKernelReadahead::new(Clock::start(), true));
         let _ = kernel_readahead.memory_pages.set(16 << 10);
         Model {
-            steered: Steered::new(kernel_readahead, 0),
+            steered: FileKernelReadahead::new(kernel_readahead, 0),
             policy: Mutex::default(),
             now: MS,
             cached: BTreeSet::new(),
@@ -48,8 +48,9 @@ impl Model {
         self.brought += pages.pages().filter(|page| self.cached.insert(*page)).count() as u64;
     }
 
-    /// A read with the steps of [`Handle::read_kept`](crate::engine::Handle::read_kept): checked,
-    /// shown to the policy if absent, and awaited.
+    /// A read with the steps of
+    /// [`Handle::read_with_kernel_readahead`](crate::engine::Handle::read_kept): checked, shown to
+    /// the policy if absent, and awaited.
     fn read(&mut self, offset: u64, bytes: u64) {
         let request = PageRange::covering(offset, bytes);
         let absent: Vec<u64> = request.pages().filter(|page| !self.cached.contains(page)).collect();
@@ -57,26 +58,27 @@ impl Model {
         let alone_from = self.alone_from.filter(|_| goes_on);
         if !absent.is_empty() || self.steered.is_engaged() || alone_from.is_some() {
             let from = alone_from.unwrap_or(offset);
-            let shown = Shown {
+            let shown = PolicyAccess {
                 offset: from,
                 bytes: offset + bytes - from,
-                goes_on,
-                was_alone: alone_from.is_some(),
-                is_begun: false,
-                missed: absent.first().map(|&page| offset.max(page * PAGE)),
+                is_continuation: goes_on,
+                was_without_readahead: alone_from.is_some(),
+                is_submitted: false,
+                first_absent: absent.first().map(|&page| offset.max(page * PAGE)),
             };
             let (now, policy) = (Time(self.now), &self.policy);
-            let Wanted { seen, runs } = self.steered.decide(policy, now, FILE_BYTES, window, shown);
+            let PolicyDecision { answer: seen, advised_ranges: runs } =
+                self.steered.decide(policy, now, FILE_BYTES, window, shown);
             runs.into_iter().for_each(|run| self.bring(run));
-            if goes_on && !seen.goes_on_alone && !absent.is_empty() {
-                self.bring(PageRange::new(request.end, window().kernels(request)));
+            if goes_on && !seen.is_kernel_readahead_off && !absent.is_empty() {
+                self.bring(PageRange::new(request.end, window().kernel_readahead_pages(request)));
             }
-            self.alone_from = seen.goes_on_alone.then_some(from);
+            self.alone_from = seen.is_kernel_readahead_off.then_some(from);
         }
         if !absent.is_empty() {
             let begun = self.now;
             self.now += cost_ns(bytes);
-            self.steered.kernel_readahead.learn(Time(begun), Time(self.now), bytes);
+            self.steered.path_readahead.record_request_cost(Time(begun), Time(self.now), bytes);
         }
         self.bring(request);
         self.now += MS / 10;
@@ -89,7 +91,7 @@ impl Model {
 
     fn decisions(&self) -> Vec<String> {
         let mut all = Vec::new();
-        self.steered.kernel_readahead.take_decisions(&mut all);
+        self.steered.path_readahead.take_decisions(&mut all);
         all.iter().map(ToString::to_string).collect()
     }
 }
@@ -115,7 +117,7 @@ fn pages_below_a_descending_stream_are_advised() {
     assert!(model.holds(next..next + 16));
     assert!(model.decisions().iter().any(|line| line.contains("backward")));
     let readahead_state =
-        crate::readahead_state::ReadaheadState::of(model.steered.readahead_state());
+        crate::readahead_state::ReadaheadState::from_core(model.steered.readahead_state());
     let window = readahead_state.window.expect("a stream has a window");
     assert_eq!(window.shape, "backward");
 }
@@ -124,7 +126,7 @@ fn pages_below_a_descending_stream_are_advised() {
 /// learned that no data follows a piece. The kernel alone would read four times as much ahead of
 /// each.
 #[test]
-fn pieces_behind_headers_bring_in_little_of_their_surroundings() {
+fn pieces_after_headers_cause_little_extra_reading() {
     const PIECES: u64 = 120;
     let piece = |nth: u64| {
         let at = nth * 77 % PIECES * 500_007 + nth * 7_919 % 190_000;
@@ -154,18 +156,21 @@ fn ascending_stream_is_advised_of_nothing_within_the_kernels_window() {
     for nth in 0..64 {
         let (offset, bytes) = (nth * (64 << 10), 64 << 10);
         let request = PageRange::covering(offset, bytes);
-        let shown = Shown {
+        let shown = PolicyAccess {
             offset,
             bytes,
-            goes_on: true,
-            was_alone: false,
-            is_begun: false,
-            missed: Some(offset),
+            is_continuation: true,
+            was_without_readahead: false,
+            is_submitted: false,
+            first_absent: Some(offset),
         };
         let wanted =
             model.steered.decide(&model.policy, Time(model.now), FILE_BYTES, window, shown);
-        let is_beyond = |run: &PageRange| run.end > request.end + window().ahead;
-        assert!(wanted.seen.goes_on_alone || wanted.runs.iter().all(is_beyond), "{nth}");
+        let is_beyond = |run: &PageRange| run.end > request.end + window().window_pages;
+        assert!(
+            wanted.answer.is_kernel_readahead_off || wanted.advised_ranges.iter().all(is_beyond),
+            "{nth}"
+        );
         model.now += cost_ns(bytes);
     }
 }

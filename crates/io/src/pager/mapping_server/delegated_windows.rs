@@ -5,7 +5,7 @@
 //! them. It does not know where this pays off, and its memory has no limit.
 //!
 //! Rules: a run of pages that was touched for 2 MiB is expected to continue. On a
-//! [fast](left_to_kernel) device, its next part is delegated to the kernel. This window is as long
+//! fast device, its next part is delegated to the kernel. This window is as long
 //! as the run, and at most a sixteenth of the memory or 8 MiB. A fault shows that a run has come to
 //! the end of its window, and the next window is delegated. Windows that their runs have left are
 //! taken back, the oldest first, when the budget is exhausted.
@@ -31,160 +31,175 @@ use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::Areas;
-use crate::kernel_page_cache::{cached_pages, drop_cached};
+use crate::kernel_page_cache::{drop_kernel_range, resident_page_count};
 use crate::pager::kernel_mapping;
 use crate::pager::page_ranges::PageRanges;
-use crate::pager::take_back_thread::TakeBack;
+use crate::pager::take_back_thread::TakeBackThread;
 use crate::target::Target;
 
 /// Divisor of a run's length. The next touched page may lie this part of the length away from the
 /// run.
-const GAP_SHARE: u64 = 4;
+const GAP_DIVISOR: u64 = 4;
 /// Divisor of the memory. A window takes at most this part of it, or one of the kernel's largest
 /// pages if that is more.
-const WINDOW_SHARE: u64 = 16;
+const WINDOW_MEMORY_DIVISOR: u64 = 16;
 /// The kernel's largest page of a file: 2 MiB. A partial drop does not free such a page, so windows
 /// end at its borders if possible. It is also the shortest run that is expected to continue.
-const LARGE_PAGES: u64 = 512;
+const LARGE_FOLIO_PAGES: u64 = 512;
 /// Length of the longest window in largest pages: 8 MiB, one fault and one move for 3 ms of a fast
 /// stream.
-const WINDOW_LARGE_PAGES_MAX: u64 = 4;
+const WINDOW_LARGE_FOLIOS_MAX: u64 = 4;
 /// Number of largest windows in the budget.
-const WINDOWS: u64 = 4;
+const BUDGET_WINDOWS: u64 = 4;
 /// Time after which a run that has not reached the end of its window is considered ended.
-const ABANDONED: Time = Time::from_s(1);
+const ABANDON_TIMEOUT: Time = Time::from_s(1);
 
 /// Delegated windows of one mapping.
 #[derive(Debug)]
-pub(super) struct Lending {
+pub(super) struct DelegatedWindows {
     /// `None` if windows are not delegated, or not any more.
-    room: Option<ShareBudget>,
+    budget: Option<DelegationBudget>,
     /// True if the kernel page cache of a window is dropped with it.
-    drops_behind: bool,
-    windows: VecDeque<SharedWindow>,
+    drops_cache_behind: bool,
+    windows: VecDeque<DelegatedWindow>,
     /// Windows that could not be taken back. The kernel serves them permanently.
-    kept: Vec<PageRange>,
+    permanent: Vec<PageRange>,
     /// Thread that takes windows back, started before the first window is delegated.
-    back: Option<TakeBack>,
+    take_back_thread: Option<TakeBackThread>,
 }
 
 /// Budget of delegated windows, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ShareBudget {
+struct DelegationBudget {
     window_pages_max: u64,
     /// Limit of all windows together.
     pages: u64,
     /// The kernel's readahead for a run.
-    ahead_pages: u64,
+    readahead_pages: u64,
     /// Memory left for the machine.
     machine_pages: u64,
     /// True after the device was measured as fast enough. It is measured for the first run.
-    is_known: bool,
+    is_device_measured: bool,
 }
 
 /// A window that the kernel maps.
 #[derive(Clone, Copy, Debug)]
-struct SharedWindow {
+struct DelegatedWindow {
     range: PageRange,
     /// Time of the delegation.
-    lent: Time,
+    delegated_at: Time,
     /// True if the next window of the run was delegated.
-    is_left: bool,
+    has_successor: bool,
     /// Range of the page cache that is dropped with the window. Empty if the cache contained part
     /// of the run before, or keeps it.
-    drops: PageRange,
+    cache_drop_range: PageRange,
 }
 
-impl Lending {
+impl DelegatedWindows {
     /// Creates the state for a mapping with `memory_pages` pages of memory. No window is delegated
     /// if the memory is too small for the kernel's readahead.
-    pub(super) fn of(target: &Target, memory_pages: u64, drops_behind: bool) -> Lending {
+    pub(super) fn of(target: &Target, memory_pages: u64, drops_behind: bool) -> DelegatedWindows {
         let ahead = target.queue().map_or(0, |queue| queue.read_ahead_bytes / PAGE_BYTES);
-        let room = ShareBudget::of(memory_pages, ahead);
-        Lending { room, drops_behind, ..Lending::none() }
+        let budget = DelegationBudget::of(memory_pages, ahead);
+        DelegatedWindows {
+            budget,
+            drops_cache_behind: drops_behind,
+            ..DelegatedWindows::disabled()
+        }
     }
 
     /// Creates a state that delegates no windows.
-    pub(super) fn none() -> Lending {
-        Lending {
-            room: None,
-            drops_behind: true,
+    pub(super) fn disabled() -> DelegatedWindows {
+        DelegatedWindows {
+            budget: None,
+            drops_cache_behind: true,
             windows: VecDeque::new(),
-            kept: Vec::new(),
-            back: None,
+            permanent: Vec::new(),
+            take_back_thread: None,
         }
     }
 
     /// True if the kernel serves the page now.
-    pub(super) fn has(&self, page: u64) -> bool {
-        let mut kept = self.kept.iter();
+    pub(super) fn is_kernel_served(&self, page: u64) -> bool {
+        let mut kept = self.permanent.iter();
         self.windows.iter().any(|window| window.range.contains(page))
             || kept.any(|range| range.contains(page))
     }
 
     /// Number of pages of the windows that `counts` selects.
-    fn pages(&self, counts: impl Fn(&SharedWindow) -> bool) -> u64 {
+    fn pages(&self, counts: impl Fn(&DelegatedWindow) -> bool) -> u64 {
         self.windows.iter().filter(|window| counts(window)).map(|window| window.range.count()).sum()
     }
 
     /// Returns the next window to take back: the oldest that its run has left or abandoned.
-    fn first_left(&self, now: Time) -> Option<usize> {
-        self.windows.iter().position(|window| window.is_left || now.since(window.lent) >= ABANDONED)
+    fn next_to_take_back(&self, now: Time) -> Option<usize> {
+        self.windows.iter().position(|window| {
+            window.has_successor || now.since(window.delegated_at) >= ABANDON_TIMEOUT
+        })
     }
 
     /// Returns the budget if `pages` more fit into it after abandoned windows are taken back.
     /// Measures the device on the first call.
-    fn room_for(&mut self, target: &Target, now: Time, pages: u64) -> Option<ShareBudget> {
-        let room = self.room.as_mut()?;
-        if !room.is_known {
-            room.is_known = true;
-            if !kernel_mapping::is_swift(target) {
-                self.room = None;
+    fn budget_with_room(
+        &mut self,
+        target: &Target,
+        now: Time,
+        pages: u64,
+    ) -> Option<DelegationBudget> {
+        let budget = self.budget.as_mut()?;
+        if !budget.is_device_measured {
+            budget.is_device_measured = true;
+            if !kernel_mapping::is_device_fast(target) {
+                self.budget = None;
             }
         }
-        let room = self.room?;
-        let stays = |window: &SharedWindow| !window.is_left && now.since(window.lent) < ABANDONED;
-        (self.pages(stays) + pages <= room.pages).then_some(room)
+        let budget = self.budget?;
+        let stays = |window: &DelegatedWindow| {
+            !window.has_successor && now.since(window.delegated_at) < ABANDON_TIMEOUT
+        };
+        (self.pages(stays) + pages <= budget.pages).then_some(budget)
     }
 }
 
-impl ShareBudget {
+impl DelegationBudget {
     /// Computes the budget for this memory; `None` if it is too small.
-    fn of(memory_pages: u64, ahead_pages: u64) -> Option<ShareBudget> {
-        let (share, large) = (memory_pages / WINDOW_SHARE, large_pages());
-        let window_pages_max = (share - share % large).clamp(large, WINDOW_LARGE_PAGES_MAX * large);
-        let pages = WINDOWS * window_pages_max;
+    fn of(memory_pages: u64, ahead_pages: u64) -> Option<DelegationBudget> {
+        let (share, large) = (memory_pages / WINDOW_MEMORY_DIVISOR, large_folio_pages());
+        let window_pages_max =
+            (share - share % large).clamp(large, WINDOW_LARGE_FOLIOS_MAX * large);
+        let pages = BUDGET_WINDOWS * window_pages_max;
         let taken = pages + ahead_pages;
         let is_room = ahead_pages > 0 && taken <= memory_pages * 2 / 3;
         let machine_pages = memory_pages.saturating_sub(taken);
-        is_room.then_some(ShareBudget {
+        is_room.then_some(DelegationBudget {
             window_pages_max,
             pages,
-            ahead_pages,
+            readahead_pages: ahead_pages,
             machine_pages,
-            is_known: false,
+            is_device_measured: false,
         })
     }
 }
 
 /// Window to delegate in a file of `file_pages` pages when the unmapped page `page` is touched, at
 /// most `most` pages.
-fn next_window(runs: &PageRanges, page: u64, most: u64, file_pages: u64) -> Option<PageRange> {
-    let (below, above, large) = (runs.below(page), runs.above(page), large_pages());
+fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) -> Option<PageRange> {
+    let (below, above, large) =
+        (runs.last_starting_before(page), runs.first_starting_after(page), large_folio_pages());
     let is_long = |run: &PageRange| run.count() >= large;
     let ends_near =
-        |run: &PageRange| run.end <= page && (page - run.end) * GAP_SHARE <= run.count();
+        |run: &PageRange| run.end <= page && (page - run.end) * GAP_DIVISOR <= run.count();
     if let Some(run) = below.filter(is_long).filter(ends_near) {
-        let end = (run.end + run.count().min(most)).min(file_pages);
-        let whole = end - end % large;
-        let end = if whole > page { whole } else { end };
+        let end = (run.end + run.count().min(pages_max)).min(file_pages);
+        let aligned = end - end % large;
+        let end = if aligned > page { aligned } else { end };
         let end = above.map_or(end, |above| end.min(above.first));
         return Some(PageRange { first: run.end, end }).filter(|window| window.contains(page));
     }
     let run = above.filter(is_long).filter(|run| run.first == page + 1)?;
-    let first = run.first.saturating_sub(run.count().min(most));
-    let whole = first.next_multiple_of(large);
-    let first = if whole <= page { whole } else { first };
+    let first = run.first.saturating_sub(run.count().min(pages_max));
+    let aligned = first.next_multiple_of(large);
+    let first = if aligned <= page { aligned } else { first };
     let first = below.map_or(first, |below| first.max(below.end));
     Some(PageRange { first, end: run.first })
 }
@@ -192,25 +207,33 @@ fn next_window(runs: &PageRanges, page: u64, most: u64, file_pages: u64) -> Opti
 impl Areas {
     /// Delegates the next part of the run that has reached this page. Returns true if the kernel
     /// serves the page now.
-    pub(super) fn lend(&mut self, machine: &mut Machine, page: u64) -> bool {
-        let Some(ShareBudget { window_pages_max, .. }) = self.lending.room else { return false };
+    pub(super) fn delegate_window(&mut self, machine: &mut Machine, page: u64) -> bool {
+        let Some(DelegationBudget { window_pages_max, .. }) = self.delegated_windows.budget else {
+            return false;
+        };
         let file_pages = self.file_bytes.div_ceil(PAGE_BYTES);
-        let Some(range) = next_window(&self.runs, page, window_pages_max, file_pages) else {
+        let Some(range) = next_window(&self.mapped_ranges, page, window_pages_max, file_pages)
+        else {
             return false;
         };
         let now = self.now();
-        let Some(room) = self.lending.room_for(&self.target, now, range.count()) else {
+        let Some(budget) =
+            self.delegated_windows.budget_with_room(&self.target, now, range.count())
+        else {
             return false;
         };
-        let adjoins =
-            |other: &SharedWindow| other.range.end == range.first || other.range.first == range.end;
+        let adjoins = |other: &DelegatedWindow| {
+            other.range.end == range.first || other.range.first == range.end
+        };
         // The memory locks were checked when the run began.
-        let before = self.lending.windows.iter().find(|&other| adjoins(other)).copied();
+        let before = self.delegated_windows.windows.iter().find(|&other| adjoins(other)).copied();
         let is_locked = before.is_none() && has_locked_memory();
         if is_locked || self.poisoned.range(range.pages()).next().is_some() {
             return false;
         }
-        if !self.can_take_back() || !self.leave_machine(machine, room.machine_pages) {
+        if !self.start_take_back_thread()
+            || !self.limit_machine_memory(machine, budget.machine_pages)
+        {
             return false;
         }
         if range.pages().any(|page| self.resident.contains_key(&page)) {
@@ -219,107 +242,123 @@ impl Areas {
             self.advise(machine, Advice::DontNeed, range);
         }
         let is_dropped = match before {
-            Some(before) => !before.drops.is_empty(),
-            None => self.lending.drops_behind && cached_pages(&self.target, range) == Some(0),
+            Some(before) => !before.cache_drop_range.is_empty(),
+            None => {
+                self.delegated_windows.drops_cache_behind
+                    && resident_page_count(&self.target, range) == Some(0)
+            }
         };
-        if self.user.lend(range, self.target.as_fd()).is_err() {
+        if self.user.map_file(range, self.target.as_fd()).is_err() {
             // The system has too many mappings, or the file system rejects the mapping.
-            self.lending.room = None;
+            self.delegated_windows.budget = None;
             return false;
         }
-        for window in &mut self.lending.windows {
-            window.is_left |= adjoins(window);
+        for window in &mut self.delegated_windows.windows {
+            window.has_successor |= adjoins(window);
         }
         let drops = match before {
             _ if !is_dropped => PageRange::default(),
             Some(_) => range,
             // The kernel starts with the pages around the touched one.
-            None => PageRange { first: range.first.saturating_sub(room.ahead_pages), ..range },
+            None => {
+                PageRange { first: range.first.saturating_sub(budget.readahead_pages), ..range }
+            }
         };
-        self.lending.windows.push_back(SharedWindow { range, lent: now, is_left: false, drops });
-        self.runs.insert(range);
-        self.statistics.lent_pages += range.count();
+        self.delegated_windows.windows.push_back(DelegatedWindow {
+            range,
+            delegated_at: now,
+            has_successor: false,
+            cache_drop_range: drops,
+        });
+        self.mapped_ranges.insert(range);
+        self.statistics.delegated_pages += range.count();
         self.wake_all(range);
         true
     }
 
     /// Takes windows back until the others fit into the budget.
-    pub(super) fn take_surplus_back(&mut self) {
-        let room = self.lending.room.map_or(0, |room| room.pages);
-        while self.lending.pages(|_| true) > room {
-            let Some(nth) = self.lending.first_left(self.now()) else { return };
-            self.take_back(nth);
+    pub(super) fn take_back_surplus(&mut self) {
+        let budget = self.delegated_windows.budget.map_or(0, |budget| budget.pages);
+        while self.delegated_windows.pages(|_| true) > budget {
+            let Some(window_index) = self.delegated_windows.next_to_take_back(self.now()) else {
+                return;
+            };
+            self.take_back_window(window_index);
         }
     }
 
     /// Takes back each window that overlaps a range.
-    pub(super) fn take_range_back(&mut self, range: PageRange) {
-        let overlaps = |window: &SharedWindow| {
+    pub(super) fn take_back_range(&mut self, range: PageRange) {
+        let overlaps = |window: &DelegatedWindow| {
             window.range.first < range.end && range.first < window.range.end
         };
-        while let Some(nth) = self.lending.windows.iter().position(overlaps) {
-            self.take_back(nth);
+        while let Some(window_index) = self.delegated_windows.windows.iter().position(overlaps) {
+            self.take_back_window(window_index);
         }
     }
 
     /// Starts the thread that takes windows back. If that fails, no window is delegated.
-    fn can_take_back(&mut self) -> bool {
-        if self.lending.back.is_none() {
-            match TakeBack::start(&self.uffd, &self.user) {
-                Ok(back) => self.lending.back = Some(back),
-                Err(_) => self.lending.room = None,
+    fn start_take_back_thread(&mut self) -> bool {
+        if self.delegated_windows.take_back_thread.is_none() {
+            match TakeBackThread::start(&self.uffd, &self.user) {
+                Ok(back) => self.delegated_windows.take_back_thread = Some(back),
+                Err(_) => self.delegated_windows.budget = None,
             }
         }
-        self.lending.back.is_some()
+        self.delegated_windows.take_back_thread.is_some()
     }
 
     /// Replaces a window by absent pages that this server fills. Faults that are read meanwhile are
     /// added to `self.faults`.
-    fn take_back(&mut self, nth: usize) {
-        let Some(window) = self.lending.windows.remove(nth) else { return };
-        let back = self.lending.back.as_ref().expect("it was there before anything was lent");
-        let is_back = back.take(window.range, &self.uffd, &mut self.faults);
-        drop_cached(&self.target, window.drops);
+    fn take_back_window(&mut self, window_index: usize) {
+        let Some(window) = self.delegated_windows.windows.remove(window_index) else { return };
+        let back = self
+            .delegated_windows
+            .take_back_thread
+            .as_ref()
+            .expect("it was there before anything was delegated");
+        let is_back = back.take_back(window.range, &self.uffd, &mut self.pending_faults);
+        drop_kernel_range(&self.target, window.cache_drop_range);
         if is_back {
-            self.runs.remove(window.range);
+            self.mapped_ranges.remove(window.range);
         } else {
             // Any further window could not be taken back either.
-            self.lending.kept.push(window.range);
-            self.lending.room = None;
+            self.delegated_windows.permanent.push(window.range);
+            self.delegated_windows.budget = None;
         }
     }
 
     /// Reduces the machine's memory to `pages`. Returns false if more is in use now.
-    fn leave_machine(&mut self, machine: &mut Machine, pages: u64) -> bool {
+    fn limit_machine_memory(&mut self, machine: &mut Machine, pages: u64) -> bool {
         if machine.memory_bytes()[0] <= pages * PAGE_BYTES {
             return true;
         }
         let withdrawn = machine.resize(self.now(), pages * PAGE_BYTES);
         for frame in &withdrawn {
-            let page = self.owners[frame.0 as usize].take();
+            let page = self.frame_pages[frame.0 as usize].take();
             let is_held =
                 |page: &u64| self.resident.get(page).is_some_and(|held| held.frame == frame.0);
-            self.pages.extend(page.filter(is_held));
+            self.page_scratch.extend(page.filter(is_held));
         }
         self.evict();
-        machine.withdrawn(&withdrawn);
+        machine.on_withdrawn(&withdrawn);
         machine.memory_bytes()[0] <= pages * PAGE_BYTES
     }
 }
 
 /// Returns the size of the kernel's largest page of a file, in pages.
-fn large_pages() -> u64 {
+fn large_folio_pages() -> u64 {
     #[cfg(any(test, feature = "simulation"))]
-    if let Some(pages) = crate::simulation::memory::large_pages() {
+    if let Some(pages) = crate::simulation::memory::large_folio_pages() {
         return pages;
     }
-    LARGE_PAGES
+    LARGE_FOLIO_PAGES
 }
 
 /// True if the program has locked any of its memory (`mlock(2)`), or if that is unknown.
 fn has_locked_memory() -> bool {
     #[cfg(any(test, feature = "simulation"))]
-    if let Some(has) = crate::simulation::memory::has_locked() {
+    if let Some(has) = crate::simulation::memory::has_locked_memory() {
         return has;
     }
     let locked = || {
@@ -348,24 +387,24 @@ mod tests {
     /// A file in memory (tmpfs(5)) has no device that could be fast. A device that was measured as
     /// fast is not measured again.
     #[test]
-    fn nothing_is_lent_of_a_file_whose_device_is_not_found_to_be_swift() {
-        let path = format!("/dev/shm/readpath-lent-{}", std::process::id());
+    fn file_on_a_device_not_known_as_fast_gets_no_kernel_window() {
+        let path = format!("/dev/shm/readpath-delegated-{}", std::process::id());
         if std::fs::write(&path, [1; 8192]).is_err() {
             return;
         }
         let target = Target::open(path.as_ref(), OpenOptions::default());
         std::fs::remove_file(&path).unwrap();
         let target = target.unwrap();
-        let room = ShareBudget::of(16_384, 32).unwrap();
-        for (is_known, is_lent) in [(false, false), (true, true)] {
-            let room = Some(ShareBudget { is_known, ..room });
-            let mut lending = Lending { room, ..Lending::none() };
-            assert_eq!(lending.room_for(&target, Time(0), 512).is_some(), is_lent);
+        let budget = DelegationBudget::of(16_384, 32).unwrap();
+        for (is_known, is_delegated) in [(false, false), (true, true)] {
+            let budget = Some(DelegationBudget { is_device_measured: is_known, ..budget });
+            let mut lending = DelegatedWindows { budget, ..DelegatedWindows::disabled() };
+            assert_eq!(lending.budget_with_room(&target, Time(0), 512).is_some(), is_delegated);
         }
     }
 
     #[test]
-    fn a_run_of_two_mebibytes_is_lent_as_much_as_it_is_long_and_no_more_than_the_most() {
+    fn kernel_window_equals_the_run_length_from_2_mib_up_to_the_limit() {
         assert_eq!(window(&[(0, 511)], 511), None);
         assert_eq!(window(&[(0, 512)], 512), Some((512, 1024)));
         assert_eq!(window(&[(1024, 4096)], 4096), Some((4096, 5120)));
@@ -375,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_end_where_large_pages_meet() {
+    fn kernel_windows_end_at_large_page_boundaries() {
         assert_eq!(window(&[(100, 700)], 700), Some((700, 1024)));
         assert_eq!(window(&[(100, 3100)], 3100), Some((3100, 4096)));
         // There is no border of large pages between the page and the end.
@@ -384,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_a_quarter_of_the_run_ahead_belongs_to_it() {
+    fn page_up_to_a_quarter_of_the_run_ahead_belongs_to_the_run() {
         assert_eq!(window(&[(0, 800)], 1000), Some((800, 1536)));
         assert_eq!(window(&[(0, 800)], 1001), None);
         // A page beyond the reach of a window does not belong to the run.
@@ -392,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_goes_down_is_lent_what_lies_below_it() {
+    fn descending_run_gets_the_kernel_window_below_it() {
         assert_eq!(window(&[(3000, 4000)], 2999), Some((2048, 3000)));
         assert_eq!(window(&[(2000, 2600)], 1998), None);
         assert_eq!(window(&[(300, 900)], 299), Some((0, 300)));
@@ -401,17 +440,17 @@ mod tests {
 
     /// 64 MiB with 8 MiB of readahead: windows of 4 MiB, together 16, and 40 for the machine.
     #[test]
-    fn the_room_is_what_is_read_ahead_and_four_windows_of_at_most_two_thirds_of_the_memory() {
+    fn share_budget_is_readahead_plus_four_windows_within_two_thirds() {
         const MIB: u64 = 256;
-        let room = ShareBudget::of(64 * MIB, 8 * MIB).unwrap();
+        let budget = DelegationBudget::of(64 * MIB, 8 * MIB).unwrap();
         assert_eq!(
-            (room.window_pages_max, room.pages, room.machine_pages),
+            (budget.window_pages_max, budget.pages, budget.machine_pages),
             (4 * MIB, 16 * MIB, 40 * MIB)
         );
-        assert_eq!(ShareBudget::of(1024 * MIB, 8 * MIB).unwrap().window_pages_max, 8 * MIB);
+        assert_eq!(DelegationBudget::of(1024 * MIB, 8 * MIB).unwrap().window_pages_max, 8 * MIB);
         // Windows of 2 MiB and the readahead take 16 of 24 MiB, and more than two thirds of 23 MiB.
-        assert!(ShareBudget::of(24 * MIB, 8 * MIB).is_some());
-        assert_eq!(ShareBudget::of(23 * MIB, 8 * MIB), None);
-        assert_eq!(ShareBudget::of(64 * MIB, 0), None);
+        assert!(DelegationBudget::of(24 * MIB, 8 * MIB).is_some());
+        assert_eq!(DelegationBudget::of(23 * MIB, 8 * MIB), None);
+        assert_eq!(DelegationBudget::of(64 * MIB, 0), None);
     }
 }

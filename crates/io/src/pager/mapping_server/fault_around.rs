@@ -16,30 +16,34 @@ use super::{Areas, PagePresence};
 
 /// Maximum number of pages mapped on each side of a touched one: 1 MiB. Moving this number takes as
 /// long as a few faults (0.1 to 0.2 µs per page).
-const AROUND_PAGES_MAX: usize = 256;
+const FAULT_AROUND_PAGES_MAX: usize = 256;
 
 impl Areas {
     /// Maps a touched page with its neighbours in the shadow.
     pub(super) fn map_around(&mut self, machine: &mut Machine, page: u64) {
-        if !self.is_at(page, PagePresence::Shadow) || self.lending.has(page) {
+        if !self.has_presence(page, PagePresence::Shadow)
+            || self.delegated_windows.is_kernel_served(page)
+        {
             // Another fault on the page was served first, or the kernel serves the page now.
             return self.wake(page);
         }
-        self.cure(page);
+        self.remove_poison(page);
         let (below, above) = ((0..page).rev(), page + 1..);
-        let (used_below, used_above) = (self.used(below.clone()), self.used(above.clone()));
+        let (used_below, used_above) =
+            (self.mapped_neighbours(below.clone()), self.mapped_neighbours(above.clone()));
         let is_first = used_below + used_above == 0;
-        let most = |used: usize| if is_first { AROUND_PAGES_MAX } else { used.saturating_sub(1) };
+        let unused_pages_max =
+            |used: usize| if is_first { FAULT_AROUND_PAGES_MAX } else { used.saturating_sub(1) };
         let around = PageRange {
-            first: page - self.mappable(machine, below, most(used_above)),
-            end: page + 1 + self.mappable(machine, above, most(used_below)),
+            first: page - self.mappable_neighbours(machine, below, unused_pages_max(used_above)),
+            end: page + 1 + self.mappable_neighbours(machine, above, unused_pages_max(used_below)),
         };
-        self.map(around);
+        self.map_range(around);
         machine.mapped(self.handle, around);
     }
 
     /// Removes the poison of a page that has been read successfully since.
-    pub(super) fn cure(&mut self, page: u64) {
+    pub(super) fn remove_poison(&mut self, page: u64) {
         if self.poisoned.remove(&page) {
             // SAFETY: a poisoned page has no bytes.
             unsafe { self.user.release(PageRange::new(page, 1)) };
@@ -47,32 +51,38 @@ impl Areas {
     }
 
     /// True if a page is in this state.
-    pub(super) fn is_at(&self, page: u64, place: PagePresence) -> bool {
-        self.resident.get(&page).is_some_and(|held| held.place == place)
+    pub(super) fn has_presence(&self, page: u64, presence: PagePresence) -> bool {
+        self.resident.get(&page).is_some_and(|resident_page| resident_page.presence == presence)
     }
 
     /// Number of consecutive pages on one side that are mapped in the user area.
-    fn used(&self, side: impl Iterator<Item = u64>) -> usize {
-        let used =
-            side.take(AROUND_PAGES_MAX).take_while(|&page| self.is_at(page, PagePresence::User));
+    fn mapped_neighbours(&self, side: impl Iterator<Item = u64>) -> usize {
+        let used = side
+            .take(FAULT_AROUND_PAGES_MAX)
+            .take_while(|&page| self.has_presence(page, PagePresence::User));
         used.count()
     }
 
     /// Number of consecutive pages on one side to map with a page. It includes at most `most`
     /// unused pages.
-    fn mappable(&self, machine: &Machine, side: impl Iterator<Item = u64>, most: usize) -> u64 {
-        let is_mappable = |&(nth, page): &(usize, u64)| {
-            self.is_at(page, PagePresence::Shadow)
+    fn mappable_neighbours(
+        &self,
+        machine: &Machine,
+        side: impl Iterator<Item = u64>,
+        unused_pages_max: usize,
+    ) -> u64 {
+        let is_mappable = |&(distance, page): &(usize, u64)| {
+            self.has_presence(page, PagePresence::Shadow)
                 && !machine.is_marked(self.handle, page)
                 && !self.poisoned.contains(&page)
-                && !self.lending.has(page)
-                && (nth < most || !machine.is_unused(self.handle, page))
+                && !self.delegated_windows.is_kernel_served(page)
+                && (distance < unused_pages_max || !machine.is_unused(self.handle, page))
         };
-        side.take(AROUND_PAGES_MAX).enumerate().take_while(is_mappable).count() as u64
+        side.take(FAULT_AROUND_PAGES_MAX).enumerate().take_while(is_mappable).count() as u64
     }
 
     /// Moves pages from the shadow to the user area, or copies a page that cannot be moved.
-    fn map(&mut self, range: PageRange) {
+    fn map_range(&mut self, range: PageRange) {
         let mut first = range.first;
         while first < range.end {
             let (to, from) = (self.user.address(first), self.shadow.address(first));
@@ -85,7 +95,7 @@ impl Areas {
                 // pages to a range that the program has locked.
                 Err(error) if [Errno::BUSY, Errno::INVAL].contains(&error.errno) => {
                     first += error.bytes_done as u64 / PAGE_BYTES;
-                    let is_copied = self.copy(first);
+                    let is_copied = self.copy_page(first);
                     assert!(is_copied, "page {first} is absent in the user's area");
                     first += 1;
                 }
@@ -93,14 +103,15 @@ impl Areas {
             }
         }
         for page in range.pages() {
-            self.resident.get_mut(&page).expect("it was in the shadow").place = PagePresence::User;
+            self.resident.get_mut(&page).expect("it was in the shadow").presence =
+                PagePresence::User;
         }
-        self.runs.insert(range);
+        self.mapped_ranges.insert(range);
         self.statistics.mapped_pages += range.count();
     }
 
     /// Copies a page from the shadow to the user area. Returns false if a page is already there.
-    pub(super) fn copy(&mut self, page: u64) -> bool {
+    pub(super) fn copy_page(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
         // SAFETY: as in `map`. No thread changes the shadow.
         let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };

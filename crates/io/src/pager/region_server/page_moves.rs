@@ -5,12 +5,12 @@ use crate::pager::uffd::CallError;
 
 impl Areas {
     /// Puts a frame's page at the program's address.
-    pub(super) fn map(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
+    pub(super) fn map_frame(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
         if self.poisoned.remove(&page) {
             // The page could be read this time. SAFETY: a poisoned page has no bytes.
             unsafe { self.user.release(PageRange::new(page, 1)) };
         }
-        match self.frames[frame as usize].place {
+        match self.frames[frame as usize].presence {
             FramePresence::Mapped { page: other, is_protected } => {
                 assert_eq!(other, page, "frame {frame} is mapped elsewhere");
                 if is_protected && is_writable {
@@ -18,19 +18,19 @@ impl Areas {
                 }
                 return self.wake(page);
             }
-            FramePresence::Nowhere => {
+            FramePresence::Unallocated => {
                 assert!(is_zero, "page {page} has no bytes in frame {frame}");
                 let zeros = self.zeros.address();
-                self.put_copy(page, zeros, !is_writable);
-                self.count_present(1);
+                self.copy_page(page, zeros, !is_writable);
+                self.add_present(1);
             }
-            FramePresence::Here => {
+            FramePresence::InFrame => {
                 if is_zero {
                     // SAFETY: the frame's own page is here, and only this thread touches it. A page
                     // that was never written is in no transfer.
                     unsafe {
                         std::ptr::write_bytes(
-                            self.area.address(u64::from(frame)) as *mut u8,
+                            self.frame_area.address(u64::from(frame)) as *mut u8,
                             0,
                             PAGE,
                         );
@@ -38,20 +38,20 @@ impl Areas {
                 }
                 // A queued write that has not reached the kernel needs the page here.
                 let is_written = self.frames[frame as usize].writes > 0;
-                if !is_writable || is_written || !self.move_in(page, frame) {
-                    self.copy_in(page, frame, !is_writable);
+                if !is_writable || is_written || !self.move_to_user(page, frame) {
+                    self.copy_to_user(page, frame, !is_writable);
                 }
             }
         }
-        self.frames[frame as usize].place =
+        self.frames[frame as usize].presence =
             FramePresence::Mapped { page, is_protected: !is_writable };
-        self.mapped[page as usize] = frame;
+        self.frame_of_page[page as usize] = frame;
     }
 
     /// Returns true if a mapped page is absent because the program has dropped it itself
     /// (madvise(2)). The page becomes a zero page, as if the program had written zeros.
-    pub(super) fn give_up_lost(&mut self, machine: &mut Machine, page: u64) -> bool {
-        let is_lost = self.put_zeros_if_lost(page);
+    pub(super) fn zero_dropped_page(&mut self, machine: &mut Machine, page: u64) -> bool {
+        let is_lost = self.fill_if_dropped(page);
         if is_lost {
             machine.handle_written(self.memory, page);
         }
@@ -59,12 +59,12 @@ impl Areas {
     }
 
     /// Fills a mapped page with zeros if it is absent. Returns true if it was.
-    fn put_zeros_if_lost(&mut self, page: u64) -> bool {
+    fn fill_if_dropped(&mut self, page: u64) -> bool {
         let zeros = self.zeros.address();
         // SAFETY: this server owns `zeros`. If a page is present, nothing is changed.
         let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
         if put.is_ok() {
-            self.frames[self.mapped[page as usize] as usize].place =
+            self.frames[self.frame_of_page[page as usize] as usize].presence =
                 FramePresence::Mapped { page, is_protected: true };
         }
         put.is_ok()
@@ -72,8 +72,8 @@ impl Areas {
 
     /// Moves a frame's page to the program's address. Returns false if a transfer still uses it, or
     /// if the program has locked that address in memory.
-    fn move_in(&mut self, page: u64, frame: u32) -> bool {
-        let (to, from) = (self.user.address(page), self.area.address(u64::from(frame)));
+    fn move_to_user(&mut self, page: u64, frame: u32) -> bool {
+        let (to, from) = (self.user.address(page), self.frame_area.address(u64::from(frame)));
         // SAFETY: the frame's page is here and has no references, and the program's page is absent.
         match unsafe { self.uffd.move_pages(to, from, PAGE) } {
             Ok(()) => true,
@@ -83,18 +83,18 @@ impl Areas {
     }
 
     /// Copies a frame's page to the program's address, because it cannot be moved.
-    fn copy_in(&mut self, page: u64, frame: u32, is_protected: bool) {
-        self.put_copy(page, self.area.address(u64::from(frame)), is_protected);
-        self.count_present(1);
+    fn copy_to_user(&mut self, page: u64, frame: u32, is_protected: bool) {
+        self.copy_page(page, self.frame_area.address(u64::from(frame)), is_protected);
+        self.add_present(1);
         if self.frames[frame as usize].writes > 0 {
-            self.frames[frame as usize].is_double = true;
+            self.frames[frame as usize].is_present_twice = true;
         } else {
-            self.release(frame);
+            self.release_frame_memory(frame);
         }
     }
 
     /// Copies a page to the program's absent page.
-    fn put_copy(&mut self, page: u64, from: usize, is_protected: bool) {
+    fn copy_page(&mut self, page: u64, from: usize, is_protected: bool) {
         // SAFETY: `from` is a page of this server that no thread changes, and the program's page is
         // absent.
         let put = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
@@ -106,11 +106,11 @@ impl Areas {
         // SAFETY: a page of the registered area.
         let allowed = unsafe { self.uffd.unprotect(self.user.address(page), PAGE) };
         allowed.expect("a page that is registered for writes can be written to");
-        self.frames[frame as usize].place = FramePresence::Mapped { page, is_protected: false };
+        self.frames[frame as usize].presence = FramePresence::Mapped { page, is_protected: false };
     }
 
     /// Unmaps the pages of `self.unmaps`.
-    pub(super) fn move_all_out(&mut self, machine: &mut Machine, now: Time) {
+    pub(super) fn unmap_all(&mut self, machine: &mut Machine, now: Time) {
         let mut unmaps = std::mem::take(&mut self.unmaps);
         // Adjacent pages in adjacent frames are moved by one call.
         let mut first = 0;
@@ -119,10 +119,11 @@ impl Areas {
                 pair[1].page == pair[0].page + 1 && pair[1].frame.0 == pair[0].frame.0 + 1
             };
             let count = 1 + unmaps[first..].windows(2).take_while(|pair| follows(pair)).count();
-            first += self.move_out(&unmaps[first..first + count]);
+            first += self.unmap_run(&unmaps[first..first + count]);
         }
-        let is_stuck =
-            |all: &[Frame], unmap: &Unmap| all[unmap.frame.0 as usize].place != FramePresence::Here;
+        let is_stuck = |all: &[Frame], unmap: &Unmap| {
+            all[unmap.frame.0 as usize].presence != FramePresence::InFrame
+        };
         for &unmap in &unmaps {
             // Each write to a clean page was reported by a fault. The system call that uses a stuck
             // page may still write to it.
@@ -132,26 +133,26 @@ impl Areas {
         for unmap in unmaps.drain(..) {
             if is_stuck(&self.frames, &unmap) {
                 self.statistics.busy_pages += 1;
-                self.fault(machine, now, unmap.page, MemoryAccess::Write, STUCK);
+                self.on_touch(machine, now, unmap.page, MemoryAccess::Write, REMAP_TAG);
             }
         }
         self.unmaps = unmaps;
     }
 
     /// Unmaps adjacent pages as far as one call gets. Returns the number of pages handled.
-    fn move_out(&mut self, run: &[Unmap]) -> usize {
-        let mut moved = self.try_move_out(run);
-        if is_refused(moved) && run.len() > 1 {
+    fn unmap_run(&mut self, run: &[Unmap]) -> usize {
+        let mut moved = self.try_move_run(run);
+        if is_move_rejected(moved) && run.len() > 1 {
             // Some of the pages may be locked and others not, so each is moved alone.
-            return self.move_out(&run[..1]);
+            return self.unmap_run(&run[..1]);
         }
-        if is_refused(moved) {
+        if is_move_rejected(moved) {
             // A page that must be evicted cannot stay locked. All pages are unlocked together:
             // unlocking page by page would leave the kernel with a mapping for each page, and their
             // number is limited.
             self.user.unlock();
-            self.area.unlock();
-            moved = self.try_move_out(run);
+            self.frame_area.unlock();
+            moved = self.try_move_run(run);
         }
         let count = match moved {
             Ok(()) => run.len(),
@@ -160,29 +161,29 @@ impl Areas {
             // The kernel uses the page.
             Err(error) if error.errno == Errno::BUSY => return 1,
             // The program has removed its own access to the page (mprotect(2)).
-            Err(_) if is_refused(moved) => return 1,
+            Err(_) if is_move_rejected(moved) => return 1,
             // The program has dropped the page itself: it stays for now as a zero page.
-            Err(error) if error.errno == Errno::NOENT && self.put_zeros_if_lost(run[0].page) => {
+            Err(error) if error.errno == Errno::NOENT && self.fill_if_dropped(run[0].page) => {
                 return 1;
             }
             Err(error) => panic!("page {} can't be unmapped: {error}", run[0].page),
         };
         for unmap in &run[..count] {
-            self.frames[unmap.frame.0 as usize].place = FramePresence::Here;
-            self.mapped[unmap.page as usize] = NO_FRAME;
+            self.frames[unmap.frame.0 as usize].presence = FramePresence::InFrame;
+            self.frame_of_page[unmap.page as usize] = NO_FRAME;
         }
         count
     }
 
     /// Moves adjacent pages to adjacent frames by one call.
-    fn try_move_out(&self, run: &[Unmap]) -> Result<(), CallError> {
+    fn try_move_run(&self, run: &[Unmap]) -> Result<(), CallError> {
         let first = &run[0];
         let (to, from) =
-            (self.area.address(u64::from(first.frame.0)), self.user.address(first.page));
+            (self.frame_area.address(u64::from(first.frame.0)), self.user.address(first.page));
         // SAFETY: pages of the registered areas. The frames' own pages are absent, as for each
         // mapped frame that is not being written. A reference of the program sees the same bytes on
         // the next touch.
-        unsafe { self.area_uffd.move_pages(to, from, run.len() * PAGE) }
+        unsafe { self.frame_uffd.move_pages(to, from, run.len() * PAGE) }
     }
 
     /// Makes each touch of an absent page a bus error.
@@ -206,6 +207,6 @@ impl Areas {
 
 /// True if the kernel cannot move pages between the two addresses, because the program has locked
 /// or protected one of them.
-fn is_refused(moved: Result<(), CallError>) -> bool {
+fn is_move_rejected(moved: Result<(), CallError>) -> bool {
     moved.is_err_and(|error| error.errno == Errno::INVAL && error.bytes_done == 0)
 }

@@ -7,17 +7,17 @@ use crate::pager::anonymous_area::for_each_run;
 
 /// Ranges to prefetch, oldest first, without the parts already read.
 #[derive(Debug)]
-pub(super) struct Advised {
+pub(super) struct PrefetchQueue {
     ranges: VecDeque<PageRange>,
     pages: u64,
     pages_max: u64,
 }
 
-impl Advised {
+impl PrefetchQueue {
     /// Creates an empty list of at most `pages_max` pages. The limit prevents prefetched pages from
     /// evicting each other, and bounds the list.
-    pub(super) fn of_at_most(pages_max: u64) -> Advised {
-        Advised { ranges: VecDeque::new(), pages: 0, pages_max }
+    pub(super) fn with_limit(pages_max: u64) -> PrefetchQueue {
+        PrefetchQueue { ranges: VecDeque::new(), pages: 0, pages_max }
     }
 
     /// Adds a range, or its first part if it is too long. Drops the oldest ranges to stay within
@@ -40,7 +40,7 @@ impl Advised {
     }
 
     /// Removes the pages before `page` from the oldest range.
-    fn note_reached(&mut self, page: u64) {
+    fn drop_before(&mut self, page: u64) {
         let range = self.ranges.front_mut().expect("what was dealt with was there");
         self.pages -= page - range.first;
         range.first = page;
@@ -60,12 +60,12 @@ pub(super) struct Discard {
 impl Areas {
     /// Prefetches advised pages as far as free memory permits. The rest follows later. Returns true
     /// if any page was handled.
-    pub(super) fn read_advised(&mut self, machine: &mut Machine) -> bool {
+    pub(super) fn prefetch_advised(&mut self, machine: &mut Machine) -> bool {
         let mut did_any = false;
-        while let Some(range) = self.advised.first() {
+        while let Some(range) = self.prefetch_queue.first() {
             let now = self.clock.now();
             let reached = machine.will_need(now, self.memory, range, PROCESS);
-            self.advised.note_reached(reached);
+            self.prefetch_queue.drop_before(reached);
             did_any |= reached > range.first;
             if reached < range.end {
                 break;
@@ -81,9 +81,9 @@ impl Areas {
         let mut discards = std::mem::take(&mut self.discards);
         discards.retain_mut(|discard| {
             let before = discard.pages.len();
-            let mut seen = Vec::new();
-            discard.pages.retain(|&page| !self.forget(machine, page, &mut seen));
-            for_each_run(&mut seen, |run| {
+            let mut visible_pages = Vec::new();
+            discard.pages.retain(|&page| !self.drop_page(machine, page, &mut visible_pages));
+            for_each_run(&mut visible_pages, |run| {
                 // SAFETY: the owner dropped these bytes, and borrows the region mutably while it
                 // waits. There are no references.
                 unsafe { self.user.release(run) };
@@ -101,18 +101,23 @@ impl Areas {
 
     /// Drops a page. Returns false if it is in a transfer. Adds the page to `seen` if it is mapped
     /// or poisoned in the user area.
-    fn forget(&mut self, machine: &mut Machine, page: u64, seen: &mut Vec<u64>) -> bool {
+    fn drop_page(
+        &mut self,
+        machine: &mut Machine,
+        page: u64,
+        visible_pages: &mut Vec<u64>,
+    ) -> bool {
         let range = PageRange::new(page, 1);
         if machine.discard(self.clock.now(), self.memory, range) > 0 {
             return false;
         }
-        let frame = std::mem::replace(&mut self.mapped[page as usize], NO_FRAME);
+        let frame = std::mem::replace(&mut self.frame_of_page[page as usize], NO_FRAME);
         if frame != NO_FRAME {
-            self.frames[frame as usize].place = FramePresence::Nowhere;
+            self.frames[frame as usize].presence = FramePresence::Unallocated;
             self.present_pages -= 1;
         }
         if self.poisoned.remove(&page) || frame != NO_FRAME {
-            seen.push(page);
+            visible_pages.push(page);
         }
         true
     }
@@ -123,11 +128,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hints_are_of_so_many_pages_at_most_and_the_latest_count() {
-        let mut advised = Advised::of_at_most(10);
+    fn advised_ranges_are_limited_in_pages_and_the_latest_stay() {
+        let mut advised = PrefetchQueue::with_limit(10);
         advised.add(PageRange::new(100, 4));
         advised.add(PageRange::new(200, 4));
-        advised.note_reached(103);
+        advised.drop_before(103);
         assert_eq!(advised.first(), Some(PageRange::new(103, 1)));
         // 1 + 4 + 6 exceeds the limit by one.
         advised.add(PageRange::new(300, 6));
@@ -135,7 +140,7 @@ mod tests {
         // A range that is too long is cut to its first part and replaces all others.
         advised.add(PageRange::new(400, 99));
         assert_eq!((advised.first(), advised.pages), (Some(PageRange::new(400, 10)), 10));
-        advised.note_reached(410);
+        advised.drop_before(410);
         assert_eq!((advised.first(), advised.pages), (None, 0));
     }
 }

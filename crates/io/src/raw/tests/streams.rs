@@ -26,7 +26,7 @@ proptest! {
     /// With early stops and out-of-order answers, a reader returns the bytes of its range in order,
     /// up to the end of the file or the first bad byte.
     #[test]
-    fn a_reader_lends_the_bytes_of_the_file(
+    fn raw_reader_returns_the_bytes_of_its_range_in_order(
         length in 0usize..90_000,
         ranges in proptest::collection::vec((0u64..100_000, 0u64..100_000, 0usize..8), 1..5),
         depth in 1u32..5,
@@ -47,17 +47,17 @@ proptest! {
             let start = (offset as usize).min(length);
             let end = (start + bytes as usize).min(length);
             let mut reader = file.reader(offset, bytes).unwrap();
-            let (lent, fault) = all(&mut reader);
-            prop_assert!(lent == data[start..start + lent.len()]);
+            let (borrowed, fault) = all(&mut reader);
+            prop_assert!(borrowed == data[start..start + borrowed.len()]);
             let Some(fault) = fault else {
-                prop_assert_eq!(lent.len(), end - start);
+                prop_assert_eq!(borrowed.len(), end - start);
                 prop_assert!(reader.next_chunk().unwrap().is_none(), "the end stays the end");
                 continue;
             };
             let RawFault::Device { op: Op::Read, offset: told, bytes_done, error } = fault else {
                 panic!("{fault:?}");
             };
-            let expected = (offset + lent.len() as u64, lent.len() as u64, DeviceError::Medium);
+            let expected = (offset + borrowed.len() as u64, borrowed.len() as u64, DeviceError::Medium);
             prop_assert_eq!((told, bytes_done, error), expected);
             // The bad byte lies in the chunk after the returned bytes.
             let first = offset - offset % block_bytes;
@@ -75,7 +75,7 @@ proptest! {
 /// A reader starts four chunks, and one more for each returned buffer: ten in all, none before its
 /// turn.
 #[test]
-fn a_buffer_that_is_given_back_is_submitted_again() {
+fn returned_buffer_is_submitted_again() {
     let scratch = Scratch::holding(&content(10 * 4096, 1));
     let (mut file, _) = faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
     let mut submitted = Vec::new();
@@ -88,7 +88,7 @@ fn a_buffer_that_is_given_back_is_submitted_again() {
 
 /// A reader dropped with chunks in flight takes no byte from the next reader.
 #[test]
-fn a_reader_that_is_left_leaves_nothing_in_flight() {
+fn dropped_reader_leaves_nothing_in_flight() {
     let data = content(40 * 4096, 1);
     let scratch = Scratch::holding(&data);
     let (mut file, _) = faulty(&scratch.0, "ring,chunk=4KiB,depth=4");
@@ -105,7 +105,7 @@ fn a_reader_that_is_left_leaves_nothing_in_flight() {
 
 /// The file is truncated to 10,000 bytes while a reader is in it: the reader ends there.
 #[test]
-fn a_file_that_becomes_shorter_ends_where_it_ends() {
+fn truncated_file_ends_the_reader_at_its_new_length() {
     let data = content(100_000, 1);
     let scratch = Scratch::holding(&data);
     let (mut file, _) = faulty(&scratch.0, "kiobuf,chunk=4KiB");

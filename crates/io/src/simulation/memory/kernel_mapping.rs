@@ -13,20 +13,20 @@ use std::os::fd::RawFd;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
-use super::{Bus, Memory, PAGE, Page, PageState, SERVING};
+use super::{Bus, Memory, PAGE, PAGER_SLEEP_KEY, Page, PageState};
 use crate::simulation::world::World;
 
 /// Properties of the kernel of a run with delegated windows.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// Largest page of a file, in pages.
-    pub large_pages: u64,
+    pub large_folio_pages: u64,
     /// Readahead window, in pages.
     pub ahead_pages: u64,
     /// True if less memory is free than the file has.
-    pub is_tight: bool,
+    pub is_memory_short: bool,
     /// One page of this number is in the cache at the start; 0 for none.
-    pub cached_part: u64,
+    pub cached_one_in: u64,
 }
 
 /// Number of the run's file. Another file may get its name.
@@ -42,12 +42,12 @@ pub(in crate::simulation) struct KernelMemory {
     /// Number of pages delegated now.
     pages: u64,
     /// Number of pages that could not be taken back because the system has too many mappings.
-    kept: u64,
+    stuck_pages: u64,
     /// Number of mappings made so far, without the first.
-    parts: u32,
+    mappings_made: u32,
     moves: Vec<Move>,
     /// Number of pages delegated, and of pages taken back.
-    pub(in crate::simulation) counted: (u64, u64),
+    pub(in crate::simulation) page_totals: (u64, u64),
 }
 
 /// A move of registered memory that waits for its report.
@@ -55,60 +55,60 @@ pub(in crate::simulation) struct KernelMemory {
 struct Move {
     uffd: RawFd,
     from: usize,
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl Memory {
     /// Sets the kernel, with these pages of the file in its cache.
-    pub(in crate::simulation) fn lends(&mut self, kernel: &Kernel, cached: BTreeSet<u64>) {
-        (self.lent.kernel, self.lent.cached) = (Some(kernel.clone()), cached);
+    pub(in crate::simulation) fn set_kernel(&mut self, kernel: &Kernel, cached: BTreeSet<u64>) {
+        (self.kernel_memory.kernel, self.kernel_memory.cached) = (Some(kernel.clone()), cached);
     }
 
     pub(super) fn kernel(&self) -> Option<&Kernel> {
-        self.lent.kernel.as_ref()
+        self.kernel_memory.kernel.as_ref()
     }
 
     /// Number of pages of memory that the kernel uses, with its readahead.
-    pub(super) fn taken_by_kernel(&self) -> u64 {
+    pub(super) fn kernel_pages_in_use(&self) -> u64 {
         let ahead = self.kernel().map_or(0, |kernel| kernel.ahead_pages);
-        self.lent.pages + if self.lent.pages > 0 { ahead } else { 0 }
+        self.kernel_memory.pages + if self.kernel_memory.pages > 0 { ahead } else { 0 }
     }
 
     /// True if the page at an address is delegated.
-    pub(in crate::simulation) fn is_lent(&mut self, address: usize) -> bool {
-        self.lent_page(address).is_some()
+    pub(in crate::simulation) fn is_delegated(&mut self, address: usize) -> bool {
+        self.delegated_page(address).is_some()
     }
 
     /// Page of the file that the kernel shows at an address.
-    fn lent_page(&mut self, address: usize) -> Option<u64> {
+    fn delegated_page(&mut self, address: usize) -> Option<u64> {
         match self.page(address)?.state {
-            PageState::Lent { page, .. } => Some(page),
+            PageState::Delegated { page, .. } => Some(page),
             _ => None,
         }
     }
 
     /// Returns the next move to report, and marks it as reported.
-    pub(super) fn tell_move(&mut self, uffd: RawFd) -> Option<usize> {
-        let mut moves = self.lent.moves.iter_mut();
-        let waiting = moves.find(|waiting| waiting.uffd == uffd && !waiting.is_told)?;
-        waiting.is_told = true;
+    pub(super) fn next_unreported_move(&mut self, uffd: RawFd) -> Option<usize> {
+        let mut moves = self.kernel_memory.moves.iter_mut();
+        let waiting = moves.find(|waiting| waiting.uffd == uffd && !waiting.is_reported)?;
+        waiting.is_reported = true;
         Some(waiting.from)
     }
 
-    pub(super) fn has_untold_move(&self, uffd: RawFd) -> bool {
-        self.lent.moves.iter().any(|waiting| waiting.uffd == uffd && !waiting.is_told)
+    pub(super) fn has_unreported_move(&self, uffd: RawFd) -> bool {
+        self.kernel_memory.moves.iter().any(|waiting| waiting.uffd == uffd && !waiting.is_reported)
     }
 
     /// True while memory of the userfaultfd is being moved.
     pub(super) fn is_moving(&self, uffd: RawFd) -> bool {
-        self.lent.moves.iter().any(|waiting| waiting.uffd == uffd)
+        self.kernel_memory.moves.iter().any(|waiting| waiting.uffd == uffd)
     }
 
     /// Replaces a page by one of another mapping.
     fn replace(&mut self, address: usize, state: PageState, part: u32) {
         let page = self.page(address).expect("of an area");
         let generation = page.generation + 1;
-        *page = Page { state, generation, part, ..Page::absent() };
+        *page = Page { state, generation, mapping_id: part, ..Page::absent() };
     }
 
     /// Drops the pages of the cache that were not touched since they were delegated.
@@ -116,57 +116,60 @@ impl Memory {
         let mut mapped = BTreeSet::new();
         for area in self.areas.values() {
             mapped.extend(area.pages.iter().filter_map(|page| match page.state {
-                PageState::Lent { page, is_mapped: true } => Some(page),
+                PageState::Delegated { page, is_mapped: true } => Some(page),
                 _ => None,
             }));
         }
-        self.lent.cached.retain(|page| !range.contains(*page) || mapped.contains(page));
+        self.kernel_memory.cached.retain(|page| !range.contains(*page) || mapped.contains(page));
     }
 
     pub(super) fn cached_pages(&self, range: PageRange) -> u64 {
-        self.lent.cached.range(range.first..range.end).count() as u64
+        self.kernel_memory.cached.range(range.first..range.end).count() as u64
     }
 
     /// Counts a window that could not be taken back.
-    pub(super) fn keep(&mut self, bytes: usize) {
-        self.lent.kept += (bytes / PAGE) as u64;
+    pub(super) fn count_stuck(&mut self, bytes: usize) {
+        self.kernel_memory.stuck_pages += (bytes / PAGE) as u64;
     }
 
     /// Number of pages that may be in memory beyond the budget, because the system has failed.
-    pub(super) fn kept(&self) -> u64 {
-        self.lent.kept
+    pub(super) fn stuck_page_count(&self) -> u64 {
+        self.kernel_memory.stuck_pages
     }
 
     /// Accounts for the end of an area.
-    pub(super) fn forget_lent(&mut self, pages: &[Page]) {
-        let lent = pages.iter().filter(|page| matches!(page.state, PageState::Lent { .. }));
-        self.lent.pages -= lent.count() as u64;
+    pub(super) fn end_delegation(&mut self, pages: &[Page]) {
+        let delegated =
+            pages.iter().filter(|page| matches!(page.state, PageState::Delegated { .. }));
+        self.kernel_memory.pages -= delegated.count() as u64;
     }
 }
 
 impl World {
     /// The calling task touches a delegated page. Returns `None` if the touch must be repeated.
     /// Otherwise the task may use the page's bytes, or gets a bus error.
-    pub(super) fn touch_lent(&self, address: usize) -> Option<Result<(), Bus>> {
-        let page = self.memory().lent_page(address)?;
+    pub(super) fn touch_delegated(&self, address: usize) -> Option<Result<(), Bus>> {
+        let page = self.memory().delegated_page(address)?;
         let faults = self.disk.borrow().faults().clone();
         let is_past_end = || page * PAGE_BYTES >= self.disk.borrow().inodes[INODE as usize].bytes;
         if is_past_end() {
             return Some(Err(Bus));
         }
-        if !self.memory().lent.cached.contains(&page) {
+        if !self.memory().kernel_memory.cached.contains(&page) {
             self.pause(self.latency(&faults));
-            if self.memory().lent_page(address) != Some(page) || is_past_end() {
+            if self.memory().delegated_page(address) != Some(page) || is_past_end() {
                 return None;
             }
-            if self.one_of(faults.fails) || self.disk.borrow().is_bad(INODE, page) {
+            if self.happens_one_in(faults.error_rate) || self.disk.borrow().is_bad(INODE, page) {
                 return Some(Err(Bus));
             }
             self.read_around(page);
             return None;
         }
         let mut memory = self.memory();
-        if let Some(Page { state: PageState::Lent { is_mapped, .. }, .. }) = memory.page(address) {
+        if let Some(Page { state: PageState::Delegated { is_mapped, .. }, .. }) =
+            memory.page(address)
+        {
             *is_mapped = true;
         }
         let disk = self.disk.borrow();
@@ -174,7 +177,7 @@ impl World {
         let there = (file.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
         // SAFETY: the pager's writable mapping. No task reads it before this one receives it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, PAGE) };
-        file.show(INODE, page * PAGE_BYTES, &mut bytes[..there]);
+        file.read_current(INODE, page * PAGE_BYTES, &mut bytes[..there]);
         bytes[there..].fill(0);
         Some(Ok(()))
     }
@@ -187,28 +190,28 @@ impl World {
         let end = disk.inodes[INODE as usize].bytes.div_ceil(PAGE_BYTES);
         let first = page.saturating_sub(ahead / 2);
         let around = (first..(first + ahead).min(end)).filter(|&page| !disk.is_bad(INODE, page));
-        memory.lent.cached.extend(around);
-        memory.lent.cached.insert(page);
+        memory.kernel_memory.cached.extend(around);
+        memory.kernel_memory.cached.insert(page);
     }
 
     /// Maps pages of the file from `offset` on in place of a range (mmap(2)).
-    pub(super) fn lend(&self, address: usize, pages: u64, offset: u64) -> Result<(), Errno> {
-        let no_parts = self.disk.borrow().faults().no_parts;
-        if self.one_of(no_parts) {
+    pub(super) fn map_file(&self, address: usize, pages: u64, offset: u64) -> Result<(), Errno> {
+        let no_parts = self.disk.borrow().faults().mapping_limit_rate;
+        if self.happens_one_in(no_parts) {
             return Err(Errno::NOMEM);
         }
         let mut memory = self.memory();
-        memory.lent.parts += 1;
-        memory.lent.pages += pages;
-        memory.lent.counted.0 += pages;
-        let part = memory.lent.parts;
+        memory.kernel_memory.mappings_made += 1;
+        memory.kernel_memory.pages += pages;
+        memory.kernel_memory.page_totals.0 += pages;
+        let part = memory.kernel_memory.mappings_made;
         for nth in 0..pages {
             let address = address + nth as usize * PAGE;
             if memory.page(address).is_some_and(|page| page.state != PageState::Absent) {
-                self.failed(format!("page {nth} of a window of {pages} is not absent"));
+                self.record_failure(format!("page {nth} of a window of {pages} is not absent"));
             }
             let page = offset / PAGE_BYTES + nth;
-            memory.replace(address, PageState::Lent { page, is_mapped: false }, part);
+            memory.replace(address, PageState::Delegated { page, is_mapped: false }, part);
         }
         Ok(())
     }
@@ -216,41 +219,42 @@ impl World {
     /// Moves a registered range to the place of another (mremap(2)), and waits until its report is
     /// read.
     pub(super) fn move_into(&self, from: usize, bytes: usize, to: usize) -> Result<(), Errno> {
-        let no_parts = self.disk.borrow().faults().no_parts;
-        if self.one_of(no_parts) {
-            self.memory().keep(bytes);
+        let no_parts = self.disk.borrow().faults().mapping_limit_rate;
+        if self.happens_one_in(no_parts) {
+            self.memory().count_stuck(bytes);
             return Err(Errno::NOMEM);
         }
-        let is_merged = self.below(2) == 0;
+        let is_merged = self.random_below(2) == 0;
         let mut memory = self.memory();
         let uffd = memory.areas.remove(&from).expect("what is moved is watched").uffd;
         if memory.uffd_of(to) != Some(uffd) {
-            self.failed("memory is moved to where another userfaultfd has it".to_owned());
+            self.record_failure("memory is moved to where another userfaultfd has it".to_owned());
         }
-        memory.lent.parts += 1;
+        memory.kernel_memory.mappings_made += 1;
         // The kernel may merge it with the mapping before it.
-        let is_alike = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_lent(to - PAGE);
-        let before = memory.page(to - PAGE).filter(|_| is_alike && is_merged).map(|page| page.part);
-        let part = before.unwrap_or(memory.lent.parts);
+        let is_alike = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_delegated(to - PAGE);
+        let before =
+            memory.page(to - PAGE).filter(|_| is_alike && is_merged).map(|page| page.mapping_id);
+        let part = before.unwrap_or(memory.kernel_memory.mappings_made);
         for address in (to..to + bytes).step_by(PAGE) {
-            if !memory.is_lent(address) {
-                self.failed("what is taken back wasn't lent".to_owned());
+            if !memory.is_delegated(address) {
+                self.record_failure("what is taken back wasn't delegated".to_owned());
             }
             memory.replace(address, PageState::Absent, part);
         }
         let pages = (bytes / PAGE) as u64;
-        memory.lent.pages -= pages;
-        memory.lent.counted.1 += pages;
-        memory.lent.moves.push(Move { uffd, from, is_told: false });
+        memory.kernel_memory.pages -= pages;
+        memory.kernel_memory.page_totals.1 += pages;
+        memory.kernel_memory.moves.push(Move { uffd, from, is_reported: false });
         drop(memory);
         // SAFETY: the pager's own range, which it gives up with this call.
         unsafe { libc::munmap(from as *mut _, bytes) };
-        self.wake_all(SERVING);
-        let is_told = |waiting: &Move| waiting.from == from && waiting.is_told;
-        while !self.memory().lent.moves.iter().any(is_told) {
+        self.wake_all(PAGER_SLEEP_KEY);
+        let is_told = |waiting: &Move| waiting.from == from && waiting.is_reported;
+        while !self.memory().kernel_memory.moves.iter().any(is_told) {
             self.block(from, None);
         }
-        self.memory().lent.moves.retain(|waiting| waiting.from != from);
+        self.memory().kernel_memory.moves.retain(|waiting| waiting.from != from);
         Ok(())
     }
 }

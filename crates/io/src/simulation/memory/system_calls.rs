@@ -9,10 +9,10 @@ use linux_raw_sys::general as raw;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
-use super::{Kernel, PAGE, PageState, SERVING, WaitingTouch};
-use crate::simulation::world::{told_by, world};
+use super::{Kernel, PAGE, PAGER_SLEEP_KEY, PageState, WaitingTouch};
+use crate::simulation::world::{panic_message, world};
 use crate::sysfs::QueueLimits;
-use crate::system_memory::SpareMemory;
+use crate::system_memory::SystemMemory;
 
 /// Size of a message in bytes (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;
@@ -32,7 +32,7 @@ pub(crate) unsafe fn call(
     argument: *mut libc::c_void,
 ) -> Option<Result<(), Errno>> {
     let (world, uffd) = (world()?, uffd.as_raw_fd());
-    world.point();
+    world.preemption_point();
     // The number of a call is its low byte (ioctl(2)). SAFETY: the caller guarantees the type of
     // each argument.
     let answer = unsafe {
@@ -61,7 +61,7 @@ pub(crate) unsafe fn call(
             _ => Err(Errno::NOTTY),
         }
     };
-    world.point();
+    world.preemption_point();
     Some(answer)
 }
 
@@ -70,10 +70,11 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usi
     let world = world()?;
     let mut memory = world.memory();
     let mut count = 0;
-    let of_it = |touch: &&mut WaitingTouch| touch.uffd == uffd.as_raw_fd() && !touch.is_told;
-    for touch in memory.touches.iter_mut().filter(of_it) {
+    let is_unreported =
+        |touch: &&mut WaitingTouch| touch.uffd == uffd.as_raw_fd() && !touch.is_reported;
+    for touch in memory.touches.iter_mut().filter(is_unreported) {
         let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) else { break };
-        touch.is_told = true;
+        touch.is_reported = true;
         message.fill(0);
         message[0] = raw::UFFD_EVENT_PAGEFAULT as u8;
         message[8..16].copy_from_slice(&u64::from(touch.flags).to_ne_bytes());
@@ -82,7 +83,7 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usi
         count += MESSAGE_BYTES;
     }
     while let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) {
-        let Some(mover) = memory.tell_move(uffd.as_raw_fd()) else { break };
+        let Some(mover) = memory.next_unreported_move(uffd.as_raw_fd()) else { break };
         message.fill(0);
         message[0] = raw::UFFD_EVENT_REMAP as u8;
         world.wake_all(mover);
@@ -95,52 +96,52 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usi
 /// two as flags; `None` outside a simulation.
 pub(crate) fn sleep(
     uffd: BorrowedFd<'_>,
-    bell: BorrowedFd<'_>,
-    most: Option<Duration>,
+    event_fd: BorrowedFd<'_>,
+    timeout: Option<Duration>,
 ) -> Option<(bool, bool)> {
     let world = world()?;
-    world.point();
-    world.check_count();
-    let until = most.map(|span| world.now_ns() + span.as_nanos() as u64);
-    let wakes = world.disk.borrow().faults().wakes;
+    world.preemption_point();
+    world.check_present_pages();
+    let until = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
+    let wakes = world.disk.borrow().faults().spurious_wake_rate;
     loop {
         let mut memory = world.memory();
         let by_faults = memory.is_waited_for(uffd.as_raw_fd());
-        let by_bell = memory.bells.contains(&bell.as_raw_fd());
-        if !by_bell && memory.written == 0 {
-            memory.written_before = 0;
+        let by_bell = memory.signalled_event_fds.contains(&event_fd.as_raw_fd());
+        if !by_bell && memory.writing_out == 0 {
+            memory.written_out = 0;
         }
         drop(memory);
         let is_over = until.is_some_and(|until| until <= world.now_ns());
-        if by_faults || by_bell || is_over || world.one_of(wakes) {
+        if by_faults || by_bell || is_over || world.happens_one_in(wakes) {
             return Some((by_faults, by_bell));
         }
-        world.block(SERVING, until);
+        world.block(PAGER_SLEEP_KEY, until);
     }
 }
 
 /// Sleeps until a userfaultfd is readable, or `most` has passed; false outside a simulation.
-pub(crate) fn look(uffd: BorrowedFd<'_>, most: Duration) -> bool {
+pub(crate) fn wait_until_readable(uffd: BorrowedFd<'_>, timeout: Duration) -> bool {
     let Some(world) = world() else { return false };
-    world.point();
+    world.preemption_point();
     if !world.memory().is_waited_for(uffd.as_raw_fd()) {
-        world.block(SERVING, Some(world.now_ns() + most.as_nanos() as u64));
+        world.block(PAGER_SLEEP_KEY, Some(world.now_ns() + timeout.as_nanos() as u64));
     }
     true
 }
 
 /// Signals an eventfd; false outside a simulation.
-pub(crate) fn ring(bell: RawFd) -> bool {
+pub(crate) fn signal_event_fd(event_fd: RawFd) -> bool {
     let Some(world) = world() else { return false };
-    world.ring(bell);
-    world.point();
+    world.signal_event_fd(event_fd);
+    world.preemption_point();
     true
 }
 
 /// Resets an eventfd; false outside a simulation.
-pub(crate) fn quieten(bell: RawFd) -> bool {
+pub(crate) fn clear_event_fd(event_fd: RawFd) -> bool {
     let Some(world) = world() else { return false };
-    world.memory().bells.retain(|&rings| rings != bell);
+    world.memory().signalled_event_fds.retain(|&rings| rings != event_fd);
     true
 }
 
@@ -148,19 +149,19 @@ pub(crate) fn quieten(bell: RawFd) -> bool {
 pub(crate) fn is_present(address: usize) -> Option<bool> {
     let world = world()?;
     // The kernel reports swapped-out pages as not in memory (mincore(2)).
-    let is_swapped = world.one_of(world.disk.borrow().faults().swapped);
+    let is_swapped = world.happens_one_in(world.disk.borrow().faults().swapped_out_rate);
     let mut memory = world.memory();
     let page = memory.page(address);
     // For a delegated page, the kernel reports if it is mapped.
     Some(page.is_some_and(|page| match page.state {
         PageState::Present { .. } => !is_swapped,
-        PageState::Lent { is_mapped, .. } => is_mapped,
+        PageState::Delegated { is_mapped, .. } => is_mapped,
         _ => false,
     }))
 }
 
 /// Checks that a page that the pager reads is present and belongs to it.
-pub(crate) fn looked_at(address: usize) {
+pub(crate) fn assert_readable(address: usize) {
     let Some(world) = world() else { return };
     let state = world.memory().page(address).map(|page| page.state);
     assert!(
@@ -172,8 +173,8 @@ pub(crate) fn looked_at(address: usize) {
 /// Drops the pages of a range; false outside a simulation.
 pub(crate) fn release(address: usize, range: PageRange) -> bool {
     let Some(world) = world() else { return false };
-    world.give_up(address, range.count() as usize, true);
-    world.point();
+    world.drop_pages(address, range.count() as usize, true);
+    world.preemption_point();
     true
 }
 
@@ -187,20 +188,20 @@ pub(crate) fn unlock(address: usize, bytes: usize) {
 /// Unmaps a range: touches that wait for its pages fail.
 pub(crate) fn unmap(address: usize, bytes: usize) {
     if let Some(world) = world() {
-        world.give_up(address, bytes / PAGE, true);
+        world.drop_pages(address, bytes / PAGE, true);
         world.wake_range(address, bytes);
         let mut memory = world.memory();
         if let Some(area) = memory.areas.remove(&address) {
-            memory.forget_lent(&area.pages);
+            memory.end_delegation(&area.pages);
         }
     }
 }
 
 /// Ends the run with the panic of a pager's thread, instead of the process; false outside a
 /// simulation.
-pub(crate) fn is_lost(payload: &(dyn std::any::Any + Send)) -> bool {
+pub(crate) fn end_run_on_panic(payload: &(dyn std::any::Any + Send)) -> bool {
     let Some(world) = world() else { return false };
-    world.failed(format!("a pager's thread panicked: {}", told_by(payload)));
+    world.record_failure(format!("a pager's thread panicked: {}", panic_message(payload)));
     true
 }
 
@@ -210,8 +211,8 @@ fn kernel() -> Option<Kernel> {
 }
 
 /// The kernel's largest page of a file, in pages.
-pub(crate) fn large_pages() -> Option<u64> {
-    kernel().map(|kernel| kernel.large_pages)
+pub(crate) fn large_folio_pages() -> Option<u64> {
+    kernel().map(|kernel| kernel.large_folio_pages)
 }
 
 /// Properties of the device below the file.
@@ -226,13 +227,13 @@ pub(crate) fn queue() -> Option<QueueLimits> {
 }
 
 /// Free memory.
-pub(crate) fn spare() -> Option<SpareMemory> {
-    let bytes = if kernel()?.is_tight { PAGE_BYTES } else { 1 << 40 };
-    Some(SpareMemory { total: 1 << 40, available: bytes, stalled_us: 0 })
+pub(crate) fn system_memory() -> Option<SystemMemory> {
+    let bytes = if kernel()?.is_memory_short { PAGE_BYTES } else { 1 << 40 };
+    Some(SystemMemory { total_bytes: 1 << 40, available_bytes: bytes, stall_us: 0 })
 }
 
 /// True if the program has locked any of its memory.
-pub(crate) fn has_locked() -> Option<bool> {
+pub(crate) fn has_locked_memory() -> Option<bool> {
     kernel()?;
     let world = world()?;
     let memory = world.memory();
@@ -243,33 +244,33 @@ pub(crate) fn has_locked() -> Option<bool> {
 pub(crate) fn cached_pages(range: PageRange) -> Option<Option<u64>> {
     kernel()?;
     let world = world()?;
-    world.point();
+    world.preemption_point();
     let counted = world.memory().cached_pages(range);
-    Some((!world.one_of(20)).then_some(counted))
+    Some((!world.happens_one_in(20)).then_some(counted))
 }
 
 /// Drops these pages from the kernel page cache as far as possible; false without such a kernel.
 pub(crate) fn drop_cached(range: PageRange) -> bool {
     let (Some(_), Some(world)) = (kernel(), world()) else { return false };
     world.memory().drop_cached(range);
-    world.point();
+    world.preemption_point();
     true
 }
 
 /// Maps pages of the file by the kernel in place of a range.
-pub(crate) fn lend(address: usize, range: PageRange, offset: u64) -> Option<Result<(), Errno>> {
+pub(crate) fn map_file(address: usize, range: PageRange, offset: u64) -> Option<Result<(), Errno>> {
     let world = world()?;
-    world.point();
-    let lent = world.lend(address, range.count(), offset);
-    world.point();
-    Some(lent)
+    world.preemption_point();
+    let delegated = world.map_file(address, range.count(), offset);
+    world.preemption_point();
+    Some(delegated)
 }
 
 /// Moves a range to the place of another, with a report.
 pub(crate) fn move_into(from: usize, bytes: usize, to: usize) -> Option<Result<(), Errno>> {
     let world = world()?;
-    world.point();
+    world.preemption_point();
     let moved = world.move_into(from, bytes, to);
-    world.point();
+    world.preemption_point();
     Some(moved)
 }

@@ -3,103 +3,108 @@
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
-use super::{MappingTouch, PARTS, Paged};
+use super::{MappingTouch, PAGE_PARTS, Paged};
 use crate::path::Coherence;
 use crate::simulation::memory::Kernel;
-use crate::simulation::scenario::{Action, Draw, Scenario, Settings, faults, kinds, threads};
+use crate::simulation::scenario::{
+    Action, Draw, Scenario, Settings, draw_faults, draw_kinds, draw_threads,
+};
 
 /// Least memory of regions and mappings in pages.
 const MEMORY_PAGES_MIN: u64 = 64;
 /// Largest page of a file in Linux: 2 MiB.
-const REAL_LARGE_PAGES: u64 = 512;
+const LINUX_LARGE_FOLIO_PAGES: u64 = 512;
 
 impl Scenario {
     /// Draws a scenario of memory with served faults and about `actions` actions in all.
     pub fn paged(seed: u64, actions: u64) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x9a6e_d000));
-        let memory_pages = MEMORY_PAGES_MIN + draw.one_of(&[0, 0, 1, 16, 64]);
-        let pages = draw.one_of(&[8, 66, 70, 90, 130, 200, 300]);
-        let is_region = draw.below(2) == 0;
+        let memory_pages = MEMORY_PAGES_MIN + draw.pick(&[0, 0, 1, 16, 64]);
+        let pages = draw.pick(&[8, 66, 70, 90, 130, 200, 300]);
+        let is_region = draw.number_below(2) == 0;
         let bytes = match is_region {
             // With many spare slots, or almost none.
-            true => (pages + draw.one_of(&[0, 1, 8, 300])) * PAGE_BYTES,
-            false => pages * PAGE_BYTES - draw.one_of(&[0, 1, 1_000, 4_095]),
+            true => (pages + draw.pick(&[0, 1, 8, 300])) * PAGE_BYTES,
+            false => pages * PAGE_BYTES - draw.pick(&[0, 1, 1_000, 4_095]),
         };
-        let swapin = draw.one_of(&["adaptive", "adaptive", "cluster", "hits", "vma", "none"]);
-        let is_quiet = draw.below(4) == 0;
-        let mut faults =
-            if is_quiet { Default::default() } else { faults(&mut draw, &[pages * PAGE_BYTES]) };
-        (faults.dies_after, faults.unknown) = (0, 0);
-        faults.calls_stop = draw.part(&[3, 20, 100]);
-        faults.no_memory = draw.part(&[10, 100]);
+        let swapin = draw.pick(&["adaptive", "adaptive", "cluster", "hits", "vma", "none"]);
+        let is_quiet = draw.number_below(4) == 0;
+        let mut faults = if is_quiet {
+            Default::default()
+        } else {
+            draw_faults(&mut draw, &[pages * PAGE_BYTES])
+        };
+        (faults.dies_after, faults.unexpected_error_rate) = (0, 0);
+        faults.short_call_rate = draw.fault_rate(&[3, 20, 100]);
+        faults.out_of_memory_rate = draw.fault_rate(&[10, 100]);
         // Drawn from a separate state, so that the other values of each seed do not change.
-        faults.swapped = Draw(splitmix::mixed(seed ^ 0x5a44_0000)).part(&[1, 2, 10]);
+        faults.swapped_out_rate = Draw(splitmix::mixed(seed ^ 0x5a44_0000)).fault_rate(&[1, 2, 10]);
         let settings = Settings {
             memory_pages,
             held_pages: 1,
-            readahead: draw.one_of(&["adaptive", "adaptive", "ondemand", "window", "runs", "none"]),
+            readahead: draw.pick(&["adaptive", "adaptive", "ondemand", "window", "runs", "none"]),
             scheduler: "adaptive",
-            eviction: draw.one_of(&["two-lists", "adaptive", "lru", "arc", "lirs"]),
+            eviction: draw.pick(&["two-lists", "adaptive", "lru", "arc", "lirs"]),
             depth: 1,
-            lets_carry: false,
+            can_execute_inline: false,
             coherence: Coherence::WhenOpened,
-            switch_part: draw.one_of(&[2, 4, 16, 64]),
-            freeze_part: draw.part(&[2_000, 10_000]),
-            refuse_thread_part: draw.part(&[8, 1]),
+            switch_one_in: draw.pick(&[2, 4, 16, 64]),
+            freeze_one_in: draw.fault_rate(&[2_000, 10_000]),
+            refuse_thread_one_in: draw.fault_rate(&[8, 1]),
             paged: Some(if is_region { Paged::Region(pages, swapin) } else { Paged::Mapping }),
         };
-        let kinds = kinds(&mut draw, 16) | 1;
-        let changes_file = !is_region && draw.below(2) == 0;
-        let threads = threads(&mut draw, actions, |draw, count| {
-            (0..count).map(|_| action(draw, pages, kinds, changes_file)).collect()
+        let kinds = draw_kinds(&mut draw, 16) | 1;
+        let changes_file = !is_region && draw.number_below(2) == 0;
+        let threads = draw_threads(&mut draw, actions, |draw, count| {
+            (0..count).map(|_| draw_action(draw, pages, kinds, changes_file)).collect()
         });
         Scenario { seed, settings, files: vec![bytes], faults, server: None, threads }
     }
 
     /// Draws a scenario of a mapping with windows delegated to the kernel, and about `actions`
     /// actions in all.
-    pub fn lent(seed: u64, actions: u64) -> Scenario {
+    pub fn with_delegation(seed: u64, actions: u64) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x1e47_0000));
         let kernel = Kernel {
             // With Linux's large pages, a run has some 100,000 steps.
-            large_pages: match draw.below(64) {
-                0 => REAL_LARGE_PAGES,
-                _ => draw.one_of(&[1, 2, 4, 4, 8, 8, 16]),
+            large_folio_pages: match draw.number_below(64) {
+                0 => LINUX_LARGE_FOLIO_PAGES,
+                _ => draw.pick(&[1, 2, 4, 4, 8, 8, 16]),
             },
-            ahead_pages: draw.one_of(&[1, 4, 8, 16, 32, 48]),
-            is_tight: draw.below(2) == 0,
-            cached_part: draw.part(&[2, 20]),
+            ahead_pages: draw.pick(&[1, 4, 8, 16, 32, 48]),
+            is_memory_short: draw.number_below(2) == 0,
+            cached_one_in: draw.fault_rate(&[2, 20]),
         };
-        let Kernel { large_pages, ahead_pages, .. } = kernel;
+        let Kernel { large_folio_pages: large_pages, ahead_pages, .. } = kernel;
         // With less memory no window is delegated.
-        let least = (4 * large_pages + ahead_pages) * 3 / 2 + 1;
-        let memory_pages = match draw.below(16) {
+        let memory_pages_min = (4 * large_pages + ahead_pages) * 3 / 2 + 1;
+        let memory_pages = match draw.number_below(16) {
             0 => MEMORY_PAGES_MIN,
-            _ => least.max(MEMORY_PAGES_MIN) + draw.one_of(&[0, 1, 16, 16 * large_pages]),
+            _ => memory_pages_min.max(MEMORY_PAGES_MIN) + draw.pick(&[0, 1, 16, 16 * large_pages]),
         };
-        let pages = memory_pages + draw.below(3 * memory_pages);
-        let bytes = pages * PAGE_BYTES - draw.one_of(&[0, 1, 1_000, 4_095]);
-        let paged = Scenario::paged(draw.below(u64::MAX), 0);
+        let pages = memory_pages + draw.number_below(3 * memory_pages);
+        let bytes = pages * PAGE_BYTES - draw.pick(&[0, 1, 1_000, 4_095]);
+        let paged = Scenario::paged(draw.number_below(u64::MAX), 0);
         let mut faults = paged.faults;
-        faults.bad.iter_mut().for_each(|(_, page)| *page = draw.below(pages));
-        faults.no_parts = draw.part(&[2, 10, 100]);
-        if large_pages == REAL_LARGE_PAGES {
+        faults.bad_pages.iter_mut().for_each(|(_, page)| *page = draw.number_below(pages));
+        faults.mapping_limit_rate = draw.fault_rate(&[2, 10, 100]);
+        if large_pages == LINUX_LARGE_FOLIO_PAGES {
             // With thousands of pages that are seconds late, a run would take hours.
-            faults.late = 0;
+            faults.delay_rate = 0;
         }
         let settings = Settings {
             memory_pages,
             readahead: "adaptive",
-            paged: Some(Paged::Lent(kernel)),
+            paged: Some(Paged::MappingWithDelegation(kernel)),
             ..paged.settings
         };
-        let kinds = kinds(&mut draw, 16) | 1;
-        let changes_file = draw.below(2) == 0;
-        let threads = threads(&mut draw, actions, |draw, count| {
-            let mut run = DrawnRun { at: draw.below(pages), is_down: false };
-            let next = |_| match draw.below(50) {
-                0 if changes_file => Action::Replace(0, 1 + draw.below(pages * PAGE_BYTES)),
-                0..20 => action(draw, pages, kinds, changes_file),
+        let kinds = draw_kinds(&mut draw, 16) | 1;
+        let changes_file = draw.number_below(2) == 0;
+        let threads = draw_threads(&mut draw, actions, |draw, count| {
+            let mut run = DrawnRun { next_page: draw.number_below(pages), is_down: false };
+            let next = |_| match draw.number_below(50) {
+                0 if changes_file => Action::Replace(0, 1 + draw.number_below(pages * PAGE_BYTES)),
+                0..20 => draw_action(draw, pages, kinds, changes_file),
                 _ => Action::Touch(run.next(draw, pages, large_pages)),
             };
             (0..count).map(next).collect()
@@ -110,45 +115,45 @@ impl Scenario {
 
 /// A run of pages that a thread reads step by step.
 struct DrawnRun {
-    at: u64,
+    next_page: u64,
     is_down: bool,
 }
 
 impl DrawnRun {
     /// Draws the next part of the run.
     fn next(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> MappingTouch {
-        match draw.below(12) {
-            0 => self.at = draw.below(pages),
+        match draw.number_below(12) {
+            0 => self.next_page = draw.number_below(pages),
             1 => self.is_down = !self.is_down,
             // Skips some pages.
-            2 => self.at += draw.below(1 + large_pages / 2),
+            2 => self.next_page += draw.number_below(1 + large_pages / 2),
             _ => {}
         }
-        let count = 1 + draw.below(6 * large_pages);
+        let count = 1 + draw.number_below(6 * large_pages);
         if self.is_down {
-            let first = self.at.saturating_sub(count);
-            let count = self.at - first;
-            self.at = if first == 0 { pages } else { first };
+            let first = self.next_page.saturating_sub(count);
+            let count = self.next_page - first;
+            self.next_page = if first == 0 { pages } else { first };
             return MappingTouch::ReadDown(first, count);
         }
-        let first = if self.at >= pages { 0 } else { self.at };
-        self.at = first + count;
+        let first = if self.next_page >= pages { 0 } else { self.next_page };
+        self.next_page = first + count;
         MappingTouch::Read(first, count)
     }
 }
 
 /// Draws one action of the selected kinds.
-fn action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
+fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
     loop {
-        let kind = draw.below(16);
-        let first = draw.below(pages);
-        let count = match draw.below(4) {
+        let kind = draw.number_below(16);
+        let first = draw.number_below(pages);
+        let count = match draw.number_below(4) {
             0 => 1,
-            1 => 1 + draw.below(8),
-            2 => 1 + draw.below(80),
-            _ => 1 + draw.below(pages),
+            1 => 1 + draw.number_below(8),
+            2 => 1 + draw.number_below(80),
+            _ => 1 + draw.number_below(pages),
         };
-        let (part, us) = (draw.below(PARTS as u64), draw.below(20_000));
+        let (part, us) = (draw.number_below(PAGE_PARTS as u64), draw.number_below(20_000));
         if kinds & 1 << kind == 0 {
             continue;
         }
@@ -159,13 +164,13 @@ fn action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action
             7 => MappingTouch::WillNeed(first, count),
             8 => MappingTouch::Discard(first, count),
             9 => MappingTouch::ReadAt(first * PAGE_BYTES + us % PAGE_BYTES, count * 1_000),
-            10 => MappingTouch::Advise(draw.below(5) as u8),
+            10 => MappingTouch::Advise(draw.number_below(5) as u8),
             11 => MappingTouch::Hold(first, part > 3, us),
             12 => MappingTouch::Lock(first, count, part > 2),
             13 => MappingTouch::GiveUp(first, count.min(8)),
             14 => MappingTouch::Ask,
             _ if changes_file => match part {
-                0..3 => return Action::Resize(0, 1 + draw.below(pages * PAGE_BYTES)),
+                0..3 => return Action::Resize(0, 1 + draw.number_below(pages * PAGE_BYTES)),
                 _ => return Action::Write(0, first, count),
             },
             _ => return Action::Pause(us),

@@ -1,6 +1,6 @@
 //! Failures that runs have found in the servers of mappings and regions.
 
-use super::{Faults, Scenario, Settings, quiet};
+use super::{Faults, Scenario, Settings, settings_without_faults};
 use crate::simulation::memory::Kernel;
 use crate::simulation::paged::{MappingTouch, Paged};
 use crate::simulation::scenario::Action;
@@ -8,45 +8,59 @@ use crate::simulation::scenario::Action;
 use MappingTouch::{GiveUp, Hold, Load, Lock, Read, ReadAt, ReadDown, WillNeed, Write};
 
 /// Returns all scenarios of mappings and regions.
-pub(super) fn found() -> Vec<Scenario> {
+pub(super) fn regressions() -> Vec<Scenario> {
     vec![
         a_transfer_that_stops_half_way(),
         no_memory_for_a_page(),
-        a_page_given_up_that_has_to_leave(),
-        a_copy_of_a_page_given_up(),
-        a_bad_page_given_up(),
-        a_page_that_failed_for_one_and_came_in_for_another(),
-        a_page_given_up_beside_a_slow_load(),
-        a_page_given_up_that_failed_beside_a_load(),
-        a_page_given_up_while_it_waits_to_be_written(),
-        a_page_held_and_given_up_while_it_waits_to_be_written(),
+        eviction_of_a_dropped_page(),
+        copy_of_a_dropped_page(),
+        dropped_bad_page(),
+        poisoned_page_read_later_for_another_thread(),
+        dropped_page_during_a_slow_load(),
+        failed_dropped_page_during_a_load(),
+        dropped_page_before_its_write(),
+        pinned_and_dropped_page_before_its_write(),
         pages_locked_while_they_leave(),
         pages_that_the_kernel_swapped_out(),
-        windows_that_stay_the_kernels(),
-        a_window_beside_pages_on_their_way(),
-        a_window_that_no_thread_could_take_back(),
+        windows_that_cannot_be_taken_back(),
+        window_delegated_during_transfers(),
+        window_without_a_take_back_thread(),
     ]
 }
 
 fn region(pages: u64, swapin: &'static str, memory_pages: u64) -> Settings {
-    Settings { memory_pages, paged: Some(Paged::Region(pages, swapin)), ..quiet() }
+    Settings {
+        memory_pages,
+        paged: Some(Paged::Region(pages, swapin)),
+        ..settings_without_faults()
+    }
 }
 
 fn mapping(readahead: &'static str, memory_pages: u64) -> Settings {
-    Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..quiet() }
+    Settings { memory_pages, readahead, paged: Some(Paged::Mapping), ..settings_without_faults() }
 }
 
 /// Settings of a mapping with delegated windows.
-fn lent(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
-    let kernel = Kernel { large_pages, ahead_pages, is_tight: true, cached_part: 0 };
+fn mapping_with_delegation(large_pages: u64, ahead_pages: u64, memory_pages: u64) -> Settings {
+    let kernel = Kernel {
+        large_folio_pages: large_pages,
+        ahead_pages,
+        is_memory_short: true,
+        cached_one_in: 0,
+    };
     Settings {
-        paged: Some(Paged::Lent(kernel)),
-        switch_part: 2,
+        paged: Some(Paged::MappingWithDelegation(kernel)),
+        switch_one_in: 2,
         ..mapping("adaptive", memory_pages)
     }
 }
 
-fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<MappingTouch>>) -> Scenario {
+fn paged_scenario(
+    settings: Settings,
+    bytes: u64,
+    faults: Faults,
+    threads: Vec<Vec<MappingTouch>>,
+) -> Scenario {
     let actions = |touches: Vec<MappingTouch>| touches.into_iter().map(Action::Touch).collect();
     let threads = threads.into_iter().map(actions).collect();
     Scenario { seed: 1, settings, files: vec![bytes], faults, server: None, threads }
@@ -55,75 +69,75 @@ fn of(settings: Settings, bytes: u64, faults: Faults, threads: Vec<Vec<MappingTo
 /// The rest of the transfer was queued and not submitted, and the server slept: the faulting thread
 /// waited forever.
 fn a_transfer_that_stops_half_way() -> Scenario {
-    let faults = Faults { stops: 2, ..Faults::default() };
-    of(mapping("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
+    let faults = Faults { short_rate: 2, ..Faults::default() };
+    paged_scenario(mapping("none", 64), 285_720, faults, vec![vec![Read(18, 59)]])
 }
 
 /// The missing memory ended the process.
 fn no_memory_for_a_page() -> Scenario {
-    let faults = Faults { no_memory: 10, ..Faults::default() };
+    let faults = Faults { out_of_memory_rate: 10, ..Faults::default() };
     let touches = vec![Write(0, 70, 4), Read(0, 70)];
-    of(region(70, "none", 64), 70 << 12, faults, vec![touches])
+    paged_scenario(region(70, "none", 64), 70 << 12, faults, vec![touches])
 }
 
 /// The missing page could not be moved, which ended the process.
-fn a_page_given_up_that_has_to_leave() -> Scenario {
+fn eviction_of_a_dropped_page() -> Scenario {
     let touches = vec![Write(16, 64, 6), GiveUp(16, 54), Write(0, 16, 0), Write(5, 65, 0)];
-    of(region(70, "cluster", 64), 290_816, Faults::default(), vec![touches])
+    paged_scenario(region(70, "cluster", 64), 290_816, Faults::default(), vec![touches])
 }
 
 /// The server touched the missing page itself, and waited for itself.
-fn a_copy_of_a_page_given_up() -> Scenario {
+fn copy_of_a_dropped_page() -> Scenario {
     let touches = vec![Hold(2, false, 16_768), GiveUp(2, 1), ReadAt(11_636, 6_000)];
-    of(mapping("none", 64), 28_673, Faults::default(), vec![touches])
+    paged_scenario(mapping("none", 64), 28_673, Faults::default(), vec![touches])
 }
 
 /// The server treated the dropped page as poisoned: its touch failed and was repeated without end.
-fn a_bad_page_given_up() -> Scenario {
-    let faults = Faults { bad: vec![(0, 4), (0, 6)], ..Faults::default() };
+fn dropped_bad_page() -> Scenario {
+    let faults = Faults { bad_pages: vec![(0, 4), (0, 6)], ..Faults::default() };
     let touches = vec![Read(3, 62), GiveUp(4, 2), Read(4, 3)];
-    of(mapping("adaptive", 64), 32_768, faults, vec![touches])
+    paged_scenario(mapping("adaptive", 64), 32_768, faults, vec![touches])
 }
 
 /// The page was mapped over its poison, which ended the process.
-fn a_page_that_failed_for_one_and_came_in_for_another() -> Scenario {
-    let faults = Faults { fails: 2, ..Faults::default() };
+fn poisoned_page_read_later_for_another_thread() -> Scenario {
+    let faults = Faults { error_rate: 2, ..Faults::default() };
     let touches = || vec![Read(0, 8), Read(0, 8), Read(0, 8)];
-    let settings = Settings { switch_part: 2, ..mapping("none", 80) };
-    of(settings, 32_768, faults, vec![touches(), touches(), touches(), touches()])
+    let settings = Settings { switch_one_in: 2, ..mapping("none", 80) };
+    paged_scenario(settings, 32_768, faults, vec![touches(), touches(), touches(), touches()])
 }
 
 /// The touch was repeated until the load was over.
-fn a_page_given_up_beside_a_slow_load() -> Scenario {
-    let faults = Faults { late: 10, ..Faults::default() };
+fn dropped_page_during_a_slow_load() -> Scenario {
+    let faults = Faults { delay_rate: 10, ..Faults::default() };
     let one = vec![GiveUp(7, 8), Load(71, 87)];
     let two = vec![Read(125, 35), Load(44, 4), Load(25, 46), GiveUp(123, 8), Read(123, 78)];
-    let settings = Settings { switch_part: 4, ..mapping("ondemand", 80) };
-    of(settings, 528_385, faults, vec![one, two])
+    let settings = Settings { switch_one_in: 4, ..mapping("ondemand", 80) };
+    paged_scenario(settings, 528_385, faults, vec![one, two])
 }
 
 /// The touch failed. The load, which had the page pinned, read it successfully and found poison in
 /// its place.
-fn a_page_given_up_that_failed_beside_a_load() -> Scenario {
-    let faults = Faults { fails: 5, ..Faults::default() };
+fn failed_dropped_page_during_a_load() -> Scenario {
+    let faults = Faults { error_rate: 5, ..Faults::default() };
     let one = vec![Read(6, 44), ReadAt(218_925, 57_000)];
     let two = vec![Read(28, 30), GiveUp(48, 8), Lock(36, 32, true)];
-    let settings = Settings { switch_part: 64, ..mapping("none", 64) };
-    of(settings, 282_625, faults, vec![one, two])
+    let settings = Settings { switch_one_in: 64, ..mapping("none", 64) };
+    paged_scenario(settings, 282_625, faults, vec![one, two])
 }
 
 /// The kernel would have waited for the page in the server's own call.
-fn a_page_given_up_while_it_waits_to_be_written() -> Scenario {
+fn dropped_page_before_its_write() -> Scenario {
     let one = vec![Load(197, 91), GiveUp(190, 8), GiveUp(167, 8)];
     let two = vec![Write(167, 18, 7), Write(99, 34, 6), Load(0, 75), GiveUp(194, 8)];
-    let settings = Settings { switch_part: 2, ..region(200, "adaptive", 64) };
-    of(settings, 819_200, Faults::default(), vec![one.clone(), two, one])
+    let settings = Settings { switch_one_in: 2, ..region(200, "adaptive", 64) };
+    paged_scenario(settings, 819_200, Faults::default(), vec![one.clone(), two, one])
 }
 
 /// A page that a system call used was written from the program's address. After the program dropped
 /// it too, the kernel would have waited for it in the server's own call.
-fn a_page_held_and_given_up_while_it_waits_to_be_written() -> Scenario {
-    let faults = Faults { bad: vec![(0, 48), (0, 3)], ..Faults::default() };
+fn pinned_and_dropped_page_before_its_write() -> Scenario {
+    let faults = Faults { bad_pages: vec![(0, 48), (0, 3)], ..Faults::default() };
     let one = vec![Read(0, 7), Write(49, 69, 7), Lock(25, 38, true), Hold(22, true, 2645)];
     let two = vec![
         Write(29, 2, 0),
@@ -139,46 +153,50 @@ fn a_page_held_and_given_up_while_it_waits_to_be_written() -> Scenario {
         GiveUp(24, 8),
         Write(20, 5, 7),
     ];
-    let settings = Settings { eviction: "lru", switch_part: 2, ..region(70, "hits", 64) };
-    let scenario = of(settings, 1_515_520, faults, vec![one, two, three]);
+    let settings = Settings { eviction: "lru", switch_one_in: 2, ..region(70, "hits", 64) };
+    let scenario = paged_scenario(settings, 1_515_520, faults, vec![one, two, three]);
     Scenario { seed: 70_007_794, ..scenario }
 }
 
 /// A move that had stopped early was started again, and a page that was already moved was treated
 /// as lost.
 fn pages_locked_while_they_leave() -> Scenario {
-    let faults = Faults { calls_stop: 3, ..Faults::default() };
+    let faults = Faults { short_call_rate: 3, ..Faults::default() };
     let one = vec![Load(61, 55), Write(29, 11, 2), Read(42, 3)];
     let two = vec![Read(99, 115), Load(60, 95), Lock(55, 51, true)];
-    of(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
+    paged_scenario(region(130, "hits", 80), 1_761_280, faults, vec![one, two])
 }
 
 /// The pages were treated as dropped by the program, and read again while they were present, which
 /// ended the process.
 fn pages_that_the_kernel_swapped_out() -> Scenario {
-    let faults = Faults { swapped: 1, ..Faults::default() };
+    let faults = Faults { swapped_out_rate: 1, ..Faults::default() };
     let touches = vec![Write(22, 36, 6), ReadAt(146_830, 19_000)];
-    of(mapping("ondemand", 128), 282_625, faults, vec![touches])
+    paged_scenario(mapping("ondemand", 128), 282_625, faults, vec![touches])
 }
 
 /// The windows were treated as served pages, and mapping pages there ended the process.
-fn windows_that_stay_the_kernels() -> Scenario {
-    let faults = Faults { no_parts: 2, ..Faults::default() };
+fn windows_that_cannot_be_taken_back() -> Scenario {
+    let faults = Faults { mapping_limit_rate: 2, ..Faults::default() };
     let touches = vec![Read(73, 20), Read(51, 16), Read(68, 13)];
-    of(lent(4, 32, 89), 1_085_439, faults, vec![touches])
+    paged_scenario(mapping_with_delegation(4, 32, 89), 1_085_439, faults, vec![touches])
 }
 
 /// The machine could not give up its memory at once, and the window was delegated anyway. Together
 /// they exceeded the budget.
-fn a_window_beside_pages_on_their_way() -> Scenario {
-    let settings = Settings { switch_part: 64, ..lent(8, 48, 249) };
+fn window_delegated_during_transfers() -> Scenario {
+    let settings = Settings { switch_one_in: 64, ..mapping_with_delegation(8, 48, 249) };
     let threads = vec![vec![WillNeed(608, 468)], vec![ReadDown(390, 29)]];
-    of(settings, 3_342_336, Faults::default(), threads)
+    paged_scenario(settings, 3_342_336, Faults::default(), threads)
 }
 
 /// The window stayed with the kernel permanently, in addition to the budgeted ones.
-fn a_window_that_no_thread_could_take_back() -> Scenario {
-    let settings = Settings { switch_part: 64, refuse_thread_part: 8, ..lent(8, 16, 89) };
+fn window_without_a_take_back_thread() -> Scenario {
+    let settings = Settings {
+        switch_one_in: 64,
+        refuse_thread_one_in: 8,
+        ..mapping_with_delegation(8, 16, 89)
+    };
     let touches = vec![Load(86, 101), Read(12, 5), Read(17, 44)];
-    of(settings, 512_001, Faults::default(), vec![touches])
+    paged_scenario(settings, 512_001, Faults::default(), vec![touches])
 }

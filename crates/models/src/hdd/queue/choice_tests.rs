@@ -146,7 +146,7 @@ fn by_all_prices(
 /// the first of the cheapest ones. The time at which the window is ready is the ready time of its
 /// commands.
 #[test]
-fn the_quick_choice_is_that_of_all_prices() {
+fn pruned_search_chooses_the_command_of_the_full_search() {
     for seed in 0..3_000 {
         let mut draw = Draw(seed);
         let mechanics = draw.mechanics();
@@ -177,8 +177,8 @@ fn the_quick_choice_is_that_of_all_prices() {
                 mechanics.positioning_ns_below(now, arm_track, (place, op), below)
             };
             let served = match queue.take_next(now, quick, || u64::MAX) {
-                Some(ArmTurn::Serve(command)) => Some(command),
-                Some(ArmTurn::MakeRoom) => panic!("no write waits for room"),
+                Some(ArmTask::Serve(command)) => Some(command),
+                Some(ArmTask::MakeRoom) => panic!("no write waits for room"),
                 None => None,
             };
             assert_eq!(served.map(|command| command.request.id), expected, "seed {seed}");
@@ -199,7 +199,7 @@ fn the_quick_choice_is_that_of_all_prices() {
 /// arrives after 3 ms or later, even without the seek of 1 ms. A sector that passed less than 500
 /// ns ago is still caught, so its full cost is computed.
 #[test]
-fn a_sector_that_comes_by_later_than_the_best_is_not_priced() {
+fn sector_later_than_the_best_candidate_is_pruned() {
     let spec = MechanicsSpec {
         rpm: 10_000.0,
         seek: SeekCurve::Constant { ms: 1.0 },

@@ -21,12 +21,12 @@ use crate::cold::cached_pages;
 use crate::queue::KernelQueue;
 
 /// Minimum size in bytes of an advised range per call: the kernel's default readahead window.
-const CALL_BYTES_LEAST: u64 = 128 << 10;
+const CALL_BYTES_MIN: u64 = 128 << 10;
 
 /// A file that can be advised.
 #[derive(Debug)]
-pub(super) struct Hand {
-    way: AdviceWay,
+pub(super) struct AdviceTarget {
+    target_kind: AdviceWay,
     pages: u64,
     call_bytes: u64,
 }
@@ -42,10 +42,10 @@ enum AdviceWay {
     },
 }
 
-impl Hand {
+impl AdviceTarget {
     /// Opens the file that a task reads. `path` is its likely path. Returns `None` if all ways
     /// fail.
-    pub fn reach(task: u32, inode: Inode, path: Option<&str>) -> Option<Hand> {
+    pub fn open_file_of_task(task: u32, inode: Inode, path: Option<&str>) -> Option<AdviceTarget> {
         let folder = PathBuf::from(format!("/proc/{task}"));
         let named = path.map(PathBuf::from).into_iter();
         let links = ["fd", "map_files"].map(|name| fs::read_dir(folder.join(name)));
@@ -62,7 +62,7 @@ impl Hand {
     /// Number of absent pages in a range. All pages count as absent where the kernel reports no
     /// number.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
-        let AdviceWay::Opened(file) = &self.way else { return range.count() };
+        let AdviceWay::Opened(file) = &self.target_kind else { return range.count() };
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
         let cached = if bytes == 0 { Ok(0) } else { cached_pages(file, offset, bytes) };
         range.count().saturating_sub(cached.unwrap_or(0))
@@ -107,16 +107,16 @@ impl Hand {
 
     /// Number of resident pages in a range. `None` where the kernel reports no number.
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
-        let AdviceWay::Opened(file) = &self.way else { return None };
+        let AdviceWay::Opened(file) = &self.target_kind else { return None };
         cached_pages(file, range.first * PAGE_BYTES, range.count() * PAGE_BYTES).ok()
     }
 
     /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
-    pub fn bring(&self, range: PageRange) -> bool {
+    pub fn prefetch(&self, range: PageRange) -> bool {
         let (mut offset, end) = (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
         while offset < end {
             let bytes = self.call_bytes.min(end - offset);
-            let is_begun = match &self.way {
+            let is_begun = match &self.target_kind {
                 // SAFETY: the call accesses no memory of this process.
                 AdviceWay::Opened(file) => unsafe {
                     libc::readahead(file.as_raw_fd(), offset as i64, bytes as usize) == 0
@@ -134,9 +134,9 @@ impl Hand {
     }
 
     /// Evicts these pages from the kernel page cache, except dirty and mapped pages.
-    pub fn give_back(&self, range: PageRange) {
+    pub fn evict(&self, range: PageRange) {
         if let (AdviceWay::Opened(file), Some(bytes)) =
-            (&self.way, std::num::NonZero::new(range.count() * PAGE_BYTES))
+            (&self.target_kind, std::num::NonZero::new(range.count() * PAGE_BYTES))
         {
             let advice = rustix::fs::Advice::DontNeed;
             let _ = rustix::fs::fadvise(file, range.first * PAGE_BYTES, Some(bytes), advice);
@@ -150,7 +150,7 @@ pub(super) fn is_large(range: PageRange) -> bool {
 }
 
 /// Opens the file at a path if it has the given inode.
-fn open(path: &Path, inode: Inode) -> Option<Hand> {
+fn open(path: &Path, inode: Inode) -> Option<AdviceTarget> {
     let is_it = |found: &fs::Metadata| {
         found.is_file() && found.ino() == inode.number && kernel_device(found.dev()) == inode.device
     };
@@ -160,25 +160,25 @@ fn open(path: &Path, inode: Inode) -> Option<Hand> {
     let found = file.metadata().ok().filter(is_it)?;
     let queue = KernelQueue::of(&found);
     let call_bytes = queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
-    Some(Hand {
-        way: AdviceWay::Opened(file),
+    Some(AdviceTarget {
+        target_kind: AdviceWay::Opened(file),
         pages: found.len().div_ceil(PAGE_BYTES),
-        call_bytes: call_bytes.max(CALL_BYTES_LEAST),
+        call_bytes: call_bytes.max(CALL_BYTES_MIN),
     })
 }
 
 /// Largest mapping of the file in the task with the given folder in `/proc`.
-fn mapping(folder: &Path, inode: Inode) -> Option<Hand> {
+fn mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
     let maps = fs::read_to_string(folder.join("maps")).ok()?;
     let mapped = maps.lines().filter_map(|line| Mapped::parse(line, inode));
     let Mapped { address, bytes, offset } = mapped.max_by_key(|mapped| mapped.bytes)?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     let process = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
-    Some(Hand {
-        way: AdviceWay::Mapped { process: process.ok()?, offset, address },
+    Some(AdviceTarget {
+        target_kind: AdviceWay::Mapped { process: process.ok()?, offset, address },
         pages: (offset + bytes) / PAGE_BYTES,
-        call_bytes: CALL_BYTES_LEAST,
+        call_bytes: CALL_BYTES_MIN,
     })
 }
 
@@ -223,7 +223,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_a_mapping_is_read() {
+    fn proc_maps_line_is_parsed() {
         let line = "7f0000001000-7f0000003000 r--s 0000a000 fd:02 1234       /a file";
         let inode = Inode { device: 0xfd << 20 | 2, number: 1234 };
         let mapped = Mapped { address: 0x7f00_0000_1000, bytes: 0x2000, offset: 0xa000 };
@@ -251,18 +251,19 @@ mod tests {
 
     /// The kernel's count of resident pages shows the effect of each call.
     #[test]
-    fn pages_are_brought_in_and_given_back_through_an_unlinked_file_too() {
+    fn pages_of_an_unlinked_file_can_be_prefetched_and_evicted() {
         let (path, file, inode) = cold_file("opened");
-        let by_path = Hand::reach(std::process::id(), inode, path.to_str());
+        let by_path = AdviceTarget::open_file_of_task(std::process::id(), inode, path.to_str());
         fs::remove_file(&path).unwrap();
-        let by_descriptor = Hand::reach(std::process::id(), inode, path.to_str());
+        let by_descriptor =
+            AdviceTarget::open_file_of_task(std::process::id(), inode, path.to_str());
         for hand in [by_path, by_descriptor] {
             let hand = hand.expect("it is open here");
             assert_eq!(hand.pages(), 256);
             if cached_pages(&file, 0, 0).is_ok_and(|cached| cached != 0) {
                 return println!("skipped: the file system keeps its pages");
             }
-            assert!(hand.bring(PART));
+            assert!(hand.prefetch(PART));
             assert_eq!((hand.cached_pages(PART), hand.absent_pages(ALL)), (Some(64), 192));
             let around = PageRange { first: 60, end: 130 };
             let absent: Vec<PageRange> = hand.absent_runs(around, 6);
@@ -271,13 +272,13 @@ mod tests {
             // Pages with I/O in flight cannot be evicted.
             std::os::unix::fs::FileExt::read_exact_at(&file, &mut [0; 64 * 4096], 64 * 4096)
                 .unwrap();
-            hand.give_back(ALL);
+            hand.evict(ALL);
             assert_eq!(hand.cached_pages(ALL), Some(0));
         }
     }
 
     #[test]
-    fn what_can_not_be_opened_is_reached_by_a_mapping() {
+    fn unopenable_file_is_prefetched_through_its_mapping() {
         let (path, file, inode) = cold_file("mapped");
         fs::remove_file(&path).unwrap();
         let (bytes, protection) = (1 << 20, rustix::mm::ProtFlags::READ);
@@ -289,7 +290,7 @@ mod tests {
         let hand = mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
         assert_eq!((hand.pages(), hand.cached_pages(PART)), (256, None));
         if cached_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
-            assert!(hand.bring(PART));
+            assert!(hand.prefetch(PART));
             assert_eq!(cached_pages(&file, 64 * 4096, 64 * 4096).unwrap(), 64);
             assert_eq!(cached_pages(&file, 0, 0).unwrap(), 64);
         }

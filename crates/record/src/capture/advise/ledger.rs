@@ -11,7 +11,7 @@ use readpath_core::unit::PageRange;
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     /// By file and first page: the end (exclusive) and the time of the prefetch.
-    standing: BTreeMap<(u32, u64), (u64, u64)>,
+    unused_ranges: BTreeMap<(u32, u64), (u64, u64)>,
     /// Ranges by age: time, file, first page.
     by_age: BTreeSet<(u64, u32, u64)>,
     pages: u64,
@@ -20,7 +20,7 @@ pub(super) struct Ledger {
 
 /// A prefetched and unused range of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+pub(super) struct UnusedRange {
     pub file: u32,
     pub range: PageRange,
     pub since_ns: u64,
@@ -39,24 +39,24 @@ impl Ledger {
 
     /// Adds a prefetched range. Pages already in the ledger get the new time.
     pub fn add(&mut self, file: u32, range: PageRange, at_ns: u64) {
-        self.take_out(file, range);
+        self.remove_range(file, range);
         if !range.is_empty() {
-            self.insert(Standing { file, range, since_ns: at_ns });
+            self.insert(UnusedRange { file, range, since_ns: at_ns });
             self.pages_max = self.pages_max.max(self.pages);
         }
     }
 
     /// Removes a range and returns the number of its pages that were in the ledger.
-    pub fn take_out(&mut self, file: u32, range: PageRange) -> u64 {
+    pub fn remove_range(&mut self, file: u32, range: PageRange) -> u64 {
         let before = self.pages;
         while let Some(found) = self.touching(file, range) {
             self.remove(found);
-            let Standing { range: whole, since_ns, .. } = found;
+            let UnusedRange { range: whole, since_ns, .. } = found;
             let below = whole.clipped(range.first);
             let above = PageRange { first: whole.first.max(range.end), end: whole.end };
             for rest in [below, above] {
                 if !rest.is_empty() {
-                    self.insert(Standing { file, range: rest, since_ns });
+                    self.insert(UnusedRange { file, range: rest, since_ns });
                 }
             }
         }
@@ -64,15 +64,15 @@ impl Ledger {
     }
 
     /// Returns the oldest range.
-    pub fn oldest(&self) -> Option<Standing> {
+    pub fn oldest(&self) -> Option<UnusedRange> {
         let &(since_ns, file, first) = self.by_age.first()?;
-        let &(end, _) = self.standing.get(&(file, first))?;
-        Some(Standing { file, range: PageRange { first, end }, since_ns })
+        let &(end, _) = self.unused_ranges.get(&(file, first))?;
+        Some(UnusedRange { file, range: PageRange { first, end }, since_ns })
     }
 
     /// Returns all ranges.
-    pub fn all(&self) -> impl Iterator<Item = Standing> + '_ {
-        self.standing.iter().map(|(&(file, first), &(end, since_ns))| Standing {
+    pub fn all(&self) -> impl Iterator<Item = UnusedRange> + '_ {
+        self.unused_ranges.iter().map(|(&(file, first), &(end, since_ns))| UnusedRange {
             file,
             range: PageRange { first, end },
             since_ns,
@@ -80,23 +80,27 @@ impl Ledger {
     }
 
     /// Returns the last range that shares a page with this one.
-    fn touching(&self, file: u32, range: PageRange) -> Option<Standing> {
+    fn touching(&self, file: u32, range: PageRange) -> Option<UnusedRange> {
         if range.is_empty() {
             return None;
         }
-        let before = self.standing.range((file, 0)..(file, range.end)).next_back();
+        let before = self.unused_ranges.range((file, 0)..(file, range.end)).next_back();
         let (&(_, first), &(end, since_ns)) = before?;
-        (end > range.first).then_some(Standing { file, range: PageRange { first, end }, since_ns })
+        (end > range.first).then_some(UnusedRange {
+            file,
+            range: PageRange { first, end },
+            since_ns,
+        })
     }
 
-    fn insert(&mut self, Standing { file, range, since_ns }: Standing) {
-        self.standing.insert((file, range.first), (range.end, since_ns));
+    fn insert(&mut self, UnusedRange { file, range, since_ns }: UnusedRange) {
+        self.unused_ranges.insert((file, range.first), (range.end, since_ns));
         self.by_age.insert((since_ns, file, range.first));
         self.pages += range.count();
     }
 
-    fn remove(&mut self, Standing { file, range, since_ns }: Standing) {
-        self.standing.remove(&(file, range.first));
+    fn remove(&mut self, UnusedRange { file, range, since_ns }: UnusedRange) {
+        self.unused_ranges.remove(&(file, range.first));
         self.by_age.remove(&(since_ns, file, range.first));
         self.pages -= range.count();
     }
@@ -108,7 +112,7 @@ mod tests {
 
     /// A set of page numbers, one by one, says the same.
     #[test]
-    fn what_stands_is_what_a_set_of_page_numbers_holds() {
+    fn ledger_equals_a_page_set_under_random_changes() {
         let mut ledger = Ledger::default();
         let mut pages = BTreeSet::<(u32, u64)>::new();
         let (mut state, mut most) = (1_u64, 0);
@@ -122,7 +126,7 @@ mod tests {
                 pages.extend(range.pages().map(of));
             } else {
                 let held = range.pages().filter(|&page| pages.remove(&of(page))).count() as u64;
-                assert_eq!(ledger.take_out(file, range), held, "at step {step}");
+                assert_eq!(ledger.remove_range(file, range), held, "at step {step}");
             }
             most = most.max(pages.len() as u64);
             let told: BTreeSet<_> = ledger
@@ -137,16 +141,16 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_is_told_and_keeps_its_age_when_it_is_cut() {
+    fn oldest_ledger_range_keeps_its_time_when_cut() {
         let mut ledger = Ledger::default();
         ledger.add(3, PageRange::new(10, 10), 5);
         ledger.add(4, PageRange::new(0, 4), 6);
-        assert_eq!(ledger.take_out(3, PageRange::new(12, 6)), 6);
+        assert_eq!(ledger.remove_range(3, PageRange::new(12, 6)), 6);
         let oldest = |ledger: &Ledger| ledger.oldest().map(|o| (o.file, o.range.first, o.since_ns));
         assert_eq!(oldest(&ledger), Some((3, 10, 5)));
-        ledger.take_out(3, PageRange::new(0, 15));
+        ledger.remove_range(3, PageRange::new(0, 15));
         assert_eq!(oldest(&ledger), Some((3, 18, 5)));
-        ledger.take_out(3, PageRange::new(0, 99));
+        ledger.remove_range(3, PageRange::new(0, 99));
         assert_eq!(oldest(&ledger), Some((4, 0, 6)));
     }
 }

@@ -16,17 +16,17 @@ use std::collections::HashMap;
 
 use readpath_core::unit::PageRange;
 
-use super::super::event::{Inode, TraceEvent, What};
+use super::super::event::{EventData, Inode, TraceEvent};
 use super::super::folios::{AROUND_PAGES, Folios};
-use super::super::follow::Places;
-use super::super::maps::Place;
+use super::super::follow::TaskMappings;
+use super::super::maps::MappedPage;
 use super::super::names::FileNames;
 
 /// Access of a program to pages of a file, or the kernel's work for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageTouch {
     /// The program reads these pages or faults on them.
-    Comes { task: u32, inode: Inode, range: PageRange },
+    Requested { task: u32, inode: Inode, range: PageRange },
     /// The kernel has mapped these resident pages. The program may access any of them without an
     /// event.
     Mapped { task: u32, inode: Inode, range: PageRange },
@@ -37,24 +37,24 @@ pub(super) enum PageTouch {
 /// Source of addresses and page tables.
 pub(super) trait Tables {
     /// Returns the page of a file at an address of a task.
-    fn at(&self, task: u32, address: u64) -> Option<Place>;
+    fn at(&self, task: u32, address: u64) -> Option<MappedPage>;
 
     /// Returns the mapped pages around a place.
-    fn mapped(&mut self, place: &Place) -> Option<PageRange>;
+    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange>;
 }
 
 /// Addresses and page tables of the running system.
-pub(super) struct Known<'a, N> {
+pub(super) struct SystemTables<'a, N> {
     pub names: &'a mut N,
-    pub places: Places<'a>,
+    pub places: TaskMappings<'a>,
 }
 
-impl<N: FileNames> Tables for Known<'_, N> {
-    fn at(&self, task: u32, address: u64) -> Option<Place> {
+impl<N: FileNames> Tables for SystemTables<'_, N> {
+    fn at(&self, task: u32, address: u64) -> Option<MappedPage> {
         self.places.at(task, address)
     }
 
-    fn mapped(&mut self, place: &Place) -> Option<PageRange> {
+    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange> {
         self.names.mapped(place)
     }
 }
@@ -65,9 +65,9 @@ pub(super) struct Touches {
     /// Fault in progress of each task.
     faults: HashMap<u32, FaultRecord>,
     /// Last exception of each task, until its next event.
-    excepted: HashMap<u32, Place>,
+    last_exceptions: HashMap<u32, MappedPage>,
     /// Place of each task's last exception.
-    places: HashMap<u32, Place>,
+    places: HashMap<u32, MappedPage>,
     folios: Folios,
     /// Last range that each task touched in a mapping.
     mapped: HashMap<u32, (Inode, PageRange)>,
@@ -87,35 +87,35 @@ impl Touches {
         &mut self,
         events: &[TraceEvent],
         tables: &mut impl Tables,
-        mut tell: impl FnMut(PageTouch),
+        mut on_touch: impl FnMut(PageTouch),
     ) {
         for event in events {
             let task = event.task;
             let is_of_fault = matches!(
-                event.what,
-                What::MapPages { .. } | What::Fault { .. } | What::Insert { .. }
+                event.data,
+                EventData::MapPages { .. } | EventData::Fault { .. } | EventData::Insert { .. }
             );
-            if let Some(place) = self.excepted.remove(&task).filter(|_| !is_of_fault) {
-                self.end_fault(task, &mut tell);
+            if let Some(place) = self.last_exceptions.remove(&task).filter(|_| !is_of_fault) {
+                self.end_fault(task, &mut on_touch);
                 let range = self.mapped_at(&place, PageRange::new(place.page, 1), true, tables);
                 let range = self.with_gap(task, place.inode, range);
-                tell(PageTouch::Mapped { task, inode: place.inode, range });
+                on_touch(PageTouch::Mapped { task, inode: place.inode, range });
             }
-            match event.what {
-                What::PageFault { address } => {
-                    self.end_fault(task, &mut tell);
+            match event.data {
+                EventData::PageFault { address } => {
+                    self.end_fault(task, &mut on_touch);
                     self.places.remove(&task);
                     if let Some(place) = tables.at(task, address) {
-                        self.excepted.insert(task, place);
+                        self.last_exceptions.insert(task, place);
                         self.places.insert(task, place);
                     }
                 }
-                What::CacheRead { inode, first, end } => {
-                    self.end_fault(task, &mut tell);
-                    tell(PageTouch::Comes { task, inode, range: PageRange { first, end } });
+                EventData::CacheRead { inode, first, end } => {
+                    self.end_fault(task, &mut on_touch);
+                    on_touch(PageTouch::Requested { task, inode, range: PageRange { first, end } });
                 }
-                What::MapPages { inode, first, end } => {
-                    self.end_fault(task, &mut tell);
+                EventData::MapPages { inode, first, end } => {
+                    self.end_fault(task, &mut on_touch);
                     let window = PageRange { first, end };
                     let place = self.places.get(&task).copied();
                     let place = place.filter(|it| it.inode == inode && window.contains(it.page));
@@ -124,26 +124,26 @@ impl Touches {
                         None => self.folios.covering(inode, window),
                     };
                     let range = self.with_gap(task, inode, range);
-                    tell(PageTouch::Mapped { task, inode, range });
+                    on_touch(PageTouch::Mapped { task, inode, range });
                 }
-                What::Fault { inode, page } => {
-                    self.end_fault(task, &mut tell);
+                EventData::Fault { inode, page } => {
+                    self.end_fault(task, &mut on_touch);
                     self.faults.insert(task, FaultRecord { inode, page, inserted_end: None });
                 }
-                What::Insert { inode, first, count } => {
+                EventData::Insert { inode, first, count } => {
                     let range = PageRange::new(first, count);
                     self.folios.insert(inode, range);
-                    tell(PageTouch::Missed { task, inode, range });
+                    on_touch(PageTouch::Missed { task, inode, range });
                     let Some(fault) = self.faults.get_mut(&task) else { continue };
                     let goes_on = fault.inserted_end.unwrap_or(fault.page);
                     if fault.inode == inode && range.contains(goes_on) {
                         fault.inserted_end = Some(range.end);
                     }
                 }
-                What::Switch { from, .. } => self.end_fault(from, &mut tell),
-                What::Enter(..) => self.end_fault(task, &mut tell),
-                What::TaskEnds => {
-                    self.end_fault(task, &mut tell);
+                EventData::Switch { from, .. } => self.end_fault(from, &mut on_touch),
+                EventData::Enter(..) => self.end_fault(task, &mut on_touch),
+                EventData::TaskEnds => {
+                    self.end_fault(task, &mut on_touch);
                     self.mapped.remove(&task);
                     self.places.remove(&task);
                 }
@@ -156,11 +156,11 @@ impl Touches {
             .iter()
             .filter_map(|(task, fault)| fault.inserted_end.map(|_| *task))
             .collect();
-        known.into_iter().for_each(|task| self.end_fault(task, &mut tell));
+        known.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
     }
 
     /// Ends the fault of a task, and reports the pages that it mapped.
-    fn end_fault(&mut self, task: u32, tell: &mut impl FnMut(PageTouch)) {
+    fn end_fault(&mut self, task: u32, on_touch: &mut impl FnMut(PageTouch)) {
         let Some(FaultRecord { inode, page, inserted_end }) = self.faults.remove(&task) else {
             return;
         };
@@ -169,21 +169,21 @@ impl Touches {
         let folio_end = self.folios.covering(inode, PageRange::new(page, 1)).end;
         let end = end.max(folio_end);
         let range = self.with_gap(task, inode, PageRange { first: page, end });
-        tell(PageTouch::Comes { task, inode, range });
+        on_touch(PageTouch::Requested { task, inode, range });
     }
 
     /// Maximum range of pages that a fault maps at a place.
     fn mapped_at(
         &self,
-        place: &Place,
+        place: &MappedPage,
         window: PageRange,
         is_silent: bool,
         tables: &mut impl Tables,
     ) -> PageRange {
         let mut range = self.folios.covering(place.inode, window);
         if !self.folios.is_known(place.inode, place.page) {
-            let detect_format = if is_silent { place.huge } else { None };
-            if let Some(present) = tables.mapped(place).or(detect_format) {
+            let huge_range = if is_silent { place.huge } else { None };
+            if let Some(present) = tables.mapped(place).or(huge_range) {
                 range.first = range.first.min(present.first);
                 range.end = range.end.max(present.end);
             }
@@ -213,29 +213,29 @@ mod tests {
     struct Nothing;
 
     impl Tables for Nothing {
-        fn at(&self, _: u32, address: u64) -> Option<Place> {
+        fn at(&self, _: u32, address: u64) -> Option<MappedPage> {
             let page = address / 4096;
             let (pages, huge) =
                 (PageRange::new(0, 1 << 20), Some(PageRange::new(page / 512 * 512, 512)));
-            Some(Place { process: 7, address, inode: INODE, page, pages, huge })
+            Some(MappedPage { process: 7, address, inode: INODE, page, pages, huge })
         }
 
-        fn mapped(&mut self, _: &Place) -> Option<PageRange> {
+        fn mapped(&mut self, _: &MappedPage) -> Option<PageRange> {
             None
         }
     }
 
-    fn told(batches: &[&[What]]) -> Vec<(char, u64, u64)> {
+    fn told(batches: &[&[EventData]]) -> Vec<(char, u64, u64)> {
         let mut touches = Touches::default();
         let mut all = Vec::new();
         for batch in batches {
             let events: Vec<TraceEvent> = batch
                 .iter()
-                .map(|what| TraceEvent { at_ns: 0, task: 7, what: what.clone() })
+                .map(|what| TraceEvent { at_ns: 0, task: 7, data: what.clone() })
                 .collect();
             touches.take(&events, &mut Nothing, |touch| {
                 all.push(match touch {
-                    PageTouch::Comes { range, .. } => ('c', range.first, range.end),
+                    PageTouch::Requested { range, .. } => ('c', range.first, range.end),
                     PageTouch::Mapped { range, .. } => ('m', range.first, range.end),
                     PageTouch::Missed { range, .. } => ('i', range.first, range.end),
                 });
@@ -246,29 +246,31 @@ mod tests {
 
     /// A fault on page 20. The kernel reads pages 4 to 35 around it and maps up to page 31.
     #[test]
-    fn a_fault_is_a_touch_of_what_the_kernel_will_map_from_there_on() {
-        let fault = What::Fault { inode: INODE, page: 20 };
-        let insert = |first, count| What::Insert { inode: INODE, first, count };
+    fn fault_touches_the_pages_that_the_kernel_maps_after_it() {
+        let fault = EventData::Fault { inode: INODE, page: 20 };
+        let insert = |first, count| EventData::Insert { inode: INODE, first, count };
         let around = [fault.clone(), insert(4, 16), insert(20, 16)];
         assert_eq!(told(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
         // A mapping with the advice RANDOM gets one page.
         assert_eq!(told(&[&[fault.clone(), insert(20, 1)]]), [('i', 20, 21), ('c', 20, 21)]);
         // A fault on a resident page is a touch of that page, reported with the next event.
         assert_eq!(told(&[std::slice::from_ref(&fault)]), []);
-        let next = What::MapPages { inode: INODE, first: 16, end: 32 };
+        let next = EventData::MapPages { inode: INODE, first: 16, end: 32 };
         assert_eq!(told(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
     }
 
     /// Folios of 64 and of 512 pages in order, as Linux 6.18 maps them. `map_pages` names 16 pages
     /// of the first. The exception is the only event of the second.
     #[test]
-    fn fault_is_a_touch_of_its_whole_folio() {
-        let folio = |first, count| What::Insert { inode: INODE, first, count };
-        let touch = |page: u64| What::PageFault { address: page * 4096 };
-        let map = What::MapPages { inode: INODE, first: 448, end: 464 };
+    fn fault_touches_its_whole_folio() {
+        let folio = |first, count| EventData::Insert { inode: INODE, first, count };
+        let touch = |page: u64| EventData::PageFault { address: page * 4096 };
+        let map = EventData::MapPages { inode: INODE, first: 448, end: 464 };
         let all = [folio(448, 64), folio(512, 512), touch(448), map, touch(512), touch(1024)];
-        let told =
-            told(&[&all, &[What::Enter(super::super::super::event::SystemCall::Close, [0; 6])]]);
+        let told = told(&[
+            &all,
+            &[EventData::Enter(super::super::super::event::SystemCall::Close, [0; 6])],
+        ]);
         let mapped: Vec<_> = told.into_iter().filter(|(kind, ..)| *kind == 'm').collect();
         assert_eq!(mapped, [('m', 448, 512), ('m', 512, 1024), ('m', 1024, 1536)]);
     }
@@ -276,9 +278,9 @@ mod tests {
     /// Folios of 32 pages. The kernel reports the first half of each, and the other half counts as
     /// touched. A longer gap does not.
     #[test]
-    fn what_lies_between_two_touches_of_a_mapping_is_touched() {
-        let found = |page| What::Fault { inode: INODE, page };
-        let map = |first| What::MapPages { inode: INODE, first, end: first + 16 };
+    fn short_gap_between_mapping_touches_counts_as_touched() {
+        let found = |page| EventData::Fault { inode: INODE, page };
+        let map = |first| EventData::MapPages { inode: INODE, first, end: first + 16 };
         let all = [map(0), found(32), map(32), found(64), map(64), map(97)];
         let gone_through = [
             ('m', 0, 16),

@@ -26,32 +26,32 @@ use readpath_core::unit::PageRange;
 const REST_PER_PAGE: u64 = 7;
 
 /// Inverse of the share of used pages that may have been read again.
-const AGAIN_SHARE: u64 = 8;
+const REREAD_SHARE_DIVISOR: u64 = 8;
 
 /// Minimum number of pieces, and their minimum average length in pages (256 KiB).
-const PIECES: u64 = 5;
+const PIECES_MIN: u64 = 5;
 const CHUNK_PAGES: u64 = 64;
 
 /// Cost of a chunk as a multiple of a request's fixed cost. A chunk has at least 1 MiB and at most
 /// 16 MiB.
 const WINDOW_COST_FACTOR: u64 = 16;
-const CHUNK_PAGES_LEAST: u64 = 256;
+const CHUNK_PAGES_MIN: u64 = 256;
 const CHUNK_PAGES_MAX: u64 = 4096;
 
 /// Length in pages (128 KiB) of a part already read before which a chunk ends.
-const SEEN_PAGES: u64 = 32;
+const USED_RUN_PAGES: u64 = 32;
 
 /// Maximum file size in pages (64 GiB). The bitmap of a larger file would exceed 2 MiB.
 const FILE_PAGES_MAX: u64 = 1 << 24;
 
 /// Pages of a file that the program used.
 #[derive(Debug)]
-pub(super) struct UsedUp {
+pub(super) struct FileUse {
     /// One bit per page. Empty when the file is too large.
-    seen: Vec<u64>,
+    used_bitmap: Vec<u64>,
     file_pages: u64,
-    seen_pages: u64,
-    again_pages: u64,
+    used_pages: u64,
+    reread_pages: u64,
     pieces: u64,
     piece: PageRange,
     /// Start page of the next chunk, once the prefetch has begun, and its earliest time.
@@ -62,16 +62,16 @@ pub(super) struct UsedUp {
     brought_pages: u64,
 }
 
-impl UsedUp {
+impl FileUse {
     /// Creates the state of a file of `file_pages` pages, none of them used.
-    pub fn new(file_pages: u64) -> UsedUp {
+    pub fn new(file_pages: u64) -> FileUse {
         let is_followed = file_pages <= FILE_PAGES_MAX;
         let words = if is_followed { file_pages.div_ceil(64) as usize } else { 0 };
-        UsedUp {
-            seen: vec![0; words],
+        FileUse {
+            used_bitmap: vec![0; words],
             file_pages,
-            seen_pages: 0,
-            again_pages: 0,
+            used_pages: 0,
+            reread_pages: 0,
             pieces: 0,
             piece: PageRange::default(),
             next: None,
@@ -82,9 +82,9 @@ impl UsedUp {
     }
 
     /// Records an access to these pages.
-    pub fn came(&mut self, range: PageRange) {
+    pub fn record_access(&mut self, range: PageRange) {
         let range = range.clipped(self.file_pages);
-        if self.seen.is_empty() || range.is_empty() {
+        if self.used_bitmap.is_empty() || range.is_empty() {
             return;
         }
         let goes_on =
@@ -92,9 +92,9 @@ impl UsedUp {
         let known_end = if goes_on { self.piece.end } else { range.first };
         for page in known_end.max(range.first)..range.end {
             let (word, bit) = (page as usize / 64, 1 << (page % 64));
-            let is_again = self.seen[word] & bit != 0;
-            self.seen[word] |= bit;
-            *(if is_again { &mut self.again_pages } else { &mut self.seen_pages }) += 1;
+            let is_again = self.used_bitmap[word] & bit != 0;
+            self.used_bitmap[word] |= bit;
+            *(if is_again { &mut self.reread_pages } else { &mut self.used_pages }) += 1;
         }
         if goes_on {
             self.piece.end = self.piece.end.max(range.end);
@@ -105,18 +105,18 @@ impl UsedUp {
     }
 
     /// Returns true once the prefetch of the rest has begun.
-    pub fn is_sweeping(&self) -> bool {
+    pub fn has_prefetch_begun(&self) -> bool {
         self.next.is_some()
     }
 
     /// Returns true when only the lack of credit prevents a further chunk.
     pub fn is_held_back(&self, credit_pages: u64) -> bool {
-        credit_pages < CHUNK_PAGES_LEAST && self.next.is_some_and(|from| from < self.file_pages)
+        credit_pages < CHUNK_PAGES_MIN && self.next.is_some_and(|from| from < self.file_pages)
     }
 
     /// Returns the next part of the file to prefetch now. The rest must fit into `room_pages`, and
-    /// the part into `credit_pages`. [`brought`](UsedUp::brought) takes the number of its absent
-    /// pages.
+    /// the part into `credit_pages`. [`record_prefetched`](FileUse::record_prefetched) takes the
+    /// number of its absent pages.
     pub fn chunk(
         &mut self,
         estimate: &DeviceEstimate,
@@ -124,30 +124,30 @@ impl UsedUp {
         at_ns: u64,
     ) -> Option<PageRange> {
         if self.next.is_none() {
-            let rest_pages = self.file_pages - self.seen_pages;
-            if !self.is_being_used_up() || rest_pages > room_pages {
+            let rest_pages = self.file_pages - self.used_pages;
+            if !self.is_read_as_whole() || rest_pages > room_pages {
                 return None;
             }
             self.next = Some(0);
         }
-        if at_ns < self.next_ns || credit_pages < CHUNK_PAGES_LEAST {
+        if at_ns < self.next_ns || credit_pages < CHUNK_PAGES_MIN {
             return None;
         }
         let from = self.next.filter(|from| *from < self.file_pages)?;
-        let first = (from..self.file_pages).find(|page| !self.is_seen(*page));
+        let first = (from..self.file_pages).find(|page| !self.is_used(*page));
         let first = first.unwrap_or(self.file_pages);
         let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
-            .clamp(CHUNK_PAGES_LEAST, CHUNK_PAGES_MAX)
+            .clamp(CHUNK_PAGES_MIN, CHUNK_PAGES_MAX)
             .min(room_pages)
             .min(credit_pages)
-            .min((REST_PER_PAGE * self.seen_pages).saturating_sub(self.brought_pages));
-        let chunk = self.up_to_seen(PageRange::new(first, chunk_pages).clipped(self.file_pages));
+            .min((REST_PER_PAGE * self.used_pages).saturating_sub(self.brought_pages));
+        let chunk = self.cut_at_used(PageRange::new(first, chunk_pages).clipped(self.file_pages));
         self.next = Some(chunk.end);
         Some(chunk).filter(|chunk| !chunk.is_empty())
     }
 
     /// Records that `pages` absent pages of a chunk are in flight.
-    pub fn brought(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
+    pub fn record_prefetched(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
         let duration_ns = pages * estimate.page_ps() / 1_000;
         self.brought_pages += pages;
         self.done_ns = self.done_ns.max(at_ns) + duration_ns;
@@ -155,26 +155,26 @@ impl UsedUp {
     }
 
     /// Shortens a range so that it ends before a long part already used.
-    fn up_to_seen(&self, range: PageRange) -> PageRange {
+    fn cut_at_used(&self, range: PageRange) -> PageRange {
         let mut end = range.first;
         for page in range.pages() {
-            if !self.is_seen(page) {
+            if !self.is_used(page) {
                 end = page + 1;
-            } else if page + 1 - end >= SEEN_PAGES {
+            } else if page + 1 - end >= USED_RUN_PAGES {
                 break;
             }
         }
         PageRange { end, ..range }
     }
 
-    fn is_seen(&self, page: u64) -> bool {
-        self.seen[page as usize / 64] >> (page % 64) & 1 == 1
+    fn is_used(&self, page: u64) -> bool {
+        self.used_bitmap[page as usize / 64] >> (page % 64) & 1 == 1
     }
 
-    fn is_being_used_up(&self) -> bool {
-        AGAIN_SHARE * self.again_pages <= self.seen_pages
-            && self.pieces >= PIECES
-            && self.seen_pages >= CHUNK_PAGES * self.pieces
+    fn is_read_as_whole(&self) -> bool {
+        REREAD_SHARE_DIVISOR * self.reread_pages <= self.used_pages
+            && self.pieces >= PIECES_MIN
+            && self.used_pages >= CHUNK_PAGES * self.pieces
     }
 }
 
@@ -185,12 +185,12 @@ mod tests {
     /// Chunk of a file of 6,400 pages after these pieces, with the default estimate: a request
     /// costs as much as 122 pages.
     fn after(pieces: &[(u64, u64)]) -> Option<PageRange> {
-        let mut used_up = UsedUp::new(6400);
+        let mut used_up = FileUse::new(6400);
         for &(first, count) in pieces {
             // A piece is read in parts. Each part may be reported twice.
             for part in (first..first + count).step_by(16) {
-                used_up.came(PageRange::new(part, 16));
-                used_up.came(PageRange::new(part, 16));
+                used_up.record_access(PageRange::new(part, 16));
+                used_up.record_access(PageRange::new(part, 16));
             }
         }
         used_up.chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
@@ -198,7 +198,7 @@ mod tests {
 
     /// Five pieces of 160 pages are an eighth of the file. The whole rest is read.
     #[test]
-    fn after_five_long_pieces_the_rest_is_read() {
+    fn whole_file_prefetch_starts_after_five_long_pieces() {
         let five = [(1600, 160), (3200, 160), (480, 160), (4800, 160), (0, 160)];
         assert_eq!(after(&five[..4]), None);
         assert_eq!(after(&five), Some(PageRange::new(160, 320)));
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn short_pieces_and_few_are_something_else() {
+    fn short_or_few_pieces_start_no_whole_file_prefetch() {
         let short: Vec<(u64, u64)> = (0..60).map(|nth| (nth * 100, 16)).collect();
         assert_eq!(after(&short), None);
         assert_eq!(after(&[(1600, 400), (3200, 400), (0, 400)]), None);
@@ -219,22 +219,22 @@ mod tests {
     /// The program used the first 16 of every 32 pages, as mappings report half of them. One chunk
     /// covers the gaps.
     #[test]
-    fn a_chunk_goes_over_short_parts_that_were_come_to() {
-        let mut used_up = UsedUp::new(6400);
-        (0..5).for_each(|nth| used_up.came(PageRange::new(nth * 1000 + 1000, 160)));
-        (0..20).for_each(|nth| used_up.came(PageRange::new(nth * 32, 16)));
-        used_up.pieces = PIECES;
+    fn prefetch_chunk_spans_short_used_parts() {
+        let mut used_up = FileUse::new(6400);
+        (0..5).for_each(|nth| used_up.record_access(PageRange::new(nth * 1000 + 1000, 160)));
+        (0..20).for_each(|nth| used_up.record_access(PageRange::new(nth * 32, 16)));
+        used_up.pieces = PIECES_MIN;
         let chunk = used_up.chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5);
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
     /// Number of pages in all chunks, taken at the pace of the device, and the time of the last
     /// one.
-    fn swept(used_up: &mut UsedUp) -> (u64, u64) {
+    fn swept(used_up: &mut FileUse) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (used_up.next_ns, 0);
         while let Some(chunk) = used_up.chunk(&estimate, (1 << 20, 1 << 20), at_ns) {
-            used_up.brought(chunk.count(), &estimate, at_ns);
+            used_up.record_prefetched(chunk.count(), &estimate, at_ns);
             assert_eq!(
                 used_up.chunk(&estimate, (1 << 20, 1 << 20), at_ns),
                 None,
@@ -249,20 +249,20 @@ mod tests {
     /// Five pieces of 200 pages allow 7,000 pages of a file of 64,000, and a sixth piece allows
     /// 1,400 more.
     #[test]
-    fn seven_pages_are_read_for_each_that_was_come_to() {
-        let mut used_up = UsedUp::new(64_000);
-        (1..6).for_each(|nth| used_up.came(PageRange::new(nth * 10_000, 200)));
+    fn whole_file_prefetch_reads_seven_pages_per_used_page() {
+        let mut used_up = FileUse::new(64_000);
+        (1..6).for_each(|nth| used_up.record_access(PageRange::new(nth * 10_000, 200)));
         assert_eq!(swept(&mut used_up).0, 7000);
-        used_up.came(PageRange::new(63_000, 200));
+        used_up.record_access(PageRange::new(63_000, 200));
         assert_eq!(swept(&mut used_up).0, 1400);
     }
 
     /// The next chunk waits for half of the device time of the last one, and no chunk follows the
     /// end. A page takes 8,192 ns, so 5,400 pages take 44 ms. The last chunk starts before that.
     #[test]
-    fn chunks_come_no_faster_than_the_device_gives_them() {
-        let mut used_up = UsedUp::new(6400);
-        (0..5).for_each(|nth| used_up.came(PageRange::new(nth * 1000, 200)));
+    fn prefetch_chunks_are_paced_by_device_time() {
+        let mut used_up = FileUse::new(6400);
+        (0..5).for_each(|nth| used_up.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
         assert_eq!(used_up.chunk(&estimate, (5000, 1 << 20), 0), None, "it does not fit");
         let (pages, at_ns) = swept(&mut used_up);

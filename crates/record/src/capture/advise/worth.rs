@@ -3,11 +3,12 @@
 //! At first the program is only recorded, until it has waited ten milliseconds for files outside
 //! the kernel page cache. A program with shorter waits needs no advice.
 //!
-//! Then pages are prefetched on *credit*. It begins at [`START_PAGES`]. A prefetched page takes
-//! one, and a used page returns two, up to [`CREDIT_PAGES_MAX`]. Prefetched pages thus never exceed
-//! the start plus twice the used pages. A file that is used up in large pieces has [`SWEEP_PAGES`]
-//! more, because its pieces come in any order and the first prefetched pages are used late. The
-//! rest of a large read in progress is already requested and needs no credit.
+//! Then pages are prefetched on *credit*. It begins at [`INITIAL_CREDIT_PAGES`]. A prefetched page
+//! takes one, and a used page returns two, up to [`CREDIT_PAGES_MAX`]. Prefetched pages thus never
+//! exceed the start plus twice the used pages. A file that is used up in large pieces has
+//! [`WHOLE_FILE_CREDIT_PAGES`] more, because its pieces come in any order and the first prefetched
+//! pages are used late. The rest of a large read in progress is already requested and needs no
+//! credit.
 //!
 //! The verdict is negative in any of these cases:
 //!
@@ -26,25 +27,25 @@
 //! milliseconds show that a gain is possible, not its size.
 
 /// Initial credit in pages (2 MiB).
-const START_PAGES: u64 = 512;
+const INITIAL_CREDIT_PAGES: u64 = 512;
 
 /// Maximum credit in pages (16 MiB). Past success must not cover much waste later.
 const CREDIT_PAGES_MAX: i64 = 4096;
 
 /// Additional credit in pages (32 MiB) for a file that is being used up.
-const SWEEP_PAGES: i64 = 8192;
+const WHOLE_FILE_CREDIT_PAGES: i64 = 8192;
 
 /// Number of used or wasted pages (16 MiB) after which the counts start again.
 const ROUND_PAGES: u64 = 4096;
 
 /// Inverse of the minimum share of prefetched pages among the pages that the program uses.
-const HELPED_PART: u64 = 4;
+const HELPED_SHARE_DIVISOR: u64 = 4;
 
 /// Duration of the first pause in nanoseconds.
-const REST_NS: u64 = 1_000_000_000;
+const PAUSE_NS: u64 = 1_000_000_000;
 
 /// Number of negative verdicts in a row after which the advice stops.
-const VAIN_MAX: u32 = 5;
+const NEGATIVE_VERDICTS_MAX: u32 = 5;
 
 /// Waits in nanoseconds that are measured before the advice begins.
 const MEASURED_NS: u64 = 10_000_000;
@@ -54,18 +55,18 @@ const WAITS_NS: u64 = 100_000_000;
 
 /// Reason of a prefetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(super) enum PrefetchReason {
     /// The pages are the rest of a read in progress.
-    Asked,
+    Requested,
     /// The readahead policy predicts the pages. The flag marks a file that is being used up.
-    Expected { is_used_up: bool },
+    Predicted { is_used_up: bool },
     /// The pages are the rest of a file that is being used up.
-    Sweep,
+    WholeFile,
 }
 
 /// Reason of a negative verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vain {
+pub enum StopReason {
     /// Less than half of the prefetched pages were used.
     Unused,
     /// The program waited longer than without advice.
@@ -74,7 +75,7 @@ pub enum Vain {
 
 /// State of the advice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Now {
+pub(super) enum AdviceState {
     /// Off: waits without advice are being measured.
     Measure,
     /// On: the advice pays, or its effect is unknown.
@@ -126,10 +127,10 @@ struct Refused {
 
 /// State of the credit and of the verdict.
 #[derive(Debug)]
-pub(super) struct Worth {
-    now: Now,
+pub(super) struct AdviceCredit {
+    now: AdviceState,
     vain: u32,
-    why: Option<Vain>,
+    last_stop_reason: Option<StopReason>,
     start_pages: u64,
     credit_pages: i64,
     refused: Option<Refused>,
@@ -138,36 +139,36 @@ pub(super) struct Worth {
     lost_pages: u64,
     waits: Waits,
     /// Waits of the latest period without advice.
-    alone: Waits,
+    latest_without: Waits,
     /// Waits of the whole run, without and with advice.
     without: Waits,
     with: Waits,
 }
 
-impl Worth {
+impl AdviceCredit {
     /// Creates the state. The initial credit is at most half of the budget.
-    pub fn new(budget_pages: u64) -> Worth {
-        let start_pages = START_PAGES.min(budget_pages / 2).max(1);
-        Worth {
-            now: Now::Measure,
+    pub fn new(budget_pages: u64) -> AdviceCredit {
+        let start_pages = INITIAL_CREDIT_PAGES.min(budget_pages / 2).max(1);
+        AdviceCredit {
+            now: AdviceState::Measure,
             vain: 0,
-            why: None,
+            last_stop_reason: None,
             start_pages,
             credit_pages: start_pages as i64,
             refused: None,
             used_pages: 0,
             lost_pages: 0,
             waits: Waits::default(),
-            alone: Waits::default(),
+            latest_without: Waits::default(),
             without: Waits::default(),
             with: Waits::default(),
         }
     }
 
     /// Returns the state at this time. An expired pause turns the advice on.
-    pub fn now(&mut self, at_ns: u64) -> Now {
-        if matches!(self.now, Now::RestUntil(until_ns) if at_ns >= until_ns) {
-            self.now = Now::Advise;
+    pub fn now(&mut self, at_ns: u64) -> AdviceState {
+        if matches!(self.now, AdviceState::RestUntil(until_ns) if at_ns >= until_ns) {
+            self.now = AdviceState::Advise;
             self.credit_pages = (self.start_pages >> self.vain) as i64;
             (self.used_pages, self.lost_pages, self.waits) = (0, 0, Waits::default());
         }
@@ -176,52 +177,54 @@ impl Worth {
 
     /// Records a read with its wait, of a file with missing pages.
     pub fn read(&mut self, waited_ns: u64, read_bytes: u64) {
-        if self.now == Now::Advise {
+        if self.now == AdviceState::Advise {
             self.waits.add(waited_ns, read_bytes);
             self.with.add(waited_ns, read_bytes);
             return;
         }
-        self.alone.add(waited_ns, read_bytes);
+        self.latest_without.add(waited_ns, read_bytes);
         self.without.add(waited_ns, read_bytes);
-        if self.now == Now::Measure && self.alone.waited_ns >= MEASURED_NS {
-            self.now = Now::Advise;
+        if self.now == AdviceState::Measure && self.latest_without.waited_ns >= MEASURED_NS {
+            self.now = AdviceState::Advise;
         }
     }
 
     /// Number of pages that may be prefetched now.
-    pub fn room_pages(&self, why: Why) -> u64 {
+    pub fn room_pages(&self, why: PrefetchReason) -> u64 {
         let more = match why {
-            Why::Asked => return u64::MAX,
-            Why::Expected { is_used_up: false } => 0,
+            PrefetchReason::Requested => return u64::MAX,
+            PrefetchReason::Predicted { is_used_up: false } => 0,
             // Within a piece of such a file the policy continues when the whole-file prefetch must
             // wait.
-            Why::Expected { is_used_up: true } => SWEEP_PAGES + self.start_pages as i64,
-            Why::Sweep => SWEEP_PAGES,
+            PrefetchReason::Predicted { is_used_up: true } => {
+                WHOLE_FILE_CREDIT_PAGES + self.start_pages as i64
+            }
+            PrefetchReason::WholeFile => WHOLE_FILE_CREDIT_PAGES,
         };
         u64::try_from(self.credit_pages + more).unwrap_or(0)
     }
 
     /// Records prefetched pages.
-    pub fn brought(&mut self, pages: u64, why: Why) {
-        if why != Why::Asked {
+    pub fn record_prefetched(&mut self, pages: u64, why: PrefetchReason) {
+        if why != PrefetchReason::Requested {
             self.credit_pages -= pages as i64;
         }
     }
 
     /// Records a refusal for want of credit.
-    pub fn refused(&mut self) {
+    pub fn record_refusal(&mut self) {
         self.refused.get_or_insert_default();
     }
 
     /// Records the program's access to pages of an advised file.
-    pub fn came(&mut self, pages: u64) {
+    pub fn record_access(&mut self, pages: u64) {
         if let Some(refused) = &mut self.refused {
             refused.came_pages += pages;
         }
     }
 
     /// Records the use of prefetched pages.
-    pub fn used(&mut self, pages: u64) {
+    pub fn record_used(&mut self, pages: u64) {
         self.used_pages += pages;
         self.credit_pages = (self.credit_pages + 2 * pages as i64).min(CREDIT_PAGES_MAX);
         if let Some(refused) = &mut self.refused {
@@ -230,61 +233,61 @@ impl Worth {
     }
 
     /// Records the eviction of unused prefetched pages.
-    pub fn lost(&mut self, pages: u64) {
+    pub fn record_lost(&mut self, pages: u64) {
         self.lost_pages += pages;
     }
 
     /// Judges the advice by the number of unused prefetched pages and of stale ones among them.
     /// Returns false for a negative verdict.
     pub fn judge(&mut self, (standing_pages, stale_pages): (u64, u64), at_ns: u64) -> bool {
-        if self.now != Now::Advise {
+        if self.now != AdviceState::Advise {
             return true;
         }
-        let Some(why) = self.vain_now(standing_pages, stale_pages) else {
+        let Some(why) = self.negative_verdict(standing_pages, stale_pages) else {
             if self.used_pages + self.lost_pages + stale_pages >= ROUND_PAGES {
                 self.vain = 0;
                 (self.used_pages, self.lost_pages, self.waits) = (0, 0, Waits::default());
             }
             return true;
         };
-        let rest_ns = REST_NS << self.vain;
+        let rest_ns = PAUSE_NS << self.vain;
         self.vain += 1;
-        self.why = Some(why);
+        self.last_stop_reason = Some(why);
         self.refused = None;
-        self.alone = Waits::default();
+        self.latest_without = Waits::default();
         self.now = match self.vain {
-            VAIN_MAX.. => Now::Stopped,
-            _ => Now::RestUntil(at_ns + rest_ns),
+            NEGATIVE_VERDICTS_MAX.. => AdviceState::Stopped,
+            _ => AdviceState::RestUntil(at_ns + rest_ns),
         };
         false
     }
 
     /// Returns the reason of a negative verdict, or `None`.
-    fn vain_now(&mut self, standing_pages: u64, stale_pages: u64) -> Option<Vain> {
+    fn negative_verdict(&mut self, standing_pages: u64, stale_pages: u64) -> Option<StopReason> {
         let least = (self.start_pages >> self.vain).max(1);
         let gone_pages = self.lost_pages + stale_pages;
         if gone_pages >= least && self.used_pages < gone_pages {
-            return Some(Vain::Unused);
+            return Some(StopReason::Unused);
         }
         if let Some(Refused { came_pages, used_pages }) = self.refused
             && came_pages >= (standing_pages + self.lost_pages).max(least)
         {
             self.refused = None;
-            if used_pages * HELPED_PART < came_pages {
-                return Some(Vain::Unused);
+            if used_pages * HELPED_SHARE_DIVISOR < came_pages {
+                return Some(StopReason::Unused);
             }
         }
-        self.waits.is_worse_than(&self.alone).then_some(Vain::WaitsGrew)
+        self.waits.is_worse_than(&self.latest_without).then_some(StopReason::WaitsGrew)
     }
 
     /// Returns the waits without and with advice.
-    pub fn told(&self) -> (Waits, Waits) {
+    pub fn waits_without_and_with(&self) -> (Waits, Waits) {
         (self.without, self.with)
     }
 
     /// Returns the reason of the last negative verdict.
-    pub fn why(&self) -> Option<Vain> {
-        self.why
+    pub fn stop_reason(&self) -> Option<StopReason> {
+        self.last_stop_reason
     }
 
     /// Returns true while pages are refused for want of credit.
@@ -299,117 +302,123 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn advising() -> Worth {
-        let mut worth = Worth::new(1 << 20);
+    fn advising() -> AdviceCredit {
+        let mut worth = AdviceCredit::new(1 << 20);
         worth.read(MEASURED_NS, 1 << 20);
-        assert_eq!(worth.now(0), Now::Advise);
+        assert_eq!(worth.now(0), AdviceState::Advise);
         worth
     }
 
-    const EXPECTED: Why = Why::Expected { is_used_up: false };
+    const EXPECTED: PrefetchReason = PrefetchReason::Predicted { is_used_up: false };
 
     #[test]
-    fn what_is_used_goes_on() {
+    fn advice_continues_while_pages_are_used() {
         let mut worth = advising();
         for _ in 0..100 {
-            worth.used(1000);
-            worth.lost(900);
+            worth.record_used(1000);
+            worth.record_lost(900);
             assert!(worth.judge((0, 0), 5));
         }
-        assert_eq!(worth.now(6), Now::Advise);
+        assert_eq!(worth.now(6), AdviceState::Advise);
     }
 
     /// Trials of 512, 256, 128, 64 and 32 pages, all lost, with pauses of 1, 2, 4 and 8 seconds.
     #[test]
-    fn what_is_not_used_rests_ever_longer_and_ends() {
+    fn advice_without_use_pauses_ever_longer_and_stops() {
         let mut worth = advising();
         let mut at_ns = 0;
         for (rest, pages) in [(1, 512), (2, 256), (4, 128), (8, 64)] {
             assert_eq!(worth.room_pages(EXPECTED), pages);
-            worth.lost(pages - 100.min(pages));
+            worth.record_lost(pages - 100.min(pages));
             assert!(worth.judge((0, 99.min(pages - 1)), at_ns));
             assert!(!worth.judge((0, 100.min(pages)), at_ns));
-            assert_eq!(worth.now(at_ns), Now::RestUntil(at_ns + rest * SECOND));
+            assert_eq!(worth.now(at_ns), AdviceState::RestUntil(at_ns + rest * SECOND));
             at_ns += rest * SECOND;
-            assert_eq!(worth.now(at_ns), Now::Advise, "after {rest} s");
+            assert_eq!(worth.now(at_ns), AdviceState::Advise, "after {rest} s");
         }
         assert!(!worth.judge((0, 32), at_ns));
-        assert_eq!((worth.now(1 << 60), worth.why()), (Now::Stopped, Some(Vain::Unused)));
+        assert_eq!(
+            (worth.now(1 << 60), worth.stop_reason()),
+            (AdviceState::Stopped, Some(StopReason::Unused))
+        );
     }
 
     /// The program uses one in 16 prefetched pages. At most twice the start is prefetched.
     #[test]
-    fn reads_that_cannot_be_foreseen_have_few_pages_brought_in() {
+    fn unpredictable_reads_get_few_prefetched_pages() {
         let mut worth = advising();
         let (mut brought, mut used) = (0, 0);
         for step in 0..1_000_000_u64 {
             let at_ns = step * 100_000;
-            if worth.now(at_ns) == Now::Advise {
+            if worth.now(at_ns) == AdviceState::Advise {
                 let pages = worth.room_pages(EXPECTED).min(32);
                 if pages < 32 {
-                    worth.refused();
+                    worth.record_refusal();
                 }
-                worth.brought(pages, EXPECTED);
+                worth.record_prefetched(pages, EXPECTED);
                 brought += pages;
             }
-            worth.came(1);
+            worth.record_access(1);
             if used * 16 < brought {
-                worth.used(1);
+                worth.record_used(1);
                 used += 1;
             }
             worth.judge((brought - used, 0), at_ns);
         }
-        assert_eq!(worth.now(u64::MAX), Now::Stopped);
-        assert!(brought <= 2 * START_PAGES + 2 * used, "{brought} pages, {used} used");
+        assert_eq!(worth.now(u64::MAX), AdviceState::Stopped);
+        assert!(brought <= 2 * INITIAL_CREDIT_PAGES + 2 * used, "{brought} pages, {used} used");
     }
 
     /// A stream uses each window before the next but one is prefetched.
     #[test]
-    fn a_stream_is_never_refused() {
+    fn stream_prefetch_never_runs_out_of_credit() {
         let mut worth = advising();
-        worth.brought(256, EXPECTED);
+        worth.record_prefetched(256, EXPECTED);
         for step in 0..10_000 {
             assert!(worth.room_pages(EXPECTED) >= 256, "step {step}");
-            worth.brought(256, EXPECTED);
-            worth.came(256);
-            worth.used(256);
+            worth.record_prefetched(256, EXPECTED);
+            worth.record_access(256);
+            worth.record_used(256);
             assert!(worth.judge((256, 0), step));
         }
-        assert_eq!(worth.why(), None);
+        assert_eq!(worth.stop_reason(), None);
     }
 
     /// The whole-file prefetch waits for use. Within the pieces the policy continues.
     #[test]
-    fn a_file_that_is_used_up_has_more_credit() {
+    fn whole_file_prefetch_has_more_credit() {
         let mut worth = advising();
-        let sweep = worth.room_pages(Why::Sweep);
+        let sweep = worth.room_pages(PrefetchReason::WholeFile);
         assert_eq!(sweep, 8192 + 512);
-        worth.brought(sweep, Why::Sweep);
-        let within = Why::Expected { is_used_up: true };
-        assert_eq!((worth.room_pages(Why::Sweep), worth.room_pages(within)), (0, 512));
-        worth.brought(1 << 20, Why::Asked);
+        worth.record_prefetched(sweep, PrefetchReason::WholeFile);
+        let within = PrefetchReason::Predicted { is_used_up: true };
+        assert_eq!(
+            (worth.room_pages(PrefetchReason::WholeFile), worth.room_pages(within)),
+            (0, 512)
+        );
+        worth.record_prefetched(1 << 20, PrefetchReason::Requested);
         assert_eq!(worth.room_pages(within), 512, "the rest of a read needs none");
-        worth.refused();
+        worth.record_refusal();
         for piece in 0..1000 {
-            worth.brought(200, within);
-            worth.came(256);
-            worth.used(200);
+            worth.record_prefetched(200, within);
+            worth.record_access(256);
+            worth.record_used(200);
             assert!(worth.judge((8192, 0), piece));
         }
-        assert!(worth.room_pages(Why::Sweep) > 8192);
+        assert!(worth.room_pages(PrefetchReason::WholeFile) > 8192);
     }
 
     /// All pages are used, but the wait per MiB grows from 1 s for 100 MiB.
     #[test]
-    fn waits_that_grow_are_not_worth_it() {
+    fn growing_waits_end_the_advice() {
         for (after_ns, pays) in [(SECOND, true), (SECOND * 3 / 2, false), (SECOND * 2, false)] {
-            let mut worth = Worth::new(1 << 20);
-            assert_eq!(worth.now(0), Now::Measure);
+            let mut worth = AdviceCredit::new(1 << 20);
+            assert_eq!(worth.now(0), AdviceState::Measure);
             worth.read(SECOND, 100 << 20);
             worth.read(after_ns, 100 << 20);
-            worth.used(4096);
+            worth.record_used(4096);
             assert_eq!(worth.judge((0, 0), 7), pays, "{after_ns} ns");
-            assert_eq!(worth.why(), (!pays).then_some(Vain::WaitsGrew));
+            assert_eq!(worth.stop_reason(), (!pays).then_some(StopReason::WaitsGrew));
         }
     }
 }

@@ -5,13 +5,13 @@ use readpath_trace::recording::{AdviceGiven, AdviceType, OFFSET_MAX, Record};
 use super::super::event::SystemCall;
 use super::super::maps::UNKNOWN;
 use super::super::names::FileNames;
-use super::{Follow, InCall};
+use super::{InCall, TaskTracker};
 
-impl<N: FileNames> Follow<N> {
+impl<N: FileNames> TaskTracker<N> {
     /// Records `fadvise64` and `readahead`.
     pub(super) fn fadvise(&mut self, at: u64, number: u32, entered: &InCall, descriptor: u64) {
         let Some(task) = self.tasks.get(&number) else { return };
-        let held = self.tables.held(task.table, descriptor);
+        let held = self.tables.file_state(task.table, descriptor);
         let Some(file) = self.file_of(at, number, descriptor, &held, None) else { return };
         let [_, offset, bytes, advice, ..] = entered.arguments;
         let hint = match (entered.call, advice as i32) {

@@ -17,13 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use readpath_trace::recording::{OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord, Record, Unseen};
 
-use super::super::event::{Given, Inode, SystemCall};
+use super::super::event::{Inode, SubmittedRead, SystemCall};
 use super::super::names::FileNames;
 use super::descriptors::DIRECT;
-use super::{Follow, InCall, PAGE_BYTES, RecordedTask};
+use super::{InCall, PAGE_BYTES, RecordedTask, TaskTracker};
 
 /// Maximum number of reads in flight. Further reads are only counted.
-const UNDER_WAY_MAX: usize = 1 << 16;
+const ASYNC_READS_MAX: usize = 1 << 16;
 
 /// Disk, first sector and end sector.
 type Sectors = (u64, u64, u64);
@@ -33,14 +33,14 @@ const AT_POSITION: u64 = u64::MAX;
 
 /// Sleep within calls that wait for asynchronous reads, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Idle {
+pub(super) struct IdleTime {
     /// Sum of finished sleeps.
     past_ns: u64,
     /// Start of the current sleep.
     since_ns: Option<u64>,
 }
 
-impl Idle {
+impl IdleTime {
     fn sleep(&mut self, at: u64) {
         self.since_ns.get_or_insert(at);
     }
@@ -58,7 +58,7 @@ impl Idle {
 
 /// A time within a call, and the call's wait before it.
 #[derive(Clone, Copy, Debug)]
-struct Moment {
+struct CallMoment {
     at_ns: u64,
     waited_ns: u64,
 }
@@ -67,21 +67,21 @@ struct Moment {
 /// They run in the order in which they were attached, for all recorders together. So either one may
 /// come first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Told {
+struct ReportSources {
     by_event: bool,
     by_program: bool,
 }
 
 /// A read in flight.
 #[derive(Clone, Debug)]
-pub(super) struct UnderWay {
+pub(super) struct AsyncRead {
     way: ReadMethod,
     task: u32,
     begin_ns: u64,
     /// Sleep of its task and of its process at its start.
     idle_ns: (u64, u64),
     /// Sources that have reported its submission to io_uring.
-    told: Told,
+    reported: ReportSources,
     descriptor: Option<u64>,
     /// Number of the file in the recording.
     file: Option<u32>,
@@ -91,18 +91,18 @@ pub(super) struct UnderWay {
     /// File and first page requested from the page cache.
     cache: Option<(Inode, u64)>,
     /// Start and last event of an AIO read through the page cache.
-    spell: Option<(Moment, Moment)>,
+    cached_span: Option<(CallMoment, CallMoment)>,
     /// Sectors requested from devices and not completed.
-    asked: Vec<Sectors>,
+    pending_sectors: Vec<Sectors>,
     asked_bytes: u64,
     /// Time at which a device last completed a part.
     done_ns: Option<u64>,
 }
 
-impl UnderWay {
+impl AsyncRead {
     /// Returns true when devices have completed all its requests.
     fn is_answered(&self) -> bool {
-        self.asked.is_empty() && self.done_ns.is_some()
+        self.pending_sectors.is_empty() && self.done_ns.is_some()
     }
 }
 
@@ -110,27 +110,27 @@ impl UnderWay {
 #[derive(Debug, Default)]
 pub(super) struct Asynchronous {
     /// io_uring reads by the address of the request.
-    uring: BTreeMap<u64, UnderWay>,
+    uring: BTreeMap<u64, AsyncRead>,
     /// AIO reads with `O_DIRECT`, in the order of submission.
-    aio: Vec<UnderWay>,
+    aio: Vec<AsyncRead>,
     /// Sleep of each process.
-    idle: BTreeMap<u32, Idle>,
+    idle: BTreeMap<u32, IdleTime>,
     /// Number and total wait of the reads missing from the recording, by thread and method.
-    unseen: BTreeMap<(u32, ReadMethod), (u64, u64)>,
+    missing_reads: BTreeMap<(u32, ReadMethod), (u64, u64)>,
     /// Total number of these reads.
     pub unseen_count: u64,
 }
 
 /// Returns true for calls whose sleep is a wait for earlier submissions.
-fn waits(call: SystemCall) -> bool {
+fn is_waiting_call(call: SystemCall) -> bool {
     matches!(call, SystemCall::IoGetevents | SystemCall::UringEnter | SystemCall::IoSubmit)
 }
 
-impl<N: FileNames> Follow<N> {
+impl<N: FileNames> TaskTracker<N> {
     /// Records that a task goes to sleep or runs again.
-    pub(super) fn idles(&mut self, at: u64, number: u32, sleeps: bool) {
+    pub(super) fn on_sleep_change(&mut self, at: u64, number: u32, sleeps: bool) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
-        if task.call.is_none_or(|entered| !waits(entered.call)) {
+        if task.call.is_none_or(|entered| !is_waiting_call(entered.call)) {
             return;
         }
         for idle in [&mut task.idle, self.pending.idle.entry(task.process).or_default()] {
@@ -145,34 +145,34 @@ impl<N: FileNames> Follow<N> {
         (task.idle.until(at), process)
     }
 
-    fn under_way(&mut self, at: u64, number: u32, way: ReadMethod) -> UnderWay {
-        UnderWay {
+    fn under_way(&mut self, at: u64, number: u32, way: ReadMethod) -> AsyncRead {
+        AsyncRead {
             way,
             task: number,
             begin_ns: at,
             idle_ns: self.idle_ns(at, number),
-            told: Told::default(),
+            reported: ReportSources::default(),
             descriptor: None,
             file: None,
             offset: None,
             bytes: None,
             is_direct: false,
             cache: None,
-            spell: None,
-            asked: Vec::new(),
+            cached_span: None,
+            pending_sectors: Vec::new(),
             asked_bytes: 0,
             done_ns: None,
         }
     }
 
     /// Sets file and range of a read at its submission.
-    fn place(&mut self, at: u64, read: &mut UnderWay, given: Given) {
+    fn set_range(&mut self, at: u64, read: &mut AsyncRead, given: SubmittedRead) {
         read.bytes = given.bytes;
         read.offset = Some(given.offset).filter(|offset| *offset <= OFFSET_MAX);
         read.descriptor = given.descriptor;
         let Some(task) = self.tasks.get(&read.task) else { return };
         let Some(descriptor) = given.descriptor else { return };
-        let held = self.tables.held(task.table, descriptor);
+        let held = self.tables.file_state(task.table, descriptor);
         read.file = self.file_of(at, read.task, descriptor, &held, None);
         read.is_direct = held.borrow().flags & DIRECT != 0;
         if given.offset == AT_POSITION {
@@ -181,22 +181,22 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Records the submission of an operation to io_uring.
-    pub(super) fn uring_submits(&mut self, at: u64, number: u32, request: u64, operation: &str) {
+    pub(super) fn on_uring_submit(&mut self, at: u64, number: u32, request: u64, operation: &str) {
         let is_read = operation.starts_with("READ");
         if let Some(task) = self.tasks.get_mut(&number) {
             task.submitted = Some(request).filter(|_| is_read);
         }
-        if !is_read || self.pending.uring.len() >= UNDER_WAY_MAX {
+        if !is_read || self.pending.uring.len() >= ASYNC_READS_MAX {
             return;
         }
-        let by_program = Told { by_event: false, by_program: true };
+        let by_program = ReportSources { by_event: false, by_program: true };
         match self.pending.uring.get_mut(&request) {
-            Some(read) if read.told == by_program && read.task == number => {
-                read.told.by_event = true;
+            Some(read) if read.reported == by_program && read.task == number => {
+                read.reported.by_event = true;
             }
             _ => {
                 let mut read = self.under_way(at, number, ReadMethod::Uring);
-                read.told.by_event = true;
+                read.reported.by_event = true;
                 self.pending.uring.insert(request, read);
             }
         }
@@ -204,7 +204,13 @@ impl<N: FileNames> Follow<N> {
 
     /// Records the submission of a read to io_uring. A kernel thread that submits is not a recorded
     /// task, so the read is assigned to a task of its process.
-    pub(super) fn uring_reads(&mut self, at: u64, number: u32, process: u32, given: Given) {
+    pub(super) fn on_uring_read(
+        &mut self,
+        at: u64,
+        number: u32,
+        process: u32,
+        given: SubmittedRead,
+    ) {
         let read = self.pending.uring.remove(&given.request);
         let is_of =
             |(number, task): (&u32, &RecordedTask)| (task.process == process).then_some(*number);
@@ -213,19 +219,19 @@ impl<N: FileNames> Follow<N> {
             false if self.tasks.contains_key(&process) => Some(process),
             false => self.tasks.iter().find_map(is_of),
         };
-        let Some(reader) = reader.filter(|_| self.pending.uring.len() < UNDER_WAY_MAX) else {
+        let Some(reader) = reader.filter(|_| self.pending.uring.len() < ASYNC_READS_MAX) else {
             return;
         };
-        let read = read.filter(|read| read.task == reader && !read.told.by_program);
+        let read = read.filter(|read| read.task == reader && !read.reported.by_program);
         let mut read = read.unwrap_or_else(|| self.under_way(at, reader, ReadMethod::Uring));
-        read.told.by_program = true;
-        self.place(at, &mut read, given);
+        read.reported.by_program = true;
+        self.set_range(at, &mut read, given);
         self.pending.uring.insert(given.request, read);
     }
 
     /// Assigns a page cache request to an asynchronous read. Returns false if the task submits
     /// none.
-    pub(super) fn cache_asked(&mut self, at: u64, number: u32, place: (Inode, u64)) -> bool {
+    pub(super) fn on_cache_read(&mut self, at: u64, number: u32, place: (Inode, u64)) -> bool {
         let Some(task) = self.tasks.get_mut(&number) else { return false };
         let request = task.submitted.and_then(|request| self.pending.uring.get_mut(&request));
         if let Some(read) = request {
@@ -235,70 +241,74 @@ impl<N: FileNames> Follow<N> {
         let Some(entered) = task.call.filter(|entered| entered.call == SystemCall::IoSubmit) else {
             return false;
         };
-        let now = Moment { at_ns: at, waited_ns: entered.waited_ns };
-        let is_it = |read: &UnderWay| {
-            read.spell.is_none() && read.offset.is_none_or(|offset| offset / PAGE_BYTES == place.1)
+        let now = CallMoment { at_ns: at, waited_ns: entered.waited_ns };
+        let is_it = |read: &AsyncRead| {
+            read.cached_span.is_none()
+                && read.offset.is_none_or(|offset| offset / PAGE_BYTES == place.1)
         };
-        if !task.given.iter().any(is_it) {
+        if !task.submitted_reads.iter().any(is_it) {
             // The current read continues.
-            if let Some((_, last)) = task.given.iter_mut().find_map(|read| read.spell.as_mut()) {
+            if let Some((_, last)) =
+                task.submitted_reads.iter_mut().find_map(|read| read.cached_span.as_mut())
+            {
                 *last = now;
             }
             return true;
         }
-        let start = Moment { at_ns: entered.begin_ns, waited_ns: 0 };
+        let start = CallMoment { at_ns: entered.begin_ns, waited_ns: 0 };
         let begins = self.end_cached(number, None).unwrap_or(start);
-        let given = self.tasks.get_mut(&number).map(|task| task.given.iter_mut());
+        let given = self.tasks.get_mut(&number).map(|task| task.submitted_reads.iter_mut());
         if let Some(read) = given.and_then(|mut given| given.find(|read| is_it(read))) {
-            read.spell = Some((begins, now));
+            read.cached_span = Some((begins, now));
             read.cache = Some(place);
         }
         true
     }
 
     /// Ends the task's read through the page cache, at `now` or at its last event.
-    fn end_cached(&mut self, number: u32, now: Option<Moment>) -> Option<Moment> {
+    fn end_cached(&mut self, number: u32, now: Option<CallMoment>) -> Option<CallMoment> {
         let task = self.tasks.get_mut(&number)?;
-        let place = task.given.iter().position(|read| read.spell.is_some())?;
-        let read = task.given.remove(place);
-        let (begins, last) = read.spell?;
+        let place = task.submitted_reads.iter().position(|read| read.cached_span.is_some())?;
+        let read = task.submitted_reads.remove(place);
+        let (begins, last) = read.cached_span?;
         let ends = now.unwrap_or(last);
-        let read = UnderWay { begin_ns: begins.at_ns, ..read };
+        let read = AsyncRead { begin_ns: begins.at_ns, ..read };
         let waited_ns = ends.waited_ns.saturating_sub(begins.waited_ns);
         self.put_asynchronous(ends.at_ns, read, None, Some(waited_ns));
         Some(ends)
     }
 
     /// Records the submission of a read to AIO.
-    pub(super) fn aio_reads(&mut self, at: u64, number: u32, given: Given) {
+    pub(super) fn on_aio_read(&mut self, at: u64, number: u32, given: SubmittedRead) {
         let mut read = self.under_way(at, number, ReadMethod::Aio);
-        self.place(at, &mut read, given);
+        self.set_range(at, &mut read, given);
         if let Some(task) = self.tasks.get_mut(&number) {
-            task.given.push(read);
+            task.submitted_reads.push(read);
         }
     }
 
     /// Assigns a block request to the task's first direct read with missing bytes.
-    pub(super) fn aio_asks(&mut self, number: u32, disk: u64, sector: u64, sectors: u64) {
+    pub(super) fn on_aio_request(&mut self, number: u32, disk: u64, sector: u64, sectors: u64) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
-        let lacks = |read: &&mut UnderWay| {
+        let lacks = |read: &&mut AsyncRead| {
             read.is_direct && read.bytes.is_none_or(|bytes| read.asked_bytes < bytes)
         };
-        if let Some(read) = task.given.iter_mut().find(lacks) {
-            read.asked.push((disk, sector, sector + sectors));
+        if let Some(read) = task.submitted_reads.iter_mut().find(lacks) {
+            read.pending_sectors.push((disk, sector, sector + sectors));
             read.asked_bytes += sectors * 512;
         }
     }
 
     /// Records the completion of sectors by a device.
-    pub(super) fn aio_answered(&mut self, at: u64, disk: u64, sector: u64, end: u64) {
-        let given = self.tasks.values_mut().filter(|task| !task.given.is_empty());
-        let all = given.flat_map(|task| task.given.iter_mut()).chain(&mut self.pending.aio);
+    pub(super) fn on_aio_completion(&mut self, at: u64, disk: u64, sector: u64, end: u64) {
+        let given = self.tasks.values_mut().filter(|task| !task.submitted_reads.is_empty());
+        let all =
+            given.flat_map(|task| task.submitted_reads.iter_mut()).chain(&mut self.pending.aio);
         for read in all {
             let is_in = |place: &Sectors| place.0 == disk && place.1 < end && place.2 > sector;
-            if read.asked.iter().any(is_in) {
+            if read.pending_sectors.iter().any(is_in) {
                 read.done_ns = Some(at);
-                read.asked = { read.asked.iter() }
+                read.pending_sectors = { read.pending_sectors.iter() }
                     .flat_map(|&(other, first, last)| match other == disk {
                         true => [(disk, first, last.min(sector)), (disk, first.max(end), last)],
                         false => [(other, first, last), (other, 0, 0)],
@@ -318,27 +328,27 @@ impl<N: FileNames> Follow<N> {
             .map(|task| task.process);
         let waiting: BTreeSet<u32> = processes.collect();
         let tasks = &self.tasks;
-        let is_over = |read: &UnderWay| {
+        let is_over = |read: &AsyncRead| {
             let process = tasks.get(&read.task).map(|task| task.process);
             read.is_answered() && process.is_none_or(|process| !waiting.contains(&process))
         };
-        for read in taken(&mut self.pending.aio, is_over) {
+        for read in take_matching(&mut self.pending.aio, is_over) {
             let at = read.done_ns.unwrap_or(read.begin_ns);
             self.put_asynchronous(at, read, None, None);
         }
     }
 
     /// Handles the end of `io_submit`, whose result is the number of accepted requests.
-    pub(super) fn io_submit_ends(&mut self, at: u64, number: u32, entered: &InCall, result: i64) {
+    pub(super) fn on_io_submit_end(&mut self, at: u64, number: u32, entered: &InCall, result: i64) {
         let waited_ns = entered.waited_ns.max(entered.device_ns);
-        self.end_cached(number, Some(Moment { at_ns: at, waited_ns }));
+        self.end_cached(number, Some(CallMoment { at_ns: at, waited_ns }));
         let Some(task) = self.tasks.get_mut(&number) else { return };
-        let given = std::mem::take(&mut task.given);
+        let given = std::mem::take(&mut task.submitted_reads);
         let taken = u64::try_from(result).unwrap_or(0);
         if self.has_submissions {
             for read in given.into_iter().take(taken as usize) {
                 match read.is_direct {
-                    true if self.pending.aio.len() < UNDER_WAY_MAX => self.pending.aio.push(read),
+                    true if self.pending.aio.len() < ASYNC_READS_MAX => self.pending.aio.push(read),
                     // Without a page cache request all pages were resident, or the range is empty.
                     _ => self.put_asynchronous(at, read, None, None),
                 }
@@ -346,12 +356,12 @@ impl<N: FileNames> Follow<N> {
             self.end_answered();
         } else if taken > 0 {
             let slept = entered.waited_ns;
-            self.count_unseen(number, ReadMethod::Aio, taken, slept);
+            self.count_missing(number, ReadMethod::Aio, taken, slept);
         }
     }
 
     /// Handles the end of `io_getevents`. Reads without a device request are complete by now.
-    pub(super) fn io_getevents_ends(
+    pub(super) fn on_io_getevents_end(
         &mut self,
         at: u64,
         number: u32,
@@ -362,21 +372,21 @@ impl<N: FileNames> Follow<N> {
             return;
         }
         if !self.has_submissions {
-            self.count_unseen(number, ReadMethod::Aio, 0, entered.waited_ns);
+            self.count_missing(number, ReadMethod::Aio, 0, entered.waited_ns);
         }
         let Some(process) = self.tasks.get(&number).map(|task| task.process) else { return };
         let tasks = &self.tasks;
-        let is_over = |read: &UnderWay| {
+        let is_over = |read: &AsyncRead| {
             let of = tasks.get(&read.task).map(|task| task.process);
-            read.asked.is_empty() && of == Some(process)
+            read.pending_sectors.is_empty() && of == Some(process)
         };
-        for read in taken(&mut self.pending.aio, is_over) {
+        for read in take_matching(&mut self.pending.aio, is_over) {
             self.put_asynchronous(at, read, None, None);
         }
     }
 
     /// Handles the completion of an io_uring read.
-    pub(super) fn uring_completes(
+    pub(super) fn on_uring_completion(
         &mut self,
         at: u64,
         request: u64,
@@ -395,21 +405,21 @@ impl<N: FileNames> Follow<N> {
     fn put_asynchronous(
         &mut self,
         at: u64,
-        mut read: UnderWay,
+        mut read: AsyncRead,
         result: Option<i32>,
         waited_ns: Option<u64>,
     ) {
         // Worker threads of io_uring may have added the pages.
         self.take_over_inserted(&read);
         self.put_inserted(at, read.task);
-        let waited_ns = waited_ns.unwrap_or_else(|| self.waited_for(at, &read));
+        let waited_ns = waited_ns.unwrap_or_else(|| self.sleep_during(at, &read));
         if let Some((inode, page)) = read.cache {
             read.file.get_or_insert_with(|| self.file(inode, None));
             read.offset.get_or_insert(page * PAGE_BYTES);
         }
         let (Some(file), Some(offset)) = (read.file, read.offset) else {
             let is_read = result.is_none_or(|result| result > 0);
-            self.count_unseen(read.task, read.way, u64::from(is_read), waited_ns);
+            self.count_missing(read.task, read.way, u64::from(is_read), waited_ns);
             return;
         };
         let rest = self.lengths.get(&file).map_or(u64::MAX, |bytes| bytes.saturating_sub(offset));
@@ -424,7 +434,7 @@ impl<N: FileNames> Follow<N> {
             Err(error) => ReadOutcome::Error(error),
         };
         let Some(thread) = self.thread(read.task) else { return };
-        let UnderWay { begin_ns, way, descriptor, .. } = read;
+        let AsyncRead { begin_ns, way, descriptor, .. } = read;
         let is_again = matches!(got, Err(error) if error == libc::EAGAIN as u32);
         if is_again {
             return;
@@ -447,7 +457,7 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Sleep of threads during a read: of its own task, or else of its process.
-    fn waited_for(&self, at: u64, read: &UnderWay) -> u64 {
+    fn sleep_during(&self, at: u64, read: &AsyncRead) -> u64 {
         let (own, process) = self.idle_ns(at, read.task);
         match own.saturating_sub(read.idle_ns.0) {
             0 => process.saturating_sub(read.idle_ns.1),
@@ -456,7 +466,7 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Moves the pages added by io_uring's worker threads to the task of the read.
-    fn take_over_inserted(&mut self, read: &UnderWay) {
+    fn take_over_inserted(&mut self, read: &AsyncRead) {
         if read.way != ReadMethod::Uring {
             return;
         }
@@ -474,16 +484,16 @@ impl<N: FileNames> Follow<N> {
         }
     }
 
-    fn count_unseen(&mut self, number: u32, way: ReadMethod, count: u64, waited_ns: u64) {
+    fn count_missing(&mut self, number: u32, way: ReadMethod, count: u64, waited_ns: u64) {
         let Some(thread) = self.thread(number) else { return };
-        let unseen = self.pending.unseen.entry((thread, way)).or_default();
+        let unseen = self.pending.missing_reads.entry((thread, way)).or_default();
         *unseen = (unseen.0 + count, unseen.1 + waited_ns);
         self.pending.unseen_count += count;
     }
 
     /// Writes the counts of missing reads.
-    pub(super) fn put_unseen(&mut self, at_ns: u64) {
-        for ((thread, way), (count, waited_ns)) in std::mem::take(&mut self.pending.unseen) {
+    pub(super) fn put_missing(&mut self, at_ns: u64) {
+        for ((thread, way), (count, waited_ns)) in std::mem::take(&mut self.pending.missing_reads) {
             let unseen = Unseen { at_ns, thread, way, count, waited_ns };
             self.out.put(at_ns, Record::Unseen(unseen));
         }
@@ -492,7 +502,7 @@ impl<N: FileNames> Follow<N> {
     /// Counts the reads in flight of a task, or of all tasks for `None`, whose end will not be
     /// reported.
     pub(super) fn abandon(&mut self, at: u64, number: Option<u32>) {
-        let is_its = |read: &UnderWay| number.is_none_or(|number| read.task == number);
+        let is_its = |read: &AsyncRead| number.is_none_or(|number| read.task == number);
         let mut of_uring = Vec::new();
         self.pending.uring.retain(|_, read| {
             let is_its = is_its(read);
@@ -501,12 +511,12 @@ impl<N: FileNames> Follow<N> {
             }
             !is_its
         });
-        for read in taken(&mut self.pending.aio, is_its).into_iter().chain(of_uring) {
+        for read in take_matching(&mut self.pending.aio, is_its).into_iter().chain(of_uring) {
             match read.done_ns.filter(|_| read.is_answered()) {
                 Some(done_ns) => self.put_asynchronous(done_ns, read, None, None),
                 None => {
-                    let waited_ns = self.waited_for(at, &read);
-                    self.count_unseen(read.task, read.way, 1, waited_ns);
+                    let waited_ns = self.sleep_during(at, &read);
+                    self.count_missing(read.task, read.way, 1, waited_ns);
                 }
             }
         }
@@ -514,6 +524,9 @@ impl<N: FileNames> Follow<N> {
 }
 
 /// Removes the reads that satisfy `is_over`, in their order.
-fn taken(reads: &mut Vec<UnderWay>, is_over: impl Fn(&UnderWay) -> bool) -> Vec<UnderWay> {
+fn take_matching(
+    reads: &mut Vec<AsyncRead>,
+    is_over: impl Fn(&AsyncRead) -> bool,
+) -> Vec<AsyncRead> {
     reads.extract_if(.., |read| is_over(read)).collect()
 }

@@ -10,16 +10,16 @@ use readpath_trace::recording::{
 use super::super::event::{Inode, SystemCall};
 use super::super::maps::{Mapping, UNKNOWN};
 use super::super::names::{FileNames, NamedFile};
-use super::super::tables::{Of, OpenFileState, SharedOpenFile};
-use super::{Follow, InCall, PAGE_BYTES};
+use super::super::tables::{DescriptorTarget, OpenFileState, SharedOpenFile};
+use super::{InCall, PAGE_BYTES, TaskTracker};
 
 /// Open flags. The access mode has the same values on x86-64 and arm64.
 const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
 pub(super) const DIRECT: u64 = libc::O_DIRECT as u64;
 
-impl<N: FileNames> Follow<N> {
+impl<N: FileNames> TaskTracker<N> {
     /// Reads the descriptors and mappings of a process that ran before the recording.
-    pub(in crate::capture) fn adopt(&mut self, process: u32, descriptors: &[u64]) {
+    pub(in crate::capture) fn add_existing_files(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
         for (address, mapping, named) in self.names.mappings(process) {
@@ -30,18 +30,18 @@ impl<N: FileNames> Follow<N> {
             let Some(found) = self.names.open_file(process, descriptor) else { continue };
             self.file(found.inode, Some(found.named));
             let (position, flags) = (Some(found.position), found.flags);
-            let held = OpenFileState {
-                of: Of::File(found.inode),
+            let file_state = OpenFileState {
+                of: DescriptorTarget::File(found.inode),
                 position,
                 flags,
                 ..OpenFileState::default()
             };
-            self.tables.set(table, descriptor, Rc::new(RefCell::new(held)));
+            self.tables.set(table, descriptor, Rc::new(RefCell::new(file_state)));
         }
     }
 
     /// Handles the end of a system call.
-    pub(super) fn call_ends(&mut self, at: u64, number: u32, entered: InCall, result: i64) {
+    pub(super) fn on_call_end(&mut self, at: u64, number: u32, entered: InCall, result: i64) {
         let Some(task) = self.tasks.get(&number) else { return };
         let (table, process) = (task.table, task.process);
         let [first, second, third, fourth, ..] = entered.arguments;
@@ -54,26 +54,26 @@ impl<N: FileNames> Follow<N> {
                     SystemCall::Read => (ReadMethod::Read, Some(third)),
                     _ => (ReadMethod::Readv, None),
                 };
-                self.read_ends(at, number, &entered, (way, descriptor), None, asked, result);
+                self.on_read_end(at, number, &entered, (way, descriptor), None, asked, result);
             }
             SystemCall::Pread => {
                 let asked = Some(third);
                 let way = (ReadMethod::Pread, descriptor);
-                self.read_ends(at, number, &entered, way, Some(fourth), asked, result);
+                self.on_read_end(at, number, &entered, way, Some(fourth), asked, result);
             }
             SystemCall::Preadv => {
                 // `preadv2` reads at the file position for offset -1.
                 let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
                 let way = (ReadMethod::Preadv, descriptor);
-                self.read_ends(at, number, &entered, way, offset, None, result);
+                self.on_read_end(at, number, &entered, way, offset, None, result);
             }
             SystemCall::Sendfile => {
                 let way = (ReadMethod::Copied, second & 0xffff_ffff);
-                self.read_ends(at, number, &entered, way, None, None, result);
+                self.on_read_end(at, number, &entered, way, None, None, result);
             }
             SystemCall::CopyFileRange => {
                 let way = (ReadMethod::Copied, descriptor);
-                self.read_ends(at, number, &entered, way, None, None, result);
+                self.on_read_end(at, number, &entered, way, None, None, result);
             }
             SystemCall::Open | SystemCall::OpenAt | SystemCall::OpenAt2 => {
                 let Some(opened) = given else { return };
@@ -84,23 +84,23 @@ impl<N: FileNames> Follow<N> {
                     // are needed.
                     _ => 0,
                 };
-                let held = OpenFileState {
+                let file_state = OpenFileState {
                     position: Some(0),
                     flags,
                     opened_ns: entered.begin_ns,
                     ..OpenFileState::default()
                 };
-                self.tables.set(table, opened, Rc::new(RefCell::new(held)));
+                self.tables.set(table, opened, Rc::new(RefCell::new(file_state)));
                 self.assign_opened(number);
             }
-            SystemCall::IoSubmit => self.io_submit_ends(at, number, &entered, result),
-            SystemCall::IoGetevents => self.io_getevents_ends(at, number, &entered, result),
+            SystemCall::IoSubmit => self.on_io_submit_end(at, number, &entered, result),
+            SystemCall::IoGetevents => self.on_io_getevents_end(at, number, &entered, result),
             SystemCall::UringEnter => {}
             SystemCall::Close => self.tables.close(table, descriptor),
             SystemCall::Dup | SystemCall::Dup2 => {
                 if let Some(copy) = given {
-                    let held = self.tables.held(table, descriptor);
-                    self.tables.set(table, copy, held);
+                    let file_state = self.tables.file_state(table, descriptor);
+                    self.tables.set(table, copy, file_state);
                 }
             }
             SystemCall::Fcntl => {
@@ -108,13 +108,13 @@ impl<N: FileNames> Follow<N> {
                     .iter()
                     .any(|command| *command as u64 == second & 0xffff_ffff);
                 if let Some(copy) = given.filter(|_| is_copy) {
-                    let held = self.tables.held(table, descriptor);
-                    self.tables.set(table, copy, held);
+                    let file_state = self.tables.file_state(table, descriptor);
+                    self.tables.set(table, copy, file_state);
                 }
             }
             SystemCall::Lseek => {
                 if given.is_some() {
-                    self.tables.held(table, descriptor).borrow_mut().position = given;
+                    self.tables.file_state(table, descriptor).borrow_mut().position = given;
                 }
             }
             SystemCall::Mmap => {
@@ -137,13 +137,13 @@ impl<N: FileNames> Follow<N> {
                 // `mlock2` has its flags in the third argument (MLOCK_ONFAULT). `mlock` has two
                 // arguments.
                 if result == 0 && third & ON_FAULT == 0 {
-                    self.populated(at, number, (first, page_end(first, second)));
+                    self.on_populate(at, number, (first, page_end(first, second)));
                 }
             }
             SystemCall::Madvise => {
                 if result == 0 {
                     if POPULATE.contains(&(third as i32)) {
-                        self.populated(at, number, (first, page_end(first, second)));
+                        self.on_populate(at, number, (first, page_end(first, second)));
                     }
                     self.madvise(at, number, process, (first, second), third);
                 }
@@ -157,7 +157,7 @@ impl<N: FileNames> Follow<N> {
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn read_ends(
+    fn on_read_end(
         &mut self,
         at: u64,
         number: u32,
@@ -178,10 +178,10 @@ impl<N: FileNames> Follow<N> {
             0 if is_missed => entered.device_ns,
             seen => seen,
         };
-        let held = self.tables.held(task.table, descriptor);
-        let position = held.borrow().position;
+        let file_state = self.tables.file_state(task.table, descriptor);
+        let position = file_state.borrow().position;
         let cached = entered.cache.map(|(inode, _)| inode);
-        let Some(file) = self.file_of(at, number, descriptor, &held, cached) else { return };
+        let Some(file) = self.file_of(at, number, descriptor, &file_state, cached) else { return };
         // `/proc` reports the position of an older descriptor after this read.
         let position = position.or_else(|| entered.cache.map(|(_, page)| page * PAGE_BYTES));
         let Some(begin) = offset.or(position) else { return };
@@ -191,7 +191,7 @@ impl<N: FileNames> Follow<N> {
         };
         let got = u64::try_from(result).unwrap_or(0);
         if offset.is_none() && result >= 0 {
-            held.borrow_mut().position = Some(begin + got);
+            file_state.borrow_mut().position = Some(begin + got);
         }
         // The program is asked to retry, so this is not a storage error.
         let is_again = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
@@ -220,49 +220,49 @@ impl<N: FileNames> Follow<N> {
         at: u64,
         number: u32,
         descriptor: u64,
-        held: &SharedOpenFile,
+        file_state: &SharedOpenFile,
         cached: Option<Inode>,
     ) -> Option<u32> {
         let process = self.tasks.get(&number)?.process;
         let mut looked_up = None;
-        let of = held.borrow().of;
+        let of = file_state.borrow().of;
         let known = match of {
-            Of::File(inode) => cached.or(Some(inode)),
+            DescriptorTarget::File(inode) => cached.or(Some(inode)),
             _ => cached,
         };
-        let is_unknown = of == Of::Unknown;
+        let is_unknown = of == DescriptorTarget::Unknown;
         if self.has_no_name(known) || (is_unknown && cached.is_none()) {
             let found = self.names.open_file(process, descriptor);
-            let mut held = held.borrow_mut();
+            let mut file_state = file_state.borrow_mut();
             match (&found, cached) {
                 _ if !is_unknown => {}
                 (Some(file), None) => {
-                    held.of = Of::File(file.inode);
-                    held.flags = file.flags;
-                    held.position.get_or_insert(file.position);
+                    file_state.of = DescriptorTarget::File(file.inode);
+                    file_state.flags = file.flags;
+                    file_state.position.get_or_insert(file.position);
                 }
-                (None, None) => held.of = Of::Nothing,
+                (None, None) => file_state.of = DescriptorTarget::Nothing,
                 _ => {}
             }
             looked_up = found.map(|file| file.named);
         }
         if let Some(inode) = cached {
-            held.borrow_mut().of = Of::File(inode);
+            file_state.borrow_mut().of = DescriptorTarget::File(inode);
         }
-        let Of::File(inode) = held.borrow().of else { return None };
+        let DescriptorTarget::File(inode) = file_state.borrow().of else { return None };
         let file = self.file(inode, looked_up.filter(|named: &NamedFile| !named.path.is_empty()));
-        self.tell_open(at, number, descriptor, held, file);
+        self.record_open(at, number, descriptor, file_state, file);
         Some(file)
     }
 
     /// Records the regular file of an opened descriptor. Files without storage (`/proc`, `/sys`)
     /// are no files of the recording. A later look-up in `/proc` would find the next file with the
     /// same descriptor. Other files without a device and a path remain unknown.
-    pub(super) fn opened(&mut self, number: u32, descriptor: u64, inode: Inode, flags: u64) {
+    pub(super) fn on_open(&mut self, number: u32, descriptor: u64, inode: Inode, flags: u64) {
         let of = match self.names.is_without_storage(inode.device) {
-            true => Of::Nothing,
+            true => DescriptorTarget::Nothing,
             false if inode.device >> 20 == 0 && self.names.file(inode).is_none() => return,
-            false => Of::File(inode),
+            false => DescriptorTarget::File(inode),
         };
         let Some(task) = self.tasks.get_mut(&number) else { return };
         task.opened = Some((descriptor, of, flags));
@@ -276,9 +276,9 @@ impl<N: FileNames> Follow<N> {
     fn assign_opened(&mut self, number: u32) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let Some((descriptor, of, flags)) = task.opened.take() else { return };
-        let held = self.tables.held(task.table, descriptor);
-        let mut held = held.borrow_mut();
-        (held.of, held.flags) = (of, flags);
+        let file_state = self.tables.file_state(task.table, descriptor);
+        let mut file_state = file_state.borrow_mut();
+        (file_state.of, file_state.flags) = (of, flags);
     }
 
     /// Returns true if neither a record nor the system has a name of this file.
@@ -288,26 +288,26 @@ impl<N: FileNames> Follow<N> {
         })
     }
 
-    fn tell_open(
+    fn record_open(
         &mut self,
         at: u64,
         number: u32,
         descriptor: u64,
-        held: &SharedOpenFile,
+        file_state: &SharedOpenFile,
         file: u32,
     ) {
-        let mut held = held.borrow_mut();
-        if std::mem::replace(&mut held.is_told, true) {
+        let mut file_state = file_state.borrow_mut();
+        if std::mem::replace(&mut file_state.is_open_recorded, true) {
             return;
         }
         let Some(thread) = self.thread(number) else { return };
-        let access = held.flags & ACCESS_MASK;
+        let access = file_state.flags & ACCESS_MASK;
         let open = OpenRecord {
-            at_ns: held.opened_ns.min(at),
+            at_ns: file_state.opened_ns.min(at),
             thread,
             file,
             descriptor,
-            is_direct: held.flags & DIRECT != 0,
+            is_direct: file_state.flags & DIRECT != 0,
             is_readable: access != libc::O_WRONLY as u64,
             is_writable: access != libc::O_RDONLY as u64,
         };
@@ -334,10 +334,10 @@ impl<N: FileNames> Follow<N> {
             return;
         }
         let descriptor = descriptor & 0xffff_ffff;
-        let held = self.tables.held(task.table, descriptor);
-        let of = match self.file_of(at, number, descriptor, &held, None) {
-            Some(file) => match held.borrow().of {
-                Of::File(inode) => Some((inode, file)),
+        let file_state = self.tables.file_state(task.table, descriptor);
+        let of = match self.file_of(at, number, descriptor, &file_state, None) {
+            Some(file) => match file_state.borrow().of {
+                DescriptorTarget::File(inode) => Some((inode, file)),
                 _ => None,
             },
             None => self.mapped_file(process, address),
@@ -350,14 +350,14 @@ impl<N: FileNames> Follow<N> {
         self.maps.insert(process, address, Mapping { end, inode, file, offset });
         let at_ns = entered.begin_ns;
         self.out.put(at, Record::Map(FileMapped { at_ns, thread, file, offset, bytes }));
-        if flags & POPULATES != 0 {
-            self.populated(at, number, (address, end));
+        if flags & POPULATE_FLAGS != 0 {
+            self.on_populate(at, number, (address, end));
         }
     }
 }
 
 /// Flags of `mmap` that map all pages at once.
-const POPULATES: u64 = (libc::MAP_POPULATE | libc::MAP_LOCKED) as u64;
+const POPULATE_FLAGS: u64 = (libc::MAP_POPULATE | libc::MAP_LOCKED) as u64;
 
 /// Flag `MLOCK_ONFAULT` of `mlock2`.
 const ON_FAULT: u64 = 1;

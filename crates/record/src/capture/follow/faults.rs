@@ -18,9 +18,9 @@ use readpath_trace::recording::{
 };
 
 use super::super::event::Inode;
-use super::super::maps::{Place, UNKNOWN};
+use super::super::maps::{MappedPage, UNKNOWN};
 use super::super::names::FileNames;
-use super::{FAULT_NS, Follow, PAGE_BYTES, RecordedTask};
+use super::{FAULT_TIMEOUT_NS, PAGE_BYTES, RecordedTask, TaskTracker};
 
 /// An open fault.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub(super) struct InFault {
     end_ns: u64,
     waited_ns: u64,
     /// Place of its address, if an exception reported it.
-    place: Option<Place>,
+    place: Option<MappedPage>,
     /// Pages around the touched one, named by `map_pages`.
     window: Option<PageRange>,
     /// True when the page was absent or not ready.
@@ -63,7 +63,7 @@ impl InFault {
 
     /// Returns true when no further event of the fault is expected.
     pub fn is_old(&self, now_ns: u64, is_asleep: bool) -> bool {
-        self.end_ns + FAULT_NS < now_ns && !(is_asleep && self.waits())
+        self.end_ns + FAULT_TIMEOUT_NS < now_ns && !(is_asleep && self.waits())
     }
 
     /// Records the task's wait for the page.
@@ -81,7 +81,7 @@ impl RecordedTask {
     }
 }
 
-impl<N: FileNames> Follow<N> {
+impl<N: FileNames> TaskTracker<N> {
     /// Handles an exception at an address without a mapping in the page table.
     pub(super) fn page_fault(&mut self, at: u64, number: u32, address: u64) {
         let Some(task) = self.tasks.get(&number) else { return };
@@ -90,7 +90,7 @@ impl<N: FileNames> Follow<N> {
         let Some(place) = place else { return };
         if place.inode == UNKNOWN {
             if let Some(task) = self.tasks.get_mut(&number) {
-                task.excepted = Some((place, at));
+                task.last_exception = Some((place, at));
             }
             return;
         }
@@ -99,20 +99,20 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Finds the file of a mapping by the first `filemap` event after an exception in it.
-    fn learn(&mut self, number: u32, inode: Inode, pages: PageRange) {
+    fn find_mapped_file(&mut self, number: u32, inode: Inode, pages: PageRange) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
-        let excepted = task.excepted.take().filter(|(place, _)| pages.contains(place.page));
+        let excepted = task.last_exception.take().filter(|(place, _)| pages.contains(place.page));
         let Some((place, begin_ns)) = excepted else { return };
         let file = self.file(inode, None);
-        self.maps.learn(place.process, place.address, inode, file);
-        let place = Some(Place { inode, ..place });
+        self.maps.set_file(place.process, place.address, inode, file);
+        let place = Some(MappedPage { inode, ..place });
         let page = place.map_or(pages.first, |place| place.page);
         self.open_fault(number, InFault { place, ..InFault::new(inode, page, begin_ns) });
     }
 
     /// Handles `mm_filemap_fault`: a page is absent or not ready.
     pub(super) fn filemap_fault(&mut self, at: u64, number: u32, inode: Inode, page: u64) {
-        self.learn(number, inode, PageRange::new(page, 1));
+        self.find_mapped_file(number, inode, PageRange::new(page, 1));
         let Some(task) = self.tasks.get_mut(&number) else { return };
         if let Some(fault) = task.fault_at(inode, PageRange::new(page, 1)) {
             fault.is_missed = true;
@@ -125,7 +125,7 @@ impl<N: FileNames> Follow<N> {
 
     /// Handles `mm_filemap_map_pages`: resident pages are mapped.
     pub(super) fn map_pages(&mut self, at: u64, number: u32, inode: Inode, window: PageRange) {
-        self.learn(number, inode, window);
+        self.find_mapped_file(number, inode, window);
         let Some(task) = self.tasks.get_mut(&number) else { return };
         if let Some(fault) = task.fault_at(inode, window) {
             fault.window = Some(window);
@@ -143,8 +143,8 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Handles the wake-up of a task.
-    pub(super) fn runs_again(&mut self, at: u64, number: u32) {
-        self.idles(at, number, false);
+    pub(super) fn on_wakeup(&mut self, at: u64, number: u32) {
+        self.on_sleep_change(at, number, false);
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let Some(since) = task.waits_since.take() else { return };
         if let Some(entered) = &mut task.call {
@@ -160,7 +160,7 @@ impl<N: FileNames> Follow<N> {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         let Some(fault) = task.fault.take() else { return };
         let before = task.mapped.filter(|(inode, _)| *inode == fault.inode);
-        let mut range = self.mapped_of(&fault);
+        let mut range = self.mapped_range(&fault);
         let unmapped = next.filter(|(inode, _)| *inode == fault.inode).map(|(_, page)| page);
         for edge in
             unmapped.map(|page| PageRange::new(page, 1)).into_iter().chain(before.map(|it| it.1))
@@ -183,7 +183,7 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Maximum range of pages mapped by a fault.
-    fn mapped_of(&mut self, fault: &InFault) -> PageRange {
+    fn mapped_range(&mut self, fault: &InFault) -> PageRange {
         let touched = PageRange::new(fault.page, 1);
         let base = fault.window.unwrap_or(touched);
         let mut range = self.folios.covering(fault.inode, base);
@@ -192,8 +192,8 @@ impl<N: FileNames> Follow<N> {
                 // The folio was added before the recording, so the page table is read.
                 let present = self.names.mapped(&place);
                 let is_silent = fault.window.is_none() && !fault.is_missed;
-                let detect_format = if is_silent { place.huge } else { None };
-                range = union(range, present.or(detect_format).unwrap_or(touched));
+                let huge_range = if is_silent { place.huge } else { None };
+                range = union(range, present.or(huge_range).unwrap_or(touched));
             }
             range = PageRange {
                 first: range.first.max(place.pages.first),
@@ -245,7 +245,7 @@ impl<N: FileNames> Follow<N> {
     }
 
     /// Records a call that has mapped all pages of an address range.
-    pub(super) fn populated(&mut self, at: u64, number: u32, (first, end): (u64, u64)) {
+    pub(super) fn on_populate(&mut self, at: u64, number: u32, (first, end): (u64, u64)) {
         let Some(task) = self.tasks.get(&number) else { return };
         for (start, mapping) in self.maps.within(task.process, first, end) {
             if mapping.inode == UNKNOWN {

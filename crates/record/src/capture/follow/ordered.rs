@@ -13,7 +13,7 @@ pub(super) struct Ordered {
     records: BTreeMap<u64, Record>,
     count: u64,
     /// Start times of open faults, with their number. A fault may have ended at its start.
-    held: BTreeMap<u64, u32>,
+    open_faults: BTreeMap<u64, u32>,
     /// Name records. They precede all records that use the names.
     names: Vec<Record>,
 }
@@ -33,22 +33,22 @@ impl Ordered {
 
     /// Holds back later records, because an event from `begin_ns` may have ended at once.
     pub fn hold(&mut self, begin_ns: u64) {
-        *self.held.entry(begin_ns).or_insert(0) += 1;
+        *self.open_faults.entry(begin_ns).or_insert(0) += 1;
     }
 
     /// Ends one hold from `begin_ns`.
     pub fn release(&mut self, begin_ns: u64) {
-        if let Some(count) = self.held.get_mut(&begin_ns) {
+        if let Some(count) = self.open_faults.get_mut(&begin_ns) {
             *count -= 1;
             if *count == 0 {
-                self.held.remove(&begin_ns);
+                self.open_faults.remove(&begin_ns);
             }
         }
     }
 
     /// Removes the records that ended up to `now_ns` and before any hold.
     pub fn drain(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
-        let limit = self.held.keys().next().map_or(now_ns, |held| now_ns.min(*held));
+        let limit = self.open_faults.keys().next().map_or(now_ns, |held| now_ns.min(*held));
         let mut out = std::mem::take(&mut self.names);
         while let Some(&Reverse((end_ns, number))) = self.waiting.peek() {
             if end_ns > limit {

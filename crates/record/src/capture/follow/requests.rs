@@ -3,9 +3,9 @@
 use readpath_trace::recording::{DeviceOperation, Record, RequestRecord};
 
 use super::super::names::FileNames;
-use super::{Follow, Issued};
+use super::{Issued, TaskTracker};
 
-impl<N: FileNames> Follow<N> {
+impl<N: FileNames> TaskTracker<N> {
     /// Records a request. The issuing task may act for another one, so the task that queued its
     /// first sector counts.
     pub(super) fn issue(&mut self, at: u64, place: (u64, u64), bytes: u64, flags: &str) {
@@ -32,7 +32,7 @@ impl<N: FileNames> Follow<N> {
             let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
             self.issued.insert((device, sector + sectors), rest);
         }
-        self.aio_answered(at, device, sector, sector + bytes / 512);
+        self.on_aio_completion(at, device, sector, sector + bytes / 512);
         let thread = issued.task.and_then(|task| self.thread(task));
         if let Some(number) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.is_answered(at, number, issued.begin_ns);

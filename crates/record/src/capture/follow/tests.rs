@@ -2,8 +2,8 @@
 
 use readpath_trace::recording::{AdviceType, DeviceRecord, ReadMethod, ReadRecord, RequestRecord};
 
-use super::super::event::Given;
-use super::super::maps::{Mapping, Place};
+use super::super::event::SubmittedRead;
+use super::super::maps::{MappedPage, Mapping};
 use super::super::names::OpenFile;
 use super::*;
 
@@ -36,7 +36,7 @@ impl FileNames for Known {
         Vec::new()
     }
 
-    fn mapped(&mut self, _: &Place) -> Option<PageRange> {
+    fn mapped(&mut self, _: &MappedPage) -> Option<PageRange> {
         None
     }
 
@@ -52,11 +52,11 @@ impl FileNames for Known {
 }
 
 /// Records of task 70 with these events, at times relative to the start.
-fn records(events: Vec<(u64, What)>) -> Vec<Record> {
-    let mut follow = Follow::new(Known, 1000);
-    follow.watch(70, 70, "cat");
+fn records(events: Vec<(u64, EventData)>) -> Vec<Record> {
+    let mut follow = TaskTracker::new(Known, 1000);
+    follow.add_task(70, 70, "cat");
     for (at, what) in events {
-        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, what });
+        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
     }
     follow.finish(u64::MAX).collect()
 }
@@ -69,43 +69,49 @@ fn reads(records: &[Record]) -> Vec<&ReadRecord> {
     each.collect()
 }
 
-fn switch(from: u32, to: u32, is_waiting: bool) -> What {
-    What::Switch { from, from_name: "cat".to_owned(), is_waiting, to, to_name: "cat".to_owned() }
+fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
+    EventData::Switch {
+        from,
+        from_name: "cat".to_owned(),
+        is_waiting,
+        to,
+        to_name: "cat".to_owned(),
+    }
 }
 
-fn enter(call: SystemCall, arguments: [u64; 4]) -> What {
+fn enter(call: SystemCall, arguments: [u64; 4]) -> EventData {
     let [a, b, c, d] = arguments;
-    What::Enter(call, [a, b, c, d, 0, 0])
+    EventData::Enter(call, [a, b, c, d, 0, 0])
 }
 
 #[test]
-fn a_read_has_its_file_its_place_and_its_wait() {
+fn read_record_has_file_offset_and_wait() {
     let records = records(vec![
         (10, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
-        (11, What::Exit(SystemCall::OpenAt, 3)),
+        (11, EventData::Exit(SystemCall::OpenAt, 3)),
         (20, enter(SystemCall::Read, [3, 0, 8192, 0])),
-        (21, What::CacheRead { inode: INODE, first: 0, end: 2 }),
-        (22, What::Insert { inode: INODE, first: 0, count: 4 }),
-        (23, What::Insert { inode: INODE, first: 4, count: 4 }),
-        (24, What::Queue { device: INODE.device, sector: 800, sectors: 64 }),
-        (25, What::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
+        (21, EventData::CacheRead { inode: INODE, first: 0, end: 2 }),
+        (22, EventData::Insert { inode: INODE, first: 0, count: 4 }),
+        (23, EventData::Insert { inode: INODE, first: 4, count: 4 }),
+        (24, EventData::Queue { device: INODE.device, sector: 800, sectors: 64 }),
+        (25, EventData::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
         (26, switch(70, 0, true)),
-        (90, What::Complete { device: DISK, sector: 800, sectors: 64 }),
+        (90, EventData::Complete { device: DISK, sector: 800, sectors: 64 }),
         (96, switch(0, 70, false)),
-        (100, What::Exit(SystemCall::Read, 8192)),
+        (100, EventData::Exit(SystemCall::Read, 8192)),
         (110, enter(SystemCall::Read, [3, 0, 8192, 0])),
-        (111, What::CacheRead { inode: INODE, first: 2, end: 4 }),
-        (115, What::Exit(SystemCall::Read, 100)),
+        (111, EventData::CacheRead { inode: INODE, first: 2, end: 4 }),
+        (115, EventData::Exit(SystemCall::Read, 100)),
         (120, enter(SystemCall::Lseek, [3, 0, 0, 0])),
-        (121, What::Exit(SystemCall::Lseek, 64)),
+        (121, EventData::Exit(SystemCall::Lseek, 64)),
         (130, enter(SystemCall::Read, [3, 0, 10, 0])),
-        (131, What::CacheRead { inode: INODE, first: 0, end: 1 }),
-        (132, What::Exit(SystemCall::Read, 10)),
+        (131, EventData::CacheRead { inode: INODE, first: 0, end: 1 }),
+        (132, EventData::Exit(SystemCall::Read, 10)),
     ]);
     let reads = reads(&records);
     let told: Vec<_> = reads
         .iter()
-        .map(|read| (read.offset, read.asked_bytes, read.got_bytes(), read.begin_ns, read.end_ns))
+        .map(|read| (read.offset, read.asked_bytes, read.bytes_read(), read.begin_ns, read.end_ns))
         .collect();
     assert_eq!(
         told,
@@ -138,12 +144,12 @@ fn reads_of_files_without_storage_are_not_recorded() {
         let inode = Inode { device, number: 1 };
         [
             (at, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
-            (at + 1, What::Exit(SystemCall::OpenAt, 5)),
-            (at + 2, What::Opened { descriptor: 5, inode, flags: 0 }),
+            (at + 1, EventData::Exit(SystemCall::OpenAt, 5)),
+            (at + 2, EventData::Opened { descriptor: 5, inode, flags: 0 }),
             (at + 3, enter(SystemCall::Read, [5, 0, 100, 0])),
-            (at + 4, What::Exit(SystemCall::Read, 100)),
+            (at + 4, EventData::Exit(SystemCall::Read, 100)),
             (at + 5, enter(SystemCall::Close, [5, 0, 0, 0])),
-            (at + 6, What::Exit(SystemCall::Close, 0)),
+            (at + 6, EventData::Exit(SystemCall::Close, 0)),
         ]
     };
     let records = records([open(10, PROC), open(20, INODE.device)].concat());
@@ -153,12 +159,12 @@ fn reads_of_files_without_storage_are_not_recorded() {
 
 /// For direct I/O only the descriptor identifies the file. A pipe has none.
 #[test]
-fn a_direct_read_is_looked_up_and_a_pipe_is_none() {
+fn direct_read_is_identified_by_descriptor_and_pipes_are_ignored() {
     let records = records(vec![
         (10, enter(SystemCall::Pread, [5, 0, 4096, 65536])),
-        (30, What::Exit(SystemCall::Pread, 4096)),
+        (30, EventData::Exit(SystemCall::Pread, 4096)),
         (40, enter(SystemCall::Read, [6, 0, 4096, 0])),
-        (90, What::Exit(SystemCall::Read, 4096)),
+        (90, EventData::Exit(SystemCall::Read, 4096)),
     ]);
     let reads = reads(&records);
     assert_eq!((reads.len(), reads[0].offset, reads[0].way), (1, 65536, ReadMethod::Pread));
@@ -169,15 +175,15 @@ fn a_direct_read_is_looked_up_and_a_pipe_is_none() {
 /// A fault with a wait ends when its task runs again. The kernel's second attempt belongs to the
 /// same fault. A fault without a wait ends at its start, and precedes the records that ended later.
 #[test]
-fn faults_end_where_their_task_goes_on() {
+fn fault_records_end_when_their_task_resumes() {
     let records = records(vec![
-        (10, What::Fault { inode: INODE, page: 7 }),
-        (12, What::Insert { inode: INODE, first: 7, count: 1 }),
+        (10, EventData::Fault { inode: INODE, page: 7 }),
+        (12, EventData::Insert { inode: INODE, first: 7, count: 1 }),
         (15, switch(70, 0, true)),
         (65, switch(0, 70, false)),
-        (66, What::Fault { inode: INODE, page: 7 }),
-        (80, What::Fault { inode: INODE, page: 9 }),
-        (90, What::MapPages { inode: INODE, first: 16, end: 32 }),
+        (66, EventData::Fault { inode: INODE, page: 7 }),
+        (80, EventData::Fault { inode: INODE, page: 9 }),
+        (90, EventData::MapPages { inode: INODE, first: 16, end: 32 }),
     ]);
     let told: Vec<_> = reads(&records)
         .iter()
@@ -200,28 +206,31 @@ fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
 }
 
 /// Maps the whole file at 4 GiB by descriptor 5.
-fn mapping() -> Vec<(u64, What)> {
+fn mapping() -> Vec<(u64, EventData)> {
     let arguments = [0, 1 << 30, 1, libc::MAP_SHARED as u64, 5, 0];
-    vec![(1, What::Enter(SystemCall::Mmap, arguments)), (2, What::Exit(SystemCall::Mmap, 4 << 30))]
+    vec![
+        (1, EventData::Enter(SystemCall::Mmap, arguments)),
+        (2, EventData::Exit(SystemCall::Mmap, 4 << 30)),
+    ]
 }
 
-fn touch(page: u64) -> What {
-    What::PageFault { address: (4 << 30) + page * 4096 }
+fn touch(page: u64) -> EventData {
+    EventData::PageFault { address: (4 << 30) + page * 4096 }
 }
 
-fn window(first: u64) -> What {
-    What::MapPages { inode: INODE, first, end: first + 16 }
+fn window(first: u64) -> EventData {
+    EventData::MapPages { inode: INODE, first, end: first + 16 }
 }
 
 /// Events of Linux 6.18 for a file touched in order: `map_pages` names 16 pages of folios of 64 and
 /// 256 pages. The exception is the only event of a huge folio.
 #[test]
 fn fault_maps_the_whole_folio() {
-    let folio = |first, count| What::Insert { inode: INODE, first, count };
+    let folio = |first, count| EventData::Insert { inode: INODE, first, count };
     let mut events = mapping();
     events.extend([
         (10, touch(192)),
-        (11, What::Fault { inode: INODE, page: 192 }),
+        (11, EventData::Fault { inode: INODE, page: 192 }),
         (12, folio(192, 64)),
         (13, folio(256, 256)),
         (14, folio(512, 512)),
@@ -246,7 +255,7 @@ fn fault_maps_the_whole_folio() {
 
 /// With the advice RANDOM each page faults, so no page was mapped with its neighbour.
 #[test]
-fn page_that_faults_was_not_mapped_before() {
+fn faulting_page_was_not_mapped_before() {
     let mut events = mapping();
     for (nth, page) in (32..36).chain([35, 34]).enumerate() {
         events.push((10 + 10 * nth as u64, touch(page)));
@@ -257,10 +266,10 @@ fn page_that_faults_was_not_mapped_before() {
 
 /// The descriptor is closed before the look-up. The first fault identifies the file.
 #[test]
-fn file_of_a_mapping_is_learned_from_its_first_fault() {
+fn mapping_file_is_identified_by_its_first_fault() {
     let records = records(vec![
-        (1, What::Enter(SystemCall::Mmap, [0, 1 << 30, 1, libc::MAP_SHARED as u64, 6, 0])),
-        (2, What::Exit(SystemCall::Mmap, 4 << 30)),
+        (1, EventData::Enter(SystemCall::Mmap, [0, 1 << 30, 1, libc::MAP_SHARED as u64, 6, 0])),
+        (2, EventData::Exit(SystemCall::Mmap, 4 << 30)),
         (10, touch(17)),
         (11, window(16)),
         (20, touch(512)),
@@ -275,19 +284,19 @@ fn populated_range_is_mapped() {
     let mut events = mapping();
     let call =
         enter(SystemCall::Madvise, [(4 << 30) + 8192, 5000, libc::MADV_POPULATE_READ as u64, 0]);
-    events.extend([(5, call), (9, What::Exit(SystemCall::Madvise, 0))]);
+    events.extend([(5, call), (9, EventData::Exit(SystemCall::Madvise, 0))]);
     assert_eq!(mapped(&records(events)), [(2, 4)]);
 }
 
 /// A child has a copy of the descriptors with shared positions. A thread has the same descriptors.
 #[test]
 fn descriptors_are_inherited() {
-    let mut follow = Follow::new(Known, 0);
-    follow.watch(70, 70, "sh");
-    let mut take = |at_ns, task, what| follow.take(TraceEvent { at_ns, task, what });
+    let mut follow = TaskTracker::new(Known, 0);
+    follow.add_task(70, 70, "sh");
+    let mut take = |at_ns, task, what| follow.take(TraceEvent { at_ns, task, data: what });
     take(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
-    take(2, 70, What::Exit(SystemCall::OpenAt, 5));
-    let child = |task, is_thread| What::NewTask {
+    take(2, 70, EventData::Exit(SystemCall::OpenAt, 5));
+    let child = |task, is_thread| EventData::NewTask {
         task,
         name: "sh".to_owned(),
         is_thread,
@@ -296,33 +305,33 @@ fn descriptors_are_inherited() {
     take(3, 70, child(71, false));
     take(4, 70, child(72, true));
     take(5, 72, enter(SystemCall::Close, [5, 0, 0, 0]));
-    take(6, 72, What::Exit(SystemCall::Close, 0));
+    take(6, 72, EventData::Exit(SystemCall::Close, 0));
     take(7, 71, enter(SystemCall::Read, [5, 0, 100, 0]));
-    take(8, 71, What::CacheRead { inode: INODE, first: 0, end: 1 });
-    take(9, 71, What::Exit(SystemCall::Read, 100));
+    take(8, 71, EventData::CacheRead { inode: INODE, first: 0, end: 1 });
+    take(9, 71, EventData::Exit(SystemCall::Read, 100));
     take(10, 99, enter(SystemCall::Read, [5, 0, 100, 0]));
-    take(11, 99, What::Exit(SystemCall::Read, 100));
+    take(11, 99, EventData::Exit(SystemCall::Read, 100));
     let records: Vec<Record> = follow.finish(u64::MAX).collect();
     let reads = reads(&records);
-    assert_eq!((reads.len(), reads[0].offset, reads[0].got_bytes()), (1, 0, 100));
+    assert_eq!((reads.len(), reads[0].offset, reads[0].bytes_read()), (1, 0, 100));
 }
 
 #[test]
-fn advice_of_files_and_of_mappings_is_told() {
+fn file_and_mapping_advice_is_recorded() {
     let advice = libc::POSIX_FADV_RANDOM as u64;
     let mut mapping = enter(SystemCall::Mmap, [0, 1 << 20, 1, libc::MAP_SHARED as u64]);
-    if let What::Enter(_, arguments) = &mut mapping {
+    if let EventData::Enter(_, arguments) = &mut mapping {
         (arguments[4], arguments[5]) = (5, 8192);
     }
     let records = records(vec![
         (1, enter(SystemCall::Fadvise, [5, 0, 0, advice])),
-        (2, What::Exit(SystemCall::Fadvise, 0)),
+        (2, EventData::Exit(SystemCall::Fadvise, 0)),
         (3, mapping),
-        (4, What::Exit(SystemCall::Mmap, 0x7000)),
+        (4, EventData::Exit(SystemCall::Mmap, 0x7000)),
         (5, enter(SystemCall::Madvise, [0x8000, 4096, libc::MADV_WILLNEED as u64, 0])),
-        (6, What::Exit(SystemCall::Madvise, 0)),
+        (6, EventData::Exit(SystemCall::Madvise, 0)),
         (7, enter(SystemCall::Madvise, [0x8_0000_0000, 4096, 0, 0])),
-        (8, What::Exit(SystemCall::Madvise, 0)),
+        (8, EventData::Exit(SystemCall::Madvise, 0)),
     ]);
     let advices = records.iter().filter_map(|record| match record {
         Record::Advice(advice) => {
@@ -340,29 +349,30 @@ fn advice_of_files_and_of_mappings_is_told() {
 /// Without a reported sleep, the time of a device request counts as a wait if the task cannot
 /// continue without it.
 #[test]
-fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
-    let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
-    let queue = |sector| What::Queue { device: DISK, sector, sectors: 8 };
-    let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
+fn miss_without_a_sleep_event_counts_device_time_as_wait() {
+    let issue =
+        |sector| EventData::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
+    let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 8 };
+    let complete = |sector| EventData::Complete { device: DISK, sector, sectors: 8 };
     let records = records(vec![
         (10, enter(SystemCall::Pread, [5, 0, 4096, 65536])),
         (11, queue(80)),
         (12, issue(80)),
         (50, complete(80)),
-        (60, What::Exit(SystemCall::Pread, 4096)),
-        (70, What::Fault { inode: INODE, page: 7 }),
-        (71, What::Insert { inode: INODE, first: 7, count: 1 }),
+        (60, EventData::Exit(SystemCall::Pread, 4096)),
+        (70, EventData::Fault { inode: INODE, page: 7 }),
+        (71, EventData::Insert { inode: INODE, first: 7, count: 1 }),
         (72, queue(800)),
         (73, issue(800)),
         (93, complete(800)),
         // The page is resident while readahead is in flight.
         (100, enter(SystemCall::Pread, [5, 0, 4096, 0])),
-        (101, What::CacheRead { inode: INODE, first: 0, end: 1 }),
-        (102, What::Insert { inode: INODE, first: 8, count: 1 }),
+        (101, EventData::CacheRead { inode: INODE, first: 0, end: 1 }),
+        (102, EventData::Insert { inode: INODE, first: 8, count: 1 }),
         (103, queue(808)),
         (104, issue(808)),
         (105, complete(808)),
-        (106, What::Exit(SystemCall::Pread, 4096)),
+        (106, EventData::Exit(SystemCall::Pread, 4096)),
     ]);
     let waits: Vec<u64> = reads(&records).iter().map(|read| read.waited_ns).collect();
     assert_eq!(waits, [38, 20, 0]);
@@ -371,34 +381,34 @@ fn a_miss_waits_for_the_device_also_when_no_sleep_is_seen() {
 /// The event of a wake-up may be missing. The task's next event shows that it runs, and the
 /// device's completion shows since when.
 #[test]
-fn a_task_that_does_something_has_been_woken() {
+fn task_event_after_a_sleep_ends_the_wait() {
     let records = records(vec![
-        (10, What::Fault { inode: INODE, page: 7 }),
-        (11, What::Queue { device: DISK, sector: 80, sectors: 8 }),
-        (12, What::Issue { device: DISK, sector: 80, bytes: 4096, flags: "R".to_owned() }),
+        (10, EventData::Fault { inode: INODE, page: 7 }),
+        (11, EventData::Queue { device: DISK, sector: 80, sectors: 8 }),
+        (12, EventData::Issue { device: DISK, sector: 80, bytes: 4096, flags: "R".to_owned() }),
         (15, switch(70, 0, true)),
-        (45, What::Complete { device: DISK, sector: 80, sectors: 8 }),
-        (55, What::MapPages { inode: INODE, first: 0, end: 16 }),
-        (60, What::Fault { inode: INODE, page: 9 }),
+        (45, EventData::Complete { device: DISK, sector: 80, sectors: 8 }),
+        (55, EventData::MapPages { inode: INODE, first: 0, end: 16 }),
+        (60, EventData::Fault { inode: INODE, page: 9 }),
         (65, switch(70, 0, true)),
-        (95, What::Fault { inode: INODE, page: 9 }),
+        (95, EventData::Fault { inode: INODE, page: 9 }),
     ]);
     let told: Vec<(u64, u64, u64)> =
         reads(&records).iter().map(|read| (read.offset, read.end_ns, read.waited_ns)).collect();
     assert_eq!(told, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
 }
 
-fn given(request: u64, offset: u64) -> Given {
-    Given { request, descriptor: Some(5), offset, bytes: Some(4096) }
+fn given(request: u64, offset: u64) -> SubmittedRead {
+    SubmittedRead { request, descriptor: Some(5), offset, bytes: Some(4096) }
 }
 
 /// Records of task 70, with the ranges of its requests to AIO and io_uring.
-fn asynchronous(events: Vec<(u64, What)>) -> Vec<Record> {
-    let mut follow = Follow::new(Known, 1000);
+fn asynchronous(events: Vec<(u64, EventData)>) -> Vec<Record> {
+    let mut follow = TaskTracker::new(Known, 1000);
     follow.expect_submissions();
-    follow.watch(70, 70, "fio");
+    follow.add_task(70, 70, "fio");
     for (at, what) in events {
-        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, what });
+        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
     }
     follow.finish(u64::MAX).collect()
 }
@@ -412,25 +422,26 @@ fn spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
 /// Two direct reads in one call. The device completes the second first, while the program runs. The
 /// first is waited for in `io_getevents`.
 #[test]
-fn aio_past_the_cache_ends_when_the_program_has_it() {
-    let ask = |sector| What::Queue { device: DISK, sector, sectors: 8 };
-    let issue = |sector| What::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
-    let complete = |sector| What::Complete { device: DISK, sector, sectors: 8 };
+fn direct_aio_read_ends_when_the_program_receives_it() {
+    let ask = |sector| EventData::Queue { device: DISK, sector, sectors: 8 };
+    let issue =
+        |sector| EventData::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
+    let complete = |sector| EventData::Complete { device: DISK, sector, sectors: 8 };
     let records = asynchronous(vec![
         (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
-        (11, What::AioRead(given(1, 8192))),
-        (12, What::AioRead(given(2, 65536))),
+        (11, EventData::AioRead(given(1, 8192))),
+        (12, EventData::AioRead(given(2, 65536))),
         (13, ask(80)),
         (14, issue(80)),
         (15, ask(800)),
         (16, issue(800)),
-        (20, What::Exit(SystemCall::IoSubmit, 2)),
+        (20, EventData::Exit(SystemCall::IoSubmit, 2)),
         (25, complete(800)),
         (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
         (31, switch(70, 0, true)),
         (60, complete(80)),
         (66, switch(0, 70, false)),
-        (70, What::Exit(SystemCall::IoGetevents, 2)),
+        (70, EventData::Exit(SystemCall::IoGetevents, 2)),
     ]);
     assert_eq!(spans(&records), [(65536, 12, 25, 0), (8192, 11, 70, 35)]);
     assert_eq!(reads(&records)[0].way, ReadMethod::Aio);
@@ -440,22 +451,22 @@ fn aio_past_the_cache_ends_when_the_program_has_it() {
 /// Through the page cache both reads end with the call. The event of the cache follows the wait for
 /// its pages.
 #[test]
-fn aio_through_the_cache_waits_in_its_call() {
-    let cached = |page| What::CacheRead { inode: INODE, first: page, end: page + 1 };
-    let plain = |request, offset| Given { descriptor: Some(6), ..given(request, offset) };
+fn buffered_aio_read_waits_in_its_submit_call() {
+    let cached = |page| EventData::CacheRead { inode: INODE, first: page, end: page + 1 };
+    let plain = |request, offset| SubmittedRead { descriptor: Some(6), ..given(request, offset) };
     let records = asynchronous(vec![
         (10, enter(SystemCall::IoSubmit, [1, 2, 0, 0])),
-        (11, What::AioRead(plain(1, 8192))),
-        (12, What::AioRead(plain(2, 65536))),
-        (13, What::Insert { inode: INODE, first: 2, count: 1 }),
+        (11, EventData::AioRead(plain(1, 8192))),
+        (12, EventData::AioRead(plain(2, 65536))),
+        (13, EventData::Insert { inode: INODE, first: 2, count: 1 }),
         (14, switch(70, 0, true)),
         (40, switch(0, 70, false)),
         (41, cached(2)),
-        (42, What::Insert { inode: INODE, first: 16, count: 1 }),
+        (42, EventData::Insert { inode: INODE, first: 16, count: 1 }),
         (43, switch(70, 0, true)),
         (60, switch(0, 70, false)),
         (61, cached(16)),
-        (70, What::Exit(SystemCall::IoSubmit, 2)),
+        (70, EventData::Exit(SystemCall::IoSubmit, 2)),
     ]);
     assert_eq!(spans(&records), [(8192, 10, 41, 26), (65536, 41, 70, 17)]);
     let place = |record: &Record| match record {
@@ -470,9 +481,9 @@ fn aio_through_the_cache_waits_in_its_call() {
 /// At depth 1 the thread sleeps in the submitting call. Next to an older recorder, the program that
 /// copies the range runs before the event, and reports the submission first.
 #[test]
-fn uring_waits_in_its_call() {
-    let event = What::UringSubmit { request: 9, operation: "READ".to_owned() };
-    let program = |offset| What::UringRead(given(9, offset), 70);
+fn io_uring_read_waits_in_its_enter_call() {
+    let event = EventData::UringSubmit { request: 9, operation: "READ".to_owned() };
+    let program = |offset| EventData::UringRead(given(9, offset), 70);
     let one = |offset| [event.clone(), program(offset)];
     let other = |offset| [program(offset), event.clone()];
     for orders in [[one(12288), one(4096)], [other(12288), other(4096)], [one(12288), other(4096)]]
@@ -485,9 +496,9 @@ fn uring_waits_in_its_call() {
                 (at + 12, second),
                 (at + 15, switch(70, 0, true)),
                 (at + 60, switch(0, 70, false)),
-                (at + 61, What::UringComplete { request: 9, result: 4096 }),
-                (at + 61, What::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
-                (at + 62, What::Exit(SystemCall::UringEnter, 1)),
+                (at + 61, EventData::UringComplete { request: 9, result: 4096 }),
+                (at + 61, EventData::UringEnds { request: 9, inode: Some(INODE), result: 4096 }),
+                (at + 62, EventData::Exit(SystemCall::UringEnter, 1)),
             ]);
         }
         let records = asynchronous(events);
@@ -500,15 +511,15 @@ fn uring_waits_in_its_call() {
 /// Next to an older recorder, the file of an open call is reported before the end of the call.
 #[test]
 fn file_of_an_open_call_is_known_in_both_orders() {
-    let exit = What::Exit(SystemCall::OpenAt, 6);
-    let opened = What::Opened { descriptor: 6, inode: INODE, flags: libc::O_DIRECT as u64 };
+    let exit = EventData::Exit(SystemCall::OpenAt, 6);
+    let opened = EventData::Opened { descriptor: 6, inode: INODE, flags: libc::O_DIRECT as u64 };
     for [first, second] in [[exit.clone(), opened.clone()], [opened, exit]] {
         let records = records(vec![
             (10, enter(SystemCall::OpenAt, [0, 0, 0, 0])),
             (11, first),
             (12, second),
             (20, enter(SystemCall::Read, [6, 0, 100, 0])),
-            (21, What::Exit(SystemCall::Read, 100)),
+            (21, EventData::Exit(SystemCall::Read, 100)),
         ]);
         assert_eq!(spans(&records), [(0, 20, 21, 0)]);
     }
@@ -519,13 +530,13 @@ fn file_of_an_open_call_is_known_in_both_orders() {
 fn reads_without_a_range_are_counted() {
     let records = records(vec![
         (10, enter(SystemCall::IoSubmit, [1, 3, 0, 0])),
-        (20, What::Exit(SystemCall::IoSubmit, 3)),
+        (20, EventData::Exit(SystemCall::IoSubmit, 3)),
         (30, enter(SystemCall::IoGetevents, [1, 1, 2, 0])),
         (31, switch(70, 0, true)),
         (66, switch(0, 70, false)),
-        (70, What::Exit(SystemCall::IoGetevents, 3)),
-        (80, What::UringSubmit { request: 9, operation: "READ".to_owned() }),
-        (81, What::UringComplete { request: 9, result: 4096 }),
+        (70, EventData::Exit(SystemCall::IoGetevents, 3)),
+        (80, EventData::UringSubmit { request: 9, operation: "READ".to_owned() }),
+        (81, EventData::UringComplete { request: 9, result: 4096 }),
     ]);
     let unseen = records.iter().filter_map(|record| match record {
         Record::Unseen(it) => Some((it.way, it.count, it.waited_ns)),

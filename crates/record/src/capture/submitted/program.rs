@@ -110,7 +110,7 @@ pub(super) struct Output {
 }
 
 /// Fills in task, kind and time of the record at `base` on the stack, and writes it to the ring.
-fn give_out(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
+fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
     vec![
         call(GET_CURRENT_PID_TGID),
         store_word(FRAME, base, 0),
@@ -158,7 +158,7 @@ pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
             call(PROBE_READ_USER),
             0,
         ];
-        each.extend(give_out(AIO, base, i32::from(bytes), output));
+        each.extend(output_record(AIO, base, i32::from(bytes), output));
         let end = each.len() as i16;
         // An unreadable request is skipped.
         each[7] = jump_if_not_equal(0, 0, end - 8);
@@ -196,7 +196,7 @@ pub(super) fn of_uring(layout: &EventLayout, output: Output) -> Option<Program> 
             copy(3, 7),
             call(PROBE_READ_KERNEL),
         ];
-        rest.extend(give_out(URING, base, i32::from(bytes), output));
+        rest.extend(output_record(URING, base, i32::from(bytes), output));
         let end = rest.len() as i16;
         // READV, READ_FIXED and READ.
         let mut program = vec![
@@ -245,7 +245,7 @@ const FILE_BYTES: i16 = HEAD_BYTES as i16 + 40;
 const FILE_BASE: i16 = -FILE_BYTES - 8;
 
 /// Clears the record, since a field may be wider than its value.
-fn cleared() -> Program {
+fn clear_record() -> Program {
     let words = (0..FILE_BYTES / 8).map(|nth| store_word(FRAME, FILE_BASE + 8 * nth, 0));
     std::iter::once(move_value(0, 0)).chain(words).collect()
 }
@@ -258,7 +258,7 @@ pub(super) fn of_opening(
 ) -> Option<Program> {
     let [result] = layout.offsets(&["ret"])?;
     let mut program = vec![copy(6, 1)];
-    program.extend(cleared());
+    program.extend(clear_record());
     let pointer = FILE_BASE - 8;
     let mut rest = vec![store_word(FRAME, FILE_BASE + 24, 7), call(GET_CURRENT_TASK), copy(8, 0)];
     for offset in [offsets.task_files, offsets.files_table, offsets.table_list] {
@@ -270,7 +270,7 @@ pub(super) fn of_opening(
     read_kernel(&mut rest, pointer, 0, 8);
     rest.push(load_word(8, FRAME, pointer));
     read_file(&mut rest, FILE_BASE, offsets);
-    rest.extend(give_out(OPENED, FILE_BASE, i32::from(FILE_BYTES), output));
+    rest.extend(output_record(OPENED, FILE_BASE, i32::from(FILE_BYTES), output));
     // A negative descriptor is an error.
     program.extend([load_word(7, 6, result), instruction(0xc5, 7, 0, rest.len() as i16, 0)]);
     program.extend(rest);
@@ -286,7 +286,7 @@ pub(super) fn of_completion(
 ) -> Option<Program> {
     let [request, result] = layout.offsets(&["req", "res"])?;
     let mut program = vec![copy(6, 1)];
-    program.extend(cleared());
+    program.extend(clear_record());
     let pointer = FILE_BASE - 8;
     program.extend([
         load_word(8, 6, request),
@@ -299,7 +299,7 @@ pub(super) fn of_completion(
     read_kernel(&mut program, pointer, 0, 8);
     program.push(load_word(8, FRAME, pointer));
     read_file(&mut program, FILE_BASE, offsets);
-    program.extend(give_out(COMPLETED, FILE_BASE, i32::from(FILE_BYTES), output));
+    program.extend(output_record(COMPLETED, FILE_BASE, i32::from(FILE_BYTES), output));
     program.extend([move_value(0, 0), EXIT]);
     Some(program)
 }

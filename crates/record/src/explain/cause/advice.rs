@@ -12,22 +12,27 @@ use readpath_trace::recording::{AdviceType, ReadMethod};
 
 /// Returns true if the wait is caused by wrong advice.
 pub(super) fn holds(wait: &ReadWait) -> bool {
-    let is_run = wait.goes_on && wait.run_bytes >= ORDERED_BYTES;
+    let is_run = wait.is_sequential && wait.run_bytes >= ORDERED_BYTES;
     match wait.hint {
         // If more was fetched than requested, the hint had no effect on this read.
-        Some(AdviceType::Random) => is_run && wait.fetched_bytes > 0 && wait.ahead_bytes == 0,
-        Some(AdviceType::Sequential) => !wait.goes_on && wait.ahead_bytes > wait.asked_bytes,
+        Some(AdviceType::Random) => is_run && wait.fetched_bytes > 0 && wait.prefetched_bytes == 0,
+        Some(AdviceType::Sequential) => {
+            !wait.is_sequential && wait.prefetched_bytes > wait.asked_bytes
+        }
         _ => false,
     }
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Advice);
     let is_random = file.is_some_and(|file| file.has_hint(AdviceType::Random));
     let is_mapped = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
-    let read =
-        if gathered.by_way.keys().all(|way| *way == ReadMethod::Fault) { "touch" } else { "read" };
+    let read = if gathered.by_method.keys().all(|way| *way == ReadMethod::Fault) {
+        "touch"
+    } else {
+        "read"
+    };
     let each = format!(
         "{} {read}{} that waited {} each",
         charge.waits,

@@ -11,14 +11,14 @@ use super::{CauseText, ReadWait, name};
 
 /// Returns true if the wait is caused by a repeated fetch.
 pub(super) fn holds(wait: &ReadWait) -> bool {
-    wait.again_bytes > 0 && wait.again_bytes > wait.fetched_bytes / 2
+    wait.refetched_bytes > 0 && wait.refetched_bytes > wait.fetched_bytes / 2
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Again);
     let fetched: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();
-    let again: u64 = gathered.files.values().map(|file| file.again_bytes).sum();
+    let again: u64 = gathered.files.values().map(|file| file.refetched_bytes).sum();
     let once = fetched.saturating_sub(again);
     CauseText {
         title: "the same bytes are fetched from the device again and again".to_owned(),

@@ -6,12 +6,12 @@ use super::CauseText;
 use super::words::{bytes, time};
 
 /// Number of calls before they are reported.
-pub(super) const CALLS_LEAST: u64 = 1000;
+pub(super) const CALLS_MIN: u64 = 1000;
 
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let calls = &gathered.calls;
     let most = gathered.files.values().max_by_key(|file| file.small_calls);
-    let are_in_order = calls.in_order * 2 >= calls.count;
+    let are_in_order = calls.sequential_calls * 2 >= calls.count;
     let mean_bytes = calls.bytes as f64 / calls.count.max(1) as f64;
     CauseText {
         title: "small reads by system calls take processor time".to_owned(),
@@ -22,7 +22,7 @@ pub(super) fn words(gathered: &RecordingData) -> CauseText {
             bytes(mean_bytes),
             time(calls.mean_ns()),
             time(calls.call_ns()),
-            calls.in_order as f64 / calls.count.max(1) as f64 * 100.0,
+            calls.sequential_calls as f64 / calls.count.max(1) as f64 * 100.0,
             super::name(most),
         ),
         remedy: match are_in_order {
@@ -30,7 +30,7 @@ pub(super) fn words(gathered: &RecordingData) -> CauseText {
                 "read through a buffer (stdio, BufReader, io.BufferedReader): with {} at a time \
                  {} calls are left, and {} are saved",
                 bytes(BUFFER_BYTES as f64),
-                calls.buffered(),
+                calls.calls_with_buffer(),
                 time(calls.saved_ns()),
             ),
             false => format!(

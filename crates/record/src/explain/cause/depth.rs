@@ -13,11 +13,11 @@ use super::{CauseText, ReadWait, name};
 /// Returns true for a small read at an unpredictable position.
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let moved_bytes = wait.asked_bytes.max(wait.fetched_bytes);
-    !wait.goes_on && wait.fetched_bytes > 0 && moved_bytes < LARGE_BYTES
+    !wait.is_sequential && wait.fetched_bytes > 0 && moved_bytes < LARGE_BYTES
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Depth);
     let waits = charge.waits.max(1) as f64;
     CauseText {

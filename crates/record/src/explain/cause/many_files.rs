@@ -1,7 +1,7 @@
 //! Cause: many small files are read one after the other. Each costs a separate request, and
 //! readahead ends at the end of each file.
 //!
-//! The rule holds if there were waits for at least [`FILES_LEAST`] files of up to [`SMALL_BYTES`],
+//! The rule holds if there were waits for at least [`FILES_MIN`] files of up to [`SMALL_BYTES`],
 //! and the device's queue depth was low.
 
 use std::collections::BTreeMap;
@@ -13,21 +13,21 @@ use super::CauseText;
 use super::words::{bytes, time};
 
 /// Minimum number of small files before this cause is considered.
-const FILES_LEAST: usize = 16;
+const FILES_MIN: usize = 16;
 
 /// Returns true if a file is small and had waits.
 pub(super) fn is_small(file: &FileData) -> bool {
     file.waits.waits > 0 && file.bytes.is_some_and(|bytes| bytes <= SMALL_BYTES)
 }
 
-/// Returns true if there are at least [`FILES_LEAST`] such files.
+/// Returns true if there are at least [`FILES_MIN`] such files.
 pub(super) fn are_many(gathered: &RecordingData) -> bool {
-    gathered.files.values().filter(|file| is_small(file)).count() >= FILES_LEAST
+    gathered.files.values().filter(|file| is_small(file)).count() >= FILES_MIN
 }
 
 /// Returns true for causes whose waits are charged to this one for small files: the file size
 /// explains them.
-pub(super) fn takes(cause: Option<WaitCause>) -> bool {
+pub(super) fn absorbs_cause(cause: Option<WaitCause>) -> bool {
     matches!(cause, None | Some(WaitCause::PageFaults | WaitCause::Small | WaitCause::Depth))
 }
 
@@ -44,11 +44,11 @@ fn folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {
     most.max_by_key(|(folder, count)| (folder.components().count(), *count))
 }
 
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let files: Vec<&FileData> = gathered.files.values().filter(|file| is_small(file)).collect();
     let mut charge = WaitSum::default();
     let charges = files.iter().flat_map(|file| &file.charges);
-    for (_, one) in charges.filter(|(cause, _)| takes(**cause)) {
+    for (_, one) in charges.filter(|(cause, _)| absorbs_cause(**cause)) {
         charge.waits += one.waits;
         charge.ns += one.ns;
     }

@@ -17,51 +17,52 @@ use readpath_trace::page_set::PAGE_BYTES;
 const FETCHED_PAGES_MIN: u64 = 256;
 
 /// Returns the waits for a file that readahead may have prolonged: number and nanoseconds.
-fn judged(file: &FileData) -> (u64, f64) {
+fn judged_waits(file: &FileData) -> (u64, f64) {
     let [plain, depth] = [None, Some(WaitCause::Depth)].map(|cause| file.charge(cause));
     (plain.waits + depth.waits, (plain.ns + depth.ns) as f64)
 }
 
 /// Returns the time of the used parts as separate requests, in nanoseconds.
-fn alone_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
+fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
     let cost = gathered.devices.get(&file.device)?.cost()?;
     let parts = file.parts.max(1);
     Some(parts as f64 * cost.request_ns(file.part_bytes as f64 / parts as f64))
 }
 
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold.
-pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
+pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
     let fetched = file.fetched.count();
     let unused = file.unused_pages();
     if fetched < FETCHED_PAGES_MIN || unused * 2 < fetched {
         return 0.0;
     }
-    let Some(alone_ns) = alone_ns(gathered, file) else { return 0.0 };
-    let (_, waited_ns) = judged(file);
+    let Some(alone_ns) = separate_requests_ns(gathered, file) else { return 0.0 };
+    let (_, waited_ns) = judged_waits(file);
     // The lost fraction is at most the unused fraction of the bytes: a byte not moved saves only
     // its own time.
     (1.0 - alone_ns / waited_ns.max(1.0)).clamp(0.0, unused as f64 / fetched as f64)
 }
 
 fn files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
-    gathered.files.values().filter(|file| part(gathered, file) > 0.0)
+    gathered.files.values().filter(|file| lost_share(gathered, file) > 0.0)
 }
 
 /// Returns the number of waits that are judged.
 pub(super) fn waits(gathered: &RecordingData) -> u64 {
-    files(gathered).map(|file| judged(file).0).sum()
+    files(gathered).map(|file| judged_waits(file).0).sum()
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let fetched: u64 = files(gathered).map(|file| file.fetched.count()).sum();
     let unused: u64 = files(gathered).map(FileData::unused_pages).sum();
     let most = files(gathered).max_by_key(|file| file.unused_pages());
     let parts: u64 = files(gathered).map(|file| file.parts).sum();
-    let alone_ns: f64 = files(gathered).filter_map(|file| alone_ns(gathered, file)).sum();
-    let waited_ns: f64 = files(gathered).map(|file| judged(file).1).sum();
+    let alone_ns: f64 =
+        files(gathered).filter_map(|file| separate_requests_ns(gathered, file)).sum();
+    let waited_ns: f64 = files(gathered).map(|file| judged_waits(file).1).sum();
     // The number of used pages is an upper bound if a fault mapped more than it touched.
-    let is_bound = files(gathered).any(|file| file.mapped.count_without(&file.asked) > 0);
+    let is_bound = files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
     let [most_of, least] = if is_bound { ["at most ", "at least "] } else { ["", ""] };
     let used = fetched - unused;
     CauseText {

@@ -18,7 +18,7 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::PageFaults);
     let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
     let told = if is_random { "; the kernel was told MADV_RANDOM" } else { "" };

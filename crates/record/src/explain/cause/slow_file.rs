@@ -24,7 +24,7 @@ pub(in super::super) struct SlowFile {
 
 impl SlowFile {
     /// Returns the fraction of a file's waits that is lost because the file is slow.
-    pub fn part(&self, file: u32) -> f64 {
+    pub fn lost_share(&self, file: u32) -> f64 {
         if file == self.file { 1.0 - 1.0 / self.factor } else { 0.0 }
     }
 }
@@ -59,7 +59,7 @@ pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
     let SlowFile { file, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
     let facts = &gathered.files[&file];
     let device = gathered.devices.get(&facts.device).map_or("", |device| device.name.as_str());

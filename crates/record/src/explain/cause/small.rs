@@ -13,11 +13,11 @@ use super::{CauseText, ReadWait, name};
 pub(super) fn holds(wait: &ReadWait) -> bool {
     let is_small = wait.fetched_bytes.max(wait.asked_bytes) < SMALL_BYTES;
     let is_request = wait.is_request_seen && wait.fetched_bytes > 0;
-    wait.goes_on && is_request && wait.ahead_bytes == 0 && is_small
+    wait.is_sequential && is_request && wait.prefetched_bytes == 0 && is_small
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Small);
     let waits = charge.waits.max(1) as f64;
     CauseText {

@@ -30,7 +30,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_in_the_unit_that_suits_them() {
+    fn times_and_sizes_are_printed_in_a_fitting_unit() {
         let times = [999.0, 54_300.0, 1_250_000.0, 4_125_000_000.0].map(time);
         assert_eq!(times, ["999 ns", "54 µs", "1.2 ms", "4.12 s"]);
         let sizes = [512.0, 4096.0, 1_600_000.0, 3e9].map(bytes);

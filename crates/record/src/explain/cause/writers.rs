@@ -9,13 +9,13 @@ use super::CauseText;
 use super::words::{bytes, time};
 
 /// Returns the fraction of a file's waits that is lost to writes.
-pub(super) fn part(gathered: &RecordingData, file: &FileData) -> f64 {
-    gathered.writes.lost_part(file.device).map_or(0.0, |(part, _, _)| part)
+pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
+    gathered.writes.lost_share(file.device).map_or(0.0, |(part, _, _)| part)
 }
 
 /// Returns the name of the main writer by bytes: a thread of the program, the kernel for the
 /// program, or an unknown one.
-fn writer(gathered: &RecordingData, device: u64, written: u64) -> String {
+fn main_writer(gathered: &RecordingData, device: u64, written: u64) -> String {
     let by_thread = gathered.writes.by_thread(device);
     let own: u64 = by_thread.iter().filter(|(thread, _)| thread.is_some()).map(|(_, it)| it).sum();
     if own * 2 >= written {
@@ -43,10 +43,10 @@ fn writer(gathered: &RecordingData, device: u64, written: u64) -> String {
 }
 
 /// Returns the texts of this cause.
-pub(super) fn words(gathered: &RecordingData) -> CauseText {
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let written = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(number, device)| {
-        let (_, met, clear) = gathered.writes.lost_part(*number)?;
+        let (_, met, clear) = gathered.writes.lost_share(*number)?;
         Some((written(number), *number, &device.name, met, clear))
     });
     let (written, number, name, met, clear) =
@@ -58,7 +58,7 @@ pub(super) fn words(gathered: &RecordingData) -> CauseText {
             bytes(written as f64),
             time(met),
             time(clear),
-            writer(gathered, number, written),
+            main_writer(gathered, number, written),
         ),
         remedy:
             "limit the writer (io.max, ionice, fewer writes at a time), write at other times, or \

@@ -21,7 +21,7 @@ pub(in super::super) struct Calls {
     pub count: u64,
     pub bytes: u64,
     /// Number of calls that began at the end of the last one.
-    pub in_order: u64,
+    pub sequential_calls: u64,
 }
 
 impl Calls {
@@ -41,7 +41,7 @@ impl Calls {
             read.way,
             ReadMethod::Read | ReadMethod::Pread | ReadMethod::Readv | ReadMethod::Preadv
         );
-        let got = read.got_bytes();
+        let got = read.bytes_read();
         let is_small = got > 0 && read.asked_bytes <= CALL_BYTES_MAX;
         if !(is_timed && is_call && is_small && waited_ns == 0) {
             return false;
@@ -49,7 +49,7 @@ impl Calls {
         self.spans.add(read.begin_ns, read.end_ns);
         self.count += 1;
         self.bytes += got;
-        self.in_order += u64::from(is_adjacent);
+        self.sequential_calls += u64::from(is_adjacent);
         true
     }
 
@@ -65,13 +65,13 @@ impl Calls {
     }
 
     /// Returns the number of calls that remain with a buffer.
-    pub fn buffered(&self) -> u64 {
+    pub fn calls_with_buffer(&self) -> u64 {
         self.bytes.div_ceil(BUFFER_BYTES)
     }
 
     /// Returns the time saved by a buffer of [`BUFFER_BYTES`], or by a mapping if the reads are not
     /// sequential.
     pub fn saved_ns(&self) -> f64 {
-        self.call_ns() * (1.0 - self.buffered() as f64 / self.count.max(1) as f64).max(0.0)
+        self.call_ns() * (1.0 - self.calls_with_buffer() as f64 / self.count.max(1) as f64).max(0.0)
     }
 }

@@ -3,10 +3,10 @@
 //! The model of a wait for `b` bytes is `fixed + b × per byte`. Waits of two sufficiently different
 //! sizes give both terms. Only the faster quarter of each size counts: slower waits include
 //! contention and readahead. Waits that began behind another request of the program are left out
-//! where there are others: an unused readahead would make all requests after it look slow.
-//! A single size gives only the sum of both terms. A request is then
-//! assumed to cost as much as the transfer of [`HALF_BYTES`], or of [`HALF_BYTES_MOVING`] if it
-//! takes as long as a disk seek. The kernel's own rotational flag is wrong for many virtual disks.
+//! where there are others: an unused readahead would make all requests after it look slow. A single
+//! size gives only the sum of both terms. A request is then assumed to cost as much as the transfer
+//! of [`EQUAL_COST_BYTES`], or of [`EQUAL_COST_BYTES_DISK`] if it takes as long as a disk seek. The
+//! kernel's own rotational flag is wrong for many virtual disks.
 
 use std::collections::BTreeMap;
 
@@ -14,27 +14,27 @@ use super::super::SMALL_BYTES;
 
 /// Bytes whose transfer takes as long as the fixed part of a request, on a device without moving
 /// parts: 1 GB/s and 60 µs per request.
-const HALF_BYTES: f64 = SMALL_BYTES as f64;
+const EQUAL_COST_BYTES: f64 = SMALL_BYTES as f64;
 
 /// Bytes whose transfer takes as long as the fixed part of a request on a disk: 10 ms positioning
 /// time, 150 MB/s.
-const HALF_BYTES_MOVING: f64 = 1_500_000.0;
+const EQUAL_COST_BYTES_DISK: f64 = 1_500_000.0;
 
 /// Transfer time of a byte on such a disk, in nanoseconds.
-const MOVING_BYTE_NS: f64 = 6.7;
+const DISK_BYTE_NS: f64 = 6.7;
 
 /// Positioning time in nanoseconds above which the device is taken for a disk: half a rotation at
 /// 10,000 per minute.
-const MOVES_NS: f64 = 3_000_000.0;
+const DISK_POSITIONING_NS_MIN: f64 = 3_000_000.0;
 
 /// Number of waits of one size before they are used.
 const MIN_SAMPLES: u64 = 16;
 
 /// Minimum ratio of two sizes before both terms are estimated from them.
-const SIZES_APART: f64 = 4.0;
+const SIZE_RATIO_MIN: f64 = 4.0;
 
 /// Number of waits kept for one size. Beyond it, every second one is dropped, repeatedly.
-const KEPT_MAX: usize = 512;
+const SAMPLES_KEPT_MAX: usize = 512;
 
 /// Waits of one size class.
 #[derive(Clone, Debug, Default)]
@@ -43,22 +43,22 @@ struct Class {
     ns: u64,
     bytes: u64,
     /// Every 2^`halvings`-th of the waits.
-    kept: Vec<u64>,
+    sampled_waits: Vec<u64>,
     halvings: u32,
 }
 
 impl Class {
     fn add(&mut self, ns: u64, bytes: u64) {
         if self.count.is_multiple_of(1 << self.halvings) {
-            if self.kept.len() == KEPT_MAX {
+            if self.sampled_waits.len() == SAMPLES_KEPT_MAX {
                 let mut at = 0;
-                self.kept.retain(|_| {
+                self.sampled_waits.retain(|_| {
                     at += 1;
                     at % 2 == 1
                 });
                 self.halvings += 1;
             }
-            self.kept.push(ns);
+            self.sampled_waits.push(ns);
         }
         self.count += 1;
         self.ns += ns;
@@ -67,7 +67,7 @@ impl Class {
 
     /// Returns the mean size and the lower quartile of the waits.
     fn typical(&self) -> (f64, f64) {
-        let mut kept = self.kept.clone();
+        let mut kept = self.sampled_waits.clone();
         kept.sort_unstable();
         (self.bytes as f64 / self.count as f64, kept[kept.len() / 4] as f64)
     }
@@ -133,7 +133,7 @@ impl Classes {
         if let (Some(small), Some(large)) = (self.known().next(), self.known().next_back()) {
             let ((small_bytes, small_ns), (large_bytes, large_ns)) =
                 (small.typical(), large.typical());
-            if large_bytes >= SIZES_APART * small_bytes {
+            if large_bytes >= SIZE_RATIO_MIN * small_bytes {
                 let byte_ns = ((large_ns - small_ns) / (large_bytes - small_bytes)).max(0.0);
                 let fixed_ns = (small_ns - byte_ns * small_bytes).max(0.0);
                 return Some(Cost { fixed_ns, byte_ns });
@@ -142,8 +142,8 @@ impl Classes {
         let sum = |field: fn(&Class) -> u64| self.classes.values().map(field).sum::<u64>() as f64;
         let count = sum(|class| class.count);
         let (bytes, ns) = (sum(|class| class.bytes) / count, sum(|class| class.ns) / count);
-        let moves = ns - bytes * MOVING_BYTE_NS >= MOVES_NS;
-        let half = if moves { HALF_BYTES_MOVING } else { HALF_BYTES };
+        let moves = ns - bytes * DISK_BYTE_NS >= DISK_POSITIONING_NS_MIN;
+        let half = if moves { EQUAL_COST_BYTES_DISK } else { EQUAL_COST_BYTES };
         let byte_ns = ns / (bytes + half);
         (count > 0.0).then_some(Cost { fixed_ns: byte_ns * half, byte_ns })
     }
@@ -156,7 +156,7 @@ mod tests {
     /// The device takes 60 µs a request and 1 ns a byte. Half of the small waits include another
     /// delay.
     #[test]
-    fn two_sizes_tell_the_terms_apart() {
+    fn two_request_sizes_separate_fixed_and_per_byte_cost() {
         let mut costs = Costs::default();
         assert_eq!(costs.cost(), None);
         for bytes in [4096, 131_072] {
@@ -165,7 +165,9 @@ mod tests {
         }
         let cost = costs.cost().unwrap();
         assert!((cost.request_ns(1e6) - 1_060_000.0).abs() < 1.0, "{cost:?}");
-        assert!(costs.all.classes.values().all(|class| class.kept.len() <= KEPT_MAX));
+        assert!(
+            costs.all.classes.values().all(|class| class.sampled_waits.len() <= SAMPLES_KEPT_MAX)
+        );
     }
 
     /// Waits of 400 µs behind readahead count if they are all, and not next to sixteen of 100 µs.
@@ -182,7 +184,7 @@ mod tests {
     /// A wait of 200 µs for 64 KiB is split in half. A wait of 10 ms is almost all positioning
     /// time.
     #[test]
-    fn one_size_is_split_as_on_devices_of_its_kind() {
+    fn cost_of_one_size_is_split_by_typical_device_ratios() {
         let request = |ns| {
             let mut costs = Costs::default();
             costs.add(ns, 65_536, true);

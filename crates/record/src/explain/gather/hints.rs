@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_hint_of_a_place_counts() {
+    fn newest_hint_at_an_offset_applies() {
         let mut hints = Hints::default();
         let advice =
             |offset, bytes, hint| AdviceGiven { offset, bytes, hint, ..AdviceGiven::default() };

@@ -5,7 +5,7 @@ use readpath_core::unit::PageRange;
 use super::super::cause::{self, ReadWait};
 use super::super::pattern::Step;
 use super::super::{ORDERED_BYTES, WaitCause};
-use super::{FileData, INSERTED_MAX, Inserted, READ_WITHOUT_WAIT_NS, RecordingData, WaitSum};
+use super::{FileData, INSERTED_RUNS_MAX, Inserted, READ_WITHOUT_WAIT_NS, RecordingData, WaitSum};
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, FaultUse, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
@@ -17,12 +17,12 @@ const TOUCH_NS: u64 = 1_000_000;
 
 /// Bytes inserted into the page cache for one read.
 #[derive(Clone, Copy, Debug, Default)]
-struct Fetched {
+struct FetchedBytes {
     bytes: u64,
     /// Bytes that had been fetched before.
-    again_bytes: u64,
+    refetched_bytes: u64,
     /// Bytes beyond the requested pages.
-    ahead_bytes: u64,
+    prefetched_bytes: u64,
 }
 
 impl RecordingData {
@@ -58,8 +58,8 @@ impl RecordingData {
             self.files.entry(file).or_default().fetch(offset, bytes);
             return;
         }
-        if thread.inserted.len() >= INSERTED_MAX {
-            for written in thread.inserted.drain(..INSERTED_MAX / 2) {
+        if thread.inserted.len() >= INSERTED_RUNS_MAX {
+            for written in thread.inserted.drain(..INSERTED_RUNS_MAX / 2) {
                 self.files.entry(written.file).or_default().written_bytes += written.bytes;
             }
         }
@@ -69,10 +69,10 @@ impl RecordingData {
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
     pub(super) fn read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
-        let retried = self.retried(read);
+        let retried = self.retried_fault_step(read);
         let is_fault = read.way == ReadMethod::Fault && retried.is_none();
         let fault = is_fault.then(|| self.mapped.fault(read));
-        let got = fault.as_ref().map_or(read.got_bytes(), |fault| {
+        let got = fault.as_ref().map_or(read.bytes_read(), |fault| {
             fault.used.iter().map(|range| range.count() * PAGE_BYTES).sum()
         });
         let (offset, end) = match &fault {
@@ -92,12 +92,16 @@ impl RecordingData {
             true => read.waited_ns,
             // A read that ended by a signal or an empty queue has not waited for a device.
             false if !may_wait(&read.outcome) => 0,
-            false => read.took_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
+            false => read.duration_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
         };
         let is_untold = is_direct || (!self.is_seen() && waited_ns > 0);
         let file = self.files.entry(read.file).or_default();
         if got > 0 && fetched.bytes == 0 && is_untold {
-            fetched = Fetched { bytes: got, again_bytes: file.fetch(read.offset, got), ..fetched };
+            fetched = FetchedBytes {
+                bytes: got,
+                refetched_bytes: file.fetch(read.offset, got),
+                ..fetched
+            };
         }
         if !is_retry {
             self.take_pages(read, fault.as_ref(), step);
@@ -110,19 +114,19 @@ impl RecordingData {
         if waited_ns == 0 {
             return;
         }
-        if fetched.bytes == 0 && file.again.has(read.offset / PAGE_BYTES) {
+        if fetched.bytes == 0 && file.refetched.has(read.offset / PAGE_BYTES) {
             // The read waited for a readahead of pages that had been fetched before.
-            fetched.again_bytes = u64::MAX;
+            fetched.refetched_bytes = u64::MAX;
         }
         let wait = ReadWait {
             way: read.way,
-            goes_on: step.goes_on,
+            is_sequential: step.is_sequential,
             run_bytes: step.run_bytes,
             hint: file.hint(read.way, read.offset),
             asked_bytes: read.asked_bytes,
             fetched_bytes: fetched.bytes,
-            again_bytes: fetched.again_bytes,
-            ahead_bytes: fetched.ahead_bytes,
+            refetched_bytes: fetched.refetched_bytes,
+            prefetched_bytes: fetched.prefetched_bytes,
             is_request_seen: is_seen || is_direct,
             file_bytes: file.bytes,
         };
@@ -133,11 +137,11 @@ impl RecordingData {
     /// inserted earlier were written.
     ///
     /// The read requests the bytes from `begin` to `end`, exclusive.
-    fn claim(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Fetched {
+    fn claim(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
         let last_fault = thread.fault;
         thread.fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
-        let mut fetched = Fetched::default();
+        let mut fetched = FetchedBytes::default();
         for inserted in thread.inserted.drain(..) {
             let Inserted { at_ns, file, offset, bytes } = inserted;
             let facts = self.files.entry(file).or_default();
@@ -155,8 +159,8 @@ impl RecordingData {
                 let (first, last) = (asked.first * PAGE_BYTES, asked.end * PAGE_BYTES);
                 let within = last.min(offset + bytes).saturating_sub(first.max(offset));
                 fetched.bytes += bytes;
-                fetched.again_bytes += again;
-                fetched.ahead_bytes += bytes - within.min(bytes);
+                fetched.refetched_bytes += again;
+                fetched.prefetched_bytes += bytes - within.min(bytes);
             }
         }
         fetched
@@ -164,7 +168,7 @@ impl RecordingData {
 
     /// Returns the step of a fault that was recorded already: the kernel restarts a fault after it
     /// has waited for the page.
-    fn retried(&self, read: &ReadRecord) -> Option<Step> {
+    fn retried_fault_step(&self, read: &ReadRecord) -> Option<Step> {
         let place = (read.file, read.offset / PAGE_BYTES);
         let (last, step) = self.threads.get(&read.thread)?.touched?;
         (read.way == ReadMethod::Fault && last == place).then_some(step)
@@ -187,7 +191,7 @@ impl RecordingData {
         self.reads += 1;
         self.got_bytes += got;
         self.errors += u64::from(matches!(read.outcome, ReadOutcome::Error(_)));
-        *self.by_way.entry(read.way).or_default() += 1;
+        *self.by_method.entry(read.way).or_default() += 1;
         *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
         let file = self.files.entry(read.file).or_default();
         file.reads += 1;
@@ -206,7 +210,7 @@ impl RecordingData {
         let cause = cause::of(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
         if let Some(run) = self.pattern.run(reader) {
-            settle_run(file, &mut run.provisional, wait, (cause, waited_ns));
+            charge_run_to_advice(file, &mut run.provisional, wait, (cause, waited_ns));
         }
         self.threads.entry(read.thread).or_default().waited_ns += waited_ns;
         self.waited_ns += waited_ns;
@@ -222,14 +226,14 @@ impl RecordingData {
 
     /// Marks the requested pages as used. For a fault, these are the pages that it can have used.
     fn take_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>, step: Step) {
-        let called = [PageRange::covering(read.offset, read.got_bytes())];
+        let called = [PageRange::covering(read.offset, read.bytes_read())];
         let file = self.files.entry(read.file).or_default();
         if let Some(fault) = fault {
             file.mapped.add(fault.mapped.first, fault.mapped.end);
         }
         for pages in fault.map_or(&called[..], |fault| &fault.used) {
             let is_fetched = file.fetched.has_any(pages.first, pages.end);
-            let asked = file.asked.add(pages.first, pages.end);
+            let asked = file.requested.add(pages.first, pages.end);
             if is_fetched && asked > 0 {
                 file.parts += u64::from(!step.is_adjacent);
                 file.part_bytes += asked * PAGE_BYTES;
@@ -256,13 +260,13 @@ fn covers(advice: &AdviceGiven, inserted: &Inserted) -> bool {
 
 /// Moves the waits of a run to [`WaitCause::Advice`] once it is long enough to show that the
 /// hint is wrong. A shorter run may be a record that is read whole.
-fn settle_run(
+fn charge_run_to_advice(
     file: &mut FileData,
     provisional: &mut Vec<(Option<WaitCause>, WaitSum)>,
     wait: &ReadWait,
     (cause, waited_ns): (Option<WaitCause>, u64),
 ) {
-    if wait.hint != Some(AdviceType::Random) || !wait.goes_on {
+    if wait.hint != Some(AdviceType::Random) || !wait.is_sequential {
         provisional.clear();
         return;
     }
@@ -273,7 +277,7 @@ fn settle_run(
     }
     for (cause, charge) in provisional.drain(..) {
         if matches!(cause, Some(WaitCause::PageFaults | WaitCause::Small)) {
-            file.charges.entry(cause).or_default().take_out(&charge);
+            file.charges.entry(cause).or_default().subtract(&charge);
             file.charges.entry(Some(WaitCause::Advice)).or_default().add_all(&charge);
         }
     }

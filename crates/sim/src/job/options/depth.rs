@@ -20,15 +20,15 @@ pub const TABLE: &[FioOption] = &[
                 return Err(names.join(", "));
             };
             match engine.class {
-                EngineClass::Ours(ours) => {
+                EngineClass::Supported(ours) => {
                     draft.job.engine = ours;
                     draft.job.engine_named = None;
                 }
-                EngineClass::StoodInFor { by, .. } => {
+                EngineClass::Replaced { replacement: by, .. } => {
                     draft.job.engine = by;
                     draft.job.engine_named = Some(engine.name);
                 }
-                EngineClass::Refused { because } => draft.refused = Some(because),
+                EngineClass::Refused { because } => draft.rejection = Some(because),
             }
             Ok(())
         },

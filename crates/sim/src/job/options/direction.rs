@@ -18,7 +18,7 @@ pub const TABLE: &[FioOption] = &[
                     draft.job.sequence =
                         RandomSequence { kind: draft.job.sequence.kind, ..sequence };
                 }
-                None => draft.refused = Some("no device here takes discards"),
+                None => draft.rejection = Some("no device here takes discards"),
             }
             Ok(())
         },

@@ -5,7 +5,7 @@ use crate::job::value::{ExpectedForm, OptionValue};
 use crate::job::{FileService, FileServiceKind};
 
 /// Reason why options about file creation have no effect.
-const MADE: &str = "files are made in full before the run";
+const FILE_CREATION: &str = "files are made in full before the run";
 
 pub const TABLE: &[FioOption] = &[
     supported(
@@ -55,10 +55,10 @@ pub const TABLE: &[FioOption] = &[
         &["none"],
         "processes would wait for each other's locks on files; leave it out",
     ),
-    without_effect("fallocate", &[], MADE),
-    without_effect("create_fsync", &[], MADE),
-    without_effect("create_on_open", &[], MADE),
-    without_effect("allow_file_create", &[], MADE),
+    without_effect("fallocate", &[], FILE_CREATION),
+    without_effect("create_fsync", &[], FILE_CREATION),
+    without_effect("create_on_open", &[], FILE_CREATION),
+    without_effect("allow_file_create", &[], FILE_CREATION),
     without_effect("filetype", &[], "the storage that is named says what it is"),
     without_effect("unlink", &[], "files that are made for a run go away with it"),
     without_effect("unlink_each_loop", &[], "files that are made for a run go away with it"),
@@ -128,7 +128,7 @@ fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
         );
     }
     let kind = value.part(word).one_of(&[
-        ("roundrobin", Some(FileServiceKind::InTurn)),
+        ("roundrobin", Some(FileServiceKind::RoundRobin)),
         ("random", Some(FileServiceKind::Random)),
         ("sequential", None),
     ])?;
@@ -136,6 +136,6 @@ fn service(value: OptionValue<'_>) -> Result<FileService, ExpectedForm> {
     Ok(match kind {
         Some(kind) => FileService { kind, every: Some(every.unwrap_or(1)) },
         // One file after the other, whatever number follows, as in fio.
-        None => FileService { kind: FileServiceKind::InTurn, every: None },
+        None => FileService { kind: FileServiceKind::RoundRobin, every: None },
     })
 }

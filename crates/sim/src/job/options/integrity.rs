@@ -3,7 +3,7 @@
 use super::{FioOption, refused, supported, without_effect};
 
 /// Reason why details of the verification have no effect.
-const OWN: &str = "what is read back is compared byte for byte with what was written";
+const VERIFY_DETAILS: &str = "what is read back is compared byte for byte with what was written";
 /// Reason why saved verification states are not supported.
 const STATE: &str = "what was written is known from the run itself, or not at all";
 /// Reason why discards are rejected.
@@ -109,17 +109,17 @@ pub const TABLE: &[FioOption] = &[
     ),
     without_effect("verifysort", &[], "what was written is read in the order of places"),
     without_effect("verifysort_nr", &[], "what was written is read in the order of places"),
-    without_effect("verify_interval", &["header_interval"], OWN),
-    without_effect("verify_offset", &["header_offset"], OWN),
-    without_effect("verify_pattern", &[], OWN),
-    without_effect("verify_pattern_interval", &[], OWN),
+    without_effect("verify_interval", &["header_interval"], VERIFY_DETAILS),
+    without_effect("verify_offset", &["header_offset"], VERIFY_DETAILS),
+    without_effect("verify_pattern", &[], VERIFY_DETAILS),
+    without_effect("verify_pattern_interval", &[], VERIFY_DETAILS),
     without_effect("verify_fatal", &[], "blocks that differ are counted as errors"),
     without_effect("verify_dump", &[], "the first block that differs is told"),
     without_effect("verify_async", &[], "the process that reads compares"),
     without_effect("verify_async_cpus", &[], "the process that reads compares"),
-    without_effect("verify_write_sequence", &[], OWN),
-    without_effect("verify_header_seed", &[], OWN),
-    without_effect("experimental_verify", &[], OWN),
+    without_effect("verify_write_sequence", &[], VERIFY_DETAILS),
+    without_effect("verify_header_seed", &[], VERIFY_DETAILS),
+    without_effect("experimental_verify", &[], VERIFY_DETAILS),
     without_effect("verify_state_save", &[], STATE),
     refused("verify_state_load", &[], &["0"], STATE),
     refused("trim_percentage", &[], &["0"], TRIMS),

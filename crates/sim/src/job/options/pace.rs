@@ -142,7 +142,7 @@ pub const TABLE: &[FioOption] = &[
         |draft, value| value.fraction(0.0..=100.0).map(|share| draft.latency_percentile = share),
     ),
     supported("latency_run", &[], "1: go on for the whole runtime (0)", |draft, value| {
-        value.switch().map(|on| draft.latency_runs_on = on)
+        value.switch().map(|on| draft.latency_continues = on)
     }),
     supported(
         "flow",

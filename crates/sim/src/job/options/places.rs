@@ -68,7 +68,7 @@ pub const TABLE: &[FioOption] = &[
     ),
     supported("zonemode", &[], "none, strided (none)", |draft, value| {
         if value.text == "zbd" {
-            draft.refused = Some(ZONED);
+            draft.rejection = Some(ZONED);
             return Ok(());
         }
         let words = [("none", ZoneMode::None), ("strided", ZoneMode::Strided)];

@@ -3,7 +3,7 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::script::{ScriptStep, ScriptTurn};
+use super::script::{ScriptStep, TraceState};
 use super::{
     AfterDrain, AfterSync, GivenRead, NextAction, Process, ProcessOperation, ProcessState,
 };
@@ -11,17 +11,17 @@ use crate::job::{FileService, FileServiceKind};
 
 /// Interval at which a process checks whether the job that it waits for has ended, and whether it
 /// is still ahead of its flow.
-const LOOK: Time = Time::from_us(100);
+const DEPENDENCY_CHECK_INTERVAL: Time = Time::from_us(100);
 
 impl Process {
     /// Returns the next action and logs it.
     pub fn next(&mut self, now: Time) -> NextAction {
-        let next = self.decided(now);
+        let next = self.next_action(now);
         if let Some(log) = &mut self.log {
             match &next {
-                NextAction::Operation(operation) => log.issued(now, operation),
-                NextAction::Sync { is_data_enough } => log.synced(now, *is_data_enough),
-                NextAction::Ended => log.over(now),
+                NextAction::Operation(operation) => log.on_issued(now, operation),
+                NextAction::Sync { is_data_enough } => log.on_synced(now, *is_data_enough),
+                NextAction::Ended => log.on_process_end(now),
                 NextAction::WaitForCompletion | NextAction::WaitUntil(_) => {}
             }
         }
@@ -29,10 +29,10 @@ impl Process {
     }
 
     /// Returns the next action.
-    fn decided(&mut self, now: Time) -> NextAction {
-        if self.begun.is_none() {
-            if self.ties.waits() && !self.ties.must_end() {
-                return NextAction::WaitUntil(now + LOOK);
+    fn next_action(&mut self, now: Time) -> NextAction {
+        if self.started_at.is_none() {
+            if self.dependencies.is_waiting() && !self.dependencies.is_ended_by_other() {
+                return NextAction::WaitUntil(now + DEPENDENCY_CHECK_INTERVAL);
             }
             self.begin(now);
         }
@@ -44,11 +44,11 @@ impl Process {
                     }
                 }
                 ProcessState::Draining(then) => {
-                    self.take(self.completed_not_collected);
+                    self.collect_completions(self.completed_not_collected);
                     if self.in_flight > 0 {
                         return NextAction::WaitForCompletion;
                     }
-                    self.stage = self.drained(then, now);
+                    self.stage = self.state_after_drain(then, now);
                 }
                 ProcessState::Pausing { until } if now < until => {
                     return NextAction::WaitUntil(until);
@@ -69,7 +69,7 @@ impl Process {
 
     /// Starts the process.
     fn begin(&mut self, now: Time) {
-        self.begun = Some(now);
+        self.started_at = Some(now);
         self.worked_since = now;
         self.pace.begin(now);
         if let Some(log) = &mut self.log {
@@ -92,7 +92,7 @@ impl Process {
             if self.completed_not_collected < needed {
                 return Some(NextAction::WaitForCompletion);
             }
-            self.take(needed);
+            self.collect_completions(needed);
         }
         if self.is_over(now) {
             self.stage = ProcessState::Draining(AfterDrain::End);
@@ -101,7 +101,7 @@ impl Process {
         if self.script.is_some() {
             return self.scripted(now);
         }
-        if self.pauses_now(now) {
+        if self.is_pause_due(now) {
             self.stage = ProcessState::Draining(AfterDrain::Pause);
             return None;
         }
@@ -119,11 +119,11 @@ impl Process {
             };
             return None;
         }
-        if let Some(until) = self.held_back(now) {
+        if let Some(until) = self.delayed_until(now) {
             self.stage = ProcessState::Draining(AfterDrain::HoldBack(until));
             return None;
         }
-        if let Some(until) = self.thinks_until(now) {
+        if let Some(until) = self.think_time_end(now) {
             return Some(NextAction::WaitUntil(until));
         }
         match self.operation() {
@@ -140,31 +140,31 @@ impl Process {
 
     /// Returns the end of the think time before the next listed read, if it is in the future.
     /// Meanwhile completions are collected, and operations in flight continue.
-    fn thinks_until(&mut self, now: Time) -> Option<Time> {
-        let think = *self.thinks.last()?;
-        let until = *self.thinks_until.get_or_insert(now + think);
+    fn think_time_end(&mut self, now: Time) -> Option<Time> {
+        let think = *self.think_times.last()?;
+        let until = *self.think_end.get_or_insert(now + think);
         if now < until {
-            self.take(self.completed_not_collected);
+            self.collect_completions(self.completed_not_collected);
             return Some(until);
         }
-        self.thinks_until = None;
-        self.thinks.pop();
+        self.think_end = None;
+        self.think_times.pop();
         None
     }
 
     /// Returns the next action of a trace. While it waits for a time, operations stay in flight, so
     /// completions are collected as they arrive.
     fn scripted(&mut self, now: Time) -> Option<NextAction> {
-        self.take(self.completed_not_collected);
-        let begun = self.begun.expect("it has begun");
+        self.collect_completions(self.completed_not_collected);
+        let begun = self.started_at.expect("it has begun");
         let script = self.script.as_mut().expect("the caller has looked");
-        match script.turn(now.since(begun)) {
-            ScriptTurn::At(at) => Some(NextAction::WaitUntil(begun + at)),
-            ScriptTurn::Over => {
+        match script.state_at(now.since(begun)) {
+            TraceState::At(at) => Some(NextAction::WaitUntil(begun + at)),
+            TraceState::Over => {
                 self.stage = ProcessState::Draining(AfterDrain::End);
                 None
             }
-            ScriptTurn::Due(ScriptStep { at, op, offset, bytes }) => {
+            TraceState::Due(ScriptStep { at, op, offset, bytes }) => {
                 if let Some(at) = at {
                     self.late.add(now.since(begun).since(at));
                 }
@@ -178,7 +178,7 @@ impl Process {
 
     /// Returns true if the process ends now, with or without work left.
     fn is_over(&mut self, now: Time) -> bool {
-        let begun = self.begun.expect("it has begun");
+        let begun = self.started_at.expect("it has begun");
         let run = now.since(begun);
         if !self.is_ramp_over && run >= self.rules.ramp {
             // Operations during the ramp time do not count for the limits, as in fio.
@@ -190,11 +190,14 @@ impl Process {
             self.failure = Some("the rate has fallen below rate_min or rate_iops_min");
         }
         let is_time_up = self.rules.runtime.is_some_and(is_time_up);
-        is_time_up || self.is_enough || self.failure.is_some() || self.ties.must_end()
+        is_time_up
+            || self.has_converged
+            || self.failure.is_some()
+            || self.dependencies.is_ended_by_other()
     }
 
     /// Returns true if a pause is due. Called once after each operation.
-    fn pauses_now(&mut self, now: Time) -> bool {
+    fn is_pause_due(&mut self, now: Time) -> bool {
         let is_asked = std::mem::take(&mut self.may_pause);
         let pauses = &self.rules.pauses;
         if !is_asked || pauses.time == Time::ZERO {
@@ -203,23 +206,23 @@ impl Process {
         if let Some(work_time) = pauses.work_time {
             return now.since(self.worked_since) >= work_time;
         }
-        let done = if pauses.counts_issued { self.issued_operations } else { self.taken };
-        let is_due = done.saturating_sub(self.taken_at_pause) >= u64::from(pauses.blocks);
+        let done = if pauses.counts_issued { self.issued_operations } else { self.collected };
+        let is_due = done.saturating_sub(self.collected_at_pause) >= u64::from(pauses.blocks);
         if is_due {
             // Set before the wait for the rest, so operations during that wait count for the next
             // pause.
-            self.taken_at_pause = done;
+            self.collected_at_pause = done;
         }
         is_due
     }
 
     /// Returns the time until which a rate or a flow delays the next operation.
-    fn held_back(&mut self, now: Time) -> Option<Time> {
+    fn delayed_until(&mut self, now: Time) -> Option<Time> {
         if self.verification.is_checking() || self.is_pass_over() {
             return None;
         }
-        if let Some(flow) = self.ties.is_ahead() {
-            return Some(now + flow.sleep.max(LOOK));
+        if let Some(flow) = self.dependencies.is_ahead() {
+            return Some(now + flow.sleep.max(DEPENDENCY_CHECK_INTERVAL));
         }
         if !self.rules.has_rate {
             return None;
@@ -227,10 +230,10 @@ impl Process {
         let drawn = self.drawn.unwrap_or_else(|| self.direction());
         let (op, due) = match self.rules.reads_percent {
             0 | 100 => (drawn, self.pace.due(drawn)),
-            _ => self.pace.turn(drawn, now),
+            _ => self.pace.next_direction(drawn, now),
         };
         if op != drawn {
-            self.chance.turn_to(op);
+            self.random.change_direction(op);
         }
         self.drawn = Some(op);
         (due > now).then_some(due)
@@ -249,7 +252,7 @@ impl Process {
     }
 
     /// Returns the state after all operations in flight have completed.
-    pub(super) fn drained(&mut self, then: AfterDrain, now: Time) -> ProcessState {
+    pub(super) fn state_after_drain(&mut self, then: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
         let sync_due = |then| ProcessState::SyncDue { is_data_enough: false, then };
         match then {
@@ -276,13 +279,13 @@ impl Process {
                 self.begin_check();
                 ProcessState::Issuing
             }
-            AfterDrain::NextPass if self.goes_on() => {
+            AfterDrain::NextPass if self.has_next_pass() => {
                 self.verification.end_pass();
                 self.begin_pass();
                 ProcessState::Issuing
             }
             AfterDrain::NextPass | AfterDrain::End => {
-                self.ties.has_ended();
+                self.dependencies.has_ended();
                 ProcessState::Ended
             }
         }
@@ -290,20 +293,26 @@ impl Process {
 
     /// Returns to the start of a pass.
     fn begin_pass(&mut self) {
-        self.chance.restart();
+        self.random.restart();
         for region in &mut self.regions {
             region.places.restart();
             region.is_done = false;
         }
-        self.turn.current = None;
+        self.file_selection.current = None;
         self.on_zone_bytes = 0;
         (self.pass_bytes, self.pass_operations) = (0, 0);
-        self.at_pass_start = (self.chance.clone(), self.turn, self.draw_in, self.is_between);
+        self.at_pass_start = (
+            self.random.clone(),
+            self.file_selection,
+            self.operations_until_draw,
+            self.is_after_failed_draw,
+        );
     }
 
     /// Returns to the start of this pass, with the random state of that time.
     fn begin_check(&mut self) {
-        (self.chance, self.turn, self.draw_in, self.is_between) = self.at_pass_start.clone();
+        (self.random, self.file_selection, self.operations_until_draw, self.is_after_failed_draw) =
+            self.at_pass_start.clone();
         for region in &mut self.regions {
             region.places.rewind();
             region.is_done = false;
@@ -313,7 +322,7 @@ impl Process {
 
     /// Returns true if another pass follows. Time decides first, then loops, then bytes that are
     /// still owed. A pass without any operation is the last: later ones would have none either.
-    fn goes_on(&mut self) -> bool {
+    fn has_next_pass(&mut self) -> bool {
         if self.pass_operations == 0 {
             return false;
         }
@@ -325,11 +334,11 @@ impl Process {
             return true;
         }
         let owed_bytes = self.rules.limit_bytes.saturating_sub(self.issued_bytes);
-        let is_all_done = match &self.listed {
+        let is_all_done = match &self.remaining_reads {
             Some(listed) => listed.is_empty(),
             None => self.regions.iter().all(|region| region.is_done),
         };
-        owed_bytes >= self.rules.owed_bytes_min
+        owed_bytes >= self.rules.pass_bytes_min
             && (self.rules.has_io_size || !is_all_done)
             && !self.is_work_over()
     }
@@ -355,7 +364,7 @@ impl Process {
         match self.rules.reads_percent {
             100 => Op::Read,
             0 => Op::Write,
-            percent if self.chance.is_read(percent) => Op::Read,
+            percent if self.random.is_read(percent) => Op::Read,
             _ => Op::Write,
         }
     }
@@ -367,7 +376,7 @@ impl Process {
             return Some(self.issued(reading, Op::Read));
         }
         while self.verification.next_of_pass() {
-            let (op, reading) = self.placed(None)?;
+            let (op, reading) = self.next_position(None)?;
             if op == Op::Write {
                 return Some(self.issued(reading, Op::Read));
             }
@@ -376,16 +385,16 @@ impl Process {
             return None;
         }
         let drawn = self.drawn.take();
-        let (op, reading) = self.placed(drawn)?;
+        let (op, reading) = self.next_position(drawn)?;
         self.issued_bytes = self.issued_bytes.saturating_add(reading.bytes);
         self.issued_operations += 1;
         self.pass_bytes = self.pass_bytes.saturating_add(reading.bytes);
         self.pass_operations += 1;
         self.last_op = op;
         if self.rules.has_rate {
-            self.pace.issued(op, reading.bytes, &mut self.chance);
+            self.pace.on_issue(op, reading.bytes, &mut self.random);
         }
-        self.ties.on_issue();
+        self.dependencies.on_issue();
         self.verification.issued(reading, op == Op::Write);
         // With `verify_only`, an earlier run wrote the data.
         let op = if self.rules.writes { op } else { Op::Read };
@@ -412,30 +421,36 @@ impl Process {
     /// Returns direction and offset of the next operation, in an unfinished file chosen by the
     /// job's rule. Each file that is tried draws a direction, except the first if a direction was
     /// drawn before.
-    fn placed(&mut self, mut drawn: Option<Op>) -> Option<(Op, GivenRead)> {
-        if self.listed.is_some() {
+    fn next_position(&mut self, mut drawn: Option<Op>) -> Option<(Op, GivenRead)> {
+        if self.remaining_reads.is_some() {
             let op = drawn.unwrap_or_else(|| self.direction());
-            return self.listed.as_mut()?.pop().map(|reading| (op, reading));
+            return self.remaining_reads.as_mut()?.pop().map(|reading| (op, reading));
         }
         while let Some(at) = self.next_file() {
             let op = drawn.take().unwrap_or_else(|| self.direction());
             let region = &mut self.regions[at];
             if let Some(strides) = &self.rules.strides
-                && region.places.on_zone_bytes(strides, self.on_zone_bytes, op)
+                && region.places.advance_zone(strides, self.on_zone_bytes, op)
             {
                 self.on_zone_bytes = 0;
             }
-            self.draw_in -= 1;
-            let is_drawn = self.draw_in == 0;
+            self.operations_until_draw -= 1;
+            let is_drawn = self.operations_until_draw == 0;
             if is_drawn {
-                self.draw_in = self.rules.draw_every;
+                self.operations_until_draw = self.rules.draw_every;
             }
             let places = &mut region.places;
-            match places.next(&self.grain, op, is_drawn, &mut self.is_between, &mut self.chance) {
+            match places.next(
+                &self.position_rules,
+                op,
+                is_drawn,
+                &mut self.is_after_failed_draw,
+                &mut self.random,
+            ) {
                 Some((offset, bytes)) => {
                     self.on_zone_bytes += bytes;
-                    self.is_between = false;
-                    self.chance.on_issue(op);
+                    self.is_after_failed_draw = false;
+                    self.random.on_issue(op);
                     return Some((op, GivenRead { file: region.area.file, offset, bytes }));
                 }
                 None => region.is_done = true,
@@ -453,7 +468,7 @@ impl Process {
             return None;
         }
         let FileService { kind, every } = self.rules.file_service;
-        let turn = &mut self.turn;
+        let turn = &mut self.file_selection;
         if let Some(current) = turn.current.filter(|current| is_open(*current)) {
             match every {
                 None => return Some(current),
@@ -466,12 +481,12 @@ impl Process {
         }
         let next = loop {
             let next = match kind {
-                FileServiceKind::InTurn => {
+                FileServiceKind::RoundRobin => {
                     let next = turn.next;
                     turn.next = (next + 1) % count;
                     next
                 }
-                FileServiceKind::Random => self.chance.file(count as u64) as usize,
+                FileServiceKind::Random => self.random.file(count as u64) as usize,
             };
             if is_open(next) {
                 break next;
@@ -483,9 +498,9 @@ impl Process {
     }
 
     /// Collects completed operations.
-    fn take(&mut self, count: u32) {
+    fn collect_completions(&mut self, count: u32) {
         self.completed_not_collected -= count;
         self.in_flight -= count;
-        self.taken += u64::from(count);
+        self.collected += u64::from(count);
     }
 }

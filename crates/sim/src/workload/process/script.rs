@@ -28,25 +28,25 @@ pub struct Lateness {
     /// Number of operations that were late by more than 1 ms.
     pub operations: u64,
     /// Maximum delay.
-    pub longest: Time,
+    pub longest_delay: Time,
 }
 
 impl Lateness {
     /// Records the delay of an operation.
     pub fn add(&mut self, late: Time) {
         self.operations += u64::from(late > Time::from_ms(1));
-        self.longest = self.longest.max(late);
+        self.longest_delay = self.longest_delay.max(late);
     }
 
     /// Adds the delays of another process.
     pub fn join(&mut self, other: Lateness) {
         self.operations += other.operations;
-        self.longest = self.longest.max(other.longest);
+        self.longest_delay = self.longest_delay.max(other.longest_delay);
     }
 }
 
 /// State of a trace at a time.
-pub enum ScriptTurn {
+pub enum TraceState {
     /// This step is due.
     Due(ScriptStep),
     /// The next step is due at this time.
@@ -62,14 +62,14 @@ impl TraceSteps {
     }
 
     /// Returns the state at the time `run` since the start of the process.
-    pub fn turn(&mut self, run: Time) -> ScriptTurn {
+    pub fn state_at(&mut self, run: Time) -> TraceState {
         match self.0.peek() {
-            None => ScriptTurn::Over,
-            Some(ScriptStep { at: Some(at), .. }) if *at > run => ScriptTurn::At(*at),
+            None => TraceState::Over,
+            Some(ScriptStep { at: Some(at), .. }) if *at > run => TraceState::At(*at),
             Some(step) => {
                 let step = *step;
                 self.0.next();
-                ScriptTurn::Due(step)
+                TraceState::Due(step)
             }
         }
     }

@@ -124,7 +124,7 @@ mod tests {
     /// The first blocks below 4096 that fio 3.33 reads with `rw=randread bs=4k size=16m
     /// norandommap`, from its own trace.
     #[test]
-    fn blocks_are_fios() {
+    fn taus88_draws_the_blocks_of_fio() {
         let mut generator = Taus88::new(0xb189_9bed);
         let blocks: Vec<u64> = (0..8).map(|_| generator.below(4096)).collect();
         assert_eq!(blocks, [247, 3032, 3453, 1925, 1646, 3441, 1558, 1448]);

@@ -1,7 +1,7 @@
 //! Converts each system call in the output of strace into records.
 
 use super::syntax::{self, Call, Path, descriptor, field, is_file, quoted};
-use super::tables::{Held, Mapped, Submitted};
+use super::tables::{Mapped, OpenFile, Submitted};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
     AdviceGiven, AdviceType, FileMapped, OFFSET_MAX, ReadMethod, ReadOutcome, ReadRecord,
@@ -29,7 +29,7 @@ fn way(name: &str) -> Option<ReadMethod> {
 }
 
 /// A read as requested by the arguments of its call.
-struct Asked {
+struct RequestedRead {
     way: ReadMethod,
     /// Index of the argument that holds the descriptor.
     descriptor_at: usize,
@@ -38,20 +38,20 @@ struct Asked {
     bytes: Option<u64>,
 }
 
-impl Asked {
+impl RequestedRead {
     /// Returns the read that a call requests, or `None` if it is not a read.
-    fn of(call: &Call<'_>) -> Option<Asked> {
+    fn of(call: &Call<'_>) -> Option<RequestedRead> {
         let way = way(call.name)?;
         let (descriptor_at, offset, bytes) = match call.name {
-            "sendfile" | "sendfile64" => (1, call.pointed(2), call.number(3)),
-            "copy_file_range" | "splice" => (0, call.pointed(1), call.number(4)),
+            "sendfile" | "sendfile64" => (1, call.pointed_offset(2), call.number(3)),
+            "copy_file_range" | "splice" => (0, call.pointed_offset(1), call.number(4)),
             "pread64" | "pread" => (0, call.number(3), call.number(2)),
             // An offset of -1 means the descriptor's position.
             "preadv" | "preadv2" => (0, call.number(3), None),
             "read" => (0, None, call.number(2)),
             _ => (0, None, None),
         };
-        Some(Asked { way, descriptor_at, offset, bytes })
+        Some(RequestedRead { way, descriptor_at, offset, bytes })
     }
 }
 
@@ -60,7 +60,7 @@ impl StraceParser {
     pub(super) fn call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
         let end_ns = begin_ns.checked_add(call.took_ns)?;
         self.end_ns = self.end_ns.max(end_ns);
-        if let Some(asked) = Asked::of(call) {
+        if let Some(asked) = RequestedRead::of(call) {
             self.copied_to(task, call);
             return self.read(task, (begin_ns, end_ns), call, &asked);
         }
@@ -74,7 +74,7 @@ impl StraceParser {
             }
             "clone" | "clone3" | "fork" | "vfork" => {
                 let is_shared = call.arguments.concat().contains("CLONE_FILES");
-                self.new_task(task, call.given(), is_shared);
+                self.new_task(task, call.success_value(), is_shared);
             }
             "mmap" | "mmap2" => self.map(task, end_ns, call),
             "munmap" => {
@@ -90,13 +90,13 @@ impl StraceParser {
             "io_getevents" | "io_pgetevents" | "io_pgetevents_time64" => {
                 self.events(end_ns, call)?;
             }
-            "io_uring_enter" => self.leave_out(kind::URING),
+            "io_uring_enter" => self.count_left_out(kind::URING),
             "write" | "writev" => {
-                self.leave_out(call.name);
-                self.advance(task, call.argument(0), call.given());
+                self.count_left_out(call.name);
+                self.advance(task, call.argument(0), call.success_value());
             }
             "pwrite64" | "pwritev" | "pwritev2" | "vmsplice" | "tee" | "process_vm_readv"
-            | "msync" | "mremap" => self.leave_out(call.name),
+            | "msync" | "mremap" => self.count_left_out(call.name),
             _ => {}
         }
         Some(())
@@ -109,30 +109,30 @@ impl StraceParser {
     }
 
     /// Returns the open file of a descriptor, with the path of the descriptor's text.
-    fn held(&mut self, task: u32, text: &str) -> Option<(u64, &mut Held)> {
+    fn open_file(&mut self, task: u32, text: &str) -> Option<(u64, &mut OpenFile)> {
         let (number, path) = descriptor(text)?;
-        let held = self.table(task).held.entry(number).or_default();
+        let held = self.table(task).open_files.entry(number).or_default();
         path.into_iter().for_each(|path| held.name(path));
         Some((number, held))
     }
 
     /// Advances the position of a descriptor after a read or copy.
     fn advance(&mut self, task: u32, text: &str, by: Option<u64>) {
-        if let (Some((_, held)), Some(by)) = (self.held(task, text), by) {
+        if let (Some((_, held)), Some(by)) = (self.open_file(task, text), by) {
             held.position = held.position.saturating_add(by);
         }
     }
 
     /// Adds the descriptor of an opened file, with position 0.
     fn open(&mut self, task: u32, call: &Call<'_>) {
-        let Some(descriptor) = call.given() else { return };
+        let Some(descriptor) = call.success_value() else { return };
         // With `-y` the result has the whole path.
         let with_result = call.result.split_once('<').and_then(|(_, path)| Path::parse(path));
         let path = match with_result {
             Some(path) => path.name,
             None => quoted(call.argument(usize::from(call.name.starts_with("openat")))),
         };
-        self.table(task).held.insert(descriptor, Held { path, position: 0 });
+        self.table(task).open_files.insert(descriptor, OpenFile { path, position: 0 });
     }
 
     /// Removes closed descriptors.
@@ -143,26 +143,30 @@ impl StraceParser {
             "close_range" => descriptor(call.argument(1)).map_or(u64::MAX, |(last, _)| last),
             _ => first,
         };
-        self.table(task).held.retain(|number, _| !(first..=last).contains(number));
+        self.table(task).open_files.retain(|number, _| !(first..=last).contains(number));
     }
 
     /// Sets the position of a descriptor to the result of `lseek`.
     fn seek(&mut self, task: u32, call: &Call<'_>) {
         let position = match call.name {
-            "_llseek" => call.given().and(call.pointed(2)),
-            _ => call.given(),
+            "_llseek" => call.success_value().and(call.pointed_offset(2)),
+            _ => call.success_value(),
         };
-        if let (Some((_, held)), Some(position)) = (self.held(task, call.argument(0)), position) {
+        if let (Some((_, held)), Some(position)) =
+            (self.open_file(task, call.argument(0)), position)
+        {
             held.position = position;
         }
     }
 
     /// Copies a descriptor (`dup`, `F_DUPFD`).
     fn duplicate(&mut self, task: u32, call: &Call<'_>) {
-        if let (Some((number, _)), Some(copy)) = (descriptor(call.argument(0)), call.given()) {
+        if let (Some((number, _)), Some(copy)) =
+            (descriptor(call.argument(0)), call.success_value())
+        {
             let table = self.table(task);
-            if let Some(held) = table.held.get(&number).cloned() {
-                table.held.insert(copy, held);
+            if let Some(held) = table.open_files.get(&number).cloned() {
+                table.open_files.insert(copy, held);
             }
         }
     }
@@ -185,23 +189,23 @@ impl StraceParser {
         task: u32,
         (begin_ns, end_ns): (u64, u64),
         call: &Call<'_>,
-        asked: &Asked,
+        asked: &RequestedRead,
     ) -> Option<()> {
-        let Some((number, held)) = self.held(task, call.argument(asked.descriptor_at)) else {
+        let Some((number, held)) = self.open_file(task, call.argument(asked.descriptor_at)) else {
             return Some(());
         };
         let Some(value) = call.value() else {
-            self.leave_out(kind::RESTARTED);
+            self.count_left_out(kind::RESTARTED);
             return Some(());
         };
         if held.path.is_empty() {
             if value >= 0 {
-                self.leave_out("reads of descriptors whose file the text does not show");
+                self.count_left_out("reads of descriptors whose file the text does not show");
             }
             return Some(());
         }
         if !is_file(&held.path) {
-            self.leave_out(kind::NO_FILE);
+            self.count_left_out(kind::NO_FILE);
             return Some(());
         }
         let got = u64::try_from(value).unwrap_or(0);
@@ -223,7 +227,7 @@ impl StraceParser {
         let way = asked.way;
         let descriptor = Some(number);
         let (file, thread) = (self.file(path), self.thread(task));
-        self.put(ReadRecord {
+        self.add_read(ReadRecord {
             end_ns,
             begin_ns,
             waited_ns: 0,
@@ -239,7 +243,7 @@ impl StraceParser {
 
     /// Adds the record of a read. Returns `None` if its range is beyond [`OFFSET_MAX`], or if the
     /// sums of the recording exceed their maximum.
-    fn put(&mut self, read: ReadRecord) -> Option<()> {
+    fn add_read(&mut self, read: ReadRecord) -> Option<()> {
         if read.offset.checked_add(read.asked_bytes).is_none_or(|end| end > OFFSET_MAX) {
             return None;
         }
@@ -267,19 +271,19 @@ impl StraceParser {
     fn copied_to(&mut self, task: u32, call: &Call<'_>) {
         let (to, offset) = match call.name {
             "sendfile" | "sendfile64" => (0, None),
-            "copy_file_range" | "splice" => (2, call.pointed(3)),
+            "copy_file_range" | "splice" => (2, call.pointed_offset(3)),
             _ => return,
         };
         if offset.is_none() {
-            self.advance(task, call.argument(to), call.given());
+            self.advance(task, call.argument(to), call.success_value());
         }
     }
 
     /// Records a mapping (`mmap`).
     fn map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
-        let (Some(address), Some(bytes)) = (call.given(), call.number(1)) else { return };
+        let (Some(address), Some(bytes)) = (call.success_value(), call.number(1)) else { return };
         let offset = call.number(5).unwrap_or(0);
-        let path = match self.held(task, call.argument(4)) {
+        let path = match self.open_file(task, call.argument(4)) {
             Some((_, held)) if is_file(&held.path) => held.path.clone(),
             // An anonymous mapping replaces the mappings in its range.
             _ => return self.table(task).unmap(address, bytes),
@@ -290,12 +294,12 @@ impl StraceParser {
         self.table(task).map(address, Mapped { path: path.clone(), offset, bytes });
         let (file, thread) = (self.file(path), self.thread(task));
         self.records.push((at_ns, Record::Map(FileMapped { at_ns, thread, file, offset, bytes })));
-        self.leave_out(kind::MAPPED);
+        self.count_left_out(kind::MAPPED);
     }
 
     /// Records advice on a file (`fadvise64`, `readahead`).
     fn advise_file(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
-        let path = match self.held(task, call.argument(0)) {
+        let path = match self.open_file(task, call.argument(0)) {
             Some((_, held)) if is_file(&held.path) => held.path.clone(),
             _ => return,
         };
@@ -320,7 +324,7 @@ impl StraceParser {
             }
             // Allocators release memory that is not mapped to a file.
             None if hint == AdviceType::DontNeed || hint == AdviceType::Other => {}
-            None => self.leave_out(kind::UNPLACED),
+            None => self.count_left_out(kind::UNPLACED),
         }
     }
 
@@ -347,7 +351,7 @@ impl StraceParser {
 
     /// Processes the requests of `io_submit`: accepted requests are pending until they end.
     fn submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
-        let Some(taken) = call.given() else { return };
+        let Some(taken) = call.success_value() else { return };
         let Some((requests, _)) = syntax::structures(call.argument(2)) else {
             return self.leave_out_many(kind::HIDDEN, 1);
         };
@@ -364,13 +368,13 @@ impl StraceParser {
     fn submitted(&mut self, task: u32, begin_ns: u64, request: &[String]) -> Option<Submitted> {
         let operation = field(request, "aio_lio_opcode")?;
         if !operation.starts_with("IOCB_CMD_PREAD") {
-            self.leave_out(&format!("io_submit of {operation}"));
+            self.count_left_out(&format!("io_submit of {operation}"));
             return None;
         }
-        let (descriptor, held) = self.held(task, field(request, "aio_fildes")?)?;
+        let (descriptor, held) = self.open_file(task, field(request, "aio_fildes")?)?;
         let path = held.path.clone();
         if !is_file(&path) {
-            self.leave_out(kind::NO_FILE);
+            self.count_left_out(kind::NO_FILE);
             return None;
         }
         // A vectored request shows only its number of buffers. Its completion shows the number of
@@ -399,7 +403,7 @@ impl StraceParser {
             };
             let Submitted { begin_ns, task, descriptor, path, offset, asked_bytes } = submitted;
             let (file, thread) = (self.file(path), self.thread(task));
-            self.put(ReadRecord {
+            self.add_read(ReadRecord {
                 end_ns: end_ns.max(begin_ns),
                 begin_ns,
                 waited_ns: 0,

@@ -67,7 +67,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the result, or `None` if the call failed.
-    pub fn given(&self) -> Option<u64> {
+    pub fn success_value(&self) -> Option<u64> {
         self.value().and_then(|value| u64::try_from(value).ok())
     }
 
@@ -78,7 +78,7 @@ impl<'a> Call<'a> {
 
     /// Parses an argument that points to an offset, `[4096]` or `[4096] => [8192]`. Returns `None`
     /// for `NULL`.
-    pub fn pointed(&self, at: usize) -> Option<u64> {
+    pub fn pointed_offset(&self, at: usize) -> Option<u64> {
         let inside = self.argument(at).strip_prefix('[')?;
         number(inside.split([']', ' ']).next()?)
     }

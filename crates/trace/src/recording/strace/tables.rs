@@ -7,19 +7,19 @@ use super::syntax::Path;
 /// Descriptors and mappings of one process.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
-    pub held: BTreeMap<u64, Held>,
+    pub open_files: BTreeMap<u64, OpenFile>,
     /// Mappings of files by their address.
     mapped: BTreeMap<u64, Mapped>,
 }
 
 /// An open file.
 #[derive(Clone, Debug, Default)]
-pub struct Held {
+pub struct OpenFile {
     pub path: String,
     pub position: u64,
 }
 
-impl Held {
+impl OpenFile {
     /// Sets the path of the descriptor. A deleted file keeps the path under which it was opened.
     pub fn name(&mut self, path: Path) {
         let Path { name, is_deleted } = path;

@@ -1,0 +1,204 @@
+//! Reads of AIO and io_uring, made by fio: all of them are recorded like `pread`.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::can_watch;
+use crate::support::{Ran, Scratch, has};
+
+/// Length of the file, and number of random reads of 4 KiB.
+const FILE_BYTES: usize = 64 << 20;
+const READS: u64 = 1024;
+
+/// Number of runs until one has no lost event.
+const RUNS_MAX: usize = 8;
+
+/// Options of fio, and the recorded read method.
+const WAYS: [(&str, &str); 10] = [
+    ("--ioengine=psync --direct=1", "pread"),
+    ("--ioengine=libaio --direct=1 --iodepth=1", "aio"),
+    ("--ioengine=libaio --direct=0 --iodepth=1", "aio"),
+    ("--ioengine=libaio --direct=1 --iodepth=16 --iodepth_batch_submit=4", "aio"),
+    ("--ioengine=io_uring --direct=1 --iodepth=1", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=1", "uring"),
+    ("--ioengine=io_uring --direct=1 --iodepth=16 --fixedbufs", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=16 --registerfiles", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=16 --force_async=1", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=16 --nonvectored=0", "uring"),
+];
+
+/// Command that records fio with these options.
+fn recorder(scratch: &Scratch, options: &str) -> Command {
+    let mut watch = scratch.command(["record", "-o", "reads.rec", "--", "fio", "--name=a"]);
+    watch.args(["--filename=data", "--rw=randread", "--bs=4k", "--output=fio.txt"]);
+    watch.arg(format!("--size={FILE_BYTES}")).arg(format!("--number_ios={READS}"));
+    watch.args(options.split(' '));
+    watch
+}
+
+/// Records fio with these options. Returns `None` if fio cannot run them, or if events were lost in
+/// each run.
+fn recorded(scratch: &Scratch, options: &str) -> Option<Value> {
+    recorded_by(scratch, options, || Ran::of(recorder(scratch, options).output().unwrap()))
+}
+
+/// The same with runs by `run`.
+fn recorded_by(scratch: &Scratch, options: &str, run: impl Fn() -> Ran) -> Option<Value> {
+    for _ in 0..RUNS_MAX {
+        let ran = run();
+        if ran.code != Some(0) {
+            println!("skipped: fio {options}: {}", ran.stderr.trim());
+            return None;
+        }
+        assert!(!ran.stderr.contains("page cache"), "{options}: {}", ran.stderr);
+        let explained = scratch.run("explain reads.rec --json");
+        explained.has_ended(0, options);
+        let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
+        if explained["lost"] == 0 {
+            return Some(explained);
+        }
+    }
+    println!("skipped: fio {options}: the kernel dropped events in each run");
+    None
+}
+
+fn scratch(name: &str) -> Option<Scratch> {
+    let scratch = Scratch::new(name);
+    if !has("fio") {
+        println!("skipped: no fio(1)");
+        return None;
+    }
+    if !can_watch(&scratch) {
+        return None;
+    }
+    scratch.data("data", FILE_BYTES);
+    File::open(scratch.path("data")).unwrap().sync_all().unwrap();
+    Some(scratch)
+}
+
+/// Each read is recorded with its bytes, and none is counted as unseen.
+#[test]
+fn reads_of_aio_and_io_uring_are_recorded_as_those_of_pread() {
+    let Some(scratch) = scratch("watch-asynchronous") else { return };
+    for (options, way) in WAYS {
+        let Some(explained) = recorded(&scratch, options) else { continue };
+        let reads = all_reads(&scratch, options, way, &explained);
+        // Random offsets: few are read twice.
+        let places: std::collections::BTreeSet<u64> =
+            reads.iter().filter_map(|read| read["offset"].as_u64()).collect();
+        assert!(places.len() as u64 > READS * 9 / 10, "{options}: {} places", places.len());
+        assert!(places.iter().all(|place| place % 4096 == 0 && *place < FILE_BYTES as u64));
+        if options.contains("iodepth=1 ") || options.ends_with("iodepth=1") {
+            let waited: u64 = reads.iter().filter_map(|read| read["waited_ns"].as_u64()).sum();
+            assert!(waited > 0, "{options}: one read at a time is waited for");
+        }
+    }
+}
+
+/// Returns the reads of `data` in the recording, after a check that all of fio's are there.
+fn all_reads(scratch: &Scratch, options: &str, way: &str, explained: &Value) -> Vec<Value> {
+    let path = scratch.path("data");
+    let shown = scratch.run("recording show reads.rec").stdout;
+    let records = || shown.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let is_data = |record: &Value| record["file"]["path"] == path.to_str().unwrap();
+    let file = records().find(is_data).expect("the file is named")["file"]["file"].clone();
+    let reads: Vec<Value> = records()
+        .filter_map(|record| record.get("read").cloned())
+        .filter(|read| read["file"] == file && read["way"] == way)
+        .collect();
+    println!("{options}: {} reads, {}", reads.len(), explained["waited_seconds"]);
+    let bytes: u64 = reads.iter().filter_map(|read| read["outcome"]["bytes"].as_u64()).sum();
+    assert_eq!((reads.len() as u64, bytes), (READS, READS * 4096), "{options}: {explained}");
+    assert_eq!(explained["unseen"].as_array().unwrap().len(), 0, "{options}: {explained}");
+    reads
+}
+
+/// Options of fio next to other recorders. Its reads take at least four seconds.
+const SLOW_WAYS: [(&str, &str); 3] = [
+    ("--ioengine=io_uring --direct=1 --iodepth=1 --rate_iops=256", "uring"),
+    ("--ioengine=io_uring --direct=0 --iodepth=16 --rate_iops=256", "uring"),
+    ("--ioengine=libaio --direct=1 --iodepth=4 --rate_iops=256", "aio"),
+];
+
+/// Recorder of a program that ends with its standard input.
+struct Other(Child);
+
+impl Other {
+    /// Starts the recorder, and waits until its program runs.
+    fn start(scratch: &Scratch, name: &str) -> Other {
+        let mut watch = scratch.command(["record", "-o", name, "--", "cat"]);
+        watch.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = watch.spawn().unwrap();
+        writeln!(child.stdin.as_mut().unwrap(), "runs").unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "runs\n");
+        Other(child)
+    }
+
+    fn end(mut self) {
+        drop(self.0.stdin.take());
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+/// An older recorder ends while fio reads, and a younger one starts and ends. Both attach to the
+/// same events of the kernel.
+#[test]
+fn recorders_next_to_each_other_record_all_of_their_reads() {
+    let Some(scratch) = scratch("watch-asynchronous-others") else { return };
+    for (options, way) in SLOW_WAYS {
+        let run = || {
+            let _ = fs::remove_file(scratch.path("a.prerun.txt"));
+            let older = Other::start(&scratch, "older.rec");
+            let mut watch = recorder(&scratch, &format!("{options} --exec_prerun=true"));
+            let mut fio = watch.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+            // fio creates this file right before its first read.
+            while !scratch.path("a.prerun.txt").exists() && fio.try_wait().unwrap().is_none() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            older.end();
+            Other::start(&scratch, "younger.rec").end();
+            if fio.try_wait().unwrap().is_some() {
+                println!("{options}: fio has ended before the younger recorder");
+            }
+            Ran::of(fio.wait_with_output().unwrap())
+        };
+        let Some(explained) = recorded_by(&scratch, options, run) else { continue };
+        all_reads(&scratch, options, way, &explained);
+    }
+}
+
+/// fio maps the file with random advice and touches a page at a time. A few touches lie next to
+/// each other by chance and count as a stream of 64 KiB.
+#[test]
+fn touches_of_a_mapping_with_random_advice_count_a_page_each() {
+    let Some(scratch) = scratch("watch-asynchronous-mapped") else { return };
+    let Some(explained) = recorded(&scratch, "--ioengine=mmap") else { return };
+    let files = explained["shape"]["files"].as_array().unwrap();
+    let path = scratch.path("data");
+    let data = files.iter().find(|file| file["path"] == path.to_str().unwrap()).unwrap();
+    let touched = data["got_bytes"].as_u64().unwrap() / 4096;
+    assert!((READS * 9 / 10..READS * 5 / 4).contains(&touched), "{data}");
+}
+
+/// AIO that only writes has no read that was not seen.
+#[test]
+fn aio_writes_are_not_recorded_as_reads() {
+    let Some(scratch) = scratch("watch-asynchronous-writes") else { return };
+    let fio = "--name=a --filename=written --ioengine=libaio --direct=1 --rw=write --bs=64k \
+               --size=1m --output=fio.txt";
+    let mut watch = Command::new(crate::support::READPATH);
+    watch.args(["record", "-o", "writes.rec", "--", "fio"]).args(fio.split_whitespace());
+    let ran = Ran::of(watch.current_dir(&scratch.0).output().unwrap());
+    if ran.code != Some(0) {
+        return println!("skipped: {}", ran.stderr.trim());
+    }
+    let shown = scratch.run("recording show writes.rec").stdout;
+    assert!(!shown.contains("\"aio\""), "{shown}");
+}

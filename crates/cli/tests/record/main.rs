@@ -1,0 +1,268 @@
+//! `readpath record` and `readpath explain`, end to end: real programs with known faults.
+//!
+//! Needs root and tracefs; says so and skips where they are not.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod asynchronous;
+mod causes;
+mod lookups;
+mod mappings;
+mod modelled;
+mod preload;
+mod programs;
+mod sampled;
+mod unharmed;
+
+use programs::{PIECES, PROGRAMS, Program};
+use support::{READPATH, Ran, Scratch, is_root};
+
+/// Environment variable with the name of the program that this process runs.
+const PROGRAM: &str = "READPATH_TEST_PROGRAM";
+
+/// Program for the tests below, started by them as the recorded process.
+#[test]
+#[ignore = "it is a program for the other tests"]
+fn program() {
+    let Some(name) = std::env::var_os(PROGRAM) else { return };
+    let is_this = |program: &&Program| program.name == name.to_str().unwrap();
+    let programs = PROGRAMS.iter().chain(&mappings::PROGRAMS);
+    let program = { programs }.find(is_this).expect("a program is known by its name");
+    (program.run)(Path::new("."));
+}
+
+/// Returns false where root cannot record, after the reason is printed.
+fn can_watch(scratch: &Scratch) -> bool {
+    let ran =
+        Ran::of(scratch.command(["record", "-o", "probe.rec", "--", "true"]).output().unwrap());
+    if ran.code == Some(3) {
+        println!("skipped: {}", ran.stderr.trim());
+        return false;
+    }
+    ran.has_ended(0, "record true");
+    true
+}
+
+/// Modelled device behind a file, until it is dropped.
+struct SlowFile(Child);
+
+impl SlowFile {
+    fn serve(folder: &Path, device: &str, size: &str) -> Option<SlowFile> {
+        fs::create_dir(folder).unwrap();
+        let mut serve = Command::new(READPATH);
+        serve.args(["emulate", device, "--size", size, "--at"]).arg(folder);
+        let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let served = SlowFile(child);
+        line.starts_with("ready").then_some(served)
+    }
+}
+
+impl Drop for SlowFile {
+    fn drop(&mut self) {
+        let _ = Command::new("kill").arg(self.0.id().to_string()).status();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs `readpath record` on a program; `options` are separated by spaces.
+fn watch(scratch: &Scratch, options: &str, program: &Program) -> Ran {
+    follow(scratch, "record", options, program)
+}
+
+fn run_advised(scratch: &Scratch, options: &str, program: &Program) -> Ran {
+    follow(scratch, "advise", options, program)
+}
+
+/// Runs the program under one of the commands that follow it.
+fn follow(scratch: &Scratch, command: &str, options: &str, program: &Program) -> Ran {
+    let mut watch = scratch.command([command]);
+    watch.args(options.split(' ')).arg("--").arg(std::env::current_exe().unwrap());
+    watch.args(["--exact", "program", "--ignored", "--nocapture"]).env(PROGRAM, program.name);
+    let ran = Ran::of(watch.output().unwrap());
+    ran.has_ended(0, program.name);
+    ran
+}
+
+/// Number of advised runs, of which one must not rest because of other load.
+const RUNS_MAX: usize = 3;
+
+/// Numbers of MiB in a line, in order.
+fn mib(line: &str) -> Vec<f64> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let numbers = words.windows(2).filter(|pair| pair[1].starts_with("MiB"));
+    numbers.map(|pair| pair[0].parse().unwrap()).collect()
+}
+
+/// A file of 32 MiB behind a hard disk. It is used up, and its rest fits into 32 MiB, where nearly
+/// all prefetched pages are used. It does not fit into 4 MiB: there the readahead policy alone
+/// prefetches, and a loaded machine decides how far it is ahead of the program. The bound on waste
+/// holds on any machine: twice the start of 2 MiB, and twice the pages that were used.
+#[test]
+fn advice_prefetches_used_pages_within_the_budget() {
+    let scratch = Scratch::new("watch-advise");
+    if !can_watch(&scratch) {
+        return;
+    }
+    for budget in [32.0, 4.0] {
+        if budget < 32.0 {
+            advised(&scratch, budget);
+            continue;
+        }
+        // Advice rests while others use the processor or the device, which is correct.
+        let before = ProcessorTimes::now();
+        let told: Vec<String> = (0..RUNS_MAX)
+            .map_while(|_| advised(&scratch, budget))
+            .take_while(|told| rests(told))
+            .collect();
+        let busy = ProcessorTimes::now().busy_since(&before);
+        if told.len() == RUNS_MAX && busy >= BUSY_MIN {
+            println!("skipped: {:.0} % of the processors were busy", busy * 100.0);
+            continue;
+        }
+        assert!(told.len() < RUNS_MAX, "{busy}\n{}", told.join("\n"));
+    }
+}
+
+/// Busy fraction of the processors that shows other load. The test's own processes mostly wait.
+const BUSY_MIN: f64 = 0.8;
+
+/// Times of all processors since the start of the system, in clock ticks.
+struct ProcessorTimes {
+    idle: u64,
+    all: u64,
+}
+
+impl ProcessorTimes {
+    fn now() -> ProcessorTimes {
+        let text = fs::read_to_string("/proc/stat").unwrap();
+        let words = text.lines().next().unwrap().split_whitespace().skip(1);
+        // The first eight are: user, nice, system, idle, iowait, irq, softirq, steal.
+        let times: Vec<u64> = words.take(8).map(|word| word.parse().unwrap()).collect();
+        ProcessorTimes { idle: times[3] + times[4], all: times.iter().sum() }
+    }
+
+    fn busy_since(&self, before: &ProcessorTimes) -> f64 {
+        1.0 - (self.idle - before.idle) as f64 / (self.all - before.all).max(1) as f64
+    }
+}
+
+fn rests(told: &str) -> bool {
+    told.contains("did not pay")
+}
+
+/// Advises the program within `budget` MiB. Returns the report, or `None` without FUSE.
+fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
+    // A new file each time: none of it is resident.
+    let Some(slow) = SlowFile::serve(&scratch.path("slow"), "hdd", "32M") else {
+        println!("skipped: it needs FUSE");
+        return None;
+    };
+    let ran = run_advised(scratch, &format!("--memory {budget}MiB"), &PIECES);
+    println!("{}", ran.stderr);
+    let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
+    let [brought, used, standing, counted] = mib(brought.expect("it is told"))[..] else {
+        panic!("{}", ran.stderr);
+    };
+    assert!(standing <= budget && counted <= budget, "{}", ran.stderr);
+    if budget < 32.0 {
+        assert!(brought >= 1.0 && brought <= 4.1 + 2.0 * used, "{}", ran.stderr);
+    } else if !rests(&ran.stderr) {
+        assert!(brought >= 16.0 && used >= 0.8 * brought, "{}", ran.stderr);
+    }
+    ran.says(&["without advice it waited", "with advice it waited"], "advise");
+    assert!(!scratch.path("readpath.rec").exists(), "none was asked for");
+    drop(slow);
+    fs::remove_dir(scratch.path("slow")).unwrap();
+    Some(ran.stderr)
+}
+
+/// Control group, removed at the end.
+struct Group(PathBuf);
+
+impl Group {
+    /// Creates a group of version 2, or of the first available controller of version 1.
+    fn new() -> Option<Group> {
+        let roots = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids"];
+        let root = roots.iter().map(Path::new).find(|root| root.join("cgroup.procs").exists())?;
+        let path = root.join(format!("readpath-test-{}", std::process::id()));
+        fs::create_dir(&path).ok().map(|()| Group(path))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+/// One process is in the group from the start, another joins later. Each reads its own file.
+#[test]
+fn control_group_processes_are_all_recorded() {
+    let scratch = Scratch::new("watch-group");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let Some(group) = Group::new() else { return println!("skipped: no control groups") };
+    let begin = |name: &str, seconds: &str| {
+        scratch.data(name, 1 << 20);
+        let script = format!(
+            "echo $$ > {0}/cgroup.procs; sleep {seconds}; cat {name} > /dev/null; sleep 1",
+            group.0.display()
+        );
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &script]).current_dir(&scratch.0).spawn().unwrap()
+    };
+    let mut first = begin("first", "2");
+    while fs::read_to_string(group.0.join("cgroup.procs")).unwrap().is_empty() {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let mut watch = scratch.command(["record", "-o", "group.rec", "--cgroup"]);
+    let watch = watch.arg(&group.0).stderr(Stdio::piped()).spawn().unwrap();
+    let mut second = begin("second", "1.5");
+    let ran = Ran::of(watch.wait_with_output().unwrap());
+    let _ = (first.wait(), second.wait());
+    ran.has_ended(0, "record --cgroup");
+    let shown = scratch.run("recording show group.rec").stdout;
+    for name in ["first", "second"] {
+        let path = scratch.path(name);
+        let is_of =
+            |line: &&str| line.starts_with("{\"file\"") && line.contains(path.to_str().unwrap());
+        assert_eq!(shown.lines().filter(is_of).count(), 1, "{name} in\n{shown}");
+    }
+    drop(group);
+    scratch.refused("record --cgroup . -o x.rec", &["cgroup.procs", "control group"]);
+}
+
+#[test]
+fn invalid_advise_memory_options_are_refused() {
+    let scratch = Scratch::new("watch-advise-refused");
+    scratch.refused("record --memory 1GiB -- true", &["--memory"]);
+    scratch.refused("advise --memory much -- true", &["--memory much", "size"]);
+    scratch.refused("advise --memory 64KiB -- true", &["--memory 64KiB", "1MiB or more"]);
+}
+
+#[test]
+fn recording_a_foreign_process_without_root_is_refused_with_a_remedy() {
+    let scratch = Scratch::new("watch-refused");
+    let mut command = scratch.command(["record", "-o", "refused.rec", "--pid", "1"]);
+    if is_root() {
+        use std::os::unix::process::CommandExt;
+        command.uid(65_534);
+    }
+    let ran = Ran::of(match command.output() {
+        Ok(output) => output,
+        // The other user may not enter the build folder.
+        Err(error) => return println!("skipped: {error}"),
+    });
+    ran.has_ended(3, "watch");
+    ran.says(&["root", "`readpath record -- COMMAND`"], "watch");
+    assert!(!scratch.path("refused.rec").exists());
+}

@@ -1,0 +1,232 @@
+//! `readpath replay` of a recording, end to end.
+
+mod support;
+
+use readpath_trace::recording::{
+    FileRecord, OpenRecord, PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record,
+    RecordingEnd, RecordingStart, RecordingWriter, ThreadName,
+};
+use support::{Scratch, is_root};
+
+/// Recording of one thread that reads another page every 3 ms, fifty times, waiting a millisecond
+/// for each.
+fn recording() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+    let program = "reader".to_owned();
+    let memory_bytes = 1 << 30;
+    writer
+        .put(Record::Start(RecordingStart {
+            page_bytes: 4096,
+            program,
+            memory_bytes,
+            ..RecordingStart::default()
+        }))
+        .unwrap();
+    let path = "/data/<b>".to_owned();
+    writer
+        .put(Record::File(FileRecord {
+            file: 0,
+            path,
+            bytes: Some(1 << 28),
+            ..FileRecord::default()
+        }))
+        .unwrap();
+    writer.put(Record::Thread(ThreadName::default())).unwrap();
+    for nth in 0..50 {
+        let (begin_ns, offset) = ((3 * nth + 2) * 1_000_000, nth * 1_000_000 / 4096 * 4096);
+        let insert = PagesInserted { at_ns: begin_ns, thread: 0, file: 0, offset, bytes: 4096 };
+        writer.put(Record::Insert(insert)).unwrap();
+        let read = ReadRecord {
+            begin_ns,
+            end_ns: begin_ns + 1_000_000,
+            waited_ns: 1_000_000,
+            way: ReadMethod::Pread,
+            descriptor: Some(3),
+            offset,
+            asked_bytes: 4096,
+            outcome: ReadOutcome::Bytes(4096),
+            ..ReadRecord::default()
+        };
+        writer.put(Record::Read(read)).unwrap();
+    }
+    writer
+        .put(Record::End(RecordingEnd { at_ns: 160_000_000, ..RecordingEnd::default() }))
+        .unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// 50 × (2 ms of think time and 6 ms of the device) and 10 ms at the end are 410 ms. No page of the
+/// file is read twice.
+#[test]
+fn recorded_program_is_replayed_on_a_modelled_device() {
+    let scratch = Scratch::new("what-if");
+    scratch.file("r.rec", recording());
+    let times = ["min", "p50", "p90", "p99", "max"].map(|at| format!("first_byte_{at}=6ms"));
+    let device =
+        format!("object,connection=60000m,bandwidth=60000m,get_rate=1000000,{}", times.join(","));
+    let arguments =
+        format!("replay r.rec --on {device} --readahead none --memory 64MiB,1GiB --json");
+    let ran = scratch.run(&arguments);
+    ran.has_ended(0, &arguments);
+    let rows = ran.results();
+    assert_eq!(rows.len(), 3);
+    let seconds = |row: usize| rows[row]["seconds"].as_f64().unwrap();
+    assert!((seconds(0) - 0.160).abs() < 1e-9, "{rows:?}");
+    for row in [1, 2] {
+        assert!((seconds(row) - 0.410).abs() < 0.001, "{rows:?}");
+        assert_eq!(rows[row]["device_requests"], 50);
+    }
+    let table = scratch.run("replay r.rec --on nvme --html page.html");
+    let page = std::fs::read_to_string(scratch.path("page.html")).unwrap();
+    assert!(page.contains("as recorded · 1024 MiB") && page.contains("<svg"), "{page}");
+    table.has_ended(0, "a table");
+    assert!(
+        table
+            .stdout
+            .starts_with("The time of reader: as recorded 0.16 s; on nvme with `ondemand` ")
+    );
+    assert!(table.stdout.contains("as recorded"), "{}", table.stdout);
+}
+
+#[test]
+fn invalid_recordings_and_replay_options_are_refused_by_name() {
+    let scratch = Scratch::new("what-if-refused");
+    let whole = recording();
+    scratch.file("r.rec", &whole);
+    scratch.file(
+        "broken.rec",
+        whole[..whole.len() - 4].iter().chain(b"xxxx").copied().collect::<Vec<u8>>(),
+    );
+    scratch.refused("replay broken.rec", &["broken.rec"]);
+    scratch.refused("replay r.rec --on floppy", &["no device `floppy`"]);
+    scratch.refused("replay r.rec --readahead oracle", &["oracle"]);
+    scratch.refused("replay r.rec --memory much", &["--memory much"]);
+    scratch.refused("replay r.rec --scheduler cfq,noop", &["name one scheduler"]);
+}
+
+const MIB: u64 = 1 << 20;
+
+/// Recording of a program that reads a file of `file_bytes` bytes. Each read has a thread, a
+/// method, an offset and a length. It waits for a millisecond, and starts one think time after the
+/// previous read of its thread.
+fn reads_of(file_bytes: u64, think_ns: u64, reads: &[(u32, ReadMethod, u64, u64)]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut writer = RecordingWriter::new(&mut bytes).unwrap();
+    writer
+        .put(Record::Start(RecordingStart { page_bytes: 4096, ..RecordingStart::default() }))
+        .unwrap();
+    let path = "/data/b".to_owned();
+    writer
+        .put(Record::File(FileRecord {
+            file: 0,
+            path,
+            bytes: Some(file_bytes),
+            ..FileRecord::default()
+        }))
+        .unwrap();
+    let mut now = [0u64; 3];
+    for thread in 0..now.len() as u32 {
+        writer
+            .put(Record::Thread(ThreadName { thread, task: thread, ..ThreadName::default() }))
+            .unwrap();
+    }
+    let is_direct = true;
+    let direct = OpenRecord {
+        thread: 2,
+        descriptor: 9,
+        is_direct,
+        is_readable: true,
+        ..OpenRecord::default()
+    };
+    writer.put(Record::Open(direct)).unwrap();
+    for &(thread, way, offset, bytes) in reads {
+        let begin_ns = now[thread as usize] + think_ns;
+        now[thread as usize] = begin_ns + 1_000_000;
+        let insert = PagesInserted { at_ns: begin_ns, thread, file: 0, offset, bytes };
+        writer.put(Record::Insert(insert)).unwrap();
+        let read = ReadRecord {
+            begin_ns,
+            end_ns: begin_ns + 1_000_000,
+            waited_ns: 1_000_000,
+            thread,
+            way,
+            descriptor: (way != ReadMethod::Fault).then_some(if thread == 2 { 9 } else { 3 }),
+            offset,
+            asked_bytes: bytes,
+            outcome: ReadOutcome::Bytes(bytes),
+            ..ReadRecord::default()
+        };
+        writer.put(Record::Read(read)).unwrap();
+    }
+    let at_ns = now.iter().max().unwrap() + 10_000_000;
+    writer.put(Record::End(RecordingEnd { at_ns, ..RecordingEnd::default() })).unwrap();
+    writer.finish().unwrap();
+    bytes
+}
+
+/// Three threads read by calls, by a mapping, and by direct I/O. The last of 50 reads ends after 50
+/// think times of 2 ms at the earliest, and 10 ms follow. The scratch files are removed afterwards.
+#[test]
+fn recorded_program_is_replayed_on_real_storage() {
+    let scratch = Scratch::new("what-if-real");
+    let ways = [ReadMethod::Pread, ReadMethod::Fault, ReadMethod::Uring];
+    let read = |nth: u64| {
+        let thread = nth % 3;
+        (thread as u32, ways[thread as usize], nth * 37 % 128 * 65_536, 4096)
+    };
+    let reads: Vec<_> = (0..150).map(read).collect();
+    scratch.file("r.rec", reads_of(8 * MIB, 2_000_000, &reads));
+    let arguments = "replay r.rec --on file:. --on kernel:. --readahead none,adaptive --json";
+    let ran = scratch.run(arguments);
+    ran.has_ended(0, arguments);
+    let rows = ran.results();
+    let names: Vec<_> = rows.iter().map(|row| row["storage"].as_str().unwrap()).collect();
+    assert_eq!(names, ["as recorded", "file:.", "file:.", "kernel:."]);
+    for row in &rows[1..] {
+        let seconds = row["seconds"].as_f64().unwrap();
+        assert!(seconds >= 50.0 * 0.002 + 0.010, "{row}");
+        assert_eq!(row["reads"], 150);
+    }
+    assert_eq!(scratch.names(), ["r.rec"]);
+    let table = scratch.run("replay r.rec --on kernel:.");
+    assert!(table.stdout.starts_with("The time of the programs: as recorded 0.16 s; on kernel:. "));
+}
+
+/// 8 MiB are read twice, in order. With memory for an eighth of them, all bytes come from the
+/// device twice, and otherwise once. The difference is the same with readpath and with the kernel.
+#[test]
+fn replay_with_too_little_memory_reads_the_device_again() {
+    if !is_root() {
+        return eprintln!("skipped: a control group needs root");
+    }
+    let scratch = Scratch::new("what-if-memory");
+    let reads: Vec<_> =
+        (0..256).map(|nth| (0, ReadMethod::Pread, nth % 128 * 65_536, 65_536)).collect();
+    scratch.file("r.rec", reads_of(8 * MIB, 0, &reads));
+    for storage in ["file:.", "kernel:."] {
+        let arguments =
+            format!("replay r.rec --on {storage} --readahead none --memory 1MiB,256MiB --json");
+        let ran = scratch.run(&arguments);
+        ran.has_ended(0, &arguments);
+        let rows = ran.results();
+        let device_bytes = |row: usize| rows[row]["device_bytes"].as_u64().unwrap();
+        assert!(device_bytes(1) >= 14 * MIB, "{rows:?}");
+        assert!((8 * MIB..10 * MIB).contains(&device_bytes(2)), "{rows:?}");
+    }
+}
+
+#[test]
+fn unsuitable_real_storage_for_replay_is_refused_by_name() {
+    let scratch = Scratch::new("what-if-no-room");
+    scratch.file("large.rec", reads_of(1 << 50, 0, &[(0, ReadMethod::Pread, 0, 4096)]));
+    scratch.file("small.rec", reads_of(MIB, 0, &[(0, ReadMethod::Pread, 0, 4096)]));
+    scratch.refused("replay large.rec --on kernel:.", &["1073741824 MiB", "are free"]);
+    scratch.refused("replay small.rec --on file:small.rec", &["is not a folder"]);
+    scratch.refused("replay small.rec --on nfs://host/e/f", &["kernel:FOLDER"]);
+    scratch.refused("replay small.rec --on kernel:. --memory +1GiB", &["leave the + out"]);
+    scratch.refused("replay small.rec --on kernel:. --memory 900TiB", &["this machine has"]);
+    scratch.refused("replay small.rec --on file:. --readahead oracle", &["oracle"]);
+    assert_eq!(scratch.names(), ["large.rec", "small.rec"]);
+}

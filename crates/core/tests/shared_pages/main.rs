@@ -1,0 +1,6 @@
+//! Pages that are shared with readers outside the machine.
+
+mod cache;
+mod pinned;
+mod requests;
+mod sharer;

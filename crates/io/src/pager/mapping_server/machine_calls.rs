@@ -1,0 +1,91 @@
+//! Calls of the machine: transfers of requests, and completed reads.
+
+use readpath_core::machine::{Buffer, Done, Driver, IoBackend, Machine};
+use readpath_core::request::{Completion, DeviceRequest, Op};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, SECTOR_BYTES, Time};
+
+use super::{Areas, FAULT_TAG, PagePresence, ReadPiece, Resident};
+use crate::transfers::{self, TransferStart};
+
+impl IoBackend for Areas {
+    /// Starts the transfer. Other pages that the request's frames contained have been dropped by
+    /// the machine and are evicted here.
+    fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
+        let range =
+            PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
+        let (owners, resident, evicted) =
+            (&mut self.frame_pages, &mut self.resident, &mut self.page_scratch);
+        let mut page = range.first;
+        machine.request_buffers(request.id, |buffer| {
+            let Buffer::Frame(frame) = buffer else {
+                unreachable!("no read here passes the cache")
+            };
+            let previous_page = owners[frame.0 as usize].replace(page);
+            let is_held = |other: &u64| {
+                resident.get(other).is_some_and(|resident_page| resident_page.frame == frame.0)
+            };
+            if let Some(other) = previous_page.filter(|&other| other != page).filter(is_held) {
+                evicted.push(other);
+            }
+            if resident.contains_key(&page) {
+                // The machine had dropped the page and reads it again.
+                evicted.push(page);
+            }
+            page += 1;
+        });
+        self.evict();
+        let mut page = range.first;
+        let resident = &mut self.resident;
+        machine.request_buffers(request.id, |buffer| {
+            if let Buffer::Frame(frame) = buffer {
+                resident.insert(page, Resident { frame: frame.0, presence: PagePresence::Filling });
+                page += 1;
+            }
+        });
+        self.make_present(range);
+        let start = TransferStart {
+            id: request.id,
+            file: transfers::TransferFile::from_target(&self.target),
+            op: Op::Read,
+            offset: request.start * SECTOR_BYTES,
+            bytes: u64::from(request.sectors) * SECTOR_BYTES,
+        };
+        let segment = libc::iovec {
+            iov_base: self.shadow.address(range.first) as *mut _,
+            iov_len: start.bytes as usize,
+        };
+        // SAFETY: pages of the shadow, which outlives the transfers. No other thread accesses them
+        // while they are `Filling`.
+        unsafe { self.transfers.start(start, range, |_, segments| segments.push(segment)) };
+    }
+
+    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
+        let ended = self.transfers.next_ended()?;
+        self.on_transfer_end(ended.context, ended.completion.outcome);
+        Some(ended.completion)
+    }
+}
+
+impl Driver for Areas {
+    /// Maps or poisons the touched page, or answers the command, while the pages are pinned.
+    fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        let offset = machine.offset(done.read);
+        match (done.tag, done.result) {
+            (FAULT_TAG, Ok(_)) => self.map_around(machine, offset / PAGE_BYTES),
+            (FAULT_TAG, Err(_)) => self.poison(offset / PAGE_BYTES),
+            (slot, result) => {
+                let owner_read =
+                    self.owner_reads[slot as usize].take().expect("a command's slot is its own");
+                let piece = result.and_then(|bytes| {
+                    let copied = match owner_read.wants_bytes {
+                        true => self.copy_completed(offset, bytes)?,
+                        false => Vec::new(),
+                    };
+                    Ok(ReadPiece { bytes, copy: copied })
+                });
+                let _ = owner_read.reply.send(piece);
+            }
+        }
+        machine.release(now, done.read);
+    }
+}

@@ -1,0 +1,70 @@
+//! Kernel counters of read calls, which show how many calls a recording lacks.
+
+use std::fs;
+use std::io;
+use std::process::{Child, ExitStatus};
+
+/// Kernel counters of a program and of the children that it has waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KernelCounts {
+    /// Number of read calls, on files and other objects.
+    pub reads: u64,
+    /// Bytes returned by them.
+    pub bytes: u64,
+    /// Bytes read from devices for the program, readahead included.
+    pub device_bytes: u64,
+}
+
+impl KernelCounts {
+    /// Reads the counters of a process and of the children that it has waited for.
+    ///
+    /// # Errors
+    /// The process does not exist or belongs to another user.
+    pub fn of(process: u32) -> io::Result<KernelCounts> {
+        KernelCounts::from_file(&format!("/proc/{process}/io"))
+    }
+
+    /// Difference to an earlier reading.
+    pub fn since(self, earlier: KernelCounts) -> KernelCounts {
+        KernelCounts {
+            reads: self.reads.saturating_sub(earlier.reads),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            device_bytes: self.device_bytes.saturating_sub(earlier.device_bytes),
+        }
+    }
+
+    fn of_own() -> Option<KernelCounts> {
+        KernelCounts::from_file("/proc/self/io").ok()
+    }
+
+    fn from_file(path: &str) -> io::Result<KernelCounts> {
+        let text = fs::read_to_string(path)?;
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.trim().parse().ok());
+            number.ok_or_else(|| io::Error::other(format!("{path}: no number after {name}")))
+        };
+        Ok(KernelCounts {
+            reads: value("syscr:")?,
+            bytes: value("rchar:")?,
+            device_bytes: value("read_bytes:")?,
+        })
+    }
+}
+
+/// Waits for a program. Returns the kernel's counters of it and of its collected children.
+///
+/// # Errors
+/// The wait failed.
+pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
+    // The kernel adds a child's counters to its parent's at the wait. Reading the counters costs
+    // reads too, so their cost is subtracted.
+    let looks = [KernelCounts::of_own(), KernelCounts::of_own()];
+    let status = child.wait()?;
+    let counted = || {
+        let ([first, second], last) = (looks, KernelCounts::of_own()?);
+        let look = second?.since(first?);
+        Some(last.since(second?).since(look))
+    };
+    Ok((status, counted()))
+}
