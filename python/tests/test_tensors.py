@@ -133,9 +133,13 @@ def test_get_tensors_reads_in_file_order_for_any_requested_order(
     path = Path(shutil.copy(folder / "1.safetensors", tmp_path))
     with readpath.safe_open(path) as file:
         names = random.Random(3).sample(file.keys(), len(file.keys()))
-        cold(path)
-        asked.clear()
-        got = file.get_tensors(names)
+        # Another process may map or bring in pages while they are dropped.
+        for _ in range(5):
+            cold(path)
+            asked.clear()
+            got = file.get_tensors(names)
+            if asked:
+                break
     assert list(got) == names
     assert asked == sorted(asked) and len(asked) >= 2
     assert same(got, load_file(path))
