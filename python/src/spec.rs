@@ -69,10 +69,10 @@ pub fn memory_bytes(text: &str, machine_bytes: u64) -> PyResult<u64> {
 /// Policies of one kind, `readahead`, `scheduler` or `eviction`: name, line, page.
 #[pyfunction]
 pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)>> {
-    let policies: &[Policy] = match kind {
-        "readahead" => readahead::POLICIES,
-        "scheduler" => scheduler::POLICIES,
-        "eviction" => eviction::POLICIES,
+    let policies: Vec<&'static Policy> = match kind {
+        "readahead" => readahead::policies().collect(),
+        "scheduler" => scheduler::policies().collect(),
+        "eviction" => eviction::policies().collect(),
         _ => {
             let what = format!(
                 "there are no policies of `{kind}`; there are: readahead, scheduler, eviction"
@@ -87,5 +87,5 @@ pub fn policies(kind: &str) -> PyResult<Vec<(&'static str, &'static str, String)
 /// Modelled devices: name and line.
 #[pyfunction]
 pub fn devices() -> Vec<(&'static str, &'static str)> {
-    registry::DEVICES.to_vec()
+    registry::devices()
 }

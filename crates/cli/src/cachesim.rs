@@ -53,7 +53,7 @@ pub struct NamedTrace {
 pub fn run(args: &CachesimArgs) -> CommandResult {
     let policies = match &args.eviction {
         Some(names) => input::specs(names)?,
-        None => eviction::POLICIES.iter().map(|policy| Spec::plain(policy.name)).collect(),
+        None => eviction::policies().map(|policy| Spec::plain(policy.name)).collect(),
     };
     for policy in &policies {
         eviction::build(policy, 1).map_err(Failure::usage)?;

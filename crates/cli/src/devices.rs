@@ -17,7 +17,7 @@ pub fn run(name: Option<&str>) -> CommandResult {
 /// Prints the names of the device models, one line each.
 fn list() -> CommandResult {
     let mut text = String::new();
-    for (name, line) in registry::DEVICES {
+    for (name, line) in registry::devices() {
         text += &format!("{name:10} {line}\n");
     }
     text += "\n`readpath devices show NAME` prints every parameter of one, with unit and source.\n";

@@ -20,14 +20,16 @@ enum PolicyKind {
     Eviction,
 }
 
-/// Policies by kind.
-const KINDS: [(PolicyKind, &str, &[Policy]); 5] = [
-    (PolicyKind::Readahead, "readahead", readahead::POLICIES),
-    (PolicyKind::SwapIn, "swap-in", swapin::POLICIES),
-    (PolicyKind::Scheduler, "scheduler", scheduler::POLICIES),
-    (PolicyKind::Chunking, "chunking", chunking::POLICIES),
-    (PolicyKind::Eviction, "eviction", eviction::POLICIES),
-];
+/// Policies by kind, registered ones included.
+fn kinds() -> [(PolicyKind, &'static str, Vec<&'static Policy>); 5] {
+    [
+        (PolicyKind::Readahead, "readahead", readahead::policies().collect()),
+        (PolicyKind::SwapIn, "swap-in", swapin::POLICIES.iter().collect()),
+        (PolicyKind::Scheduler, "scheduler", scheduler::policies().collect()),
+        (PolicyKind::Chunking, "chunking", chunking::POLICIES.iter().collect()),
+        (PolicyKind::Eviction, "eviction", eviction::policies().collect()),
+    ]
+}
 
 /// Policy with its kind.
 struct FoundPolicy {
@@ -65,7 +67,7 @@ pub fn run(args: &PoliciesArgs) -> CommandResult {
 /// List of all policies by kind, one line each.
 fn list() -> String {
     let mut text = String::new();
-    for (_, kind, policies) in KINDS {
+    for (_, kind, policies) in kinds() {
         text += &format!("{kind}:\n");
         for policy in policies {
             text += &format!("  {:14} {}\n", policy.name, policy.line);
@@ -78,8 +80,8 @@ fn list() -> String {
 /// is unambiguous.
 fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
     let all = || {
-        KINDS.iter().flat_map(|&(kind, kind_name, policies)| {
-            policies.iter().map(move |policy| FoundPolicy { kind, kind_name, policy })
+        kinds().into_iter().flat_map(|(kind, kind_name, policies)| {
+            policies.into_iter().map(move |policy| FoundPolicy { kind, kind_name, policy })
         })
     };
     let (kind, plain) =
@@ -115,7 +117,7 @@ mod tests {
 
     #[test]
     fn every_policy_has_a_page() {
-        for policy in KINDS.iter().flat_map(|(_, _, policies)| policies.iter()) {
+        for policy in kinds().into_iter().flat_map(|(_, _, policies)| policies) {
             assert!(policy.page().count() > 3, "{} has no page", policy.name);
         }
     }

@@ -76,7 +76,7 @@ pub fn build(spec: &Spec) -> Result<Box<dyn ChunkingPolicy + Send + Sync>, SpecE
     match spec.name.as_str() {
         "kiobuf" => Ok(Box::new(Kiobuf::from_spec(spec)?)),
         "ring" => Ok(Box::new(RingChunking::from_spec(spec)?)),
-        name => Err(policy::unknown("raw I/O policy", name, POLICIES)),
+        name => Err(policy::unknown("raw I/O policy", name, POLICIES.iter())),
     }
 }
 

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::cache::{FileId, FrameId};
-use crate::policy::{self, Policy, Spec, SpecError};
+use crate::policy::{self, Policy, RegisterError, Registry, Spec, SpecError};
 use crate::splitmix;
 
 mod adaptive;
@@ -203,6 +203,25 @@ fn policy_pages(lists: &FrameLists) -> u32 {
     List::OF_POLICY.into_iter().map(|list| lists.pages(list)).sum()
 }
 
+/// Constructor of a registered eviction policy.
+pub type BuildEviction = fn(&Spec, u32) -> Result<Box<dyn EvictionPolicy>, SpecError>;
+
+static REGISTERED: Registry<BuildEviction> = Registry::new();
+
+/// Registers an eviction policy of another crate. Its name is then valid wherever an eviction policy is
+/// named: in models, traces, the library and the command.
+///
+/// # Errors
+/// The name is malformed or taken.
+pub fn register(policy: Policy, build: BuildEviction) -> Result<(), RegisterError> {
+    REGISTERED.register(policy, build, POLICIES)
+}
+
+/// The policies of this crate, then the registered ones.
+pub fn policies() -> impl Iterator<Item = &'static Policy> {
+    POLICIES.iter().chain(REGISTERED.policies())
+}
+
 /// Builds the policy that `spec` names, for a cache of `pages` pages (at least one).
 ///
 /// # Errors
@@ -216,7 +235,10 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecErr
         "lirs" => Box::new(Lirs::new(pages)),
         "clock2q" => Box::new(Clock2Q::new(pages)),
         "adaptive" => Box::new(AdaptiveEviction::new(pages)),
-        _ => return Err(policy::unknown("eviction policy", &spec.name, POLICIES)),
+        name => match REGISTERED.find(name) {
+            Some(build) => return build(spec, pages),
+            None => return Err(policy::unknown("eviction policy", name, policies())),
+        },
     };
     spec.only(&[])?;
     Ok(policy)

@@ -11,6 +11,11 @@ use core::fmt;
 
 use crate::size;
 
+mod registry;
+
+pub use registry::RegisterError;
+pub(crate) use registry::Registry;
+
 /// A policy or a device, with its parameters, as the user wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
@@ -32,6 +37,12 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// A policy of another crate, to be registered. `source` is the text of its source file
+    /// (`include_str!`), whose module documentation becomes the manual page; it may be empty.
+    pub const fn new(name: &'static str, line: &'static str, source: &'static str) -> Policy {
+        Policy { name, line, source }
+    }
+
     /// The manual page: the module documentation at the top of its source, line by line.
     pub fn page(&self) -> impl Iterator<Item = &'static str> {
         let prose = self.source.lines().map_while(|line| line.strip_prefix("//!"));
@@ -40,8 +51,12 @@ impl Policy {
 }
 
 /// The error for a name that is not in `policies`.
-pub(crate) fn unknown(kind: &'static str, name: &str, policies: &[Policy]) -> SpecError {
-    let known = policies.iter().map(|policy| policy.name).collect();
+pub(crate) fn unknown(
+    kind: &'static str,
+    name: &str,
+    policies: impl Iterator<Item = &'static Policy>,
+) -> SpecError {
+    let known = policies.map(|policy| policy.name).collect();
     SpecError::UnknownName { kind, name: name.to_owned(), known }
 }
 
@@ -186,7 +201,7 @@ impl Spec {
     }
 
     /// The error for the value under `key`; `expected` describes valid values.
-    pub(crate) fn bad_value(&self, key: &str, expected: &str) -> SpecError {
+    pub fn bad_value(&self, key: &str, expected: &str) -> SpecError {
         SpecError::BadValue {
             name: self.name.clone(),
             key: key.to_owned(),

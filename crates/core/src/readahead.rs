@@ -11,7 +11,7 @@
 
 use alloc::boxed::Box;
 
-use crate::policy::{self, Policy, Spec, SpecError};
+use crate::policy::{self, Policy, RegisterError, Registry, Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
 mod adaptive;
@@ -258,7 +258,7 @@ impl Default for ReadaheadLimits {
     }
 }
 
-/// The policies by name, each with a one-line description.
+/// The policies of this crate by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "none",
@@ -292,6 +292,26 @@ pub const POLICIES: &[Policy] = &[
     },
 ];
 
+/// Constructor of a registered readahead policy.
+pub type BuildReadahead =
+    fn(&Spec, &ReadaheadLimits) -> Result<Box<dyn ReadaheadPolicy>, SpecError>;
+
+static REGISTERED: Registry<BuildReadahead> = Registry::new();
+
+/// Registers a readahead policy of another crate. Its name is then valid wherever a readahead
+/// policy is named: in models, traces, the library and the command.
+///
+/// # Errors
+/// The name is malformed or taken.
+pub fn register(policy: Policy, build: BuildReadahead) -> Result<(), RegisterError> {
+    REGISTERED.register(policy, build, POLICIES)
+}
+
+/// The policies of this crate, then the registered ones.
+pub fn policies() -> impl Iterator<Item = &'static Policy> {
+    POLICIES.iter().chain(REGISTERED.policies())
+}
+
 /// Builds the policy that `spec` names, for one open file.
 ///
 /// # Errors
@@ -307,7 +327,10 @@ pub fn build(spec: &Spec, limits: &ReadaheadLimits) -> Result<Box<dyn ReadaheadP
         "ondemand" => Box::new(OnDemand::from_spec(spec, limits)?),
         "runs" => Box::new(RunsPolicy::from_spec(spec, limits)?),
         "adaptive" => Box::new(AdaptiveReadahead::from_spec(spec)?),
-        _ => return Err(policy::unknown("readahead policy", &spec.name, POLICIES)),
+        name => match REGISTERED.find(name) {
+            Some(build) => return build(spec, limits),
+            None => return Err(policy::unknown("readahead policy", name, policies())),
+        },
     })
 }
 

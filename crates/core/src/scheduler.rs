@@ -7,7 +7,7 @@
 use alloc::boxed::Box;
 
 use crate::decision::DecisionLog;
-use crate::policy::{self, Policy, Spec, SpecError};
+use crate::policy::{self, Policy, RegisterError, Registry, Spec, SpecError};
 use crate::request::{DeviceCaps, ProcessId, RequestId, RequestTable};
 use crate::unit::Time;
 
@@ -95,7 +95,7 @@ pub trait Scheduler: Send {
     }
 }
 
-/// The policies by name, each with a one-line description.
+/// The policies of this crate by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "noop",
@@ -119,6 +119,25 @@ pub const POLICIES: &[Policy] = &[
     },
 ];
 
+/// Constructor of a registered scheduler.
+pub type BuildScheduler = fn(&Spec, &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecError>;
+
+static REGISTERED: Registry<BuildScheduler> = Registry::new();
+
+/// Registers a scheduler of another crate. Its name is then valid wherever a scheduler is
+/// named: in models, traces, the library and the command.
+///
+/// # Errors
+/// The name is malformed or taken.
+pub fn register(policy: Policy, build: BuildScheduler) -> Result<(), RegisterError> {
+    REGISTERED.register(policy, build, POLICIES)
+}
+
+/// The policies of this crate, then the registered ones.
+pub fn policies() -> impl Iterator<Item = &'static Policy> {
+    POLICIES.iter().chain(REGISTERED.policies())
+}
+
 /// Builds the scheduler that `spec` names, for one device.
 ///
 /// # Errors
@@ -135,7 +154,10 @@ pub fn build(spec: &Spec, caps: &DeviceCaps) -> Result<Box<dyn Scheduler>, SpecE
             spec.only(&[])?;
             Box::new(AdaptiveScheduler::new(caps))
         }
-        _ => return Err(policy::unknown("scheduler", &spec.name, POLICIES)),
+        name => match REGISTERED.find(name) {
+            Some(build) => return build(spec, caps),
+            None => return Err(policy::unknown("scheduler", name, policies())),
+        },
     })
 }
 

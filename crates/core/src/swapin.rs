@@ -170,7 +170,7 @@ pub fn build(spec: &Spec, is_rotational: bool) -> Result<Box<dyn SwapinPolicy>, 
         "hits" => Box::new(Hits::from_spec(spec)?),
         "vma" => Box::new(Vma::from_spec(spec, is_rotational)?),
         "adaptive" => Box::new(AdaptiveSwapin::from_spec(spec)?),
-        _ => return Err(policy::unknown("swap-in policy", &spec.name, POLICIES)),
+        _ => return Err(policy::unknown("swap-in policy", &spec.name, POLICIES.iter())),
     })
 }
 

@@ -11,7 +11,9 @@
 //! `faulty:nfs:raid0:4xssd,nfs.rtt=1ms,ssd.size=1g`. [`describe`] lists the parameters of a device,
 //! with unit and source. It uses the same tables as the parser.
 
-use readpath_core::policy::{Spec, SpecError};
+use std::sync::{PoisonError, RwLock};
+
+use readpath_core::policy::{RegisterError, Spec, SpecError};
 use readpath_core::unit::SECTOR_BYTES;
 
 use super::changing::{self, Changing};
@@ -28,7 +30,7 @@ use super::ssd::{self, Ssd};
 use super::{BoxedDevice, array};
 use crate::fields::FileError;
 
-/// Names of all devices, each with a one-line description.
+/// Names of the devices of this crate, each with a one-line description.
 pub const DEVICES: &[(&str, &str)] = &[
     (
         "hdd",
@@ -48,6 +50,48 @@ pub const DEVICES: &[(&str, &str)] = &[
         "the first of two members, and the second from a time on: changing:nvme+ssd,at=2s",
     ),
 ];
+
+/// A device of another crate, to be [registered](register).
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceEntry {
+    /// Name by which the device is chosen.
+    pub name: &'static str,
+    /// Description in one line.
+    pub line: &'static str,
+    /// Parameters, each with unit, bounds and source. [`ParameterValues::read`] reads them.
+    pub parameters: &'static [ParameterSpec],
+    /// Constructor. All randomness in the device derives from the seed.
+    pub build: fn(&Spec, u64) -> Result<BoxedDevice, SpecError>,
+}
+
+static REGISTERED: RwLock<Vec<DeviceEntry>> = RwLock::new(Vec::new());
+
+/// Registers a device of another crate. Its name is then valid wherever a device is named: alone,
+/// as a member of a composed device, and in the command.
+///
+/// # Errors
+/// The name is malformed or taken.
+pub fn register(device: DeviceEntry) -> Result<(), RegisterError> {
+    let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
+    let built_in = DEVICES.iter().map(|(name, _)| *name);
+    let known = built_in.chain(registered.iter().map(|device| device.name));
+    RegisterError::check(device.name, known)?;
+    registered.push(device);
+    Ok(())
+}
+
+/// The devices of this crate, then the registered ones: names and one-line descriptions.
+pub fn devices() -> Vec<(&'static str, &'static str)> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    let registered = registered.iter().map(|device| (device.name, device.line));
+    DEVICES.iter().copied().chain(registered).collect()
+}
+
+/// Returns the registered device that `spec` names.
+fn registered(spec: &Spec) -> Option<DeviceEntry> {
+    let registered = REGISTERED.read().unwrap_or_else(PoisonError::into_inner);
+    registered.iter().find(|device| device.name == base_name(spec)).copied()
+}
 
 /// Builds the device that `spec` names. All randomness in the device derives from `seed`.
 ///
@@ -96,7 +140,10 @@ pub fn build(spec: &Spec, seed: u64) -> Result<BoxedDevice, SpecError> {
             let [first, second] = composed.two_members(seed)?;
             Ok(Box::new(Changing::from_spec(&composed.own, first, second)?))
         }
-        _ => Err(unknown(spec)),
+        _ => match registered(spec) {
+            Some(device) => (device.build)(spec, seed),
+            None => Err(unknown(spec)),
+        },
     }
 }
 
@@ -132,7 +179,10 @@ pub fn describe(spec: &Spec) -> Result<Vec<DeviceParameter>, SpecError> {
         "nfs" => composed(&nfs::PARAMETERS),
         "faulty" => composed(&faulty::PARAMETERS),
         "changing" => composed(&changing::PARAMETERS),
-        _ => Err(unknown(spec)),
+        _ => match registered(spec) {
+            Some(device) => alone(device.parameters),
+            None => Err(unknown(spec)),
+        },
     }
 }
 
@@ -210,7 +260,7 @@ fn unknown(spec: &Spec) -> SpecError {
     SpecError::UnknownName {
         kind: "device",
         name: base_name(spec).to_owned(),
-        known: DEVICES.iter().map(|(name, _)| *name).collect(),
+        known: devices().into_iter().map(|(name, _)| name).collect(),
     }
 }
 

@@ -1,0 +1,117 @@
+//! The command `readpath` as a function, for programs that add policies or devices of their own.
+//!
+//! Such a program registers them and then calls [`main`]. The command then has them under their
+//! names: in models, traces, simulations of caches, and on real files. The example `own_policies`
+//! of this crate does so with a policy of each kind and a device.
+//!
+//! ```no_run
+//! # use readpath_core::policy::Policy;
+//! # use readpath_core::readahead::{self, NoReadahead};
+//! fn main() -> std::process::ExitCode {
+//!     readahead::register(Policy::new("mine", "reads nothing ahead", ""), |spec, _limits| {
+//!         spec.only(&[])?;
+//!         Ok(Box::new(NoReadahead))
+//!     })
+//!     .expect("the name is free");
+//!     readpath_cli::main()
+//! }
+//! ```
+
+// Both macros panic where the text cannot be written: `output` and `notice` report it or drop it.
+#![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
+
+mod aliases;
+
+mod args;
+mod at_once;
+mod bench;
+mod cachesim;
+mod check_kernel;
+mod commands;
+mod decision_log;
+mod devices;
+mod emulate;
+mod eval_eviction;
+mod eval_policies;
+mod exit;
+mod explain;
+mod html;
+mod input;
+mod measure;
+mod note;
+mod operation_logs;
+mod output;
+mod packed;
+mod part;
+mod plan;
+mod policies;
+mod progress;
+mod real_file;
+mod record;
+mod recordings;
+mod replay;
+mod replay_recording;
+mod reproduce;
+mod run;
+mod scratch_files;
+mod shells;
+mod table;
+mod touch_memory;
+mod validate;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use readpath_eval::kernel_swap::page_cluster;
+use readpath_record::cleanup::undo_abandoned;
+use readpath_record::notice;
+
+use commands::{Cli, Command, DevicesCommand, EvalCommand};
+
+/// Runs the command with the arguments of this process, and returns its exit code: 0 done, 1 some
+/// operations failed, 2 bad input, 3 the system lacks something, 130 interrupted.
+///
+/// Policies and devices must be registered before. Measurements start this program again as a
+/// worker, so `main` must not do other work first.
+pub fn main() -> ExitCode {
+    let (arguments, notes) = aliases::translate(std::env::args_os().collect());
+    let command = Cli::parse_from(arguments).command;
+    notes.iter().for_each(notice::print);
+    // A worker is a part of another run, which is alive.
+    if !matches!(command, Command::TouchMemory | Command::BenchOne | Command::ReplayOne) {
+        let restored = page_cluster::restore_abandoned().into_iter();
+        restored.chain(undo_abandoned()).for_each(notice::print);
+    }
+    let ended = match command {
+        Command::Explain(args) => explain::run(args),
+        Command::Record(args) => record::record(args),
+        Command::Recording(args) => recordings::run(&args),
+        Command::Advise(args) => record::advise(args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Bench(args) => bench::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Devices(args) => match args.command {
+            None => devices::run(args.name.as_deref()),
+            Some(DevicesCommand::List) => devices::run(None),
+            Some(DevicesCommand::Show(args)) => devices::run(args.name.as_deref()),
+            Some(DevicesCommand::Measure(args)) => measure::run(&args),
+            Some(DevicesCommand::Validate(args)) => validate::run(&args),
+        },
+        Command::Emulate(args) => emulate::run(&args),
+        Command::Reproduce(args) => reproduce::run(&args),
+        Command::Policies(args) => policies::run(&args),
+        Command::Cachesim(args) => cachesim::run(&args),
+        Command::Eval(EvalCommand::Policies(args)) => eval_policies::run(&args),
+        Command::Eval(EvalCommand::Eviction(args)) => eval_eviction::run(&args),
+        Command::CheckKernel(args) => check_kernel::run(&args),
+        Command::Completions(args) => shells::complete(&args),
+        Command::Man(args) => shells::write_manual(&args),
+        Command::BenchOne => bench::run_one(),
+        Command::TouchMemory => touch_memory::run(),
+        Command::ReplayOne => replay_recording::run_one(),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.print_message(),
+    }
+}
