@@ -75,7 +75,7 @@ impl Device for Tape {
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes = u64::from(request.sectors) * SECTOR_BYTES;
         let start = request.start * SECTOR_BYTES;
-        let winding = start.abs_diff(self.position) * self.ns_per_mib >> 20;
+        let winding = (start.abs_diff(self.position) * self.ns_per_mib) >> 20;
         let transfer = bytes * 1_000_000_000 / self.bytes_per_second;
         self.free_at = self.free_at.max(now) + Time(winding + transfer);
         self.position = start + bytes;
