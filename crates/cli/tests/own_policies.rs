@@ -63,8 +63,8 @@ fn foreign_eviction_policy_misses_as_worked_by_hand() {
     assert_eq!(misses, [5, 4, 4], "fifo, lru, optimum");
 }
 
-/// The first read brings in two blocks; each later block boundary brings in the next block. The file
-/// of 1 MiB has 16 blocks.
+/// The first read brings in two blocks; each later block boundary brings in the next block. The
+/// file of 1 MiB has 16 blocks.
 #[test]
 fn foreign_readahead_policy_makes_the_requests_worked_by_hand() {
     let scratch = Scratch::new("own-readahead");

@@ -1,8 +1,9 @@
 //! The command `readpath` with policies and a device of another crate.
 //!
-//! Each file beside this one has one of them: a readahead policy, an eviction policy, a scheduler
-//! and a device. They use the public interface alone, so the folder also builds as a crate outside
-//! this repository, with `readpath-cli`, `readpath-core` and `readpath-models` as dependencies.
+//! Each other file of the folder has one of them: a readahead policy, an eviction policy, a
+//! scheduler and a device. They use the public interface alone, so the folder also builds as a
+//! crate outside this repository. Its dependencies are `readpath-cli`, `readpath-core` and
+//! `readpath-models`.
 //!
 //! ```sh
 //! cargo run --example own_policies -- policies two-blocks

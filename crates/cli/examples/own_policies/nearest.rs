@@ -1,7 +1,7 @@
 //! `nearest`: the request nearest to the head, without merging.
 //!
-//! How it works: the head is behind the last dispatched request. Of the queued requests, the one
-//! with the smallest distance to it goes to the device. Distant requests can wait without limit.
+//! The head is behind the last dispatched request. The queued request with the smallest distance to
+//! the head goes to the device. Distant requests can wait without limit.
 
 use readpath_core::request::{RequestId, RequestTable};
 use readpath_core::scheduler::{Dispatch, Inserted, Scheduler};

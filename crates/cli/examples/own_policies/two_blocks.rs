@@ -1,7 +1,7 @@
 //! `two-blocks`: reads the block of 64 KiB that contains a read, and the next one.
 //!
-//! How it works: the absent pages of both blocks are added to the requested ones. The policy has no
-//! state, so an irregular reader pays for two blocks at each read.
+//! Both blocks' absent pages are added to the requested ones. The policy has no state, so an
+//! irregular reader pays for two blocks at each read.
 
 use readpath_core::readahead::{Advice, PageView, ReadRequest, ReadaheadPolicy};
 use readpath_core::unit::PageRange;
