@@ -214,7 +214,7 @@ fn mapping(worker: &mut Worker<'_>, mapping: &Mapping) {
         match worker.below(if worker.may_fail { 3 } else { 5 }) {
             0 => mapping.advise(Advice::WillNeed, offset as u64, bytes as u64),
             1 | 2 => {
-                let read = mapping.read_at(offset as u64, &mut buffer[..bytes]);
+                let read = mapping.read_exact_at(&mut buffer[..bytes], offset as u64);
                 worker.ended(offset, read.map(|()| &buffer[..bytes]));
             }
             _ => {

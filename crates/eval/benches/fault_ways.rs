@@ -176,7 +176,7 @@ fn by_mapping(bytes: usize) -> f64 {
         assert_eq!(std::hint::black_box(mapping.as_slice())[at], 7);
     }
     let spent = start.elapsed().as_secs_f64();
-    assert_eq!(mapping.statistics().faults, (BYTES / bytes) as u64);
+    assert_eq!(mapping.stats().faults, (BYTES / bytes) as u64);
     spent
 }
 

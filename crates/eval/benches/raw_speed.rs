@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         offset += piece.len() as u64;
     }
     let (seconds, cpu) = (start.elapsed().as_secs_f64(), CpuTime::of_process().since(cpu));
-    let counters = file.counters();
+    let counters = file.stats();
     println!(
         "{{\"mib_per_s\": {}, \"cpu_seconds\": {}, \"user_seconds\": {}, \"requests\": {}, \
          \"faults\": {}}}",

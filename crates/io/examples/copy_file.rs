@@ -28,6 +28,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         offset += chunk.len() as u64;
     }
     target.sync_data()?;
-    println!("{offset} bytes, {:?}", target.counters());
+    println!("{offset} bytes, {:?}", target.stats());
     Ok(())
 }

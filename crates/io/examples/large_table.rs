@@ -28,7 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // Reports the first error that a touch has met. Lost pages never read as other bytes.
     region.check()?;
-    let counted = region.statistics();
+    let counted = region.stats();
     println!("{} pages out, {} in", counted.swap_out_pages, counted.swap_in_pages);
     Ok(())
 }

@@ -34,6 +34,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         Some((index, squared)) => println!("vector {}, at {}", index + 1, squared.sqrt()),
         None => println!("there is only one vector"),
     }
-    println!("{:?}", mapping.statistics());
+    println!("{:?}", mapping.stats());
     Ok(())
 }

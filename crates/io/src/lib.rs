@@ -19,17 +19,20 @@
 //! A [`ReadPath`] has the memory and the policies. Every type is created by a builder:
 //! `T::builder()`, then options, then `build` or `open`.
 //!
-//! | need | type |
-//! |---|---|
-//! | read a file at any offset, from any number of threads | [`File`] |
-//! | read a file in order, as [`std::io::Read`] and `BufRead` | [`Reader`] |
-//! | many small reads at once | [`Batch`] |
-//! | reads in async code, with any executor | [`ReadFuture`] |
-//! | a cached page without a copy | [`PageGuard`] |
-//! | large transfers that bypass every cache, reads and writes | [`RawFile`], [`raw`] |
-//! | a file as memory, with faults served by this crate | [`Mapping`], [`pager`] |
-//! | memory larger than its budget of frames | [`Region`] |
-//! | a file on an NFS server, without a mount | [`NfsUrl`], [`nfs`] |
+//! | need | type | who keeps the pages |
+//! |---|---|---|
+//! | read a file at any offset, from any number of threads | [`File`] | the kernel; this crate with [`Builder::memory`] |
+//! | read a file in order, as [`std::io::Read`] and `BufRead` | [`Reader`] | as its [`File`] |
+//! | many small reads at once | [`Batch`] | as its [`File`]s |
+//! | reads in async code, with any executor | [`ReadFuture`] | as its [`File`] |
+//! | a cached page without a copy | [`PageGuard`] | this crate |
+//! | large transfers that bypass every cache, reads and writes | [`RawFile`], [`raw`] | no one |
+//! | a file as memory, with faults served by this crate | [`Mapping`], [`pager`] | this crate, or the kernel: [`pager::MappingMode`] |
+//! | memory larger than its budget of frames | [`Region`] | this crate |
+//! | a file on an NFS server, without a mount | [`NfsUrl`], [`nfs`] | this crate |
+//!
+//! Reads take the buffer first and the offset second, as [`std::os::unix::fs::FileExt`] does. A read
+//! of the whole buffer has `exact` in its name. `stats()` returns the counters of every type.
 //!
 //! Policies are named as `readpath policies` lists them, with parameters:
 //! `ondemand,read_ahead_kb=1024`. The book has [one page for each policy][book], with figures and

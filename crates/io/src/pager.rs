@@ -32,6 +32,6 @@ mod wait;
 
 pub use error::PagerError;
 pub use mapping::{KernelMapping, LoadError, Mapping};
-pub use mapping::{MappingBuilder, MappingMode, MappingStatistics};
-pub use region::{Region, RegionBuilder, RegionStatistics};
+pub use mapping::{MappingBuilder, MappingMode, MappingStats};
+pub use region::{Region, RegionBuilder, RegionStats};
 pub use uffd::{CallError, FaultScope, UffdError};

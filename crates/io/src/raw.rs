@@ -110,7 +110,7 @@ pub struct RawFile {
 
 /// Counters of a raw file since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RawCounters {
+pub struct RawStats {
     /// Chunks read, including blocks read for partial writes.
     pub reads: u64,
     /// Bytes of these chunks, in whole blocks.
@@ -456,11 +456,11 @@ impl RawFile {
     /// # let path = std::env::current_exe()?;
     /// let file = readpath::RawFile::open(&path)?;
     /// file.read_exact_at(&mut [0; 100], 1000)?;
-    /// assert_eq!(file.counters().reads, 1);
+    /// assert_eq!(file.stats().reads, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn counters(&self) -> RawCounters {
-        self.channel().map_or_else(|_| RawCounters::default(), |channel| channel.counters())
+    pub fn stats(&self) -> RawStats {
+        self.channel().map_or_else(|_| RawStats::default(), |channel| channel.counters())
     }
 
     /// Channel of this process.

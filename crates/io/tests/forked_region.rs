@@ -99,7 +99,7 @@ fn region_calls_in_a_forked_child_are_errors_and_spare_the_parent() {
         assert_eq!(ours.check(), Err(ReadError::OtherProcess));
         assert!(ReadError::OtherProcess.to_string().contains("fork"));
         ours.will_need(0, BYTES);
-        assert_eq!(ours.statistics(), Default::default());
+        assert_eq!(ours.stats(), Default::default());
         drop(region.take());
         // The child can have a region of its own.
         is_whole(&self::region())
@@ -108,5 +108,5 @@ fn region_calls_in_a_forked_child_are_errors_and_spare_the_parent() {
     let region = region.unwrap();
     assert!(is_whole(&region));
     region.check().unwrap();
-    assert!(region.statistics().faults > 0);
+    assert!(region.stats().faults > 0);
 }

@@ -87,7 +87,7 @@ fn is_whole(mapping: &Mapping, content: &[u8]) -> bool {
     let address = slice.as_ptr() as usize;
     let resident = resident_bytes(address).unwrap();
     assert!(resident <= MEMORY_BYTES, "{resident} bytes are resident");
-    assert_eq!(mapping.statistics().poisoned_pages, 0);
+    assert_eq!(mapping.stats().poisoned_pages, 0);
     true
 }
 
@@ -106,7 +106,7 @@ fn mapping_created_under_mlockall_has_the_files_bytes() {
             let address = mapping.as_slice().as_ptr() as usize;
             assert_eq!(resident_bytes(address), Some(0), "none is there before its touch");
             assert!(process_bytes() < before + STACK_BYTES + 2 * MEMORY_BYTES);
-            assert_eq!(mapping.statistics().faults, 0);
+            assert_eq!(mapping.stats().faults, 0);
             is_whole(&mapping, &content)
         }));
     }
@@ -173,9 +173,9 @@ fn mapping_slices_may_be_locked_in_part_and_beyond_the_budget() {
         // Prefetched pages in flight at the hint may arrive after it.
         let is_empty = |_| {
             mapping.advise(Advice::DontNeed, 0, FILE_BYTES as u64);
-            mapping.statistics().resident_pages == 0
+            mapping.stats().resident_pages == 0
         };
-        assert!((0..1000).any(is_empty), "{:?}", mapping.statistics());
+        assert!((0..1000).any(is_empty), "{:?}", mapping.stats());
         assert_eq!(resident_bytes(slice.as_ptr() as usize), Some(0));
         assert!(is_whole(&mapping, &content));
         // All of it, four times the limit.
@@ -200,9 +200,9 @@ fn mapping_slices_may_be_populated() {
         for advice in [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE] {
             let part = &mapping.as_slice()[40 * PAGE..100 * PAGE];
             assert_eq!(populate(part, advice), 0);
-            let before = mapping.statistics().faults;
+            let before = mapping.stats().faults;
             assert!(*part == content[40 * PAGE..100 * PAGE]);
-            assert_eq!(mapping.statistics().faults, before, "it was there");
+            assert_eq!(mapping.stats().faults, before, "it was there");
             assert_eq!(populate(mapping.as_slice(), advice), 0);
             assert!(is_whole(&mapping, &content));
         }
@@ -234,7 +234,7 @@ fn torture(mut region: Region, mut lock_anew: impl FnMut(usize, &[u8])) -> bool 
         versions[discarded..discarded + 50].fill(0);
         region.check().unwrap();
     }
-    let statistics = region.statistics();
+    let statistics = region.stats();
     assert_eq!(statistics.poisoned_pages, 0, "{statistics:?}");
     assert!(statistics.swap_in_pages > 0 && statistics.swap_out_pages > 0, "{statistics:?}");
     assert!(statistics.memory_pages_max <= 256 + 64, "{statistics:?}");
@@ -314,7 +314,7 @@ fn pages_dropped_or_protected_by_the_program_are_restored() {
         // Not accessed by any thread except the copying one.
         assert_eq!(populate(part, libc::MADV_DONTNEED), 0);
         let mut copied = vec![0; part.len()];
-        mapping.read_at(0, &mut copied).unwrap();
+        mapping.read_exact_at(&mut copied, 0).unwrap();
         assert!(copied == content[..64 * PAGE]);
         // SAFETY: the call changes no bytes, and a mapping is never written to.
         unsafe { libc::mprotect(part.as_ptr() as *mut _, part.len(), libc::PROT_READ) };

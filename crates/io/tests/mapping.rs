@@ -49,7 +49,7 @@ fn mapping_equals_the_file_for_threads_policies_and_backends() {
                     });
                 }
             });
-            let statistics = mapping.statistics();
+            let statistics = mapping.stats();
             assert!(statistics.evicted_pages > 0, "{statistics:?}");
             assert!(statistics.resident_pages <= 256, "{statistics:?}");
             assert_eq!(statistics.poisoned_pages, 0);
@@ -107,9 +107,9 @@ fn random_slices_wait_for_one_request_each() {
         sum
     };
     assert!(touch(0..200) > 0);
-    let before = mapping.statistics();
+    let before = mapping.stats();
     assert!(touch(200..600) > 0);
-    let after = mapping.statistics();
+    let after = mapping.stats();
     let waited = after.faults_read - before.faults_read;
     assert!((380..=420).contains(&waited), "{waited}");
     let requests = after.device_reads - before.device_reads;
@@ -128,14 +128,14 @@ fn loaded_range_takes_one_request_and_one_fault() {
     let file = TempFile::new(4 << 20);
     let mapping = map(&file, Mapping::builder().kernel_cache(false));
     mapping.load(1 << 20, 40 * PAGE as u64).unwrap();
-    let statistics = mapping.statistics();
+    let statistics = mapping.stats();
     assert_eq!((statistics.device_reads, statistics.faults), (1, 0), "{statistics:?}");
     let slice = &mapping.as_slice()[1 << 20..(1 << 20) + 40 * PAGE];
     assert!(slice == support::pread(&file.path, 1 << 20, 40 * PAGE as u64));
-    let statistics = mapping.statistics();
+    let statistics = mapping.stats();
     assert_eq!((statistics.device_reads, statistics.faults), (1, 1), "{statistics:?}");
     mapping.advise(Advice::DontNeed, 0, 4 << 20);
-    assert_eq!(mapping.statistics().resident_pages, 0);
+    assert_eq!(mapping.stats().resident_pages, 0);
     assert_eq!(resident_bytes(slice.as_ptr() as usize), Some(0));
     assert!(slice == support::pread(&file.path, 1 << 20, 40 * PAGE as u64));
 }
@@ -152,10 +152,10 @@ fn read_at_returns_resident_and_absent_bytes() {
     assert_eq!(mapping.as_slice()[bytes - 1], content[bytes - 1]);
     for (offset, length) in [(0, bytes), (bytes - 5000, 5000), (4095, 2), (100, 0), (bytes, 0)] {
         let mut buffer = vec![0; length];
-        mapping.read_at(offset as u64, &mut buffer).unwrap();
+        mapping.read_exact_at(&mut buffer, offset as u64).unwrap();
         assert!(buffer == content[offset..offset + length], "{length} bytes at {offset}");
     }
-    let past = mapping.read_at(bytes as u64 - 1, &mut [0; 2]);
+    let past = mapping.read_exact_at(&mut [0; 2], bytes as u64 - 1);
     assert_eq!(past, Err(LoadError::PastEnd { bytes: bytes as u64 }));
     assert_eq!(mapping.load(u64::MAX, 2), Err(LoadError::PastEnd { bytes: bytes as u64 }));
 }
@@ -198,9 +198,9 @@ fn unreadable_bytes_are_errors_of_load_and_read_at() {
     cut_short(&file, 1 << 19);
     let shrunk = Err(LoadError::Read(ReadError::Shrunk { offset: 1 << 19 }));
     assert_eq!(mapping.load(1 << 19, 4096), shrunk);
-    assert_eq!(mapping.read_at((1 << 19) - 4096, &mut [0; 8192]), shrunk);
+    assert_eq!(mapping.read_exact_at(&mut [0; 8192], (1 << 19) - 4096), shrunk);
     let mut buffer = vec![0; 1 << 19];
-    mapping.read_at(0, &mut buffer).unwrap();
+    mapping.read_exact_at(&mut buffer, 0).unwrap();
     assert!(buffer == start, "what is there can still be read");
 }
 
@@ -267,12 +267,12 @@ fn forked_child_reads_the_mapping_through_the_kernel() {
         mapping.advise(Advice::DontNeed, 4_096, 1 << 40);
         let mut part = [0; 9];
         mapping.load(123, 500_000).unwrap();
-        mapping.read_at(999_992, &mut part).unwrap();
+        mapping.read_exact_at(&mut part, 999_992).unwrap();
         let past_end = LoadError::PastEnd { bytes: 1_000_001 };
         assert_eq!(mapping.load(1, 1_000_001), Err(past_end));
         is_whole() && part == content[999_992..] && in_child(is_whole)
     }));
-    assert!(is_whole() && mapping.statistics().faults > 0);
+    assert!(is_whole() && mapping.stats().faults > 0);
     assert!(in_child(|| is_mapped(&file)));
     drop(mapping);
     // Opened often enough to reuse the mapping's descriptor number.
@@ -313,8 +313,8 @@ fn mapping_pages_swapped_out_by_the_kernel_keep_their_bytes() {
     // SAFETY: memory of the mapping, whose bytes do not change (madvise(2)).
     assert_eq!(unsafe { libc::madvise(address, mapping.len(), libc::MADV_PAGEOUT) }, 0);
     let mut copied = vec![0; 1 << 20];
-    mapping.read_at(0, &mut copied).unwrap();
+    mapping.read_exact_at(&mut copied, 0).unwrap();
     assert!(copied == content);
     assert!(mapping.as_slice() == content);
-    assert_eq!(mapping.statistics().poisoned_pages, 0);
+    assert_eq!(mapping.stats().poisoned_pages, 0);
 }

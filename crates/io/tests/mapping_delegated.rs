@@ -47,7 +47,7 @@ fn lending(run: impl Fn(&Mapping, &[u8])) {
         let mapping = map(&file, Mapping::builder());
         assert_eq!(mapping.mode(), MappingMode::Served);
         assert!(mapping.as_slice()[..8 * MIB] == content[..8 * MIB]);
-        if mapping.statistics().delegated_pages > 0 {
+        if mapping.stats().delegated_pages > 0 {
             mapping.advise(Advice::DontNeed, 0, content.len() as u64);
             return run(&mapping, &content);
         }
@@ -79,7 +79,7 @@ fn resident_in(slice: &[u8]) -> u64 {
 fn streamed_windows_are_kernel_mapped_within_the_memory_limit() {
     lending(|mapping, content| {
         for pass in 0..2 {
-            let before = mapping.statistics();
+            let before = mapping.stats();
             for (at, block) in mapping.as_slice().chunks(MIB).enumerate() {
                 assert!(*block == content[at * MIB..(at + 1) * MIB], "MiB {at} of pass {pass}");
                 if at % 8 == 7 {
@@ -87,7 +87,7 @@ fn streamed_windows_are_kernel_mapped_within_the_memory_limit() {
                     assert!(resident <= MEMORY, "{resident} bytes resident after {at} MiB");
                 }
             }
-            let now = mapping.statistics();
+            let now = mapping.stats();
             let delegated = now.delegated_pages - before.delegated_pages;
             // A run must be two MiB long before delegation; windows are two MiB here, a sixteenth
             // of the memory.
@@ -101,14 +101,14 @@ fn streamed_windows_are_kernel_mapped_within_the_memory_limit() {
 #[test]
 fn blocks_copied_in_descending_order_count_as_a_run() {
     lending(|mapping, content| {
-        let before = mapping.statistics();
+        let before = mapping.stats();
         for (at, block) in mapping.as_slice().chunks(MIB).enumerate() {
             for page in (0..MIB / PAGE).rev() {
                 let place = page * PAGE..(page + 1) * PAGE;
                 assert!(block[place.clone()] == content[at * MIB..][place], "{page} of MiB {at}");
             }
         }
-        let delegated = mapping.statistics().delegated_pages - before.delegated_pages;
+        let delegated = mapping.stats().delegated_pages - before.delegated_pages;
         assert!(delegated >= ((FILE_MIB - 12) * MIB / PAGE) as u64, "{delegated}");
     });
 }
@@ -116,12 +116,12 @@ fn blocks_copied_in_descending_order_count_as_a_run() {
 #[test]
 fn descending_run_gets_kernel_windows_like_an_ascending_one() {
     lending(|mapping, content| {
-        let before = mapping.statistics();
+        let before = mapping.stats();
         for page in (0..FILE_MIB * MIB / PAGE).rev() {
             let place = page * PAGE..(page + 1) * PAGE;
             assert!(mapping.as_slice()[place.clone()] == content[place], "page {page}");
         }
-        let delegated = mapping.statistics().delegated_pages - before.delegated_pages;
+        let delegated = mapping.stats().delegated_pages - before.delegated_pages;
         assert!(delegated >= ((FILE_MIB - 8) * MIB / PAGE) as u64, "{delegated}");
     });
 }
@@ -136,7 +136,7 @@ fn mapping_equals_the_file_while_kernel_windows_change() {
                 scope.spawn(move || several_ways(mapping, content, thread));
             }
         });
-        let statistics = mapping.statistics();
+        let statistics = mapping.stats();
         assert_eq!(statistics.poisoned_pages, 0, "{statistics:?}");
     });
 }
@@ -156,7 +156,7 @@ fn several_ways(mapping: &Mapping, content: &[u8], mut state: u64) {
                     mapping.advise(Advice::DontNeed, at as u64, 4 * MIB as u64);
                     continue;
                 }
-                1 => mapping.read_at(at as u64, &mut copy).unwrap(),
+                1 => mapping.read_exact_at(&mut copy, at as u64).unwrap(),
                 _ => copy.copy_from_slice(&mapping.as_slice()[at..at + 10_000]),
             }
             assert!(copy == content[at..at + 10_000], "at {at}");
@@ -181,7 +181,7 @@ fn dropped_range_leaves_no_kernel_window() {
         assert!(resident_in(mapping.as_slice()) > 0);
         mapping.advise(Advice::DontNeed, 0, (FILE_MIB * MIB) as u64);
         // The answer comes after the earlier hint was processed.
-        mapping.statistics();
+        mapping.stats();
         assert_eq!(resident_in(mapping.as_slice()), 0);
         assert!(mapping.as_slice() == content);
     });
@@ -200,7 +200,7 @@ fn locked_memory_of_the_program_prevents_kernel_windows() {
         // SAFETY: the call changes no bytes.
         assert_eq!(unsafe { libc::mlock(locked.as_ptr().cast(), PAGE) }, 0);
         let mapping = map(&file, Mapping::builder());
-        mapping.as_slice() == content && mapping.statistics().delegated_pages == 0
+        mapping.as_slice() == content && mapping.stats().delegated_pages == 0
     }));
 }
 
@@ -216,7 +216,7 @@ fn named_policy_or_disabled_kernel_cache_prevents_kernel_windows() {
         drop_cache(&file);
         let mapping = map(&file, with(Mapping::builder()));
         assert!(mapping.as_slice() == content);
-        assert_eq!(mapping.statistics().delegated_pages, 0);
+        assert_eq!(mapping.stats().delegated_pages, 0);
     }
 }
 

@@ -4,7 +4,7 @@
 mod support;
 
 use readpath::Mapping;
-use readpath::pager::MappingStatistics;
+use readpath::pager::MappingStats;
 use support::{TempFile, can_serve, splitmix};
 
 const PAGE: usize = 4096;
@@ -33,8 +33,8 @@ fn copy_slices(mapping: &Mapping, content: &[u8], slices: std::ops::Range<usize>
     }
 }
 
-fn since(mapping: &Mapping, before: MappingStatistics) -> Counts {
-    let now = mapping.statistics();
+fn since(mapping: &Mapping, before: MappingStats) -> Counts {
+    let now = mapping.stats();
     let pages = (now.device_read_bytes - before.device_read_bytes) / PAGE as u64;
     let counts = (now.device_reads - before.device_reads, pages, now.faults - before.faults);
     println!("{} requests for {} pages, {} faults", counts.0, counts.1, counts.2);
@@ -67,7 +67,7 @@ fn copies_of_whole_slices_cost_a_few_requests_each() {
         let ((requests, pages, faults), _) = of_three(|| {
             let mapping = map(&file, memory_bytes);
             copy_slices(&mapping, &content, 0..2);
-            let before = mapping.statistics();
+            let before = mapping.stats();
             copy_slices(&mapping, &content, 2..SLICES);
             since(&mapping, before)
         });
@@ -92,7 +92,7 @@ fn descending_touches_cost_no_more_requests_than_ascending_ones() {
                     true => touch(&mapping, (0..pages_of_file).rev()),
                     false => touch(&mapping, 0..pages_of_file),
                 }
-                since(&mapping, MappingStatistics::default())
+                since(&mapping, MappingStats::default())
             })
         };
         let ((_, up), (down, _)) = (counts(false), counts(true));
@@ -118,7 +118,7 @@ fn random_pages_are_read_alone() {
         &mapping,
         (0..count).map(|_| splitmix(&mut state) as usize % (2 * SLICES * SLICE / PAGE)),
     );
-    let (_, pages, _) = since(&mapping, MappingStatistics::default());
+    let (_, pages, _) = since(&mapping, MappingStats::default());
     assert!(pages <= count + count / 10 + 16, "{pages} pages for {count}");
 }
 
@@ -143,7 +143,7 @@ fn concurrent_streams_of_different_directions_cost_few_requests() {
             });
         }
     });
-    let (requests, pages, _) = since(&mapping, MappingStatistics::default());
+    let (requests, pages, _) = since(&mapping, MappingStats::default());
     assert!(requests < 8_100 / 8, "{requests} requests for 8100 pages");
     assert!(pages < 8_100 * 3 / 2, "{pages} pages read for 8100");
 }

@@ -397,7 +397,7 @@ fn mapping_equals_the_model_for_all_operations() {
                             0 | 1 => assert!(&mapping.as_slice()[first..][..bytes] == right),
                             2 => {
                                 let mut buffer = vec![0; bytes];
-                                mapping.read_at(offset, &mut buffer).unwrap();
+                                mapping.read_exact_at(&mut buffer, offset).unwrap();
                                 assert!(buffer == right, "{bytes} at {first}");
                             }
                             3 => mapping.load(offset, count).unwrap(),
@@ -407,7 +407,7 @@ fn mapping_equals_the_model_for_all_operations() {
                 });
             }
         });
-        let statistics = mapping.statistics();
+        let statistics = mapping.stats();
         assert_eq!(statistics.poisoned_pages, 0, "{statistics:?}");
         assert!(statistics.resident_pages <= 64, "{statistics:?}");
         let plain = std::fs::File::open(&temp.path).unwrap();
@@ -451,7 +451,7 @@ fn region_equals_the_model_for_all_operations() {
             }
         }
         assert!(region.as_slice() == copy);
-        let statistics = region.statistics();
+        let statistics = region.stats();
         assert!(statistics.swap_out_pages > 0, "{statistics:?}");
         // Pages mapped again while they are written out are in memory twice.
         assert!(statistics.memory_pages_max <= 24 + 64, "{statistics:?}");

@@ -75,7 +75,7 @@ fn torture(mut region: Region, pages: usize, threads: usize, touches: usize, see
 }
 
 fn settled(region: &Region, budget_pages: u64) {
-    let statistics = region.statistics();
+    let statistics = region.stats();
     assert!(statistics.swap_out_pages > 0 && statistics.swap_in_pages > 0, "{statistics:?}");
     // Pages mapped again while they are written out are in memory twice.
     assert!(statistics.memory_pages_max <= budget_pages + 64, "{statistics:?}");
@@ -153,7 +153,7 @@ fn eviction_policy_decides_which_pages_of_a_sweep_stay() {
         for _ in 0..8 {
             region.as_mut_slice().chunks_mut(PAGE).for_each(|page| page[0] = 1);
         }
-        region.statistics().swap_in_pages
+        region.stats().swap_in_pages
     };
     let [lirs, lru] = ["lirs", "lru"].map(read_back);
     assert!(lirs + 7 * memory_pages / 2 < lru, "{lirs} pages, under lru {lru}");
@@ -227,10 +227,10 @@ fn clean_pages_are_not_written_out_again() {
         pages.for_each(|(at, page)| check(at as u64, 1, page));
     };
     sweep(&region);
-    let before = region.statistics();
+    let before = region.stats();
     sweep(&region);
     sweep(&region);
-    let after = region.statistics();
+    let after = region.stats();
     assert_eq!(after.swap_out_pages, before.swap_out_pages);
     assert!(after.swap_in_pages - before.swap_in_pages >= 2 * (1024 - 256));
 }
@@ -243,7 +243,7 @@ fn unwritten_region_memory_costs_no_storage_requests() {
     let options = Region::builder().memory(1 << 20);
     let region = options.in_folder(8 << 20, folder()).unwrap();
     assert!(region.as_slice().iter().all(|&byte| byte == 0));
-    let statistics = region.statistics();
+    let statistics = region.stats();
     assert_eq!((statistics.device_reads, statistics.device_writes), (0, 0), "{statistics:?}");
 }
 
@@ -305,7 +305,7 @@ fn oversized_budget_is_limited_to_the_region_size() {
     memory.for_each(|(at, page)| fill(at as u64, 1, page));
     let memory = region.as_slice().chunks(PAGE).enumerate();
     memory.for_each(|(at, page)| check(at as u64, 1, page));
-    let statistics = region.statistics();
+    let statistics = region.stats();
     assert_eq!((statistics.memory_pages, statistics.device_writes), (1024, 0), "{statistics:?}");
 }
 
@@ -370,9 +370,9 @@ fn loaded_region_pages_cause_no_fault() {
     }
     let region = filled(1024, "hits");
     region.load(0, 32 * PAGE as u64).unwrap();
-    let before = region.statistics();
+    let before = region.stats();
     (0..32).for_each(|at| check(at, 1, &region.as_slice()[at as usize * PAGE..][..PAGE]));
-    assert_eq!(region.statistics().faults, before.faults);
+    assert_eq!(region.stats().faults, before.faults);
 }
 
 /// A region of four times its memory with version 1 in every page. The last quarter is in memory,
@@ -394,23 +394,23 @@ fn will_need_pages_arrive_in_large_requests_before_a_touch() {
         return;
     }
     let region = filled(2048, "none");
-    let before = region.statistics();
+    let before = region.stats();
     region.will_need(0, 128 * PAGE as u64);
     // Up to a minute, for a busy machine.
     let is_there = |region: &Region| {
-        let now = region.statistics();
+        let now = region.stats();
         now.swap_in_pages - before.swap_in_pages >= 128
     };
     let mut waits = 0;
     while !is_there(&region) {
         std::thread::sleep(std::time::Duration::from_millis(10));
         waits += 1;
-        assert!(waits < 6_000, "{:?}", region.statistics());
+        assert!(waits < 6_000, "{:?}", region.stats());
     }
     for at in 0..128 {
         check(at, 1, &region.as_slice()[at as usize * PAGE..][..PAGE]);
     }
-    let after = region.statistics();
+    let after = region.stats();
     assert_eq!(after.swap_in_pages - before.swap_in_pages, 128, "each was read once");
     let requests = after.device_reads - before.device_reads;
     assert!(requests <= 128 / 8, "{requests} requests for 128 pages side by side");
@@ -427,14 +427,14 @@ fn discarded_pages_are_zeros_and_take_no_memory_or_storage() {
     let (from, to) = (100, 1022 * PAGE + 7);
     region.will_need(0, 64 * PAGE as u64);
     region.discard(from as u64, (to - from) as u64);
-    let before = region.statistics();
+    let before = region.stats();
     let mut expected = vec![0; 1024 * PAGE];
     for page in [0, 1022, 1023] {
         fill(page, 1, &mut expected[page as usize * PAGE..][..PAGE]);
     }
     expected[from..to].fill(0);
     assert!(region.as_slice() == expected);
-    let after = region.statistics();
+    let after = region.stats();
     // Only the pages at the edges may have been swapped out.
     assert!(after.swap_in_pages - before.swap_in_pages <= 3, "{after:?}");
     // A range within one page, and an empty one.
@@ -458,15 +458,15 @@ fn pages_dropped_by_the_program_count_as_busy_once_and_leave() {
     let given_up = region.as_slice()[last * PAGE..].as_ptr();
     // SAFETY: whole pages of the region, which afterwards are zeros or unchanged.
     assert_eq!(unsafe { libc::madvise(given_up.cast_mut().cast(), bytes, libc::MADV_DONTNEED) }, 0);
-    let before = region.statistics();
+    let before = region.stats();
     for version in 2..8 {
         for at in 0..last {
             fill(at as u64, version, &mut region.as_mut_slice()[at * PAGE..][..PAGE]);
         }
     }
-    let busy = region.statistics().busy_pages - before.busy_pages;
+    let busy = region.stats().busy_pages - before.busy_pages;
     // The kernel may use a page more or less while writing it out.
-    assert!((32..64).contains(&busy), "{:?}", region.statistics());
+    assert!((32..64).contains(&busy), "{:?}", region.stats());
     assert!(region.as_slice()[last * PAGE..].iter().all(|&byte| byte == 0));
     settled(&region, 256);
 }

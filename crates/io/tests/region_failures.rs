@@ -141,7 +141,7 @@ fn device_without_space_is_an_error_before_data_is_lost() {
     let filled = fill(&mut region, &content);
     assert!((64..=96).contains(&filled), "{filled} pages");
     assert!(matches!(region.check(), Err(ReadError::SwapWrite { .. })), "{:?}", region.check());
-    assert!(region.statistics().failed_writes > 0);
+    assert!(region.stats().failed_writes > 0);
     // Pages in memory are intact; pages written out are readable only if memory has room.
     let good = read_back(&region, &content, filled);
     assert!(good >= 48, "{good} of {filled} pages");
@@ -173,7 +173,7 @@ fn unreadable_swap_pages_are_errors_and_other_pages_intact() {
     let good = read_back(&region, &content, 512);
     assert!((1..=64).contains(&good), "{good} of 512 pages");
     assert!(matches!(region.check(), Err(ReadError::Device { .. })));
-    assert_eq!(region.statistics().poisoned_pages, 512 - good as u64);
+    assert_eq!(region.stats().poisoned_pages, 512 - good as u64);
     // Lost pages can be used again after a discard.
     region.discard(0, 2 << 20);
     let zeros = TempFile::new(PAGE);

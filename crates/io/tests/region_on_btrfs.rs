@@ -90,7 +90,7 @@ fn region_keeps_its_space_when_the_file_system_fills() {
                 return false;
             }
         }
-        let statistics = region.statistics();
+        let statistics = region.stats();
         eprintln!("{statistics:?}");
         statistics.failed_writes == 0 && region.check().is_ok()
     });

@@ -151,7 +151,7 @@ fn mapping_of_a_resident_file_is_the_kernels_and_reports_it() {
     assert_eq!(mapping.mode(), MappingMode::Kernel { because: KernelMapping::Held });
     assert!(mapping.mode().to_string().contains("its cache holds"), "{}", mapping.mode());
     assert!(mapping.as_slice() == content);
-    assert_eq!(mapping.statistics().device_reads, 0);
+    assert_eq!(mapping.stats().device_reads, 0);
     // Hints past the end have no effect.
     for (offset, bytes) in [(0, u64::MAX), (u64::MAX - 10, 100), (1 << 40, 1 << 30)] {
         mapping.advise(Advice::WillNeed, offset, bytes);
@@ -189,7 +189,7 @@ fn truncation_during_a_copy_from_the_kernel_mapping_is_an_error() {
         });
         let mut buffer = vec![0; FILE_BYTES / 2];
         while start.elapsed() < second {
-            match mapping.read_at(5_000, &mut buffer) {
+            match mapping.read_exact_at(&mut buffer, 5_000) {
                 Ok(()) => read += 1,
                 Err(LoadError::Read(ReadError::Shrunk { offset: 8192.. })) => cut += 1,
                 Err(error) => panic!("{error}"),

@@ -116,7 +116,7 @@ fn everything_is_read(file: &TempFile) -> (BackendKind, BackendKind) {
     assert!(mapping.as_slice() == expected);
     mapping.load(5_000, 100_000).unwrap();
     let mut some = vec![0; 70_000];
-    mapping.read_at(12_345, &mut some).unwrap();
+    mapping.read_exact_at(&mut some, 12_345).unwrap();
     assert!(some == expected[12_345..][..70_000]);
     (path.stats().backend.unwrap().kind, raw.backend().kind)
 }
@@ -167,7 +167,7 @@ fn mapping_loads_without_madv_populate_read() {
         assert!(matches!(mapping.mode(), MappingMode::Kernel { .. }), "{}", mapping.mode());
         mapping.load(5_000, 2_995_001).unwrap();
         let mut some = vec![0; 700_000];
-        mapping.read_at(2_300_001, &mut some).unwrap();
+        mapping.read_exact_at(&mut some, 2_300_001).unwrap();
         assert!(some == expected[2_300_001..]);
     });
 }

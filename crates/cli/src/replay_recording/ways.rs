@@ -111,7 +111,7 @@ impl<'a> ReadMethods<'a> {
         let counted = self.library.as_ref().filter(|ours| !ours.has_raw);
         if let Some(ours) = counted.filter(|ours| ours.is_counted()) {
             let stats = ours.path.stats();
-            let mapped = ours.mappings.values().map(|mapping| mapping.statistics());
+            let mapped = ours.mappings.values().map(|mapping| mapping.stats());
             let (requests, bytes) = mapped.fold((0, 0), |(requests, bytes), mapped| {
                 (requests + mapped.device_reads, bytes + mapped.device_read_bytes)
             });

@@ -14,7 +14,7 @@ use crate::exit::Failure;
 
 /// Adds the device requests of a raw file to the figures.
 pub fn count(figures: &mut ProcessFigures, file: &RawFile) {
-    let counters = file.counters();
+    let counters = file.stats();
     figures.counted.requests += counters.reads + counters.writes;
     figures.counted.bytes += counters.read_bytes + counters.written_bytes;
 }

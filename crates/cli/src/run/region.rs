@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use readpath::Region;
-use readpath::pager::RegionStatistics;
+use readpath::pager::RegionStats;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_eval::usage::CpuTime;
@@ -49,11 +49,11 @@ pub fn run(
         Ok(())
     })?;
     row.fill_seconds = Some(start.elapsed().as_secs_f64());
-    let (before, cpu, start) = (region.statistics(), CpuTime::of_process(), Instant::now());
+    let (before, cpu, start) = (region.stats(), CpuTime::of_process(), Instant::now());
     on_threads(&mut region, load, |process, memory| touch_all(run, interrupt, process, memory))?;
     let seconds = start.elapsed().as_secs_f64();
     let cpu_seconds = CpuTime::of_process().since(cpu).seconds();
-    let after = region.statistics();
+    let after = region.stats();
     region.check().map_err(|error| Failure::usage_of(path.display(), error))?;
     Ok(figures(row, load, seconds, cpu_seconds, &before, &after))
 }
@@ -64,8 +64,8 @@ fn figures(
     load: &MemoryLoad,
     seconds: f64,
     cpu_seconds: f64,
-    before: &RegionStatistics,
-    after: &RegionStatistics,
+    before: &RegionStats,
+    after: &RegionStats,
 ) -> LoadRow {
     row.cpu_seconds = Some(cpu_seconds);
     row.minor_faults = Some(after.faults_minor - before.faults_minor);

@@ -111,7 +111,7 @@ impl MappingBuilder {
     /// - Without other options, the kernel also maps a file that it reads no slower than readpath
     ///   ([`KernelMapping::Swift`]): on a fast device, with at most a hundred readahead windows.
     /// - In a file that readpath serves, the kernel may serve windows of long runs, unless a
-    ///   policy, window or backend is set ([`MappingStatistics::delegated_pages`]).
+    ///   policy, window or backend is set ([`MappingStats::delegated_pages`]).
     #[must_use]
     pub fn kernel_cache(mut self, is_used: bool) -> MappingBuilder {
         self.uses_kernel_cache = is_used;
@@ -288,14 +288,14 @@ fn device_window_bytes(target: &Target) -> u64 {
 /// let numbers = numbers.map(|number| u32::from_le_bytes(number.try_into().unwrap()));
 /// let sum: u64 = numbers.map(u64::from).sum();
 /// assert_eq!(sum, 99_999 * 100_000 / 2);
-/// println!("{}: {:?}", mapping.mode(), mapping.statistics());
+/// println!("{}: {:?}", mapping.mode(), mapping.stats());
 /// # std::fs::remove_file(&path)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// Any number of threads may touch it at once. A page that cannot be read is *poisoned*: a touch is
-/// a bus error (`SIGBUS`), as with the kernel's mappings. [`read_at`](Mapping::read_at) and
-/// [`load`](Mapping::load) return an error instead. `DontNeed` advice removes the poison.
+/// a bus error (`SIGBUS`), as with the kernel's mappings. [`Mapping::read_exact_at`] and
+/// [`Mapping::load`] return an error instead. `DontNeed` advice removes the poison.
 ///
 /// A child made by `fork` has the kernel's own mapping of the file at the same address. Its reads
 /// go through the kernel, outside the configured memory and policy, and are not counted.
@@ -324,7 +324,7 @@ pub struct Mapping {
 /// Counters of a mapping since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct MappingStatistics {
+pub struct MappingStats {
     /// Touches of pages that were not mapped.
     pub faults: u64,
     /// Faults that waited for the device.
@@ -347,7 +347,7 @@ pub struct MappingStatistics {
     pub device_read_bytes: u64,
 }
 
-/// Error of [`Mapping::load`] or [`Mapping::read_at`].
+/// Error of [`Mapping::load`] or [`Mapping::read_exact_at`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoadError {
     /// The range reaches past the end.
@@ -419,7 +419,7 @@ impl Mapping {
     ///
     /// # Errors
     /// The range is not in the file, or cannot be read. `buffer` then contains some of its bytes.
-    pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), LoadError> {
+    pub fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> Result<(), LoadError> {
         if self.link().is_none() {
             let end = self.range_end(offset, buffer.len() as u64)?;
             return match self.fork_local.read(offset, buffer) {
@@ -439,10 +439,10 @@ impl Mapping {
 
     /// Returns the counters. All are zero if the kernel serves the mapping
     /// ([`mode`](Mapping::mode)) and in a child made by `fork`.
-    pub fn statistics(&self) -> MappingStatistics {
+    pub fn stats(&self) -> MappingStats {
         match self.link() {
             Some(link) => link.request(|reply| MappingCommand::Statistics { reply }),
-            None => MappingStatistics::default(),
+            None => MappingStats::default(),
         }
     }
 

@@ -35,7 +35,7 @@ use rustix::io::Errno;
 use super::anonymous_area::{AnonymousArea, for_each_run};
 use super::core_follower::CoreFollower;
 use super::error::PagerError;
-use super::mapping::MappingStatistics;
+use super::mapping::MappingStats;
 use super::page_map::PageMap;
 use super::page_ranges::PageRanges;
 use super::pager_link::{Inbox, PagerServer};
@@ -86,7 +86,7 @@ pub(super) enum MappingCommand {
     /// Reads a first piece of the range.
     Read { range: ByteRange, wants_bytes: bool, reply: SyncSender<Result<ReadPiece, ReadError>> },
     /// Returns the counters.
-    Statistics { reply: SyncSender<MappingStatistics> },
+    Statistics { reply: SyncSender<MappingStats> },
 }
 
 /// Parameters of a server.
@@ -158,7 +158,7 @@ struct Areas {
     poisoned: BTreeSet<u64>,
     owner_reads: Vec<Option<OwnerRead>>,
     follower: CoreFollower,
-    statistics: MappingStatistics,
+    statistics: MappingStats,
     clock: Clock,
     inbox: Arc<Inbox<MappingCommand>>,
     /// Faults that were read and not handled yet.
@@ -234,7 +234,7 @@ impl MappingServer {
             poisoned: BTreeSet::new(),
             owner_reads: Vec::new(),
             follower: CoreFollower::default(),
-            statistics: MappingStatistics::default(),
+            statistics: MappingStats::default(),
             clock,
             inbox,
             pending_faults: Vec::new(),
@@ -321,7 +321,7 @@ impl Areas {
             }
             MappingCommand::Statistics { reply } => {
                 let meter = machine.meter();
-                let _ = reply.send(MappingStatistics {
+                let _ = reply.send(MappingStats {
                     resident_pages: self.resident.len() as u64,
                     device_reads: meter.device_reads,
                     device_read_bytes: meter.device_read_bytes,

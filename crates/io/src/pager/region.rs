@@ -261,7 +261,7 @@ fn slot_count(bytes: u64) -> u64 {
 ///     page.fill(number as u8);
 /// }
 /// assert_eq!(region.as_slice()[300 * 4096], 44);
-/// assert!(region.statistics().swap_out_pages > 0);
+/// assert!(region.stats().swap_out_pages > 0);
 /// # Ok::<(), PagerError>(())
 /// ```
 ///
@@ -301,7 +301,7 @@ pub struct Region {
 /// Counters of a region since its creation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct RegionStatistics {
+pub struct RegionStats {
     /// Faults reported by the kernel, including faults on pages that came in meanwhile.
     pub faults: u64,
     /// Faults on pages that had to be read, or were already being read.
@@ -458,9 +458,9 @@ impl Region {
     }
 
     /// Returns the counters. In a child made by `fork` all are zero.
-    pub fn statistics(&self) -> RegionStatistics {
+    pub fn stats(&self) -> RegionStats {
         if !self.link.is_in_this_process() {
-            return RegionStatistics::default();
+            return RegionStats::default();
         }
         self.link.request(|reply| RegionCommand::Statistics { reply })
     }

@@ -42,7 +42,7 @@ use super::anonymous_area::AnonymousArea;
 use super::core_follower::CoreFollower;
 use super::error::PagerError;
 use super::pager_link::{Inbox, PagerServer};
-use super::region::RegionStatistics;
+use super::region::RegionStats;
 use super::uffd::{FaultKind, FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
@@ -84,7 +84,7 @@ pub(super) enum RegionCommand {
     /// Returns the first error of a touch.
     Check { reply: SyncSender<Result<(), ReadError>> },
     /// Returns the counters.
-    Statistics { reply: SyncSender<RegionStatistics> },
+    Statistics { reply: SyncSender<RegionStats> },
 }
 
 /// Parameters of a server.
@@ -173,7 +173,7 @@ struct Areas {
     /// Number of pages present now, including doubles.
     present_pages: u64,
     follower: CoreFollower,
-    statistics: RegionStatistics,
+    statistics: RegionStats,
     clock: Clock,
     inbox: Arc<Inbox<RegionCommand>>,
     faults: Vec<UserFault>,
@@ -253,7 +253,7 @@ impl RegionServer {
             first_error: None,
             present_pages: 0,
             follower: CoreFollower::default(),
-            statistics: RegionStatistics::default(),
+            statistics: RegionStats::default(),
             clock,
             inbox,
             faults: Vec::new(),
@@ -353,9 +353,9 @@ impl Areas {
     }
 
     /// Counters of the server and of the machine.
-    fn current_statistics(&self, machine: &Machine) -> RegionStatistics {
+    fn current_statistics(&self, machine: &Machine) -> RegionStats {
         let (meter, swap) = (machine.meter(), machine.swap_counters());
-        RegionStatistics {
+        RegionStats {
             faults_major: swap.faults_major,
             faults_minor: swap.faults_minor,
             hits: swap.hits,

@@ -15,7 +15,7 @@ use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 
 use super::buffers::Buffers;
 use super::layout::{BlockLayout, PieceMemory, intersection};
-use super::{RawCounters, RawFault, RawOpenError};
+use super::{RawFault, RawOpenError, RawStats};
 use crate::aio::Aio;
 use crate::answer::{device_error, raw_result};
 use crate::backend::{
@@ -75,7 +75,7 @@ pub(super) struct Channel {
     /// I/O backend at opening.
     in_use: BackendInUse,
     policy: Box<dyn ChunkingPolicy + Send + Sync>,
-    counters: RawCounters,
+    counters: RawStats,
 }
 
 // SAFETY: between calls no request is in flight, and the segment lists in the transfers, which hold
@@ -135,7 +135,7 @@ impl Channel {
             buffers_are_registered: false,
             in_use,
             policy,
-            counters: RawCounters::default(),
+            counters: RawStats::default(),
         }
     }
 
@@ -157,7 +157,7 @@ impl Channel {
         self.in_use.or_threads_if(self.transfers.replacement_reason())
     }
 
-    pub(super) fn counters(&self) -> RawCounters {
+    pub(super) fn counters(&self) -> RawStats {
         self.counters
     }
 
@@ -463,7 +463,7 @@ impl Channel {
     }
 }
 
-impl RawCounters {
+impl RawStats {
     fn count_chunk(&mut self, op: Op, bytes: u64) {
         match op {
             Op::Read => {

@@ -263,7 +263,7 @@ impl PagedShared {
                     mapping.advise(Advice::DontNeed, offset, bytes);
                     if self.is_delegation_checkable {
                         // After the answer to this command, the advice is in effect.
-                        mapping.statistics();
+                        mapping.stats();
                         self.check_none_delegated(world, first, count);
                     }
                 }
@@ -318,7 +318,7 @@ impl PagedShared {
         let (told, is_right) = match &self.memory_object {
             MemoryObject::Region(region) => {
                 let region = region.borrow();
-                let counted = region.statistics();
+                let counted = region.stats();
                 let is_right = counted.poisoned_pages >= failed
                     && counted.memory_pages <= counted.memory_pages_max;
                 let check = region.check();
@@ -330,7 +330,7 @@ impl PagedShared {
             }
             MemoryObject::Mapping(mapping) => {
                 let (delegated, _) = world.memory.borrow().kernel_memory.page_totals;
-                let counted = mapping.statistics();
+                let counted = mapping.stats();
                 let is_right = counted.poisoned_pages >= failed
                     && counted.resident_pages <= pages_max
                     && counted.delegated_pages >= delegated;
@@ -479,7 +479,7 @@ impl PagedShared {
         let MemoryObject::Mapping(mapping) = &self.memory_object else { return };
         let offset = offset.min(self.bytes);
         let mut buffer = vec![0; bytes.min(self.bytes - offset) as usize];
-        match mapping.read_at(offset, &mut buffer) {
+        match mapping.read_exact_at(&mut buffer, offset) {
             Ok(()) => assert_ok(world, check_against_history(world, offset, &buffer)),
             Err(LoadError::Read(error)) => {
                 let first = offset / PAGE_BYTES;

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use readpath::nfs::{NfsOptions, SourcePort};
-use readpath::pager::{FaultScope, LoadError, MappingBuilder, MappingMode, RegionStatistics};
+use readpath::pager::{FaultScope, LoadError, MappingBuilder, MappingMode, RegionStats};
 use readpath::raw::{RawError, RawFault, RawFileBuilder, RawMemory, RawOpenError};
 use readpath::{
     Advice, BackendError, BackendInUse, BackendKind, BuildError, Builder, Coherence, ConfigError,
@@ -126,7 +126,7 @@ fn mappings_and_regions_report_their_mode_and_errors() {
     let made = Region::builder().memory(1 << 20).in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR"));
     let Ok(region) = made else { return eprintln!("skipped: {}", made.unwrap_err()) };
     let checked: Result<(), MemoryError> = region.check();
-    assert_eq!((checked, region.statistics()), (Ok(()), RegionStatistics::default()));
+    assert_eq!((checked, region.stats()), (Ok(()), RegionStats::default()));
     assert!([FaultScope::All, FaultScope::UserOnly].contains(&region.scope()));
 }
 

@@ -99,18 +99,18 @@ fn aligned_memory_is_not_copied() {
     let aligned = &mut memory[start..start + (1 << 20)];
     raw.read_exact_at(aligned, 0).unwrap();
     assert!(aligned == content(1 << 20));
-    let first = raw.counters();
+    let first = raw.stats();
     assert_eq!((first.reads, first.read_bytes, first.copied_bytes), (64, 1 << 20, 0));
     raw.write_all_at(&memory[start..start + (1 << 20)], 0).unwrap();
-    assert_eq!((raw.counters().writes, raw.counters().copied_bytes), (64, 0));
+    assert_eq!((raw.stats().writes, raw.counters().copied_bytes), (64, 0));
     // Memory and file offset are both off by one byte: only the edges are copied, at most a block
     // each.
     raw.read_exact_at(&mut memory[start + 1..start + 100_001], 1).unwrap();
-    let edges = raw.counters().copied_bytes;
+    let edges = raw.stats().copied_bytes;
     assert!((1..=2 * 4096).contains(&edges), "{edges}");
     // Only the memory is off by one byte: all bytes are copied.
     raw.read_exact_at(&mut memory[start + 1..start + 100_001], 0).unwrap();
-    assert_eq!(raw.counters().copied_bytes - edges, 100_000);
+    assert_eq!(raw.stats().copied_bytes - edges, 100_000);
 }
 
 #[test]
