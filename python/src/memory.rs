@@ -258,7 +258,7 @@ impl MappedFile {
 
     /// Counters since the creation.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counted = self.0.with(py, own, Mapping::statistics)?;
+        let counted = self.0.with(py, own, Mapping::stats)?;
         let all = PyDict::new(py);
         all.set_item("faults", counted.faults)?;
         all.set_item("faults_read", counted.faults_read)?;
@@ -341,7 +341,7 @@ impl PagedMemory {
 
     /// Counters since the creation.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let counted = self.0.with(py, own, Region::statistics)?;
+        let counted = self.0.with(py, own, Region::stats)?;
         let all = PyDict::new(py);
         all.set_item("faults", counted.faults)?;
         all.set_item("faults_major", counted.faults_major)?;

@@ -4,9 +4,10 @@
 
 use readpath_core::policy::Spec;
 use readpath_core::request::DeviceCaps;
-use readpath_core::scheduler::{self, replay};
+use readpath_core::scheduler;
 use readpath_core::unit::SECTOR_BYTES;
 use readpath_models::input_file;
+use readpath_trace::scheduler_replay::{Replayed, replay};
 use serde::Serialize;
 
 use crate::args::ReplayArgs;
@@ -42,7 +43,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         let what_to_do = "name a list of events, or a recording";
         Failure::Usage(format!("{}: {error}; {what_to_do}", args.events.display()))
     })?;
-    let replayed = replay::replay(scheduler.as_mut(), args.depth, &events)
+    let replayed = replay(scheduler.as_mut(), args.depth, &events)
         .map_err(|error| Failure::usage_of(args.events.display(), error))?;
     let (equal, judged) = (replayed.equal(), replayed.judged);
     if args.json {
@@ -88,7 +89,7 @@ struct LineDifference {
 }
 
 impl<'a> DecisionComparison<'a> {
-    fn new(scheduler: &'a str, replayed: &'a replay::Replayed) -> DecisionComparison<'a> {
+    fn new(scheduler: &'a str, replayed: &'a Replayed) -> DecisionComparison<'a> {
         let divergences = replayed.divergences.iter().map(|divergence| {
             let (policy, other) = divergence.policy.words();
             LineDifference {

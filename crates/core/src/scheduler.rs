@@ -16,7 +16,6 @@ mod arrivals;
 pub mod cfq;
 mod deadline;
 mod noop;
-pub mod replay;
 mod requests;
 mod sorted;
 

@@ -4,8 +4,6 @@
 mod adaptive_trajectory;
 mod bad_pages;
 mod cache_table;
-#[path = "cfq/main.rs"]
-mod cfq;
 mod chunking_trajectory;
 mod common;
 mod machine;

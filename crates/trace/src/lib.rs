@@ -5,7 +5,8 @@
 //! - [`block_trace`]: traces of block requests in published formats;
 //! - [`read_list`]: lists of reads of `readpath check-kernel`;
 //! - [`references`]: traces of page references, and the misses of eviction policies on them;
-//! - [`replay`]: the reads of a recording under another policy, device or memory size.
+//! - [`replay`]: the reads of a recording under another policy, device or memory size;
+//! - [`scheduler_replay`]: lists of arrivals and completions, and a scheduler's decisions on them.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
@@ -16,3 +17,4 @@ pub mod read_list;
 pub mod recording;
 pub mod references;
 pub mod replay;
+pub mod scheduler_replay;

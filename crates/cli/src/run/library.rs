@@ -228,7 +228,7 @@ fn run_on(
     row.engine = Some(ran.engines);
     row.cpu_seconds = Some(ran.cpu_seconds);
     let stats = read_path.stats();
-    let mapped = stack.mapping.as_ref().map(Mapping::statistics);
+    let mapped = stack.mapping.as_ref().map(Mapping::stats);
     let mapped_reads =
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
     let requested = stack.requested_bytes.load(Ordering::Relaxed);

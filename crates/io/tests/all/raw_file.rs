@@ -102,7 +102,7 @@ fn aligned_memory_is_not_copied() {
     let first = raw.stats();
     assert_eq!((first.reads, first.read_bytes, first.copied_bytes), (64, 1 << 20, 0));
     raw.write_all_at(&memory[start..start + (1 << 20)], 0).unwrap();
-    assert_eq!((raw.stats().writes, raw.counters().copied_bytes), (64, 0));
+    assert_eq!((raw.stats().writes, raw.stats().copied_bytes), (64, 0));
     // Memory and file offset are both off by one byte: only the edges are copied, at most a block
     // each.
     raw.read_exact_at(&mut memory[start + 1..start + 100_001], 1).unwrap();

@@ -1,11 +1,10 @@
 //! Parser of the replayed list: one event per line, `key=value` words.
 
-use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
+use std::collections::BTreeMap;
+use std::str::FromStr;
 
-use crate::request::{Class, Need, Op, Priority, ProcessId, Request, RequestId};
-use crate::unit::Time;
+use readpath_core::request::{Class, Need, Op, Priority, ProcessId, Request, RequestId};
+use readpath_core::unit::Time;
 
 /// Upper bound (exclusive) of the numbers of requests and processes.
 const NUMBERS_END: u32 = 1 << 24;
@@ -26,11 +25,10 @@ impl<'a> LineWords<'a> {
     fn split(text: &'a str) -> Result<LineWords<'a>, String> {
         let mut words = BTreeMap::new();
         for word in text.split_whitespace() {
-            let (key, value) = word
-                .split_once('=')
-                .ok_or_else(|| alloc::format!("`{word}`: expected key=value"))?;
+            let (key, value) =
+                word.split_once('=').ok_or_else(|| format!("`{word}`: expected key=value"))?;
             if words.insert(key, value).is_some() {
-                return Err(alloc::format!("`{key}` comes twice"));
+                return Err(format!("`{key}` comes twice"));
             }
         }
         Ok(LineWords(words))
@@ -38,13 +36,13 @@ impl<'a> LineWords<'a> {
 
     /// Takes the value of `key`.
     fn take(&mut self, key: &str) -> Result<&'a str, String> {
-        self.0.remove(key).ok_or_else(|| alloc::format!("`{key}=` is missing"))
+        self.0.remove(key).ok_or_else(|| format!("`{key}=` is missing"))
     }
 
     /// Takes the value of `key` as a number.
-    fn number<N: core::str::FromStr>(&mut self, key: &str) -> Result<N, String> {
+    fn number<N: FromStr>(&mut self, key: &str) -> Result<N, String> {
         let text = self.take(key)?;
-        text.parse().map_err(|_| alloc::format!("`{key}={text}`: expected a whole number"))
+        text.parse().map_err(|_| format!("`{key}={text}`: expected a whole number"))
     }
 
     /// Takes the number of a request or a process. It has a bound because policies keep tables
@@ -52,7 +50,7 @@ impl<'a> LineWords<'a> {
     fn name(&mut self, key: &str) -> Result<u32, String> {
         let number: u64 = self.number(key)?;
         u32::try_from(number).ok().filter(|number| *number < NUMBERS_END).ok_or_else(|| {
-            alloc::format!("`{key}={number}`: expected a number below {NUMBERS_END}; count from 1")
+            format!("`{key}={number}`: expected a number below {NUMBERS_END}; count from 1")
         })
     }
 
@@ -66,7 +64,7 @@ impl<'a> LineWords<'a> {
         let Some(text) = self.0.remove(key) else { return Ok(default) };
         choices.iter().find(|(name, _)| *name == text).map(|&(_, value)| value).ok_or_else(|| {
             let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-            alloc::format!("`{key}={text}`: expected one of {}", names.join(", "))
+            format!("`{key}={text}`: expected one of {}", names.join(", "))
         })
     }
 
@@ -74,7 +72,7 @@ impl<'a> LineWords<'a> {
     fn done(self) -> Result<(), String> {
         match self.0.keys().next() {
             None => Ok(()),
-            Some(key) => Err(alloc::format!("`{key}=` has no meaning for this event")),
+            Some(key) => Err(format!("`{key}=` has no meaning for this event")),
         }
     }
 }
@@ -93,7 +91,7 @@ pub(super) fn parse(text: &str) -> Result<(Time, ListEvent), String> {
         "end" => ListEvent::End(ProcessId(words.name("process")?)),
         "wait" => ListEvent::Wait,
         other => {
-            return Err(alloc::format!(
+            return Err(format!(
                 "`event={other}`: expected one of arrive, dispatch, complete, end, wait"
             ));
         }
@@ -106,7 +104,7 @@ fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
     let op = match words.take("op")? {
         "read" => Op::Read,
         "write" => Op::Write,
-        other => return Err(alloc::format!("`op={other}`: expected read or write")),
+        other => return Err(format!("`op={other}`: expected read or write")),
     };
     let classes = [("rt", Class::RealTime), ("be", Class::BestEffort), ("idle", Class::Idle)];
     let class = words.choice("class", Class::BestEffort, &classes)?;
@@ -133,14 +131,14 @@ fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
 
 /// Parses milliseconds with at most six digits after the point.
 fn milliseconds(text: &str) -> Result<Time, String> {
-    let expected = || alloc::format!("`at_ms={text}`: expected milliseconds, as 12 or 12.345678");
+    let expected = || format!("`at_ms={text}`: expected milliseconds, as 12 or 12.345678");
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(part) || part.len() > 6 {
         return Err(expected());
     }
     let whole: u64 = whole.parse().map_err(|_| expected())?;
-    let part: u64 = alloc::format!("{part:0<6}").parse().map_err(|_| expected())?;
+    let part: u64 = format!("{part:0<6}").parse().map_err(|_| expected())?;
     whole
         .checked_mul(1_000_000)
         .and_then(|ns| ns.checked_add(part))

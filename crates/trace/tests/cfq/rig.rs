@@ -7,10 +7,10 @@ use readpath_core::policy::Spec;
 use readpath_core::request::{
     Class, DeviceCaps, Need, Op, Priority, ProcessId, Request, RequestId, RequestTable,
 };
-use readpath_core::scheduler::replay::replay;
 use readpath_core::scheduler::{self, Dispatch, Inserted, Scheduler};
 use readpath_core::splitmix;
 use readpath_core::unit::Time;
+use readpath_trace::scheduler_replay::replay;
 
 /// A device of equal spindles, striped; each serves one request at a time, the oldest first.
 #[derive(Clone, Copy, Debug)]

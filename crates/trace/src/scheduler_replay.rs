@@ -25,15 +25,13 @@
 //! and one that it merged completes with the others. Each difference thus counts once, and the rest
 //! is judged independently.
 
-use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
-use core::fmt;
+use std::collections::BTreeMap;
+use std::fmt;
 
-use super::{Dispatch, Inserted, Scheduler};
-use crate::decision::{Decision, LoggedDecision};
-use crate::request::{Request, RequestId, RequestTable};
-use crate::unit::Time;
+use readpath_core::decision::{Decision, LoggedDecision};
+use readpath_core::request::{Request, RequestId, RequestTable};
+use readpath_core::scheduler::{Dispatch, Inserted, Scheduler};
+use readpath_core::unit::Time;
 
 mod list;
 
@@ -88,7 +86,7 @@ impl fmt::Display for ReplayError {
     }
 }
 
-impl core::error::Error for ReplayError {}
+impl std::error::Error for ReplayError {}
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -418,12 +416,20 @@ impl ReplayState {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Noop;
-    use super::super::testing::caps;
+    use readpath_core::request::DeviceCaps;
+    use readpath_core::scheduler::Noop;
+
     use super::*;
 
     fn noop(depth_max: u32, events: &str) -> Result<Replayed, ReplayError> {
-        replay(&mut Noop::new(&caps()), depth_max, events)
+        let caps = DeviceCaps {
+            sectors: 1 << 30,
+            request_sectors_max: 256,
+            depth_max: 32,
+            is_rotational: true,
+            alignment_sectors: 1,
+        };
+        replay(&mut Noop::new(&caps), depth_max, events)
     }
 
     #[test]
@@ -500,12 +506,12 @@ mod tests {
     fn a_request_out_of_order_is_one_difference_and_the_rest_is_judged() {
         let mut events = String::new();
         for request in 1..=4 {
-            events += &alloc::format!(
+            events += &format!(
                 "at_ms=0 event=arrive request={request} process=1 op=read start={request}000 sectors=8\n"
             );
         }
         for (request, ms) in [(1, 1), (3, 2), (2, 3), (4, 4)] {
-            events += &alloc::format!("at_ms={ms} event=dispatch request={request}\n");
+            events += &format!("at_ms={ms} event=dispatch request={request}\n");
         }
         let replayed = noop(4, &events).unwrap();
         assert_eq!((replayed.judged, replayed.equal()), (4, 3));
@@ -552,7 +558,7 @@ mod tests {
                  at_ms=1 event=complete request=1\n",
             );
             for (request, ms) in order.into_iter().zip(2..) {
-                events += &alloc::format!("at_ms={ms} event=complete request={request}\n");
+                events += &format!("at_ms={ms} event=complete request={request}\n");
             }
             events += "at_ms=9 event=arrive request=3 process=1 op=read start=0 sectors=8\n";
             events += "at_ms=9 event=complete request=3";
