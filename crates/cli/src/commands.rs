@@ -12,6 +12,7 @@ use crate::input::with_path;
 use crate::measure::MeasureArgs;
 use crate::record::{AdviseArgs, RecordArgs};
 use crate::recordings::RecordingCommand;
+use crate::worker::WorkerTask;
 
 /// Find out why a program waits for storage, help it, and compare policies and devices.
 #[derive(Debug, Parser)]
@@ -99,15 +100,12 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write the manual pages, one for each subcommand, into a folder
     Man(ManArgs),
-    /// One process of a load on memory; started by `run`
+    /// Do one part of a run in a process of its own; started by other commands
     #[command(hide = true)]
-    TouchMemory,
-    /// One measurement; started by `bench`
-    #[command(hide = true)]
-    BenchOne,
-    /// One row on real storage; started by `replay`
-    #[command(hide = true)]
-    ReplayOne,
+    Worker {
+        /// Task of the process
+        task: WorkerTask,
+    },
 }
 
 /// `readpath devices`.

@@ -42,7 +42,6 @@ mod note;
 mod operation_logs;
 mod output;
 mod packed;
-mod part;
 mod plan;
 mod policies;
 mod progress;
@@ -58,6 +57,7 @@ mod shells;
 mod table;
 mod touch_memory;
 mod validate;
+mod worker;
 
 use std::process::ExitCode;
 
@@ -67,6 +67,7 @@ use readpath_record::cleanup::undo_abandoned;
 use readpath_record::notice;
 
 use commands::{Cli, Command, DevicesCommand, EvalCommand};
+use worker::WorkerTask;
 
 /// Runs the command with the arguments of this process, and returns its exit code: 0 done, 1 some
 /// operations failed, 2 bad input, 3 the system lacks something, 130 interrupted.
@@ -78,7 +79,7 @@ pub fn main() -> ExitCode {
     let command = Cli::parse_from(arguments).command;
     notes.iter().for_each(notice::print);
     // A worker is a part of another run, which is alive.
-    if !matches!(command, Command::TouchMemory | Command::BenchOne | Command::ReplayOne) {
+    if !matches!(command, Command::Worker { .. }) {
         let restored = page_cluster::restore_abandoned().into_iter();
         restored.chain(undo_abandoned()).for_each(notice::print);
     }
@@ -106,9 +107,9 @@ pub fn main() -> ExitCode {
         Command::CheckKernel(args) => check_kernel::run(&args),
         Command::Completions(args) => shells::complete(&args),
         Command::Man(args) => shells::write_manual(&args),
-        Command::BenchOne => bench::run_one(),
-        Command::TouchMemory => touch_memory::run(),
-        Command::ReplayOne => replay_recording::run_one(),
+        Command::Worker { task: WorkerTask::Bench } => bench::run_one(),
+        Command::Worker { task: WorkerTask::Touch } => touch_memory::run(),
+        Command::Worker { task: WorkerTask::Replay } => replay_recording::run_one(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,6 +1,6 @@
-//! `readpath touch-memory`: worker process of a load, started only by `readpath run`.
+//! `readpath worker touch`: worker process of a load, started only by `readpath run`.
 //!
-//! It is a [`part`](crate::part) of that run. The protocol: [`TouchTask`], answered by
+//! It is a [`worker`](crate::worker) of that run. The protocol: [`TouchTask`], answered by
 //! [`TouchReply::Filled`]; then [`TouchBegin`], answered by [`TouchReply::Touched`].
 
 use std::time::Instant;
@@ -14,10 +14,7 @@ use readpath_sim::report::ReadCounters;
 use serde::{Deserialize, Serialize};
 
 use crate::exit::CommandResult;
-use crate::part::{Orders, write_answer};
-
-/// Name of the subcommand.
-pub const NAME: &str = "touch-memory";
+use crate::worker::{Orders, WorkerTask, write_answer};
 
 /// Task of one process.
 #[derive(Debug, Serialize, Deserialize)]
@@ -83,7 +80,7 @@ pub struct Touched {
 
 /// Takes the orders and executes them.
 pub fn run() -> CommandResult {
-    let mut orders = Orders::take(NAME, "run");
+    let mut orders = Orders::take(WorkerTask::Touch);
     let order: TouchTask = orders.next()?;
     let memory = match order.map() {
         Ok(memory) => memory,

@@ -27,6 +27,8 @@ fn unknown_names_are_refused_with_the_valid_names() {
     scratch.refused("devices tape", &["tape", "hdd, ssd"]);
     scratch.refused("reproduce Q", &["`Q`", "there are: A"]);
     scratch.refused("emulate tape --at x", &["tape", "hdd, ssd"]);
+    scratch.refused("worker bench", &["worker bench", "`readpath bench`"]);
+    scratch.refused("worker idle", &["idle", "touch, bench, replay"]);
 }
 
 #[test]

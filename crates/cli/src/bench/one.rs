@@ -1,4 +1,4 @@
-//! `readpath bench-one`: one measurement, in a process of its own, started by `readpath bench`.
+//! `readpath worker bench`: one measurement, in a process of its own, started by `readpath bench`.
 //!
 //! A measurement begins before the file is opened and ends after it is closed: it includes all work
 //! that a program does for its bytes. A second pass is measured without opening and closing. The
@@ -24,10 +24,7 @@ use super::refused::{self, DeniedInterface};
 use super::rows::{Row, RowAccesses, Scale};
 use super::states::CacheState;
 use crate::exit::{CommandResult, Failure};
-use crate::part::{OrderPath, Orders, write_answer};
-
-/// Name of the subcommand.
-pub const NAME: &str = "bench-one";
+use crate::worker::{OrderPath, Orders, WorkerTask, write_answer};
 
 /// Contender: the library or a baseline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -112,7 +109,7 @@ pub struct Measurement {
 
 /// Takes the order, measures, and answers.
 pub fn run() -> CommandResult {
-    let order: MeasurementOrder = Orders::take(NAME, "everyday").next()?;
+    let order: MeasurementOrder = Orders::take(WorkerTask::Bench).next()?;
     let row = Row::of(&order.row, order.scale)
         .ok_or_else(|| Failure::usage_of(&order.row, "no row has this name"))?;
     refused::deny(&order.refused)

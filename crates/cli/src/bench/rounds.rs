@@ -17,13 +17,13 @@ use readpath_eval::kernel_swap::SwapError;
 use readpath_eval::kernel_swap::group::MemoryGroup;
 use rustix::process::Signal;
 
-use super::one::{self, Contender, Measurement, MeasurementOrder, MeasurementOutcome};
+use super::one::{Contender, Measurement, MeasurementOrder, MeasurementOutcome};
 use super::refused::DeniedInterface;
 use super::rows::{Data, Row, Scale};
 use super::states::{self, CacheState};
 use crate::exit::Failure;
-use crate::part::{AnswerError, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
+use crate::worker::{AnswerError, OrderPath, WorkerProcess, WorkerTask};
 
 /// Time limit of a baseline and of the library, as multiples of the cell's fastest baseline so far.
 const TIME_LIMIT_FACTORS: [u32; 2] = [3, 10];
@@ -201,7 +201,7 @@ impl<'r> Matrix<'_, 'r> {
         let group = group.map_err(|error| cannot("a memory group", &error))?;
         // Locals drop in reverse order: the process ends before its memory group is removed.
         let mut part =
-            WorkerProcess::start(one::NAME).map_err(|error| cannot("a process", &error))?;
+            WorkerProcess::start(WorkerTask::Bench).map_err(|error| cannot("a process", &error))?;
         if let Some((group, _)) = &group {
             group.add(part.id()).map_err(|error| cannot("a memory group", &error))?;
         }

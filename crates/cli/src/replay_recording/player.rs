@@ -1,7 +1,7 @@
-//! `readpath replay-one`: replays one row on real storage in its own process, started by `readpath
+//! `readpath worker replay`: replays one row on real storage in its own process, started by `readpath
 //! replay`.
 //!
-//! It is a [`part`](crate::part) of that run. The protocol: [`ReplayOrder`], answered by
+//! It is a [`worker`](crate::worker) of that run. The protocol: [`ReplayOrder`], answered by
 //! [`ReplayReply::Ready`]; then [`ReplayBegin`], answered by [`ReplayReply::Played`].
 //!
 //! The loop is closed, as in the model. Each recorded thread is replayed by one worker thread per
@@ -24,11 +24,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ways::{ReadFn, ReadMethods};
 use crate::exit::{CommandResult, Failure};
-use crate::part::{OrderPath, Orders, write_answer};
 use crate::recordings::open_buffered;
-
-/// Name of the subcommand.
-pub const NAME: &str = "replay-one";
+use crate::worker::{OrderPath, Orders, WorkerTask, write_answer};
 
 /// Part of a think time that is spent spinning. A sleep ends late: 50 µs by the kernel's timer
 /// slack, plus the scheduling delay.
@@ -94,7 +91,7 @@ pub struct Played {
 
 /// Takes the orders and executes them.
 pub fn run() -> CommandResult {
-    let mut orders = Orders::take(NAME, "replay");
+    let mut orders = Orders::take(WorkerTask::Replay);
     let order: ReplayOrder = orders.next()?;
     let recorded = recorded(&order)?;
     let own_bytes = PROCESS_BYTES + recorded.threads().iter().map(buffers_bytes).sum::<u64>();

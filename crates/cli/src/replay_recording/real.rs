@@ -14,13 +14,13 @@ use readpath_eval::kernel_swap::SwapError;
 use readpath_eval::kernel_swap::group::MemoryGroup;
 use readpath_trace::replay::RecordedProgram;
 
-use super::player::{NAME, Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
+use super::player::{Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
 use crate::exit::Failure;
 use crate::note;
-use crate::part::{AnswerError, OrderPath, WorkerProcess};
 use crate::progress::Interrupt;
 use crate::real_file::{kernel_queue, make_cold};
 use crate::scratch_files::ScratchFolder;
+use crate::worker::{AnswerError, OrderPath, WorkerProcess, WorkerTask};
 
 /// Space that a file system needs in addition to its files: one part in this many.
 const OVERHEAD_PART: u64 = 64;
@@ -99,7 +99,7 @@ impl<'a> RealStorage<'a> {
         let failed = |problem: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: the reads can't be made: {problem}", row.folder.display()))
         };
-        let mut part = WorkerProcess::start(NAME).map_err(|error| failed(&error))?;
+        let mut part = WorkerProcess::start(WorkerTask::Replay).map_err(|error| failed(&error))?;
         let order = ReplayOrder {
             recording: OrderPath(self.recording.to_owned()),
             files: paths.iter().cloned().map(OrderPath).collect(),

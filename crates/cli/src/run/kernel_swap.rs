@@ -25,11 +25,11 @@ use rustix::process::Signal;
 
 use crate::exit::Failure;
 use crate::note::join;
-use crate::part::{AnswerError, WorkerProcess};
 use crate::plan::load::LoadRun;
 use crate::progress::Interrupt;
 use crate::real_file::kernel_queue;
-use crate::touch_memory::{NAME, TouchBegin, TouchReply, TouchTask, Touched};
+use crate::touch_memory::{TouchBegin, TouchReply, TouchTask, Touched};
+use crate::worker::{AnswerError, WorkerProcess, WorkerTask};
 
 /// Maximum number of attempts if the OOM killer ends the run. It ended 8 of 80 on the test machine:
 /// five in a row have another cause.
@@ -242,7 +242,8 @@ impl Processes {
         let number = object.as_ref().map(|object| object.as_raw_fd());
         let mut processes = Processes { workers: Vec::new() };
         for process in 0..load.processes {
-            let part = WorkerProcess::start(NAME).map_err(|error| broken("a process", error))?;
+            let part = WorkerProcess::start(WorkerTask::Touch)
+                .map_err(|error| broken("a process", error))?;
             processes.workers.push(part);
             let part = processes.workers.last_mut().expect("one was pushed");
             group.add(part.id())?;

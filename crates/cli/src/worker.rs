@@ -1,6 +1,6 @@
 //! Worker process of this program that does one part of a run, and the communication with it.
 //!
-//! A hidden subcommand starts it. It reads orders as lines of JSON from standard input and writes
+//! The hidden subcommand `worker` starts it. It reads orders as lines of JSON from standard input and writes
 //! answers to standard output in the same form. It does nothing before the first line, which allows
 //! the parent to put it into a memory cgroup.
 
@@ -11,6 +11,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use readpath_models::path_text;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::de::DeserializeOwned;
@@ -21,6 +22,37 @@ use crate::progress::Interrupt;
 
 /// Longest wait between two checks of the interrupt.
 const INTERRUPT_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Task of a worker process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WorkerTask {
+    /// Touches memory: one process of a load on memory of `run`.
+    Touch,
+    /// Makes one measurement of `bench`.
+    Bench,
+    /// Replays one row of `replay` on real storage.
+    Replay,
+}
+
+impl WorkerTask {
+    /// Name in the arguments.
+    fn name(self) -> &'static str {
+        match self {
+            WorkerTask::Touch => "touch",
+            WorkerTask::Bench => "bench",
+            WorkerTask::Replay => "replay",
+        }
+    }
+
+    /// Command that starts the worker.
+    fn parent_command(self) -> &'static str {
+        match self {
+            WorkerTask::Touch => "run",
+            WorkerTask::Bench => "bench",
+            WorkerTask::Replay => "replay",
+        }
+    }
+}
 
 /// Worker process and the stream of its answers. Dropping it kills the process and waits for its
 /// end.
@@ -45,10 +77,10 @@ pub enum AnswerError {
 }
 
 impl WorkerProcess {
-    /// Starts this program with the subcommand.
-    pub fn start(subcommand: &str) -> io::Result<WorkerProcess> {
+    /// Starts this program as a worker for the task.
+    pub fn start(task: WorkerTask) -> io::Result<WorkerProcess> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg(subcommand)
+            .args(["worker", task.name()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             // Ctrl-C reaches only the parent process, which then ends the worker.
@@ -138,25 +170,22 @@ impl From<OrderPath> for String {
 #[derive(Debug)]
 pub struct Orders {
     lines: Lines<StdinLock<'static>>,
-    subcommand: &'static str,
-    /// Command that starts the worker, for error messages.
-    parent_command: &'static str,
+    task: WorkerTask,
 }
 
 impl Orders {
-    /// Takes the orders of the hidden subcommand, which the command `giver` starts. Arranges that
-    /// this process dies with its parent.
-    pub fn take(subcommand: &'static str, parent_command: &'static str) -> Orders {
+    /// Takes the orders of the worker. Arranges that this process dies with its parent.
+    pub fn take(task: WorkerTask) -> Orders {
         // A worker without a parent has no orders left.
         let _ = set_parent_process_death_signal(Some(Signal::KILL));
-        Orders { lines: io::stdin().lock().lines(), subcommand, parent_command }
+        Orders { lines: io::stdin().lock().lines(), task }
     }
 
     /// Returns the next order.
     pub fn next<O: DeserializeOwned>(&mut self) -> Result<O, Failure> {
         let Some(Ok(line)) = self.lines.next() else {
-            let Orders { subcommand, parent_command: giver, .. } = self;
-            let problem = format!("{subcommand} takes orders from `readpath {giver}`; run that");
+            let (task, parent) = (self.task.name(), self.task.parent_command());
+            let problem = format!("worker {task} takes orders from `readpath {parent}`; run that");
             return Err(Failure::Usage(problem));
         };
         serde_json::from_str(&line).map_err(Failure::usage)
