@@ -24,7 +24,7 @@ pub fn beside<T: Send + 'static>(
     let hears = Mutex::new(hears);
     loop {
         let heard =
-            py.detach(|| hears.lock().expect("nobody else has it").recv_timeout(HEAR_EVERY));
+            py.detach(|| hears.lock().expect("this thread alone has it").recv_timeout(HEAR_EVERY));
         match heard {
             Ok(done) => return Ok(done),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,

@@ -62,7 +62,7 @@ impl Remade {
 
     /// Keeps a file open. Returns the files that no longer stay open.
     fn keep(&self, name: &Path, file: Own<File>) -> Vec<(PathBuf, Own<File>)> {
-        let mut kept = self.kept.lock().expect("nobody panics while holding it");
+        let mut kept = self.kept.lock().expect("no thread panics while holding it");
         let (mut left, still): (Vec<_>, Vec<_>) =
             kept.drain(..).partition(|(of, file)| of == name || !file.is_ours());
         kept.extend(still);

@@ -79,7 +79,7 @@ impl LocalFile {
     /// Returns the file as opened by this process.
     fn file(&self, py: Python<'_>) -> PyResult<Arc<Own<File>>> {
         let held = || -> PyResult<Arc<Own<File>>> {
-            let state = self.state.lock().expect("nobody panics while holding it");
+            let state = self.state.lock().expect("no thread panics while holding it");
             state.as_ref().map(Arc::clone).ok_or_else(|| Failure::Closed.into())
         };
         let file = held()?;
@@ -87,7 +87,7 @@ impl LocalFile {
             return Ok(file);
         }
         let again = Arc::new(self.engine.open(py, &self.path)?);
-        let mut state = self.state.lock().expect("nobody panics while holding it");
+        let mut state = self.state.lock().expect("no thread panics while holding it");
         match &mut *state {
             None => Err(Failure::Closed.into()),
             Some(other) if other.is_ours() => Ok(Arc::clone(other)),
@@ -214,13 +214,13 @@ impl LocalFile {
     /// Name given at open, or assigned later.
     #[getter]
     fn name(&self, py: Python<'_>) -> Py<PyAny> {
-        self.name.lock().expect("nobody panics while holding it").clone_ref(py)
+        self.name.lock().expect("no thread panics while holding it").clone_ref(py)
     }
 
     #[setter]
     fn set_name(&self, name: Py<PyAny>) {
         let before = {
-            let mut held = self.name.lock().expect("nobody panics while holding it");
+            let mut held = self.name.lock().expect("no thread panics while holding it");
             std::mem::replace(&mut *held, name)
         };
         drop(before);
@@ -270,12 +270,12 @@ impl LocalFile {
     /// True if the file is closed.
     #[getter]
     fn closed(&self) -> bool {
-        self.state.lock().expect("nobody panics while holding it").is_none()
+        self.state.lock().expect("no thread panics while holding it").is_none()
     }
 
     /// Closes the file. Reads in flight on other threads end normally.
     fn close(&self, py: Python<'_>) {
-        let file = self.state.lock().expect("nobody panics while holding it").take();
+        let file = self.state.lock().expect("no thread panics while holding it").take();
         // The last reader of the file closes it.
         let file = file.and_then(Arc::into_inner).and_then(Own::into_inner);
         py.detach(|| drop(file));
@@ -445,7 +445,7 @@ impl LocalFile {
         self.bytes.store(again.get().expect("it was just opened").len(), Ordering::Relaxed);
         let again = Arc::new(again);
         let stale = {
-            let mut state = self.state.lock().expect("nobody panics while holding it");
+            let mut state = self.state.lock().expect("no thread panics while holding it");
             match &*state {
                 None => return Err(Failure::Closed.into()),
                 Some(_) => state.replace(again),

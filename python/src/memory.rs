@@ -61,7 +61,7 @@ impl<T: Send + Sync> Lending<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, PinnedMemory<T>> {
-        self.0.lock().expect("nobody panics while holding it")
+        self.0.lock().expect("no thread panics while holding it")
     }
 
     fn memory(&self) -> PyResult<Arc<Own<T>>> {

@@ -206,7 +206,7 @@ fn no_read(read: u32) -> String {
 
 impl Planner {
     fn plan(&self) -> MutexGuard<'_, FetchPlan> {
-        self.0.lock().expect("nobody panics while planning")
+        self.0.lock().expect("no thread panics while planning")
     }
 }
 

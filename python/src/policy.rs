@@ -19,17 +19,17 @@ pub struct Raised(Arc<Mutex<Option<PyErr>>>);
 impl Raised {
     /// Stores the exception, unless there is one already.
     pub fn keep(&self, error: PyErr) {
-        self.0.lock().expect("nobody panics while holding it").get_or_insert(error);
+        self.0.lock().expect("no thread panics while holding it").get_or_insert(error);
     }
 
     /// Returns true if there is an exception.
     pub fn is_any(&self) -> bool {
-        self.0.lock().expect("nobody panics while holding it").is_some()
+        self.0.lock().expect("no thread panics while holding it").is_some()
     }
 
     /// Returns the exception as the result of the run.
     pub fn result(&self) -> PyResult<()> {
-        self.0.lock().expect("nobody panics while holding it").take().map_or(Ok(()), Err)
+        self.0.lock().expect("no thread panics while holding it").take().map_or(Ok(()), Err)
     }
 }
 

@@ -265,7 +265,7 @@ pub struct ValidateArgs {
     accesses by pread,\nmmap and O_DIRECT. The ratio is the time of the fastest of the three divided by \
     the library's time:\nbelow 1, the library is slower.\n\n\
     Examples:\n  \
-    readpath bench /mnt/data --picture everyday.svg\n  \
+    readpath bench /mnt/data --picture bench.svg\n  \
     readpath bench . --rows stream,map --states cold,cached --runs 5"
 )]
 pub struct BenchArgs {

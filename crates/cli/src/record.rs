@@ -173,8 +173,8 @@ fn run(args: RecordPlan) -> CommandResult {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
     file_limit::report_as_error();
-    let mut watch = match Recorder::start() {
-        Ok(watch) => watch,
+    let mut recorder = match Recorder::start() {
+        Ok(recorder) => recorder,
         Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
         Err(error) => {
             let is_root = rustix::process::geteuid().is_root();
@@ -195,26 +195,26 @@ fn run(args: RecordPlan) -> CommandResult {
     };
     let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
     if let Some(budget) = budget {
-        watch.advise(budget);
+        recorder.advise(budget);
     }
     let before = CpuTime::of_children();
-    let (name, mut child) = start_or_attach(&args, &mut watch)?;
-    writer.put(watch.first_record(&name)).map_err(about)?;
+    let (name, mut child) = start_or_attach(&args, &mut recorder)?;
+    writer.put(recorder.first_record(&name)).map_err(about)?;
     let began = Instant::now();
     let mut status = None;
     let mut has_exited = false;
     let mut group_listed = began;
     let mut ended_early = OutputError::default();
     while !is_interrupted.load(Ordering::Relaxed) && !has_exited {
-        watch.wait(READ_INTERVAL).map_err(about)?;
-        watch.record(&mut writer).map_err(about)?;
+        recorder.wait(READ_INTERVAL).map_err(about)?;
+        recorder.record(&mut writer).map_err(about)?;
         ended_early.check(&sink, output.as_deref(), began);
         has_exited = match &mut child {
             Some(child) => {
                 status = child.try_wait().map_err(Failure::usage)?;
                 status.is_some()
             }
-            None => has_ended(&args, &mut watch, &mut group_listed)?,
+            None => has_ended(&args, &mut recorder, &mut group_listed)?,
         };
         if span.is_some_and(|span| began.elapsed() >= span) {
             break;
@@ -223,14 +223,15 @@ fn run(args: RecordPlan) -> CommandResult {
     // Its child processes may live on; the last events of the program itself arrive soon.
     for _ in 0..FINAL_READS {
         std::thread::sleep(READ_INTERVAL);
-        watch.record(&mut writer).map_err(about)?;
+        recorder.record(&mut writer).map_err(about)?;
     }
     let spent = CpuTime::of_children().since(before);
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
-    let summary = watch.finish(writer, processor_ns, has_exited).map_err(about)?;
+    let summary = recorder.finish(writer, processor_ns, has_exited).map_err(about)?;
     ended_early.check(&sink, output.as_deref(), began);
-    let told = output.as_deref().filter(|_| args.is_output_kept && !ended_early.has_occurred());
-    print_summary(told, &summary, child.is_some() && !has_exited);
+    let shown_output =
+        output.as_deref().filter(|_| args.is_output_kept && !ended_early.has_occurred());
+    print_summary(shown_output, &summary, child.is_some() && !has_exited);
     ended_early.result()?;
     program_failure(&name, status, output.is_some())
 }
@@ -262,24 +263,24 @@ impl OutputError {
 /// Starts the program, or attaches to the process or the control group.
 fn start_or_attach(
     args: &RecordPlan,
-    watch: &mut Recorder,
+    recorder: &mut Recorder,
 ) -> Result<(String, Option<Child>), Failure> {
     if let Some(process) = args.pid {
-        watch
+        recorder
             .attach(process)
             .map_err(|error| Failure::usage_of(format!("process {process}"), error))?;
         let name = std::fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
         return Ok((name.trim_end().to_owned(), None));
     }
     if let Some(group) = &args.cgroup {
-        if attach_group(group, watch)? == 0 {
+        if attach_group(group, recorder)? == 0 {
             return Err(Failure::usage_of(group.display(), "it has no process"));
         }
         let name = group.file_name().unwrap_or_default().to_string_lossy().into_owned();
         return Ok((name, None));
     }
     let (name, command) = program(args);
-    let child = watch
+    let child = recorder
         .spawn(command)
         .map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
     Ok((name, Some(child)))
@@ -298,16 +299,16 @@ fn program(args: &RecordPlan) -> (String, Command) {
 fn program_failure(name: &str, status: Option<ExitStatus>, is_recorded: bool) -> CommandResult {
     match status {
         Some(status) if !status.success() => {
-            let told = if is_recorded { "; its reads are recorded" } else { "" };
-            Err(Failure::Run(format!("{name} ended with {status}{told}")))
+            let note = if is_recorded { "; its reads are recorded" } else { "" };
+            Err(Failure::Run(format!("{name} ended with {status}{note}")))
         }
         _ => Ok(()),
     }
 }
 
 /// Attaches to new processes of a control group. Returns the number of its processes.
-fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
-    watch.attach_group(group).map_err(|error| {
+fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usize, Failure> {
+    recorder.attach_group(group).map_err(|error| {
         let what =
             "give the folder of a control group, with a list of its processes in cgroup.procs";
         Failure::usage_of(group.display(), format!("{error}; {what}"))
@@ -317,7 +318,7 @@ fn attach_group(group: &Path, watch: &mut Recorder) -> Result<usize, Failure> {
 /// True if the process has ended, or all processes of the control group.
 fn has_ended(
     args: &RecordPlan,
-    watch: &mut Recorder,
+    recorder: &mut Recorder,
     last_listed: &mut Instant,
 ) -> Result<bool, Failure> {
     if let Some(process) = args.pid {
@@ -327,7 +328,7 @@ fn has_ended(
         Some(group) if last_listed.elapsed() >= GROUP_LIST_INTERVAL => {
             *last_listed = Instant::now();
             // A control group can be removed only when it has no process.
-            Ok(!group.exists() || attach_group(group, watch)? == 0)
+            Ok(!group.exists() || attach_group(group, recorder)? == 0)
         }
         _ => Ok(false),
     }

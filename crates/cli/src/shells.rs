@@ -14,7 +14,7 @@ use crate::output::print;
 pub fn complete(args: &CompletionsArgs) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "readpath", &mut text);
-    print(&String::from_utf8(text).expect("shells are told in UTF-8"))
+    print(&String::from_utf8(text).expect("completions are UTF-8"))
 }
 
 /// Writes a manual page for the command and for each visible subcommand, and prints their number.

@@ -190,8 +190,10 @@ fn has_files(folder: &Path) -> bool {
 fn interrupted_bench_prints_its_measurements_and_leaves_no_files() {
     // The time of the first figures depends on the machine: an interrupt that comes too early is
     // retried.
-    let told = [1, 4, 16, 64].into_iter().map(interrupted_after).find(|ran| !ran.stdout.is_empty());
-    let measured = document(&told.expect("no figure in 64 s"))["results"].as_array().unwrap().len();
+    let interrupted =
+        [1, 4, 16, 64].into_iter().map(interrupted_after).find(|ran| !ran.stdout.is_empty());
+    let measured =
+        document(&interrupted.expect("no figure in 64 s"))["results"].as_array().unwrap().len();
     assert!(measured > 0);
 }
 

@@ -97,7 +97,7 @@ impl Folder {
         let words = command
             .strip_prefix("cargo run --profile quick -- ")
             .or_else(|| command.strip_prefix("readpath "))
-            .unwrap_or_else(|| panic!("a command that nobody tries: {command}"));
+            .unwrap_or_else(|| panic!("a command without a test: {command}"));
         let mut command = Command::new(env!("CARGO_BIN_EXE_readpath"));
         command.args(words.split_whitespace()).current_dir(&self.0);
         output_within(&mut command, LIMIT)
@@ -136,13 +136,13 @@ fn try_blocks(info: &str, test: &str) {
             let commands: Vec<&str> = block.body.lines().collect();
             for &command in &commands {
                 let output = folder.run(command);
-                let told = String::from_utf8_lossy(&output.stderr).into_owned();
+                let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
                 if output.status.code() == Some(3) {
-                    println!("skipped: {command}: {told}");
+                    println!("skipped: {command}: {stderr}");
                     continue;
                 }
                 if !output.status.success() {
-                    faults.push(format!("{name}: {command}: {told}"));
+                    faults.push(format!("{name}: {command}: {stderr}"));
                 }
                 ran += 1;
                 let Some(below) = below.filter(|_| commands.len() == 1) else { continue };
@@ -312,12 +312,12 @@ fn slow_program_chapter_names_the_recorded_first_cause() {
     let begun = std::time::Instant::now();
     let output = run_script(&folder.0, &scripts(chapter));
     println!("why the program is slow after {} s", begun.elapsed().as_secs());
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     if output.status.code() == Some(3) {
-        println!("skipped: {told}");
+        println!("skipped: {stderr}");
         return;
     }
-    assert!(output.status.success(), "{told}");
+    assert!(output.status.success(), "{stderr}");
     let (_, rest) = chapter.split_once("The first cause of this program is **").unwrap();
     let (wrong, _) = rest.split_once("**").unwrap();
     let printed = String::from_utf8(output.stdout).unwrap();
@@ -328,12 +328,12 @@ fn slow_program_chapter_names_the_recorded_first_cause() {
 fn device_chapter_script_measures_and_models_a_local_device() {
     let folder = Folder::new("device");
     let output = run_script(&folder.0, &scripts(&chapters()["commands/devices.md"]));
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    if output.status.code() == Some(2) && told.contains("direct") {
-        println!("skipped: no direct I/O here: {told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    if output.status.code() == Some(2) && stderr.contains("direct") {
+        println!("skipped: no direct I/O here: {stderr}");
         return;
     }
-    assert!(output.status.success(), "{told}");
+    assert!(output.status.success(), "{stderr}");
     let printed = String::from_utf8(output.stdout).unwrap();
     assert_eq!(printed.matches("\nmeasured,toml=mine.toml ").count(), 2, "two rows: {printed}");
 }
@@ -396,8 +396,8 @@ fn a_newcomers_program_builds_and_runs() {
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("newcomer"))
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{stderr}");
     println!("a program of his own after {} s", begun.elapsed().as_secs());
     let printed = String::from_utf8(output.stdout).unwrap();
     assert!(

@@ -199,9 +199,9 @@ fn every_policy_and_device_is_listed_and_described() {
         assert!(names.iter().any(|listed| listed == name), "{name} in {names:?}");
     }
     for name in names {
-        let told = scratch.run(&format!("policies {name}"));
-        told.has_ended(0, &name);
-        assert!(told.stdout.starts_with(&name) && told.stdout.lines().count() > 4, "{name}");
+        let shown = scratch.run(&format!("policies {name}"));
+        shown.has_ended(0, &name);
+        assert!(shown.stdout.starts_with(&name) && shown.stdout.lines().count() > 4, "{name}");
     }
     let devices = scratch.run("devices");
     devices.has_ended(0, "devices");
@@ -211,10 +211,10 @@ fn every_policy_and_device_is_listed_and_described() {
     }
     scratch.file("j.fio", RANDOM);
     for name in names {
-        let told = scratch.run(&format!("devices {name}"));
-        told.has_ended(0, &name);
+        let shown = scratch.run(&format!("devices {name}"));
+        shown.has_ended(0, &name);
         for part in ["requests of up to", "parameter", "source"] {
-            assert!(told.stdout.contains(part), "{name}: {part} in\n{}", told.stdout);
+            assert!(shown.stdout.contains(part), "{name}: {part} in\n{}", shown.stdout);
         }
         let members = if ["raid0", "faulty"].contains(&name.as_str()) { ":2xssd" } else { "" };
         let device = format!("{name}{members}").replace("faulty:2x", "faulty:");

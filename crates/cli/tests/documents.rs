@@ -45,15 +45,15 @@ fn readme_commands_succeed() {
         }
         let Some(output) = run(&command) else {
             let is_test = ["cargo test --workspace", ".ci/python"].contains(&command.as_str());
-            assert!(is_test, "a command that nobody tries: {command}");
+            assert!(is_test, "a command without a test: {command}");
             continue;
         };
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         if output.status.code() == Some(3) {
-            println!("skipped: {command}: {told}");
+            println!("skipped: {command}: {stderr}");
             continue;
         }
-        assert!(output.status.success(), "{command}: {told}");
+        assert!(output.status.success(), "{command}: {stderr}");
         assert!(!output.stdout.is_empty(), "{command} prints nothing");
         ran += 1;
     }
@@ -346,7 +346,7 @@ fn figure_commands_complete_in_their_quick_form() {
         .current_dir(root())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let all = Figures::listed().unwrap();
     let quick: Vec<&Figure> = all.figures.iter().filter(|figure| figure.quick.is_some()).collect();
     assert!(quick.len() > 10);
@@ -357,5 +357,5 @@ fn figure_commands_complete_in_their_quick_form() {
         assert!(taken.starts_with("$ ") && taken.lines().count() > 2, "{}: {taken}", figure.name);
     }
     std::fs::remove_dir_all(&folder).unwrap();
-    assert!(output.status.success(), "{told}");
+    assert!(output.status.success(), "{stderr}");
 }

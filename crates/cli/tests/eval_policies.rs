@@ -41,8 +41,8 @@ fn unknown_cell_name_is_refused_with_the_name_format() {
     let output =
         Command::new(READPATH).args(["eval", "policies", "--cells", "floppy"]).output().unwrap();
     assert_eq!(output.status.code(), Some(2));
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains("DEVICE/WORKLOAD/PROCESSES"), "{told}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("DEVICE/WORKLOAD/PROCESSES"), "{stderr}");
 }
 
 /// The file is created in the folder and removed afterwards. The kernel is a baseline.

@@ -41,8 +41,8 @@ fn fio_example_jobs_run_or_are_refused_with_a_reason() {
         command.args(["run".as_ref(), path.as_os_str()]).current_dir(&scratch.0);
         command.args(["--on", "ssd", "--runtime", "100ms"]);
         let output = command.output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!told.contains("panicked"), "{name}: {told}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!stderr.contains("panicked"), "{name}: {stderr}");
         match output.status.code() {
             Some(0) => ran += 1,
             Some(2) => {
@@ -52,11 +52,11 @@ fn fio_example_jobs_run_or_are_refused_with_a_reason() {
                     "larger than the device",
                     "No such file",
                 ];
-                if !reasons.iter().any(|reason| told.contains(reason)) {
-                    refused.push(told);
+                if !reasons.iter().any(|reason| stderr.contains(reason)) {
+                    refused.push(stderr);
                 }
             }
-            code => refused.push(format!("{name}: {code:?} {told}")),
+            code => refused.push(format!("{name}: {code:?} {stderr}")),
         }
     }
     println!("{ran} of {} run", paths.len());

@@ -31,9 +31,9 @@ fn browsed(scratch: &Scratch, page: &str, fragment: &str) -> Option<(String, Str
         .stdin(Stdio::null())
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{told}");
-    Some((String::from_utf8(output.stdout).unwrap(), told))
+    let printed = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{printed}");
+    Some((String::from_utf8(output.stdout).unwrap(), printed))
 }
 
 /// Reads a written page and checks the properties of every page.
@@ -125,11 +125,11 @@ addEventListener("load", () => setTimeout(() => {
 fn clicked(scratch: &Scratch, text: &str) -> Option<serde_json::Value> {
     let page = text.replace("<head>", &format!("<head>{LISTEN}"));
     scratch.file("clicked.html", page.replace("</body>", &format!("{CLICK}</body>")));
-    let (document, told) = browsed(scratch, "clicked.html", "")?;
+    let (document, printed) = browsed(scratch, "clicked.html", "")?;
     let left = document.split_once("<pre id=\"left\">").expect("its script ran").1;
     let left = decoded(left.split_once("</pre>").unwrap().0);
     let mut left: serde_json::Value = serde_json::from_slice(&left).unwrap();
-    let console: Vec<&str> = told.lines().filter(|line| line.contains("CONSOLE")).collect();
+    let console: Vec<&str> = printed.lines().filter(|line| line.contains("CONSOLE")).collect();
     left["console"] = console.into();
     Some(left)
 }

@@ -263,7 +263,7 @@ fn leftovers_of_a_killed_swap_run_are_reported_and_removed() {
             break;
         }
     }
-    assert!(swaps_to(&scratch.0), "nobody was there to swap it off");
+    assert!(swaps_to(&scratch.0), "no process was left to turn the swap area off");
     let left = scratch.names();
     // The load's process ends with its parent.
     std::thread::sleep(Duration::from_millis(300));

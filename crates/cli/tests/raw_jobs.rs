@@ -20,7 +20,7 @@ fn a_raw_job_makes_the_same_requests_modelled_and_real() {
     );
     ran.has_ended(0, "a raw job in both worlds");
     let rows = ran.results();
-    let told = |row: &Value| {
+    let figures = |row: &Value| {
         let text = |key: &str| row[key].as_str().unwrap_or("-").to_owned();
         (text("storage"), text("raw"), row["device_requests"].as_u64())
     };
@@ -36,7 +36,7 @@ fn a_raw_job_makes_the_same_requests_modelled_and_real() {
     ]
     .map(|(storage, raw, requests)| (storage.to_owned(), raw.to_owned(), requests))
     .into();
-    assert_eq!(rows.iter().map(told).collect::<Vec<_>>(), expected);
+    assert_eq!(rows.iter().map(figures).collect::<Vec<_>>(), expected);
     for row in &rows {
         assert_eq!(
             (&row["bytes"], &row["errors"]),

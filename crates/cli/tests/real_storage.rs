@@ -170,7 +170,7 @@ fn interrupt_signal_ends_the_run_and_removes_created_files() {
         let rows = [400, 1600, 6400].into_iter().map(ends).find(|rows| !rows.is_empty());
         let rows = rows.unwrap_or_default();
         assert_eq!(rows.len(), 1, "{arguments}");
-        assert!(rows[0]["bytes"].as_u64().unwrap() > 0, "{arguments}: what was done is told");
+        assert!(rows[0]["bytes"].as_u64().unwrap() > 0, "{arguments}: the bytes read are reported");
         assert!(rows[0]["note"].as_str().unwrap().contains("interrupted"), "{arguments}");
     }
 }

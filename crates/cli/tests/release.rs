@@ -31,8 +31,8 @@ fn cargo(arguments: &[&str]) -> Output {
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("release"))
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "cargo {}: {told}", arguments.join(" "));
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "cargo {}: {printed}", arguments.join(" "));
     output
 }
 
@@ -189,8 +189,8 @@ fn the_command_installs_from_a_clone() {
     let folder = Folder::new("installed");
     cargo(&["install", "--path", "crates/cli", "--locked", "--debug", "--root", folder.text()]);
     let output = Command::new(folder.0.join("bin/readpath")).arg("--version").output().unwrap();
-    let told = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(told, format!("readpath {}\n", env!("CARGO_PKG_VERSION")));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed, format!("readpath {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 /// The oldest Rust (`rustup toolchain install 1.88`) builds everything, if installed.

@@ -138,9 +138,9 @@ fn with(before: &str, name: &OsStr) -> OsString {
 fn has_run(scratch: &Scratch, words: &[&OsStr], code: i32) -> String {
     let output = scratch.command(words).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let told = format!("{words:?}:\n{}{}", text(&output.stderr), text(&output.stdout));
-    assert_eq!(output.status.code(), Some(code), "{told}");
-    told
+    let printed = format!("{words:?}:\n{}{}", text(&output.stderr), text(&output.stdout));
+    assert_eq!(output.status.code(), Some(code), "{printed}");
+    printed
 }
 
 #[test]
@@ -188,12 +188,12 @@ fn device_description_path_may_be_non_utf8() {
     has_run(&scratch, &[w("run"), w("j.fio"), w("--on"), &device], 0);
     has_run(&scratch, &[w("replay"), w("reads.rec"), w("--on"), &device], 0);
     let missing = with("measured,toml=", &odd("missing"));
-    let told = has_run(&scratch, &[w("run"), w("j.fio"), w("--on"), &missing], 2);
-    assert!(told.contains("No such file"), "{told}");
+    let printed = has_run(&scratch, &[w("run"), w("j.fio"), w("--on"), &missing], 2);
+    assert!(printed.contains("No such file"), "{printed}");
     let disk = with("hdd,disksim=", &odd("missing"));
     fs::write(scratch.path("t"), "").unwrap();
-    let told = has_run(&scratch, &[w("validate"), w("t"), w("--on"), &disk], 2);
-    assert!(told.contains("No such file"), "{told}");
+    let printed = has_run(&scratch, &[w("validate"), w("t"), w("--on"), &disk], 2);
+    assert!(printed.contains("No such file"), "{printed}");
 }
 
 /// The recorded program gets its arguments unchanged.

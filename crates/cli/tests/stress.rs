@@ -352,7 +352,7 @@ impl Drop for Ends<'_> {
 
 /// Prints the work of all threads. Checks that all APIs took part, and that the failing storage
 /// failed.
-fn told(mut all: Vec<Done>) {
+fn print_table(mut all: Vec<Done>) {
     all.sort_by(|one, other| one.front.cmp(&other.front));
     for Done { front, operations, bytes, failed } in &all {
         println!("{front:22} {operations:12} operations {:10} MiB {failed:8} failed", bytes >> 20);
@@ -371,12 +371,12 @@ fn told(mut all: Vec<Done>) {
 
 #[test]
 fn all_apis_at_once_return_right_bytes_or_errors_on_failing_storage() {
-    told(stressed("stress", Duration::from_secs(2)));
+    print_table(stressed("stress", Duration::from_secs(2)));
 }
 
 #[test]
 #[ignore = "minutes: READPATH_MINUTES, 1 unless set"]
 fn all_apis_at_once_return_right_bytes_or_errors_for_minutes() {
     let minutes = std::env::var("READPATH_MINUTES").map_or(1, |text| text.parse::<u64>().unwrap());
-    told(stressed("stress-long", Duration::from_secs(60 * minutes)));
+    print_table(stressed("stress-long", Duration::from_secs(60 * minutes)));
 }

@@ -110,7 +110,7 @@ mod tests {
 
     #[test]
     fn invalid_specs_are_refused_by_name() {
-        for (text, told) in [
+        for (text, expected_text) in [
             ("bounce", "there is no raw I/O policy `bounce`; there are: kiobuf, ring"),
             ("kiobuf,depth=2", "`kiobuf` has no parameter `depth`; it takes: chunk"),
             ("ring,depth=0", "`ring,depth=0`: expected a whole number from 1 to 256"),
@@ -119,7 +119,7 @@ mod tests {
             ("kiobuf,chunk=5000", "expected a whole number of pages of 4 KiB"),
         ] {
             let error = built(text).unwrap_err().to_string();
-            assert!(error.contains(told), "{text}: {error}");
+            assert!(error.contains(expected_text), "{text}: {error}");
         }
     }
 }

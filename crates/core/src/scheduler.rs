@@ -103,7 +103,7 @@ pub const POLICIES: &[Policy] = &[
     },
     Policy {
         name: "deadline",
-        line: "by sector in batches, reads before writes, nobody waits too long",
+        line: "by sector in batches, reads before writes, no request waits too long",
         source: include_str!("scheduler/deadline.rs"),
     },
     Policy {

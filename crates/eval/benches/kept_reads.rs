@@ -142,7 +142,7 @@ impl Skewed {
 
 /// Bytes that devices have read for this process so far.
 fn bytes_from_device() -> Result<u64, Box<dyn Error>> {
-    let told = std::fs::read_to_string("/proc/self/io")?;
-    let line = told.lines().find_map(|line| line.strip_prefix("read_bytes: "));
+    let io_counters = std::fs::read_to_string("/proc/self/io")?;
+    let line = io_counters.lines().find_map(|line| line.strip_prefix("read_bytes: "));
     Ok(line.ok_or("the kernel counts no bytes")?.parse()?)
 }

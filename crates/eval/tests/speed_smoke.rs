@@ -79,8 +79,8 @@ fn raw_transfer_benchmark_runs_and_keeps_the_results_file() {
         .unwrap();
     let is_empty = std::fs::read_dir(&folder).unwrap().next().is_none();
     std::fs::remove_dir_all(&folder).unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     // A heading, and five shapes read and written.
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 11);
     assert!(is_empty, "its file is gone");

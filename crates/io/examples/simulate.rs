@@ -191,7 +191,7 @@ impl Done {
                 said = Instant::now();
                 self.print(begun);
             }
-            let running = self.running.lock().expect("nobody panics under it");
+            let running = self.running.lock().expect("no thread panics under it");
             let stuck = running.iter().flatten().find(|(_, since)| since.elapsed() > STUCK);
             if let Some((seed, _)) = stuck {
                 println!("seed {seed} hangs: it has made no step for a long time");
@@ -210,7 +210,7 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
             || done.long.load(Ordering::Relaxed) >= long_runs
     };
     let runs = |seed| {
-        done.running.lock().expect("nobody panics under it")[thread] = seed;
+        done.running.lock().expect("no thread panics under it")[thread] = seed;
     };
     while !is_enough() {
         let nth = done.next.fetch_add(1, Ordering::Relaxed);

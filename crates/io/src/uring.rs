@@ -522,7 +522,7 @@ mod tests {
         let (mut memory, mut list, mut answers) = ([0; 8], NO_PIECE, Vec::new());
         let (mut ring, sleeper) = UringBackend::shared(4).unwrap();
         queue_read(&mut ring, reader.as_raw_fd(), 3, &mut memory, &mut list);
-        assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "nobody slept");
+        assert_eq!(sleeper.sleep(Sleep::Never), Ok(false), "no thread slept");
         let timeout = Sleep::AtMost(Duration::from_millis(1));
         assert_eq!(sleeper.sleep(timeout), Ok(true), "nothing lay there");
         assert!(!ring.has_answers());

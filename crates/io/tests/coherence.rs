@@ -90,13 +90,13 @@ fn each_read_coherence_shows_earlier_writes_and_length_changes() {
 #[test]
 fn each_read_coherence_follows_a_continuous_writer() {
     let temp = filled(0);
-    let told = Shared::new();
+    let written_version = Shared::new();
     let name = &temp.path;
     let writer = Child::forked(&|| {
         let written = std::fs::File::options().write(true).open(name).unwrap();
         for version in 1..=400u64 {
             written.write_all_at(&version.to_le_bytes().repeat(PAGES * PAGE / 8), 0).unwrap();
-            told.word().store(version, Ordering::Release);
+            written_version.word().store(version, Ordering::Release);
             // The clock of file time stamps has a tick of 1 to 10 ms.
             std::thread::sleep(Duration::from_micros(version * 37 % 5_000));
         }
@@ -105,15 +105,15 @@ fn each_read_coherence_follows_a_continuous_writer() {
     let file = path(Coherence::EachRead).open(name).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..3u64 {
-            let (file, told) = (&file, &told);
+            let (file, written_version) = (&file, &written_version);
             scope.spawn(move || {
                 let (mut seed, mut bytes) = (thread, [0; 8]);
-                while told.word().load(Ordering::Acquire) < 400 {
-                    let least = told.word().load(Ordering::Acquire);
+                while written_version.word().load(Ordering::Acquire) < 400 {
+                    let least = written_version.word().load(Ordering::Acquire);
                     let place = splitmix(&mut seed) % (PAGES * PAGE / 8) as u64 * 8;
                     file.read_exact_at(&mut bytes, place).unwrap();
                     let version = u64::from_le_bytes(bytes);
-                    assert!(version >= least, "{version} after {least} was told");
+                    assert!(version >= least, "{version} after {least} was written");
                 }
             });
         }

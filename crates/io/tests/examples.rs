@@ -29,7 +29,7 @@ impl Drop for Folder {
 }
 
 /// Output of an example; `None` if it is not built, or the system lacks a feature.
-fn told(example: &str, words: &[&str]) -> Option<String> {
+fn output_of(example: &str, words: &[&str]) -> Option<String> {
     // Cargo builds the examples with the tests, except when a single test program is named.
     let tests = std::env::current_exe().expect("this program has a file");
     let program = tests.parent().unwrap().with_file_name("examples").join(example);
@@ -51,17 +51,17 @@ fn told(example: &str, words: &[&str]) -> Option<String> {
 fn random_reads_example_sums_the_requested_records() {
     let folder = Folder::new("random");
     let file = folder.file("records", &[3; 100 * 4096 + 17]);
-    let Some(told) = told("random_reads", &[&file, "500"]) else { return };
+    let Some(output_of) = output_of("random_reads", &[&file, "500"]) else { return };
     // 500 records of 4,096 bytes of value 3.
-    assert!(told.starts_with("500 records, sum 6144000, "), "{told}");
+    assert!(output_of.starts_with("500 records, sum 6144000, "), "{output_of}");
 }
 
 #[test]
 fn stream_example_counts_every_line() {
     let folder = Folder::new("stream");
     let file = folder.file("lines", "one line\n".repeat(12_345).as_bytes());
-    let Some(told) = told("stream", &[&file]) else { return };
-    assert!(told.starts_with("12345 lines, 111105 bytes\n"), "{told}");
+    let Some(output_of) = output_of("stream", &[&file]) else { return };
+    assert!(output_of.starts_with("12345 lines, 111105 bytes\n"), "{output_of}");
 }
 
 #[test]
@@ -74,16 +74,18 @@ fn mapped_vectors_example_finds_the_nearest_vector() {
     vectors[20] = [3.0, 4.0];
     let bytes: Vec<u8> = vectors.iter().flatten().flat_map(|float| float.to_le_bytes()).collect();
     let file = folder.file("vectors", &bytes);
-    let Some(told) = told("mapped_vectors", &[&file, "2"]) else { return };
-    assert!(told.contains("\nvector 20, at 5\n"), "{told}");
+    let Some(output_of) = output_of("mapped_vectors", &[&file, "2"]) else { return };
+    assert!(output_of.contains("\nvector 20, at 5\n"), "{output_of}");
 }
 
 #[test]
 fn large_table_example_sorts_more_than_its_memory() {
     let folder = Folder::new("table");
-    let Some(told) = told("large_table", &[folder.0.to_str().unwrap(), "4", "1"]) else { return };
-    assert!(told.starts_with("524288 numbers from "), "{told}");
-    assert!(!told.contains("\n0 pages out"), "{told}");
+    let Some(output_of) = output_of("large_table", &[folder.0.to_str().unwrap(), "4", "1"]) else {
+        return;
+    };
+    assert!(output_of.starts_with("524288 numbers from "), "{output_of}");
+    assert!(!output_of.contains("\n0 pages out"), "{output_of}");
 }
 
 #[test]
@@ -92,7 +94,7 @@ fn copy_file_example_copies_exactly_the_bytes() {
     let content: Vec<u8> = (0..3_000_001u32).map(|at| ((at * 31) >> 7) as u8).collect();
     let from = folder.file("from", &content);
     let to = folder.file("to", &[9; 4_000_000]);
-    let Some(told) = told("copy_file", &[&from, &to]) else { return };
-    assert!(told.contains("\n3000001 bytes, "), "{told}");
+    let Some(output_of) = output_of("copy_file", &[&from, &to]) else { return };
+    assert!(output_of.contains("\n3000001 bytes, "), "{output_of}");
     assert!(std::fs::read(&to).unwrap() == content);
 }

@@ -183,7 +183,7 @@ fn operations_begun_before_a_fork_fail_by_name_in_the_child() {
                     AssertUnwindSafe(std::cell::RefCell::new(&mut untouched)),
                 );
                 let child = Child::forked(&|| {
-                    let told = |error: &io::Error| {
+                    let check_error = |error: &io::Error| {
                         let inner = error.get_ref().expect("it holds a `ReadError`");
                         inner.to_string().contains("fork")
                     };
@@ -200,7 +200,7 @@ fn operations_begun_before_a_fork_fail_by_name_in_the_child() {
                     let mut future = future.borrow_mut();
                     let polled = std::pin::pin!(&mut *future).poll(&mut context);
                     let future_told = match polled {
-                        std::task::Poll::Ready((Err(error), _)) => told(&error),
+                        std::task::Poll::Ready((Err(error), _)) => check_error(&error),
                         _ => false,
                     };
                     // A future not polled before the fork works in the child.

@@ -5,7 +5,7 @@ mod support;
 
 use readpath::Region;
 use readpath_core::machine::ReadError;
-use support::{can_serve, in_child, told_by_child};
+use support::{can_serve, in_child, text_of_child};
 
 const PAGE: usize = 4096;
 const BYTES: u64 = 4 << 20;
@@ -25,8 +25,10 @@ fn is_whole(region: &Region) -> bool {
     pages.all(|(at, page)| page.iter().all(|&byte| byte == at as u8))
 }
 
-fn says_what_it_is(told: &str) -> bool {
-    told.contains("readpath::Region") && told.contains("fork") && told.contains("in the child")
+fn says_what_it_is(child_text: &str) -> bool {
+    child_text.contains("readpath::Region")
+        && child_text.contains("fork")
+        && child_text.contains("in the child")
 }
 
 /// Reads a byte at an arbitrary address.
@@ -43,26 +45,26 @@ fn region_touch_in_a_forked_child_prints_a_named_message() {
     }
     let mut region = region();
     for offset in [0, 7 * PAGE, BYTES as usize - 1] {
-        let (status, told) = told_by_child(|| touch(&raw const region.as_slice()[offset]));
-        assert_eq!(status & 0x7f, SEGMENTATION_FAULT, "{told}");
-        assert!(says_what_it_is(&told), "{told}");
+        let (status, child_text) = text_of_child(|| touch(&raw const region.as_slice()[offset]));
+        assert_eq!(status & 0x7f, SEGMENTATION_FAULT, "{child_text}");
+        assert!(says_what_it_is(&child_text), "{child_text}");
     }
-    let (status, told) = told_by_child(|| {
+    let (status, child_text) = text_of_child(|| {
         region.as_mut_slice()[5] = 5;
         true
     });
-    assert!(status & 0x7f == SEGMENTATION_FAULT && says_what_it_is(&told), "{told}");
+    assert!(status & 0x7f == SEGMENTATION_FAULT && says_what_it_is(&child_text), "{child_text}");
     // In a grandchild too.
-    let (_, told) = told_by_child(|| in_child(|| touch(region.as_slice().as_ptr())));
-    assert!(says_what_it_is(&told), "{told}");
+    let (_, child_text) = text_of_child(|| in_child(|| touch(region.as_slice().as_ptr())));
+    assert!(says_what_it_is(&child_text), "{child_text}");
     assert!(is_whole(&region));
     // No message for other memory, or for the address of a dropped region.
     let was = region.as_slice().as_ptr() as usize;
-    let (status, told) = told_by_child(|| touch(std::ptr::without_provenance(8)));
-    assert!(status & 0x7f == SEGMENTATION_FAULT && told.is_empty(), "{told}");
+    let (status, child_text) = text_of_child(|| touch(std::ptr::without_provenance(8)));
+    assert!(status & 0x7f == SEGMENTATION_FAULT && child_text.is_empty(), "{child_text}");
     drop(region);
-    let (status, told) = told_by_child(|| touch(std::ptr::without_provenance(was)));
-    assert!(status & 0x7f != SEGMENTATION_FAULT || told.is_empty(), "{told}");
+    let (status, child_text) = text_of_child(|| touch(std::ptr::without_provenance(was)));
+    assert!(status & 0x7f != SEGMENTATION_FAULT || child_text.is_empty(), "{child_text}");
 }
 
 extern "C" fn exit_with_7(_: libc::c_int) {
@@ -76,14 +78,18 @@ fn program_signal_handler_runs_after_the_message() {
         return;
     }
     let region = region();
-    let (status, told) = told_by_child(|| {
+    let (status, child_text) = text_of_child(|| {
         // SAFETY: the handler ends the process.
         unsafe { libc::signal(libc::SIGSEGV, exit_with_7 as *const () as usize) };
         let status = support::status_of_child(|| touch(region.as_slice().as_ptr()));
         // SAFETY: ends the child without running the parent's code.
         unsafe { libc::_exit(libc::WEXITSTATUS(status)) }
     });
-    assert_eq!((libc::WEXITSTATUS(status), says_what_it_is(&told)), (7, true), "{told}");
+    assert_eq!(
+        (libc::WEXITSTATUS(status), says_what_it_is(&child_text)),
+        (7, true),
+        "{child_text}"
+    );
     assert!(is_whole(&region));
 }
 

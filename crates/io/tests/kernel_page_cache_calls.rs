@@ -28,7 +28,7 @@ fn held() -> Option<TempFile> {
     std::fs::read(&temp.path).unwrap();
     let is_usual = takes_direct(&temp.path);
     if !is_usual {
-        eprintln!("skipped: no direct I/O here, or it isn't told of");
+        eprintln!("skipped: no direct I/O here, or it is not reported");
     }
     is_usual.then_some(temp)
 }

@@ -217,9 +217,10 @@ fn touch_of_unreadable_bytes_is_a_bus_error() {
         .args(["--exact", "child_touches_truncated_bytes", "--ignored", "--nocapture"])
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&child.stdout).into_owned();
-    assert_eq!(child.status.signal(), Some(7), "{told}");
-    let path = told.lines().find_map(|line| line.strip_prefix("file ")).expect("the child's file");
+    let child_output = String::from_utf8_lossy(&child.stdout).into_owned();
+    assert_eq!(child.status.signal(), Some(7), "{child_output}");
+    let path =
+        child_output.lines().find_map(|line| line.strip_prefix("file ")).expect("the child's file");
     std::fs::remove_file(path).unwrap();
 }
 

@@ -185,13 +185,13 @@ fn attached_probe_reports_request_arguments() {
         .env("SECTORS", sectors)
         .output()
         .unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let is_denied = ["Operation not permitted", "ermission denied", "uprobe_events: No such file"];
-    if is_denied.iter().any(|word| told.contains(word)) {
-        println!("skipped: attaching to a probe needs root, tracefs and uprobes: {told}");
+    if is_denied.iter().any(|word| stderr.contains(word)) {
+        println!("skipped: attaching to a probe needs root, tracefs and uprobes: {stderr}");
         return;
     }
-    assert!(output.status.success(), "{told}");
+    assert!(output.status.success(), "{stderr}");
     let trace = String::from_utf8(output.stdout).unwrap();
     let seen: Vec<&str> = trace.lines().filter(|line| line.contains(" submitted: (")).collect();
     let [seen] = seen[..] else { panic!("{trace}") };

@@ -357,10 +357,10 @@ fn region_pages_are_not_mergeable() {
     }
     let other = vec![1u8; 64 << 20];
     let region = Region::builder().memory(1 << 20).in_folder(4 << 20, folder()).unwrap();
-    let told =
+    let are_loaded =
         [other.as_ptr() as usize + PAGE, region.as_slice().as_ptr() as usize].map(is_mergeable);
     set(0);
-    assert_eq!(told, [true, false]);
+    assert_eq!(are_loaded, [true, false]);
 }
 
 #[test]

@@ -40,8 +40,8 @@ fn alone(name: &str, body: impl FnOnce()) {
     let run =
         Command::new(program).args([name, "--exact", "--nocapture"]).env(INSIDE, "1").output();
     let run = run.unwrap();
-    let told = String::from_utf8_lossy(&run.stderr);
-    assert!(run.status.success(), "{:?}, signal {:?}: {told}", run.status, run.status.signal());
+    let stderr = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{:?}, signal {:?}: {stderr}", run.status, run.status.signal());
 }
 
 /// Makes the system calls `refused` and userfaultfd fail with EPERM from now on, for this thread

@@ -65,7 +65,11 @@ fn signal_handler_may_touch_a_mapping_on_any_thread() {
                 let first = splitmix(&mut state) as usize % (FILE_BYTES - PAGE);
                 assert!(mapping.as_slice()[first..first + PAGE] == content[first..first + PAGE]);
             }
-            assert_eq!(HANDLED.load(Ordering::Relaxed) == 0, is_blocked, "nobody else takes it");
+            assert_eq!(
+                HANDLED.load(Ordering::Relaxed) == 0,
+                is_blocked,
+                "no other thread takes it"
+            );
             set_blocked(false);
             // A pending signal is delivered before the call returns.
             HANDLED.load(Ordering::Relaxed) > 0

@@ -109,7 +109,7 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
     ParameterSpec {
         key: "streams",
-        description: "streams told apart at once",
+        description: "number of streams that are distinguished",
         quantity: ParameterQuantity::Count,
         default: 256,
         least: 1,

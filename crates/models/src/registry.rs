@@ -44,7 +44,7 @@ pub const DEVICES: &[(&str, &str)] = &[
     ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
     ("object", "an object store, read in ranges"),
     ("measured", "real storage as `readpath devices measure` measured it: measured,toml=FILE"),
-    ("faulty", "the member named, failing as told: faulty:nvme,fail_every=100"),
+    ("faulty", "a device with configured failures: faulty:nvme,fail_every=100"),
     (
         "changing",
         "the first of two members, and the second from a time on: changing:nvme+ssd,at=2s",

@@ -108,7 +108,7 @@ fn settle(device: &mut BoxedDevice, mut now: Time) {
         let Some(next) = device.next_event() else { return };
         assert!(next >= now);
         now = next;
-        assert_eq!(device.poll(now), None, "a completion that nobody asked for");
+        assert_eq!(device.poll(now), None, "a completion without a request");
     }
     panic!("an idle device still expects something");
 }

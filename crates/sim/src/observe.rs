@@ -165,7 +165,7 @@ impl Observer {
 
     /// Locks the shared log.
     fn log(&self) -> MutexGuard<'_, ObserverLog> {
-        self.0.lock().expect("nobody panics while holding the log")
+        self.0.lock().expect("no thread panics while holding the log")
     }
 }
 

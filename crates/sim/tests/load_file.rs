@@ -141,17 +141,20 @@ fn errors_name_the_line_and_the_key() {
         (&["mapping = "], "load.toml:3: "),
     ];
     for (lines, expected) in cases {
-        let told = parse(&with(lines)).unwrap_err();
-        assert!(told.starts_with(expected), "{lines:?}: {told}");
+        let parse_error = parse(&with(lines)).unwrap_err();
+        assert!(parse_error.starts_with(expected), "{lines:?}: {parse_error}");
     }
     for key in ["name", "mapping", "memory", "pattern"] {
         let text: Vec<_> =
             with(&[]).lines().filter(|line| !line.starts_with(key)).map(str::to_owned).collect();
-        let told = parse(&text.join("\n")).unwrap_err();
-        assert!(told.starts_with(&format!("load.toml:1: `{key}`: is missing")), "{told}");
+        let parse_error = parse(&text.join("\n")).unwrap_err();
+        assert!(
+            parse_error.starts_with(&format!("load.toml:1: `{key}`: is missing")),
+            "{parse_error}"
+        );
     }
-    let told = parse(&with(&[]).replace("touches = 100", "")).unwrap_err();
-    assert!(told.starts_with("load.toml:1: `sweeps`: is missing"), "{told}");
+    let parse_error = parse(&with(&[]).replace("touches = 100", "")).unwrap_err();
+    assert!(parse_error.starts_with("load.toml:1: `sweeps`: is missing"), "{parse_error}");
 }
 
 #[test]
@@ -167,8 +170,8 @@ fn file_level_errors_are_reported() {
         (format!("{0}\n{0}", with(&[])), "load.toml:8: `name`: `l` is the name of an earlier load"),
         (format!("memory = 7\n{}", with(&[]).replace("memory", "#")), "load.toml:1: `memory`: 7"),
     ] {
-        let told = parse(&text).unwrap_err();
-        assert!(told.starts_with(expected), "{text}: {told}");
+        let parse_error = parse(&text).unwrap_err();
+        assert!(parse_error.starts_with(expected), "{text}: {parse_error}");
     }
 }
 

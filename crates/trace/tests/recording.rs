@@ -316,12 +316,12 @@ fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     let (records, error) = read(&writer.finish().unwrap());
     assert_eq!((records.len(), records.last(), error), (7, Some(&end()), None));
 
-    let told = |records: &[Record]| read(&written(records)).1.unwrap().to_string();
+    let error_of = |records: &[Record]| read(&written(records)).1.unwrap().to_string();
     let nameless = Record::Read(ReadRecord { thread: 3, file: 7, ..ReadRecord::default() });
-    let error = told(&[names(), vec![nameless]].concat());
+    let error = error_of(&[names(), vec![nameless]].concat());
     assert_eq!(error, "the recording is damaged in the block at byte 12: a file that has no name");
-    assert!(told(&names()[1..]).contains("the first record is not a start"));
-    assert!(told(&[names(), vec![end(), end()]].concat()).contains("after the last"));
+    assert!(error_of(&names()[1..]).contains("the first record is not a start"));
+    assert!(error_of(&[names(), vec![end(), end()]].concat()).contains("after the last"));
     let mut later = written(&names());
     // Version 1 is accepted, a later version is not.
     later[8] = 1;

@@ -318,10 +318,10 @@ mod tests {
         let mut sums = HashMap::new();
         check_checksums(&mut sums, row, Contender::Pread, 7).unwrap();
         check_checksums(&mut sums, row, Contender::Ours, 7).unwrap();
-        let Err(Failure::Run(told)) = check_checksums(&mut sums, row, Contender::Mmap, 8) else {
+        let Err(Failure::Run(message)) = check_checksums(&mut sums, row, Contender::Mmap, 8) else {
             panic!()
         };
-        assert_eq!(told, format!("{}: mmap has read other bytes than pread", row.name));
+        assert_eq!(message, format!("{}: mmap has read other bytes than pread", row.name));
     }
 
     #[test]

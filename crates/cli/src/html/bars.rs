@@ -39,7 +39,7 @@ pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
     for (number, bar) in bars.iter().enumerate() {
         let top = 4.0 + LINE * number as f64;
         let width = bar.value.unwrap_or(0.0) / most * (WIDTH - left - AFTER);
-        let told = bar
+        let label_text = bar
             .value
             .map_or_else(|| "not measured".to_owned(), |value| format!("{} {unit}", plain(value)));
         let (full_label, shown) = (escaped(&bar.label), escaped(&shortened(&bar.label)));
@@ -49,13 +49,13 @@ pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
              <rect class=\"fill\" x=\"{left:.0}\" y=\"{top:.0}\" width=\"{width:.1}\" height=\"{:.0}\" rx=\"2\"/>\
              <text class=\"faint\" x=\"{:.1}\" y=\"{:.0}\">{}</text></g>\n",
             bar.series,
-            escaped(&told),
+            escaped(&label_text),
             left - 8.0,
             top + 16.0,
             LINE - 6.0,
             left + width + 8.0,
             top + 14.0,
-            escaped(&told)
+            escaped(&label_text)
         );
     }
     svg + "</svg>\n"

@@ -52,20 +52,24 @@ fn database_lookups_cause_little_prefetching_under_advise() {
     python(&scratch, FORGET);
     let mut watch = scratch.command(["advise", "--", "python3", "-c", LOOK_UP]);
     let output = watch.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr).into_owned();
-    println!("{told}");
-    assert!(output.status.success(), "{told}");
-    assert!(!told.contains("a MiB"), "{told}");
-    let Some(line) = told.lines().find(|line| line.contains("brought in") && line.contains("used"))
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{stderr}");
+    assert!(output.status.success(), "{stderr}");
+    assert!(!stderr.contains("a MiB"), "{stderr}");
+    let Some(line) =
+        stderr.lines().find(|line| line.contains("brought in") && line.contains("used"))
     else {
-        assert!(told.contains("no page was prefetched"), "{told}");
+        assert!(stderr.contains("no page was prefetched"), "{stderr}");
         return;
     };
-    let [brought, used, ..] = mib(line)[..] else { panic!("{told}") };
-    assert!(brought <= 4.0 + 2.0 * used + 0.2, "{told}");
+    let [brought, used, ..] = mib(line)[..] else { panic!("{stderr}") };
+    assert!(brought <= 4.0 + 2.0 * used + 0.2, "{stderr}");
     if used < 0.5 * brought && brought > 2.5 {
         // Waits that grow are another reason: a loaded machine has them too.
         let reasons = ["% of what was brought in", "waited longer with advice"];
-        assert!(told.contains("stopped: ") && reasons.iter().any(|it| told.contains(it)), "{told}");
+        assert!(
+            stderr.contains("stopped: ") && reasons.iter().any(|it| stderr.contains(it)),
+            "{stderr}"
+        );
     }
 }

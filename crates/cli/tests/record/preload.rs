@@ -120,13 +120,13 @@ fn preload_recording_without_root_has_every_call() {
         let file = number(name);
         of("read").into_iter().filter(|read| read["file"] == file).collect::<Vec<_>>()
     };
-    let told = |read: &&Value| {
+    let fields = |read: &&Value| {
         let field = |name: &str| read[name].as_u64().unwrap();
         let way = read["way"].as_str().unwrap().to_owned();
         (way, field("offset"), field("asked_bytes"), read["outcome"]["bytes"].as_u64().unwrap())
     };
     let reads = reads_of("data");
-    let first: Vec<_> = reads.iter().take(READS.len()).map(told).collect();
+    let first: Vec<_> = reads.iter().take(READS.len()).map(fields).collect();
     let expected = READS.map(|(way, offset, asked, got)| (way.to_owned(), offset, asked, got));
     assert_eq!(first, expected);
     // Each of the two threads reads its own half, in order.
@@ -145,7 +145,7 @@ fn preload_recording_without_root_has_every_call() {
     // `cat` reads to the end.
     let of_other = reads_of("other");
     assert_eq!(of_other.iter().filter(is_of(5)).count(), 50);
-    let got: u64 = of_other.iter().map(|read| told(read).3).sum();
+    let got: u64 = of_other.iter().map(|read| fields(read).3).sum();
     assert_eq!(got, 10_000 + 50 * 5);
     for read in of("read") {
         assert!(read["begin_ns"].as_u64() <= read["end_ns"].as_u64(), "{read}");

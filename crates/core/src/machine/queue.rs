@@ -253,7 +253,7 @@ impl RequestQueue {
             None => match self.scheduler.dispatch(now, &self.requests) {
                 Dispatch::Request(id) => id,
                 Dispatch::Withdraw(id) => {
-                    debug_assert!(self.requests[id].need != Need::Demand, "somebody waits for it");
+                    debug_assert!(self.requests[id].need != Need::Demand, "a read waits for it");
                     self.end(id, Outcome::Failed(DeviceError::Cancelled));
                     return Some(QueueAction::Withdrawn);
                 }
@@ -401,7 +401,11 @@ mod tests {
     }
 
     /// First sector and outcome of each part of a request with this outcome.
-    fn told(queue: &mut RequestQueue, id: RequestId, outcome: Outcome) -> Vec<(u64, PartOutcome)> {
+    fn completed_parts(
+        queue: &mut RequestQueue,
+        id: RequestId,
+        outcome: Outcome,
+    ) -> Vec<(u64, PartOutcome)> {
         queue.handle_completion(NOW, Completion::at(NOW, id, outcome));
         core::iter::from_fn(|| queue.poll_ended())
             .map(|ended| (ended.request.start, ended.outcome))
@@ -424,7 +428,7 @@ mod tests {
         let mut queue = queue("noop");
         let ids = [0, 1000, 2000].map(|start| send(&mut queue, start, 8));
         assert_eq!(places(&mut queue), [(0, 8), (1000, 8)]);
-        told(&mut queue, ids[0], Outcome::Done);
+        completed_parts(&mut queue, ids[0], Outcome::Done);
         assert_eq!(places(&mut queue), [(2000, 8)]);
     }
 
@@ -449,7 +453,7 @@ mod tests {
         assert!(matches!(queue.poll(late), Some(QueueAction::Request(it)) if it.start == 3000));
         assert_eq!(queue.meter.device_reads, 3, "the device was asked for no more");
         for id in &ids[1..] {
-            told(&mut queue, *id, Outcome::Done);
+            completed_parts(&mut queue, *id, Outcome::Done);
         }
         assert!(queue.is_empty());
     }
@@ -461,7 +465,7 @@ mod tests {
         let mut queue = queue("noop");
         let ids = [0, 8, 16].map(|start| send(&mut queue, start, 8));
         places(&mut queue);
-        let mut parts = told(&mut queue, ids[0], Outcome::Short { bytes: 5_000 });
+        let mut parts = completed_parts(&mut queue, ids[0], Outcome::Short { bytes: 5_000 });
         parts.sort_by_key(|part| part.0);
         let moved = PartOutcome::Moved;
         assert_eq!(parts, [(0, moved(4096)), (8, moved(904)), (16, moved(0))]);
@@ -484,7 +488,10 @@ mod tests {
         assert_eq!(places(&mut queue)[0], (0, 8));
         // A scheduler with the completion of a request that it never dispatched would count it
         // down.
-        assert_eq!(told(&mut queue, again, Outcome::Done), [(0, PartOutcome::Moved(4096))]);
+        assert_eq!(
+            completed_parts(&mut queue, again, Outcome::Done),
+            [(0, PartOutcome::Moved(4096))]
+        );
     }
 
     /// A read waits for the second of two prefetched requests, before or after they are merged.

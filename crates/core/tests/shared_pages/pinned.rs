@@ -145,7 +145,7 @@ impl PinnedRun {
                 assert_eq!(self.world.content(*frame), Some(page));
             }
         }
-        assert_eq!(self.world.path.next_wake(), None, "nobody waits for what is held");
+        assert_eq!(self.world.path.next_wake(), None, "no read waits for a pinned page");
     }
 }
 

@@ -236,7 +236,7 @@ fn reads_with_faults_are_right_or_errors_and_leave_nothing_in_flight() {
                 });
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()
             });
-            assert!(errors > 0, "{policy}: the faults reached somebody");
+            assert!(errors > 0, "{policy}: the faults reached a read");
             is_on.store(false, Ordering::Relaxed);
             assert_eq!(read_at_random(&file, &content, 9, 50), 0, "{policy}: all is well again");
             // After a read of all bytes, no prefetch is in flight either.

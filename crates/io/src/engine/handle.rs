@@ -122,7 +122,10 @@ impl Handle {
 
     /// Returns the machine's identifiers of a registered handle.
     pub(crate) fn machine_ids(&self) -> MachineIds {
-        *self.machine_ids.get().expect("who reads through the machine has told it of the handle")
+        *self
+            .machine_ids
+            .get()
+            .expect("the handle is registered before its first read of the machine")
     }
 
     /// Returns the handle to use in this process at this time. If the path's [`Coherence`] requires

@@ -310,12 +310,12 @@ mod tests {
         for slot in 0..4 {
             read_counters.record_copy(slot, 10, 100 + slot as u64);
         }
-        let mut told = Vec::new();
-        read_counters.take_unreported_ends(|end| told.push(end));
-        assert_eq!(told.last(), Some(&(100 + sum_of_slot as u64)));
-        told.sort_unstable();
-        assert_eq!(told, [100, 101, 102, 103]);
-        read_counters.take_unreported_ends(|end| panic!("{end} was told before"));
+        let mut ends = Vec::new();
+        read_counters.take_unreported_ends(|end| ends.push(end));
+        assert_eq!(ends.last(), Some(&(100 + sum_of_slot as u64)));
+        ends.sort_unstable();
+        assert_eq!(ends, [100, 101, 102, 103]);
+        read_counters.take_unreported_ends(|end| panic!("{end} was reported before"));
         read_counters.record_pin(5, 700);
         read_counters.take_unreported_ends(|end| assert_eq!(end, 700));
         read_counters.kernel_reads().record_read(7, 3, 800);

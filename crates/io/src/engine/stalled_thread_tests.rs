@@ -84,8 +84,8 @@ fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static)
         eprintln!("skipped: this program's file is read without a sleep");
         return None;
     }
-    let (told, tell) = channel();
-    let reader = std::thread::spawn(move || told.send(read(&file)).unwrap());
+    let (answer_sender, tell) = channel();
+    let reader = std::thread::spawn(move || answer_sender.send(read(&file)).unwrap());
     let byte = tell.recv_timeout(LIVENESS_LIMIT);
     drop(release);
     reader.join().unwrap();

@@ -53,7 +53,7 @@ fn decode_record(record: &[u8], asked_bytes: u32) {
     let _ = (decode_getattr(results), decode_lookup(results), decode_access(results));
     let _ = (decode_readlink(results), decode_fsinfo(results));
     if let Ok(Ok((head, data))) = decode_read(results, asked_bytes) {
-        assert_eq!(data.len(), head.bytes as usize, "what is told to be there is there");
+        assert_eq!(data.len(), head.bytes as usize, "the reply has the announced bytes");
     }
 }
 

@@ -90,8 +90,8 @@ mod tests {
             fhandle: oracle::fhandle3(Opaque::borrowed(b"root!")),
             auth_flavors: vec![0, 1],
         };
-        let told = decode_mount(&packed(&oracle::mountres3::Ok(ok)));
-        assert_eq!(told, Ok(Ok(FileHandle::new(b"root!").unwrap())));
+        let decoded = decode_mount(&packed(&oracle::mountres3::Ok(ok)));
+        assert_eq!(decoded, Ok(Ok(FileHandle::new(b"root!").unwrap())));
         let refused = oracle::mountres3::Err(oracle::mountstat3::MNT3ERR_ACCES);
         assert_eq!(decode_mount(&packed(&refused)), Ok(Err(Status::Refused)));
         // Four thousand million flavours in an answer of 20 bytes.

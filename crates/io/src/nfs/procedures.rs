@@ -328,23 +328,23 @@ mod tests {
         ];
         for (type_, kind) in kinds {
             let ok = oracle::GETATTR3resok { obj_attributes: fattr(type_, 5) };
-            let told = decode_getattr(&packed(&oracle::GETATTR3res::Ok(ok)));
-            assert_eq!(told, Ok(Ok(Attributes { kind, bytes: 5, ..FILE })));
+            let decoded = decode_getattr(&packed(&oracle::GETATTR3res::Ok(ok)));
+            assert_eq!(decoded, Ok(Ok(Attributes { kind, bytes: 5, ..FILE })));
         }
         let ok = oracle::READLINK3resok {
             symlink_attributes: oracle::Nfs3Option::None,
             data: oracle::nfspath3(Opaque::borrowed(b"../other")),
         };
-        let told = decode_readlink(&packed(&oracle::READLINK3res::Ok(ok)));
-        assert_eq!(told, Ok(Ok(b"../other".to_vec())));
+        let decoded = decode_readlink(&packed(&oracle::READLINK3res::Ok(ok)));
+        assert_eq!(decoded, Ok(Ok(b"../other".to_vec())));
         let ok = oracle::LOOKUP3resok {
             object: oracle::nfs_fh3 { data: Opaque::borrowed(b"found") },
             obj_attributes: oracle::Nfs3Option::Some(file()),
             dir_attributes: oracle::Nfs3Option::None,
         };
         let handle = FileHandle::new(b"found").unwrap();
-        let told = decode_lookup(&packed(&oracle::LOOKUP3res::Ok(ok)));
-        assert_eq!(told, Ok(Ok((handle, Some(FILE)))));
+        let decoded = decode_lookup(&packed(&oracle::LOOKUP3res::Ok(ok)));
+        assert_eq!(decoded, Ok(Ok((handle, Some(FILE)))));
         let ok = oracle::ACCESS3resok { obj_attributes: oracle::Nfs3Option::None, access: 33 };
         assert_eq!(decode_access(&packed(&oracle::ACCESS3res::Ok(ok))), Ok(Ok(33)));
         let ok = oracle::FSINFO3resok {
@@ -363,9 +363,9 @@ mod tests {
         let info = FsInfo { read_bytes_max: 1 << 20, read_bytes_preferred: 1 << 15 };
         assert_eq!(decode_fsinfo(&packed(&oracle::FSINFO3res::Ok(ok))), Ok(Ok(info)));
         let reply = read_reply(b"seven..", true);
-        let told = decode_read(&reply, 8).unwrap().unwrap();
+        let decoded = decode_read(&reply, 8).unwrap().unwrap();
         let head = DataHead { attributes: Some(FILE), is_at_end: true, bytes: 7 };
-        assert_eq!(told, (head, &b"seven.."[..]));
+        assert_eq!(decoded, (head, &b"seven.."[..]));
         // The head of 104 bytes suffices to locate the data before it arrives.
         assert_eq!(decode_read_head(&reply[..103], 8), None);
         assert_eq!(decode_read_head(&reply[..106], 8), Some((head, &b"se"[..])));

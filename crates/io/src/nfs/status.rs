@@ -138,8 +138,8 @@ mod tests {
             (10_003, "status 10003"),
         ];
         for (number, name) in names {
-            let told = Status::failure(number).unwrap().expect("no success").to_string();
-            assert!(told.contains(name), "{number}: {told}");
+            let status_text = Status::failure(number).unwrap().expect("no success").to_string();
+            assert!(status_text.contains(name), "{number}: {status_text}");
         }
         assert_eq!(Status::failure(0), Ok(None));
         for number in [3, 99, 10_000, 10_009] {

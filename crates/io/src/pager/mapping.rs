@@ -282,7 +282,7 @@ fn device_window_bytes(target: &Target) -> u64 {
 /// # let path = std::env::temp_dir().join(format!("readpath-doc-mapping-{}", std::process::id()));
 /// # let numbers: Vec<u8> = (0..100_000u32).flat_map(u32::to_le_bytes).collect();
 /// # std::fs::write(&path, numbers)?;
-/// // SAFETY: nobody changes the file while it is mapped.
+/// // SAFETY: no process changes the file while it is mapped.
 /// let mapping = unsafe { Mapping::builder().memory(1 << 20).open(&path)? };
 /// let numbers = mapping.as_slice().chunks_exact(4);
 /// let numbers = numbers.map(|number| u32::from_le_bytes(number.try_into().unwrap()));

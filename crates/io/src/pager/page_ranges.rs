@@ -97,9 +97,9 @@ mod tests {
                     pages.retain(|&page| !range.contains(page));
                 }
             }
-            let told: Vec<(u64, u64)> =
+            let actual: Vec<(u64, u64)> =
                 runs.ends.iter().map(|(&first, &end)| (first, end)).collect();
-            assert_eq!(told, runs_of(&pages));
+            assert_eq!(actual, runs_of(&pages));
         }
     }
 

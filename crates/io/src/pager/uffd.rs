@@ -109,7 +109,7 @@ struct BufferedMessages {
     moves: u32,
 }
 
-const LOCK_NOT_POISONED: &str = "nothing panics while it is told";
+const LOCK_NOT_POISONED: &str = "no thread panics while it is set";
 
 /// Features that the pager needs, and the first kernel with each.
 const FEATURES: [(u32, &str, &str); 3] = [
@@ -245,7 +245,7 @@ impl Uffd {
         !self.buffered.lock().expect(LOCK_NOT_POISONED).faults.is_empty()
     }
 
-    /// Reads pending messages into `told` without sleeping.
+    /// Reads the pending messages without sleeping.
     fn read_messages(&self) -> Result<(), CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
         let read = match self.read_descriptor(&mut buffer) {

@@ -158,7 +158,7 @@ impl std::fmt::Display for RawFault {
                     DeviceError::Full => "make room, or write less",
                     DeviceError::Refused => "open it as a user who may",
                     DeviceError::Other(libc::EINVAL) => {
-                        "it asks for another alignment than it told: open it buffered"
+                        "it needs another alignment than it reported: open it buffered"
                     }
                     DeviceError::Other(libc::EFBIG) => {
                         "the file may not grow so large here (ulimit -f)"
@@ -193,7 +193,7 @@ impl std::fmt::Display for RawFault {
             RawFault::ReadOnly => f.write_str("was opened for reading alone; open it with `write`"),
             RawFault::Length { errno } => write!(
                 f,
-                "its length can't be told or set: {}; check the file system",
+                "its length cannot be read or set: {}; check the file system",
                 io::Error::from_raw_os_error(errno)
             ),
             RawFault::Sync { error } => write!(

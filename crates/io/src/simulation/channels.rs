@@ -28,7 +28,7 @@ struct Messages<T> {
     is_sender_gone: bool,
 }
 
-const POISON: &str = "nobody panics under it";
+const POISON: &str = "no thread panics under it";
 
 /// See `std::sync::mpsc::sync_channel`, for one sender that never exceeds the capacity.
 pub(crate) fn sync_channel<T>(_room: usize) -> (SyncSender<T>, Receiver<T>) {

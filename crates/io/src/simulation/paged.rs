@@ -315,7 +315,7 @@ impl PagedShared {
     fn check_counters(&self, world: &World) {
         let failed = self.failed.borrow().len() as u64;
         let pages_max = world.memory.borrow().pages_max;
-        let (told, is_right) = match &self.memory_object {
+        let (counters, is_right) = match &self.memory_object {
             MemoryObject::Region(region) => {
                 let region = region.borrow();
                 let counted = region.stats();
@@ -338,7 +338,9 @@ impl PagedShared {
             }
         };
         if !is_right {
-            world.fail_run(format!("{failed} pages have failed, and so many may be there: {told}"));
+            world.fail_run(format!(
+                "{failed} pages have failed, and so many may be there: {counters}"
+            ));
         }
     }
 

@@ -99,7 +99,7 @@ fn simulation_detects_deadlock_spinning_and_endless_sleep() {
     let sleeps_for_good = || {
         world().expect("a task is in its world").block(0x7770, None);
     };
-    assert!(failure_of(sleeps_for_good).starts_with("nobody can go on: 0 waits"));
+    assert!(failure_of(sleeps_for_good).starts_with("no task can go on: 0 waits"));
     let spins = || loop {
         world().expect("a task is in its world").preemption_point();
     };
@@ -114,14 +114,14 @@ fn simulation_detects_deadlock_spinning_and_endless_sleep() {
 #[test]
 fn region_error_states_the_required_device_size() {
     let made = || {
-        let nobody = std::fs::File::open("/dev/null").unwrap();
-        let region = crate::Region::builder().open_storage(81_920, Path::new("0"), nobody);
+        let unused = std::fs::File::open("/dev/null").unwrap();
+        let region = crate::Region::builder().open_storage(81_920, Path::new("0"), unused);
         panic!("{}", region.unwrap_err());
     };
     let turns = ScheduleRates { switch_one_in: 4, freeze_one_in: 0, refuse_thread_one_in: 0 };
     let disk = disk::Disk::new(&[40_960], Faults::default());
-    let told = World::run(1, turns, disk, Box::new(made)).failure.expect("it is too small");
-    assert!(told.contains("40960") && told.contains("81920"), "{told}");
+    let failure = World::run(1, turns, disk, Box::new(made)).failure.expect("it is too small");
+    assert!(failure.contains("40960") && failure.contains("81920"), "{failure}");
 }
 
 /// Seeds that found a failure with the scenarios of that time. 2,008,107: a batch waited for its

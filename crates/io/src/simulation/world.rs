@@ -234,7 +234,7 @@ impl World {
     /// Advances the time to `next`, if no task is ready. Returns false if the run does not end.
     fn advance_time(&self, next: u64) -> bool {
         let waits = if next == u64::MAX {
-            "nobody can go on: "
+            "no task can go on: "
         } else if next > NS_MAX || self.steps.get() > STEPS_MAX {
             "it doesn't come to an end: "
         } else {
@@ -248,7 +248,7 @@ impl World {
     /// Describes the state of each task.
     fn describe_tasks(&self) -> String {
         let tasks = self.tasks.borrow();
-        let told = tasks.iter().enumerate().map(|(id, task)| match task.state {
+        let states = tasks.iter().enumerate().map(|(id, task)| match task.state {
             ThreadState::Ready => format!("{id} is ready"),
             ThreadState::Blocked { key: PARKED, .. } => format!("{id} is parked"),
             ThreadState::Blocked { key, .. } if key & !0xff == JOINING => {
@@ -261,10 +261,10 @@ impl World {
             0 => String::new(),
             action => format!(" in action {action}"),
         });
-        let told = told.zip(actions).map(|(told, action)| told + &action);
+        let states = states.zip(actions).map(|(states, action)| states + &action);
         let witness =
             self.describe_engine.borrow().as_ref().map_or_else(String::new, |witness| witness());
-        told.collect::<Vec<String>>().join(", ") + "; " + &witness
+        states.collect::<Vec<String>>().join(", ") + "; " + &witness
     }
 
     /// Runs a task until it suspends or ends.
@@ -293,7 +293,7 @@ impl World {
             DefaultStack::new(STACK_BYTES).expect("there is memory for a stack")
         });
         let id = self.tasks.borrow().len();
-        assert!(id < 64, "so many tasks are told apart");
+        assert!(id < 64, "a task has one of 64 bits");
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {
             let world = world().expect("a task runs in its world");
             world.tasks.borrow_mut()[id].yielder = yielder;

@@ -123,7 +123,7 @@ fn attributes_are_fetched_only_after_their_expiry() {
 
     proxy.weather(Weather::default());
     assert_eq!(rig.storage().attributes().unwrap().bytes, FILE_BYTES);
-    assert_eq!(proxy.calls(), [], "the last READ has told them");
+    assert_eq!(proxy.calls(), [], "the last READ had the attributes");
     std::thread::sleep(Duration::from_millis(1_100));
     server.faults.lock().unwrap().shrunk_bytes = Some(5_000);
     for _ in 0..3 {

@@ -135,8 +135,8 @@ fn absent_server_is_a_timeout_error_in_time() {
         let error = DeviceError::TimedOut;
         assert_eq!(result, Err(ReadError::Device { offset: at * 65_536, error }));
     }
-    let told = rig.one(0, 1).unwrap_err().to_string();
-    assert!(told.contains("did not answer in time"), "{told}");
+    let read_error = rig.one(0, 1).unwrap_err().to_string();
+    assert!(read_error.contains("did not answer in time"), "{read_error}");
     // The first read waits for the whole timeout, and later ones for the short one. Failed reads
     // are repeated in parts.
     assert!(begun.elapsed() > Duration::from_millis(600));

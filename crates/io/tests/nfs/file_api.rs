@@ -83,19 +83,19 @@ fn nfs_errors_reach_the_reader_and_open_errors_are_named() {
     let (server, _proxy, content, url) = serve();
     let file = File::open(&url).unwrap();
     server.faults.lock().unwrap().is_stale = true;
-    let told = file.read_exact_at(&mut [0; 10], 100).unwrap_err().to_string();
-    assert!(told.contains("not there any more on the server"), "{told}");
+    let read_error = file.read_exact_at(&mut [0; 10], 100).unwrap_err().to_string();
+    assert!(read_error.contains("not there any more on the server"), "{read_error}");
     *server.faults.lock().unwrap() = Faults::default();
     let mut buffer = [0; 10];
     file.read_exact_at(&mut buffer, 100).unwrap();
     assert_eq!(buffer, content[100..110]);
 
-    let told = File::open("nfs://127.0.0.1:1/data/file").err().unwrap();
-    assert!(matches!(told, OpenFileError::Nfs(_)), "{told}");
-    let told = File::open("/no/such/file").err().unwrap();
-    assert!(matches!(told, OpenFileError::Open(_)), "{told}");
-    let told = ReadPath::builder().readahead("psychic").open(&url).err().unwrap();
-    assert!(matches!(told, OpenFileError::Build(_)), "{told}");
+    let read_error = File::open("nfs://127.0.0.1:1/data/file").err().unwrap();
+    assert!(matches!(read_error, OpenFileError::Nfs(_)), "{read_error}");
+    let read_error = File::open("/no/such/file").err().unwrap();
+    assert!(matches!(read_error, OpenFileError::Open(_)), "{read_error}");
+    let read_error = ReadPath::builder().readahead("psychic").open(&url).err().unwrap();
+    assert!(matches!(read_error, OpenFileError::Build(_)), "{read_error}");
 }
 
 #[test]

@@ -117,7 +117,7 @@ fn child_compares_reads_of_the_server_with_libnfs() {
         assert!(output.status.success(), "{output:?}");
         output.stdout
     };
-    let told = |name: &str| File::open(url(name)).err().unwrap();
+    let open_error = |name: &str| File::open(url(name)).err().unwrap();
 
     let whole = theirs("file");
     assert_eq!(whole.len(), BYTES);
@@ -125,12 +125,12 @@ fn child_compares_reads_of_the_server_with_libnfs() {
         assert!(read(name) == whole, "{name}");
     }
     assert!(read("empty").is_empty());
-    assert!(told("loop").to_string().contains("ELOOP"));
-    let outside = told("outside");
+    assert!(open_error("loop").to_string().contains("ELOOP"));
+    let outside = open_error("outside");
     assert!(outside.to_string().contains("outside of the export"), "{outside}");
     assert!(matches!(outside, OpenFileError::Nfs(_)));
-    assert_eq!(told("nothing").kind(), ErrorKind::NotFound);
-    assert_eq!(told("folder").kind(), ErrorKind::IsADirectory);
+    assert_eq!(open_error("nothing").kind(), ErrorKind::NotFound);
+    assert_eq!(open_error("folder").kind(), ErrorKind::IsADirectory);
 
     let mut file = File::open(url("folder/up")).unwrap();
     let mut byte = [0];

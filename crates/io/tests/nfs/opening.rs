@@ -37,8 +37,8 @@ fn missing_nfs_paths_and_directories_are_refused_by_name() {
         let error = open(&format!("{at}{path}")).unwrap_err().to_string();
         assert!(error.contains(words), "{path}: {error}");
     }
-    let told = open("nfs://no-such-host.invalid/data/file").unwrap_err();
-    assert!(matches!(told, NfsError::NoHost { .. }), "{told}");
+    let open_error = open("nfs://no-such-host.invalid/data/file").unwrap_err();
+    assert!(matches!(open_error, NfsError::NoHost { .. }), "{open_error}");
     assert!(matches!(open("nfs://x"), Err(NfsError::Url(_))));
 }
 
@@ -118,8 +118,8 @@ fn nfs_open_errors_have_the_matching_io_error_kind() {
 #[test]
 fn refused_connection_is_reported_at_once() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let told = find(free.port(), "").err().unwrap();
-    assert_eq!(told, NfsError::Connect { address: free, errno: libc::ECONNREFUSED });
+    let open_error = find(free.port(), "").err().unwrap();
+    assert_eq!(open_error, NfsError::Connect { address: free, errno: libc::ECONNREFUSED });
 }
 
 /// A server of another protocol, and a silent one: an error within the timeout.
@@ -139,13 +139,13 @@ fn non_nfs_server_is_an_error_within_the_timeout() {
             let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n");
         }
     });
-    let told = find(port, "repeat=100ms&timeout=500ms").err().unwrap().to_string();
-    assert!(told.contains("did not answer in time"), "{told}");
+    let open_error = find(port, "repeat=100ms&timeout=500ms").err().unwrap().to_string();
+    assert!(open_error.contains("did not answer in time"), "{open_error}");
     std::net::TcpStream::connect(("127.0.0.1", port)).unwrap().write_all(b"end").unwrap();
     other.join().unwrap();
 
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
-    let told = find(port, "repeat=100ms&timeout=500ms").err().unwrap().to_string();
-    assert!(told.contains("did not answer in time"), "{told}");
+    let open_error = find(port, "repeat=100ms&timeout=500ms").err().unwrap().to_string();
+    assert!(open_error.contains("did not answer in time"), "{open_error}");
 }

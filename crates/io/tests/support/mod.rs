@@ -209,9 +209,9 @@ pub fn status_of_child(work: impl FnOnce() -> bool) -> libc::c_int {
         let is_true = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
         if let Err(panic) = &is_true {
             // The test's captured output lies in memory that ends with the child.
-            let told = panic.downcast_ref::<String>().map_or("a panic", |told| told);
-            let told = panic.downcast_ref::<&str>().map_or(told, |told| told);
-            let line = format!("child: {told}\n");
+            let message = panic.downcast_ref::<String>().map_or("a panic", |message| message);
+            let message = panic.downcast_ref::<&str>().map_or(message, |message| message);
+            let line = format!("child: {message}\n");
             // SAFETY: the bytes of a live string; 2 is standard error.
             unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
         }
@@ -225,9 +225,9 @@ pub fn status_of_child(work: impl FnOnce() -> bool) -> libc::c_int {
 }
 
 /// Like [`status_of_child`], with the child's standard error.
-pub fn told_by_child(work: impl FnOnce() -> bool) -> (libc::c_int, String) {
+pub fn text_of_child(work: impl FnOnce() -> bool) -> (libc::c_int, String) {
     use std::io::Read;
-    let (mut told, teller) = std::io::pipe().unwrap();
+    let (mut message, teller) = std::io::pipe().unwrap();
     let status = status_of_child(|| {
         // SAFETY: two open descriptors of the child.
         assert_eq!(unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&teller), 2) }, 2);
@@ -235,7 +235,7 @@ pub fn told_by_child(work: impl FnOnce() -> bool) -> (libc::c_int, String) {
     });
     drop(teller);
     let mut text = String::new();
-    told.read_to_string(&mut text).unwrap();
+    message.read_to_string(&mut text).unwrap();
     (status, text)
 }
 

@@ -180,8 +180,8 @@ fn decode(bytes: &[u8]) -> Option<TraceEvent> {
             // struct io_kiocb: offset 8, length 56, operation 64, flags 72, user_data 80,
             // descriptor 92. The event must agree on operation and user_data.
             let operation = u64::from(*bytes.get(copy + 64)?);
-            let [told, user_data] = [word(copy + 96)?, word(copy + 104)?];
-            if told & 0xff != operation || word(copy + 80)? != user_data {
+            let [event_operation, user_data] = [word(copy + 96)?, word(copy + 104)?];
+            if event_operation & 0xff != operation || word(copy + 80)? != user_data {
                 return None;
             }
             let is_vectored = operation == 1;

@@ -64,12 +64,12 @@ fn option_aliases_match_fio() {
         return;
     }
     for option in options() {
-        let told = fio_says(&format!("--cmdhelp={}", option.name));
+        let fio_help = fio_says(&format!("--cmdhelp={}", option.name));
         // For an unknown option fio prints the closest one.
-        if told.contains("closest match") {
+        if fio_help.contains("closest match") {
             continue;
         }
-        let alias = told.lines().find_map(|line| line.trim().strip_prefix("alias:"));
+        let alias = fio_help.lines().find_map(|line| line.trim().strip_prefix("alias:"));
         if let Some(alias) = alias {
             assert!(option.aliases.contains(&alias.trim()), "{} is {alias} too", option.name);
         }

@@ -187,15 +187,15 @@ fn a_recording_is_a_trace_of_its_reads() {
 
 #[test]
 fn bad_requests_are_reported_with_their_line() {
-    let told = |format, text: &str| {
+    let error_of = |format, text: &str| {
         TraceReader::new(text.as_bytes(), format).find_map(Result::err).unwrap().to_string()
     };
-    let error = told(TraceFormat::Mqsim, "1 0 8 8 1\n2 0 x 8 1\n");
+    let error = error_of(TraceFormat::Mqsim, "1 0 8 8 1\n2 0 x 8 1\n");
     assert!(error.starts_with("line 2: `2 0 x 8 1`: expected"), "{error}");
     let huge = format!("1 0 {} 8 1\n", u64::MAX);
-    assert!(told(TraceFormat::Mqsim, &huge).starts_with("line 1"), "an offset past 2^64");
-    assert!(told(TraceFormat::Spc, "0,1,512,X,0.1\n").contains("R or W"));
-    assert!(told(TraceFormat::Iolog, "fio version 9 iolog\n").contains("2 or 3"));
-    let long = told(TraceFormat::Msr, &"9".repeat(1 << 20));
+    assert!(error_of(TraceFormat::Mqsim, &huge).starts_with("line 1"), "an offset past 2^64");
+    assert!(error_of(TraceFormat::Spc, "0,1,512,X,0.1\n").contains("R or W"));
+    assert!(error_of(TraceFormat::Iolog, "fio version 9 iolog\n").contains("2 or 3"));
+    let long = error_of(TraceFormat::Msr, &"9".repeat(1 << 20));
     assert!(long.len() < 400, "{}", long.len());
 }

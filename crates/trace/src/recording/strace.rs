@@ -409,7 +409,7 @@ mod tests {
             1 5.5 readahead(4</b>, 4096, 100) = 0 <0.1>\n\
             1 5.6 read(4</b>, \"\"..., 5) = 5 <0.1>\n";
         let imported = records(text.as_bytes()).unwrap();
-        let told: Vec<String> = imported
+        let imported_lines: Vec<String> = imported
             .records
             .iter()
             .filter_map(|record| match record {
@@ -426,7 +426,7 @@ mod tests {
             "WillNeed 8192 8192 true",
             "WillNeed 4096 100 false",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(imported_lines, expected);
         let left_out = imported.left_out.to_string();
         assert!(left_out.contains("1 mappings of files"), "{left_out}");
         assert!(left_out.contains("1 advice on memory"), "{left_out}");

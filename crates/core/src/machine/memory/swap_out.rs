@@ -275,7 +275,7 @@ impl MachineMemory {
         range: PageRange,
     ) -> Vec<Waiter> {
         let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
-        debug_assert!(waiters.is_empty(), "nobody waits for a page to be written");
+        debug_assert!(waiters.is_empty(), "no read waits for a page to be written");
         let (good_pages, error) = outcome.good_pages();
         let good_end = range.first + good_pages;
         let is_alone = range.count() == 1 && !is_merged;

@@ -109,7 +109,7 @@ fn copy_has_the_requested_page_while_frames_are_reused() {
             cache.evict(2);
             readers.into_iter().for_each(|reader| reader.join().unwrap());
             // After an attempt that failed or not, the frame is free and was not lost.
-            assert!(cache.evict(3), "nobody is there any more");
+            assert!(cache.evict(3), "no reader is left");
         });
     }
 }
@@ -124,12 +124,12 @@ fn refused_recall_takes_another_frame_without_waiting() {
         let reader = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
-                let reading = index.sign_in(FILE, 1, 0).expect("nobody else is");
+                let reading = index.sign_in(FILE, 1, 0).expect("the group has no other reader");
                 index.look_up(&reading, FILE, 1, true)
             })
         };
         let refused = index.recall_all(&[0, 1].map(FrameId));
-        assert!(refused == 0 || refused == 1, "nobody is in the second one's group");
+        assert!(refused == 0 || refused == 1, "no reader is in the group of the second");
         let found = reader.join().unwrap();
         assert_eq!(index.is_shared(FILE, 1), refused == 1);
         assert!(found.is_none_or(|frame| frame == 0));
@@ -141,11 +141,12 @@ fn refused_recall_takes_another_frame_without_waiting() {
 fn reader_that_moves_to_another_group_is_visible_there() {
     check_all_orders(|| {
         let cache = Cache::new();
-        assert!(cache.evict(17), "nobody holds it");
+        assert!(cache.evict(17), "no reader holds it");
         let reader = {
             let cache = Arc::clone(&cache);
             loom::thread::spawn(move || {
-                let mut reading = cache.index.sign_in(FILE, 1, 0).expect("nobody else is");
+                let mut reading =
+                    cache.index.sign_in(FILE, 1, 0).expect("the group has no other reader");
                 reading.move_to_group(page_key(FILE, 17));
                 if cache.index.look_up(&reading, FILE, 17, true).is_some() {
                     assert_eq!(cache.content(), 17);
@@ -197,7 +198,7 @@ fn pinned_frame_is_not_evicted_and_unpinned_frame_can_be() {
         cache.evict(2);
         holder.join().unwrap();
         reader.join().unwrap();
-        assert!(cache.index.recall(0), "nobody is there any more");
+        assert!(cache.index.recall(0), "no reader is left");
     });
 }
 
@@ -209,7 +210,7 @@ fn invalidated_page_is_returned_exactly_once() {
             let cache = Arc::clone(&cache);
             loom::thread::spawn(move || cache.hold(page))
         });
-        assert!(cache.index.have_readers_left(&mut cache.index.invalidate(0)), "nobody copies");
+        assert!(cache.index.have_readers_left(&mut cache.index.invalidate(0)), "no reader copies");
         if cache.index.mark_invalidated(0) {
             *cache.returned.lock().unwrap() += 1;
         }
@@ -233,7 +234,7 @@ fn concurrent_chain_change_causes_at_most_a_miss() {
         let reader = {
             let index = Arc::clone(&index);
             loom::thread::spawn(move || {
-                let reading = index.sign_in(FILE, 0, 0).expect("nobody else is");
+                let reading = index.sign_in(FILE, 0, 0).expect("the group has no other reader");
                 assert!(index.look_up(&reading, FILE, 0, true).is_none_or(|frame| frame == 0));
             })
         };

@@ -5,7 +5,12 @@ use super::*;
 const FILE: FileId = FileId(3);
 
 fn found(index: &PageIndex<Std>, file: FileId, page: u64) -> Option<u32> {
-    index.look_up(&index.sign_in(file, page, 0).expect("nobody else is"), file, page, true)
+    index.look_up(
+        &index.sign_in(file, page, 0).expect("the group has no other reader"),
+        file,
+        page,
+        true,
+    )
 }
 
 #[test]
@@ -45,7 +50,7 @@ fn copy_in_progress_prevents_recall_and_delays_invalidation() {
     for (page, frame) in [(7, 0), (8, 1), (16, 2)] {
         index.share(FILE, page, &[FrameId(frame)], 0);
     }
-    let reading = index.sign_in(FILE, 8, 0).expect("nobody else is");
+    let reading = index.sign_in(FILE, 8, 0).expect("the group has no other reader");
     assert_eq!(index.recall_all(&[0, 1, 2].map(FrameId)), 0b011);
     assert_eq!([7, 8, 16].map(|page| index.is_shared(FILE, page)), [true, true, false]);
     let mut copies = index.invalidate(1);

@@ -54,14 +54,14 @@ proptest! {
                 prop_assert!(reader.next_chunk().unwrap().is_none(), "the end stays the end");
                 continue;
             };
-            let RawFault::Device { op: Op::Read, offset: told, bytes_done, error } = fault else {
+            let RawFault::Device { op: Op::Read, offset: fault_offset, bytes_done, error } = fault else {
                 panic!("{fault:?}");
             };
             let expected = (offset + borrowed.len() as u64, borrowed.len() as u64, DeviceError::Medium);
-            prop_assert_eq!((told, bytes_done, error), expected);
+            prop_assert_eq!((fault_offset, bytes_done, error), expected);
             // The bad byte lies in the chunk after the returned bytes.
             let first = offset - offset % block_bytes;
-            let chunk = first + (told - first) / chunk_bytes * chunk_bytes;
+            let chunk = first + (fault_offset - first) / chunk_bytes * chunk_bytes;
             prop_assert!((chunk..chunk + chunk_bytes).contains(&bad_byte.unwrap()));
             prop_assert_eq!(reader.next_chunk().unwrap_err().fault, fault);
         }

@@ -129,11 +129,11 @@ mod tests {
                 assert_eq!(ledger.remove_range(file, range), held, "at step {step}");
             }
             most = most.max(pages.len() as u64);
-            let told: BTreeSet<_> = ledger
+            let actual: BTreeSet<_> = ledger
                 .all()
                 .flat_map(|standing| standing.range.pages().map(move |page| (standing.file, page)))
                 .collect();
-            assert_eq!(told, pages, "after step {step}");
+            assert_eq!(actual, pages, "after step {step}");
             assert_eq!(ledger.pages(), pages.len() as u64, "after step {step}");
         }
         assert_eq!(ledger.pages_max(), most);

@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    fn told(batches: &[&[EventData]]) -> Vec<(char, u64, u64)> {
+    fn reported(batches: &[&[EventData]]) -> Vec<(char, u64, u64)> {
         let mut touches = Touches::default();
         let mut all = Vec::new();
         for batch in batches {
@@ -250,13 +250,13 @@ mod tests {
         let fault = EventData::Fault { inode: INODE, page: 20 };
         let insert = |first, count| EventData::Insert { inode: INODE, first, count };
         let around = [fault.clone(), insert(4, 16), insert(20, 16)];
-        assert_eq!(told(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
+        assert_eq!(reported(&[&around]), [('i', 4, 20), ('i', 20, 36), ('c', 20, 32)]);
         // A mapping with the advice RANDOM gets one page.
-        assert_eq!(told(&[&[fault.clone(), insert(20, 1)]]), [('i', 20, 21), ('c', 20, 21)]);
+        assert_eq!(reported(&[&[fault.clone(), insert(20, 1)]]), [('i', 20, 21), ('c', 20, 21)]);
         // A fault on a resident page is a touch of that page, reported with the next event.
-        assert_eq!(told(&[std::slice::from_ref(&fault)]), []);
+        assert_eq!(reported(&[std::slice::from_ref(&fault)]), []);
         let next = EventData::MapPages { inode: INODE, first: 16, end: 32 };
-        assert_eq!(told(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
+        assert_eq!(reported(&[&[fault], &[next]]), [('c', 20, 21), ('m', 16, 32)]);
     }
 
     /// Folios of 64 and of 512 pages in order, as Linux 6.18 maps them. `map_pages` names 16 pages
@@ -267,11 +267,11 @@ mod tests {
         let touch = |page: u64| EventData::PageFault { address: page * 4096 };
         let map = EventData::MapPages { inode: INODE, first: 448, end: 464 };
         let all = [folio(448, 64), folio(512, 512), touch(448), map, touch(512), touch(1024)];
-        let told = told(&[
+        let reported = reported(&[
             &all,
             &[EventData::Enter(super::super::super::event::SystemCall::Close, [0; 6])],
         ]);
-        let mapped: Vec<_> = told.into_iter().filter(|(kind, ..)| *kind == 'm').collect();
+        let mapped: Vec<_> = reported.into_iter().filter(|(kind, ..)| *kind == 'm').collect();
         assert_eq!(mapped, [('m', 448, 512), ('m', 512, 1024), ('m', 1024, 1536)]);
     }
 
@@ -290,6 +290,6 @@ mod tests {
             ('m', 64, 80),
             ('m', 97, 113),
         ];
-        assert_eq!(told(&[&all]), gone_through);
+        assert_eq!(reported(&[&all]), gone_through);
     }
 }

@@ -109,12 +109,12 @@ fn read_record_has_file_offset_and_wait() {
         (132, EventData::Exit(SystemCall::Read, 10)),
     ]);
     let reads = reads(&records);
-    let told: Vec<_> = reads
+    let actual: Vec<_> = reads
         .iter()
         .map(|read| (read.offset, read.asked_bytes, read.bytes_read(), read.begin_ns, read.end_ns))
         .collect();
     assert_eq!(
-        told,
+        actual,
         [(0, 8192, 8192, 20, 100), (8192, 8192, 100, 110, 115), (64, 10, 10, 130, 132)]
     );
     assert_eq!(reads.iter().map(|read| read.waited_ns).collect::<Vec<_>>(), [70, 0, 0]);
@@ -185,12 +185,12 @@ fn fault_records_end_when_their_task_resumes() {
         (80, EventData::Fault { inode: INODE, page: 9 }),
         (90, EventData::MapPages { inode: INODE, first: 16, end: 32 }),
     ]);
-    let told: Vec<_> = reads(&records)
+    let actual: Vec<_> = reads(&records)
         .iter()
         .map(|read| (read.offset, read.asked_bytes, read.begin_ns, read.end_ns, read.waited_ns))
         .collect();
     assert_eq!(
-        told,
+        actual,
         [(7 * 4096, 4096, 10, 65, 50), (9 * 4096, 4096, 80, 80, 0), (16 * 4096, 4096, 90, 90, 0),]
     );
     assert_eq!(mapped(&records), [(7, 8), (9, 10), (16, 32)]);
@@ -246,11 +246,11 @@ fn fault_maps_the_whole_folio() {
     ]);
     let records = records(events);
     assert_eq!(mapped(&records), [(192, 256), (256, 512), (512, 1024), (1024, 1536)]);
-    let told: Vec<_> = reads(&records)
+    let actual: Vec<_> = reads(&records)
         .iter()
         .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
         .collect();
-    assert_eq!(told, [(192, 10, 65, 50), (256, 70, 70, 0), (512, 80, 80, 0), (1024, 90, 90, 0)]);
+    assert_eq!(actual, [(192, 10, 65, 50), (256, 70, 70, 0), (512, 80, 80, 0), (1024, 90, 90, 0)]);
 }
 
 /// With the advice RANDOM each page faults, so no page was mapped with its neighbour.
@@ -339,9 +339,9 @@ fn file_and_mapping_advice_is_recorded() {
         }
         _ => None,
     });
-    let told: Vec<_> = advices.collect();
+    let actual: Vec<_> = advices.collect();
     assert_eq!(
-        told,
+        actual,
         [(0, 0, AdviceType::Random, false), (8192 + 4096, 4096, AdviceType::WillNeed, true)]
     );
 }
@@ -393,9 +393,9 @@ fn task_event_after_a_sleep_ends_the_wait() {
         (65, switch(70, 0, true)),
         (95, EventData::Fault { inode: INODE, page: 9 }),
     ]);
-    let told: Vec<(u64, u64, u64)> =
+    let actual: Vec<(u64, u64, u64)> =
         reads(&records).iter().map(|read| (read.offset, read.end_ns, read.waited_ns)).collect();
-    assert_eq!(told, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
+    assert_eq!(actual, [(7 * 4096, 45, 30), (9 * 4096, 95, 30)]);
 }
 
 fn given(request: u64, offset: u64) -> SubmittedRead {

@@ -46,7 +46,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             CauseText {
                 title: "random advice on ordered access: the kernel reads nothing ahead".to_owned(),
                 evidence: format!(
-                    "{each}, in runs of {} KiB and more, one after the other; the kernel was told \
+                    "{each}, in runs of {} KiB and more, one after the other; the program advised \
                      {hint}, most of them of {file}",
                     ORDERED_BYTES >> 10
                 ),
@@ -57,7 +57,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             }
         }
         false => CauseText {
-            title: "the kernel was told SEQUENTIAL, and the reads are not".to_owned(),
+            title: "the program advised SEQUENTIAL, and its reads are not sequential".to_owned(),
             evidence: format!(
                 "{each}, somewhere else than the last one ended, most of them of {file}"
             ),

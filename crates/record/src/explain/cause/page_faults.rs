@@ -21,7 +21,7 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::PageFaults);
     let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
-    let told = if is_random { "; the kernel was told MADV_RANDOM" } else { "" };
+    let told = if is_random { "; the program advised MADV_RANDOM" } else { "" };
     CauseText {
         title: "a mapping is fetched one page at a time".to_owned(),
         evidence: format!(

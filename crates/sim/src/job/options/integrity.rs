@@ -114,7 +114,7 @@ pub const TABLE: &[FioOption] = &[
     without_effect("verify_pattern", &[], VERIFY_DETAILS),
     without_effect("verify_pattern_interval", &[], VERIFY_DETAILS),
     without_effect("verify_fatal", &[], "blocks that differ are counted as errors"),
-    without_effect("verify_dump", &[], "the first block that differs is told"),
+    without_effect("verify_dump", &[], "the first block that differs is reported"),
     without_effect("verify_async", &[], "the process that reads compares"),
     without_effect("verify_async_cpus", &[], "the process that reads compares"),
     without_effect("verify_write_sequence", &[], VERIFY_DETAILS),

@@ -107,7 +107,7 @@ pub const TABLE: &[FioOption] = &[
         &[],
         "operations that fail are counted, and the run goes on",
     ),
-    without_effect("error_dump", &[], "the first error of a run is always told"),
+    without_effect("error_dump", &[], "the first error of a run is always reported"),
     without_effect("exec_prerun", &[], "no programs are run out of a job file"),
     without_effect("exec_postrun", &[], "no programs are run out of a job file"),
     refused(
