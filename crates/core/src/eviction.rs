@@ -208,8 +208,8 @@ pub type BuildEviction = fn(&Spec, u32) -> Result<Box<dyn EvictionPolicy>, SpecE
 
 static REGISTERED: Registry<BuildEviction> = Registry::new();
 
-/// Registers an eviction policy of another crate. Its name is then valid wherever an eviction policy
-/// is named: in models, traces, the library and the command.
+/// Registers an eviction policy of another crate. Its name is then valid wherever an eviction
+/// policy is named: in models, traces, the library and the command.
 ///
 /// # Errors
 /// The name is malformed or taken.

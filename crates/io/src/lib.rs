@@ -31,8 +31,8 @@
 //! | memory larger than its budget of frames | [`Region`] | this crate |
 //! | a file on an NFS server, without a mount | [`NfsUrl`], [`nfs`] | this crate |
 //!
-//! Reads take the buffer first and the offset second, as [`std::os::unix::fs::FileExt`] does. A read
-//! of the whole buffer has `exact` in its name. `stats()` returns the counters of every type.
+//! Reads take the buffer first and the offset second, as [`std::os::unix::fs::FileExt`] does. A
+//! read of the whole buffer has `exact` in its name. `stats()` returns the counters of every type.
 //!
 //! Policies are named as `readpath policies` lists them, with parameters:
 //! `ondemand,read_ahead_kb=1024`. The book has [one page for each policy][book], with figures and

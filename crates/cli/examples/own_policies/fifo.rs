@@ -1,7 +1,7 @@
 //! `fifo`: evicts the page that entered the cache first.
 //!
-//! New pages enter at the front of one list, and the victim is the page at its back. Uses do not
-//! move pages.
+//! New pages enter at the front of one list, and the victim is the page at its back.
+//! Uses do not move pages.
 
 use readpath_core::cache::FrameId;
 use readpath_core::eviction::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};

@@ -1,5 +1,5 @@
-//! `readpath worker replay`: replays one row on real storage in its own process, started by `readpath
-//! replay`.
+//! `readpath worker replay`: replays one row on real storage in its own process. `readpath replay`
+//! starts it.
 //!
 //! It is a [`worker`](crate::worker) of that run. The protocol: [`ReplayOrder`], answered by
 //! [`ReplayReply::Ready`]; then [`ReplayBegin`], answered by [`ReplayReply::Played`].
