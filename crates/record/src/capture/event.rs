@@ -108,7 +108,7 @@ pub(super) enum EventData {
     /// A touch of a mapping finds resident pages, which are mapped.
     MapPages { inode: Inode, first: u64, end: u64 },
     /// A processor switches from one task to another.
-    Switch { from: u32, from_name: String, is_waiting: bool, to: u32, to_name: String },
+    Switch { from: u32, from_name: String, sleep: Option<Sleep>, to: u32, to_name: String },
     /// A task is created.
     NewTask { task: u32, name: String, is_thread: bool, shares_files: bool },
     /// A task executes another program.
@@ -293,7 +293,7 @@ impl Decoder {
             EventKind::Switch([from, from_name, state, to, to_name]) => EventData::Switch {
                 from: from.of(bytes) as u32,
                 from_name: from_name.text_of(bytes),
-                is_waiting: state.of(bytes) & SLEEP_STATE_MASK != 0,
+                sleep: Sleep::of_state(state.of(bytes)),
                 to: to.of(bytes) as u32,
                 to_name: to_name.text_of(bytes),
             },
@@ -338,9 +338,29 @@ impl Decoder {
     }
 }
 
-/// Mask of `prev_state` in `sched_switch` for sleeping tasks, interruptible (FUSE, NFS) or not. A
-/// sleep within a file read is a wait for storage.
-const SLEEP_STATE_MASK: u64 = 0xff;
+/// Sleep of a task that leaves its processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sleep {
+    /// A signal ends it: FUSE, NFS, a timer, a futex.
+    Interruptible,
+    /// Wait for a page, a request or a lock of the kernel.
+    Uninterruptible,
+}
+
+impl Sleep {
+    /// Returns the sleep in `prev_state` of `sched_switch`. `None` for a task that can run.
+    fn of_state(state: u64) -> Option<Sleep> {
+        /// `TASK_UNINTERRUPTIBLE` in the kernel's `sched.h`.
+        const UNINTERRUPTIBLE: u64 = 2;
+        /// Bits of the states that are reported. The bits above say that the task was preempted.
+        const MASK: u64 = 0xff;
+        match state & MASK {
+            0 => None,
+            bits if bits & UNINTERRUPTIBLE != 0 => Some(Sleep::Uninterruptible),
+            _ => Some(Sleep::Interruptible),
+        }
+    }
+}
 
 /// Returns the kind of an event by its name, and its required fields.
 fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {

@@ -102,6 +102,8 @@ struct RecordedTask {
     /// Pages mapped by its last fault.
     mapped: Option<(Inode, PageRange)>,
     waits_since: Option<u64>,
+    /// Page of its last fault that was ended by a timeout, while nothing else has happened.
+    expired_fault: Option<(Inode, u64)>,
     /// Time at which a device last completed one of its requests.
     answered_ns: u64,
     /// Ranges added to the kernel page cache: inode, first page, end page, time.
@@ -210,11 +212,14 @@ impl<N: FileNames> TaskTracker<N> {
                 self.complete(at, device, sector, sectors);
             }
             EventData::Evict { inode, first, count } => self.evict(at, inode, first, count),
-            EventData::Switch { from, from_name, is_waiting, to, to_name } => {
+            EventData::Switch { from, from_name, sleep, to, to_name } => {
                 self.rename(from, from_name);
                 self.rename(to, to_name);
-                if let Some(task) = self.tasks.get_mut(&from).filter(|_| is_waiting) {
+                if let (Some(task), Some(sleep)) = (self.tasks.get_mut(&from), sleep) {
                     task.waits_since = Some(at);
+                    if let Some(fault) = &mut task.fault {
+                        fault.sleep(sleep);
+                    }
                     self.on_sleep_change(at, from, true);
                 }
                 self.on_wakeup(at, to);
@@ -251,6 +256,7 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::Enter(call, arguments) => {
                 self.end_fault(number, None);
                 let task = self.tasks.get_mut(&number).expect("it is there");
+                task.expired_fault = None;
                 let (waited_ns, cache) = (0, None);
                 let (begin_ns, device_ns) = (at, 0);
                 task.call = Some(InCall { call, arguments, begin_ns, waited_ns, cache, device_ns });
@@ -394,12 +400,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// can follow.
     pub fn take_final_records(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
         let now = now_ns.saturating_sub(self.start_ns);
-        let is_old = |task: &RecordedTask| {
-            task.fault.is_some_and(|fault| fault.is_old(now, task.waits_since.is_some()))
-        };
-        let old = self.tasks.iter().filter(|(_, task)| is_old(task)).map(|(number, _)| *number);
-        for number in old.collect::<Vec<u32>>() {
-            self.end_fault(number, None);
+        for number in self.old_faults(now) {
+            self.expire_fault(number);
         }
         self.put_evicted(now);
         self.put_missing(now);

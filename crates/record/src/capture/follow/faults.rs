@@ -17,7 +17,7 @@ use readpath_trace::recording::{
     CALL_BYTES_MAX, Mapped, ReadMethod, ReadOutcome, ReadRecord, Record,
 };
 
-use super::super::event::Inode;
+use super::super::event::{Inode, Sleep};
 use super::super::maps::{MappedPage, UNKNOWN};
 use super::super::names::FileNames;
 use super::{FAULT_TIMEOUT_NS, PAGE_BYTES, RecordedTask, TaskTracker};
@@ -28,8 +28,9 @@ pub(super) struct InFault {
     pub inode: Inode,
     pub page: u64,
     pub begin_ns: u64,
-    /// End of its wait, when the task ran again.
+    /// End of its last wait, when the task ran again.
     end_ns: u64,
+    /// Sum of its waits.
     waited_ns: u64,
     /// Place of its address, if an exception reported it.
     place: Option<MappedPage>,
@@ -37,8 +38,15 @@ pub(super) struct InFault {
     window: Option<PageRange>,
     /// True when the page was absent or not ready.
     is_missed: bool,
-    /// True when the wait for the page is over.
+    /// True when the task has waited for the page. It may wait again: for a block of metadata, for
+    /// a request, for the page.
     is_served: bool,
+    /// True while the task sleeps within the fault.
+    is_asleep: bool,
+    /// Start and end of the first of its requests that completed while the task was awake.
+    answered: Option<(u64, u64)>,
+    /// True when its read record was written.
+    is_recorded: bool,
 }
 
 impl InFault {
@@ -53,24 +61,47 @@ impl InFault {
             window: None,
             is_missed: false,
             is_served: false,
+            is_asleep: false,
+            answered: None,
+            is_recorded: false,
         }
     }
 
-    /// Returns true when the task's sleep is a wait for the page.
-    pub fn waits(&self) -> bool {
-        self.is_missed && !self.is_served
-    }
-
     /// Returns true when no further event of the fault is expected.
-    pub fn is_old(&self, now_ns: u64, is_asleep: bool) -> bool {
-        self.end_ns + FAULT_TIMEOUT_NS < now_ns && !(is_asleep && self.waits())
+    fn is_old(&self, now_ns: u64) -> bool {
+        let end_ns = self.answered.map_or(self.end_ns, |(_, at_ns)| at_ns.max(self.end_ns));
+        end_ns + FAULT_TIMEOUT_NS < now_ns && !self.is_asleep
     }
 
-    /// Records the task's wait for the page.
-    pub fn serve(&mut self, since_ns: u64, at_ns: u64) {
-        self.waited_ns = at_ns - since_ns.max(self.begin_ns).min(at_ns);
-        self.end_ns = at_ns;
-        self.is_served = true;
+    /// Records the start of a sleep of the task. The first sleep is a wait for the page. After it
+    /// the fault may be over: only a sleep that no signal ends belongs to the fault for certain.
+    pub fn sleep(&mut self, sleep: Sleep) {
+        self.is_asleep = self.is_missed && (!self.is_served || sleep == Sleep::Uninterruptible);
+    }
+
+    /// Records the end of a sleep of the task.
+    fn wake(&mut self, since_ns: u64, at_ns: u64) {
+        if self.is_asleep {
+            self.waited_ns += at_ns - since_ns.max(self.begin_ns).min(at_ns);
+            self.end_ns = at_ns;
+            (self.is_asleep, self.is_served) = (false, true);
+        }
+    }
+
+    /// Records the completion of one of its requests while the task is awake. It may be a request
+    /// of readahead behind the page, so a sleep that is reported later counts instead.
+    pub fn answer(&mut self, since_ns: u64, at_ns: u64) {
+        if self.is_missed && self.answered.is_none() {
+            self.answered = Some((since_ns, at_ns));
+        }
+    }
+
+    /// Returns the end of the fault and its wait, both in nanoseconds.
+    fn end_and_wait_ns(&self) -> (u64, u64) {
+        match self.answered {
+            Some((since_ns, at_ns)) if !self.is_served => (at_ns, at_ns - since_ns),
+            _ => (self.end_ns, self.waited_ns),
+        }
     }
 }
 
@@ -82,9 +113,38 @@ impl RecordedTask {
 }
 
 impl<N: FileNames> TaskTracker<N> {
+    /// Returns the faults that have not ended and of which no further event is expected.
+    pub(super) fn old_faults(&self, now_ns: u64) -> Vec<u32> {
+        let is_old = |task: &RecordedTask| task.fault.is_some_and(|fault| fault.is_old(now_ns));
+        self.tasks.iter().filter(|(_, task)| is_old(task)).map(|(number, _)| *number).collect()
+    }
+
+    /// Ends a fault after its timeout. An event of the same fault may still follow.
+    pub(super) fn expire_fault(&mut self, number: u32) {
+        let page =
+            self.tasks.get(&number).and_then(|task| task.fault.map(|it| (it.inode, it.page)));
+        self.end_fault(number, None);
+        if let Some(task) = self.tasks.get_mut(&number) {
+            task.expired_fault = page;
+        }
+    }
+
+    /// Opens the expired fault of a task again, if its page is one of these. Only its mapped pages
+    /// are recorded then.
+    fn reopen_fault(&mut self, at: u64, number: u32, inode: Inode, pages: PageRange) {
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        let expired = task.expired_fault.take();
+        if let Some((_, page)) =
+            expired.filter(|(other, page)| *other == inode && pages.contains(*page))
+        {
+            self.open_fault(number, InFault { is_recorded: true, ..InFault::new(inode, page, at) });
+        }
+    }
+
     /// Handles an exception at an address without a mapping in the page table.
     pub(super) fn page_fault(&mut self, at: u64, number: u32, address: u64) {
-        let Some(task) = self.tasks.get(&number) else { return };
+        let Some(task) = self.tasks.get_mut(&number) else { return };
+        task.expired_fault = None;
         let place = self.maps.at(task.process, address);
         self.end_fault(number, place.map(|place| (place.inode, place.page)));
         let Some(place) = place else { return };
@@ -113,6 +173,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// Handles `mm_filemap_fault`: a page is absent or not ready.
     pub(super) fn filemap_fault(&mut self, at: u64, number: u32, inode: Inode, page: u64) {
         self.find_mapped_file(number, inode, PageRange::new(page, 1));
+        self.reopen_fault(at, number, inode, PageRange::new(page, 1));
         let Some(task) = self.tasks.get_mut(&number) else { return };
         if let Some(fault) = task.fault_at(inode, PageRange::new(page, 1)) {
             fault.is_missed = true;
@@ -126,6 +187,7 @@ impl<N: FileNames> TaskTracker<N> {
     /// Handles `mm_filemap_map_pages`: resident pages are mapped.
     pub(super) fn map_pages(&mut self, at: u64, number: u32, inode: Inode, window: PageRange) {
         self.find_mapped_file(number, inode, window);
+        self.reopen_fault(at, number, inode, window);
         let Some(task) = self.tasks.get_mut(&number) else { return };
         if let Some(fault) = task.fault_at(inode, window) {
             fault.window = Some(window);
@@ -150,8 +212,8 @@ impl<N: FileNames> TaskTracker<N> {
         if let Some(entered) = &mut task.call {
             entered.waited_ns += at - since.max(entered.begin_ns);
         }
-        if let Some(fault) = task.fault.as_mut().filter(|fault| fault.waits()) {
-            fault.serve(since, at);
+        if let Some(fault) = &mut task.fault {
+            fault.wake(since, at);
         }
     }
 
@@ -171,15 +233,12 @@ impl<N: FileNames> TaskTracker<N> {
             task.mapped = Some((fault.inode, range));
         }
         self.out.release(fault.begin_ns);
-        self.put_inserted(fault.end_ns, number);
-        self.put_mapped(
-            fault.end_ns,
-            number,
-            self.files.get(&fault.inode).copied(),
-            fault.inode,
-            range,
-        );
-        self.put_fault(number, &fault);
+        let (end_ns, _) = fault.end_and_wait_ns();
+        self.put_inserted(end_ns, number);
+        self.put_mapped(end_ns, number, self.files.get(&fault.inode).copied(), fault.inode, range);
+        if !fault.is_recorded {
+            self.put_fault(number, &fault);
+        }
     }
 
     /// Maximum range of pages mapped by a fault.
@@ -205,7 +264,8 @@ impl<N: FileNames> TaskTracker<N> {
 
     /// Writes the record of a completed page fault.
     fn put_fault(&mut self, number: u32, fault: &InFault) {
-        let &InFault { inode, page, begin_ns, end_ns, waited_ns, .. } = fault;
+        let &InFault { inode, page, begin_ns, .. } = fault;
+        let (end_ns, waited_ns) = fault.end_and_wait_ns();
         let (Some(thread), file) = (self.thread(number), self.file(inode, None)) else { return };
         self.out.put(
             end_ns,

@@ -57,8 +57,8 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.put(at, Record::Request(request));
     }
 
-    /// Records the completion of a task's request. If no sleep was reported, the time counts as a
-    /// wait when the task cannot continue without the result.
+    /// Records the completion of a task's request. If no sleep of its call or fault is reported, the
+    /// time counts as a wait when the task cannot continue without the result.
     fn is_answered(&mut self, at: u64, number: u32, since: u64) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         task.answered_ns = at;
@@ -66,10 +66,9 @@ impl<N: FileNames> TaskTracker<N> {
             entered.device_ns = entered.device_ns.max(at - since);
         } else if task.waits_since.is_none()
             && let Some(fault) = task.fault.as_mut()
-            && fault.waits()
             && fault.begin_ns <= since
         {
-            fault.serve(since, at);
+            fault.answer(since, at);
         }
     }
 }

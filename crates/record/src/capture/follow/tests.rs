@@ -2,7 +2,7 @@
 
 use readpath_trace::recording::{AdviceType, DeviceRecord, ReadMethod, ReadRecord, RequestRecord};
 
-use super::super::event::SubmittedRead;
+use super::super::event::{Sleep, SubmittedRead};
 use super::super::maps::{MappedPage, Mapping};
 use super::super::names::OpenFile;
 use super::*;
@@ -73,7 +73,7 @@ fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
     EventData::Switch {
         from,
         from_name: "cat".to_owned(),
-        is_waiting,
+        sleep: is_waiting.then_some(Sleep::Uninterruptible),
         to,
         to_name: "cat".to_owned(),
     }
@@ -220,6 +220,72 @@ fn touch(page: u64) -> EventData {
 
 fn window(first: u64) -> EventData {
     EventData::MapPages { inode: INODE, first, end: first + 16 }
+}
+
+/// Events of Linux 6.18 for a touch with large readahead: a request for the page completes while the
+/// task still submits requests for later pages. Then the task sleeps twice.
+#[test]
+fn fault_waits_for_all_its_sleeps() {
+    let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 16 };
+    let issue =
+        |sector| EventData::Issue { device: DISK, sector, bytes: 8192, flags: "RA".to_owned() };
+    let mut events = mapping();
+    events.extend([
+        (10, touch(75)),
+        (11, EventData::Fault { inode: INODE, page: 75 }),
+        (12, EventData::Insert { inode: INODE, first: 64, count: 32 }),
+        (13, queue(800)),
+        (14, issue(800)),
+        (20, EventData::Complete { device: DISK, sector: 800, sectors: 16 }),
+        (21, queue(816)),
+        (22, issue(816)),
+        (25, switch(70, 0, true)),
+        (95, switch(0, 70, false)),
+        (97, switch(70, 0, true)),
+        (99, switch(0, 70, false)),
+        (100, window(64)),
+        (110, touch(512)),
+    ]);
+    let records = records(events);
+    let actual: Vec<_> = reads(&records)
+        .iter()
+        .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
+        .collect();
+    assert_eq!(actual, [(75, 10, 99, 72), (512, 110, 110, 0)]);
+    assert_eq!(mapped(&records)[0], (64, 96));
+}
+
+/// The first fault ends by its timeout before its last event. The second one sleeps for longer than
+/// the timeout.
+#[test]
+fn late_event_of_a_fault_is_not_a_second_read() {
+    let mut follow = TaskTracker::new(Known, 0);
+    follow.add_task(70, 70, "cat");
+    let mut records = Vec::new();
+    let mut take = |at_ns, what| {
+        follow.take(TraceEvent { at_ns, task: 70, data: what });
+        records.extend(follow.take_final_records(at_ns));
+    };
+    for (at, event) in mapping() {
+        take(at, event);
+    }
+    let ms = 1_000_000;
+    take(10, touch(75));
+    take(11, EventData::Fault { inode: INODE, page: 75 });
+    take(5 * ms, switch(1, 2, true));
+    take(6 * ms, window(64));
+    take(10 * ms, touch(200));
+    take(10 * ms + 1, EventData::Fault { inode: INODE, page: 200 });
+    take(10 * ms + 2, switch(70, 0, true));
+    take(11 * ms, switch(0, 70, false));
+    take(12 * ms, switch(70, 0, true));
+    take(30 * ms, switch(0, 70, false));
+    take(30 * ms + 1, window(192));
+    records.extend(follow.finish(40 * ms));
+    let actual: Vec<_> =
+        reads(&records).iter().map(|read| (read.offset / 4096, read.waited_ns)).collect();
+    assert_eq!(actual, [(75, 0), (200, 19 * ms - 2)]);
+    assert_eq!(mapped(&records), [(75, 76), (64, 80), (192, 208)]);
 }
 
 /// Events of Linux 6.18 for a file touched in order: `map_pages` names 16 pages of folios of 64 and
