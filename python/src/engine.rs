@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use readpath::nfs::NfsUrl;
-use readpath::{BackendKind, Builder, File, OpenFileError, ReadPath, UnknownBackend};
+use readpath::{BackendKind, Builder, File, OpenFileError, PageCache, ReadPath, UnknownBackend};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::failure::{not_built, not_opened};
@@ -81,23 +81,29 @@ impl Engine {
     #[new]
     #[allow(clippy::too_many_arguments, reason = "Python's side gives them all, by place")]
     fn new(
+        page_cache: Option<&str>,
         memory_bytes: Option<u64>,
-        readahead: &str,
-        scheduler: &str,
-        eviction: &str,
-        depth: Count,
-        backend: &str,
+        readahead: Option<&str>,
+        scheduler: Option<&str>,
+        eviction: Option<&str>,
+        depth: Option<Count>,
+        backend: Option<&str>,
         kept_max: Count,
-        kernel_cache: bool,
+        kernel_cache: Option<bool>,
     ) -> PyResult<Engine> {
-        let kind = backend_named(backend)?;
+        let page_cache = page_cache.map(page_cache_named).transpose()?;
+        let kind = backend.map(backend_named).transpose()?;
         // The builder refuses a depth beyond the ring's limit.
-        let depth = u32::try_from(depth.0).unwrap_or(u32::MAX);
-        let mut options = ReadPath::builder().readahead(readahead).kernel_cache(kernel_cache);
-        if let Some(bytes) = memory_bytes {
-            options = options.memory(bytes);
-        }
-        let options = options.scheduler(scheduler).eviction(eviction).depth(depth).backend(kind);
+        let depth = depth.map(|depth| u32::try_from(depth.0).unwrap_or(u32::MAX));
+        let mut options = ReadPath::builder();
+        options = given(options, page_cache, Builder::page_cache);
+        options = given(options, memory_bytes, Builder::memory);
+        options = given(options, readahead, Builder::readahead);
+        options = given(options, scheduler, Builder::scheduler);
+        options = given(options, eviction, Builder::eviction);
+        options = given(options, depth, Builder::depth);
+        options = given(options, kind, Builder::backend);
+        options = given(options, kernel_cache, Builder::kernel_cache);
         let path = options.clone().build().map_err(|error| not_built(&error))?;
         let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
         let piece_bytes = memory_bytes.map_or(PIECE_BYTES_MAX, eighth);
@@ -105,6 +111,12 @@ impl Engine {
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
         let kept = Mutex::default();
         Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
+    }
+
+    /// Who caches the pages: `kernel`, `own` or `none`.
+    #[getter]
+    fn page_cache(&self, py: Python<'_>) -> PyResult<&'static str> {
+        Ok(self.0.path(py)?.page_cache().name())
     }
 
     /// Counters of requests, of bytes from storage, of prefetched, wasted and evicted bytes, and
@@ -142,6 +154,26 @@ pub fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyD
     all.set_item("kernel_advised_bytes", stats.kernel_advised_bytes)?;
     all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
     Ok(all)
+}
+
+/// Sets an option if it is given.
+fn given<T>(options: Builder, value: Option<T>, set: impl Fn(Builder, T) -> Builder) -> Builder {
+    match value {
+        Some(value) => set(options, value),
+        None => options,
+    }
+}
+
+/// Returns the page cache of that name.
+fn page_cache_named(name: &str) -> PyResult<PageCache> {
+    match name {
+        "kernel" => Ok(PageCache::Kernel),
+        "own" => Ok(PageCache::Own { bytes: None }),
+        "none" => Ok(PageCache::None),
+        other => {
+            Err(refused(format!("page_cache={other:?}: the page cache is kernel, own or none")))
+        }
+    }
 }
 
 /// Returns the backend of that name.

@@ -41,7 +41,7 @@ def test_rewritten_file_is_read_again_after_revalidation(tmp_path, size, monkeyp
 def test_shrunk_file_is_readable_after_revalidation(tmp_path):
     path = tmp_path / "data"
     rewritten(path, 1, 1_000_000)
-    with readpath.open(path, readahead="none") as file:
+    with readpath.open(path, page_cache="own", readahead="none") as file:
         after = rewritten(path, 2, 500_000)
         with pytest.raises(OSError, match="revalidate it"):
             file.readat(600_000, 10)
@@ -80,7 +80,7 @@ def test_cached_bytes_outlive_closed_files_up_to_keep_files(tmp_path):
     assert device_bytes(paths[0], data[0]) > 0
 
 
-@pytest.mark.parametrize("options", [{}, {"memory": "8MiB"}, {"kernel_cache": False}])
+@pytest.mark.parametrize("options", [{}, {"memory": "8MiB"}, {"page_cache": "own"}, {"page_cache": "none"}])
 def test_read_bytes_are_of_the_old_or_the_new_content(tmp_path, options):
     """The whole of what is promised: a read may have bytes of both states."""
     path = tmp_path / "data"

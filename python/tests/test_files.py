@@ -219,9 +219,9 @@ def test_open_errors_are_built_in_exceptions(path, tmp_path):
     with pytest.raises(OSError, match="neither a regular file nor a block device"):
         readpath.open("/dev/null")
     with pytest.raises(ValueError, match="there is no readahead policy `psychic`"):
-        readpath.open(path, readahead="psychic")
+        readpath.open(path, page_cache="own", readahead="psychic")
     with pytest.raises(ValueError, match="there are: auto, aio, io_uring, threads"):
-        readpath.open(path, backend="magic")
+        readpath.open(path, page_cache="own", backend="magic")
     with pytest.raises(TypeError, match="`memry`; did you mean `memory`. There are: backend, depth"):
         readpath.open(path, memry="1MiB")
     if os.getuid() == 0:
@@ -235,7 +235,7 @@ def test_open_errors_are_built_in_exceptions(path, tmp_path):
 def test_shrunk_file_raises_an_error_and_returns_no_wrong_bytes(tmp_path):
     path = tmp_path / "shrinks"
     path.write_bytes(bytes(1_000_000))
-    with readpath.open(path, readahead="none") as file:
+    with readpath.open(path, page_cache="own", readahead="none") as file:
         os.truncate(path, 500_000)
         with pytest.raises(OSError, match="has become shorter") as raised:
             file.readat(600_000, 10)
@@ -435,7 +435,7 @@ def test_repr_describes_file_and_path_options(path):
     assert repr(readpath.ReadPath(memory="1MiB")).startswith("ReadPath(memory='1MiB', readahead=")
     assert "eviction='lirs'" in repr(readpath.ReadPath(memory="1MiB", eviction="lirs"))
     with pytest.raises(ValueError, match="there is no eviction policy `psychic`"):
-        readpath.ReadPath(eviction="psychic")
+        readpath.ReadPath(page_cache="own", eviction="psychic")
 
 
 def test_child_process_can_open_its_own_path(path, data):
@@ -487,3 +487,29 @@ def test_counters_are_valid_prometheus_text(tmp_path):
     assert path.stats()["backend"].startswith(backend.labels["backend"])
     with pytest.raises(ValueError, match="`9`"):
         path.prometheus(**{"9": "x"})
+
+
+def test_page_cache_modes_and_options_without_effect(tmp_path):
+    path = tmp_path / "data"
+    path.write_bytes(bytes(range(256)) * 1024)
+    assert readpath.ReadPath().page_cache == "kernel"
+    assert readpath.ReadPath(memory="1MiB").page_cache == "own"
+    for mode in ("kernel", "own", "none"):
+        within = readpath.ReadPath(page_cache=mode)
+        assert within.page_cache == mode == pickle.loads(pickle.dumps(within)).page_cache
+        with within.open(path) as file:
+            assert file.readat(1000, 10) == bytes(range(232, 242))
+    # The second read is a request without a cache, and a copy with one.
+    for mode, requests in (("none", 2), ("own", 1)):
+        options = {} if mode == "none" else {"readahead": "none", "kernel_cache": False}
+        within = readpath.ReadPath(page_cache=mode, **options)
+        with within.open(path) as file:
+            assert file.readat(8192, 4096) == file.readat(8192, 4096)
+        assert within.stats()["device_reads"] == requests
+    for option in ({"depth": 128}, {"backend": "auto"}, {"readahead": "adaptive"}, {"kernel_cache": True}):
+        with pytest.raises(ValueError, match=f"option `{next(iter(option))}` has no effect.*`own`"):
+            readpath.ReadPath(**option)
+    with pytest.raises(ValueError, match="option `eviction` has no effect"):
+        readpath.ReadPath(page_cache="none", eviction="lru")
+    with pytest.raises(ValueError, match="kernel, own or none"):
+        readpath.ReadPath(page_cache="mine")

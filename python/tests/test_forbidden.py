@@ -24,7 +24,7 @@ def test_denied_system_calls_leave_files_usable_and_reported(path, calls, backen
         f"""
 import asyncio, random, readpath
 expected = random.Random(9).randbytes({SIZE})
-with readpath.open({str(path)!r}, kernel_cache=False) as file:
+with readpath.open({str(path)!r}, page_cache="own", kernel_cache=False) as file:
     assert file.read() == expected
     assert asyncio.run(file.areadat(5, 5)) == expected[5:10]
     assert file.readat_many([(7, 7), (500_000, 9)]) == [expected[7:14], expected[500_000:500_009]]
@@ -48,8 +48,8 @@ def test_denied_io_uring_raises_the_same_exception_everywhere(path):
         f"""
 import readpath, tempfile
 uses = [
-    lambda: readpath.ReadPath(backend="io_uring"),
-    lambda: readpath.open({str(path)!r}, backend="io_uring"),
+    lambda: readpath.ReadPath(page_cache="own", backend="io_uring"),
+    lambda: readpath.open({str(path)!r}, page_cache="own", backend="io_uring"),
 ]
 for use in uses:
     try:
@@ -70,11 +70,11 @@ else:
 
 def test_invalid_options_raise_value_error_everywhere(path):
     for use in (
-        lambda: readpath.open(path, readahead="psychic"),
+        lambda: readpath.open(path, page_cache="own", readahead="psychic"),
         lambda: readpath.map(path, readahead="psychic"),
-        lambda: readpath.open(path, backend="magic"),
+        lambda: readpath.open(path, page_cache="own", backend="magic"),
         lambda: readpath.map(path, backend="magic"),
-        lambda: readpath.ReadPath(depth=1 << 40),
+        lambda: readpath.ReadPath(page_cache="own", depth=1 << 40),
     ):
         with pytest.raises(ValueError):
             use()

@@ -67,7 +67,7 @@ def told(paths, text):
         ("import asyncio; asyncio.run(sparse.areadat(0, 2**62))", "MemoryError"),
         ("readpath.map(sparse_path)", "OSError"),
         ("readpath.open(path, memory=2**62)", "ValueError"),
-        ("readpath.open(path, depth=2**40, kernel_cache=False)", "ValueError"),
+        ("readpath.open(path, page_cache='own', depth=2**40, kernel_cache=False)", "ValueError"),
         # Past the end.
         ("print(sparse.readat(2**43 - 3, 2**63))", r"b'\x00\x00\x00'"),
         ("print(file.readat(2**64 - 1, 2**64 - 1))", "b''"),

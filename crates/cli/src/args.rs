@@ -3,8 +3,8 @@
 use std::num::NonZero;
 use std::path::PathBuf;
 
-use clap::Args;
-use readpath::BackendKind;
+use clap::{Args, ValueEnum};
+use readpath::{BackendKind, PageCache};
 
 use crate::bench::{CacheState, DeniedInterface};
 use crate::input::with_path;
@@ -57,9 +57,9 @@ pub struct RunArgs {
     /// kernel,page_cluster=3 sets vm.page_cluster for the whole machine during the run
     #[arg(long, value_name = "POLICY,…")]
     pub swapin: Option<String>,
-    /// Schedulers, one row each
-    #[arg(long, value_name = "POLICY,…", default_value = "adaptive")]
-    pub scheduler: String,
+    /// Schedulers, one row each [default: adaptive]
+    #[arg(long, value_name = "POLICY,…")]
+    pub scheduler: Option<String>,
     /// Eviction policy for all rows; not used on kernel:, which has its own [default: adaptive]
     #[arg(long, value_name = "POLICY")]
     pub eviction: Option<String>,
@@ -69,8 +69,12 @@ pub struct RunArgs {
     pub chunking: Option<String>,
     /// Backend for requests to file: auto, aio, io_uring or threads. auto takes the first suitable
     /// backend that this system offers; the row reports if it isn't the best one
-    #[arg(long, value_name = "NAME", default_value_t = BackendKind::Auto)]
-    pub backend: BackendKind,
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<BackendKind>,
+    /// Page cache of file: storage. Policies of `file:` need `own` or `none`; `none` needs neither
+    /// readahead nor eviction [default: kernel; own with --memory]
+    #[arg(long, value_name = "MODE")]
+    pub page_cache: Option<PageCacheMode>,
     /// Page cache memory, with a unit (KiB, MiB, GiB) [default: 256MiB; on file: this machine's
     /// spare memory; for a load, the size in its file]
     #[arg(long, value_name = "SIZE")]
@@ -109,6 +113,28 @@ impl RunArgs {
             Some(format) => format,
             None if self.json => OutputFormat::Json,
             None => OutputFormat::Table,
+        }
+    }
+}
+
+/// Page cache of real storage through the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PageCacheMode {
+    /// The kernel page cache
+    Kernel,
+    /// A cache of the library, past the kernel's
+    Own,
+    /// No page cache: each read is requests to the device
+    None,
+}
+
+impl PageCacheMode {
+    /// Page cache of the library.
+    pub fn page_cache(self) -> PageCache {
+        match self {
+            PageCacheMode::Kernel => PageCache::Kernel,
+            PageCacheMode::Own => PageCache::Own { bytes: None },
+            PageCacheMode::None => PageCache::None,
         }
     }
 }

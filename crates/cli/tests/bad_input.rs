@@ -23,6 +23,14 @@ fn unknown_names_are_refused_with_the_valid_names() {
     // The kernel uses none of readpath's policies, but an unknown name is still refused.
     scratch.refused("run j.fio --on kernel:data --readahead magic", &["magic", "ondemand"]);
     scratch.refused("run j.fio --on file:data --scheduler magic", &["magic", "deadline"]);
+    // Where the kernel keeps the pages there is no queue of our own.
+    for (option, name) in [("--scheduler cfq", "scheduler"), ("--backend threads", "backend")] {
+        let words = [&format!("option `{name}` has no effect"), "page cache `own`"];
+        scratch.refused(&format!("run j.fio --on file:data {option}"), &words);
+    }
+    let words = ["option `readahead` has no effect with the page cache `none`"];
+    scratch.refused("run j.fio --on file:data --page-cache none --readahead ondemand", &words);
+    scratch.refused("run j.fio --on file:data --page-cache kernel --memory 1m", &["`memory`"]);
     scratch.refused("policies magic", &["magic", "ondemand", "deadline", "two-lists"]);
     scratch.refused("devices tape", &["tape", "hdd, ssd"]);
     scratch.refused("reproduce Q", &["`Q`", "there are: A"]);

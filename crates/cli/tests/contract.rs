@@ -9,9 +9,10 @@ use serde_json::Value;
 use support::{RANDOM, Ran, Scratch};
 
 /// Documented keys of a result. A key is null if its value was not measured.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 19] = [
     "job",
     "storage",
+    "page_cache",
     "readahead",
     "swapin",
     "scheduler",
@@ -75,6 +76,13 @@ fn results_have_all_keys_and_null_for_unmeasured_values() {
     let of_bytes = ["device_bytes", "amplification", "coverage"];
     let named = scratch.run("run j.fio --on file:data --memory 16m --json");
     let own = &named.results()[0];
+    let without = scratch.run("run j.fio --on file:data --page-cache none --json");
+    let page_caches = [&rows[0], &rows[1], &rows[2], own, &without.results()[0]];
+    assert_eq!(
+        page_caches.map(|row| row["page_cache"].as_str().unwrap().to_owned()),
+        ["own", "kernel", "kernel", "own", "none"]
+    );
+    assert_eq!(without.results()[0]["readahead"], "none");
     for key in by_the_kernel.into_iter().chain(of_bytes) {
         assert_number(&rows[0], key);
         assert_number(own, key);

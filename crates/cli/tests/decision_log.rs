@@ -15,7 +15,8 @@ fn decision_log_has_one_key_value_line_per_dispatch() {
     let scratch = Scratch::new("log");
     scratch.file("j.fio", "[j]\nrw=randread\nbs=64k\nsize=4m\n");
     scratch.data("data", 4 << 20);
-    let command = "run j.fio --on hdd --on file:data --scheduler cfq --log decisions --json";
+    let command =
+        "run j.fio --on hdd --on file:data --page-cache own --scheduler cfq --log decisions --json";
     let ran = scratch.run(command);
     ran.has_ended(0, command);
     let log = fs::read_to_string(scratch.path("decisions")).unwrap();

@@ -1,5 +1,6 @@
 //! The commands in the README and in the command's own help work as described.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -14,7 +15,7 @@ fn root() -> PathBuf {
 
 /// Commands in the fenced shell blocks of a document.
 fn commands(document: &str) -> Vec<String> {
-    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    let text = fs::read_to_string(root().join(document)).unwrap();
     let blocks = text.split("```sh\n").skip(1).map(|rest| rest.split("```").next().unwrap());
     blocks.flat_map(|block| block.lines().map(str::to_owned)).collect()
 }
@@ -22,7 +23,7 @@ fn commands(document: &str) -> Vec<String> {
 /// Chapters of the book about the sources.
 fn book() -> String {
     let chapters = ["a", "c"].map(|name| format!("book/src/sources/{name}.md"));
-    chapters.map(|name| std::fs::read_to_string(root().join(name)).unwrap()).concat()
+    chapters.map(|name| fs::read_to_string(root().join(name)).unwrap()).concat()
 }
 
 /// Runs one command of a document; `None` if it is not a readpath command.
@@ -94,7 +95,7 @@ fn a_recording_of_the_book_can_be_explained_and_replayed() {
     ];
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("readpath-recording-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
+    fs::create_dir_all(&folder).unwrap();
     let ours = Path::new(env!("CARGO_BIN_EXE_readpath")).parent().unwrap();
     let path = format!("{}:{}", ours.display(), std::env::var("PATH").unwrap());
     let mut fault = None;
@@ -112,7 +113,7 @@ fn a_recording_of_the_book_can_be_explained_and_replayed() {
             break;
         }
     }
-    std::fs::remove_dir_all(&folder).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
     assert_eq!(fault, None);
 }
 
@@ -170,7 +171,7 @@ impl Figures {
 }
 
 fn document(name: &str) -> String {
-    std::fs::read_to_string(root().join(name)).unwrap()
+    fs::read_to_string(root().join(name)).unwrap()
 }
 
 fn flowing(text: &str) -> String {
@@ -339,7 +340,7 @@ fn figure_commands_name_existing_scripts_and_options() {
 fn figure_commands_complete_in_their_quick_form() {
     let folder =
         PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("retaken-{}", std::process::id()));
-    std::fs::create_dir_all(folder.join("data")).unwrap();
+    fs::create_dir_all(folder.join("data")).unwrap();
     let output = Command::new("python3")
         .args(["bench/retake.py", "--quick", "--out"])
         .args([folder.join("figures"), folder.join("data")])
@@ -352,10 +353,82 @@ fn figure_commands_complete_in_their_quick_form() {
     assert!(quick.len() > 10);
     for figure in quick {
         let file = folder.join("figures").join(format!("{}.txt", figure.name));
-        let taken = std::fs::read_to_string(file).unwrap();
+        let taken = fs::read_to_string(file).unwrap();
         // The command, the place and time of its run, and its output.
         assert!(taken.starts_with("$ ") && taken.lines().count() > 2, "{}: {taken}", figure.name);
     }
-    std::fs::remove_dir_all(&folder).unwrap();
+    fs::remove_dir_all(&folder).unwrap();
     assert!(output.status.success(), "{stderr}");
+}
+
+/// ARCHITECTURE lists the functions that a read passes, each with its file. A name in the text is a
+/// type, or a function of one.
+#[test]
+fn architecture_names_existing_functions_and_types() {
+    let text = document("ARCHITECTURE.md");
+    let defines = |file: &str, name: &str| {
+        let source = fs::read_to_string(root().join(file)).unwrap_or_default();
+        let defined = format!("fn {name}");
+        source
+            .match_indices(&defined)
+            .any(|(at, _)| source[at + defined.len()..].starts_with(['(', '<']))
+    };
+    let mut listed = 0;
+    let mut wrong = Vec::new();
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [number, function, file, ..] = words[..] else { continue };
+        if number.parse::<u32>().is_err() || !file.ends_with(".rs") {
+            continue;
+        }
+        listed += 1;
+        if !defines(file, function.rsplit("::").next().unwrap()) {
+            wrong.push(line.to_owned());
+        }
+    }
+    assert!(listed > 40, "{listed} functions");
+    let sources = sources();
+    for name in text.split('`').skip(1).step_by(2) {
+        let mut parts = name.split("::");
+        let (Some(first), second, None) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let is_type = |word: &str| {
+            word.starts_with(|first: char| first.is_ascii_uppercase())
+                && word.chars().all(|one| one.is_ascii_alphanumeric())
+                && word.chars().any(|one| one.is_ascii_lowercase())
+        };
+        let kinds = ["struct", "enum", "trait", "type", "const", "mod"];
+        let has_type = |name: &str| {
+            let defined = |kind: &&str| sources.contains(&format!("{kind} {name}"));
+            kinds.iter().any(defined) || sources.contains(&format!("    {name}("))
+        };
+        if is_type(first) && !has_type(first) {
+            wrong.push(name.to_owned());
+        }
+        if let Some(second) = second.filter(|_| is_type(first))
+            && !sources.contains(&format!("fn {second}"))
+            && !sources.contains(&format!("    {second}"))
+        {
+            wrong.push(name.to_owned());
+        }
+    }
+    assert!(wrong.is_empty(), "ARCHITECTURE.md: not in the sources: {wrong:#?}");
+}
+
+/// All Rust sources of the workspace and of the Python package, as one text.
+fn sources() -> String {
+    let mut text = String::new();
+    let mut folders = vec![root().join("crates"), root().join("python/src")];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text += &fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    text
 }

@@ -207,7 +207,8 @@ fn html_pages_of_all_commands_sort_by_click_and_fetch_nothing() {
     let recording = example("one-at-a-time.rec");
     for (arguments, words) in [
         (
-            "run j.fio --on hdd,ssd --on file:j.data --on kernel:j.data --create --readahead none,adaptive"
+            "run j.fio --on hdd,ssd --on file:j.data --on kernel:j.data --create --page-cache own \
+             --readahead none,adaptive"
                 .to_owned(),
             vec!["Throughput of each row", "Distribution of latencies", "Reads by place and time"],
         ),
@@ -231,7 +232,8 @@ fn html_pages_of_all_commands_sort_by_click_and_fetch_nothing() {
             vec!["Throughput to that", "rand-4k", "Point at a square"],
         ),
         (
-            "everyday . --rows stream/1MiB/64KiB,random/4KiB/1 --states cached --runs 1 --small".to_owned(),
+            "everyday . --rows stream/1MiB/64KiB,random/4KiB/1 --states cached --runs 1 --small"
+                .to_owned(),
             vec!["Access patterns", "meets its goal"],
         ),
         (format!("explain {recording}"), vec!["What a program reads", "Working set"]),

@@ -81,7 +81,9 @@ fn foreign_policies_serve_real_files() {
     scratch.file("job.fio", "[j]\nrw=randread\nbs=4k\nsize=1m\n");
     scratch.file("data", vec![7; 1 << 20]);
     let policies = "--readahead two-blocks --scheduler nearest --eviction fifo";
-    let rows = run(&scratch, &format!("run job.fio --on file:data {policies} --json")).results();
+    let rows =
+        run(&scratch, &format!("run job.fio --on file:data --page-cache own {policies} --json"))
+            .results();
     assert_eq!(rows[0]["readahead"], "two-blocks");
     assert_eq!(rows[0]["scheduler"], "nearest");
     assert_eq!((&rows[0]["bytes"], &rows[0]["errors"]), (&(1 << 20).into(), &0.into()));

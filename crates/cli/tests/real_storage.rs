@@ -221,7 +221,7 @@ fn shrunk_file_is_an_error_and_no_crash() {
         );
         scratch.file("j.fio", job);
         // Without readahead, no block is read before it is requested.
-        let policy = if way == "file" { "--readahead none" } else { "" };
+        let policy = if way == "file" { "--page-cache own --readahead none" } else { "" };
         let arguments = format!("run j.fio --on {way}:data --json {policy}");
         let mut command = scratch.command(arguments.split_whitespace());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

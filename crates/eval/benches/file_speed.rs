@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
-use readpath::{Advice, ReadPath};
+use readpath::{Advice, PageCache, ReadPath};
 use readpath_eval::usage::CpuTime;
 
 /// Number of bytes and reads in a measurement.
@@ -285,7 +285,10 @@ pub fn stream(name: &Path, size: Size, rounds: usize) -> Vec<(&'static str, Opti
     let ours = |policy: Option<&'static str>| {
         move || {
             let path = match policy {
-                Some(policy) => ReadPath::builder().readahead(policy).build(),
+                Some(policy) => ReadPath::builder()
+                    .page_cache(PageCache::Own { bytes: None })
+                    .readahead(policy)
+                    .build(),
                 None => ReadPath::builder().build(),
             };
             forget(name);

@@ -25,7 +25,7 @@ use readpath_core::machine::Machine;
 use crate::backend::BackendError;
 use crate::clock::Clock;
 use crate::identity::Identity;
-use crate::kernel_page_cache::{KernelCacheMode, KernelCacheState};
+use crate::kernel_page_cache::{FilePages, PathPages};
 use crate::storage::{Sleep, Sleeper};
 use crate::sync::{Condvar, JoinHandle, Mutex, current, now, park_timeout, spawn};
 use crate::target::{BufferedBecause, Mode};
@@ -116,25 +116,22 @@ pub(crate) struct OpenFile {
     /// The storage's view of the file, from which it can be opened again.
     pub(crate) storage_file: StorageFile,
     pub(crate) identity: Identity,
-    pub(crate) kernel_cache_state: KernelCacheState,
+    pub(crate) pages: FilePages,
     /// True if the own cache may contain pages of the file.
     pub(crate) has_pages: AtomicBool,
 }
 
 impl OpenFile {
-    /// Creates the file for a path that uses the kernel page cache as `kernel_cache` says. `number`
-    /// is the path's number of the file.
+    /// Creates the file for a path with this page cache. `number` is the path's number of the file.
     pub(crate) fn from_storage_file(
         opening: StorageFile,
         identity: Identity,
-        kernel_cache: &KernelCacheMode,
+        path_pages: &PathPages,
         number: u32,
     ) -> OpenFile {
-        let kernel_pages = KernelCacheState::of(&opening, number, kernel_cache);
+        let pages = path_pages.of_file(&opening, number);
         let mode = match opening.mode() {
-            Mode::Direct if kernel_pages.is_kernel_cached() => {
-                Mode::Buffered(BufferedBecause::Kept)
-            }
+            Mode::Direct if pages.kernel_file().is_some() => Mode::Buffered(BufferedBecause::Kept),
             mode => mode,
         };
         OpenFile {
@@ -142,7 +139,7 @@ impl OpenFile {
             mode,
             storage_file: opening,
             identity,
-            kernel_cache_state: kernel_pages,
+            pages,
             has_pages: AtomicBool::new(false),
         }
     }

@@ -13,7 +13,9 @@ use crate::engine::Handle;
 use crate::engine::copy_out::copy_out;
 use crate::engine::frame_cache::PinnedPage;
 use crate::engine::pending_read::PendingRead;
+use crate::kernel_page_cache::FilePages;
 use crate::open_file::{OpenFileError, look_up_nfs_again};
+use crate::page_cache::PageCache;
 use crate::page_guard::PageGuard;
 use crate::path::ReadPath;
 use crate::probes;
@@ -26,7 +28,7 @@ use crate::target::Mode;
 ///
 /// Reads take an offset and `&self`, and may come from any number of threads. Cached bytes are
 /// returned without a lock, a system call or an allocation. By default [the kernel caches the
-/// pages](crate::Builder::kernel_cache), and a read is one system call. Cloning is cheap, and a
+/// pages](crate::PageCache), and a read is one system call. Cloning is cheap, and a
 /// clone shares the readahead state, as after `dup(2)`. Use [`reopen`](File::reopen) for a stream
 /// with a state of its own.
 ///
@@ -46,11 +48,11 @@ use crate::target::Mode;
 /// fail in the child with [`ReadError::Forked`].
 ///
 /// ```
-/// use readpath::{Advice, ReadPath};
+/// use readpath::{Advice, PageCache, ReadPath};
 /// use std::io::IoSliceMut;
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-file-{}", std::process::id()));
 /// # std::fs::write(&name, (0..100_000u32).map(|at| at as u8).collect::<Vec<u8>>())?;
-/// let path = ReadPath::builder().readahead("none").build()?;
+/// let path = ReadPath::builder().page_cache(PageCache::Own { bytes: None }).readahead("none").build()?;
 /// let mut file = path.open(&name)?;
 /// assert_eq!((file.len(), file.is_empty()), (100_000, false));
 /// println!("read {}", file.mode());
@@ -118,10 +120,10 @@ impl File {
         self.handle.file.mode
     }
 
-    /// True if [the kernel caches the pages](crate::Builder::kernel_cache). The kernel's requests
-    /// to the device are then not in [`Stats`](crate::Stats).
-    pub fn kernel_keeps(&self) -> bool {
-        self.handle.file.kernel_cache_state.is_kernel_cached()
+    /// Page cache of the file and its path. With [`PageCache::Kernel`] the kernel's
+    /// requests to the device are not in [`Stats`](crate::Stats).
+    pub fn page_cache(&self) -> PageCache {
+        self.handle.engine.pages.page_cache()
     }
 
     /// Reads bytes from `offset` on into `buffer` and returns their number. It is less than the
@@ -130,25 +132,44 @@ impl File {
     /// A read is split if it is larger than 16 MiB, or than half of the path's memory that [guards
     /// may not pin](crate::Builder::held_memory).
     ///
-    /// If none of the bytes are in the path's cache, the read may go through the kernel page cache,
-    /// straight into `buffer`. It does so where the kernel caches the pages or has all of them
-    /// resident, and sees writes that have not yet reached the device. Pages in the path's cache
-    /// are returned from there until they are [invalidated](File::invalidate).
-    /// [`Builder::kernel_cache`](crate::Builder::kernel_cache) controls this.
+    /// With [`PageCache::Kernel`] the read goes through the kernel page cache, straight into
+    /// `buffer`, and sees writes that have not yet reached the device. With [`PageCache::Own`] the
+    /// path's pages are returned until they are [invalidated](File::invalidate). Where it has none
+    /// of them and the kernel has all, they come from
+    /// [there](crate::Builder::kernel_cache).
     ///
     /// # Errors
     /// The storage failed on requested bytes, or the file was truncated. The error holds a
     /// [`ReadError`] with the position.
     #[inline]
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let within = clip_to_file(buffer, &self.handle, offset);
-        if !within.is_empty()
-            && (self.handle.read_shared(offset, within)
-                || self.handle.read_trusted_resident(offset, within))
-        {
-            return Ok(within.len());
+        let handle = &*self.handle;
+        let within = clip_to_file(buffer, handle, offset);
+        let bytes = within.len();
+        let is_read = match &handle.file.pages {
+            FilePages::Kernel(file) => {
+                bytes > 0
+                    && handle.is_fast_path_enabled()
+                    && handle.read_kernel_pages(
+                        file,
+                        offset,
+                        bytes as u64,
+                        &mut [IoSliceMut::new(within)],
+                    )
+            }
+            FilePages::Own(resident) => {
+                bytes > 0
+                    && (handle.read_shared(offset, within)
+                        || resident
+                            .as_ref()
+                            .is_some_and(|file| handle.read_known_resident(file, offset, within)))
+            }
+            FilePages::None => false,
+        };
+        match is_read {
+            true => Ok(bytes),
+            false => Ok(self.read_uncached(buffer, offset)?),
         }
-        Ok(self.read_uncached(buffer, offset)?)
     }
 
     /// Like [`read_at`](File::read_at), but a file that ends before the buffer is full is an error.
@@ -300,7 +321,9 @@ impl File {
         let Ok(handle) = self.handle.current_unchecked() else { return };
         let bytes = bytes.min(handle.file.bytes.saturating_sub(offset));
         let range = PageRange::covering(offset, bytes);
-        handle.file.kernel_cache_state.drop_kernel_pages(range);
+        if let Some(file) = handle.file.pages.kernel_file() {
+            file.drop_pages(range);
+        }
         handle.invalidate(range);
     }
 
@@ -349,7 +372,13 @@ impl File {
     fn read_uncached(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
         let handle = self.handle.current()?;
         let buffer = clip_to_file(buffer, &handle, offset);
-        let _read = probes::begin_read(offset, buffer.len() as u64);
+        // A read through the kernel page cache begins its own probe.
+        let _probe = handle
+            .file
+            .pages
+            .kernel_file()
+            .is_none()
+            .then(|| probes::begin_read(offset, buffer.len() as u64));
         if !buffer.is_empty()
             && (handle.is_fast_path_enabled() || !handle.read_shared_checked(offset, buffer))
         {

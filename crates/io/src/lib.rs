@@ -21,7 +21,7 @@
 //!
 //! | need | type | who keeps the pages |
 //! |---|---|---|
-//! | read a file at any offset, from any number of threads | [`File`] | the kernel; this crate with [`Builder::memory`] |
+//! | read a file at any offset, from any number of threads | [`File`] | the kernel, this crate or no one: [`PageCache`] |
 //! | read a file in order, as [`std::io::Read`] and `BufRead` | [`Reader`] | as its [`File`] |
 //! | many small reads at once | [`Batch`] | as its [`File`]s |
 //! | reads in async code, with any executor | [`ReadFuture`] | as its [`File`] |
@@ -51,6 +51,7 @@ mod aligned_bytes;
 mod answer;
 mod backend;
 mod batch;
+mod builder;
 mod clock;
 mod engine;
 mod event_fd;
@@ -61,6 +62,7 @@ mod identity;
 mod kernel_page_cache;
 pub mod nfs;
 mod open_file;
+mod page_cache;
 mod page_guard;
 pub mod pager;
 mod path;
@@ -86,14 +88,16 @@ mod uring;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead, PutRead};
+pub use builder::{BuildError, Builder};
 pub use file::{File, FileStats};
 pub use frames::FrameMemoryError;
 pub use future::ReadFuture;
 pub use nfs::{NfsError, NfsUrl};
 pub use open_file::OpenFileError;
+pub use page_cache::{OptionError, PageCache};
 pub use page_guard::PageGuard;
 pub use pager::{Mapping, PagerError, Region};
-pub use path::{BuildError, Builder, Coherence, ReadPath, Stats};
+pub use path::{Coherence, ReadPath, Stats};
 pub use prometheus::LabelError;
 pub use raw::RawFile;
 pub use read_error::{Forked, ReadError};

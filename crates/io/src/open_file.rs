@@ -7,19 +7,19 @@ use std::sync::Arc;
 use readpath_core::request::DeviceCaps;
 
 use crate::backend::BackendError;
+use crate::builder::{BuildError, Builder};
 use crate::clock::Clock;
 use crate::engine::storage_backend::{StorageBackend, StorageFile};
 use crate::engine::{Handle, LazyEngine};
 use crate::file::File;
 use crate::identity::Identity;
-use crate::kernel_page_cache::KernelCacheMode;
 use crate::nfs::error::NfsError;
 use crate::nfs::lookup::RegularFile;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
 use crate::nfs::{Attributes, Connection};
-use crate::path::{BuildError, Builder, Coherence, ReadPath};
+use crate::path::{Coherence, ReadPath};
 use crate::read_error::{Forked, io_error_kind};
 use crate::target::OpenError;
 
@@ -81,18 +81,9 @@ impl Builder {
         let (found, caps) = (target.file, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) =
             NfsStorage::for_several_threads(target).map_err(OpenFileError::Backend)?;
-        let engine = self.build_engine_over(
-            StorageBackend::Server(Box::new(storage)),
-            sleeper,
-            caps,
-            clock,
-        )?;
-        let engine = Arc::new(LazyEngine::new(
-            engine,
-            Coherence::WhenOpened,
-            KernelCacheMode::Bypassed,
-            None,
-        ));
+        let storage = StorageBackend::Server(Box::new(storage));
+        let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
+        let engine = Arc::new(LazyEngine::new(engine, Coherence::WhenOpened, pages, None));
         let handle = Handle::open(&engine, StorageFile::Server(found), nfs_identity(&found));
         Ok(File::new(handle, name.into()))
     }

@@ -1,29 +1,19 @@
 //! Read path of a program: one memory budget, one set of policies and one queue for any number of
 //! files.
 
-use std::borrow::Cow;
 use std::path::Path;
 use std::sync::Arc;
 
 use readpath_core::decision::LoggedDecision;
-use readpath_core::machine::{self, Config, ConfigError};
-use readpath_core::policy::{Spec, SpecError};
-use readpath_core::readahead::ReadaheadLimits;
-use readpath_core::request::DeviceCaps;
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::backend::{BackendError, BackendInUse, BackendKind};
-use crate::clock::Clock;
-use crate::engine::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
-use crate::engine::frame_cache::{FrameCache, FrameSharer};
-use crate::engine::storage_backend::{StorageBackend, StorageFile};
-use crate::engine::{Engine, Handle, LazyEngine};
+use crate::backend::BackendInUse;
+use crate::builder::Builder;
+use crate::engine::storage_backend::StorageFile;
+use crate::engine::{Handle, LazyEngine};
 use crate::file::File;
-use crate::frames::{FrameMemoryError, can_allocate_tables};
 use crate::identity::file_time;
-use crate::kernel_page_cache::KernelCacheMode;
-use crate::kernel_page_cache::kernel_readahead::PathKernelReadahead;
-use crate::storage::{FileStorage, Sleeper, Storage};
+use crate::page_cache::PageCache;
 use crate::target::{OpenError, OpenOptions, Target};
 
 /// One cache, one readahead policy and one request queue, for any number of files and threads.
@@ -59,6 +49,11 @@ impl ReadPath {
         Builder::default()
     }
 
+    /// Page cache of the path. `Own` has the size that was given.
+    pub fn page_cache(&self) -> PageCache {
+        self.engine.pages.page_cache()
+    }
+
     /// Opens a regular file or a block device.
     ///
     /// A file that is already open and unchanged shares its cached pages. "Unchanged" compares
@@ -77,7 +72,7 @@ impl ReadPath {
         let time = file_time();
         let target = Target::open_or_create(
             name,
-            OpenOptions { is_writable: false, direct: engine.kernel_cache.direct() },
+            OpenOptions { is_writable: false, direct: engine.pages.direct() },
             false,
         )?;
         if target.is_block_device() {
@@ -180,13 +175,13 @@ pub struct Stats {
     /// I/O backend, with the reason why no faster one is used. `None` for an NFS server, and until
     /// the first read that bypasses the kernel page cache.
     pub backend: Option<BackendInUse>,
-    /// Present size of the page cache in bytes: [`Builder::memory`]. It is 0 before the first
-    /// bypassing read where the kernel caches the pages.
+    /// Present size of the path's memory in bytes: [`Builder::memory`]. With [`PageCache::Kernel`]
+    /// it is 0 before the first bypassing read.
     pub memory_bytes: u64,
     /// Bytes of cache memory that were used at least once and have not been returned to the system.
     pub used_memory_bytes: u64,
-    /// Reads that waited for the kernel to fill its page cache. Counted only where the kernel
-    /// caches the pages ([`Builder::kernel_cache`]).
+    /// Reads that waited for the kernel to fill its page cache. Counted only with
+    /// [`PageCache::Kernel`].
     pub kernel_waits: u64,
     /// Bytes for which these reads waited.
     pub kernel_read_bytes: u64,
@@ -222,324 +217,3 @@ pub enum Coherence {
     /// times. For that long after a change, no read of the file uses the cache.
     EachRead,
 }
-
-/// Options of a [`ReadPath`].
-///
-/// ```
-/// let path = readpath::ReadPath::builder()
-///     .memory(32 << 20)
-///     .held_memory(4 << 20)
-///     .readahead("ondemand,read_ahead_kb=1024")
-///     .scheduler("deadline")
-///     .depth(64)
-///     .build()?;
-/// assert_eq!(path.stats().device_reads, 0);
-/// let error = readpath::ReadPath::builder().readahead("psychic").build().err().unwrap();
-/// assert!(error.to_string().contains("there is no readahead policy `psychic`"));
-/// # Ok::<(), readpath::BuildError>(())
-/// ```
-#[derive(Clone, Debug)]
-pub struct Builder {
-    memory_bytes: Option<u64>,
-    pinned_bytes_max: Option<u64>,
-    readahead: Cow<'static, str>,
-    scheduler: Cow<'static, str>,
-    eviction: Cow<'static, str>,
-    depth: u32,
-    backend: BackendKind,
-    logs_decisions: bool,
-    coherence: Coherence,
-    /// Value of the option `kernel_cache`.
-    uses_kernel_cache: bool,
-}
-
-/// Default policy of each kind, and default queue depth in requests.
-const DEFAULT_POLICY: &str = "adaptive";
-const DEFAULT_DEPTH: u32 = 128;
-
-impl Default for Builder {
-    fn default() -> Builder {
-        Builder {
-            memory_bytes: None,
-            pinned_bytes_max: None,
-            readahead: Cow::Borrowed(DEFAULT_POLICY),
-            scheduler: Cow::Borrowed(DEFAULT_POLICY),
-            eviction: Cow::Borrowed(DEFAULT_POLICY),
-            depth: DEFAULT_DEPTH,
-            backend: BackendKind::default(),
-            logs_decisions: false,
-            coherence: Coherence::default(),
-            uses_kernel_cache: true,
-        }
-    }
-}
-
-impl Builder {
-    /// Size of the page cache in bytes: at least 8 KiB, less than 16 TiB, rounded down to pages of
-    /// 4 KiB. The system provides the memory at first use, 2 MiB at a time if huge pages are
-    /// available. Metadata needs at most 160 bytes a page (4 %), 1.3 MiB at the start, and for each
-    /// read in progress 100 bytes plus 4 bytes a page.
-    ///
-    /// By default the kernel caches the pages ([`kernel_cache`](Builder::kernel_cache)). This
-    /// memory then serves only futures and reads that failed there, and is elastic:
-    ///
-    /// - It grows with use to 256 MiB, and further when a larger cache would have avoided repeated
-    ///   reads. It is limited by the spare memory of the machine and of the process's control
-    ///   groups, and by three quarters of all memory.
-    /// - It leaves an eighth of all memory to others, and shrinks within a second when others need
-    ///   memory ([`Stats::memory_bytes`]).
-    /// - It keeps at least 48 MiB for reads (at most a quarter of all memory) and 64 MiB for guards
-    ///   (at most a sixteenth).
-    /// - It is fixed at 256 MiB if the amount of memory is unknown, or if the program locks its
-    ///   mappings (mlockall(2); at most a quarter of all memory then).
-    ///
-    /// The bytes of a read that blocks another one, and whose caller does not collect them, are
-    /// copied to separate memory.
-    pub fn memory(mut self, bytes: u64) -> Builder {
-        self.memory_bytes = Some(bytes);
-        self
-    }
-
-    /// Memory in bytes that [`PageGuard`](crate::PageGuard)s may pin at once. Default: a quarter of
-    /// the cache, at least 1 page. With elastic memory: 64 MiB, at most a sixteenth of all memory.
-    /// Reads have the rest.
-    pub fn held_memory(mut self, bytes: u64) -> Builder {
-        self.pinned_bytes_max = Some(bytes);
-        self
-    }
-
-    /// Readahead policy with its parameters, as `readpath policies` names it. Default `adaptive`:
-    /// it estimates the cost of a request and of a byte, and reads as far ahead of each stream as
-    /// its reader needs.
-    pub fn readahead(mut self, policy: &str) -> Builder {
-        self.readahead = Cow::Owned(policy.to_owned());
-        self
-    }
-
-    /// Scheduler between the readers and the storage. Default `adaptive`: all readers run at once,
-    /// unless measurement shows contention and higher throughput with fewer readers. The other
-    /// schedulers know one queue. If a path spans several devices, use one path per device to
-    /// schedule each separately.
-    pub fn scheduler(mut self, policy: &str) -> Builder {
-        self.scheduler = Cow::Owned(policy.to_owned());
-        self
-    }
-
-    /// Eviction policy, as `readpath policies` names it. Default `adaptive`: the policy that would
-    /// have missed least on a sample of the pages.
-    ///
-    /// With elastic memory it begins to choose when evicted pages are read again. Until then pages
-    /// leave in order of arrival, as in `two-lists`.
-    ///
-    /// ```
-    /// let error = readpath::ReadPath::builder().eviction("psychic").build().err().unwrap();
-    /// assert!(error.to_string().contains("there is no eviction policy `psychic`"));
-    /// ```
-    pub fn eviction(mut self, policy: &str) -> Builder {
-        self.eviction = Cow::Owned(policy.to_owned());
-        self
-    }
-
-    /// Largest queue depth of the storage in requests: 1 to 16,383, default 128. A deeper queue
-    /// hides more latency and needs more kernel memory.
-    pub fn depth(mut self, requests: u32) -> Builder {
-        self.depth = requests;
-        self
-    }
-
-    /// I/O backend. Default [`BackendKind::Auto`]: Linux AIO, or threads if the kernel provides
-    /// none; [`Stats::backend`] reports the choice. A backend that is named is used or is an error.
-    pub fn backend(mut self, backend: BackendKind) -> Builder {
-        self.backend = backend;
-        self
-    }
-
-    /// Enables the decision log for [`take_decisions`](ReadPath::take_decisions): the last 4,096
-    /// decisions of each policy. Default no. Off costs a branch per decision; on costs some tens of
-    /// nanoseconds and up to 2 MiB.
-    pub fn log_decisions(mut self, is_on: bool) -> Builder {
-        self.logs_decisions = is_on;
-        self
-    }
-
-    /// Times at which files are checked for changes. Default [`WhenOpened`](Coherence::WhenOpened).
-    /// A check costs about half a microsecond (`fstat(2)`): cached reads of 4 KiB took 0.50 instead
-    /// of 0.08 us on a busy machine (`cargo bench -p readpath-eval --bench held_reads`).
-    pub fn coherence(mut self, coherence: Coherence) -> Builder {
-        self.coherence = coherence;
-        self
-    }
-
-    /// Use of the kernel page cache. Default yes.
-    ///
-    /// Yes, with memory, policies, depth and backend at their defaults: **the kernel caches the
-    /// pages**. Reads go through its cache into the caller's memory. The pages stay for the next
-    /// pass and for other programs, and are evicted when memory is short. The readahead policy sees
-    /// the reads and advises the kernel of patterns that Linux does not detect: strides, backward
-    /// streams and records. [`File::mode`] reports this mode, and [`Stats`] counts advised and
-    /// awaited bytes.
-    ///
-    /// Yes, with any of these options set: the path caches pages itself and bypasses the kernel
-    /// page cache. Pages that are resident there (the file was just written, or another program
-    /// reads it) are still read from it, without a copy in the path's memory.
-    ///
-    /// No: all bytes that are not in the path's cache come from the storage. For measurements, and
-    /// for programs that need every page in the path's cache.
-    pub fn kernel_cache(mut self, is_used: bool) -> Builder {
-        self.uses_kernel_cache = is_used;
-        self
-    }
-
-    /// Use of the kernel page cache that follows from the options.
-    fn kernel_cache_mode(&self) -> KernelCacheMode {
-        match self.uses_kernel_cache {
-            false => KernelCacheMode::Bypassed,
-            true if self.has_default_cache_options() => KernelCacheMode::CachesPages(Arc::new(
-                PathKernelReadahead::new(Clock::start(), self.logs_decisions),
-            )),
-            true => KernelCacheMode::ReadIfResident,
-        }
-    }
-
-    /// True if all options that ask for a cache of the path's own have their defaults.
-    fn has_default_cache_options(&self) -> bool {
-        let Builder {
-            memory_bytes,
-            pinned_bytes_max: held_bytes,
-            readahead,
-            scheduler,
-            eviction,
-            ..
-        } = self;
-        (memory_bytes, held_bytes) == (&None, &None)
-            && [readahead, scheduler, eviction].iter().all(|policy| *policy == DEFAULT_POLICY)
-            && (self.depth, self.backend) == (DEFAULT_DEPTH, BackendKind::Auto)
-    }
-
-    /// Builds the path.
-    ///
-    /// # Errors
-    /// A policy is unknown or has a bad parameter, a number is out of bounds, memory is short, or
-    /// the kernel does not provide the backend.
-    pub fn build(self) -> Result<ReadPath, BuildError> {
-        if self.depth == 0 {
-            return Err(BuildError::Config(ConfigError::NoDepth));
-        }
-        let coherence = self.coherence;
-        let kernel_cache = self.kernel_cache_mode();
-        let owner = match kernel_cache {
-            KernelCacheMode::CachesPages(_) => {
-                LazyEngine::with_builder(coherence, kernel_cache, self)
-            }
-            _ => {
-                let child_builder = Some(self.clone());
-                LazyEngine::new(self.build_engine()?, coherence, kernel_cache, child_builder)
-            }
-        };
-        Ok(ReadPath { engine: Arc::new(owner) })
-    }
-
-    /// Builds the engine over local files.
-    ///
-    /// # Errors
-    /// As [`build`](Builder::build).
-    pub(crate) fn build_engine(self) -> Result<Engine, BuildError> {
-        let clock = Clock::start();
-        let (files, sleeper) = FileStorage::for_several_threads(self.depth, self.backend, clock)
-            .map_err(BuildError::Backend)?;
-        let caps = files.caps();
-        self.build_engine_over(StorageBackend::Files(Box::new(files)), sleeper, caps, clock)
-    }
-
-    /// Builds the engine over the given storage backend.
-    ///
-    /// # Errors
-    /// As [`build`](Builder::build).
-    pub(crate) fn build_engine_over(
-        self,
-        storage_backend: StorageBackend,
-        sleeper: Arc<dyn Sleeper>,
-        caps: DeviceCaps,
-        clock: Clock,
-    ) -> Result<Engine, BuildError> {
-        let spec = |text: &str| Spec::parse(text).map_err(BuildError::Policy);
-        let limits = ReadaheadLimits {
-            request_pages_max: u64::from(caps.request_sectors_max) * 512 / PAGE_BYTES,
-            ..ReadaheadLimits::default()
-        };
-        let policy_memory_bytes_max = match self.memory_bytes {
-            Some(_) => u64::MAX,
-            None => FIXED_BYTES,
-        };
-        let config = Config {
-            policy_memory_bytes_max,
-            readahead: spec(&self.readahead)?,
-            limits,
-            scheduler: spec(&self.scheduler)?,
-            eviction: spec(&self.eviction)?,
-            depth_max: self.depth,
-            ..Config::new(caps)
-        };
-        let mut plan = match self.memory_bytes {
-            Some(bytes) => MemoryPlan::fixed(bytes, self.pinned_bytes_max),
-            None => MemoryPlan::elastic(self.pinned_bytes_max),
-        };
-        let pages_max = plan.bytes_max / PAGE_BYTES;
-        // With more pages than a `u32` can number, `Machine::new` below reports the error.
-        if pages_max < u64::from(u32::MAX) && !can_allocate_tables(pages_max) {
-            let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
-            return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
-        }
-        let (mut machine, frame_cache) = loop {
-            let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
-            let machine = machine::Machine::new(Config {
-                memory_bytes: plan.limit_bytes,
-                memory_bytes_max: plan.bytes_max,
-                pinned_bytes_max: held_pages * PAGE_BYTES,
-                ..config.clone()
-            });
-            let machine = machine.map_err(BuildError::Config)?;
-            let pages_max = plan.bytes_max / PAGE_BYTES;
-            match (FrameCache::new(pages_max as u32, held_pages as u32), plan.halved()) {
-                (Ok(frame_cache), _) => break (machine, Arc::new(frame_cache)),
-                // Address space is shorter than memory: ulimit(1) or strict overcommit. Try half.
-                (Err(_), Some(halved)) => plan = halved,
-                (Err(error), None) => return Err(BuildError::Memory(error)),
-            }
-        };
-        machine.readahead_decisions().set_enabled(self.logs_decisions);
-        if let Some(log) = machine.scheduler_decisions() {
-            log.set_enabled(self.logs_decisions);
-        }
-        machine.share_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
-        let engine = Engine::new(machine, storage_backend, sleeper, frame_cache, clock);
-        Ok(engine.with_memory(Elastic::from_plan(plan)))
-    }
-}
-
-/// Error of building a read path.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum BuildError {
-    /// The policy is not of the form `NAME,key=value,…`.
-    Policy(SpecError),
-    /// The policy is unknown, or a number is out of bounds.
-    Config(ConfigError),
-    /// The system cannot provide the memory.
-    Memory(FrameMemoryError),
-    /// The backend is not available here.
-    Backend(BackendError),
-}
-
-impl std::fmt::Display for BuildError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            BuildError::Policy(error) => error.fmt(f),
-            BuildError::Config(error) => error.fmt(f),
-            BuildError::Memory(error) => error.fmt(f),
-            BuildError::Backend(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BuildError {}

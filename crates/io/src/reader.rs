@@ -5,6 +5,7 @@ use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::file::{File, SEQUENTIAL_COPY_BYTES};
+use crate::page_cache::PageCache;
 use crate::page_guard::PageGuard;
 use crate::path::Coherence;
 
@@ -13,7 +14,7 @@ use crate::path::Coherence;
 /// As a [`BufRead`] it returns cached pages in place and pins one page at a time. Pages of the
 /// kernel page cache are copied, 128 KiB at a time.
 ///
-/// If [the kernel caches the pages](File::kernel_keeps), small sequential reads are also served
+/// If [the kernel caches the pages](crate::PageCache::Kernel), small sequential reads are also served
 /// from such a copy, as by a [`BufReader`](io::BufReader). The copy is at most as long as the
 /// sequential run before it, and a seek elsewhere drops it. Bytes written after the copy was made
 /// are visible to [`File::read_at`], and to the reader past the end of the copy. A path that
@@ -52,7 +53,7 @@ const COPIED_READ_BYTES_MAX: usize = 16 << 10;
 impl Reader {
     pub(crate) fn new(file: File) -> Reader {
         let handle = file.handle();
-        let copies_ahead = file.kernel_keeps()
+        let copies_ahead = file.page_cache() == PageCache::Kernel
             && handle.is_fast_path_enabled()
             && handle.engine.coherence == Coherence::WhenOpened;
         Reader {

@@ -85,8 +85,7 @@ pub enum BufferedBecause {
     Refused,
     /// The file lives in the kernel page cache (tmpfs, ramfs), so there is no device.
     InMemory,
-    /// The kernel caches the pages, because the path has default options
-    /// ([`Builder::kernel_cache`](crate::Builder::kernel_cache)).
+    /// The kernel caches the pages ([`PageCache::Kernel`](crate::PageCache::Kernel)).
     Kept,
     /// Direct I/O needs blocks larger than a page.
     Alignment {

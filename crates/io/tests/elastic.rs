@@ -6,7 +6,7 @@ mod support;
 use std::fs::File as StdFile;
 use std::time::{Duration, Instant};
 
-use readpath::{BackendKind, File, Mapping, ReadPath, Region};
+use readpath::{BackendKind, File, Mapping, PageCache, ReadPath, Region};
 use readpath_eval::kernel_swap::group::MemoryGroup;
 use support::TempFile;
 use support::child::Child;
@@ -45,7 +45,11 @@ fn in_group(bytes: u64, act: impl Fn() -> bool) {
 #[test]
 fn repeatedly_read_file_that_fits_free_memory_stays_cached() {
     let temp = sparse(400 * MIB);
-    let path = ReadPath::builder().kernel_cache(false).build().unwrap();
+    let path = ReadPath::builder()
+        .page_cache(PageCache::Own { bytes: None })
+        .kernel_cache(false)
+        .build()
+        .unwrap();
     assert_eq!(path.stats().used_memory_bytes, 0);
     let file = path.open(&temp.path).unwrap();
     // Bytes read once get at most 256 MiB; repeated reads get as much as they need.
@@ -81,7 +85,11 @@ fn configured_memory_size_is_not_exceeded() {
 fn elastic_memory_never_exceeds_a_small_control_group() {
     let temp = sparse(300 * MIB);
     in_group(200 * MIB, || {
-        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
+        let path = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .kernel_cache(false)
+            .build()
+            .unwrap();
         let file = path.open(&temp.path).unwrap();
         (0..4).for_each(|_| read_whole(&file));
         let stats = path.stats();
@@ -105,18 +113,19 @@ fn default_options_fit_into_a_small_control_group() {
     });
 }
 
-/// A backend, a policy or a depth is set, so the path caches pages itself; its memory size is not
-/// set.
+/// A backend, a policy or a depth is set, but no memory size. Without a page cache, memory is used
+/// only by reads in flight.
 #[test]
 fn path_without_a_memory_size_fits_into_a_small_control_group() {
     let temp = sparse(200 * MIB);
-    let builder = ReadPath::builder;
-    let paths: [&dyn Fn() -> readpath::Builder; 5] = [
+    let builder = || ReadPath::builder().page_cache(PageCache::Own { bytes: None });
+    let paths: [&dyn Fn() -> readpath::Builder; 6] = [
         &|| builder().backend(BackendKind::Aio),
         &|| builder().backend(BackendKind::Threads),
         &|| builder().readahead("none"),
         &|| builder().depth(8),
         &|| builder().kernel_cache(false).held_memory(1 << 20),
+        &|| ReadPath::builder().page_cache(PageCache::None),
     ];
     for bytes in [48 * MIB, 32 * MIB] {
         for (nth, path) in paths.into_iter().enumerate() {
@@ -163,7 +172,11 @@ fn region_without_a_memory_size_fits_into_a_small_control_group() {
 fn elastic_memory_is_returned_when_others_need_it() {
     let temp = sparse(400 * MIB);
     in_group(400 * MIB, || {
-        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
+        let path = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .kernel_cache(false)
+            .build()
+            .unwrap();
         let file = path.open(&temp.path).unwrap();
         read_whole(&file);
         let full = path.stats().used_memory_bytes;

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use readpath::pager::{KernelMapping, MappingMode};
-use readpath::{Advice, BufferedBecause, File, Mapping, Mode, ReadPath};
+use readpath::{Advice, BufferedBecause, File, Mapping, Mode, PageCache, ReadPath};
 use readpath_core::unit::PageRange;
 use support::*;
 
@@ -234,27 +234,23 @@ fn mapping_is_left_to_the_kernel_only_with_default_options() {
     }
 }
 
-/// Any option for a cache of the path's own makes it cache pages itself.
+/// A file is buffered because the kernel caches its pages, or direct.
 #[test]
-fn path_with_memory_policy_or_depth_caches_pages_itself() {
+fn mode_of_a_file_follows_from_the_page_cache_of_its_path() {
     let Some((temp, ..)) = cold() else { return };
     let builder = ReadPath::builder;
-    let kept = [builder(), builder().readahead("adaptive"), builder().log_decisions(true)];
-    let own = [
-        builder().memory(64 << 20),
-        builder().held_memory(1 << 20),
-        builder().readahead("none"),
-        builder().scheduler("deadline"),
-        builder().eviction("lru"),
-        builder().depth(64),
-        builder().kernel_cache(false),
-    ];
+    let own = PageCache::Own { bytes: None };
     let is_kept = |builder: readpath::Builder| {
         let mode = builder.build().unwrap().open(&temp.path).unwrap().mode();
         mode == Mode::Buffered(BufferedBecause::Kept)
     };
-    assert!(kept.into_iter().all(is_kept));
-    assert!(!own.into_iter().any(is_kept));
+    assert!(is_kept(builder()) && is_kept(builder().page_cache(PageCache::Kernel)));
+    assert!(is_kept(builder().log_decisions(true)));
+    for page_cache in [own, PageCache::None] {
+        assert!(!is_kept(builder().page_cache(page_cache)));
+        assert!(!is_kept(builder().page_cache(page_cache).depth(128)));
+    }
+    assert!(!is_kept(builder().memory(64 << 20)));
 }
 
 /// Decisions are logged only by option. Their content is tested on the modelled device.

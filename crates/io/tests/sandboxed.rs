@@ -9,7 +9,8 @@ use std::process::Command;
 use readpath::pager::UffdError;
 use readpath::pager::{KernelMapping, MappingMode};
 use readpath::{
-    BackendError, BackendKind, Direct, Mapping, Mode, PagerError, RawFile, ReadPath, Region,
+    BackendError, BackendKind, Direct, Mapping, Mode, PageCache, PagerError, RawFile, ReadPath,
+    Region,
 };
 use support::*;
 
@@ -141,6 +142,7 @@ fn container_profile_leaves_reads_working_and_the_backend_reported() {
         assert!(matches!(error, PagerError::Uffd(UffdError::Forbidden { .. })), "{error}");
         // A named backend is used or is an error.
         let error = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
             .kernel_cache(false)
             .backend(BackendKind::Ring)
             .build()
@@ -178,7 +180,11 @@ fn denied_aio_falls_back_to_threads() {
         let file = TempFile::new(3_000_001);
         forbid(&[&RING[..], &AIO[..]].concat());
         assert_eq!(everything_is_read(&file), (BackendKind::Threads, BackendKind::Threads));
-        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
+        let path = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .kernel_cache(false)
+            .build()
+            .unwrap();
         let because = path.stats().backend.unwrap().because;
         assert_eq!(because, takes_direct(&file.path).then_some(BackendError::NoAio { errno: 1 }));
     });
@@ -192,6 +198,7 @@ fn later_denied_system_calls_end_no_process() {
         let expected = std::fs::read(&file.path).unwrap();
         let built = |backend| {
             let path = ReadPath::builder()
+                .page_cache(PageCache::Own { bytes: None })
                 .kernel_cache(false)
                 .readahead("none")
                 .backend(backend)

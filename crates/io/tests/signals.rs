@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use readpath::{BackendKind, Mapping, ReadPath, Region};
+use readpath::{BackendKind, Mapping, PageCache, ReadPath, Region};
 use support::{TempFile, can_serve, in_child, splitmix};
 
 const PAGE: usize = 4096;
@@ -102,13 +102,21 @@ fn library_threads_block_every_signal() {
         };
         let folder = env!("CARGO_TARGET_TMPDIR");
         let region = Region::builder().memory(1 << 20).in_folder(1 << 20, folder);
-        let path = ReadPath::builder().kernel_cache(false).build().unwrap();
+        let path = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .kernel_cache(false)
+            .build()
+            .unwrap();
         let opened = path.open(&file.path).unwrap();
         let (count, _) = pollster::block_on(opened.read_at_async(vec![0; 10], 0));
         assert_eq!(count.unwrap(), 10);
         // A pool starts its threads once there are more requests than the waiting thread executes.
-        let threads =
-            ReadPath::builder().kernel_cache(false).backend(BackendKind::Threads).build().unwrap();
+        let threads = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .kernel_cache(false)
+            .backend(BackendKind::Threads)
+            .build()
+            .unwrap();
         let pooled = threads.open(&file.path).unwrap();
         let mut batch = threads.batch();
         (0..16).for_each(|at| batch.read(&pooled, at * 8192, 10, at).unwrap());

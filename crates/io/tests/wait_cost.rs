@@ -3,7 +3,7 @@
 mod support;
 
 use readpath::BackendKind;
-use readpath::ReadPath;
+use readpath::{PageCache, ReadPath};
 use support::TempFile;
 use support::system_calls::{calls_between_marks, mark};
 
@@ -16,7 +16,10 @@ const READS: usize = 32;
 fn waiting_read_submits_and_sleeps_in_one_system_call() {
     let temp = TempFile::new(READS * PAGE);
     let ring = || {
-        let builder = ReadPath::builder().kernel_cache(false).readahead("none");
+        let builder = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .kernel_cache(false)
+            .readahead("none");
         builder.backend(BackendKind::Ring).build()
     };
     if let Err(error) = ring() {

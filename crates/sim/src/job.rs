@@ -223,6 +223,20 @@ impl JobFile {
         self.jobs.iter().any(|job| job.engine == JobEngine::Raw)
     }
 
+    /// Page cache of the jobs' operations: `buffered` or `mapped` for those through a cache, `none`
+    /// for direct ones. `None` if the jobs differ.
+    pub fn page_cache(&self, buffered: &str, mapped: &str) -> Option<String> {
+        let of_job = |job: &Job| match job.engine {
+            JobEngine::Mmap => mapped.to_owned(),
+            JobEngine::Raw => "none".to_owned(),
+            _ if job.is_direct => "none".to_owned(),
+            _ => buffered.to_owned(),
+        };
+        let mut all = self.jobs.iter().map(of_job);
+        let first = all.next()?;
+        all.all(|other| other == first).then_some(first)
+    }
+
     /// Parses a self-contained job file, without includes, variables and properties of the machine.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ pub struct ResultRow {
     pub job: String,
     /// Storage, as the user named it.
     pub storage: String,
+    /// Page cache of the reads: `kernel`, `own` or `none`. Null if sections differ.
+    pub page_cache: Option<String>,
     /// Readahead policy, or the kernel's setting in its place.
     pub readahead: Option<String>,
     /// Swap-in policy. Null for file reads.
@@ -240,6 +242,7 @@ impl ResultRow {
         ResultRow {
             job: job.to_owned(),
             storage: storage.to_owned(),
+            page_cache: None,
             readahead: None,
             swapin: None,
             scheduler: None,

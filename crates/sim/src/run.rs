@@ -65,6 +65,7 @@ impl RunMeasurements {
             ));
         }
         row.engine = Some(engines(job_file));
+        row.page_cache = job_file.page_cache("own", "own");
         row.sections = job_file
             .jobs
             .iter()

@@ -96,15 +96,18 @@ class Planner:
 class Engine:
     def __new__(
         cls,
+        page_cache: str | None,
         memory_bytes: int | None,
-        readahead: str,
-        scheduler: str,
-        eviction: str,
-        depth: int,
-        backend: str,
+        readahead: str | None,
+        scheduler: str | None,
+        eviction: str | None,
+        depth: int | None,
+        backend: str | None,
         kept_max: int,
-        kernel_cache: bool,
+        kernel_cache: bool | None,
     ) -> Self: ...
+    @property
+    def page_cache(self) -> str: ...
     def stats(self) -> dict[str, Any]: ...
     def prometheus(self, labels: list[tuple[str, str]]) -> str: ...
 

@@ -43,34 +43,37 @@ OF_THE_HANDLE = frozenset({"normal", "sequential", "random"})
 class ReadPath:
     """A read path: a page cache with its memory, policies, and an I/O backend.
 
-    By default the kernel caches the pages: reads go through the kernel page cache, and the readahead
-    policy advises the kernel. With a memory, policy, depth or backend, this path has its own pages.
-
-    - `memory`: size of the page cache, allocated as it is used. The default depends on the machine's
-      free memory, and is given back when other programs need it.
-    - `readahead`, `scheduler`, `eviction`: policies by name (`eviction` is the eviction policy).
-    - `depth`: maximum number of requests in the storage.
-    - `backend`: `aio`, `io_uring`, `threads`, or `auto` for the first suitable one.
-      `stats()["backend"]` names it.
+    - `page_cache`: who caches the pages. `kernel`, the default: a read is one system call, and the
+      readahead policy advises the kernel. `own`: this path, in its own memory; the default with
+      `memory`. `none`: no page stays, and each read is requests to the device.
+    - `memory`: size of an own page cache, allocated as it is used. The default depends on the
+      machine's free memory, and is given back when other programs need it.
+    - `readahead`, `eviction`: policies of an own page cache, by name; default `adaptive`.
+    - `scheduler`, default `adaptive`; `depth`: maximum number of requests in the storage, default
+      128; `backend`: `aio`, `io_uring`, `threads`, or `auto` for the first suitable one.
+      `stats()["backend"]` names it. For the page caches `own` and `none`.
     - `keep_files`: number of closed files that stay open with their cached pages, the most recently
       opened ones. Each keeps a descriptor, and the disk space of a deleted file.
-    - `kernel_cache`: True if the kernel may cache the pages, and its cached pages are used. Otherwise
-      every page is read from the device once.
+    - `kernel_cache`: for an own page cache. True, the default, if pages that are resident in the
+      kernel are read from there. Otherwise every page is read from the device once.
+
+    An option without effect on the page cache is a ValueError.
     """
 
-    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction")
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction", "page_cache")
     """Names of the options, in their order."""
 
     def __init__(
         self,
         memory: str | int | None = None,
-        readahead: str = "adaptive",
-        scheduler: str = "adaptive",
-        depth: int = 128,
-        backend: str = "auto",
+        readahead: str | None = None,
+        scheduler: str | None = None,
+        depth: int | None = None,
+        backend: str | None = None,
         keep_files: int = 0,
-        kernel_cache: bool = True,
-        eviction: str = "adaptive",
+        kernel_cache: bool | None = None,
+        eviction: str | None = None,
+        page_cache: str | None = None,
     ) -> None:
         """Builds a read path.
 
@@ -78,12 +81,17 @@ class ReadPath:
         PermissionError for a forbidden backend.
         """
         self._options = (
-            memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction
+            memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction, page_cache
         )
         budget = None if memory is None else memory_bytes(memory)
         self._engine = _native.Engine(
-            budget, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache
+            page_cache, budget, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache
         )
+
+    @property
+    def page_cache(self) -> str:
+        """Who caches the pages: `kernel`, `own` or `none`."""
+        return self._engine.page_cache
 
     def open(self, path: PathLike) -> File:
         """Opens a file or a block device for reading, or a file on an NFS server by its URL.
@@ -116,13 +124,14 @@ class PathOptions(TypedDict, total=False):
     """The options of `ReadPath`, by name."""
 
     memory: str | int | None
-    readahead: str
-    scheduler: str
-    depth: int
-    backend: str
+    readahead: str | None
+    scheduler: str | None
+    depth: int | None
+    backend: str | None
     keep_files: int
-    kernel_cache: bool
-    eviction: str
+    kernel_cache: bool | None
+    eviction: str | None
+    page_cache: str | None
 
 
 def is_url(path_or_url: PathLike) -> bool:

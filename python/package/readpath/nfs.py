@@ -18,8 +18,8 @@ from readpath.options import FSSPECS_OWN, check_names
 class NfsFileSystem(AbstractFileSystem):
     """Files on NFS servers, read through readpath's NFS client.
 
-    Takes the options of `ReadPath`. Each file has its own memory. Raises TypeError for an unknown
-    option.
+    Takes the options of `ReadPath`; the page cache is `own`, or `none` if named. Each file has its
+    own memory. Raises TypeError for an unknown option.
     """
 
     protocol = "nfs"
@@ -28,6 +28,7 @@ class NfsFileSystem(AbstractFileSystem):
     def __init__(self, *args: Any, **options: Any) -> None:
         check_names(options, {*ReadPath.NAMES, *FSSPECS_OWN}, "the file system nfs")
         self._path_options = {name: options.pop(name) for name in ReadPath.NAMES if name in options}
+        self._path_options.setdefault("page_cache", "own")
         super().__init__(*args, **options)
 
     @classmethod

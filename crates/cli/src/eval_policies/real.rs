@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Barrier;
 
 use indicatif::ProgressBar;
-use readpath::{RawFile, ReadPath};
+use readpath::{PageCache, RawFile, ReadPath};
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
 use readpath_eval::clock::Clock;
@@ -218,9 +218,9 @@ fn run_library(
     data.make_cold()?;
     let mut builder = ReadPath::builder();
     if let Some(Policies { readahead, scheduler, .. }) = policies {
-        // Named policies are judged on readpath's own cache, even if they equal the defaults.
+        // Named policies are judged on readpath's own cache.
+        builder = builder.page_cache(PageCache::Own { bytes: None }).kernel_cache(false);
         builder = builder.readahead(&readahead.to_string()).scheduler(&scheduler.to_string());
-        builder = builder.kernel_cache(false);
     }
     let read_path = builder.build()?;
     let files: Result<Vec<readpath::File>, _> =
@@ -235,7 +235,7 @@ fn run_library(
     row.readahead = Some(readahead.to_string());
     row.scheduler = Some(scheduler.to_string());
     // With the kernel page cache, the kernel issues its own requests, which are not counted here.
-    if !files.iter().any(readpath::File::kernel_keeps) {
+    if read_path.page_cache() != PageCache::Kernel {
         let stats = read_path.stats();
         row.device_requests = Some(stats.device_reads);
         row.device_bytes = Some(stats.device_bytes);

@@ -3,8 +3,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use readpath::BackendKind;
 use readpath::nfs::NfsUrl;
+use readpath::{BackendKind, PageCache};
 use readpath_core::eviction;
 use readpath_core::policy::Spec;
 use readpath_core::unit::PAGE_BYTES;
@@ -16,7 +16,7 @@ use super::environment;
 use super::log::{self, Log};
 use super::storage::Storage;
 use super::trace::TraceSource;
-use crate::args::RunArgs;
+use crate::args::{PageCacheMode, RunArgs};
 use crate::exit::{CommandResult, Failure};
 use crate::input;
 
@@ -51,14 +51,39 @@ pub struct JobRun {
     pub jobs: JobFile,
     /// Seed of the run.
     pub seed: u64,
-    /// I/O backend of the library for files.
-    pub backend: BackendKind,
-    /// True if `--memory` is given. By default the library sizes its cache from the free memory.
-    pub is_memory_named: bool,
+    /// Options of the library for files, as given on the command line.
+    pub library: LibraryOptions,
     /// Caveat about the job file, which belongs to every row.
     pub note: Option<String>,
     /// Trace that is replayed instead of the jobs.
     pub trace: Option<TraceSource>,
+}
+
+/// Options of the library for files. Options that are not given have the library's defaults.
+pub struct LibraryOptions {
+    /// Page cache; `None` if not given.
+    pub page_cache: Option<PageCache>,
+    /// I/O backend; `None` if not given.
+    pub backend: Option<BackendKind>,
+    /// True if `--memory` is given. By default the library sizes its cache from the free memory.
+    pub is_memory_named: bool,
+    /// True if the policies of this kind are given: readahead, scheduler, eviction.
+    pub are_policies_named: [bool; 3],
+}
+
+impl LibraryOptions {
+    fn of(args: &RunArgs) -> LibraryOptions {
+        LibraryOptions {
+            page_cache: args.page_cache.map(PageCacheMode::page_cache),
+            backend: args.backend,
+            is_memory_named: args.memory.is_some(),
+            are_policies_named: [
+                args.readahead.is_some(),
+                args.scheduler.is_some(),
+                args.eviction.is_some(),
+            ],
+        }
+    }
 }
 
 /// Row to run.
@@ -145,7 +170,7 @@ impl Policies {
     fn of(args: &RunArgs) -> Result<Policies, Failure> {
         Ok(Policies {
             readaheads: input::specs(args.readahead.as_deref().unwrap_or(READAHEAD_DEFAULT))?,
-            schedulers: input::specs(&args.scheduler)?,
+            schedulers: input::specs(args.scheduler.as_deref().unwrap_or("adaptive"))?,
             eviction: eviction_policy(args.eviction.as_deref().unwrap_or("adaptive"))?,
             chunkings: input::specs(args.chunking.as_deref().unwrap_or(CHUNKING_DEFAULT))?,
         })
@@ -265,8 +290,7 @@ impl JobRun {
                 jobs: trace.job(),
                 trace: Some(trace),
                 seed: args.seed,
-                backend: args.backend,
-                is_memory_named: args.memory.is_some(),
+                library: LibraryOptions::of(args),
             });
         }
         let text = input::text(path, "a job file is text in fio's format")?;
@@ -286,8 +310,7 @@ impl JobRun {
             jobs: trace.as_ref().map_or(jobs, TraceSource::job),
             trace,
             seed: args.seed,
-            backend: args.backend,
-            is_memory_named: args.memory.is_some(),
+            library: LibraryOptions::of(args),
         })
     }
 

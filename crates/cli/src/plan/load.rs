@@ -73,7 +73,7 @@ impl LoadPlan {
         refuse_options_of_jobs(args)?;
         let storages = Storage::parse_all(&args.storages)?;
         let swapins = args.swapin.as_deref().map_or(Ok(Vec::new()), input::specs)?;
-        let schedulers = input::specs(&args.scheduler)?;
+        let schedulers = input::specs(args.scheduler.as_deref().unwrap_or("adaptive"))?;
         let loads = read_loads(args)?;
         refuse_unused_policies(&storages, &swapins)?;
         if args.eviction.is_some() && storages.iter().all(|on| matches!(on, Storage::Kernel(_))) {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
-use readpath::{Builder, File, Mapping, ReadPath};
+use readpath::{Builder, File, Mapping, PageCache, ReadPath};
 use readpath_eval::kernel::copy_mapped;
 use readpath_eval::mapping::PlainMapping as KernelMapping;
 use readpath_eval::usage::storage_read_bytes;
@@ -51,9 +51,10 @@ struct LibraryState {
 }
 
 impl Policies {
-    /// Sets the policies of a read path.
+    /// Sets the policies of a read path with a page cache of its own.
     pub fn apply(&self, builder: Builder) -> Builder {
         let Policies { readahead, eviction, scheduler } = self;
+        let builder = builder.page_cache(PageCache::Own { bytes: None });
         builder.readahead(readahead).eviction(eviction).scheduler(scheduler)
     }
 }
@@ -155,7 +156,7 @@ impl LibraryState {
     /// True if the library issues all requests to the device itself.
     fn is_counted(&self) -> bool {
         let files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.values().all(|file| !file.kernel_keeps())
+        files.values().all(|file| file.page_cache() != PageCache::Kernel)
             && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
     }
 

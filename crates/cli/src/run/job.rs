@@ -89,9 +89,11 @@ fn check(run: &JobRun, row: &JobRow) -> CommandResult {
     match &row.runner {
         JobRunner::Modelled => Ok(()),
         JobRunner::Nfs(url) => library::check_nfs(run, url, &row.setup),
+        JobRunner::Library(path) => library::check(run, path, &row.setup),
         // Unknown policies are refused even where the row does not use them.
-        JobRunner::Library(path) | JobRunner::Raw(path) | JobRunner::Kernel(path) => {
-            library::check(run, path, &row.setup)
+        JobRunner::Raw(path) | JobRunner::Kernel(path) => {
+            library::check_file(run, path)?;
+            library::check_policies(&row.setup)
         }
     }
 }

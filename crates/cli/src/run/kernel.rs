@@ -33,6 +33,7 @@ pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Resul
     let ran = run_processes(run, path, workload, onlookers, &mut || {}, &run_process)?;
     let mut row = ran.row(run, &format!("kernel:{}", path.display()));
     row.cpu_seconds = Some(ran.cpu_seconds);
+    row.page_cache = run.jobs.page_cache("kernel", "kernel");
     row.readahead = queue.as_ref().map(|queue| format!("kernel, {} KiB", window_kib(queue)));
     row.scheduler = queue.and_then(|queue| queue.scheduler);
     row.engine = Some(ran.engines);

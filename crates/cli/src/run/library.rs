@@ -21,11 +21,11 @@ use readpath::nfs::NfsUrl;
 use readpath::pager::MappingMode;
 use readpath::raw::RawFile;
 
-use readpath::{BackendKind, Direct, File, Mapping, ReadPath};
+use readpath::{BackendKind, Direct, File, Mapping, PageCache, ReadPath};
 use readpath_core::request::Op;
 use readpath_eval::kernel::copy_mapped;
 use readpath_eval::usage::storage_read_bytes;
-use readpath_sim::job::JobEngine;
+use readpath_sim::job::{Job, JobEngine};
 use readpath_sim::report::ResultRow;
 use readpath_sim::simulate::SimulationSetup;
 use readpath_sim::workload::{Process, Workload};
@@ -35,14 +35,30 @@ use super::layout::{lay_out, open};
 use super::processes::{Onlookers, ProcessFigures, ProcessesShared, count_device, run_processes};
 use crate::exit::Failure;
 use crate::note;
-use crate::plan::job::JobRun;
+use crate::plan::job::{JobRun, LibraryOptions};
 use crate::real_file::make_cold;
 
 /// Checks that [`run`] could start, without running.
 pub fn check(run: &JobRun, path: &Path, setup: &SimulationSetup) -> Result<(), Failure> {
-    refuse_written_mappings(run, path)?;
-    open(run, path, Direct::Preferred)?;
+    check_file(run, path)?;
+    check_policies(setup)?;
     build(run, setup, false).map(drop)
+}
+
+/// Checks that the job can run on the file.
+pub fn check_file(run: &JobRun, path: &Path) -> Result<(), Failure> {
+    refuse_written_mappings(run, path)?;
+    open(run, path, Direct::Preferred).map(drop)
+}
+
+/// Checks the names and parameters of the policies.
+pub fn check_policies(setup: &SimulationSetup) -> Result<(), Failure> {
+    let builder = ReadPath::builder()
+        .memory(setup.memory_bytes)
+        .readahead(&setup.readahead.to_string())
+        .scheduler(&setup.scheduler.to_string())
+        .eviction(&setup.eviction.to_string());
+    builder.build().map(drop).map_err(Failure::usage)
 }
 
 /// Runs the job on `path` and returns its row.
@@ -64,10 +80,16 @@ pub fn run(
         false => None,
     };
     let note = note::join(note, read_path.stats().backend.and_then(note::backend_caveat));
-    let stack = LibraryRun::new(file, mapping, run.backend);
+    let row_mapping = mapping.as_ref().map(Mapping::mode);
+    let stack = LibraryRun::new(file, mapping, run.library.backend.unwrap_or_default());
     let name = format!("file:{}", path.display());
     let mut row = run_on(run, &name, path, stack, workload, onlookers)?;
-    row.readahead = Some(setup.readahead.to_string());
+    let mapped = match row_mapping {
+        Some(MappingMode::Served) => "own",
+        _ => "kernel",
+    };
+    row.page_cache = run.jobs.page_cache(read_path.page_cache().name(), mapped);
+    row.readahead = Some(readahead_of(read_path.page_cache(), setup));
     row.scheduler = Some(setup.scheduler.to_string());
     row.note = note::join(row.note, note);
     Ok(row)
@@ -94,9 +116,11 @@ pub fn run_nfs(
         format!("READs of at most {} bytes, from {port} port", connection.read_bytes_max)
     });
     let name = url.to_string();
-    let stack = LibraryRun::new(file, None, run.backend);
+    let page_cache = file.page_cache();
+    let stack = LibraryRun::new(file, None, run.library.backend.unwrap_or_default());
     let mut row = run_on(run, &name, Path::new(&name), stack, workload, onlookers)?;
-    row.readahead = Some(setup.readahead.to_string());
+    row.page_cache = Some(page_cache.name().to_owned());
+    row.readahead = Some(readahead_of(page_cache, setup));
     row.scheduler = Some(setup.scheduler.to_string());
     row.note = note::join(row.note, note);
     Ok(row)
@@ -108,8 +132,7 @@ fn open_nfs(
     url: &NfsUrl,
     builder: readpath::Builder,
 ) -> Result<(File, Workload), Failure> {
-    let past_the_cache =
-        |job: &&readpath_sim::job::Job| job.is_direct || job.engine == JobEngine::Mmap;
+    let past_the_cache = |job: &&Job| job.is_direct || job.engine == JobEngine::Mmap;
     if run.writes() {
         return Err(Failure::Usage(format!(
             "{url}: the job writes, and files on a server are only read; run it on file: or on a \
@@ -135,16 +158,41 @@ fn open_nfs(
 
 /// Read path options of a row: memory, backend and policies.
 fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readpath::Builder {
-    let builder = match run.is_memory_named {
-        true => ReadPath::builder().memory(setup.memory_bytes),
-        false => ReadPath::builder(),
-    };
-    builder
-        .backend(run.backend)
-        .log_decisions(logs_decisions)
-        .readahead(&setup.readahead.to_string())
-        .scheduler(&setup.scheduler.to_string())
-        .eviction(&setup.eviction.to_string())
+    let LibraryOptions { page_cache, backend, is_memory_named, are_policies_named } = &run.library;
+    let mut builder = ReadPath::builder().log_decisions(logs_decisions);
+    if let Some(page_cache) = page_cache {
+        builder = builder.page_cache(*page_cache);
+    }
+    if *is_memory_named {
+        builder = builder.memory(setup.memory_bytes);
+    }
+    // Mappings and direct jobs have policies and requests of their own.
+    let is_through_cache = |job: &Job| !job.is_direct && job.engine != JobEngine::Mmap;
+    if !run.jobs.jobs.iter().any(is_through_cache) {
+        return builder;
+    }
+    let [readahead, scheduler, eviction] = are_policies_named;
+    if *readahead {
+        builder = builder.readahead(&setup.readahead.to_string());
+    }
+    if *scheduler {
+        builder = builder.scheduler(&setup.scheduler.to_string());
+    }
+    if *eviction {
+        builder = builder.eviction(&setup.eviction.to_string());
+    }
+    match backend {
+        Some(backend) => builder.backend(*backend),
+        None => builder,
+    }
+}
+
+/// Readahead policy of a row: the policy of the library for this page cache.
+fn readahead_of(page_cache: PageCache, setup: &SimulationSetup) -> String {
+    match page_cache {
+        PageCache::None => "none".to_owned(),
+        PageCache::Kernel | PageCache::Own { .. } => setup.readahead.to_string(),
+    }
 }
 
 /// Builds the read path of a row.
@@ -158,7 +206,8 @@ fn map(
     path: &Path,
     setup: &SimulationSetup,
 ) -> Result<Mapping, readpath::PagerError> {
-    let builder = Mapping::builder().memory(setup.memory_bytes).backend(run.backend);
+    let backend = run.library.backend.unwrap_or_default();
+    let builder = Mapping::builder().memory(setup.memory_bytes).backend(backend);
     // SAFETY: the file does not change during the run: a job that maps it does not write.
     unsafe { builder.readahead(&setup.readahead.to_string()).open(path) }
 }
@@ -233,7 +282,7 @@ fn run_on(
         mapped.map_or((0, 0), |mapped| (mapped.device_reads, mapped.device_read_bytes));
     let requested = stack.requested_bytes.load(Ordering::Relaxed);
     // The kernel does not report its device requests, only the bytes read for this process.
-    let is_kernel_cached = requested > 0 && stack.file.kernel_keeps();
+    let is_kernel_cached = requested > 0 && stack.file.page_cache() == PageCache::Kernel;
     let is_left = stack.mapping.as_ref().is_some_and(|map| map.mode() != MappingMode::Served);
     let is_counted = !is_kernel_cached && !is_left;
     let requests = stats.device_reads + ran.counted.requests + mapped_reads.0;

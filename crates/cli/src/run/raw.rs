@@ -27,7 +27,7 @@ pub fn run(
     let (mode, workload) = open(run, path, Direct::Preferred)?;
     let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
     let note = note::start(mode, &residency);
-    let backend = run.backend;
+    let backend = run.library.backend.unwrap_or_default();
     let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
     let note = note::join(note, note::backend_caveat(one.backend()));
     drop(one);

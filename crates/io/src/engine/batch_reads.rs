@@ -137,13 +137,19 @@ impl EngineState {
 
 #[cfg(test)]
 mod tests {
+    use crate::page_cache::PageCache;
     use crate::path::ReadPath;
 
     /// Each read counts the pages that it pins until the batch returns it.
     #[test]
     fn returned_batch_reads_release_their_pinned_pages() {
         let name = std::env::current_exe().expect("this program has a file");
-        let path = ReadPath::builder().readahead("none").kernel_cache(false).build().unwrap();
+        let path = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .readahead("none")
+            .kernel_cache(false)
+            .build()
+            .unwrap();
         let file = path.open(name).unwrap();
         let mut batch = path.batch();
         for round in 0..3 {

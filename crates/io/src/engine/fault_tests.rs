@@ -19,7 +19,7 @@ use crate::backend::{Backend, BackendError, BackendInUse, BackendKind, KernelAns
 use crate::backend::{Sleep, Sleeper, Transfer};
 use crate::clock::Clock;
 use crate::file::File;
-use crate::kernel_page_cache::KernelCacheMode;
+use crate::kernel_page_cache::PathPages;
 use crate::path::{Coherence, ReadPath};
 use crate::read_error::ReadError;
 use crate::storage::{FileStorage, Storage};
@@ -208,7 +208,7 @@ fn path_over(
     ReadPath::from_engine(Arc::new(LazyEngine::new(
         engine,
         Coherence::WhenOpened,
-        KernelCacheMode::Bypassed,
+        PathPages::Own { bytes: None, reads_resident: false },
         None,
     )))
 }

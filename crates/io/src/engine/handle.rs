@@ -59,7 +59,7 @@ impl Handle {
         identity: Identity,
     ) -> Handle {
         let number = engine.next_file_number();
-        let file = OpenFile::from_storage_file(target, identity, &engine.kernel_cache, number);
+        let file = OpenFile::from_storage_file(target, identity, &engine.pages, number);
         Handle::from_file(engine, Arc::new(file))
     }
 
@@ -71,7 +71,7 @@ impl Handle {
     /// Creates a handle of a file. If the kernel caches its pages, the machine learns of the handle
     /// only when it has to read.
     fn from_file(engine: &Arc<LazyEngine>, file: Arc<OpenFile>) -> Handle {
-        if file.kernel_cache_state.is_kernel_cached() {
+        if file.pages.kernel_file().is_some() {
             return Handle::with_machine_ids(engine, file, None);
         }
         let (file, named) = engine.lock().open(file);
@@ -262,9 +262,12 @@ impl Handle {
         if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
             self.advice.store(number as u8, Ordering::Relaxed);
         }
-        let is_kept = self.file.kernel_cache_state.advise(&self.kernel_policy, advice, range);
+        if let Some(file) = self.file.pages.kernel_file() {
+            file.advise(&self.kernel_policy, advice, range);
+        }
         if advice == Advice::WillNeed {
-            if is_kept {
+            // Without a cache there is no place for pages that no read waits for.
+            if !self.file.pages.stay_in_own_cache() {
                 return;
             }
             self.file.has_pages.store(true, Ordering::Relaxed);
@@ -279,8 +282,8 @@ impl Handle {
     /// Readahead state of the file: from the policy of the kernel page cache if the kernel caches
     /// the file, otherwise from the machine.
     pub(crate) fn readahead_state(&self) -> readpath_core::readahead::ReadaheadState {
-        match self.file.kernel_cache_state.readahead_state() {
-            Some(readahead_state) => readahead_state,
+        match self.file.pages.kernel_file() {
+            Some(file) => file.readahead_state(),
             None => {
                 let handle = self.machine_ids_or_register().handle;
                 self.engine.lock().machine.readahead_state(handle)
@@ -363,7 +366,9 @@ impl Drop for Handle {
     /// Closes the handle, unless it belongs to the parent of a `fork`.
     fn drop(&mut self) {
         if self.engine.is_of_this_process() {
-            self.file.kernel_cache_state.on_close(&self.kernel_policy);
+            if let Some(file) = self.file.pages.kernel_file() {
+                file.on_close(&self.kernel_policy);
+            }
             if let Some(named) = self.machine_ids.get() {
                 self.engine.lock().on_handle_dropped(named.handle);
             }

@@ -17,9 +17,10 @@ use super::Engine;
 use super::elastic_memory::register;
 use super::engine_guard::EngineGuard;
 use super::frame_cache::concurrent_copies_max;
-use crate::kernel_page_cache::KernelCacheMode;
+use crate::builder::{BuildError, Builder};
+use crate::kernel_page_cache::PathPages;
 use crate::kernel_page_cache::kernel_readahead::KernelReadTotals;
-use crate::path::{BuildError, Builder, Coherence};
+use crate::path::Coherence;
 use crate::process::{ForkLocal, ProcessOwned};
 use crate::read_error::{Forked, ReadError};
 
@@ -28,7 +29,7 @@ pub(crate) struct LazyEngine {
     /// Set when the engine is built.
     engine: ProcessOwned<ForkLocal<Arc<Engine>>>,
     pub(crate) coherence: Coherence,
-    pub(crate) kernel_cache: KernelCacheMode,
+    pub(crate) pages: PathPages,
     /// Builds the engine, and another one in a child; `None` for a server.
     builder: Option<Builder>,
     /// Owner for a child made by `fork`.
@@ -44,32 +45,26 @@ impl LazyEngine {
     pub(crate) fn new(
         engine: Engine,
         coherence: Coherence,
-        kernel_cache: KernelCacheMode,
+        pages: PathPages,
         builder: Option<Builder>,
     ) -> LazyEngine {
         let engine = Arc::new(engine);
         register(&engine);
         let copies_max = engine.frame_cache.copies_max();
-        LazyEngine::from_parts(
-            ForkLocal::with_value(engine),
-            copies_max,
-            coherence,
-            kernel_cache,
-            builder,
-        )
+        LazyEngine::from_parts(ForkLocal::with_value(engine), copies_max, coherence, pages, builder)
     }
 
     /// Creates an owner that builds its engine on first use.
     pub(crate) fn with_builder(
         coherence: Coherence,
-        kernel_cache: KernelCacheMode,
+        pages: PathPages,
         builder: Builder,
     ) -> LazyEngine {
         LazyEngine::from_parts(
             ForkLocal::new(),
             concurrent_copies_max(),
             coherence,
-            kernel_cache,
+            pages,
             Some(builder),
         )
     }
@@ -79,13 +74,13 @@ impl LazyEngine {
         engine: ForkLocal<Arc<Engine>>,
         copies_max: usize,
         coherence: Coherence,
-        kernel_cache: KernelCacheMode,
+        pages: PathPages,
         builder: Option<Builder>,
     ) -> LazyEngine {
         LazyEngine {
             engine: ProcessOwned::new(engine),
             coherence,
-            kernel_cache,
+            pages,
             builder,
             child_engine: ForkLocal::new(),
             concurrent_copies_max: copies_max,
@@ -167,12 +162,12 @@ impl LazyEngine {
 
     /// Counters of the reads through the kernel page cache.
     pub(crate) fn kernel_read_totals(&self) -> KernelReadTotals {
-        self.kernel_cache.counted()
+        self.pages.kernel_read_totals()
     }
 
     /// Moves the logged readahead decisions for these reads to `all`.
     pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
-        self.kernel_cache.take_decisions(all);
+        self.pages.take_decisions(all);
     }
 
     /// Starts the reactor thread, which leads for futures.

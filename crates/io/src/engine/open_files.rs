@@ -14,6 +14,10 @@ use super::OpenFile;
 use super::in_flight::DeferredDrop;
 use super::state::EngineState;
 use crate::identity::Identity;
+use crate::kernel_page_cache::FilePages;
+
+/// All pages of a file.
+pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
 
 /// An open file with its number of handles.
 pub(super) struct OpenFileEntry {
@@ -164,17 +168,20 @@ impl EngineState {
         }
     }
 
-    /// Ends a read on the handle and releases its pages.
+    /// Ends a read on the handle and releases its pages. `range` covers them.
     ///
-    /// For a file in the kernel page cache, a read gets here only if the kernel could not return
-    /// its bytes. The pages that it fetched, prefetched ones included, are dropped with it. They
-    /// would become stale, while the kernel's pages follow changes of the file.
-    pub(super) fn on_read_end(&mut self, handle: HandleId) {
+    /// They leave the cache if the path does not cache pages. For a file in the kernel page cache,
+    /// a read gets here only if the kernel could not return its bytes. All pages are dropped with
+    /// it, prefetched ones included. They would become stale, while the kernel's pages follow
+    /// changes of the file.
+    pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
         let in_use = &mut self.handle_uses[handle.0 as usize];
         in_use.reads -= 1;
         let (file, is_over) = (in_use.file, in_use.is_dropped && in_use.reads == 0);
-        if self.open_files.entry(file).file.kernel_cache_state.is_kernel_cached() {
-            self.machine.invalidate_file(file, PageRange { first: 0, end: u64::MAX });
+        match &self.open_files.entry(file).file.pages {
+            FilePages::Own(_) => {}
+            FilePages::Kernel(_) => self.machine.invalidate_file(file, ALL_PAGES),
+            FilePages::None => self.machine.invalidate_file(file, range),
         }
         if is_over {
             self.close(handle);

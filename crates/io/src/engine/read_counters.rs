@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use readpath_core::unit::PAGE_BYTES;
 
-use crate::kernel_page_cache::residency_sampling::ResidencySampling;
+use crate::kernel_page_cache::residency_sampling::ResidencySampler;
 use crate::process::ForkLocal;
 
 /// Read counters of one handle.
@@ -46,9 +46,9 @@ struct PaddedCounters {
     /// [`NO_OFFSET`].
     no_readahead_from: AtomicU64,
     /// Selects the reads through the kernel page cache whose residency is checked.
-    residency_sampling: ResidencySampling,
+    sampler: ResidencySampler,
     /// Selects the asynchronous reads whose residency is checked at their start.
-    async_sampling: ResidencySampling,
+    async_sampler: ResidencySampler,
     _padding: [u8; 64],
 }
 
@@ -69,8 +69,8 @@ impl Default for PaddedCounters {
             last_page: AtomicU64::new(NO_PAGE),
             policy_end: AtomicU64::new(NO_OFFSET),
             no_readahead_from: AtomicU64::new(NO_OFFSET),
-            residency_sampling: ResidencySampling::default(),
-            async_sampling: ResidencySampling::default(),
+            sampler: ResidencySampler::default(),
+            async_sampler: ResidencySampler::default(),
             _padding: [0; 64],
         }
     }
@@ -203,15 +203,15 @@ pub(crate) struct KernelReadCounters<'a> {
 impl KernelReadCounters<'_> {
     /// Selects the next reads whose residency is checked.
     #[inline]
-    pub(crate) fn residency_sampling(&self) -> &ResidencySampling {
-        &self.line.residency_sampling
+    pub(crate) fn sampler(&self) -> &ResidencySampler {
+        &self.line.sampler
     }
 
     /// Selects the asynchronous reads whose residency is checked at their start. They are sampled
     /// separately: when such a read finishes, its pages are resident because it was started, which
     /// says nothing about other reads.
-    pub(crate) fn async_residency_sampling(&self) -> &ResidencySampling {
-        &self.line.async_sampling
+    pub(crate) fn async_sampler(&self) -> &ResidencySampler {
+        &self.line.async_sampler
     }
 
     /// Counts a read that ends at byte `end`. `demand` bytes were not in the kernel page cache.

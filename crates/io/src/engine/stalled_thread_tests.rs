@@ -10,7 +10,7 @@ use super::storage_backend::StorageBackend;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::clock::Clock;
 use crate::file::File;
-use crate::kernel_page_cache::KernelCacheMode;
+use crate::kernel_page_cache::PathPages;
 use crate::path::{Coherence, ReadPath};
 use crate::storage::{FileStorage, Storage};
 
@@ -67,7 +67,7 @@ fn read_behind_a_stalled_leader(read: impl FnOnce(&File) -> u8 + Send + 'static)
     let path = ReadPath::from_engine(Arc::new(LazyEngine::new(
         engine,
         Coherence::WhenOpened,
-        KernelCacheMode::Bypassed,
+        PathPages::Own { bytes: None, reads_resident: false },
         None,
     )));
     let file = path.open(&name).unwrap();

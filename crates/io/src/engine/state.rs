@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 
 use readpath_core::machine::{Machine, ReadAccess, ReadError, ReadId, Transfer};
 use readpath_core::request::{Completion, Outcome, ProcessId};
-use readpath_core::unit::Time;
+use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::Handle;
 use super::batch_reads::batch_pages_max;
@@ -23,7 +23,7 @@ use super::in_flight::{
     CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, InlineRequest, LeaderState,
     QueueId,
 };
-use super::open_files::{HandleUse, OpenFileEntry, OpenFiles};
+use super::open_files::{ALL_PAGES, HandleUse, OpenFileEntry, OpenFiles};
 use super::storage_backend::StorageBackend;
 use crate::aligned_bytes::AlignedBytes;
 use crate::backend::{BackendError, BackendInUse};
@@ -170,7 +170,9 @@ impl EngineState {
         ticket: u64,
     ) -> Result<ReadId, ReadError> {
         let named = handle.machine_ids();
-        handle.file.has_pages.store(true, Ordering::Relaxed);
+        if handle.file.pages.stay_in_own_cache() {
+            handle.file.has_pages.store(true, Ordering::Relaxed);
+        }
         handle.take_unreported_ends(|end| self.machine.record_shared_reads(named.handle, end));
         let id = self.in_flight.reads.vacant_key();
         let (process, tag) = (ProcessId(named.handle.0), id as u64);
@@ -230,12 +232,18 @@ impl EngineState {
     fn release_in_machine(&mut self, now: Time, id: InFlightId) {
         let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);
         let mut frames = completed.frames;
+        let range = match read {
+            Some(read) => {
+                PageRange::new(self.machine.offset(read) / PAGE_BYTES, frames.len() as u64)
+            }
+            None => ALL_PAGES,
+        };
         frames.clear();
         self.in_flight.spare_frames.push(frames);
         if let Some(read) = read {
             self.machine.release(now, read);
         }
-        self.on_read_end(handle);
+        self.on_read_end(handle, range);
     }
 
     /// Steps the machine until it is idle: submits its requests and takes its completed reads.
@@ -270,7 +278,7 @@ impl EngineState {
     fn end_abandoned(&mut self) -> bool {
         let mut has_some = false;
         while let Some(handle) = self.in_flight.abandoned.pop() {
-            self.on_read_end(handle);
+            self.on_read_end(handle, ALL_PAGES);
             has_some = true;
         }
         has_some

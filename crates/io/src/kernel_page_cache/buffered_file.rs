@@ -1,25 +1,16 @@
-//! A file opened without O_DIRECT, and the windows of it that are known to be resident.
+//! A file opened without O_DIRECT.
 
 use std::fs::File as StdFile;
 use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use readpath_core::splitmix;
-use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
 
 use super::blocking_pool::{BlockingRead, FileKey};
 use crate::target::Target;
-
-/// Size of a residency window in pages (2 MiB).
-const WINDOW_PAGES: u64 = 512;
-/// Largest number of remembered windows of a file: 2 GiB.
-const WINDOWS_MAX: u64 = 1024;
-/// Rate of small reads that check for evictions: one of 2^3.
-const CHECK_PERIOD_LOG2: u32 = 3;
 
 /// A file opened for reads through the kernel page cache.
 pub(super) struct BufferedFile {
@@ -33,36 +24,25 @@ pub(super) struct BufferedFile {
     is_memory_short: AtomicBool,
     /// True if the file system does not support `RWF_NOWAIT`.
     lacks_nowait: AtomicBool,
-    /// Resident windows: window number plus 1, at index number modulo length. Empty if the kernel
-    /// caches the pages.
-    resident_windows: Box<[AtomicU64]>,
 }
 
 impl BufferedFile {
-    /// Opens the file of a descriptor again without O_DIRECT. Without kernel readahead, unless the
-    /// kernel caches the pages (`is_kept`).
-    pub(super) fn open(target: &Target, is_kernel_cached: bool) -> Option<BufferedFile> {
-        let file = target.reopen_buffered()?;
-        if !is_kernel_cached {
-            fadvise(&*file, 0, None, Advice::Random).ok()?;
-        }
-        // Residency is not checked if the kernel caches the pages, and so not remembered.
-        let windows = match is_kernel_cached {
-            true => 0,
-            false => target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES).clamp(1, WINDOWS_MAX),
-        };
-        let held = (0..windows).map(|_| AtomicU64::new(0)).collect();
-        let (alone, is_short) = (OnceLock::new(), AtomicBool::new(false));
-        let key = FileKey::from_target(target);
-        let is_blind = AtomicBool::new(false);
+    /// Opens the file of a descriptor again without O_DIRECT, with kernel readahead.
+    pub(super) fn open(target: &Target) -> Option<BufferedFile> {
         Some(BufferedFile {
-            file,
-            key,
-            no_readahead_file: alone,
-            is_memory_short: is_short,
-            lacks_nowait: is_blind,
-            resident_windows: held,
+            file: target.reopen_buffered()?,
+            key: FileKey::from_target(target),
+            no_readahead_file: OnceLock::new(),
+            is_memory_short: AtomicBool::new(false),
+            lacks_nowait: AtomicBool::new(false),
         })
+    }
+
+    /// Like [`open`](BufferedFile::open), without kernel readahead.
+    pub(super) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
+        let opened = BufferedFile::open(target)?;
+        fadvise(&*opened.file, 0, None, Advice::Random).ok()?;
+        Some(opened)
     }
 
     /// Fills the buffers, `bytes` bytes in total, if all pages are still resident. Otherwise their
@@ -73,26 +53,11 @@ impl BufferedFile {
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
-        self.read_nowait_bytes(offset, buffers) == bytes || self.forget_residency(offset, bytes)
+        self.read_nowait(offset, false, buffers) == Some(bytes)
     }
 
-    /// Fills a small buffer whose pages are known to be resident. One read of eight, selected by a
-    /// hash of its offset, checks for evictions.
-    pub(super) fn read_with_sampling(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let bytes = buffer.len() as u64;
-        let spread = offset.wrapping_mul(splitmix::STEP);
-        if spread >> (u64::BITS - CHECK_PERIOD_LOG2) > 0 {
-            return self.read_blocking(offset, buffer);
-        }
-        self.read_resident(offset, bytes, &mut [IoSliceMut::new(buffer)])
-    }
-
-    /// Reads the resident bytes from the start on without waiting and returns their number.
-    fn read_nowait_bytes(&self, offset: u64, buffers: &mut [IoSliceMut<'_>]) -> u64 {
-        self.read_nowait(offset, false, buffers).unwrap_or(0)
-    }
-
-    /// Like `read_nowait_bytes`; `None` if the file system does not support the check.
+    /// Reads the resident bytes from the start on without waiting and returns their number. `None`
+    /// if the file system does not support the check.
     pub(super) fn read_nowait(
         &self,
         offset: u64,
@@ -192,46 +157,5 @@ impl BufferedFile {
     /// Records that prefetched bytes were evicted before their copy.
     pub(super) fn record_eviction(&self) {
         self.is_memory_short.store(true, Ordering::Relaxed);
-    }
-
-    /// True if the pages lie in windows known to be resident.
-    #[inline]
-    pub(super) fn are_known_resident(&self, pages: PageRange) -> bool {
-        !self.resident_windows.is_empty()
-            && self
-                .window_entries(pages)
-                .all(|(place, window)| place.load(Ordering::Relaxed) == window + 1)
-    }
-
-    /// Marks the windows of these pages as resident.
-    pub(super) fn mark_resident(&self, pages: PageRange) {
-        self.window_entries(pages)
-            .for_each(|(place, window)| place.store(window + 1, Ordering::Relaxed));
-    }
-
-    /// Forgets the residency of a range. Returns false.
-    pub(super) fn forget_residency(&self, offset: u64, bytes: u64) -> bool {
-        let pages = PageRange::covering(offset, bytes);
-        self.window_entries(pages).for_each(|(place, _)| place.store(0, Ordering::Relaxed));
-        false
-    }
-
-    /// Entries of the windows of these pages; none if the kernel caches the pages.
-    fn window_entries(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
-        let windows = match self.resident_windows.is_empty() {
-            true => 0..0,
-            false => pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES),
-        };
-        windows.map(|window| {
-            (&self.resident_windows[(window % self.resident_windows.len() as u64) as usize], window)
-        })
-    }
-}
-
-/// Extends a page range to whole windows.
-pub(super) fn covering_windows(pages: PageRange) -> PageRange {
-    PageRange {
-        first: pages.first / WINDOW_PAGES * WINDOW_PAGES,
-        end: pages.end.next_multiple_of(WINDOW_PAGES),
     }
 }

@@ -31,107 +31,155 @@ use std::task::{Poll, Waker};
 
 use readpath_core::unit::PageRange;
 
-use super::are_pages_resident;
 use super::blocking_pool::BlockingRead;
-use super::kernel_readahead::{FileKernelReadahead, PolicyAccess};
+use super::buffered_file::BufferedFile;
+use super::kernel_readahead::{KernelReadTimer, PolicyAccess};
+use super::residency_sampling::ReadState;
+use super::{KernelFile, are_pages_resident};
 use crate::engine::Handle;
-use crate::target::Target;
+use crate::probes;
+
+/// A read that may wait for the device.
+struct UntrustedRead<'a> {
+    offset: u64,
+    bytes: u64,
+    /// Any state but `Trusted`.
+    state: ReadState,
+    /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
+    no_readahead_from: Option<u64>,
+    /// Number of resident bytes that a check has read; `None` without a check.
+    seen: Option<u64>,
+    timer: KernelReadTimer<'a>,
+    _probe: probes::ReadSpan,
+}
 
 impl Handle {
-    /// Reads through the kernel page cache and returns the number of bytes that had to be awaited.
-    /// `None` if the read must bypass that cache.
-    pub(super) fn read_with_kernel_readahead(
+    /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Returns false if
+    /// the read must bypass that cache: the second open file is missing, the file ends before, or
+    /// the device fails.
+    #[inline]
+    pub(crate) fn read_kernel_pages(
         &self,
-        file_readahead: &FileKernelReadahead,
+        file: &KernelFile,
         offset: u64,
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
-    ) -> Option<u64> {
-        let pages = &self.file.kernel_cache_state;
-        let (buffered_file, target) = (pages.open_buffered()?, pages.target.as_ref()?);
+    ) -> bool {
+        let Some(buffered_file) = file.open_buffered() else { return false };
         let reads = self.read_counters.kernel_reads();
-        if file_readahead.take_trusted_read(reads.residency_sampling()) {
-            return buffered_file.read_all_blocking(offset, bytes, buffers).then_some(0);
+        let mut read = match reads.sampler().next_read(file.readahead.is_prefetching()) {
+            ReadState::Trusted => {
+                let is_read = match buffers {
+                    [buffer] => buffered_file.read_blocking(offset, buffer),
+                    buffers => buffered_file.read_all_blocking(offset, bytes, buffers),
+                };
+                return is_read && self.record_kernel_read(bytes, 0, offset);
+            }
+            state => self.begin_untrusted(file, state, offset, bytes),
+        };
+        if read.state == ReadState::Sampling {
+            let is_without_readahead = read.no_readahead_from.is_some();
+            read.seen = buffered_file.read_nowait(offset, is_without_readahead, buffers);
+            if read.seen == Some(bytes) {
+                reads.sampler().record_check(true);
+                return self.record_kernel_read(bytes, 0, offset);
+            }
         }
-        let residency_sampling = reads.residency_sampling();
-        // The clock starts here: the check below makes the kernel start its I/O.
-        let reading = file_readahead.reads();
+        self.read_absent_pages(file, buffered_file, read, buffers)
+            .is_some_and(|demand| self.record_kernel_read(bytes, demand, offset))
+    }
+
+    /// Begins a read that may wait. A stream that is left to the kernel leaves the state
+    /// `Prefetching`.
+    fn begin_untrusted<'a>(
+        &self,
+        file: &'a KernelFile,
+        state: ReadState,
+        offset: u64,
+        bytes: u64,
+    ) -> UntrustedRead<'a> {
+        let KernelFile { target, readahead, .. } = file;
+        let reads = self.read_counters.kernel_reads();
+        let probe = probes::begin_read(offset, bytes);
+        // The clock starts here: the check makes the kernel start its I/O.
+        let timer = readahead.reads();
         // Behind a trusted header the check would start the kernel's window as for a stream.
         let no_readahead_from =
             reads.no_readahead_start(offset).or_else(|| reads.header_start(offset, bytes));
-        if reads.last_end() == Some(offset)
+        let is_kernel_stream = reads.last_end() == Some(offset)
             && no_readahead_from.is_none()
-            && file_readahead.leaves_streams(target)
-        {
-            file_readahead.stop_showing_reads();
-        }
-        let is_engaged = file_readahead.is_engaged();
-        let is_check_due = !is_engaged && !residency_sampling.expects_miss();
-        let seen = if is_check_due {
-            buffered_file.read_nowait(offset, no_readahead_from.is_some(), buffers)
-        } else {
-            None
+            && readahead.leaves_streams(target);
+        let state = match state {
+            ReadState::Prefetching if is_kernel_stream => {
+                readahead.stop_showing_reads();
+                reads.sampler().without_prefetching()
+            }
+            state => state,
         };
-        if seen == Some(bytes) {
-            residency_sampling.record_check(true);
-            return Some(0);
-        }
+        UntrustedRead { offset, bytes, state, no_readahead_from, seen: None, timer, _probe: probe }
+    }
+
+    /// Shows a read to the policy, reads the rest of its bytes, and returns the number of bytes
+    /// that had to be awaited. `None` if the read must bypass the kernel page cache.
+    fn read_absent_pages(
+        &self,
+        file: &KernelFile,
+        buffered_file: &BufferedFile,
+        read: UntrustedRead<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Option<u64> {
+        let UntrustedRead { offset, bytes, state, no_readahead_from, seen, timer, _probe } = read;
+        let reads = self.read_counters.kernel_reads();
         let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
+        let is_prefetching = state == ReadState::Prefetching;
         let (mut is_without_readahead, mut was_advised) = (false, false);
-        if is_engaged || no_readahead_from.is_some() || !reads.continues_unreported_read(offset) {
+        if is_prefetching || no_readahead_from.is_some() || !reads.continues_unreported_read(offset)
+        {
             let access = self.policy_access(offset, bytes, no_readahead_from, false, first_absent);
-            let seen = file_readahead.read(&self.kernel_policy, target, access);
-            reads.set_no_readahead(seen.is_kernel_readahead_off);
+            let answer = file.readahead.read(&self.kernel_policy, &file.target, access);
+            reads.set_no_readahead(answer.is_kernel_readahead_off);
             // The kernel reads nothing ahead of a read that continues no run.
-            is_without_readahead = seen.is_kernel_readahead_off && access.is_continuation;
-            was_advised = seen.has_advised_part;
+            is_without_readahead = answer.is_kernel_readahead_off && access.is_continuation;
+            was_advised = answer.has_advised_part;
         }
         let resident_bytes = seen.unwrap_or(0);
         if !buffered_file.read_rest(offset, resident_bytes, is_without_readahead, buffers) {
             return None;
         }
-        let demand = reading.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
-        match is_engaged {
-            true => residency_sampling.reset(),
-            false => residency_sampling.record_check(demand == 0),
+        let demand = timer.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
+        match is_prefetching {
+            true => reads.sampler().reset(),
+            false => reads.sampler().record_check(demand == 0),
         }
         Some(demand)
     }
 
     /// Starts the kernel's I/O for a read that will be [taken](Handle::poll_submitted) later.
     /// Returns true if the range was resident, as far as known. `None` if the kernel does not cache
-    /// the pages, or the path's cache has some of them.
+    /// the pages.
     pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<bool> {
-        let pages = &self.file.kernel_cache_state;
-        let (file_readahead, target) = (pages.file_readahead.as_ref()?, pages.target.as_ref()?);
-        if self.has_own_pages(offset, bytes) {
-            return None;
-        }
+        let file = self.file.pages.kernel_file()?;
         // Before any I/O is in flight: on some file systems an open waits for it.
-        pages.open_buffered()?;
+        file.open_buffered()?;
         let reads = self.read_counters.kernel_reads();
-        if file_readahead.take_trusted_read(reads.async_residency_sampling()) {
+        let sampler = reads.async_sampler();
+        if sampler.next_read(file.readahead.is_prefetching()) == ReadState::Trusted {
             return Some(true);
         }
-        let is_resident = self.submit_if_absent(file_readahead, target, offset, bytes);
-        reads.async_residency_sampling().record_check(is_resident);
+        let is_resident = self.submit_if_absent(file, offset, bytes);
+        sampler.record_check(is_resident);
         Some(is_resident)
     }
 
     /// Starts the I/O of a read, unless it is resident and the policy need not see it. Returns true
     /// if it is resident.
-    fn submit_if_absent(
-        &self,
-        file_readahead: &FileKernelReadahead,
-        target: &Target,
-        offset: u64,
-        bytes: u64,
-    ) -> bool {
+    fn submit_if_absent(&self, file: &KernelFile, offset: u64, bytes: u64) -> bool {
+        let KernelFile { target, readahead, .. } = file;
         let request = PageRange::covering(offset, bytes);
         let is_resident = are_pages_resident(target, request);
-        if !is_resident || file_readahead.is_engaged() {
+        if !is_resident || readahead.is_prefetching() {
             let reads = self.read_counters.kernel_reads();
-            file_readahead.read(
+            readahead.read(
                 &self.kernel_policy,
                 target,
                 self.policy_access(
@@ -159,20 +207,13 @@ impl Handle {
         blocking_read: &mut Option<Arc<BlockingRead>>,
         waker: &Waker,
     ) -> Poll<io::Result<bool>> {
-        let pages = &self.file.kernel_cache_state;
         let bytes = buffer.len() as u64;
-        let (Some(file_readahead), Some(target)) = (&pages.file_readahead, &pages.target) else {
-            return Poll::Ready(Ok(self.read_resident(offset, buffer)));
-        };
-        let buffered_file = match pages.open_buffered() {
-            Some(buffered_file)
-                if blocking_read.is_some() || !self.has_own_pages(offset, bytes) =>
-            {
-                buffered_file
-            }
-            _ => return Poll::Ready(Ok(false)),
-        };
         let buffers = &mut [IoSliceMut::new(buffer)];
+        let Some(file) = self.file.pages.kernel_file() else {
+            return Poll::Ready(Ok(self.read_from_kernel(offset, bytes, buffers)));
+        };
+        let Some(buffered_file) = file.open_buffered() else { return Poll::Ready(Ok(false)) };
+        let KernelFile { target, readahead: file_readahead, .. } = file;
         if let Some(blocking_read) = blocking_read {
             if !blocking_read.poll(waker) {
                 return Poll::Pending;
@@ -198,9 +239,9 @@ impl Handle {
         if is_kernel_stream {
             file_readahead.stop_showing_reads();
         }
-        let is_engaged = file_readahead.is_engaged();
+        let is_prefetching = file_readahead.is_prefetching();
         let no_readahead_from = self.read_counters.kernel_reads().no_readahead_start(offset);
-        if is_engaged {
+        if is_prefetching {
             file_readahead.read(
                 &self.kernel_policy,
                 target,
@@ -211,7 +252,7 @@ impl Handle {
         if seen == Some(bytes) {
             return Poll::Ready(Ok(self.record_kernel_read(bytes, 0, offset)));
         }
-        if !is_engaged && !is_kernel_stream {
+        if !is_prefetching && !is_kernel_stream {
             let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
             file_readahead.read(
                 &self.kernel_policy,

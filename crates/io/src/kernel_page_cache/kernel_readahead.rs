@@ -22,7 +22,6 @@ use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::blocking_pool::{BlockingPool, BlockingRead, FileKey, Task};
-use super::residency_sampling::ResidencySampling;
 use super::{drop_kernel_range, read_ahead};
 use crate::clock::Clock;
 use crate::probes;
@@ -350,7 +349,7 @@ impl FileKernelReadahead {
 
     /// True if the policy must see every read, resident or not.
     #[inline]
-    pub(super) fn is_engaged(&self) -> bool {
+    pub(super) fn is_prefetching(&self) -> bool {
         self.has_unread_advice.load(Ordering::Relaxed)
     }
 
@@ -364,12 +363,6 @@ impl FileKernelReadahead {
     /// Stops showing every read to the policy: the advised pages belong to another reader.
     pub(super) fn stop_showing_reads(&self) {
         self.has_unread_advice.store(false, Ordering::Relaxed);
-    }
-
-    /// True if the next read needs neither a check nor the policy. Consumes one unit of trust.
-    #[inline]
-    pub(super) fn take_trusted_read(&self, residency_sampling: &ResidencySampling) -> bool {
-        !self.is_engaged() && residency_sampling.take_unchecked()
     }
 
     /// Shows a read to the handle's policy, and advises the kernel of its windows.

@@ -2,72 +2,149 @@
 //!
 //! A read with `RWF_NOWAIT` returns resident bytes only and so shows whether the policy is needed.
 //! It costs a tenth more than `pread(2)` of 4 resident KiB, and most reads behave like the ones
-//! before.
+//! before. Each thread has a state for each file that it reads:
 //!
-//! After a checked read that hits, the thread's next read is a plain `pread`. After the next
-//! checked hit it is the next three, then 7, 15 and 31, so finally one read of 32 is checked. A
-//! checked miss resets this. The next two reads are then checked, because content after a header
-//! often lies in the header's page and says nothing about later reads. After eight consecutive
-//! misses, reads go without a check, which would cost another system call. Each is timed instead,
-//! until one is fast enough to be a hit. Other reads read no clock and write no memory shared
-//! between threads.
+//! | state | the next read | then |
+//! |---|---|---|
+//! | trusted | is a plain `pread` | after the last one of a run: sampling |
+//! | sampling | is checked | hit: trusted, 1, 3, 7, 15, then 31 reads; 8 misses in a row: missing |
+//! | missing | goes without a check and is timed | fast enough to be a hit: sampling |
+//! | prefetching | is shown to the policy first | once no advised page waits for a reader: sampling |
 //!
-//! While advised pages wait for their reader, and right afterwards, no read is trusted: the policy
-//! must see the reader reach them.
+//! After a miss the next two reads are checked, because content after a header often lies in the
+//! header's page and says nothing about later reads. Trusted reads read no clock and write no
+//! memory shared between threads. Advised pages are of the file, so all its threads are prefetching
+//! together: no read is trusted, because the policy must see the reader reach them.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 
 /// Largest number of consecutive reads without a check.
-const UNCHECKED_READS_MAX: u8 = 31;
+const UNCHECKED_READS_MAX: u16 = 31;
 
 /// Number of consecutive misses after which a miss is expected.
-const MISSES_BEFORE_EXPECTED: u8 = 8;
+const MISSES_BEFORE_EXPECTED: u16 = 8;
 
-/// Residency sampling state of one thread for one file.
+/// How the next read of a thread is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadState {
+    /// Without a check.
+    Trusted,
+    /// With a check.
+    Sampling,
+    /// Without a check, because a miss is expected. Its duration shows a miss.
+    Missing,
+    /// Shown to the policy first: advised pages wait for their reader.
+    Prefetching,
+}
+
+/// State of one thread for one file. Prefetching is a state of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SamplerState {
+    /// `left` further reads of a run of `run` are not checked.
+    Trusted { run: u16, left: u16 },
+    /// The next read is checked. The last run without a check had `run` reads.
+    Sampling { run: u16, misses: u16 },
+    /// The next read is expected to miss.
+    Missing,
+}
+
+impl SamplerState {
+    /// Packs the state: 5 bits of `run`, 5 of `left` and 4 of `misses`.
+    fn pack(self) -> u16 {
+        match self {
+            SamplerState::Trusted { run, left } => run | left << 5,
+            SamplerState::Sampling { run, misses } => run | misses << 10,
+            SamplerState::Missing => MISSES_BEFORE_EXPECTED << 10,
+        }
+    }
+
+    fn unpack(bits: u16) -> SamplerState {
+        let (run, left, misses) = (bits & 31, bits >> 5 & 31, bits >> 10);
+        match (left, misses) {
+            (0, MISSES_BEFORE_EXPECTED..) => SamplerState::Missing,
+            (0, _) => SamplerState::Sampling { run, misses },
+            (1.., _) => SamplerState::Trusted { run, left },
+        }
+    }
+
+    /// State after a checked or timed read. A hit lengthens the run of unchecked reads from n to
+    /// 2n + 1. A miss, and the first hit after one, end it.
+    fn after_check(self, is_resident: bool) -> SamplerState {
+        let (run, misses) = match self {
+            SamplerState::Trusted { run, .. } => (run, 0),
+            SamplerState::Sampling { run, misses } => (run, misses),
+            SamplerState::Missing => (0, MISSES_BEFORE_EXPECTED),
+        };
+        match (is_resident, misses) {
+            (true, 0) => {
+                let run = (2 * run + 1).min(UNCHECKED_READS_MAX);
+                SamplerState::Trusted { run, left: run }
+            }
+            (true, 1..) => SamplerState::Sampling { run: 0, misses: 0 },
+            (false, ..) if misses + 1 >= MISSES_BEFORE_EXPECTED => SamplerState::Missing,
+            (false, ..) => SamplerState::Sampling { run: 0, misses: misses + 1 },
+        }
+    }
+}
+
+/// Residency sampler of one thread for one file.
 ///
 /// Threads that share it may lose a count, which changes the checks by one read.
 #[derive(Debug, Default)]
-pub(crate) struct ResidencySampling {
-    /// Number of further reads without a check.
-    unchecked_left: AtomicU8,
-    /// Value of `left` after the last checked read; 0 after a miss.
-    unchecked_run: AtomicU8,
-    /// Number of consecutive misses.
-    consecutive_misses: AtomicU8,
+pub(crate) struct ResidencySampler {
+    /// A packed [`SamplerState`].
+    bits: AtomicU16,
 }
 
-impl ResidencySampling {
-    /// Consumes one unit of trust; true if the next read needs no check.
+impl ResidencySampler {
     #[inline]
-    pub(crate) fn take_unchecked(&self) -> bool {
-        let left = self.unchecked_left.load(Ordering::Relaxed);
-        if left > 0 {
-            self.unchecked_left.store(left - 1, Ordering::Relaxed);
+    fn state(&self) -> SamplerState {
+        SamplerState::unpack(self.bits.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn set(&self, state: SamplerState) {
+        self.bits.store(state.pack(), Ordering::Relaxed);
+    }
+
+    /// State for the next read. A trusted read consumes one unit of trust.
+    #[inline]
+    pub(crate) fn next_read(&self, is_prefetching: bool) -> ReadState {
+        match self.state() {
+            _ if is_prefetching => ReadState::Prefetching,
+            SamplerState::Trusted { run, left: 1 } => {
+                self.set(SamplerState::Sampling { run, misses: 0 });
+                ReadState::Trusted
+            }
+            SamplerState::Trusted { run, left } => {
+                self.set(SamplerState::Trusted { run, left: left - 1 });
+                ReadState::Trusted
+            }
+            SamplerState::Sampling { .. } => ReadState::Sampling,
+            SamplerState::Missing => ReadState::Missing,
         }
-        left > 0
     }
 
-    /// True if the next read is expected to miss.
-    pub(crate) fn expects_miss(&self) -> bool {
-        self.consecutive_misses.load(Ordering::Relaxed) >= MISSES_BEFORE_EXPECTED
+    /// State of a read that the policy need not see first after all.
+    pub(crate) fn without_prefetching(&self) -> ReadState {
+        match self.state() {
+            SamplerState::Missing => ReadState::Missing,
+            _ => ReadState::Sampling,
+        }
     }
 
-    /// Resets the trust after a read that the policy has seen: the next read is checked.
+    /// Ends the trust after a read that the policy has seen: the next read is checked.
     pub(crate) fn reset(&self) {
-        self.unchecked_run.store(0, Ordering::Relaxed);
-        self.unchecked_left.store(0, Ordering::Relaxed);
+        self.set(match self.state() {
+            SamplerState::Trusted { .. } => SamplerState::Sampling { run: 0, misses: 0 },
+            SamplerState::Sampling { misses, .. } => SamplerState::Sampling { run: 0, misses },
+            SamplerState::Missing => SamplerState::Missing,
+        });
     }
 
-    /// Records the result of a checked or timed read. A hit without a miss before it lengthens the
-    /// run of unchecked reads to 2n + 1, at most 31. A miss, and the first hit after one, end it.
+    /// Records the result of a checked or timed read.
     pub(crate) fn record_check(&self, is_resident: bool) {
-        let missed = self.consecutive_misses.load(Ordering::Relaxed).saturating_add(1);
-        self.consecutive_misses.store(if is_resident { 0 } else { missed }, Ordering::Relaxed);
-        let before = self.unchecked_run.load(Ordering::Relaxed);
-        let run =
-            if is_resident && missed == 1 { (2 * before + 1).min(UNCHECKED_READS_MAX) } else { 0 };
-        self.unchecked_run.store(run, Ordering::Relaxed);
-        self.unchecked_left.store(run, Ordering::Relaxed);
+        self.set(self.state().after_check(is_resident));
     }
 }
 
@@ -78,12 +155,12 @@ mod tests {
     /// Checked reads in a run of resident ones: the 1st, 3rd, 7th, 15th, 31st, and then each 32nd.
     #[test]
     fn resident_reads_are_checked_with_decreasing_frequency() {
-        let residency_sampling = ResidencySampling::default();
+        let sampler = ResidencySampler::default();
         let mut looked = Vec::new();
         for nth in 1..=130 {
-            if !residency_sampling.take_unchecked() {
+            if sampler.next_read(false) != ReadState::Trusted {
                 looked.push(nth);
-                residency_sampling.record_check(true);
+                sampler.record_check(true);
             }
         }
         assert_eq!(looked, [1, 3, 7, 15, 31, 63, 95, 127]);
@@ -91,27 +168,54 @@ mod tests {
 
     #[test]
     fn miss_makes_the_next_two_reads_checked() {
-        let residency_sampling = ResidencySampling::default();
-        assert!(!residency_sampling.take_unchecked());
-        residency_sampling.record_check(true);
-        residency_sampling.record_check(true);
-        residency_sampling.record_check(false);
+        let sampler = ResidencySampler::default();
+        assert!(sampler.next_read(false) != ReadState::Trusted);
+        sampler.record_check(true);
+        sampler.record_check(true);
+        sampler.record_check(false);
         for _ in 0..2 {
-            assert!(!residency_sampling.take_unchecked());
-            residency_sampling.record_check(true);
+            assert!(sampler.next_read(false) != ReadState::Trusted);
+            sampler.record_check(true);
         }
-        assert!(residency_sampling.take_unchecked() && !residency_sampling.take_unchecked());
+        assert!(sampler.next_read(false) == ReadState::Trusted);
     }
 
     #[test]
     fn eight_misses_predict_a_miss_until_the_next_hit() {
-        let residency_sampling = ResidencySampling::default();
+        let sampler = ResidencySampler::default();
         for _ in 0..8 {
-            assert!(!residency_sampling.expects_miss());
-            residency_sampling.record_check(false);
+            assert!(sampler.next_read(false) == ReadState::Sampling);
+            sampler.record_check(false);
         }
-        assert!(residency_sampling.expects_miss());
-        residency_sampling.record_check(true);
-        assert!(!residency_sampling.expects_miss());
+        assert_eq!(sampler.next_read(false), ReadState::Missing);
+        sampler.record_check(true);
+        assert!(sampler.next_read(false) == ReadState::Sampling);
+    }
+
+    #[test]
+    fn prefetching_ends_the_trust_but_not_the_expectation_of_a_miss() {
+        let sampler = ResidencySampler::default();
+        sampler.record_check(true);
+        assert_eq!(sampler.next_read(true), ReadState::Prefetching);
+        sampler.reset();
+        assert_eq!(sampler.next_read(false), ReadState::Sampling);
+        (0..8).for_each(|_| sampler.record_check(false));
+        sampler.reset();
+        assert_eq!(sampler.next_read(false), ReadState::Missing);
+        assert_eq!(sampler.without_prefetching(), ReadState::Missing);
+    }
+
+    #[test]
+    fn packed_states_are_distinct_and_return() {
+        let mut all = vec![SamplerState::Missing];
+        for run in 0..=UNCHECKED_READS_MAX {
+            all.extend((1..=run).map(|left| SamplerState::Trusted { run, left }));
+            all.push(SamplerState::Sampling { run, misses: 0 });
+        }
+        let missed = 1..MISSES_BEFORE_EXPECTED;
+        all.extend(missed.map(|misses| SamplerState::Sampling { run: 0, misses }));
+        for state in all {
+            assert_eq!(SamplerState::unpack(state.pack()), state);
+        }
     }
 }

@@ -9,7 +9,9 @@
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
+use super::KernelFile;
 use super::blocking_read::BlockingRead;
+use super::buffered_file::BufferedFile;
 use crate::aligned_bytes::AlignedBytes;
 use crate::engine::Handle;
 
@@ -27,6 +29,12 @@ pub(crate) enum KernelReadStatus {
 }
 
 impl Handle {
+    /// Returns the file whose pages the kernel caches, with its second open file.
+    fn opened_kernel_file(&self) -> Option<(&KernelFile, &BufferedFile)> {
+        let file = self.file.pages.kernel_file()?;
+        Some((file, file.open_buffered()?))
+    }
+
     /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel). A read of up to
     /// `copied_max` bytes is copied at once, into memory of `spare`. `None` if it has not
     /// completed.
@@ -38,17 +46,11 @@ impl Handle {
         copied_max: u64,
         free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<KernelReadStatus> {
-        let pages = &self.file.kernel_cache_state;
-        let (Some(file_readahead), Some(buffered_file)) =
-            (&pages.file_readahead, pages.open_buffered())
-        else {
+        let Some((file, buffered_file)) = self.opened_kernel_file() else {
             return Some(KernelReadStatus::MustBypass);
         };
-        if self.has_own_pages(offset, bytes) {
-            return Some(KernelReadStatus::MustBypass);
-        }
         if buffered_file.is_nowait_unsupported() {
-            let is_resident = was_resident && !file_readahead.has_blocking_read(buffered_file.key);
+            let is_resident = was_resident && !file.readahead.has_blocking_read(buffered_file.key);
             return is_resident.then_some(KernelReadStatus::Resident);
         }
         if bytes > copied_max {
@@ -78,17 +80,12 @@ impl Handle {
         offset: u64,
         bytes: u64,
     ) -> io::Result<Option<Arc<BlockingRead>>> {
-        let pages = &self.file.kernel_cache_state;
-        let (Some(file_readahead), Some(buffered_file)) =
-            (&pages.file_readahead, pages.open_buffered())
-        else {
-            return Ok(None);
-        };
+        let Some((file, buffered_file)) = self.opened_kernel_file() else { return Ok(None) };
         let blocking_read = buffered_file.new_blocking_read(offset, bytes);
         let blocking_read =
             if bytes <= COPIED_BYTES_MAX { blocking_read.copying_bytes() } else { blocking_read };
         let blocking_read = Arc::new(blocking_read);
-        file_readahead.start_blocking_read(Arc::clone(&blocking_read))?;
+        file.readahead.start_blocking_read(Arc::clone(&blocking_read))?;
         Ok(Some(blocking_read))
     }
 
@@ -104,7 +101,7 @@ impl Handle {
             self.record_kernel_read(bytes, bytes, offset);
             return KernelReadStatus::Copied(copy);
         }
-        let Some(buffered_file) = self.file.kernel_cache_state.open_buffered() else {
+        let Some((_, buffered_file)) = self.opened_kernel_file() else {
             return KernelReadStatus::MustBypass;
         };
         if buffered_file.is_nowait_unsupported() {

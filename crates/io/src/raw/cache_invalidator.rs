@@ -119,6 +119,7 @@ mod tests {
     use std::os::unix::fs::FileExt;
 
     use super::*;
+    use crate::page_cache::PageCache;
     use crate::path::ReadPath;
 
     const RANGE: PageRange = PageRange { first: 0, end: 1 };
@@ -129,7 +130,11 @@ mod tests {
             std::env::temp_dir().join(format!("readpath-beside-{name}-{}", std::process::id()));
         std::fs::write(&name, [1; 8192]).unwrap();
         let written = std::fs::OpenOptions::new().write(true).open(&name).unwrap();
-        let path = ReadPath::builder().readahead("none").build().unwrap();
+        let path = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .readahead("none")
+            .build()
+            .unwrap();
         let file = path.open(&name).unwrap();
         std::fs::remove_file(&name).unwrap();
         (written, file)

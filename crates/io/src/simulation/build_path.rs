@@ -6,9 +6,10 @@ use super::model::VisibleVersions;
 use super::scenario::Scenario;
 use super::world::world;
 use crate::backend::BackendKind;
+use crate::builder::Builder;
 use crate::file::File;
 use crate::open_file::OpenFileError;
-use crate::path::{Builder, ReadPath};
+use crate::path::ReadPath;
 
 /// Number of attempts to open a server's file.
 const OPEN_ATTEMPTS: usize = 20;

@@ -7,6 +7,7 @@ mod contract;
 mod decisions;
 mod file;
 mod foreign;
+mod page_cache;
 mod public;
 mod raw_batch;
 mod raw_concurrent;

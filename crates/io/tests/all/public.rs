@@ -9,8 +9,8 @@ use readpath::raw::{RawError, RawFault, RawFileBuilder, RawMemory, RawOpenError}
 use readpath::{
     Advice, BackendError, BackendInUse, BackendKind, BuildError, Builder, Coherence, ConfigError,
     Decision, DeviceError, Direct, FrameMemoryError, LoggedDecision, Mapping, MemoryError, Mode,
-    NfsError, NfsUrl, Op, OpenError, OpenFileError, PagerError, ProcessId, RawFile, ReadError,
-    ReadPath, Region, RequestId, SpecError, SwapError, Time,
+    NfsError, NfsUrl, Op, OpenError, OpenFileError, PageCache, PagerError, ProcessId, RawFile,
+    ReadError, ReadPath, Region, RequestId, SpecError, SwapError, Time,
 };
 
 /// A file of 64 KiB in the build directory, deleted on drop.
@@ -42,7 +42,10 @@ fn dispatched(decided: &LoggedDecision) -> Option<(Time, RequestId, ProcessId)> 
 #[test]
 fn path_decisions_and_backend_have_public_types() {
     let made = Made::new("path");
-    let builder: Builder = ReadPath::builder().scheduler("cfq").log_decisions(true);
+    let builder: Builder = ReadPath::builder()
+        .page_cache(PageCache::Own { bytes: None })
+        .scheduler("cfq")
+        .log_decisions(true);
     let path = builder.coherence(Coherence::EachMiss).backend(BackendKind::Auto).build().unwrap();
     let file = path.open(&made.0).unwrap();
     file.advise(Advice::Random);
@@ -61,10 +64,20 @@ fn builders_name_the_known_policies_in_policy_errors() {
         SpecError::UnknownName { known, .. } => known.len(),
         other => panic!("{other}"),
     };
-    let error = ReadPath::builder().readahead("psychic").build().err().unwrap();
+    let error = ReadPath::builder()
+        .page_cache(PageCache::Own { bytes: None })
+        .readahead("psychic")
+        .build()
+        .err()
+        .unwrap();
     let BuildError::Config(ConfigError::Policy(error)) = error else { panic!("{error}") };
     assert!(known(&error) > 3);
-    let error = ReadPath::builder().scheduler("a,b").build().err().unwrap();
+    let error = ReadPath::builder()
+        .page_cache(PageCache::Own { bytes: None })
+        .scheduler("a,b")
+        .build()
+        .err()
+        .unwrap();
     assert!(matches!(error, BuildError::Policy(SpecError::Malformed { .. })), "{error}");
 
     let builder: RawFileBuilder = RawFile::builder().direct(Direct::Never).policy("psychic");

@@ -138,7 +138,8 @@ fn written_bytes_are_visible_after_a_seek_or_with_coherence_checks() {
         reader.read_exact(&mut byte).unwrap();
         written.write_all_at(&[2; 64 << 10], 0).unwrap();
         reader.read_exact(&mut byte).unwrap();
-        let is_copied = coherence == Coherence::WhenOpened && file.kernel_keeps();
+        let is_copied =
+            coherence == Coherence::WhenOpened && file.page_cache() == readpath::PageCache::Kernel;
         assert_eq!(byte[0], if is_copied { 1 } else { 2 });
         assert_eq!(reader.stream_position().unwrap(), 102);
         for place in [0, 102] {

@@ -489,4 +489,6 @@ impl RecordedTask {
 }
 
 #[cfg(test)]
+mod fault_tests;
+#[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ impl Model {
         let absent: Vec<u64> = request.pages().filter(|page| !self.cached.contains(page)).collect();
         let goes_on = self.last_end.map_or(offset == 0, |end| end == offset);
         let alone_from = self.alone_from.filter(|_| goes_on);
-        if !absent.is_empty() || self.steered.is_engaged() || alone_from.is_some() {
+        if !absent.is_empty() || self.steered.is_prefetching() || alone_from.is_some() {
             let from = alone_from.unwrap_or(offset);
             let shown = PolicyAccess {
                 offset: from,

@@ -57,8 +57,8 @@ impl<N: FileNames> TaskTracker<N> {
         self.out.put(at, Record::Request(request));
     }
 
-    /// Records the completion of a task's request. If no sleep of its call or fault is reported, the
-    /// time counts as a wait when the task cannot continue without the result.
+    /// Records the completion of a task's request. If no sleep of its call or fault is reported,
+    /// the time counts as a wait when the task cannot continue without the result.
     fn is_answered(&mut self, at: u64, number: u32, since: u64) {
         let Some(task) = self.tasks.get_mut(&number) else { return };
         task.answered_ns = at;

@@ -9,10 +9,10 @@ use super::*;
 
 /// Source of names with one file, known by its inode and as descriptor 5 of any process.
 #[derive(Debug)]
-struct Known;
+pub(super) struct Known;
 
-const INODE: Inode = Inode { device: 8 << 20 | 1, number: 12 };
-const DISK: u64 = 8 << 20;
+pub(super) const INODE: Inode = Inode { device: 8 << 20 | 1, number: 12 };
+pub(super) const DISK: u64 = 8 << 20;
 
 fn named() -> NamedFile {
     NamedFile { path: "/data".to_owned(), bytes: Some(1 << 20) }
@@ -52,7 +52,7 @@ impl FileNames for Known {
 }
 
 /// Records of task 70 with these events, at times relative to the start.
-fn records(events: Vec<(u64, EventData)>) -> Vec<Record> {
+pub(super) fn records(events: Vec<(u64, EventData)>) -> Vec<Record> {
     let mut follow = TaskTracker::new(Known, 1000);
     follow.add_task(70, 70, "cat");
     for (at, what) in events {
@@ -61,7 +61,7 @@ fn records(events: Vec<(u64, EventData)>) -> Vec<Record> {
     follow.finish(u64::MAX).collect()
 }
 
-fn reads(records: &[Record]) -> Vec<&ReadRecord> {
+pub(super) fn reads(records: &[Record]) -> Vec<&ReadRecord> {
     let each = records.iter().filter_map(|record| match record {
         Record::Read(read) => Some(read),
         _ => None,
@@ -69,7 +69,7 @@ fn reads(records: &[Record]) -> Vec<&ReadRecord> {
     each.collect()
 }
 
-fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
+pub(super) fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
     EventData::Switch {
         from,
         from_name: "cat".to_owned(),
@@ -79,7 +79,7 @@ fn switch(from: u32, to: u32, is_waiting: bool) -> EventData {
     }
 }
 
-fn enter(call: SystemCall, arguments: [u64; 4]) -> EventData {
+pub(super) fn enter(call: SystemCall, arguments: [u64; 4]) -> EventData {
     let [a, b, c, d] = arguments;
     EventData::Enter(call, [a, b, c, d, 0, 0])
 }
@@ -197,161 +197,12 @@ fn fault_records_end_when_their_task_resumes() {
 }
 
 /// Page ranges mapped by faults.
-fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
+pub(super) fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
     let each = records.iter().filter_map(|record| match record {
         Record::Mapped(it) => Some((it.offset / 4096, (it.offset + it.bytes) / 4096)),
         _ => None,
     });
     each.collect()
-}
-
-/// Maps the whole file at 4 GiB by descriptor 5.
-fn mapping() -> Vec<(u64, EventData)> {
-    let arguments = [0, 1 << 30, 1, libc::MAP_SHARED as u64, 5, 0];
-    vec![
-        (1, EventData::Enter(SystemCall::Mmap, arguments)),
-        (2, EventData::Exit(SystemCall::Mmap, 4 << 30)),
-    ]
-}
-
-fn touch(page: u64) -> EventData {
-    EventData::PageFault { address: (4 << 30) + page * 4096 }
-}
-
-fn window(first: u64) -> EventData {
-    EventData::MapPages { inode: INODE, first, end: first + 16 }
-}
-
-/// Events of Linux 6.18 for a touch with large readahead: a request for the page completes while the
-/// task still submits requests for later pages. Then the task sleeps twice.
-#[test]
-fn fault_waits_for_all_its_sleeps() {
-    let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 16 };
-    let issue =
-        |sector| EventData::Issue { device: DISK, sector, bytes: 8192, flags: "RA".to_owned() };
-    let mut events = mapping();
-    events.extend([
-        (10, touch(75)),
-        (11, EventData::Fault { inode: INODE, page: 75 }),
-        (12, EventData::Insert { inode: INODE, first: 64, count: 32 }),
-        (13, queue(800)),
-        (14, issue(800)),
-        (20, EventData::Complete { device: DISK, sector: 800, sectors: 16 }),
-        (21, queue(816)),
-        (22, issue(816)),
-        (25, switch(70, 0, true)),
-        (95, switch(0, 70, false)),
-        (97, switch(70, 0, true)),
-        (99, switch(0, 70, false)),
-        (100, window(64)),
-        (110, touch(512)),
-    ]);
-    let records = records(events);
-    let actual: Vec<_> = reads(&records)
-        .iter()
-        .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
-        .collect();
-    assert_eq!(actual, [(75, 10, 99, 72), (512, 110, 110, 0)]);
-    assert_eq!(mapped(&records)[0], (64, 96));
-}
-
-/// The first fault ends by its timeout before its last event. The second one sleeps for longer than
-/// the timeout.
-#[test]
-fn late_event_of_a_fault_is_not_a_second_read() {
-    let mut follow = TaskTracker::new(Known, 0);
-    follow.add_task(70, 70, "cat");
-    let mut records = Vec::new();
-    let mut take = |at_ns, what| {
-        follow.take(TraceEvent { at_ns, task: 70, data: what });
-        records.extend(follow.take_final_records(at_ns));
-    };
-    for (at, event) in mapping() {
-        take(at, event);
-    }
-    let ms = 1_000_000;
-    take(10, touch(75));
-    take(11, EventData::Fault { inode: INODE, page: 75 });
-    take(5 * ms, switch(1, 2, true));
-    take(6 * ms, window(64));
-    take(10 * ms, touch(200));
-    take(10 * ms + 1, EventData::Fault { inode: INODE, page: 200 });
-    take(10 * ms + 2, switch(70, 0, true));
-    take(11 * ms, switch(0, 70, false));
-    take(12 * ms, switch(70, 0, true));
-    take(30 * ms, switch(0, 70, false));
-    take(30 * ms + 1, window(192));
-    records.extend(follow.finish(40 * ms));
-    let actual: Vec<_> =
-        reads(&records).iter().map(|read| (read.offset / 4096, read.waited_ns)).collect();
-    assert_eq!(actual, [(75, 0), (200, 19 * ms - 2)]);
-    assert_eq!(mapped(&records), [(75, 76), (64, 80), (192, 208)]);
-}
-
-/// Events of Linux 6.18 for a file touched in order: `map_pages` names 16 pages of folios of 64 and
-/// 256 pages. The exception is the only event of a huge folio.
-#[test]
-fn fault_maps_the_whole_folio() {
-    let folio = |first, count| EventData::Insert { inode: INODE, first, count };
-    let mut events = mapping();
-    events.extend([
-        (10, touch(192)),
-        (11, EventData::Fault { inode: INODE, page: 192 }),
-        (12, folio(192, 64)),
-        (13, folio(256, 256)),
-        (14, folio(512, 512)),
-        (15, switch(70, 0, true)),
-        (65, switch(0, 70, false)),
-        (66, window(192)),
-        (70, touch(256)),
-        (71, window(256)),
-        (80, touch(512)),
-        // The last folio was added to the cache before the recording.
-        (90, touch(1024)),
-        (99, enter(SystemCall::Close, [9, 0, 0, 0])),
-    ]);
-    let records = records(events);
-    assert_eq!(mapped(&records), [(192, 256), (256, 512), (512, 1024), (1024, 1536)]);
-    let actual: Vec<_> = reads(&records)
-        .iter()
-        .map(|read| (read.offset / 4096, read.begin_ns, read.end_ns, read.waited_ns))
-        .collect();
-    assert_eq!(actual, [(192, 10, 65, 50), (256, 70, 70, 0), (512, 80, 80, 0), (1024, 90, 90, 0)]);
-}
-
-/// With the advice RANDOM each page faults, so no page was mapped with its neighbour.
-#[test]
-fn faulting_page_was_not_mapped_before() {
-    let mut events = mapping();
-    for (nth, page) in (32..36).chain([35, 34]).enumerate() {
-        events.push((10 + 10 * nth as u64, touch(page)));
-        events.push((11 + 10 * nth as u64, window(32)));
-    }
-    assert_eq!(mapped(&records(events))[..3], [(32, 33), (33, 34), (34, 35)]);
-}
-
-/// The descriptor is closed before the look-up. The first fault identifies the file.
-#[test]
-fn mapping_file_is_identified_by_its_first_fault() {
-    let records = records(vec![
-        (1, EventData::Enter(SystemCall::Mmap, [0, 1 << 30, 1, libc::MAP_SHARED as u64, 6, 0])),
-        (2, EventData::Exit(SystemCall::Mmap, 4 << 30)),
-        (10, touch(17)),
-        (11, window(16)),
-        (20, touch(512)),
-        (30, enter(SystemCall::Close, [9, 0, 0, 0])),
-    ]);
-    assert_eq!(mapped(&records), [(16, 32), (512, 1024)]);
-}
-
-/// A populated range is mapped as a whole, regardless of reported faults.
-#[test]
-fn populated_range_is_mapped() {
-    let mut events = mapping();
-    let call =
-        enter(SystemCall::Madvise, [(4 << 30) + 8192, 5000, libc::MADV_POPULATE_READ as u64, 0]);
-    events.extend([(5, call), (9, EventData::Exit(SystemCall::Madvise, 0))]);
-    assert_eq!(mapped(&records(events)), [(2, 4)]);
 }
 
 /// A child has a copy of the descriptors with shared positions. A thread has the same descriptors.

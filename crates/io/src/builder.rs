@@ -1,0 +1,401 @@
+//! Options of a read path, and its construction.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use readpath_core::machine::{self, Config, ConfigError};
+use readpath_core::policy::{Spec, SpecError};
+use readpath_core::readahead::ReadaheadLimits;
+use readpath_core::request::DeviceCaps;
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::backend::{BackendError, BackendKind};
+use crate::clock::Clock;
+use crate::engine::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
+use crate::engine::frame_cache::{FrameCache, FrameSharer};
+use crate::engine::storage_backend::StorageBackend;
+use crate::engine::{Engine, LazyEngine, READ_BYTES_MAX};
+use crate::frames::{FrameMemoryError, can_allocate_tables};
+use crate::kernel_page_cache::PathPages;
+use crate::kernel_page_cache::kernel_readahead::PathKernelReadahead;
+use crate::page_cache::{NFS, OptionError, PageCache};
+#[cfg(doc)]
+use crate::path::Stats;
+use crate::path::{Coherence, ReadPath};
+use crate::storage::{FileStorage, Sleeper, Storage};
+
+/// Options of a [`ReadPath`].
+///
+/// ```
+/// let path = readpath::ReadPath::builder()
+///     .memory(32 << 20)
+///     .held_memory(4 << 20)
+///     .readahead("ondemand,read_ahead_kb=1024")
+///     .scheduler("deadline")
+///     .depth(64)
+///     .build()?;
+/// assert_eq!(path.stats().device_reads, 0);
+/// let error = readpath::ReadPath::builder().memory(1 << 20).readahead("psychic").build().err().unwrap();
+/// assert!(error.to_string().contains("there is no readahead policy `psychic`"));
+/// # Ok::<(), readpath::BuildError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Builder {
+    page_cache: Option<PageCache>,
+    memory_bytes: Option<u64>,
+    pinned_bytes_max: Option<u64>,
+    readahead: Option<Cow<'static, str>>,
+    scheduler: Option<Cow<'static, str>>,
+    eviction: Option<Cow<'static, str>>,
+    depth: Option<u32>,
+    backend: Option<BackendKind>,
+    logs_decisions: bool,
+    coherence: Coherence,
+    /// Value of the option `kernel_cache`.
+    uses_kernel_cache: Option<bool>,
+}
+
+/// Default policy of each kind, and default queue depth in requests.
+const DEFAULT_POLICY: &str = "adaptive";
+const DEFAULT_DEPTH: u32 = 128;
+
+/// Memory in bytes of a path without a page cache, for reads in flight: four of the largest reads.
+const IN_FLIGHT_BYTES: u64 = 4 * READ_BYTES_MAX;
+
+impl Builder {
+    /// Page cache of the path. Default [`Kernel`](PageCache::Kernel); `Own` for files of an NFS
+    /// server, and if [`memory`](Builder::memory) is given.
+    ///
+    /// An option without effect in the mode is an [error](OptionError) of [`build`](Builder::build):
+    ///
+    /// | option | `Kernel` | `Own` | `None` |
+    /// |---|---|---|---|
+    /// | `coherence`, `log_decisions` | yes | yes | yes |
+    /// | `scheduler`, `depth`, `backend`, `held_memory` | error | yes | yes |
+    /// | `memory`, `readahead`, `eviction`, `kernel_cache` | error | yes | error |
+    pub fn page_cache(mut self, page_cache: PageCache) -> Builder {
+        self.page_cache = Some(page_cache);
+        self
+    }
+
+    /// Size of the page cache in bytes: at least 8 KiB, less than 16 TiB, rounded down to pages of
+    /// 4 KiB. The system provides the memory at first use, 2 MiB at a time if huge pages are
+    /// available. Metadata needs at most 160 bytes a page (4 %), 1.3 MiB at the start, and for each
+    /// read in progress 100 bytes plus 4 bytes a page.
+    ///
+    /// This option means [`PageCache::Own`] with this size. Without a size, the memory of such a
+    /// path is elastic:
+    ///
+    /// - It grows with use to 256 MiB, and further when a larger cache would have avoided repeated
+    ///   reads. It is limited by the spare memory of the machine and of the process's control
+    ///   groups, and by three quarters of all memory.
+    /// - It leaves an eighth of all memory to others, and shrinks within a second when others need
+    ///   memory ([`Stats::memory_bytes`]).
+    /// - It keeps at least 48 MiB for reads (at most a quarter of all memory) and 64 MiB for guards
+    ///   (at most a sixteenth).
+    /// - It is fixed at 256 MiB if the amount of memory is unknown, or if the program locks its
+    ///   mappings (mlockall(2); at most a quarter of all memory then).
+    ///
+    /// The bytes of a read that blocks another one, and whose caller does not collect them, are
+    /// copied to separate memory.
+    pub fn memory(mut self, bytes: u64) -> Builder {
+        self.memory_bytes = Some(bytes);
+        self
+    }
+
+    /// Memory in bytes that [`PageGuard`](crate::PageGuard)s may pin at once. Default: a quarter of
+    /// the cache, at least 1 page. With elastic memory: 64 MiB, at most a sixteenth of all memory.
+    /// Reads have the rest.
+    pub fn held_memory(mut self, bytes: u64) -> Builder {
+        self.pinned_bytes_max = Some(bytes);
+        self
+    }
+
+    /// Readahead policy with its parameters, as `readpath policies` names it. Default `adaptive`:
+    /// it estimates the cost of a request and of a byte, and reads as far ahead of each stream as
+    /// its reader needs.
+    pub fn readahead(mut self, policy: &str) -> Builder {
+        self.readahead = Some(Cow::Owned(policy.to_owned()));
+        self
+    }
+
+    /// Scheduler between the readers and the storage. Default `adaptive`: all readers run at once,
+    /// unless measurement shows contention and higher throughput with fewer readers. The other
+    /// schedulers know one queue. If a path spans several devices, use one path per device to
+    /// schedule each separately.
+    pub fn scheduler(mut self, policy: &str) -> Builder {
+        self.scheduler = Some(Cow::Owned(policy.to_owned()));
+        self
+    }
+
+    /// Eviction policy, as `readpath policies` names it. Default `adaptive`: the policy that would
+    /// have missed least on a sample of the pages.
+    ///
+    /// With elastic memory it begins to choose when evicted pages are read again. Until then pages
+    /// leave in order of arrival, as in `two-lists`.
+    ///
+    /// ```
+    /// let error = readpath::ReadPath::builder().memory(1 << 20).eviction("psychic").build().err().unwrap();
+    /// assert!(error.to_string().contains("there is no eviction policy `psychic`"));
+    /// ```
+    pub fn eviction(mut self, policy: &str) -> Builder {
+        self.eviction = Some(Cow::Owned(policy.to_owned()));
+        self
+    }
+
+    /// Largest queue depth of the storage in requests: 1 to 16,383, default 128. A deeper queue
+    /// hides more latency and needs more kernel memory.
+    pub fn depth(mut self, requests: u32) -> Builder {
+        self.depth = Some(requests);
+        self
+    }
+
+    /// I/O backend. Default [`BackendKind::Auto`]: Linux AIO, or threads if the kernel provides
+    /// none; [`Stats::backend`] reports the choice. A backend that is named is used or is an error.
+    pub fn backend(mut self, backend: BackendKind) -> Builder {
+        self.backend = Some(backend);
+        self
+    }
+
+    /// Enables the decision log for [`take_decisions`](ReadPath::take_decisions): the last 4,096
+    /// decisions of each policy. Default no. Off costs a branch per decision; on costs some tens of
+    /// nanoseconds and up to 2 MiB.
+    pub fn log_decisions(mut self, is_on: bool) -> Builder {
+        self.logs_decisions = is_on;
+        self
+    }
+
+    /// Times at which files are checked for changes. Default [`WhenOpened`](Coherence::WhenOpened).
+    /// A check costs about half a microsecond (`fstat(2)`): cached reads of 4 KiB took 0.50 instead
+    /// of 0.08 us on a busy machine (`cargo bench -p readpath-eval --bench held_reads`).
+    pub fn coherence(mut self, coherence: Coherence) -> Builder {
+        self.coherence = coherence;
+        self
+    }
+
+    /// Reads from the kernel page cache with [`PageCache::Own`]. Default yes.
+    ///
+    /// Yes: pages that are resident there (the file was just written, or another program reads it)
+    /// are read from there, without a copy in the path's memory.
+    ///
+    /// No: all bytes that are not in the path's cache come from the storage. For measurements, and
+    /// for programs that need every page in the path's cache.
+    pub fn kernel_cache(mut self, is_used: bool) -> Builder {
+        self.uses_kernel_cache = Some(is_used);
+        self
+    }
+
+    /// Page cache of the path, by its options. `default` applies if none names it.
+    ///
+    /// # Errors
+    /// An option has no effect in the mode.
+    fn chosen_page_cache(&self, default: PageCache) -> Result<PageCache, OptionError> {
+        let from_memory = self.memory_bytes.map(|bytes| PageCache::Own { bytes: Some(bytes) });
+        let page_cache = match (self.page_cache, from_memory) {
+            (Some(PageCache::Own { bytes: None }), Some(own)) => own,
+            (Some(named), _) => named,
+            (None, from_memory) => from_memory.unwrap_or(default),
+        };
+        let queue_options = [
+            ("scheduler", self.scheduler.is_some()),
+            ("depth", self.depth.is_some()),
+            ("backend", self.backend.is_some()),
+            ("held_memory", self.pinned_bytes_max.is_some()),
+        ];
+        let cache_options = [
+            ("memory", self.memory_bytes.is_some()),
+            ("readahead", self.readahead.is_some()),
+            ("eviction", self.eviction.is_some()),
+            ("kernel_cache", self.uses_kernel_cache.is_some()),
+        ];
+        let refuse = |options: &[(&'static str, bool)]| {
+            let given = options.iter().find(|(_, is_given)| *is_given);
+            given.map_or(Ok(page_cache), |(option, _)| Err(OptionError { option, page_cache }))
+        };
+        match page_cache {
+            PageCache::Kernel => refuse(&cache_options).and_then(|_| refuse(&queue_options)),
+            PageCache::None => refuse(&cache_options),
+            PageCache::Own { bytes } => match self.memory_bytes {
+                Some(_) if self.memory_bytes != bytes => {
+                    Err(OptionError { option: "memory", page_cache })
+                }
+                _ => Ok(page_cache),
+            },
+        }
+    }
+
+    /// Builds the path.
+    ///
+    /// # Errors
+    /// A policy is unknown or has a bad parameter, a number is out of bounds, memory is short, or
+    /// the kernel does not provide the backend.
+    pub fn build(self) -> Result<ReadPath, BuildError> {
+        if self.depth == Some(0) {
+            return Err(BuildError::Config(ConfigError::NoDepth));
+        }
+        let page_cache = self.chosen_page_cache(PageCache::Kernel)?;
+        let coherence = self.coherence;
+        let owner = match page_cache {
+            PageCache::Kernel => {
+                let readahead = PathKernelReadahead::new(Clock::start(), self.logs_decisions);
+                let pages = PathPages::Kernel(Arc::new(readahead));
+                LazyEngine::with_builder(coherence, pages, self)
+            }
+            PageCache::Own { bytes } => {
+                let reads_resident = self.uses_kernel_cache.unwrap_or(true);
+                let pages = PathPages::Own { bytes, reads_resident };
+                LazyEngine::new(self.clone().build_engine()?, coherence, pages, Some(self))
+            }
+            PageCache::None => {
+                let engine = self.clone().build_engine()?;
+                LazyEngine::new(engine, coherence, PathPages::None, Some(self))
+            }
+        };
+        Ok(ReadPath::from_engine(Arc::new(owner)))
+    }
+
+    /// Builds an engine for files of an NFS server, and returns the page cache mode with it.
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build), and the kernel page cache was chosen.
+    pub(crate) fn build_server_engine(
+        self,
+        storage_backend: StorageBackend,
+        sleeper: Arc<dyn Sleeper>,
+        caps: DeviceCaps,
+        clock: Clock,
+    ) -> Result<(Engine, PathPages), BuildError> {
+        let pages = match self.chosen_page_cache(PageCache::Own { bytes: None })? {
+            PageCache::Own { bytes } => PathPages::Own { bytes, reads_resident: false },
+            PageCache::None => PathPages::None,
+            page_cache @ PageCache::Kernel => {
+                return Err(OptionError { option: NFS, page_cache }.into());
+            }
+        };
+        Ok((self.build_engine_over(storage_backend, sleeper, caps, clock)?, pages))
+    }
+
+    /// Builds the engine over local files.
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build).
+    pub(crate) fn build_engine(self) -> Result<Engine, BuildError> {
+        let clock = Clock::start();
+        let depth = self.depth.unwrap_or(DEFAULT_DEPTH);
+        let backend = self.backend.unwrap_or_default();
+        let (files, sleeper) =
+            FileStorage::for_several_threads(depth, backend, clock).map_err(BuildError::Backend)?;
+        let caps = files.caps();
+        self.build_engine_over(StorageBackend::Files(Box::new(files)), sleeper, caps, clock)
+    }
+
+    /// Builds the engine over the given storage backend.
+    ///
+    /// # Errors
+    /// As [`build`](Builder::build).
+    pub(crate) fn build_engine_over(
+        self,
+        storage_backend: StorageBackend,
+        sleeper: Arc<dyn Sleeper>,
+        caps: DeviceCaps,
+        clock: Clock,
+    ) -> Result<Engine, BuildError> {
+        let spec = |text: &Option<Cow<'static, str>>, default: &str| {
+            Spec::parse(text.as_deref().unwrap_or(default)).map_err(BuildError::Policy)
+        };
+        let is_without_cache = self.page_cache == Some(PageCache::None);
+        let memory_bytes = match (self.page_cache, self.memory_bytes) {
+            (Some(PageCache::None), _) => Some(IN_FLIGHT_BYTES),
+            (Some(PageCache::Own { bytes }), None) => bytes,
+            (_, memory_bytes) => memory_bytes,
+        };
+        let default_readahead = if is_without_cache { "none" } else { DEFAULT_POLICY };
+        let limits = ReadaheadLimits {
+            request_pages_max: u64::from(caps.request_sectors_max) * 512 / PAGE_BYTES,
+            ..ReadaheadLimits::default()
+        };
+        let policy_memory_bytes_max = match memory_bytes {
+            Some(_) => u64::MAX,
+            None => FIXED_BYTES,
+        };
+        let config = Config {
+            policy_memory_bytes_max,
+            readahead: spec(&self.readahead, default_readahead)?,
+            limits,
+            scheduler: spec(&self.scheduler, DEFAULT_POLICY)?,
+            eviction: spec(&self.eviction, DEFAULT_POLICY)?,
+            depth_max: self.depth.unwrap_or(DEFAULT_DEPTH),
+            ..Config::new(caps)
+        };
+        let mut plan = match memory_bytes {
+            Some(bytes) => MemoryPlan::fixed(bytes, self.pinned_bytes_max),
+            None => MemoryPlan::elastic(self.pinned_bytes_max),
+        };
+        let pages_max = plan.bytes_max / PAGE_BYTES;
+        // With more pages than a `u32` can number, `Machine::new` below reports the error.
+        if pages_max < u64::from(u32::MAX) && !can_allocate_tables(pages_max) {
+            let (bytes, errno) = (plan.bytes_max as usize, libc::ENOMEM);
+            return Err(BuildError::Memory(FrameMemoryError::Memory { bytes, errno }));
+        }
+        let (mut machine, frame_cache) = loop {
+            let held_pages = plan.pinned_bytes_max / PAGE_BYTES;
+            let machine = machine::Machine::new(Config {
+                memory_bytes: plan.limit_bytes,
+                memory_bytes_max: plan.bytes_max,
+                pinned_bytes_max: held_pages * PAGE_BYTES,
+                ..config.clone()
+            });
+            let machine = machine.map_err(BuildError::Config)?;
+            let pages_max = plan.bytes_max / PAGE_BYTES;
+            match (FrameCache::new(pages_max as u32, held_pages as u32), plan.halved()) {
+                (Ok(frame_cache), _) => break (machine, Arc::new(frame_cache)),
+                // Address space is shorter than memory: ulimit(1) or strict overcommit. Try half.
+                (Err(_), Some(halved)) => plan = halved,
+                (Err(error), None) => return Err(BuildError::Memory(error)),
+            }
+        };
+        machine.readahead_decisions().set_enabled(self.logs_decisions);
+        if let Some(log) = machine.scheduler_decisions() {
+            log.set_enabled(self.logs_decisions);
+        }
+        machine.share_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
+        let engine = Engine::new(machine, storage_backend, sleeper, frame_cache, clock);
+        Ok(engine.with_memory(Elastic::from_plan(plan)))
+    }
+}
+
+/// Error of building a read path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// An option has no effect in the page cache mode.
+    Option(OptionError),
+    /// The policy is not of the form `NAME,key=value,…`.
+    Policy(SpecError),
+    /// The policy is unknown, or a number is out of bounds.
+    Config(ConfigError),
+    /// The system cannot provide the memory.
+    Memory(FrameMemoryError),
+    /// The backend is not available here.
+    Backend(BackendError),
+}
+
+impl std::fmt::Display for BuildError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            BuildError::Option(error) => error.fmt(f),
+            BuildError::Policy(error) => error.fmt(f),
+            BuildError::Config(error) => error.fmt(f),
+            BuildError::Memory(error) => error.fmt(f),
+            BuildError::Backend(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {}
+
+impl From<OptionError> for BuildError {
+    fn from(error: OptionError) -> BuildError {
+        BuildError::Option(error)
+    }
+}
