@@ -48,6 +48,10 @@ enum SamplerState {
     Missing,
 }
 
+/// One unit of `left` in a packed state, and all its bits.
+const LEFT_ONE: u16 = 1 << 5;
+const LEFT_MASK: u16 = 31 << 5;
+
 impl SamplerState {
     /// Packs the state: 5 bits of `run`, 5 of `left` and 4 of `misses`.
     fn pack(self) -> u16 {
@@ -110,18 +114,18 @@ impl ResidencySampler {
     /// State for the next read. A trusted read consumes one unit of trust.
     #[inline]
     pub(crate) fn next_read(&self, is_prefetching: bool) -> ReadState {
-        match self.state() {
-            _ if is_prefetching => ReadState::Prefetching,
-            SamplerState::Trusted { run, left: 1 } => {
-                self.set(SamplerState::Sampling { run, misses: 0 });
-                ReadState::Trusted
-            }
-            SamplerState::Trusted { run, left } => {
-                self.set(SamplerState::Trusted { run, left: left - 1 });
-                ReadState::Trusted
-            }
-            SamplerState::Sampling { .. } => ReadState::Sampling,
+        if is_prefetching {
+            return ReadState::Prefetching;
+        }
+        // Without trust left, the packed state is that of sampling after a run of this length.
+        let bits = self.bits.load(Ordering::Relaxed);
+        if bits & LEFT_MASK != 0 {
+            self.bits.store(bits - LEFT_ONE, Ordering::Relaxed);
+            return ReadState::Trusted;
+        }
+        match SamplerState::unpack(bits) {
             SamplerState::Missing => ReadState::Missing,
+            _ => ReadState::Sampling,
         }
     }
 
