@@ -25,7 +25,7 @@ use serde::Serialize;
 use crate::args::BenchArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::{check_writable, write_failure};
-use crate::output::print;
+use crate::output::{print, print_plain};
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
 use crate::scratch_files::ScratchFolder;
@@ -112,7 +112,7 @@ fn print_results(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResul
     match args.json {
         true => {
             let text = serde_json::to_string_pretty(document).expect("cells are plain data");
-            print(&format!("{text}\n"))?;
+            print_plain(&format!("{text}\n"))?;
         }
         false => print(&tell::text(results, summary, notes))?,
     }

@@ -27,6 +27,9 @@ use crate::worker::WorkerTask;
     https://github.com/readpath/readpath/blob/main/book/src/introduction.md"
 )]
 pub struct Cli {
+    /// Show all columns of a table in a terminal. By default a table fits into its width
+    #[arg(long, global = true)]
+    pub wide: bool,
     /// Subcommand.
     #[command(subcommand)]
     pub command: Command,

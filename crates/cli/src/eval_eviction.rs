@@ -15,7 +15,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::heat::{self, HeatCell, HeatMap};
 use crate::html::{Page, check_writable};
 use crate::input;
-use crate::output::print;
+use crate::output::{print, print_plain};
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
 
@@ -51,7 +51,7 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
         let document =
             EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
-        return print(&format!("{text}\n"));
+        return print_plain(&format!("{text}\n"));
     }
     print(&text(&judged, &summary, args.all))
 }

@@ -22,7 +22,7 @@ use crate::decision_log::DecisionFile;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::input;
-use crate::output::print;
+use crate::output::{print, print_plain};
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
 
@@ -269,7 +269,7 @@ fn print_results(
             first_runs,
         };
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
-        return print(&format!("{text}\n"));
+        return print_plain(&format!("{text}\n"));
     }
     print(&format!("{}\n{}\n", text(judged, &summary, args.all), sentences.join("\n")))
 }

@@ -56,12 +56,12 @@ mod scratch_files;
 mod shells;
 mod table;
 mod touch_memory;
+mod usage;
 mod validate;
 mod worker;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use readpath_eval::kernel_swap::page_cluster;
 use readpath_record::cleanup::undo_abandoned;
 use readpath_record::notice;
@@ -76,7 +76,8 @@ use worker::WorkerTask;
 /// worker, so `main` must not do other work first.
 pub fn main() -> ExitCode {
     let (arguments, notes) = aliases::translate(std::env::args_os().collect());
-    let command = Cli::parse_from(arguments).command;
+    let Cli { wide, command } = usage::parse(arguments);
+    table::fit_terminal(wide);
     notes.iter().for_each(notice::print);
     // A worker is a part of another run, which is alive.
     if !matches!(command, Command::Worker { .. }) {

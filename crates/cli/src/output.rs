@@ -1,6 +1,7 @@
 //! Rows as a table or as a JSON document.
 
 mod fio;
+pub mod verdict;
 
 use std::io::Write;
 
@@ -9,7 +10,7 @@ use readpath_sim::report::ResultRow;
 use serde::Serialize;
 
 use crate::exit::{CommandResult, Failure};
-use crate::table::{Column, Table, count, duration, mib, number, text};
+use crate::table::{self, Column, Table, columns_max, count, duration, mib, number, text};
 
 /// JSON document of a run.
 #[derive(Serialize)]
@@ -89,7 +90,7 @@ pub fn print_rows(rows: &[ResultRow], seed: u64, format: OutputFormat) -> Comman
         OutputFormat::Json => return print_json(rows, seed),
         OutputFormat::Fio => return fio::print_rows(rows),
     }
-    print(&job_table(rows).to_string())?;
+    print(&format!("{}\n{}", verdict::of_job(rows), job_table(rows)))?;
     for ResultRow { storage, note, .. } in rows {
         if let Some(note) = note {
             print(&format!("{storage}: {note}\n"))?;
@@ -140,7 +141,7 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandRes
     if is_json {
         return print_json(rows, seed);
     }
-    print(&load_table(rows).to_string())?;
+    print(&format!("{}\n{}", verdict::of_loads(rows), load_table(rows)))?;
     for LoadRow { job, storage, note, .. } in rows {
         if let Some(note) = note {
             print(&format!("{job} on {storage}: {note}\n"))?;
@@ -153,12 +154,21 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandRes
 pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> CommandResult {
     let document = RunDocument { readpath: env!("CARGO_PKG_VERSION"), seed: seed.into(), results };
     let text = serde_json::to_string_pretty(&document).expect("rows are plain data");
-    print(&format!("{text}\n"))
+    print_plain(&format!("{text}\n"))
 }
 
-/// Writes to standard output. A closed pipe (`| head`) is no error: the command may still write
-/// files.
+/// Writes text for people to standard output. In a terminal, lines that are too long are broken
+/// between words.
 pub fn print(text: &str) -> CommandResult {
+    match columns_max() {
+        Some(columns_max) => print_plain(&table::broken(text, columns_max)),
+        None => print_plain(text),
+    }
+}
+
+/// Writes text for programs to standard output. A closed pipe (`| head`) is no error: the command
+/// may still write files.
+pub fn print_plain(text: &str) -> CommandResult {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(write_failure) {
         Err(Failure::OutputClosed) => Ok(()),

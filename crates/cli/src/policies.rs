@@ -5,7 +5,7 @@ use readpath_core::{chunking, eviction, readahead, scheduler, swapin};
 
 use crate::args::PoliciesArgs;
 use crate::exit::{CommandResult, Failure};
-use crate::output::print;
+use crate::output::{print, print_plain};
 
 mod demo_run;
 mod picture;
@@ -42,7 +42,7 @@ struct FoundPolicy {
 pub fn run(args: &PoliciesArgs) -> CommandResult {
     let Some(name) = &args.name else { return print(&list()) };
     let found = find(name)?;
-    let Some(file) = &args.picture else { return print(&page(&found)) };
+    let Some(file) = &args.picture else { return print_plain(&page(&found)) };
     let [found] = &found[..] else {
         let names: Vec<String> = found
             .iter()

@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::args::ReplayArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::input;
-use crate::output::{print, print_json};
+use crate::output::{print, print_json, print_plain};
 use crate::replay_recording;
 
 /// Maximum size of a request, including merged ones. Equals the kernel's usual `max_sectors_kb` of
@@ -49,7 +49,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
     if args.json {
         print_json(&[DecisionComparison::new(policy_text, &replayed)], None)?;
     } else {
-        replayed.lines.iter().try_for_each(|line| print(&format!("{line}\n")))?;
+        replayed.lines.iter().try_for_each(|line| print_plain(&format!("{line}\n")))?;
         print(&format!("# {equal} of {judged} requests equal\n"))?;
     }
     match judged - equal {

@@ -8,13 +8,13 @@ use clap::CommandFactory;
 use crate::args::{CompletionsArgs, ManArgs};
 use crate::commands::Cli;
 use crate::exit::{CommandResult, Failure};
-use crate::output::print;
+use crate::output::{print, print_plain};
 
 /// Prints the completion script of a shell.
 pub fn complete(args: &CompletionsArgs) -> CommandResult {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "readpath", &mut text);
-    print(&String::from_utf8(text).expect("completions are UTF-8"))
+    print_plain(&String::from_utf8(text).expect("completions are UTF-8"))
 }
 
 /// Writes a manual page for the command and for each visible subcommand, and prints their number.

@@ -1,6 +1,13 @@
 //! Tables on standard output: text columns on the left, numeric columns on the right.
+//!
+//! In a terminal a table is fitted into its width, unless `--wide` is given. In a pipe or a file it
+//! has all columns.
 
 use std::fmt;
+use std::io::IsTerminal;
+use std::sync::OnceLock;
+
+use rustix::termios::tcgetwinsize;
 
 /// Table with aligned columns.
 #[derive(Clone, Debug, Default)]
@@ -9,6 +16,8 @@ pub struct Table {
     rows: Vec<Vec<String>>,
     /// First numeric column.
     numbers_from: usize,
+    /// True if columns that do not fit stand in further blocks, and none is left out.
+    is_in_blocks: bool,
 }
 
 /// Column: its name, and a function that formats its cell of a row.
@@ -19,12 +28,13 @@ impl Table {
     pub fn of<R>(rows: &[R], columns: &[Column<R>], numbers_from: usize) -> Table {
         let header = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let cells = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
-        Table { header, rows: rows.iter().map(cells).collect(), numbers_from }
+        let rows = rows.iter().map(cells).collect();
+        Table { header, rows, numbers_from, is_in_blocks: false }
     }
 
     /// Empty table with a header known only at run time.
     pub fn with_header(header: Vec<String>, numbers_from: usize) -> Table {
-        Table { header, rows: Vec::new(), numbers_from }
+        Table { header, rows: Vec::new(), numbers_from, is_in_blocks: false }
     }
 
     /// Adds a row with as many cells as the header.
@@ -48,6 +58,12 @@ impl Table {
         self.numbers_from
     }
 
+    /// Shows all columns also where they do not fit, in blocks below each other.
+    pub fn in_blocks(mut self) -> Table {
+        self.is_in_blocks = true;
+        self
+    }
+
     /// Width of each column in characters.
     fn widths(&self) -> Vec<usize> {
         let lines = || std::iter::once(&self.header).chain(&self.rows);
@@ -55,22 +71,193 @@ impl Table {
             .map(|at| lines().map(|line| line[at].chars().count()).max().unwrap_or(0))
             .collect()
     }
+
+    /// Text of the table with lines of at most `columns_max` characters.
+    fn fitted(&self, columns_max: usize) -> String {
+        let widths = self.widths();
+        let all: Vec<usize> = (0..self.header.len()).collect();
+        if line_width(&widths, &all) <= columns_max {
+            return self.lines(&widths, &all);
+        }
+        match self.is_in_blocks {
+            true => self.blocks(&widths, columns_max),
+            false => self.without_least_columns(&widths, columns_max),
+        }
+    }
+
+    /// Text of all columns, in blocks that repeat the columns of text.
+    fn blocks(&self, widths: &[usize], columns_max: usize) -> String {
+        let names: Vec<usize> = (0..self.numbers_from).collect();
+        let mut blocks = vec![names.clone()];
+        for at in self.numbers_from..self.header.len() {
+            let block = blocks.last_mut().expect("there is one");
+            block.push(at);
+            if line_width(widths, block) > columns_max && block.len() > names.len() + 1 {
+                block.pop();
+                blocks.push(names.iter().copied().chain([at]).collect());
+            }
+        }
+        let blocks: Vec<String> = blocks.iter().map(|block| self.lines(widths, block)).collect();
+        blocks.join("\n")
+    }
+
+    /// Text without the columns that say least: empty ones, then texts that are equal in all rows,
+    /// then the last ones. A line below the table names them.
+    fn without_least_columns(&self, widths: &[usize], columns_max: usize) -> String {
+        let is_empty = |at: usize| self.rows.iter().all(|row| matches!(&*row[at], "" | "-"));
+        let is_equal = |at: usize| {
+            let wholes = || self.rows.iter().filter(|row| !row[0].starts_with(' '));
+            let first = wholes().next().map(|row| &row[at]);
+            wholes().count() > 1 && wholes().all(|row| Some(&row[at]) == first)
+        };
+        let mut shown: Vec<usize> = (0..self.header.len()).collect();
+        let (mut equal, mut hidden) = (Vec::new(), Vec::new());
+        while line_width(widths, &shown) > columns_max {
+            let candidates = || shown.iter().copied().skip(1).rev();
+            let in_text = |at: &usize| *at < self.numbers_from;
+            if let Some(at) = candidates().find(|at| is_empty(*at)) {
+                shown.retain(|other| *other != at);
+            } else if let Some(at) = candidates().filter(in_text).find(|at| is_equal(*at)) {
+                equal.insert(0, format!("{} {}", self.header[at], self.rows[0][at]));
+                shown.retain(|other| *other != at);
+            } else if let Some(at) = candidates().find(|at| !in_text(at)) {
+                hidden.insert(0, self.header[at].clone());
+                shown.retain(|other| *other != at);
+            } else {
+                break;
+            }
+        }
+        let mut text = match line_width(widths, &shown) > columns_max {
+            true => self.with_broken_texts(widths, &shown, columns_max),
+            false => self.lines(widths, &shown),
+        };
+        if !equal.is_empty() {
+            text += &format!("All rows: {}.\n", equal.join(", "));
+        }
+        if !hidden.is_empty() {
+            let hidden = hidden.join(", ");
+            text += &format!("Not shown: {hidden} (--wide shows them).\n");
+        }
+        text
+    }
+
+    /// Aligned lines of these columns, with the widest texts broken into several lines.
+    fn with_broken_texts(&self, widths: &[usize], shown: &[usize], columns_max: usize) -> String {
+        let mut widths = widths.to_vec();
+        let longest_word = |at: usize| {
+            let words = self.rows.iter().flat_map(|row| row[at].split_whitespace());
+            words.map(|word| word.chars().count()).max().unwrap_or(0).max(TEXT_WIDTH_MIN)
+        };
+        let least: Vec<usize> = (0..widths.len()).map(longest_word).collect();
+        while line_width(&widths, shown) > columns_max {
+            let texts = shown.iter().filter(|at| **at < self.numbers_from);
+            let widest =
+                texts.filter(|at| widths[**at] > least[**at]).max_by_key(|at| widths[**at]);
+            let Some(&at) = widest else { break };
+            widths[at] -= 1;
+        }
+        let mut broken = Table { rows: Vec::new(), ..self.clone() };
+        for row in &self.rows {
+            let parts: Vec<Vec<String>> = (0..row.len())
+                .map(|at| match row[at].chars().count() > widths[at] {
+                    true => wrapped(&row[at], widths[at]),
+                    false => vec![row[at].clone()],
+                })
+                .collect();
+            let most = shown.iter().map(|&at| parts[at].len()).max().unwrap_or(0);
+            for line in 0..most {
+                let cell = |parts: &Vec<String>| parts.get(line).cloned().unwrap_or_default();
+                broken.rows.push(parts.iter().map(cell).collect());
+            }
+        }
+        let widths = broken.widths();
+        broken.lines(&widths, shown)
+    }
+
+    /// Aligned lines of these columns.
+    fn lines(&self, widths: &[usize], shown: &[usize]) -> String {
+        let mut text = String::new();
+        for line in std::iter::once(&self.header).chain(&self.rows) {
+            let mut aligned = String::new();
+            for &at in shown {
+                let cell = &line[at];
+                let pad = " ".repeat(widths[at] - cell.chars().count());
+                let (before, after) =
+                    if at >= self.numbers_from { (pad.as_str(), "") } else { ("", pad.as_str()) };
+                aligned += &format!("{before}{cell}{after}  ");
+            }
+            text += aligned.trim_end();
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Least width of a column of text that is broken into several lines.
+const TEXT_WIDTH_MIN: usize = 12;
+
+/// Width of the lines of these columns, with two spaces between columns.
+fn line_width(widths: &[usize], shown: &[usize]) -> usize {
+    shown.iter().map(|&at| widths[at] + 2).sum::<usize>().saturating_sub(2)
+}
+
+/// Breaks a paragraph into lines of at most `columns_max` characters, between words.
+fn wrapped(text: &str, columns_max: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns_max => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Breaks the lines of a text that are longer than `columns_max` characters. The parts of a line
+/// have its indentation.
+pub fn broken(text: &str, columns_max: usize) -> String {
+    let mut out = String::new();
+    for line in text.split_inclusive('\n') {
+        let content = line.trim_end_matches('\n');
+        if content.chars().count() <= columns_max {
+            out += line;
+            continue;
+        }
+        let indent = &content[..content.len() - content.trim_start().len()];
+        let room = columns_max.saturating_sub(indent.len()).max(1);
+        let parts = wrapped(content, room);
+        let parts: Vec<String> = parts.iter().map(|part| format!("{indent}{part}")).collect();
+        out += &parts.join("\n");
+        out += &line[content.len()..];
+    }
+    out
+}
+
+/// Largest number of characters in a line of a table. Not set: any number.
+static COLUMNS_MAX: OnceLock<usize> = OnceLock::new();
+
+/// Fits all later tables into the terminal, if standard output is one and `is_wide` is false.
+pub fn fit_terminal(is_wide: bool) {
+    let output = std::io::stdout();
+    if is_wide || !output.is_terminal() {
+        return;
+    }
+    let size = tcgetwinsize(&output).map_or(0, |size| size.ws_col.into());
+    // A terminal that does not report its size has 80 columns.
+    let _ = COLUMNS_MAX.set(if size == 0 { 80 } else { size });
+}
+
+/// Largest number of characters in a line of output, if it is limited.
+pub fn columns_max() -> Option<usize> {
+    COLUMNS_MAX.get().copied()
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let widths = self.widths();
-        for line in std::iter::once(&self.header).chain(&self.rows) {
-            let mut text = String::new();
-            for (at, (cell, &width)) in line.iter().zip(&widths).enumerate() {
-                let pad = " ".repeat(width - cell.chars().count());
-                let (before, after) =
-                    if at >= self.numbers_from { (pad.as_str(), "") } else { ("", pad.as_str()) };
-                text += &format!("{before}{cell}{after}  ");
-            }
-            writeln!(f, "{}", text.trim_end())?;
-        }
-        Ok(())
+        f.write_str(&self.fitted(columns_max().unwrap_or(usize::MAX)))
     }
 }
 
@@ -118,5 +305,63 @@ mod tests {
             table.to_string(),
             "storage   MiB/s\nhdd         8.5\na        1234.0\nb             -\n"
         );
+    }
+
+    /// Cells of one column each, for tables of 20 columns or less.
+    fn wide_table() -> Table {
+        let header = ["storage", "policy", "MiB/s", "p99", "empty", "cpu s"];
+        let mut table = Table::with_header(header.map(str::to_owned).into(), 2);
+        for cells in
+            [["hdd", "none", "8.5", "1 ms", "-", "0.2"], ["ssd", "none", "99", "2 ms", "-", "1"]]
+        {
+            table.row(cells.map(str::to_owned).into());
+        }
+        table
+    }
+
+    #[test]
+    fn narrow_table_leaves_out_empty_equal_and_last_columns() {
+        let fitted = |columns_max| wide_table().fitted(columns_max);
+        let all = "storage  policy  MiB/s   p99  empty  cpu s\n\
+                   hdd      none      8.5  1 ms      -    0.2\n\
+                   ssd      none       99  2 ms      -      1\n";
+        assert_eq!((fitted(42), fitted(usize::MAX)), (all.to_owned(), all.to_owned()));
+        let without_empty = "storage  policy  MiB/s   p99  cpu s\n\
+                             hdd      none      8.5  1 ms    0.2\n\
+                             ssd      none       99  2 ms      1\n";
+        assert_eq!(fitted(41), without_empty);
+        let without_equal = "storage  MiB/s   p99  cpu s\n\
+                             hdd        8.5  1 ms    0.2\n\
+                             ssd         99  2 ms      1\n\
+                             All rows: policy none.\n";
+        assert_eq!(fitted(34), without_equal);
+        let least = "storage  MiB/s\nhdd        8.5\nssd         99\n\
+                     All rows: policy none.\nNot shown: p99, cpu s (--wide shows them).\n";
+        assert_eq!(fitted(14), least);
+    }
+
+    #[test]
+    fn blocks_repeat_the_text_columns_and_leave_out_none() {
+        let table = wide_table().in_blocks();
+        let blocks = "storage  policy  MiB/s   p99\n\
+                      hdd      none      8.5  1 ms\n\
+                      ssd      none       99  2 ms\n\
+                      \n\
+                      storage  policy  empty  cpu s\n\
+                      hdd      none        -    0.2\n\
+                      ssd      none        -      1\n";
+        assert_eq!(table.fitted(30), blocks);
+    }
+
+    #[test]
+    fn long_text_is_broken_within_its_column() {
+        let mut table = Table::with_header(vec!["name".to_owned(), "text".to_owned()], 9);
+        table.row(vec!["a".to_owned(), "one two three four five six seven".to_owned()]);
+        table.row(vec!["bcdefg".to_owned(), "eight".to_owned()]);
+        let expected = "name    text\n\
+                        a       one two three four\n        five six seven\n\
+                        bcdefg  eight\n";
+        assert_eq!(table.fitted(28), expected);
+        assert_eq!(broken("  one two three\nshort\n", 9), "  one two\n  three\nshort\n");
     }
 }

@@ -142,7 +142,7 @@ fn cachesim_table_json_and_picture_agree() {
     ran.has_ended(0, "table");
     // LRU never hits in a loop of ten blocks with nine pages. The optimum misses ten times, and
     // then once in nine references.
-    let row: Vec<&str> = ran.stdout.lines().nth(1).unwrap().split_whitespace().collect();
+    let row: Vec<&str> = ran.stdout.lines().nth(3).unwrap().split_whitespace().collect();
     assert_eq!(row, ["loop.trace", "90%", "9", "1.0000", "0.2000"]);
     let page = std::fs::read_to_string(scratch.path("loop.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("optimum") && page.contains("lru"));

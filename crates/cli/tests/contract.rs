@@ -125,8 +125,9 @@ fn the_table_has_a_row_per_combination() {
     let ran = scratch.run(&format!("run j.fio --on hdd,ssd --on kernel:data {policies}"));
     ran.has_ended(0, "a table");
     assert_eq!(ran.stderr, "");
-    // A header, two devices × two policies × two schedulers, and the kernel's row.
-    assert_eq!(ran.stdout.lines().count(), 1 + 2 * 2 * 2 + 1, "{}", ran.stdout);
+    // The verdict and an empty line, a header, two devices × two policies × two schedulers, and the
+    // kernel's row.
+    assert_eq!(ran.stdout.lines().count(), 2 + 1 + 2 * 2 * 2 + 1, "{}", ran.stdout);
     for part in ["storage ", "MiB/s", "deadline,fifo_batch=1", "kernel:data"] {
         assert!(ran.stdout.contains(part), "{part} in\n{}", ran.stdout);
     }

@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use readpath_sim::report::{DirectionResults, PERCENTILES, ResultRow, SectionRow, Statistics};
 use serde_json::{Map, Value, json};
 
-use super::print;
+use super::print_plain;
 use crate::exit::CommandResult;
 
 /// Prints the rows as one fio document.
@@ -29,7 +29,7 @@ pub fn print_rows(rows: &[ResultRow]) -> CommandResult {
         "disk_util": [],
     });
     let text = serde_json::to_string_pretty(&document).expect("rows are plain data");
-    print(&format!("{text}\n"))
+    print_plain(&format!("{text}\n"))
 }
 
 /// Element of `jobs` for one job section of a row.

@@ -117,7 +117,7 @@ impl ResidencySampler {
         if is_prefetching {
             return ReadState::Prefetching;
         }
-        // Without trust left, the packed state is that of sampling after a run of this length.
+        // A packed state without trust left means sampling, after a run of this length.
         let bits = self.bits.load(Ordering::Relaxed);
         if bits & LEFT_MASK != 0 {
             self.bits.store(bits - LEFT_ONE, Ordering::Relaxed);

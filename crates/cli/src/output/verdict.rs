@@ -1,0 +1,184 @@
+//! First lines of tables: the result in words.
+
+use readpath_sim::load::LoadRow;
+use readpath_sim::report::ResultRow;
+
+use crate::table::{duration, number};
+
+/// Ratio up to which two rows count as level. A row is one run, without a spread of its own.
+const LEVEL_RATIO: f64 = 1.05;
+
+/// A measured row: its name, and its figure.
+struct Measured {
+    name: String,
+    figure: f64,
+}
+
+/// Verdict on the rows of a job: the fastest one, by throughput.
+pub fn of_job(rows: &[ResultRow]) -> String {
+    let failed: Vec<String> = rows
+        .iter()
+        .filter(|row| row.errors > 0)
+        .map(|row| format!("{} operations failed on {}.", row.errors, row.storage))
+        .collect();
+    let names = distinct_names(rows, |row| {
+        let policies = [&row.readahead, &row.scheduler, &row.raw];
+        let texts = policies.map(|policy| policy.clone().unwrap_or_default());
+        [vec![row.storage.clone()], texts.into()].concat()
+    });
+    let measured: Vec<Measured> = rows
+        .iter()
+        .zip(names)
+        .filter_map(|(row, name)| Some(Measured { name, figure: row.mib_per_s? }))
+        .collect();
+    let verdict = match (rows, &measured[..]) {
+        ([row], [one]) => format!(
+            "{}: {:.1} MiB/s, {} operations a second, 99 % of them within {}.",
+            one.name,
+            one.figure,
+            number(row.iops, 0),
+            duration(row.latency_us.p99)
+        ),
+        (_, []) => "No operation has ended.".to_owned(),
+        (_, measured) => fastest(measured, "MiB/s", 1),
+    };
+    format!("{}\n", [failed, vec![verdict]].concat().join(" "))
+}
+
+/// Verdict on the rows of loads: for each load the fastest row, by time.
+pub fn of_loads(rows: &[LoadRow]) -> String {
+    let mut text = String::new();
+    for rows in rows.chunk_by(|a, b| a.job == b.job) {
+        let names = distinct_names(rows, |row| {
+            let policies = [&row.swapin, &row.scheduler];
+            let texts = policies.map(|policy| policy.clone().unwrap_or_default());
+            [vec![row.storage.clone()], texts.into()].concat()
+        });
+        let measured: Vec<Measured> = rows
+            .iter()
+            .zip(names)
+            .filter_map(|(row, name)| Some(Measured { name, figure: row.iops? }))
+            .collect();
+        let verdict = match &measured[..] {
+            [] => "no touch has ended.".to_owned(),
+            [one] => format!("{}: {:.0} touches a second.", one.name, one.figure),
+            measured => fastest(measured, "touches a second", 0),
+        };
+        text += &format!("{}: {verdict}\n", rows[0].job);
+    }
+    text
+}
+
+/// Sentence on the fastest of several rows, the next one and the slowest one.
+fn fastest(measured: &[Measured], unit: &str, decimals: usize) -> String {
+    let mut order: Vec<&Measured> = measured.iter().collect();
+    order.sort_by(|a, b| b.figure.total_cmp(&a.figure));
+    let (first, last) = (order[0], order[order.len() - 1]);
+    let figure = |row: &Measured| format!("{:.decimals$}", row.figure);
+    if first.figure <= last.figure * LEVEL_RATIO {
+        return format!("All rows are level: {} to {} {unit}.", figure(last), figure(first));
+    }
+    let level: Vec<&str> = order
+        .iter()
+        .take_while(|row| first.figure <= row.figure * LEVEL_RATIO)
+        .map(|row| &*row.name)
+        .collect();
+    let (names, are) = match &level[..] {
+        [one] => ((*one).to_owned(), "is"),
+        many => (many.join(", "), "are level and"),
+    };
+    let mut text = format!("{names} {are} fastest: {} {unit}", figure(first));
+    let next = order[level.len()];
+    if !std::ptr::eq(next, last) {
+        text += &format!(", {} times {}", times(first, next), next.name);
+    }
+    text + &format!(", {} times {}.", times(first, last), last.name)
+}
+
+/// Ratio of two figures, as text.
+fn times(more: &Measured, less: &Measured) -> String {
+    match more.figure / less.figure {
+        ratio if ratio >= 100.0 => format!("{ratio:.0}"),
+        ratio if ratio >= 10.0 => format!("{ratio:.1}"),
+        ratio => format!("{ratio:.2}"),
+    }
+}
+
+/// Names of rows. The first part is the storage, the others are policies. A row is named by its
+/// storage if that is unique, and otherwise with the policies in which rows of that storage
+/// differ. Rows of one storage are named by their policies alone.
+fn distinct_names<R>(rows: &[R], parts: impl Fn(&R) -> Vec<String>) -> Vec<String> {
+    let all: Vec<Vec<String>> = rows.iter().map(parts).collect();
+    let has_one_storage = all.iter().all(|row| row[0] == all[0][0]);
+    let name = |row: &Vec<String>| {
+        let same: Vec<&Vec<String>> = all.iter().filter(|other| other[0] == row[0]).collect();
+        let differs = |at: &usize| same.iter().any(|other| other[*at] != row[*at]);
+        let policies = (1..row.len()).filter(differs).map(|at| &*row[at]);
+        let policies: Vec<&str> = policies.filter(|policy| !policy.is_empty()).collect();
+        match (policies.is_empty(), has_one_storage) {
+            (true, _) => row[0].clone(),
+            (false, true) => policies.join(" "),
+            (false, false) => format!("{} {}", row[0], policies.join(" ")),
+        }
+    };
+    all.iter().map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(all: &[(&str, f64)]) -> Vec<Measured> {
+        all.iter()
+            .map(|(name, figure)| Measured { name: (*name).to_owned(), figure: *figure })
+            .collect()
+    }
+
+    #[test]
+    fn fastest_row_is_named_with_the_next_and_the_slowest() {
+        let said = |all: &[(&str, f64)]| fastest(&measured(all), "MiB/s", 1);
+        assert_eq!(
+            said(&[("hdd", 33.3), ("nvme", 999.0), ("ssd", 333.0)]),
+            "nvme is fastest: 999.0 MiB/s, 3.00 times ssd, 30.0 times hdd."
+        );
+        assert_eq!(
+            said(&[("hdd", 10.0), ("ssd", 25.0)]),
+            "ssd is fastest: 25.0 MiB/s, 2.50 times hdd."
+        );
+    }
+
+    /// 105 is within 5 % of 100, and 106 is not.
+    #[test]
+    fn rows_within_a_twentieth_are_level() {
+        let said = |all: &[(&str, f64)]| fastest(&measured(all), "MiB/s", 1);
+        assert_eq!(
+            said(&[("a", 100.0), ("b", 105.0)]),
+            "All rows are level: 100.0 to 105.0 MiB/s."
+        );
+        assert_eq!(said(&[("a", 100.0), ("b", 106.0)]), "b is fastest: 106.0 MiB/s, 1.06 times a.");
+        assert_eq!(
+            said(&[("a", 104.0), ("b", 105.0), ("c", 50.0)]),
+            "b, a are level and fastest: 105.0 MiB/s, 2.10 times c."
+        );
+    }
+
+    #[test]
+    fn names_are_the_storage_and_the_policies_that_differ() {
+        let named = |rows: &[[&str; 3]]| {
+            distinct_names(rows, |row: &[&str; 3]| row.map(str::to_owned).to_vec())
+        };
+        assert_eq!(
+            named(&[["hdd", "none", "cfq"], ["hdd", "ondemand", "cfq"]]),
+            ["none", "ondemand"]
+        );
+        assert_eq!(named(&[["hdd", "none", "cfq"]]), ["hdd"]);
+        assert_eq!(
+            named(&[["hdd", "none", "cfq"], ["kernel:a", "kernel", "bfq"]]),
+            ["hdd", "kernel:a"]
+        );
+        assert_eq!(
+            named(&[["hdd", "none", "cfq"], ["hdd", "none", "noop"], ["ssd", "none", "cfq"]]),
+            ["hdd cfq", "hdd noop", "ssd"]
+        );
+    }
+}

@@ -1,0 +1,154 @@
+//! Errors of the command line, in words for its user.
+//!
+//! The parser of the command line reports a wrong value with the words of Rust's own parsers
+//! (`number would be zero for non-zero type`). They are replaced by what the option expects.
+
+use std::error::Error;
+use std::ffi::OsString;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
+
+use clap::Parser;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::commands::Cli;
+
+/// Parses the command line. A wrong one, `--help` and `--version` end the process.
+pub fn parse(arguments: Vec<OsString>) -> Cli {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => in_words(error).exit(),
+    }
+}
+
+/// Replaces the reason of a wrong value.
+fn in_words(error: clap::Error) -> clap::Error {
+    if error.kind() != ErrorKind::ValueValidation {
+        return error;
+    }
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.clone()),
+        _ => None,
+    };
+    let (Some(option), Some(value)) =
+        (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue))
+    else {
+        return error;
+    };
+    let Some(reason) = error.source().and_then(expectation) else { return error };
+    // The name without the placeholder of its value, which may be a list of choices.
+    let option = option.split(" <").next().unwrap_or(&option).to_owned();
+    clap::Error::raw(
+        ErrorKind::ValueValidation,
+        format!("{option} {value}: {reason}\n\nFor more information, try '--help'.\n"),
+    )
+}
+
+/// What was expected instead, for errors of Rust's own parsers.
+fn expectation(source: &(dyn Error + 'static)) -> Option<String> {
+    if let Some(error) = source.downcast_ref::<ParseIntError>() {
+        let expected = match error.kind() {
+            IntErrorKind::Zero => "expected a whole number of at least 1",
+            IntErrorKind::PosOverflow => "this number is too large",
+            IntErrorKind::NegOverflow => "this number is too small",
+            _ => "expected a whole number",
+        };
+        return Some(expected.to_owned());
+    }
+    if source.is::<ParseFloatError>() {
+        return Some("expected a number".to_owned());
+    }
+    // A number out of range: `0 is not in 1..=4294967295`.
+    let text = source.to_string();
+    let (_, range) = text.split_once(" is not in ")?;
+    let (least, most) = range.split_once("..")?;
+    let most = most.trim_start_matches('=');
+    let is_unlimited = [u64::MAX, u64::from(u32::MAX), u64::from(u16::MAX), i64::MAX as u64]
+        .iter()
+        .any(|limit| most == limit.to_string());
+    Some(match is_unlimited || most.is_empty() {
+        true => format!("expected a whole number of at least {least}"),
+        false => format!("expected a whole number from {least} to {most}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Words of Rust's own parsers.
+    const RUST_WORDS: [&str; 9] = [
+        "invalid digit",
+        "invalid float",
+        "non-zero",
+        "target type",
+        "empty string",
+        "empty float",
+        "is not in",
+        "..",
+        "ParseIntError",
+    ];
+
+    const HOSTILE: [&str; 8] =
+        ["", "x", "0", "-1", "1.5", "99999999999999999999999", "0x10", "1e999"];
+
+    /// Calls `each` with every command that has options, and its name on the command line.
+    fn for_each_command(
+        command: &clap::Command,
+        path: &[String],
+        each: &mut impl FnMut(&clap::Command, &[String]),
+    ) {
+        each(command, path);
+        for inner in command.get_subcommands() {
+            let path = [path, &[inner.get_name().to_owned()]].concat();
+            for_each_command(inner, &path, each);
+        }
+    }
+
+    /// Every option of every command, with values that are no numbers or out of bounds.
+    #[test]
+    fn wrong_values_are_refused_without_words_of_rust() {
+        let (mut options, mut refused, mut faults) = (0, 0, Vec::new());
+        for_each_command(&Cli::command(), &["readpath".to_owned()], &mut |command, path| {
+            for option in command.get_opts() {
+                let Some(name) = option.get_long() else { continue };
+                options += 1;
+                for value in HOSTILE {
+                    let arguments = [path, &[format!("--{name}={value}")]].concat();
+                    let Err(error) = Cli::try_parse_from(&arguments) else { continue };
+                    if error.kind() != ErrorKind::ValueValidation {
+                        continue;
+                    }
+                    refused += 1;
+                    let text = in_words(error).to_string();
+                    let is_named = text.contains(&format!("--{name} {value}"))
+                        || text.contains(&format!("'{value}' for '--{name}"))
+                        || value.is_empty();
+                    let words = RUST_WORDS.iter().find(|words| text.contains(**words));
+                    if words.is_some() || !is_named {
+                        faults.push(format!("{}: {text}", arguments.join(" ")));
+                    }
+                }
+            }
+        });
+        assert!(faults.is_empty(), "{}", faults.join("\n"));
+        assert!(options > 100 && refused > 100, "{options} options, {refused} wrong values");
+    }
+
+    #[test]
+    fn wrong_number_names_what_is_expected() {
+        let said = |arguments: &[&str]| {
+            let error = Cli::try_parse_from([&["readpath"], arguments].concat()).unwrap_err();
+            in_words(error).to_string()
+        };
+        let seed = said(&["run", "j.fio", "--seed", "x"]);
+        assert!(seed.starts_with("error: --seed x: expected a whole number\n"), "{seed}");
+        let closed = said(&["run", "t", "--closed", "0"]);
+        assert!(closed.contains("--closed 0: expected a whole number of at least 1"), "{closed}");
+        let depth = said(&["replay", "r.rec", "--depth", "0"]);
+        assert!(depth.contains("--depth 0: expected a whole number of at least 1"), "{depth}");
+        let speed = said(&["run", "t", "--speed", "fast"]);
+        assert!(speed.contains("--speed fast: expected a number"), "{speed}");
+    }
+}
