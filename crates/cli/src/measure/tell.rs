@@ -71,12 +71,29 @@ fn most_bytes_per_us(description: &StorageDescription, line: &SizeCosts) -> f64 
     rates.map(|(depth, us)| f64::from(*depth) * line.bytes as f64 / us).fold(0.0, f64::max)
 }
 
+/// Costs of a request and of a KiB, from the smallest and the largest random requests.
+fn random_cost(first: &SizeCosts, last: &SizeCosts) -> String {
+    let kib = |costs: &SizeCosts| costs.bytes as f64 / 1024.0;
+    let kib_us = (last.us[0] - first.us[0]) / (kib(last) - kib(first)).max(1.0);
+    if kib_us < 0.0 {
+        // Noise, or a device whose cost does not depend on the size.
+        return format!(
+            "a random request of {} takes {}, a larger one no more: the cost of a KiB is unknown",
+            size(first.bytes),
+            duration(Some(first.us[0]))
+        );
+    }
+    format!(
+        "a random request costs {}, each KiB of it {} more",
+        duration(Some(first.us[0] - kib_us * kib(first))),
+        duration(Some(kib_us))
+    )
+}
+
 /// Summary: cost of a request and of a byte, and effects of depth and distance.
 fn summary(description: &StorageDescription) -> String {
     let (first, last) = (&description.random[0], description.random.last());
     let last = last.unwrap_or(first);
-    let byte_ns = (last.us[0] - first.us[0]) * 1e3 / (last.bytes - first.bytes).max(1) as f64;
-    let request_us = first.us[0] - byte_ns * first.bytes as f64 / 1e3;
     let most = description.random.iter().chain(&description.following);
     let most = most.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
     // Smallest depth that reaches nine tenths of the best rate.
@@ -85,13 +102,12 @@ fn summary(description: &StorageDescription) -> String {
     let enough = (0..first.us.len()).find(|&at| rate(at) >= 0.9 * best).unwrap_or(0);
     let nearest = description.near.iter().map(|near| near.us).fold(f64::MAX, f64::min);
     format!(
-        "{}: {:.1} GB\na random request costs {}, each KiB of it {} more; {:.0} MB/s at most\n{} \
+        "{}: {:.1} GB\n{}; {:.0} MB/s at most\n{} \
             of 4 KiB at once are {:.1} times as fast as one; more bring little\na sequential one \
             costs {}, a nearby one at least {}, {}\n",
         description.name,
         description.bytes as f64 / 1e9,
-        duration(Some(request_us)),
-        duration(Some(byte_ns * 1.024)),
+        random_cost(first, last),
         most,
         description.depths[enough],
         rate(enough) / rate(0),
@@ -239,6 +255,15 @@ mod tests {
             }
         };
         ProfileSample::middle(rounds_us.iter().map(round).collect()).unwrap()
+    }
+
+    /// 4 KiB in 60 us and 1028 KiB in 316 us: 0.25 us a KiB, and 59 us a request.
+    #[test]
+    fn cost_of_a_kib_is_never_negative() {
+        let costs = |kib: u64, us: f64| SizeCosts { bytes: kib << 10, us: vec![us] };
+        let said = |us| random_cost(&costs(4, 60.0), &costs(1028, us));
+        assert_eq!(said(316.0), "a random request costs 59.0 us, each KiB of it 0.2 us more");
+        assert!(said(59.0).contains("takes 60.0 us") && said(59.0).contains("is unknown"));
     }
 
     #[test]
