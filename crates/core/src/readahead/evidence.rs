@@ -20,7 +20,7 @@ pub(crate) const STREAMS_MAX: usize = 128;
 const SIZES: usize = 9;
 
 /// Smallest region of a file with its own count of random requests: 1,024 pages, 4 MiB.
-const REGION_PAGES: u64 = 1024;
+pub(crate) const REGION_PAGES: u64 = 1024;
 
 /// Most regions of one file. Each takes 8 bytes.
 const REGIONS_MAX: u64 = 4096;
@@ -62,7 +62,7 @@ pub struct DeviceEvidence {
     pub streams: StreamCounts,
     /// Run-length distributions.
     pub lengths: RunLengths,
-    /// Time of the current call, for the log only: no policy decides by it.
+    /// Time of the current call, for the log, and for comparing the outcome of two ways of reading.
     pub now: Time,
     /// Log of readahead decisions and their reasons.
     pub log: DecisionLog,
