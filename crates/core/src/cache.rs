@@ -46,13 +46,7 @@ pub use sharer::{PageSharer, UseCount};
 use supply::FreeFrames;
 use table::{FrameLink, PageTableIndex};
 
-/// Identifies a file in the cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FileId(pub u32);
-
-/// Identifies a frame of memory: from 0 up to the largest possible budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct FrameId(pub u32);
+pub use crate::page::{FileId, FrameId};
 
 /// State of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
-use crate::cache::{FileId, FrameId};
+use crate::page::{FileId, FrameId};
 use crate::policy::{self, Policy, RegisterError, Registry, Spec, SpecError};
 use crate::splitmix;
 

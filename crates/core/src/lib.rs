@@ -33,6 +33,7 @@ pub mod eviction;
 pub mod length_distribution;
 pub mod machine;
 mod observed;
+pub mod page;
 pub mod policy;
 pub mod readahead;
 pub mod request;

@@ -52,7 +52,7 @@ use super::{
     AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
     Simulation,
 };
-use crate::cache::FrameId;
+use crate::page::FrameId;
 use crate::policy::Spec;
 
 /// Names of the simulated policies. The first is in force initially, because it performs well while

@@ -12,7 +12,7 @@
 //! of T2 at that time (as in CAR: Bansal and Modha, FAST 2004).
 
 use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 const T1: List = List::PROBATION;
 const T2: List = List::REUSED;

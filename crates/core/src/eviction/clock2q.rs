@@ -21,7 +21,7 @@ use alloc::vec::Vec;
 
 use super::queues::{SMALL, SmallAndMainQueues, UseThresholds};
 use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin};
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 /// A page needs one counted use to reach the main queue; one is counted.
 const USE_THRESHOLDS: UseThresholds = UseThresholds { uses_to_stay: 1, uses_max: 1 };

@@ -25,7 +25,7 @@ use super::{
     AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin,
     policy_pages,
 };
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 /// List of waiting HIR pages.
 const HIR: List = List::PROBATION;

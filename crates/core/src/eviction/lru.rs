@@ -8,7 +8,7 @@
 //! scan evicts all pages, and a loop larger than memory never finds a page.
 
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 const ALL: List = List::PROBATION;
 

@@ -6,7 +6,7 @@
 
 use alloc::vec::Vec;
 
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 /// End of a list.
 const NO_FRAME: u32 = u32::MAX;

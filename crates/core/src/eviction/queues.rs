@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use super::{AccessBits, FrameLists, GhostList, Ghosts, List, PageKey, policy_pages};
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 pub(super) const SMALL: List = List::PROBATION;
 const MAIN: List = List::REUSED;

@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 
 use super::queues::{SmallAndMainQueues, UseThresholds};
 use super::{AccessBits, EvictionPolicy, FrameLists, Ghosts, PageKey, PageOrigin};
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 /// A page needs two uses to reach the main queue; at most three are counted.
 const USE_THRESHOLDS: UseThresholds = UseThresholds { uses_to_stay: 2, uses_max: 3 };

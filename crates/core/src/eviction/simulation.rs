@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::{AccessBits, EvictionPolicy, FrameLists, PageKey, PageOrigin};
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 /// End of a chain of frames.
 const NO_FRAME: u32 = u32::MAX;

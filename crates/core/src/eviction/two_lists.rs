@@ -19,7 +19,7 @@
 //! [`SwapConfig`](crate::machine::SwapConfig)), so that a fault needn't wait for that.
 
 use super::{AccessBits, EvictionPolicy, FrameLists, List, PageKey, PageOrigin};
-use crate::cache::FrameId;
+use crate::page::FrameId;
 
 const INACTIVE: List = List::PROBATION;
 const ACTIVE: List = List::REUSED;
