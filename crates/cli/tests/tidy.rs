@@ -71,9 +71,66 @@ fn the_lints_find_nothing() {
 #[test]
 fn documentation_builds_without_warnings() {
     let docs = ["doc", "--no-deps", "--quiet", "--workspace"];
-    if let Some((is_clean, text)) = cargo(&docs, "-D warnings") {
-        assert!(is_clean, "{text}");
+    let Some((is_clean, text)) = cargo(&docs, "-D warnings") else { return };
+    assert!(is_clean, "{text}");
+    for package in ["readpath", "readpath_core"] {
+        public_items_equal_the_list(package);
     }
+}
+
+/// The public items of a library, as its documentation has them, are those of its list. An item
+/// that goes, or appears, is thus a decision. With `READPATH_PUBLIC=remake` the list is written.
+fn public_items_equal_the_list(package: &str) {
+    let docs = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("doc").join(package);
+    let read = |page: &str| std::fs::read_to_string(docs.join(page)).unwrap();
+    let mut items = Vec::new();
+    for link in read("all.html").split("<li><a href=\"").skip(1) {
+        let page = link.split('"').next().unwrap();
+        if page.starts_with('#') {
+            continue;
+        }
+        let (folder, file) =
+            page.rsplit_once('/').map_or(("", page), |(folder, file)| (folder, file));
+        let [kind, name, "html"] = file.split('.').collect::<Vec<_>>()[..] else {
+            panic!("{page}: not an item")
+        };
+        let name = match folder {
+            "" => name.to_owned(),
+            folder => format!("{}::{name}", folder.replace('/', "::")),
+        };
+        items.push(format!("{kind} {name}"));
+        // Methods of traits that the type implements have another class.
+        let text = read(page);
+        for member in ["method", "tymethod", "variant", "structfield", "associatedconstant"] {
+            for section in text.split(&format!("id=\"{member}.")).skip(1) {
+                let (member_name, rest) = section.split_once('"').unwrap();
+                let class = rest.split('>').next().unwrap();
+                let is_inherent = !class.contains("trait-impl") && !member_name.contains('.');
+                if is_inherent && !class.is_empty() {
+                    items.push(format!("{member} {name}::{member_name}"));
+                }
+            }
+        }
+    }
+    items.sort();
+    items.dedup();
+    let text: String = items.iter().map(|item| format!("{item}\n")).collect();
+    let list = root().join(format!("crates/cli/tests/tidy/{package}.txt"));
+    if std::env::var("READPATH_PUBLIC").is_ok_and(|what| what == "remake") {
+        std::fs::write(&list, &text).unwrap();
+    }
+    let listed = std::fs::read_to_string(&list).unwrap_or_default();
+    let differs = |from: &str, other: &str| -> Vec<String> {
+        let others: Vec<&str> = other.lines().collect();
+        let only = from.lines().filter(|line| !others.contains(line));
+        only.map(str::to_owned).collect()
+    };
+    let (new, gone) = (differs(&text, &listed), differs(&listed, &text));
+    assert!(
+        new.is_empty() && gone.is_empty(),
+        "{package}: new {new:#?}, gone {gone:#?}; if that is meant, run this test with \
+         READPATH_PUBLIC=remake and name it in CHANGELOG.md"
+    );
 }
 
 #[test]
