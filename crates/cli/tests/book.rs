@@ -335,7 +335,8 @@ fn device_chapter_script_measures_and_models_a_local_device() {
     }
     assert!(output.status.success(), "{stderr}");
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(printed.matches("\nmeasured,toml=mine.toml ").count(), 2, "two rows: {printed}");
+    // The verdict names the device with one space behind it, and the columns of a row are apart.
+    assert_eq!(printed.matches("\nmeasured,toml=mine.toml  ").count(), 2, "two rows: {printed}");
 }
 
 /// Runs the first command of the first chapter in a clean clone without build outputs.

@@ -78,8 +78,8 @@ fn documentation_builds_without_warnings() {
     }
 }
 
-/// The public items of a library, as its documentation has them, are those of its list. An item
-/// that goes, or appears, is thus a decision. With `READPATH_PUBLIC=remake` the list is written.
+/// The documentation of a library has the public items of its list. An item that goes, or appears,
+/// is thus a decision. With `READPATH_PUBLIC=remake` the list is written.
 fn public_items_equal_the_list(package: &str) {
     let docs = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("doc").join(package);
     let read = |page: &str| std::fs::read_to_string(docs.join(page)).unwrap();

@@ -33,7 +33,7 @@ pub use credit::Credit;
 pub use evidence::{
     DeviceEvidence, Era, Evidence, FileEvidence, RunBegin, RunLengths, StreamCounts, WindowTarget,
 };
-pub(crate) use evidence::{REGION_PAGES, STREAMS_MAX, WINDOW_COST_FACTOR};
+pub(crate) use evidence::{STREAMS_MAX, WINDOW_COST_FACTOR};
 pub use none::NoReadahead;
 pub use ondemand::{OnDemand, first_window_pages};
 pub use page_table::PageTable;

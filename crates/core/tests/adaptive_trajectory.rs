@@ -434,11 +434,17 @@ fn small_file() -> PolicyDriver {
     driver
 }
 
-/// Reads single pages behind gaps of 3 and 5 pages in turn, from page 200 on. Returns the next
-/// page after each read, and what it prefetched.
-fn read_gaps(alone: &mut PolicyDriver, next: &mut u64, count: u64) -> Vec<(u64, u64)> {
+/// Reads single pages behind gaps of 3 and 5 pages in turn, from page 200 on. Each read takes
+/// `page_ms` milliseconds. Returns what they prefetched.
+fn read_gaps(
+    alone: &mut PolicyDriver,
+    next: &mut u64,
+    count: u64,
+    page_ms: u64,
+) -> Vec<(u64, u64)> {
     let mut added = Vec::new();
     for _ in 0..count {
+        alone.pages.device_evidence().now += Time(page_ms * 1_000_000);
         added.extend(alone.read(*next, 1));
         // Unequal distances form no stride.
         let gap = if next.is_multiple_of(10) { 3 } else { 5 };
@@ -451,17 +457,17 @@ fn read_gaps(alone: &mut PolicyDriver, next: &mut u64, count: u64) -> Vec<(u64, 
 fn random_gaps_are_read_along_after_sixteen_of_them() {
     let mut alone = small_file();
     let mut next = 200;
-    assert_eq!(read_gaps(&mut alone, &mut next, 16), []);
+    assert_eq!(read_gaps(&mut alone, &mut next, 16, 1), []);
     // The 17th read lies behind the 16th gap: 64 pages were skipped, 4 a gap, and 17 used, one a
     // piece. A gap of 4 pages costs less than a request. The reader has shown 16 times 1 + 4 pages.
     assert_eq!(next, 280);
-    assert_eq!(read_gaps(&mut alone, &mut next, 1), [(281, 80)]);
+    assert_eq!(read_gaps(&mut alone, &mut next, 1, 1), [(281, 80)]);
     // The second half of the window is marked, from page 321 on. Reads before it are not
     // reported: 284, 290, 294, 300, 304, 310, 314 and 320.
-    assert_eq!(read_gaps(&mut alone, &mut next, 8), []);
+    assert_eq!(read_gaps(&mut alone, &mut next, 8, 1), []);
     assert_eq!(next, 324);
     // It is 44 pages behind the begin, so 124 pages are read ahead, of which 36 are there.
-    assert_eq!(read_gaps(&mut alone, &mut next, 1), [(361, 88)]);
+    assert_eq!(read_gaps(&mut alone, &mut next, 1, 1), [(361, 88)]);
 }
 
 /// With an eighth of the pages used, or a gap that costs more than a request, nothing is read.
@@ -482,16 +488,8 @@ fn large_gaps_are_not_read_along() {
 #[test]
 fn gaps_that_make_the_reader_slower_are_not_read_along() {
     let mut alone = small_file();
-    let (mut next, mut now) = (200, 0);
-    let mut read = |count: u64, page_ms: u64| -> Vec<(u64, u64)> {
-        let mut added = Vec::new();
-        for _ in 0..count {
-            now += page_ms * 1_000_000;
-            alone.pages.device_evidence().now = Time(now);
-            added.extend(read_gaps(&mut alone, &mut next, 1));
-        }
-        added
-    };
+    let mut next = 200;
+    let mut read = |count, page_ms| read_gaps(&mut alone, &mut next, count, page_ms);
     assert_eq!(read(17, 1), [(281, 80)]);
     assert_eq!(read(9, 2), [(361, 88)]);
     // The reads of 330 to 560.

@@ -20,7 +20,7 @@ pub(crate) const STREAMS_MAX: usize = 128;
 const SIZES: usize = 9;
 
 /// Smallest region of a file with its own count of random requests: 1,024 pages, 4 MiB.
-pub(crate) const REGION_PAGES: u64 = 1024;
+const REGION_PAGES: u64 = 1024;
 
 /// Most regions of one file. Each takes 8 bytes.
 const REGIONS_MAX: u64 = 4096;

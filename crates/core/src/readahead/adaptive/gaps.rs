@@ -11,7 +11,9 @@
 //!   pages between two requests are skipped, unless a reader has used them. Pages that were read
 //!   along and skipped count as skipped, so a prediction is no evidence for itself.
 //! - *Condition.* The rise has 16 gaps, a mean gap costs at most as much as one more request, and
-//!   at least an eighth of all pages is used. The last two are checked again at each window.
+//!   at least an eighth of all pages is used. The last two are checked again at each window. There
+//!   must be something to gain: a used page takes half as long again as the bandwidth allows, with
+//!   the skipped pages.
 //! - *Outcome.* The time of a used page is measured without and with the gaps. If it became longer,
 //!   the gaps are not read along, and the next attempt needs twice as many gaps as evidence. An
 //!   estimate that is wrong for a device thus costs a small share of the reader's time.
@@ -22,8 +24,7 @@
 //! `bench/gaps.py` has the readers for which this was chosen, and others that judge it. Rejected
 //! designs: `bench/notes/access-patterns.md`.
 
-use super::super::{DeviceEvidence, PageView, REGION_PAGES, WINDOW_COST_FACTOR};
-use super::sweep::SHARE_ASKED;
+use super::super::{DeviceEvidence, PageView, WINDOW_COST_FACTOR};
 use super::{AccessContext, LatestReadahead, say};
 use crate::observed::{DECAY_WINDOW, EWMA_WINDOW};
 use crate::unit::{PageRange, Time};
@@ -81,10 +82,11 @@ impl RisingGaps {
         self.requests >= EWMA_WINDOW
     }
 
-    /// Records a request. One that lies before the last one, or far behind it, begins a rise.
+    /// Records a request. One that lies before the last one, or more than 4 MiB behind it, begins a
+    /// rise.
     pub(super) fn observe(&mut self, request: PageRange, pages: &mut dyn PageView) {
-        let is_rising =
-            request.end > self.position && request.first <= self.position + REGION_PAGES;
+        let is_rising = request.end > self.position
+            && request.first <= self.position + EWMA_WINDOW * DECAY_WINDOW;
         if self.requests == 0 || !is_rising {
             let since = pages.evidence().device.now;
             *self = RisingGaps {
@@ -107,14 +109,13 @@ impl RisingGaps {
             gaps += u64::from(was_used && !is_used);
             was_used = is_used;
         }
-        // Only requests in pages that were read along are not reported. Used pages elsewhere are of
-        // other readers, or of earlier times.
-        gaps = if self.ahead.is_some() { gaps } else { gaps.min(1) };
         let used_pages = used + request.end - request.first.max(self.position);
         self.requests += 1;
         self.gaps += gaps;
         self.used_pages += used_pages;
-        self.phase.gaps += gaps;
+        // Requests in pages that were read along are not reported. Used pages elsewhere may be of
+        // other readers, or of earlier times, so they are no evidence of a rise.
+        self.phase.gaps += if self.ahead.is_some() { gaps } else { gaps.min(1) };
         self.phase.used_pages += used_pages;
         self.skipped_pages += passed - used;
         self.position = request.end;
@@ -141,7 +142,12 @@ impl RisingGaps {
     fn pays(&mut self, device: &DeviceEvidence) -> bool {
         let gaps_min = EWMA_WINDOW << self.failures.min(16);
         let has_evidence = match self.ahead {
-            None => self.phase.gaps >= gaps_min,
+            None => {
+                // The time of a used page with its share of the skipped ones, by the bandwidth.
+                let passed = self.used_pages + self.skipped_pages;
+                let least_ns = device.estimate.page_ps() * passed / self.used_pages.max(1) / 1000;
+                self.phase.gaps >= gaps_min && 2 * self.phase.page_ns(device.now) >= 3 * least_ns
+            }
             Some(_) if self.phase.gaps >= EWMA_WINDOW => {
                 let is_slower = WINDOW_COST_FACTOR * self.phase.page_ns(device.now)
                     > (WINDOW_COST_FACTOR + 1) * self.separate_ns;
@@ -152,7 +158,7 @@ impl RisingGaps {
         };
         has_evidence
             && self.mean_gap() <= device.marginal_cost_pages(self.mean_piece())
-            && SHARE_ASKED * self.used_pages >= self.used_pages + self.skipped_pages
+            && EWMA_WINDOW * self.used_pages >= 2 * (self.used_pages + self.skipped_pages)
     }
 
     /// Reads the next pages with their gaps, if that pays. Returns false if it does not.

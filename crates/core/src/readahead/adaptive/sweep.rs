@@ -31,7 +31,7 @@ use crate::unit::PageRange;
 /// larger than a quarter of the memory. Without this rule such files were never read whole: random
 /// 16 KiB reads of half of a 128 MiB file in 256 MiB of memory reached 0.47 of the best result
 /// (held-out set).
-pub(super) const SHARE_ASKED: u64 = 8;
+const SHARE_ASKED: u64 = 8;
 
 /// Accounts for a request that continues no stream, and reads the next piece if the budget allows
 /// it. A reader that moves over the file in one direction (`passes`) does not return, so nothing is
