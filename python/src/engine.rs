@@ -113,7 +113,7 @@ impl Engine {
         Ok(Engine(Arc::new(Remade { options, piece_bytes, path, kept_max, kept })))
     }
 
-    /// Who caches the pages: `kernel`, `own` or `none`.
+    /// Name of the page cache: `kernel`, `own` or `none`.
     #[getter]
     fn page_cache(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(self.0.path(py)?.page_cache().name())

@@ -235,22 +235,20 @@ impl Builder {
         }
         let page_cache = self.chosen_page_cache(PageCache::Kernel)?;
         let coherence = self.coherence;
-        let owner = match page_cache {
+        let pages = match page_cache {
             PageCache::Kernel => {
                 let readahead = PathKernelReadahead::new(Clock::start(), self.logs_decisions);
                 let pages = PathPages::Kernel(Arc::new(readahead));
-                LazyEngine::with_builder(coherence, pages, self)
+                let owner = LazyEngine::with_builder(coherence, pages, self);
+                return Ok(ReadPath::from_engine(Arc::new(owner)));
             }
             PageCache::Own { bytes } => {
-                let reads_resident = self.uses_kernel_cache.unwrap_or(true);
-                let pages = PathPages::Own { bytes, reads_resident };
-                LazyEngine::new(self.clone().build_engine()?, coherence, pages, Some(self))
+                PathPages::Own { bytes, reads_resident: self.uses_kernel_cache.unwrap_or(true) }
             }
-            PageCache::None => {
-                let engine = self.clone().build_engine()?;
-                LazyEngine::new(engine, coherence, PathPages::None, Some(self))
-            }
+            PageCache::None => PathPages::None,
         };
+        let engine = self.clone().build_engine()?;
+        let owner = LazyEngine::new(engine, coherence, pages, Some(self));
         Ok(ReadPath::from_engine(Arc::new(owner)))
     }
 
@@ -303,13 +301,13 @@ impl Builder {
         let spec = |text: &Option<Cow<'static, str>>, default: &str| {
             Spec::parse(text.as_deref().unwrap_or(default)).map_err(BuildError::Policy)
         };
-        let is_without_cache = self.page_cache == Some(PageCache::None);
-        let memory_bytes = match (self.page_cache, self.memory_bytes) {
-            (Some(PageCache::None), _) => Some(IN_FLIGHT_BYTES),
-            (Some(PageCache::Own { bytes }), None) => bytes,
-            (_, memory_bytes) => memory_bytes,
-        };
-        let default_readahead = if is_without_cache { "none" } else { DEFAULT_POLICY };
+        let (memory_bytes, default_readahead) =
+            match self.chosen_page_cache(PageCache::Own { bytes: None })? {
+                // Only reads that the kernel could not answer come here.
+                PageCache::Kernel => (None, DEFAULT_POLICY),
+                PageCache::Own { bytes } => (bytes, DEFAULT_POLICY),
+                PageCache::None => (Some(IN_FLIGHT_BYTES), "none"),
+            };
         let limits = ReadaheadLimits {
             request_pages_max: u64::from(caps.request_sectors_max) * 512 / PAGE_BYTES,
             ..ReadaheadLimits::default()

@@ -134,9 +134,8 @@ impl File {
     ///
     /// With [`PageCache::Kernel`] the read goes through the kernel page cache, straight into
     /// `buffer`, and sees writes that have not yet reached the device. With [`PageCache::Own`] the
-    /// path's pages are returned until they are [invalidated](File::invalidate). Where it has none
-    /// of them and the kernel has all, they come from
-    /// [there](crate::Builder::kernel_cache).
+    /// path's pages are returned until they are [invalidated](File::invalidate). Pages that only
+    /// the kernel has come [from there](crate::Builder::kernel_cache).
     ///
     /// # Errors
     /// The storage failed on requested bytes, or the file was truncated. The error holds a

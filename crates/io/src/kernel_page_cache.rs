@@ -9,7 +9,7 @@
 //!   residency now and then.
 //! - [`ResidentFile`]: the path caches the pages in frames of its own. Pages that happen to be
 //!   resident in the kernel are read from there.
-//! - Nothing: each read is requests to the device.
+//! - No pages: each read is requests to the device.
 //!
 //! The bytes are the same as for any `read(2)`, including dirty pages of writers.
 //!

@@ -33,8 +33,8 @@ pub enum PageCache {
     Kernel,
     /// A cache of the path's own. Its reads bypass the kernel page cache with `O_DIRECT`.
     ///
-    /// Pages that are resident in the kernel page cache (the file was just written, or another
-    /// program reads it) are read from there, without a copy in the path's memory, unless
+    /// Some pages may be resident in the kernel page cache: the file was just written, or another
+    /// program reads it. They are read from there, without a copy in the path's memory, unless
     /// [`Builder::kernel_cache`](crate::Builder::kernel_cache) forbids it.
     Own {
         /// Size in bytes: at least 8 KiB, less than 16 TiB, rounded down to pages of 4 KiB. With
@@ -43,7 +43,7 @@ pub enum PageCache {
     },
     /// No page cache. Each read is whole requests to the device, past the kernel page cache.
     ///
-    /// Reads of the same pages at the same time share their requests. Nothing is prefetched:
+    /// Reads of the same pages at the same time share their requests. The path prefetches nothing:
     /// [`File::prefetch`](crate::File::prefetch) and hints have no effect. For measurements, and
     /// for programs with a cache of their own.
     None,

@@ -75,9 +75,6 @@ impl ReadPath {
             OpenOptions { is_writable: false, direct: engine.pages.direct() },
             false,
         )?;
-        if target.is_block_device() {
-            engine.engine_or_build().map_err(|why| OpenError::from_build_error(name, why))?;
-        }
         let identity = target.identity().with_unstable_id(time, engine.coherence);
         let name = target.name();
         Ok(File::new(Handle::open(&engine, StorageFile::Local(target), identity), name))

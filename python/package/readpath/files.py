@@ -90,7 +90,7 @@ class ReadPath:
 
     @property
     def page_cache(self) -> str:
-        """Who caches the pages: `kernel`, `own` or `none`."""
+        """Name of the page cache: `kernel`, `own` or `none`."""
         return self._engine.page_cache
 
     def open(self, path: PathLike) -> File:

@@ -3,8 +3,7 @@
 //! A path that caches pages itself builds its engine at once. A path with the kernel page cache
 //! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
 //! queue and their system calls), and most such paths never need it. It is built when the first
-//! read must bypass the kernel page cache: after a failed read of the kernel, or for a block
-//! device. A caller that can report an error calls [`engine_or_build`](LazyEngine::engine_or_build)
+//! read must bypass the kernel page cache, after a failed read of the kernel. A caller that can report an error calls [`engine_or_build`](LazyEngine::engine_or_build)
 //! first.
 
 use std::ops::Deref;

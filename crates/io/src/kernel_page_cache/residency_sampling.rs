@@ -24,7 +24,7 @@ const UNCHECKED_READS_MAX: u16 = 31;
 /// Number of consecutive misses after which a miss is expected.
 const MISSES_BEFORE_EXPECTED: u16 = 8;
 
-/// How the next read of a thread is made.
+/// Method of the next read of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadState {
     /// Without a check.
