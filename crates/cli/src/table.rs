@@ -156,7 +156,7 @@ impl Table {
             let Some(&at) = widest else { break };
             widths[at] -= 1;
         }
-        let mut broken = Table { rows: Vec::new(), ..self.clone() };
+        let mut broken = Table::with_header(self.header.clone(), self.numbers_from);
         for row in &self.rows {
             let parts: Vec<Vec<String>> = (0..row.len())
                 .map(|at| match row[at].chars().count() > widths[at] {

@@ -1,7 +1,7 @@
 //! Errors of the command line, in words for its user.
 //!
 //! The parser of the command line reports a wrong value with the words of Rust's own parsers
-//! (`number would be zero for non-zero type`). They are replaced by what the option expects.
+//! (`number would be zero for non-zero type`). They are replaced by the expectation of the option.
 
 use std::error::Error;
 use std::ffi::OsString;
@@ -43,7 +43,7 @@ fn in_words(error: clap::Error) -> clap::Error {
     )
 }
 
-/// What was expected instead, for errors of Rust's own parsers.
+/// Value that the option expects, for errors of Rust's own parsers.
 fn expectation(source: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = source.downcast_ref::<ParseIntError>() {
         let expected = match error.kind() {

@@ -21,16 +21,9 @@ pub fn of_job(rows: &[ResultRow]) -> String {
         .filter(|row| row.errors > 0)
         .map(|row| format!("{} operations failed on {}.", row.errors, row.storage))
         .collect();
-    let names = distinct_names(rows, |row| {
-        let policies = [&row.readahead, &row.scheduler, &row.raw];
-        let texts = policies.map(|policy| policy.clone().unwrap_or_default());
-        [vec![row.storage.clone()], texts.into()].concat()
-    });
-    let measured: Vec<Measured> = rows
-        .iter()
-        .zip(names)
-        .filter_map(|(row, name)| Some(Measured { name, figure: row.mib_per_s? }))
-        .collect();
+    let parts =
+        |row: &ResultRow| name_parts(&row.storage, [&row.readahead, &row.scheduler, &row.raw]);
+    let measured = measured(rows, parts, |row| row.mib_per_s);
     let verdict = match (rows, &measured[..]) {
         ([row], [one]) => format!(
             "{}: {:.1} MiB/s, {} operations a second, 99 % of them within {}.",
@@ -49,16 +42,8 @@ pub fn of_job(rows: &[ResultRow]) -> String {
 pub fn of_loads(rows: &[LoadRow]) -> String {
     let mut text = String::new();
     for rows in rows.chunk_by(|a, b| a.job == b.job) {
-        let names = distinct_names(rows, |row| {
-            let policies = [&row.swapin, &row.scheduler];
-            let texts = policies.map(|policy| policy.clone().unwrap_or_default());
-            [vec![row.storage.clone()], texts.into()].concat()
-        });
-        let measured: Vec<Measured> = rows
-            .iter()
-            .zip(names)
-            .filter_map(|(row, name)| Some(Measured { name, figure: row.iops? }))
-            .collect();
+        let parts = |row: &LoadRow| name_parts(&row.storage, [&row.swapin, &row.scheduler]);
+        let measured = measured(rows, parts, |row| row.iops);
         let verdict = match &measured[..] {
             [] => "no touch has ended.".to_owned(),
             [one] => format!("{}: {:.0} touches a second.", one.name, one.figure),
@@ -67,6 +52,23 @@ pub fn of_loads(rows: &[LoadRow]) -> String {
         text += &format!("{}: {verdict}\n", rows[0].job);
     }
     text
+}
+
+/// Rows with a figure, by their names.
+fn measured<R>(
+    rows: &[R],
+    parts: impl Fn(&R) -> Vec<String>,
+    figure: impl Fn(&R) -> Option<f64>,
+) -> Vec<Measured> {
+    let names = distinct_names(rows, parts);
+    let named = rows.iter().zip(names);
+    named.filter_map(|(row, name)| Some(Measured { name, figure: figure(row)? })).collect()
+}
+
+/// Parts of the name of a row: its storage and its policies.
+fn name_parts<const N: usize>(storage: &str, policies: [&Option<String>; N]) -> Vec<String> {
+    let policies = policies.map(|policy| policy.clone().unwrap_or_default());
+    [vec![storage.to_owned()], policies.into()].concat()
 }
 
 /// Sentence on the fastest of several rows, the next one and the slowest one.
@@ -128,7 +130,7 @@ fn distinct_names<R>(rows: &[R], parts: impl Fn(&R) -> Vec<String>) -> Vec<Strin
 mod tests {
     use super::*;
 
-    fn measured(all: &[(&str, f64)]) -> Vec<Measured> {
+    fn measured_rows(all: &[(&str, f64)]) -> Vec<Measured> {
         all.iter()
             .map(|(name, figure)| Measured { name: (*name).to_owned(), figure: *figure })
             .collect()
@@ -136,7 +138,7 @@ mod tests {
 
     #[test]
     fn fastest_row_is_named_with_the_next_and_the_slowest() {
-        let said = |all: &[(&str, f64)]| fastest(&measured(all), "MiB/s", 1);
+        let said = |all: &[(&str, f64)]| fastest(&measured_rows(all), "MiB/s", 1);
         assert_eq!(
             said(&[("hdd", 33.3), ("nvme", 999.0), ("ssd", 333.0)]),
             "nvme is fastest: 999.0 MiB/s, 3.00 times ssd, 30.0 times hdd."
@@ -150,7 +152,7 @@ mod tests {
     /// 105 is within 5 % of 100, and 106 is not.
     #[test]
     fn rows_within_a_twentieth_are_level() {
-        let said = |all: &[(&str, f64)]| fastest(&measured(all), "MiB/s", 1);
+        let said = |all: &[(&str, f64)]| fastest(&measured_rows(all), "MiB/s", 1);
         assert_eq!(
             said(&[("a", 100.0), ("b", 105.0)]),
             "All rows are level: 100.0 to 105.0 MiB/s."

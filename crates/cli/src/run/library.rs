@@ -126,20 +126,24 @@ pub fn run_nfs(
     Ok(row)
 }
 
+/// True if the job's reads do not go through the cache of the read path.
+fn bypasses_cache(job: &Job) -> bool {
+    job.is_direct || job.engine == JobEngine::Mmap
+}
+
 /// Opens the file and lays the job out on it.
 fn open_nfs(
     run: &JobRun,
     url: &NfsUrl,
     builder: readpath::Builder,
 ) -> Result<(File, Workload), Failure> {
-    let past_the_cache = |job: &&Job| job.is_direct || job.engine == JobEngine::Mmap;
     if run.writes() {
         return Err(Failure::Usage(format!(
             "{url}: the job writes, and files on a server are only read; run it on file: or on a \
              modelled device"
         )));
     }
-    if let Some(job) = run.jobs.jobs.iter().find(past_the_cache) {
+    if let Some(job) = run.jobs.jobs.iter().find(|job| bypasses_cache(job)) {
         return Err(Failure::Usage(format!(
             "{url}: job `{}` is direct or maps its file, and a server's file is read through the \
              cache; take direct=1 out, or another ioengine",
@@ -167,8 +171,7 @@ fn builder(run: &JobRun, setup: &SimulationSetup, logs_decisions: bool) -> readp
         builder = builder.memory(setup.memory_bytes);
     }
     // Mappings and direct jobs have policies and requests of their own.
-    let is_through_cache = |job: &Job| !job.is_direct && job.engine != JobEngine::Mmap;
-    if !run.jobs.jobs.iter().any(is_through_cache) {
+    if run.jobs.jobs.iter().all(bypasses_cache) {
         return builder;
     }
     let [readahead, scheduler, eviction] = are_policies_named;
