@@ -23,7 +23,7 @@ fn unknown_names_are_refused_with_the_valid_names() {
     // The kernel uses none of readpath's policies, but an unknown name is still refused.
     scratch.refused("run j.fio --on kernel:data --readahead magic", &["magic", "ondemand"]);
     scratch.refused("run j.fio --on file:data --scheduler magic", &["magic", "deadline"]);
-    // Where the kernel keeps the pages there is no queue of our own.
+    // The kernel page cache has no queue of our own.
     for (option, name) in [("--scheduler cfq", "scheduler"), ("--backend threads", "backend")] {
         let words = [&format!("option `{name}` has no effect"), "page cache `own`"];
         scratch.refused(&format!("run j.fio --on file:data {option}"), &words);

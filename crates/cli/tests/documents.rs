@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+#[path = "support/sources.rs"]
+mod sources;
 #[path = "support/within.rs"]
 mod within;
 
@@ -389,7 +391,7 @@ fn architecture_names_existing_functions_and_types() {
         }
     }
     assert!(listed > 40, "{listed} functions");
-    let sources = sources();
+    let sources = all_sources();
     for name in text.split('`').skip(1).step_by(2) {
         let mut parts = name.split("::");
         let (Some(first), second, None) = (parts.next(), parts.next(), parts.next()) else {
@@ -419,18 +421,8 @@ fn architecture_names_existing_functions_and_types() {
 }
 
 /// All Rust sources of the workspace and of the Python package, as one text.
-fn sources() -> String {
-    let mut text = String::new();
-    let mut folders = vec![root().join("crates"), root().join("python/src")];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text += &fs::read_to_string(path).unwrap();
-            }
-        }
-    }
-    text
+fn all_sources() -> String {
+    let folders = ["crates", "python/src"].map(|folder| root().join(folder));
+    let files = folders.iter().flat_map(|folder| sources::files(folder, &[".rs"], &["target"]));
+    files.map(|path| fs::read_to_string(path).unwrap()).collect()
 }

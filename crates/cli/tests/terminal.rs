@@ -78,7 +78,7 @@ fn tables_fit_into_the_terminal_and_wide_shows_all_columns() {
     }
 }
 
-/// What is left out is said. A terminal of 400 columns has room for everything.
+/// A table names its hidden columns. A terminal of 400 columns has room for everything.
 #[test]
 fn hidden_columns_are_named() {
     let scratch = Scratch::new("hidden-columns");

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "support/sources.rs"]
+mod sources;
+
 /// Maximum number of lines of a source file.
 const LINES_MAX: usize = 600;
 
@@ -12,20 +15,7 @@ fn root() -> PathBuf {
 
 /// Returns every file of the project with one of these endings.
 fn files(endings: &[&str]) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![root()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            let is_ours = name != "target" && !name.starts_with('.');
-            if path.is_dir() && is_ours {
-                folders.push(path);
-            } else if endings.iter().any(|ending| name.ends_with(ending)) {
-                found.push(path);
-            }
-        }
-    }
+    let found = sources::files(&root(), endings, &["target"]);
     assert!(found.len() > 3, "the project's files are found");
     found
 }

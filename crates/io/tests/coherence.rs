@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use readpath::{Coherence, File, PageCache, ReadPath};
+use readpath::{Coherence, File, ReadPath};
 use support::child::Child;
 use support::*;
 
@@ -16,13 +16,7 @@ const PAGE: usize = 4096;
 const PAGES: usize = 16;
 
 fn path(coherence: Coherence) -> ReadPath {
-    ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .readahead("none")
-        .coherence(coherence)
-        .build()
-        .unwrap()
+    own_cache().kernel_cache(false).readahead("none").coherence(coherence).build().unwrap()
 }
 
 /// A file filled with `byte`.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use readpath::{BackendKind, File, Mapping, PageCache, ReadPath, Region};
 use readpath_eval::kernel_swap::group::MemoryGroup;
-use support::TempFile;
 use support::child::Child;
+use support::{TempFile, own_cache};
 
 const MIB: u64 = 1 << 20;
 
@@ -45,11 +45,7 @@ fn in_group(bytes: u64, act: impl Fn() -> bool) {
 #[test]
 fn repeatedly_read_file_that_fits_free_memory_stays_cached() {
     let temp = sparse(400 * MIB);
-    let path = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .build()
-        .unwrap();
+    let path = own_cache().kernel_cache(false).build().unwrap();
     assert_eq!(path.stats().used_memory_bytes, 0);
     let file = path.open(&temp.path).unwrap();
     // Bytes read once get at most 256 MiB; repeated reads get as much as they need.
@@ -85,11 +81,7 @@ fn configured_memory_size_is_not_exceeded() {
 fn elastic_memory_never_exceeds_a_small_control_group() {
     let temp = sparse(300 * MIB);
     in_group(200 * MIB, || {
-        let path = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .build()
-            .unwrap();
+        let path = own_cache().kernel_cache(false).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         (0..4).for_each(|_| read_whole(&file));
         let stats = path.stats();
@@ -118,7 +110,7 @@ fn default_options_fit_into_a_small_control_group() {
 #[test]
 fn path_without_a_memory_size_fits_into_a_small_control_group() {
     let temp = sparse(200 * MIB);
-    let builder = || ReadPath::builder().page_cache(PageCache::Own { bytes: None });
+    let builder = || own_cache();
     let paths: [&dyn Fn() -> readpath::Builder; 6] = [
         &|| builder().backend(BackendKind::Aio),
         &|| builder().backend(BackendKind::Threads),
@@ -172,11 +164,7 @@ fn region_without_a_memory_size_fits_into_a_small_control_group() {
 fn elastic_memory_is_returned_when_others_need_it() {
     let temp = sparse(400 * MIB);
     in_group(400 * MIB, || {
-        let path = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .build()
-            .unwrap();
+        let path = own_cache().kernel_cache(false).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         read_whole(&file);
         let full = path.stats().used_memory_bytes;

@@ -14,7 +14,7 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use readpath::raw::RawFault;
-use readpath::{Advice, File, PageCache, RawFile, ReadError, ReadPath};
+use readpath::{Advice, File, RawFile, ReadError, ReadPath};
 use support::child::Child;
 use support::*;
 
@@ -158,13 +158,8 @@ fn operations_begun_before_a_fork_fail_by_name_in_the_child() {
         for backend in BACKENDS {
             let temp = TempFile::new(FILE_BYTES);
             let content = content(FILE_BYTES);
-            let path = ReadPath::builder()
-                .page_cache(PageCache::Own { bytes: None })
-                .kernel_cache(false)
-                .readahead("none")
-                .backend(backend)
-                .build()
-                .unwrap();
+            let path =
+                own_cache().kernel_cache(false).readahead("none").backend(backend).build().unwrap();
             let file = path.open(&temp.path).unwrap();
             for round in 0..20u64 {
                 let offset = round * 100_000;
@@ -298,11 +293,7 @@ fn reads_raw(file: &RawFile, content: &[u8], start: u64, seed: u64) -> bool {
 fn forked_child_with_closed_descriptors_gets_an_error() {
     let temp = TempFile::new(100_000);
     let other = TempFile::new(200_000);
-    let path = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .build()
-        .unwrap();
+    let path = own_cache().kernel_cache(false).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let child = Child::forked(&|| {
         // SAFETY: closes the child's own descriptors, which have no other users.

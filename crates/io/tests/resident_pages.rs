@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use readpath::pager::{KernelMapping, LoadError, MappingMode};
-use readpath::{File, Mapping, PageCache, ReadPath};
+use readpath::{File, Mapping, ReadPath};
 use readpath_core::machine::ReadError;
 use readpath_core::readahead::Advice;
 use readpath_core::unit::PageRange;
@@ -134,12 +134,7 @@ fn pages_evicted_by_the_kernel_are_read_from_the_device() {
 #[test]
 fn kernel_page_cache_is_not_used_when_disabled() {
     let Some((temp, ..)) = on_a_device() else { return };
-    let path = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .readahead("none")
-        .build()
-        .unwrap();
+    let path = own_cache().kernel_cache(false).readahead("none").build().unwrap();
     let file = path.open(&temp.path).unwrap();
     assert!(!file.is_cached(0, LARGE as u64));
     file.read_exact_at(&mut vec![0; LARGE], 0).unwrap();

@@ -9,8 +9,7 @@ use std::process::Command;
 use readpath::pager::UffdError;
 use readpath::pager::{KernelMapping, MappingMode};
 use readpath::{
-    BackendError, BackendKind, Direct, Mapping, Mode, PageCache, PagerError, RawFile, ReadPath,
-    Region,
+    BackendError, BackendKind, Direct, Mapping, Mode, PagerError, RawFile, ReadPath, Region,
 };
 use support::*;
 
@@ -141,13 +140,8 @@ fn container_profile_leaves_reads_working_and_the_backend_reported() {
         let error = Region::builder().in_folder(1 << 20, env!("CARGO_TARGET_TMPDIR")).unwrap_err();
         assert!(matches!(error, PagerError::Uffd(UffdError::Forbidden { .. })), "{error}");
         // A named backend is used or is an error.
-        let error = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .backend(BackendKind::Ring)
-            .build()
-            .err()
-            .unwrap();
+        let error =
+            own_cache().kernel_cache(false).backend(BackendKind::Ring).build().err().unwrap();
         assert!(error.to_string().contains("choose the backend `auto`"), "{error}");
         let one = device(open(&file.path, Direct::Preferred), BackendKind::Auto, 8);
         let in_use = one.storage().backend();
@@ -180,11 +174,7 @@ fn denied_aio_falls_back_to_threads() {
         let file = TempFile::new(3_000_001);
         forbid(&[&RING[..], &AIO[..]].concat());
         assert_eq!(everything_is_read(&file), (BackendKind::Threads, BackendKind::Threads));
-        let path = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .build()
-            .unwrap();
+        let path = own_cache().kernel_cache(false).build().unwrap();
         let because = path.stats().backend.unwrap().because;
         assert_eq!(because, takes_direct(&file.path).then_some(BackendError::NoAio { errno: 1 }));
     });
@@ -197,13 +187,8 @@ fn later_denied_system_calls_end_no_process() {
         let file = TempFile::new(8 << 20);
         let expected = std::fs::read(&file.path).unwrap();
         let built = |backend| {
-            let path = ReadPath::builder()
-                .page_cache(PageCache::Own { bytes: None })
-                .kernel_cache(false)
-                .readahead("none")
-                .backend(backend)
-                .build()
-                .unwrap();
+            let path =
+                own_cache().kernel_cache(false).readahead("none").backend(backend).build().unwrap();
             let opened = path.open(&file.path).unwrap();
             opened.prefetch(0, 4 << 20);
             (path, opened)

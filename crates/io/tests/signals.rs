@@ -6,8 +6,8 @@ mod support;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use readpath::{BackendKind, Mapping, PageCache, ReadPath, Region};
-use support::{TempFile, can_serve, in_child, splitmix};
+use readpath::{BackendKind, Mapping, Region};
+use support::{TempFile, can_serve, in_child, own_cache, splitmix};
 
 const PAGE: usize = 4096;
 const FILE_BYTES: usize = 4 << 20;
@@ -102,21 +102,13 @@ fn library_threads_block_every_signal() {
         };
         let folder = env!("CARGO_TARGET_TMPDIR");
         let region = Region::builder().memory(1 << 20).in_folder(1 << 20, folder);
-        let path = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .build()
-            .unwrap();
+        let path = own_cache().kernel_cache(false).build().unwrap();
         let opened = path.open(&file.path).unwrap();
         let (count, _) = pollster::block_on(opened.read_at_async(vec![0; 10], 0));
         assert_eq!(count.unwrap(), 10);
         // A pool starts its threads once there are more requests than the waiting thread executes.
-        let threads = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .backend(BackendKind::Threads)
-            .build()
-            .unwrap();
+        let threads =
+            own_cache().kernel_cache(false).backend(BackendKind::Threads).build().unwrap();
         let pooled = threads.open(&file.path).unwrap();
         let mut batch = threads.batch();
         (0..16).for_each(|at| batch.read(&pooled, at * 8192, 10, at).unwrap());

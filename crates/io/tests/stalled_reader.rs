@@ -7,7 +7,7 @@ use std::io::{PipeReader, Read, Write};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use readpath::{BackendKind, File, PageCache, ReadPath};
+use readpath::{BackendKind, File, ReadPath};
 use support::*;
 
 /// Duration of a stall in milliseconds if it affects others; a passing test ends it after a few.
@@ -21,12 +21,7 @@ fn opened(backend: BackendKind) -> Option<(TempFile, ReadPath, File)> {
     if !takes_direct(&temp.path) {
         return None;
     }
-    let path = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .readahead("none")
-        .backend(backend)
-        .build()
-        .unwrap();
+    let path = own_cache().readahead("none").backend(backend).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     Some((temp, path, file))
 }

@@ -3,9 +3,8 @@
 mod support;
 
 use readpath::BackendKind;
-use readpath::{PageCache, ReadPath};
-use support::TempFile;
 use support::system_calls::{calls_between_marks, mark};
+use support::{TempFile, own_cache};
 
 const PAGE: usize = 4096;
 const READS: usize = 32;
@@ -16,10 +15,7 @@ const READS: usize = 32;
 fn waiting_read_submits_and_sleeps_in_one_system_call() {
     let temp = TempFile::new(READS * PAGE);
     let ring = || {
-        let builder = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .readahead("none");
+        let builder = own_cache().kernel_cache(false).readahead("none");
         builder.backend(BackendKind::Ring).build()
     };
     if let Err(error) = ring() {

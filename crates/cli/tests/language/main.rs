@@ -6,6 +6,8 @@
 
 mod prose;
 mod rules;
+#[path = "../support/sources.rs"]
+mod sources;
 mod type_names;
 
 use std::path::{Path, PathBuf};
@@ -38,24 +40,7 @@ fn root() -> PathBuf {
 /// Files below `folder` with one of these endings, without build outputs and recorded data.
 fn files(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     const SKIPPED: [&str; 6] = ["target", "recorded", "results", "notes", "corpus", "dist"];
-    let mut found = Vec::new();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
-        for entry in entries {
-            let path = entry.unwrap().path();
-            let name = path.file_name().unwrap().to_string_lossy().into_owned();
-            if path.is_dir() {
-                if !SKIPPED.contains(&name.as_str()) && !name.starts_with('.') {
-                    folders.push(path);
-                }
-            } else if endings.iter().any(|ending| name.ends_with(ending)) {
-                found.push(path);
-            }
-        }
-    }
-    found.sort();
-    found
+    sources::files(folder, endings, &SKIPPED)
 }
 
 /// One crate or document, with its files.

@@ -1,7 +1,7 @@
 //! Decision log of a live path: each decision once, as the command prints it.
 
-use crate::support::TempFile;
-use readpath::{Decision, PageCache, ReadPath};
+use crate::support::{TempFile, own_cache};
+use readpath::{Decision, ReadPath};
 
 const PAGE: usize = 4096;
 
@@ -18,13 +18,8 @@ fn stream(path: &ReadPath, temp: &TempFile) {
 #[test]
 fn stream_decisions_are_returned_once_and_in_order() {
     let temp = TempFile::new(64 * 16 * PAGE);
-    let path = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .scheduler("cfq")
-        .log_decisions(true)
-        .build()
-        .unwrap();
+    let path =
+        own_cache().kernel_cache(false).scheduler("cfq").log_decisions(true).build().unwrap();
     stream(&path, &temp);
     let decided = path.take_decisions();
     assert!(decided.is_sorted_by_key(|decided| decided.at));
@@ -44,12 +39,7 @@ fn stream_decisions_are_returned_once_and_in_order() {
 #[test]
 fn decision_log_is_empty_unless_enabled() {
     let temp = TempFile::new(64 * 16 * PAGE);
-    let path = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .scheduler("cfq")
-        .build()
-        .unwrap();
+    let path = own_cache().kernel_cache(false).scheduler("cfq").build().unwrap();
     stream(&path, &temp);
     assert_eq!(path.take_decisions(), []);
 }
@@ -57,11 +47,7 @@ fn decision_log_is_empty_unless_enabled() {
 #[test]
 fn decision_log_is_bounded_and_counts_lost_entries() {
     let temp = TempFile::new(10_000 * PAGE);
-    let policies = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .readahead("none")
-        .scheduler("cfq");
+    let policies = own_cache().kernel_cache(false).readahead("none").scheduler("cfq");
     let path = policies.memory(64 * PAGE as u64).log_decisions(true).build().unwrap();
     let file = path.open(&temp.path).unwrap();
     let mut page = vec![0; PAGE];
@@ -79,10 +65,7 @@ fn decision_log_is_bounded_and_counts_lost_entries() {
 #[test]
 fn file_statistics_contain_the_readahead_state() {
     let temp = TempFile::new(64 * 16 * PAGE);
-    for builder in [
-        ReadPath::builder(),
-        ReadPath::builder().page_cache(PageCache::Own { bytes: None }).kernel_cache(false),
-    ] {
+    for builder in [ReadPath::builder(), own_cache().kernel_cache(false)] {
         let path = builder.build().unwrap();
         readpath_record::cold::drop_pages(&temp.path).unwrap();
         let file = path.open(&temp.path).unwrap();

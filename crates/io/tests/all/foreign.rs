@@ -8,7 +8,7 @@ use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
 use crate::support::*;
 use readpath::raw::RawFault;
-use readpath::{Advice, File, PageCache, RawFile, ReadPath};
+use readpath::{Advice, File, RawFile, ReadPath};
 
 const FILE_BYTES: usize = 4 << 20;
 
@@ -45,12 +45,7 @@ fn panicking_waker_does_not_affect_other_reads() {
     let temp = TempFile::new(FILE_BYTES);
     let content = content(FILE_BYTES);
     for backend in BACKENDS {
-        let path = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .readahead("none")
-            .backend(backend)
-            .build()
-            .unwrap();
+        let path = own_cache().readahead("none").backend(backend).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         let mut place = 0;
         for what in [CLONE, WAKE, DROP, WAKE | DROP] {

@@ -48,7 +48,7 @@ fn option_without_effect_is_an_error_that_names_the_cure() {
                 format!("option `{option}` has no effect with the page cache `{page_cache}`");
             assert!(text.starts_with(&said) && text.contains("page cache `own`"), "{text}");
         }
-        // Nothing is named: the mode is the default one, whatever the option.
+        // An option does not change the default mode.
         let built = give(ReadPath::builder()).build();
         assert_eq!(built.is_ok(), !refused_in.contains(&PageCache::Kernel), "{option}");
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use readpath::raw::{RawMemory, RawOpenError};
-use readpath::{File, PageCache, RawFile, ReadPath};
+use readpath::{File, RawFile, ReadPath};
 
 const PAGE: usize = 4096;
 
@@ -21,12 +21,7 @@ fn overwritten_pages_are_not_served_from_the_cache() {
     for backend in BACKENDS {
         let temp = TempFile::new(0);
         std::fs::write(&temp.path, vec![1; 10 * PAGE]).unwrap();
-        let path = ReadPath::builder()
-            .page_cache(PageCache::Own { bytes: None })
-            .kernel_cache(false)
-            .backend(backend)
-            .build()
-            .unwrap();
+        let path = own_cache().kernel_cache(false).backend(backend).build().unwrap();
         let file = path.open(&temp.path).unwrap();
         assert_eq!([byte_at(&file, 100), byte_at(&file, 9 * PAGE as u64)], [1, 1]);
         // The page is cached: writes by others are not seen.
@@ -107,13 +102,7 @@ fn reads_never_return_bytes_older_than_a_completed_write() {
 #[test]
 fn replaced_file_of_the_same_name_is_refused() {
     let temp = TempFile::new(PAGE);
-    let file = ReadPath::builder()
-        .page_cache(PageCache::Own { bytes: None })
-        .kernel_cache(false)
-        .build()
-        .unwrap()
-        .open(&temp.path)
-        .unwrap();
+    let file = own_cache().kernel_cache(false).build().unwrap().open(&temp.path).unwrap();
     let other = TempFile::new(PAGE);
     std::fs::rename(&other.path, &temp.path).unwrap();
     let error = file.raw(RawFile::builder()).err().unwrap();

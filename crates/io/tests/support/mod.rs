@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use readpath::inside::{Clock, FileStorage, OpenOptions, Target, Uffd};
-use readpath::{BackendKind, Direct, Mode};
+use readpath::{BackendKind, Builder, Direct, Mode, PageCache, ReadPath};
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange};
 
@@ -20,6 +20,11 @@ use device::Device;
 
 pub const BACKENDS: [BackendKind; 3] = [BackendKind::Aio, BackendKind::Ring, BackendKind::Threads];
 pub const DIRECTS: [Direct; 2] = [Direct::Preferred, Direct::Never];
+
+/// Options of a path with a page cache of its own, whose memory is elastic.
+pub fn own_cache() -> Builder {
+    ReadPath::builder().page_cache(PageCache::Own { bytes: None })
+}
 
 /// A file that is deleted on drop.
 pub struct TempFile {
