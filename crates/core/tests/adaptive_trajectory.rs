@@ -12,7 +12,7 @@ use readpath_core::readahead::{
     AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, KernelPageView, PageTable,
     ReadRequest, ReadaheadPolicy, RunBegin, WindowTarget,
 };
-use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 /// The policy with a page table instead of a machine.
 struct PolicyDriver {
@@ -59,13 +59,14 @@ impl PolicyDriver {
         added
     }
 
-    /// Adds a requested page if it is absent.
+    /// Adds a requested page if it is absent, and records its use.
     fn demand(&mut self, page: u64) {
         use readpath_core::readahead::{Folio, PageView};
         if !self.pages.is_cached(page) {
             self.pages.add(Folio::holding(page, 0), false);
             self.pages.take_added();
         }
+        self.pages.use_page(page);
     }
 
     /// Ranges added since the last call: first page and count, adjacent ones joined.
@@ -423,4 +424,75 @@ fn a_stream_is_assumed_to_go_in_the_last_direction() {
     let next = alone.read(90_000, 16);
     assert!(next.iter().all(|&(first, _)| first == 90_016), "{next:?}");
     assert_ne!(next, []);
+}
+
+/// A file of three regions, so that none receives far more requests than the others. The uses of
+/// pages are tracked.
+fn small_file() -> PolicyDriver {
+    let mut driver = PolicyDriver { file_pages: 3000, ..PolicyDriver::new() };
+    driver.pages.track_uses();
+    driver
+}
+
+/// Reads single pages behind gaps of 3 and 5 pages in turn, from page 200 on. Each read takes
+/// `page_ms` milliseconds. Returns what they prefetched.
+fn read_gaps(
+    alone: &mut PolicyDriver,
+    next: &mut u64,
+    count: u64,
+    page_ms: u64,
+) -> Vec<(u64, u64)> {
+    let mut added = Vec::new();
+    for _ in 0..count {
+        alone.pages.device_evidence().now += Time(page_ms * 1_000_000);
+        added.extend(alone.read(*next, 1));
+        // Unequal distances form no stride.
+        let gap = if next.is_multiple_of(10) { 3 } else { 5 };
+        *next += 1 + gap;
+    }
+    added
+}
+
+#[test]
+fn random_gaps_are_read_along_after_sixteen_of_them() {
+    let mut alone = small_file();
+    let mut next = 200;
+    assert_eq!(read_gaps(&mut alone, &mut next, 16, 1), []);
+    // The 17th read lies behind the 16th gap: 64 pages were skipped, 4 a gap, and 17 used, one a
+    // piece. A gap of 4 pages costs less than a request. The reader has shown 16 times 1 + 4 pages.
+    assert_eq!(next, 280);
+    assert_eq!(read_gaps(&mut alone, &mut next, 1, 1), [(281, 80)]);
+    // The second half of the window is marked, from page 321 on. Reads before it are not
+    // reported: 284, 290, 294, 300, 304, 310, 314 and 320.
+    assert_eq!(read_gaps(&mut alone, &mut next, 8, 1), []);
+    assert_eq!(next, 324);
+    // It is 44 pages behind the begin, so 124 pages are read ahead, of which 36 are there.
+    assert_eq!(read_gaps(&mut alone, &mut next, 1, 1), [(361, 88)]);
+}
+
+/// With an eighth of the pages used, or a gap that costs more than a request, nothing is read.
+#[test]
+fn large_gaps_are_not_read_along() {
+    let mut alone = small_file();
+    for nth in 0..200u64 {
+        assert_eq!(alone.read(200 + nth * 10 + nth % 2, 1), [], "a tenth of the pages");
+    }
+    let mut alone = PolicyDriver::new();
+    for nth in 0..200u64 {
+        assert_eq!(alone.read(200 + nth * 150 + nth % 2, 20), [], "gaps of 130 pages");
+    }
+}
+
+/// A page took 1 ms without the gaps. With them it takes 2 ms. The marked page 410 reports that, 18
+/// gaps on: the gaps are not read along until 32 further gaps have passed, at page 564.
+#[test]
+fn gaps_that_make_the_reader_slower_are_not_read_along() {
+    let mut alone = small_file();
+    let mut next = 200;
+    let mut read = |count, page_ms| read_gaps(&mut alone, &mut next, count, page_ms);
+    assert_eq!(read(17, 1), [(281, 80)]);
+    assert_eq!(read(9, 2), [(361, 88)]);
+    // The reads of 330 to 560.
+    assert_eq!(read(47, 2), []);
+    assert_eq!(read(1, 2).first().map(|it| it.0), Some(565), "a second attempt");
 }

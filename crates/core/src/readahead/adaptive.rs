@@ -41,6 +41,10 @@
 //!   transfer such sizes.
 //! - *Gaps of a stride* are read along with the blocks if a gap is smaller than a block and costs
 //!   less than a request's service time. Otherwise each block is read separately.
+//! - *Random gaps.* A reader that moves up through the file and skips pages at random gets the gaps
+//!   along with its pages, after 16 of them, if the mean gap costs less than a request. It is
+//!   measured whether a used page then takes less time; otherwise that ends
+//!   (`adaptive/gaps.rs`).
 //! - *Whole-file prefetch.* A file under random access is read whole, or a region that receives far
 //!   more requests than the others. The budget is a sixteenth of the cost of the random requests,
 //!   plus twice the cost avoided since (`adaptive/sweep.rs`).
@@ -63,12 +67,14 @@ use crate::observed::EWMA_WINDOW;
 use crate::policy::{Spec, SpecError};
 use crate::unit::{PAGE_BYTES, PageRange};
 
+mod gaps;
 mod reaches;
 mod run;
 mod stream;
 mod stride;
 mod sweep;
 
+use gaps::RisingGaps;
 use reaches::Reaches;
 use stream::ReadStream;
 use stride::RandomAccess;
@@ -80,6 +86,8 @@ pub struct AdaptiveReadahead {
     streams: VecDeque<ReadStream>,
     /// Page range that a request must overlap or touch to continue each stream.
     reaches: Reaches,
+    /// Requests that skip pages in the order of the file.
+    gaps: RisingGaps,
     /// Last request that continued no stream.
     last_scattered: Option<RandomAccess>,
     /// Numbers of consecutive such requests that lay above the previous one, and below it.
@@ -165,6 +173,11 @@ impl AdaptiveReadahead {
                 pages.clear_mark(folio);
             }
         }
+        let is_in_gaps = self.gaps.is_continued_by(seen.request);
+        self.gaps.observe(seen.request, pages);
+        if is_in_gaps && self.gaps.read_ahead(&seen, pages) {
+            return;
+        }
         match self.continued_by(&seen, pages) {
             Some(at) => {
                 self.reaches.remove(at);
@@ -181,7 +194,13 @@ impl AdaptiveReadahead {
                 }
                 self.push(stream);
             }
-            None => self.random_access(seen, pages),
+            None => {
+                let reads_gaps =
+                    self.advice != Advice::Random && self.gaps.read_ahead(&seen, pages);
+                if !reads_gaps {
+                    self.random_access(seen, pages);
+                }
+            }
         }
     }
 
@@ -231,7 +250,7 @@ impl AdaptiveReadahead {
             stream.read_ahead(seen, pages);
             // A reader that moves over the file in one direction does not return to the pages it
             // skipped.
-            let passes = self.rises.max(self.falls) >= EWMA_WINDOW;
+            let passes = self.gaps.is_rising() || self.rises.max(self.falls) >= EWMA_WINDOW;
             if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
                 sweep::sweep(seen, passes, pages);
             }

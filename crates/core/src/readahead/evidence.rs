@@ -62,7 +62,7 @@ pub struct DeviceEvidence {
     pub streams: StreamCounts,
     /// Run-length distributions.
     pub lengths: RunLengths,
-    /// Time of the current call, for the log only: no policy decides by it.
+    /// Time of the current call, for the log, and for comparing the outcome of two ways of reading.
     pub now: Time,
     /// Log of readahead decisions and their reasons.
     pub log: DecisionLog,

@@ -4,7 +4,7 @@
 //! policy adds are logged in order. Its decisions can then be compared with a recording, a table of
 //! a paper, or numbers worked by hand.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::{DeviceEvidence, Evidence, FileEvidence, Folio, PageView};
@@ -20,6 +20,8 @@ pub struct PageTable {
     added: Vec<(Folio, bool)>,
     /// True if cached pages are still being read.
     is_in_flight: bool,
+    /// Added pages that were not used yet, if uses are tracked.
+    unused: Option<BTreeSet<u64>>,
     device: DeviceEvidence,
     file: FileEvidence,
 }
@@ -38,6 +40,19 @@ impl PageTable {
     /// Sets if cached pages are filled (true by default) or still being read.
     pub fn set_filled(&mut self, is_filled: bool) {
         self.is_in_flight = !is_filled;
+    }
+
+    /// Counts added pages as unused until [`use_page`](PageTable::use_page). By default every cached
+    /// page counts as used.
+    pub fn track_uses(&mut self) {
+        self.unused = Some(BTreeSet::new());
+    }
+
+    /// Records the use of a page.
+    pub fn use_page(&mut self, page: u64) {
+        if let Some(unused) = &mut self.unused {
+            unused.remove(&page);
+        }
     }
 
     /// Drops every page, as `posix_fadvise(DONTNEED)` does on an idle file.
@@ -69,8 +84,8 @@ impl PageView for PageTable {
         self.is_cached(page) && !self.is_in_flight
     }
 
-    fn is_unused(&self, _page: u64) -> bool {
-        false
+    fn is_unused(&self, page: u64) -> bool {
+        self.unused.as_ref().is_some_and(|unused| unused.contains(&page))
     }
 
     fn evidence(&mut self) -> Evidence<'_> {
@@ -103,6 +118,9 @@ impl PageView for PageTable {
             "{folio:?} overlaps a cached folio"
         );
         self.folios.insert(folio.first, (folio.order, is_marked));
+        if let Some(unused) = &mut self.unused {
+            unused.extend(folio.range().pages());
+        }
         self.added.push((folio, is_marked));
         self.device.added_pages += 1 << folio.order;
         true
