@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand, ValueEnum};
 use readpath_record::notice;
 use readpath_sim::job;
-use readpath_trace::recording::{Record, RecordingError, RecordingReader, RecordingWriter};
+use readpath_trace::TraceError;
+use readpath_trace::recording::{Record, RecordingReader, RecordingWriter};
 
 use crate::exit::{CommandResult, Failure};
 use crate::output::write_failure;
@@ -276,7 +277,7 @@ fn records(path: &Path) -> Result<impl Iterator<Item = Result<Record, Failure>> 
     let path = path.to_owned();
     Ok(reader.filter_map(move |record| match record {
         Ok(record) => Some(Ok(record)),
-        Err(error @ RecordingError::Cut { .. }) => {
+        Err(error @ TraceError::Cut { .. }) => {
             notice::print(format_args!("{}: {error}", path.display()));
             None
         }

@@ -22,7 +22,7 @@ mod generate;
 
 pub use generate::{generate, generate_mapped};
 pub use readpath_trace::read_list::{
-    FolioRuns, TextError, format_recording, format_step, parse_recording, parse_steps,
+    FolioRuns, format_recording, format_step, parse_recording, parse_steps,
 };
 
 /// Executes `steps` under the policy `spec`, with the limits and the file size of `kernel`, on a

@@ -24,14 +24,13 @@
 //! Operations without data (flushes, discards, opening of files) are skipped and counted.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::BufRead;
 
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
+use crate::TraceError;
 use crate::recording;
-use readpath_sim::job::printable;
 
 mod blktrace;
 mod chosen;
@@ -121,57 +120,11 @@ impl TraceFormat {
     }
 }
 
-/// Error in a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum TraceError {
-    /// A line or record does not have the format.
-    Bad {
-        /// Line number, from 1.
-        line: u64,
-        /// Text of the line.
-        text: String,
-        /// Expected form.
-        expected: &'static str,
-    },
-    /// The trace cannot be read.
-    Unread {
-        /// Reason.
-        because: String,
-    },
-    /// The trace has no requests.
-    Empty,
-    /// The trace has too many devices.
-    TooManyDevices {
-        /// Line number.
-        line: u64,
-    },
-    /// A recording cannot be read.
-    Recording(recording::RecordingError),
-}
-
 /// Maximum number of devices, disks or files in a trace.
 const DEVICES_MAX: usize = 65_536;
 
 /// Maximum length of a line.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TraceError::Bad { line, text, expected } => {
-                write!(f, "line {line}: `{}`: expected {expected}", printable(text))
-            }
-            TraceError::Unread { because } => f.write_str(because),
-            TraceError::Recording(error) => error.fmt(f),
-            TraceError::Empty => f.write_str("there is no request in the trace"),
-            TraceError::TooManyDevices { line } => {
-                write!(f, "line {line}: more than {DEVICES_MAX} devices; cut the trace into parts")
-            }
-        }
-    }
-}
-
-impl std::error::Error for TraceError {}
 
 /// Iterator over the requests of a trace.
 pub struct TraceReader<R> {
@@ -197,7 +150,7 @@ enum Source<R> {
     Plain(R),
     Recording(Box<recording::RecordingReader<R>>),
     /// The source is not a recording.
-    Wrong(recording::RecordingError),
+    Wrong(TraceError),
 }
 
 /// State since the start of a trace: device numbers and time.
@@ -300,8 +253,7 @@ impl<R: BufRead> TraceReader<R> {
         Ok(match record {
             blktrace::BlktraceRecord::End => TraceRead::End,
             blktrace::BlktraceRecord::Bad => {
-                let (text, expected) = ("a record".to_owned(), blktrace::EXPECTED);
-                return Err(TraceError::Bad { line: self.number, text, expected });
+                return Err(TraceError::unexpected(self.number, "a record", blktrace::EXPECTED));
             }
             blktrace::BlktraceRecord::Nothing => TraceRead::Nothing,
             blktrace::BlktraceRecord::Request { at, device, op, offset, bytes, event } => {
@@ -325,15 +277,15 @@ impl<R: BufRead> TraceReader<R> {
         self.number += 1;
         let read = match record {
             None => return Ok(TraceRead::End),
-            Some(Err(error)) => return Err(TraceError::Recording(error)),
+            Some(Err(error)) => return Err(error),
             Some(Ok(recording::Record::Read(read))) if read.bytes_read() > 0 => read,
             Some(Ok(recording::Record::Read(_))) => return Ok(TraceRead::Nothing),
             Some(Ok(_)) => return Ok(TraceRead::Blank),
         };
         let range = fields::range(read.offset, read.bytes_read());
         let (Some((offset, bytes)), true) = (range, read.begin_ns < 1 << 62) else {
-            let (text, expected) = (format!("{read:?}"), columns::expected(self.format));
-            return Err(TraceError::Bad { line: self.number, text, expected });
+            let expected = columns::expected(self.format);
+            return Err(TraceError::unexpected(self.number, &format!("{read:?}"), expected));
         };
         let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
         let event = Event::Queued;
@@ -380,8 +332,7 @@ impl<R: BufRead> TraceReader<R> {
             Some(TraceLine::Nothing) => Ok(TraceRead::Nothing),
             None => {
                 let (line, expected) = (self.number, columns::expected(self.format));
-                let text = printable(&String::from_utf8_lossy(text));
-                Err(TraceError::Bad { line, text, expected })
+                Err(TraceError::unexpected(line, &String::from_utf8_lossy(text), expected))
             }
         }
     }
@@ -399,7 +350,7 @@ enum TraceRead {
 }
 
 fn unread(error: std::io::Error) -> TraceError {
-    TraceError::Unread { because: error.to_string() }
+    TraceError::Unread { byte: None, because: error.to_string() }
 }
 
 impl TraceOrigin {
@@ -424,7 +375,10 @@ impl TraceOrigin {
         let count = self.devices.len();
         let number = match self.devices.get(name) {
             Some(number) => *number,
-            None if count == DEVICES_MAX => return Err(TraceError::TooManyDevices { line }),
+            None if count == DEVICES_MAX => {
+                let reason = format!("more than {DEVICES_MAX} devices; cut the trace into parts");
+                return Err(TraceError::line(line, reason));
+            }
             None => *self.devices.entry(name.to_owned()).or_insert(count as u32),
         };
         let (newest, its_number) = self.newest.get_or_insert_default();

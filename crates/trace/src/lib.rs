@@ -12,9 +12,12 @@
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
 pub mod block_trace;
+mod error;
 pub mod page_set;
 pub mod read_list;
 pub mod recording;
 pub mod references;
 pub mod replay;
 pub mod scheduler_replay;
+
+pub use error::TraceError;

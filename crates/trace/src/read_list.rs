@@ -11,22 +11,7 @@ use std::fmt;
 use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recording};
 use readpath_core::unit::PAGE_BYTES;
 
-/// Error in a text, with its line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TextError {
-    /// Line number, from 1.
-    pub line: usize,
-    /// Problem and expected form.
-    pub reason: String,
-}
-
-impl fmt::Display for TextError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.reason)
-    }
-}
-
-impl std::error::Error for TextError {}
+use crate::TraceError;
 
 /// Names of the advice in a list.
 const ADVICE: [(&str, Advice); 4] = [
@@ -49,7 +34,7 @@ const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 ///
 /// # Errors
 /// Returns the first line that is not a step.
-pub fn parse_steps(text: &str) -> Result<Vec<HandleStep>, TextError> {
+pub fn parse_steps(text: &str) -> Result<Vec<HandleStep>, TraceError> {
     let steps = lines(text).map(|(line, content)| parse_step(content).map_err(at(line)));
     steps.collect()
 }
@@ -64,8 +49,8 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// Returns a function that adds a line number to an error.
-fn at(line: usize) -> impl Fn(String) -> TextError {
-    move |reason| TextError { line, reason }
+fn at(line: usize) -> impl Fn(String) -> TraceError {
+    move |reason| TraceError::line(line as u64, reason)
 }
 
 /// Parses one step.
@@ -185,7 +170,7 @@ pub fn format_recording(steps: &[HandleStep], recording: &Recording) -> String {
 ///
 /// # Errors
 /// Returns the first line that is neither a header line nor a step with its result.
-pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), TextError> {
+pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), TraceError> {
     let mut recording = Recording::default();
     let ReadaheadLimits { window_pages_max, request_pages_max } = &mut recording.limits;
     let (mut steps, mut folios) = (Vec::new(), 0);

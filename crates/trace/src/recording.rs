@@ -73,8 +73,8 @@ mod write;
 
 pub use mapped::{FaultUse, MappedUse};
 
-pub use merge::{MergeError, MergedRecords};
-pub use read::{RecordingError, RecordingReader};
+pub use merge::MergedRecords;
+pub use read::RecordingReader;
 pub use write::RecordingWriter;
 
 /// First bytes of a recording.

@@ -15,11 +15,10 @@
 //! - `reads`: this project's lists of reads (`readpath check-kernel`): `OFFSET LENGTH`, `touch
 //!   OFFSET`.
 
-use std::fmt;
-
 use readpath_core::readahead::HandleStep;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use crate::TraceError;
 use crate::block_trace;
 use crate::read_list::parse_steps;
 
@@ -70,57 +69,6 @@ impl BlockTraceFormat {
     }
 }
 
-/// Error in a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BlockTraceError {
-    /// A line is malformed.
-    Line {
-        /// Line number, from 1.
-        line: usize,
-        /// Problem and expected form.
-        reason: String,
-    },
-    /// A request in a trace of requests is malformed.
-    Request(block_trace::TraceError),
-    /// A binary trace ends within a record.
-    Cut {
-        /// Length of the trace in bytes.
-        bytes: usize,
-        /// Length of a record in bytes.
-        record_bytes: usize,
-    },
-    /// The trace is not text, but its format is.
-    NotText {
-        /// Line number, from 1.
-        line: usize,
-    },
-    /// The trace has no references.
-    Empty,
-    /// The trace has more blocks than 32-bit numbers.
-    TooManyBlocks,
-}
-
-impl fmt::Display for BlockTraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            BlockTraceError::Line { line, reason } => write!(f, "line {line}: {reason}"),
-            BlockTraceError::Request(error) => error.fmt(f),
-            BlockTraceError::Cut { bytes, record_bytes } => write!(
-                f,
-                "{bytes} bytes are no whole number of records of {record_bytes} bytes: \
-                 the trace is cut off, or in another format"
-            ),
-            BlockTraceError::NotText { line } => {
-                write!(f, "line {line} is not text: name the format that the trace is in")
-            }
-            BlockTraceError::Empty => f.write_str("there is no reference in it"),
-            BlockTraceError::TooManyBlocks => f.write_str("it has more than 4,294,967,294 blocks"),
-        }
-    }
-}
-
-impl std::error::Error for BlockTraceError {}
-
 /// A trace: blocks in order of reference.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BlockTrace {
@@ -141,7 +89,7 @@ impl BlockTrace {
         bytes: &[u8],
         format: BlockTraceFormat,
         references_max: usize,
-    ) -> Result<BlockTrace, BlockTraceError> {
+    ) -> Result<BlockTrace, TraceError> {
         let mut trace_blocks = TraceBlocks { blocks: Vec::new(), most: references_max, note: None };
         match format {
             BlockTraceFormat::CloudPhysics => {
@@ -167,7 +115,7 @@ impl BlockTrace {
     ///
     /// # Errors
     /// Fails if there is no block, or if there are too many.
-    pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, BlockTraceError> {
+    pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, TraceError> {
         TraceBlocks { blocks, most: usize::MAX, note: None }.into_trace()
     }
 }
@@ -192,7 +140,7 @@ impl TraceBlocks {
     }
 
     /// Renumbers the blocks and returns the trace.
-    fn into_trace(self) -> Result<BlockTrace, BlockTraceError> {
+    fn into_trace(self) -> Result<BlockTrace, TraceError> {
         let mut names = self.blocks.clone();
         names.sort_unstable();
         names.dedup();
@@ -200,8 +148,8 @@ impl TraceBlocks {
         let count = u32::try_from(names.len()).ok().filter(is_countable);
         let number =
             |block: &u64| names.binary_search(block).expect("every name is among all names") as u32;
-        match count.ok_or(BlockTraceError::TooManyBlocks)? {
-            0 => Err(BlockTraceError::Empty),
+        match count.ok_or(TraceError::TooManyBlocks)? {
+            0 => Err(TraceError::Empty { reason: "there is no reference in it".to_owned() }),
             blocks => {
                 let references = self.blocks.iter().map(number).collect();
                 Ok(BlockTrace { references, blocks, note: self.note })
@@ -211,10 +159,18 @@ impl TraceBlocks {
 }
 
 /// Splits a binary trace into records.
-fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], BlockTraceError> {
+fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceError> {
     match bytes.as_chunks() {
         (records, []) => Ok(records),
-        _ => Err(BlockTraceError::Cut { bytes: bytes.len(), record_bytes: BYTES }),
+        _ => Err(TraceError::PartialRecord { bytes: bytes.len(), record_bytes: BYTES }),
+    }
+}
+
+/// Error of a line that is not text.
+fn not_text(line: u64) -> TraceError {
+    TraceError::Line {
+        line,
+        reason: "not text; name the format that the trace is in".to_owned(),
     }
 }
 
@@ -226,14 +182,14 @@ fn each_line(
     bytes: &[u8],
     trace: &mut TraceBlocks,
     blocks: fn(&str) -> LineBlocks,
-) -> Result<(), BlockTraceError> {
+) -> Result<(), TraceError> {
     for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
-        let text = str::from_utf8(text).map_err(|_| BlockTraceError::NotText { line })?;
+        let text = str::from_utf8(text).map_err(|_| not_text(line))?;
         let text = text.trim();
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let blocks = blocks(text).map_err(|reason| BlockTraceError::Line { line, reason })?;
+        let blocks = blocks(text).map_err(|reason| TraceError::line(line, reason))?;
         for block in blocks.pages() {
             if trace.is_full() {
                 return Ok(());
@@ -266,12 +222,12 @@ fn add_requests(
     bytes: &[u8],
     format: block_trace::TraceFormat,
     trace: &mut TraceBlocks,
-) -> Result<(), BlockTraceError> {
+) -> Result<(), TraceError> {
     let mut reader = block_trace::TraceReader::new(bytes, format);
     while let Some(request) = reader.next() {
-        let request = request.map_err(BlockTraceError::Request)?;
-        let line = reader.line() as usize;
-        let wrong = |reason| BlockTraceError::Line { line, reason };
+        let request = request?;
+        let line = reader.line();
+        let wrong = |reason| TraceError::line(line, reason);
         let pages = bytes_range(request.offset, request.bytes).map_err(wrong)?;
         if pages.end > DEVICE_PAGES {
             let reason = format!("offset {}: no disk is so large", request.offset);
@@ -293,14 +249,12 @@ fn add_requests(
 const DEVICE_PAGES: u64 = 1 << 40;
 
 /// Adds the pages of a list of reads.
-fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), BlockTraceError> {
+fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
         let before = &bytes[..error.valid_up_to()];
-        BlockTraceError::NotText { line: 1 + before.iter().filter(|&&byte| byte == b'\n').count() }
+        not_text(1 + before.iter().filter(|&&byte| byte == b'\n').count() as u64)
     })?;
-    let steps = parse_steps(text)
-        .map_err(|error| BlockTraceError::Line { line: error.line, reason: error.reason })?;
-    for step in steps {
+    for step in parse_steps(text)? {
         let pages = match step {
             HandleStep::Read { offset, bytes } => PageRange::covering(offset, bytes),
             HandleStep::Touch { offset } => PageRange::covering(offset, 1),
@@ -340,10 +294,7 @@ fn bytes_range(offset: u64, bytes: u64) -> LineBlocks {
 mod tests {
     use super::*;
 
-    fn parsed(
-        format: BlockTraceFormat,
-        bytes: impl AsRef<[u8]>,
-    ) -> Result<Vec<u32>, BlockTraceError> {
+    fn parsed(format: BlockTraceFormat, bytes: impl AsRef<[u8]>) -> Result<Vec<u32>, TraceError> {
         BlockTrace::parse(bytes.as_ref(), format, usize::MAX).map(|trace| trace.references)
     }
 
@@ -419,7 +370,7 @@ mod tests {
         let cut = parsed(BlockTraceFormat::CloudPhysics, [0; 6]).unwrap_err().to_string();
         assert!(cut.contains("6 bytes") && cut.contains("cut off"), "{cut}");
         let binary = parsed(BlockTraceFormat::Lirs, b"1\n\xff\xfe\n").unwrap_err().to_string();
-        assert!(binary.contains("line 2 is not text"), "{binary}");
+        assert!(binary.contains("line 2: not text"), "{binary}");
     }
 
     #[test]

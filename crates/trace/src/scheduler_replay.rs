@@ -37,56 +37,7 @@ mod list;
 
 use list::{ListEvent, parse};
 
-/// Error of a list of events that can't be replayed; lines count from 1.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ReplayError {
-    /// The line is not an event.
-    BadLine {
-        /// Line number.
-        line: usize,
-        /// The fault, and the expected text.
-        problem: String,
-    },
-    /// The line is earlier than the one before it.
-    Backwards {
-        /// Line number.
-        line: usize,
-    },
-    /// A request arrives while another of that name has not completed.
-    Twice {
-        /// Line number.
-        line: usize,
-        /// The request.
-        request: RequestId,
-    },
-    /// A request is dispatched or completes that has not arrived, or has already completed.
-    Unknown {
-        /// Line number.
-        line: usize,
-        /// The request.
-        request: RequestId,
-    },
-}
-
-impl fmt::Display for ReplayError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ReplayError::BadLine { line, problem } => write!(f, "line {line}: {problem}"),
-            ReplayError::Backwards { line } => {
-                write!(f, "line {line}: earlier than the line before; sort the events by time")
-            }
-            ReplayError::Twice { line, request: RequestId(id) } => {
-                write!(f, "line {line}: request {id} is there already; name this one otherwise")
-            }
-            ReplayError::Unknown { line, request: RequestId(id) } => write!(
-                f,
-                "line {line}: request {id} has not arrived, or has completed; name one that waits"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for ReplayError {}
+use crate::TraceError;
 
 /// Result of a replay.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -160,12 +111,13 @@ impl fmt::Display for Divergence {
 /// once. Returns its decisions and their divergences from the list.
 ///
 /// # Errors
-/// A line is not an event, or its event is impossible: see [`ReplayError`].
+/// A line is not an event, is earlier than the line before, or its event is impossible: a request
+/// arrives that is there already, or one is dispatched or completes that is not.
 pub fn replay(
     scheduler: &mut dyn Scheduler,
     depth_max: u32,
     events: &str,
-) -> Result<Replayed, ReplayError> {
+) -> Result<Replayed, TraceError> {
     if let Some(log) = scheduler.decisions() {
         log.set_enabled(true);
     }
@@ -176,15 +128,22 @@ pub fn replay(
         if text.is_empty() {
             continue;
         }
-        let (at, event) = parse(text).map_err(|problem| ReplayError::BadLine { line, problem })?;
+        let (at, event) = parse(text).map_err(|problem| TraceError::line(line as u64, problem))?;
         if at < world.now {
-            return Err(ReplayError::Backwards { line });
+            let reason = "earlier than the line before; sort the events by time";
+            return Err(TraceError::line(line as u64, reason));
         }
         world.advance_to(scheduler, at);
         world.process_event(scheduler, line, event)?;
         world.dispatch_all(scheduler);
     }
     Ok(world.replayed)
+}
+
+/// Error of an event of a request that is not there.
+fn unknown(line: usize, RequestId(id): RequestId) -> TraceError {
+    let reason = format!("request {id} has not arrived, or has completed; name one that waits");
+    TraceError::line(line as u64, reason)
 }
 
 /// State of an uncompleted request of the list in the policy.
@@ -250,23 +209,25 @@ impl ReplayState {
         scheduler: &mut dyn Scheduler,
         line: usize,
         event: ListEvent,
-    ) -> Result<(), ReplayError> {
+    ) -> Result<(), TraceError> {
         match event {
             ListEvent::Arrive(name, request) => {
                 let known = self.known.get(&name).map(|known| known.place);
                 if !matches!(known, None | Some(RequestStage::CompletedWith(_))) {
-                    return Err(ReplayError::Twice { line, request: name });
+                    let RequestId(id) = name;
+                    let reason = format!("request {id} is there already; name this one otherwise");
+                    return Err(TraceError::line(line as u64, reason));
                 }
                 self.arrive(scheduler, name, request);
             }
             ListEvent::Dispatch(id) => {
                 let known = self.known.get(&id).filter(|known| !known.is_judged);
-                known.ok_or(ReplayError::Unknown { line, request: id })?;
+                known.ok_or_else(|| unknown(line, id))?;
                 self.judge(line, id, true);
             }
             ListEvent::Complete(id) => {
                 let known = self.known.get(&id).filter(|known| !known.has_completed);
-                let known = *known.ok_or(ReplayError::Unknown { line, request: id })?;
+                let known = *known.ok_or_else(|| unknown(line, id))?;
                 if !known.is_judged {
                     self.judge(line, id, false);
                 }
@@ -421,7 +382,7 @@ mod tests {
 
     use super::*;
 
-    fn noop(depth_max: u32, events: &str) -> Result<Replayed, ReplayError> {
+    fn noop(depth_max: u32, events: &str) -> Result<Replayed, TraceError> {
         let caps = DeviceCaps {
             sectors: 1 << 30,
             request_sectors_max: 256,

@@ -1,8 +1,8 @@
 //! Merged recordings, worked by hand.
 
 use readpath_trace::recording::{
-    DeviceRecord, FileRecord, MergeError, MergedRecords, ReadOutcome, ReadRecord, Record,
-    RecordingEnd, RecordingMethod, RecordingStart, RequestRecord, ThreadName,
+    DeviceRecord, FileRecord, MergedRecords, ReadOutcome, ReadRecord, Record, RecordingEnd,
+    RecordingMethod, RecordingStart, RequestRecord, ThreadName,
 };
 
 const DISK: u64 = 8 << 20;
@@ -143,10 +143,21 @@ fn incompatible_recordings_are_refused() {
         _ => unreachable!("it is a start"),
     };
     let good = || vec![start(7, "p")];
-    assert_eq!(error(vec![good(), vec![]]), MergeError::NoStart(1));
-    assert_eq!(error(vec![other(|start| start.wall_ns = 0), good()]), MergeError::NoTime(0));
-    assert_eq!(error(vec![good(), other(|start| start.page_bytes = 65536)]), MergeError::Pages(1));
-    let strace = other(|start| start.source = RecordingMethod::Strace);
-    let sources = MergeError::Sources(1, RecordingMethod::Strace, RecordingMethod::Tracepoints);
-    assert_eq!(error(vec![good(), strace]), sources);
+    let refused = |parts: Vec<Vec<Record>>, message: &str| {
+        assert_eq!(error(parts).to_string(), message);
+    };
+    refused(vec![good(), vec![]], "recording 2 has no first record");
+    refused(
+        vec![other(|start| start.wall_ns = 0), good()],
+        "recording 1 doesn't say at what time of day it began: it can't be aligned",
+    );
+    refused(
+        vec![good(), other(|start| start.page_bytes = 65536)],
+        "recording 2 has pages of another length than the first",
+    );
+    refused(
+        vec![good(), other(|start| start.source = RecordingMethod::Strace)],
+        "recording 2 was made by Strace, the first by Tracepoints: what the one saw the other could \
+         not; merge recordings that were made in one way",
+    );
 }

@@ -1,11 +1,12 @@
 //! Recordings: written records are read back, and damage is detected.
 
 use proptest::prelude::*;
+use readpath_trace::TraceError;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost, FileMapped,
     FileRecord, MAGIC, Mapped, OpenRecord, PagesEvicted, PagesInserted, ReadMethod, ReadOutcome,
-    ReadRecord, Record, RecordingEnd, RecordingError, RecordingMethod, RecordingReader,
-    RecordingStart, RecordingWriter, RequestRecord, SUM_MAX, ThreadName, Unseen,
+    ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingReader, RecordingStart,
+    RecordingWriter, RequestRecord, SUM_MAX, ThreadName, Unseen,
 };
 
 fn written(records: &[Record]) -> Vec<u8> {
@@ -16,7 +17,7 @@ fn written(records: &[Record]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-fn read(bytes: &[u8]) -> (Vec<Record>, Option<RecordingError>) {
+fn read(bytes: &[u8]) -> (Vec<Record>, Option<TraceError>) {
     let mut records = Vec::new();
     let reader = match RecordingReader::new(bytes) {
         Ok(reader) => reader,
@@ -281,10 +282,10 @@ fn truncated_recording_returns_earlier_records_and_names_the_byte() {
     for length in 0..bytes.len() {
         let (records, error) = read(&bytes[..length]);
         let expected = match length {
-            0 => RecordingError::None,
-            1..12 => RecordingError::Cut { byte: length as u64 },
-            _ if length < second => RecordingError::Cut { byte: 12 },
-            _ => RecordingError::Cut { byte: second as u64 },
+            0 => TraceError::NoRecording,
+            1..12 => TraceError::Cut { byte: length as u64 },
+            _ if length < second => TraceError::Cut { byte: 12 },
+            _ => TraceError::Cut { byte: second as u64 },
         };
         assert_eq!(error, Some(expected), "{length}");
         assert_eq!(records, if length < second { Vec::new() } else { names() }, "{length}");
@@ -327,6 +328,6 @@ fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     later[8] = 1;
     assert_eq!(read(&later).0, names());
     later[8] = 3;
-    assert_eq!(read(&later).1, Some(RecordingError::Version { version: 3 }));
-    assert_eq!(read(b"fio version 3 iolog\n").1, Some(RecordingError::None));
+    assert_eq!(read(&later).1, Some(TraceError::Version { version: 3 }));
+    assert_eq!(read(b"fio version 3 iolog\n").1, Some(TraceError::NoRecording));
 }

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufWriter};
 
 use readpath_core::request::Op;
 use readpath_record::notice;
+use readpath_trace::TraceError;
 use readpath_trace::block_trace::{self, TraceFormat};
 use readpath_trace::recording::{
     self, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
@@ -58,7 +59,7 @@ pub(super) fn run(args: &ImportArgs) -> CommandResult {
 /// Converts a trace of requests to reads. The trace has no durations: each read has length zero.
 fn requests<R: BufRead>(
     reader: &mut block_trace::TraceReader<R>,
-) -> Result<Vec<Record>, block_trace::TraceError> {
+) -> Result<Vec<Record>, TraceError> {
     let start = RecordingStart {
         source: RecordingMethod::Requests,
         page_bytes: 4096,

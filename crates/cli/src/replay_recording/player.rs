@@ -18,7 +18,8 @@ use readpath::raw::RawMemory;
 use readpath_core::unit::{PAGE_BYTES, Time};
 use readpath_eval::clock::Clock;
 use readpath_sim::workload::{FileId, GivenRead, ReadList};
-use readpath_trace::recording::{RecordingError, RecordingReader};
+use readpath_trace::TraceError;
+use readpath_trace::recording::RecordingReader;
 use readpath_trace::replay::{RecordedProgram, RecordingInput};
 use serde::{Deserialize, Serialize};
 
@@ -105,12 +106,12 @@ pub fn run() -> CommandResult {
 
 /// Loads the recording. The parent process has already reported a truncated one.
 fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
-    let about = |error: RecordingError| Failure::usage_of(order.recording.0.display(), error);
+    let about = |error: TraceError| Failure::usage_of(order.recording.0.display(), error);
     let mut gathered = RecordingInput::default();
     for record in RecordingReader::new(open_buffered(&order.recording.0)?).map_err(about)? {
         match record {
             Ok(record) => gathered.take(&record),
-            Err(RecordingError::Cut { .. }) => break,
+            Err(TraceError::Cut { .. }) => break,
             Err(error) => return Err(about(error)),
         }
     }

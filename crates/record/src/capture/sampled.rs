@@ -370,7 +370,7 @@ mod tests {
     #[test]
     fn sampling_detects_the_reads_of_a_process() {
         let name = format!("sampled-{}", std::process::id());
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
+        let path = std::env::current_exe().unwrap().with_file_name(name);
         let mut options = OpenOptions::new();
         let mut file = options.read(true).write(true).create_new(true).open(&path).unwrap();
         fs::remove_file(&path).unwrap();

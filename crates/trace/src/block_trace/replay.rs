@@ -7,7 +7,8 @@
 
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES, Time};
 
-use super::{TraceError, TraceRequest};
+use super::TraceRequest;
+use crate::TraceError;
 use readpath_sim::job::{Job, JobFile};
 use readpath_sim::report::ResultRow;
 use readpath_sim::run::RunObserver;
@@ -57,7 +58,9 @@ impl TraceSummary {
             survey.last = at;
         }
         if survey.requests == 0 {
-            return Err(TraceError::Empty);
+            return Err(TraceError::Empty {
+                reason: "there is no request in the trace".to_owned(),
+            });
         }
         Ok(survey)
     }

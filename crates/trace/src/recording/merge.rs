@@ -10,53 +10,12 @@
 //! thread known to either recording.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt;
 
-use super::{
-    DeviceRecord, FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, RequestRecord,
-};
+use super::{DeviceRecord, FileRecord, Record, RecordingEnd, RecordingStart, RequestRecord};
+use crate::TraceError;
 
 /// Maximum difference in ns between two records of one request: the accuracy of the alignment.
 const ALIGNMENT_NS: u64 = 1_000_000;
-
-/// Error when recordings cannot be merged.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MergeError {
-    /// A recording has no start record. The index counts from 0.
-    NoStart(usize),
-    /// A recording has no time of day.
-    NoTime(usize),
-    /// A recording and the first one have different methods, which record different events.
-    Sources(usize, RecordingMethod, RecordingMethod),
-    /// A recording and the first one have different page sizes.
-    Pages(usize),
-}
-
-impl fmt::Display for MergeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            MergeError::NoStart(nth) => {
-                write!(f, "recording {} has no first record", nth + 1)
-            }
-            MergeError::NoTime(nth) => write!(
-                f,
-                "recording {} doesn't say at what time of day it began: it can't be aligned",
-                nth + 1
-            ),
-            MergeError::Sources(nth, other, first) => write!(
-                f,
-                "recording {} was made by {other:?}, the first by {first:?}: what the one saw the other could \
-                 not; merge recordings that were made in one way",
-                nth + 1
-            ),
-            MergeError::Pages(nth) => {
-                write!(f, "recording {} has pages of another length than the first", nth + 1)
-            }
-        }
-    }
-}
-
-impl std::error::Error for MergeError {}
 
 /// Iterator over the merged records in order. It buffers a millisecond of records, and the names.
 #[derive(Debug)]
@@ -99,23 +58,31 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
     /// Merges recordings, each given by its records.
     ///
     /// # Errors
-    /// Fails if they do not fit together, see [`MergeError`].
-    pub fn new(recordings: Vec<I>) -> Result<MergedRecords<I>, MergeError> {
+    /// Fails if a recording has no start record or no time of day, or was made by another method
+    /// or with another page size than the first: [`TraceError::Unmergeable`].
+    pub fn new(recordings: Vec<I>) -> Result<MergedRecords<I>, TraceError> {
         let mut starts: Vec<RecordingStart> = Vec::new();
         let mut parts = Vec::new();
         for (nth, mut records) in recordings.into_iter().enumerate() {
+            let wrong = |reason: &str| {
+                Err(TraceError::Unmergeable { recording: nth, reason: reason.to_owned() })
+            };
             let Some(Record::Start(start)) = records.next() else {
-                return Err(MergeError::NoStart(nth));
+                return wrong("has no first record");
             };
             if start.wall_ns == 0 {
-                return Err(MergeError::NoTime(nth));
+                return wrong("doesn't say at what time of day it began: it can't be aligned");
             }
             let first = starts.first().unwrap_or(&start);
             if first.source != start.source {
-                return Err(MergeError::Sources(nth, start.source, first.source));
+                return wrong(&format!(
+                    "was made by {:?}, the first by {:?}: what the one saw the other could not; \
+                     merge recordings that were made in one way",
+                    start.source, first.source
+                ));
             }
             if first.page_bytes != start.page_bytes {
-                return Err(MergeError::Pages(nth));
+                return wrong("has pages of another length than the first");
             }
             starts.push(start);
             parts.push(MergeInput {

@@ -1,72 +1,12 @@
 //! Reader of recordings.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::io;
 
 use super::code::{BlockReference, FieldCodec, FieldDecoder, RecordProblem};
 use super::sums::RecordingSums;
 use super::{BLOCK_BYTES_MAX, MAGIC, Record, VERSION, VERSION_OLDEST, fields};
-
-/// Error in a recording.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RecordingError {
-    /// The file is not a recording.
-    None,
-    /// The recording has another version.
-    Version {
-        /// Version number.
-        version: u32,
-    },
-    /// The recording is truncated. All records before the cut were read.
-    Cut {
-        /// First byte that was not read: the start of the truncated block, or the length of a file
-        /// without last record.
-        byte: u64,
-    },
-    /// The recording is damaged.
-    Damaged {
-        /// First byte of the block.
-        byte: u64,
-        /// Description of the damage.
-        why: String,
-    },
-    /// The file cannot be read.
-    Unread {
-        /// First byte that cannot be read.
-        byte: u64,
-        /// Reason.
-        because: String,
-    },
-}
-
-impl fmt::Display for RecordingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            RecordingError::None => {
-                f.write_str("this is no recording; `readpath record -o FILE -- COMMAND` makes one")
-            }
-            RecordingError::Version { version } => {
-                write!(
-                    f,
-                    "a recording of version {version}; versions {VERSION_OLDEST} to {VERSION} are read here"
-                )
-            }
-            RecordingError::Cut { byte } => write!(
-                f,
-                "the recording is cut off at byte {byte}: what was recorded after is missing"
-            ),
-            RecordingError::Damaged { byte, why } => {
-                write!(f, "the recording is damaged in the block at byte {byte}: {why}")
-            }
-            RecordingError::Unread { byte, because } => {
-                write!(f, "the recording can't be read from byte {byte} on: {because}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for RecordingError {}
+use crate::TraceError;
 
 /// Iterator over the records of a recording. Its memory holds one block and the numbers of all
 /// names. It ends after an error.
@@ -107,19 +47,19 @@ impl<R: io::Read> RecordingReader<R> {
     ///
     /// # Errors
     /// Fails if the source is not a recording or has another version.
-    pub fn new(mut source: R) -> Result<RecordingReader<R>, RecordingError> {
+    pub fn new(mut source: R) -> Result<RecordingReader<R>, TraceError> {
         let mut head = [0; 12];
         let length = fill(&mut source, &mut head).map_err(|error| unread(0, &error))?;
         let is_one = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
         if !is_one || length == 0 {
-            return Err(RecordingError::None);
+            return Err(TraceError::NoRecording);
         }
         if length < head.len() {
-            return Err(RecordingError::Cut { byte: length as u64 });
+            return Err(TraceError::Cut { byte: length as u64 });
         }
         let version = u32::from_le_bytes(head[8..].try_into().expect("four bytes"));
         if !(VERSION_OLDEST..=VERSION).contains(&version) {
-            return Err(RecordingError::Version { version });
+            return Err(TraceError::Version { version });
         }
         Ok(RecordingReader {
             source,
@@ -137,11 +77,11 @@ impl<R: io::Read> RecordingReader<R> {
     }
 
     /// Reads and checks the next record.
-    fn read(&mut self) -> Result<Option<Record>, RecordingError> {
+    fn read(&mut self) -> Result<Option<Record>, TraceError> {
         if self.done == self.block.len() && !self.read_block()? {
             return match self.state {
                 BlockState::Over => Ok(None),
-                _ => Err(RecordingError::Cut { byte: self.next_byte }),
+                _ => Err(TraceError::Cut { byte: self.next_byte }),
             };
         }
         let record = self.take().map_err(|problem| {
@@ -149,38 +89,38 @@ impl<R: io::Read> RecordingReader<R> {
                 RecordProblem::Short => "a record goes beyond its end",
                 RecordProblem::Wrong(why) => why,
             };
-            RecordingError::Damaged { byte: self.byte, why: format!("it has {why}") }
+            TraceError::Damaged { byte: self.byte, why: format!("it has {why}") }
         })?;
         self.check(&record)
-            .map_err(|why| RecordingError::Damaged { byte: self.byte, why: why.to_owned() })?;
+            .map_err(|why| TraceError::Damaged { byte: self.byte, why: why.to_owned() })?;
         Ok(Some(record))
     }
 
     /// Reads the next block. Returns false at the end of the file.
-    fn read_block(&mut self) -> Result<bool, RecordingError> {
+    fn read_block(&mut self) -> Result<bool, TraceError> {
         self.byte = self.next_byte;
         let byte = self.byte;
         let mut head = [0; 8];
         match fill(&mut self.source, &mut head).map_err(|error| unread(byte, &error))? {
             0 => return Ok(false),
             8 => {}
-            _ => return Err(RecordingError::Cut { byte }),
+            _ => return Err(TraceError::Cut { byte }),
         }
         let [length, sum] = [0, 4].map(|at| {
             u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes are four bytes"))
         });
         if length == 0 || length > BLOCK_BYTES_MAX {
             let why = format!("its length would be {length} bytes");
-            return Err(RecordingError::Damaged { byte, why });
+            return Err(TraceError::Damaged { byte, why });
         }
         self.block.resize(length as usize, 0);
         let read = fill(&mut self.source, &mut self.block).map_err(|error| unread(byte, &error))?;
         if read < self.block.len() {
-            return Err(RecordingError::Cut { byte });
+            return Err(TraceError::Cut { byte });
         }
         if crc32fast::hash(&self.block) != sum {
             let why = "its checksum is another".to_owned();
-            return Err(RecordingError::Damaged { byte, why });
+            return Err(TraceError::Damaged { byte, why });
         }
         self.next_byte = byte + 8 + u64::from(length);
         self.done = 0;
@@ -255,7 +195,7 @@ impl<R: io::Read> RecordingReader<R> {
 }
 
 impl<R: io::Read> Iterator for RecordingReader<R> {
-    type Item = Result<Record, RecordingError>;
+    type Item = Result<Record, TraceError>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.state == BlockState::Failed {
@@ -283,6 +223,6 @@ fn fill(source: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
-fn unread(byte: u64, error: &io::Error) -> RecordingError {
-    RecordingError::Unread { byte, because: error.to_string() }
+fn unread(byte: u64, error: &io::Error) -> TraceError {
+    TraceError::Unread { byte: Some(byte), because: error.to_string() }
 }

@@ -21,6 +21,7 @@ use self::syntax::{Call, head};
 use self::tables::{Pending, Table};
 use super::sums::RecordingSums;
 use super::{FileRecord, Record, RecordingEnd, RecordingMethod, RecordingStart, ThreadName};
+use crate::TraceError;
 
 mod calls;
 mod syntax;
@@ -28,28 +29,6 @@ mod tables;
 
 /// Maximum length of a line in bytes.
 const LINE_BYTES_MAX: usize = 1 << 20;
-
-/// Error in the text of a trace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum StraceError {
-    /// A line does not have the form of `strace -f -ttt -T`.
-    Line {
-        /// Line number, counted from 1.
-        line: u64,
-        /// Expected form.
-        expected: &'static str,
-    },
-    /// The text cannot be read.
-    Unread {
-        /// Error of the system.
-        because: String,
-    },
-    /// The text contains no read of a file.
-    Empty {
-        /// Calls that are not imported, by kind.
-        left_out: LeftOut,
-    },
-}
 
 /// Number of calls that are not imported, by kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -74,26 +53,6 @@ pub struct Imported {
     pub left_out: LeftOut,
 }
 
-impl fmt::Display for StraceError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StraceError::Line { line, expected } => write!(
-                f,
-                "line {line}: expected {expected}; make it with `strace -f -ttt -T -y -s 0 -o FILE`"
-            ),
-            StraceError::Unread { because } => f.write_str(because),
-            StraceError::Empty { left_out } if left_out.0.is_empty() => {
-                f.write_str("there is no read of a file in it")
-            }
-            StraceError::Empty { left_out } => {
-                write!(f, "there is no read of a file in it; not imported: {left_out}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StraceError {}
-
 /// Returns true if a file begins as the output of strace does: an optional process ID, a time, and
 /// a call.
 pub fn is_start(start: &[u8]) -> bool {
@@ -104,11 +63,17 @@ pub fn is_start(start: &[u8]) -> bool {
     })
 }
 
+/// Error of a line that has another form than `strace -f -ttt -T` gives it.
+fn unexpected(line: u64, expected: &str) -> TraceError {
+    let reason = format!("expected {expected}; make it with `strace -f -ttt -T -y -s 0 -o FILE`");
+    TraceError::line(line, reason)
+}
+
 /// Converts a text to records, and counts the calls that are left out.
 ///
 /// # Errors
 /// Fails at the first malformed line, or if the text contains no read.
-pub fn records(mut source: impl BufRead) -> Result<Imported, StraceError> {
+pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
     let mut text = StraceParser::default();
     let mut line = Vec::new();
     for number in 1.. {
@@ -116,20 +81,16 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, StraceError> {
         match next_line(&mut source, &mut line) {
             Ok(0) => break,
             Ok(LINE_BYTES_MAX..) => {
-                return Err(StraceError::Line {
-                    line: number,
-                    expected: "a line of less than 1 MiB",
-                });
+                return Err(unexpected(number, "a line of less than 1 MiB"));
             }
             Ok(_) => {}
-            Err(error) => return Err(StraceError::Unread { because: error.to_string() }),
+            Err(error) => {
+                return Err(TraceError::Unread { byte: None, because: error.to_string() });
+            }
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
-            text.line(&line)
-                .ok_or(StraceError::Line {
-                    line: number, expected: "`PID SECONDS call(…) = …`"
-                })?;
+            text.line(&line).ok_or_else(|| unexpected(number, "`PID SECONDS call(…) = …`"))?;
         }
     }
     text.finish()
@@ -216,12 +177,16 @@ impl StraceParser {
         }
     }
 
-    fn finish(mut self) -> Result<Imported, StraceError> {
+    fn finish(mut self) -> Result<Imported, TraceError> {
         self.leave_out_many(kind::READ_IN_PROGRESS, self.unfinished.len() as u64);
         self.leave_out_many(kind::UNENDED, self.pending.count());
         let left_out = LeftOut(self.left_out);
         if self.reads == 0 {
-            return Err(StraceError::Empty { left_out });
+            let mut reason = "there is no read of a file in it".to_owned();
+            if !left_out.0.is_empty() {
+                reason += &format!("; not imported: {left_out}");
+            }
+            return Err(TraceError::Empty { reason });
         }
         let wall_ns = self.start_ns.unwrap_or(0);
         let start = RecordingStart {
@@ -361,7 +326,7 @@ mod tests {
             format!("{opened}{at} lseek(3, 0, SEEK_END) = 9223372036854775807 <0.1>\n{twice}"),
         ] {
             let error = records(text.as_bytes()).unwrap_err();
-            assert!(matches!(error, StraceError::Line { line: 2.., .. }), "{error} of {text}");
+            assert!(matches!(error, TraceError::Line { line: 2.., .. }), "{error} of {text}");
         }
     }
 

@@ -235,7 +235,7 @@ mod tests {
     /// Creates a file of 1 MiB without resident pages.
     fn cold_file(name: &str) -> (PathBuf, File, Inode) {
         let name = format!("hand-{name}-{}", std::process::id());
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
+        let path = std::env::current_exe().unwrap().with_file_name(name);
         let mut file = OpenOptions::new();
         let mut file = file.read(true).write(true).create_new(true).open(&path).unwrap();
         file.write_all(&vec![7; 1 << 20]).unwrap();
