@@ -264,8 +264,8 @@ fn page(cells: &[MissCell], policies: &[Spec]) -> Page {
                 optimum is Belady's, which knows what is to come: no policy can miss less.";
     let mut page = Page::new("Miss ratios", lead);
     for cells in cells.chunk_by(|a, b| a.trace == b.trace) {
-        let curves = picture::draw(cells, picture::PictureFormat::Svg);
-        page.picture_on_white(&format!("{}: less is better.", cells[0].trace), &curves);
+        let curves = picture::curves(cells);
+        page.picture(&format!("{}: less is better.", picture::caption(cells)), &curves.svg);
     }
     page.table("Miss ratio, by policy", &table(cells, policies));
     page

@@ -10,6 +10,7 @@ pub mod bars;
 pub mod dots;
 pub mod heat;
 pub mod lines;
+pub mod standalone;
 
 use std::path::Path;
 

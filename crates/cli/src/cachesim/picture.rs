@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
-use plotters::prelude::*;
 use readpath_trace::references::OPTIMUM;
 
 use super::MissCell;
 use crate::exit::Failure;
+use crate::html::axes::{Axis, Chart, PlotArea, plain};
+use crate::html::lines::{self, ChartLine, DASHED, DOTTED};
+use crate::html::standalone;
 
 /// Format of the picture.
 #[derive(Clone, Copy, Debug)]
@@ -31,23 +33,16 @@ impl PictureFormat {
     }
 }
 
-/// Width of the picture, in pixels.
-const WIDTH: u32 = 860;
-/// Height of one trace's chart, in pixels.
-const HEIGHT_OF_TRACE: u32 = 380;
+/// Height of a trace's plot area, in pixels.
+const HEIGHT: f64 = 320.0;
 
 /// Draws the curves of each trace, one chart below the other.
 pub fn draw(cells: &[MissCell], kind: PictureFormat) -> String {
-    let traces: Vec<&[MissCell]> = cells.chunk_by(|a, b| a.trace == b.trace).collect();
-    let mut text = String::new();
-    {
-        let height = HEIGHT_OF_TRACE * traces.len() as u32;
-        let root = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-        root.fill(&WHITE).expect("text takes what is drawn");
-        for (area, cells) in root.split_evenly((traces.len(), 1)).iter().zip(&traces) {
-            curves(area, cells);
-        }
-    }
+    let charts: Vec<_> = cells
+        .chunk_by(|a, b| a.trace == b.trace)
+        .map(|cells| (caption(cells), curves(cells)))
+        .collect();
+    let text = standalone::svg(&charts);
     match kind {
         PictureFormat::Svg => text,
         PictureFormat::Html => format!(
@@ -57,62 +52,46 @@ pub fn draw(cells: &[MissCell], kind: PictureFormat) -> String {
     }
 }
 
+/// Caption of a trace's chart.
+pub fn caption(cells: &[MissCell]) -> String {
+    let first = &cells[0];
+    format!("{}: {} references, {} blocks", first.trace, first.references, first.blocks)
+}
+
 /// Draws the curves of one trace: a line per policy over the cache size.
-fn curves(area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>, cells: &[MissCell]) {
-    const DRAWN: &str = "text takes what is drawn";
+pub fn curves(cells: &[MissCell]) -> Chart {
     let pages = |cell: &MissCell| f64::from(cell.pages);
     let (least, most) = cells
         .iter()
         .map(pages)
         .fold((f64::MAX, 0.0_f64), |(least, most), pages| (least.min(pages), most.max(pages)));
-    // A single size becomes a point in the middle of the axis.
-    let (least, most) = if least < most { (least, most) } else { (least / 2.0, most * 2.0) };
     let highest = cells.iter().map(|cell| cell.miss_ratio).fold(0.0, f64::max);
-    let first = &cells[0];
-    let title =
-        format!("{}: {} references, {} blocks", first.trace, first.references, first.blocks);
-    let mut chart = ChartBuilder::on(area)
-        .caption(title, ("sans-serif", 16))
-        .margin(12)
-        .x_label_area_size(36)
-        .y_label_area_size(48)
-        .build_cartesian_2d((least..most).log_scale(), 0.0..highest.max(0.01))
-        .expect(DRAWN);
-    chart
-        .configure_mesh()
-        .x_desc("memory in blocks")
-        .y_desc("miss ratio")
-        .light_line_style(WHITE)
-        .draw()
-        .expect(DRAWN);
     let mut policies: Vec<&str> = Vec::new();
     for cell in cells {
         if !policies.contains(&cell.eviction.as_str()) {
             policies.push(&cell.eviction);
         }
     }
+    let mut lines = Vec::new();
     for (nth, policy) in policies.into_iter().enumerate() {
-        let color =
-            if policy == OPTIMUM { BLACK.to_rgba() } else { Palette99::pick(nth).to_rgba() };
         let mut points: Vec<(f64, f64)> = cells
             .iter()
             .filter(|cell| cell.eviction == policy)
             .map(|cell| (pages(cell), cell.miss_ratio))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let dots = points.clone().into_iter().map(|point| Circle::new(point, 2, color.filled()));
-        chart.draw_series(dots).expect(DRAWN);
-        chart
-            .draw_series(LineSeries::new(points, color.stroke_width(2)))
-            .expect(DRAWN)
-            .label(policy)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], color.stroke_width(2)));
+        // The optimum has the grey colour alone, the policies the seven others.
+        let (series, dashes) = match policy {
+            OPTIMUM => (7, ""),
+            _ => (nth % 7, ["", DASHED, DOTTED][nth / 7 % 3]),
+        };
+        let name = policy.to_owned();
+        lines.push(ChartLine { name, points, series, dashes, has_steps: false });
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK.mix(0.3))
-        .draw()
-        .expect(DRAWN);
+    let area = PlotArea::new(
+        Axis::logarithmic("memory in blocks", least, most, plain),
+        Axis::linear("miss ratio", highest.max(0.01), plain),
+        HEIGHT,
+    );
+    lines::chart(&cells[0].trace, &area, &lines)
 }

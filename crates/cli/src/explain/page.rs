@@ -129,7 +129,7 @@ fn depth(page: &mut Page, pictures: &Pictures) {
     let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
     let field = PlotArea::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
     let name = "reading requests at the devices".to_owned();
-    let line = ChartLine { name, points, series: 0, is_dashed: false, has_steps: true };
+    let line = ChartLine { name, points, series: 0, dashes: "", has_steps: true };
     let caption = "Requests to read that devices had, on average over each span of time.";
     page.picture(caption, &lines::draw("Depth over time", &field, &[line]));
 }
@@ -160,7 +160,7 @@ fn working_set(page: &mut Page, shape: &ReadShape) {
         260.0,
     );
     let name = "pages that a memory of that size would not hold".to_owned();
-    let line = ChartLine { name, points, series: 0, is_dashed: false, has_steps: true };
+    let line = ChartLine { name, points, series: 0, dashes: "", has_steps: true };
     let caption =
         "Where the line falls, a memory of that size holds pages that the program reads again.";
     page.picture(caption, &lines::draw("Working set", &field, &[line]));

@@ -36,11 +36,17 @@ impl Axis {
         share.clamp(0.0, 1.0)
     }
 
-    /// Values with a grid line: powers of ten, or multiples of a round step.
+    /// Values with a grid line: powers of ten, with their doubles and fivefolds in at most two
+    /// decades, or multiples of a round step.
     fn marks(&self) -> Vec<f64> {
         if self.is_logarithmic {
             let decades = (self.most / self.least).log10().round() as i32;
-            return (0..=decades).map(|nth| self.least * 10f64.powi(nth)).collect();
+            let factors: &[f64] = if decades <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            return (0..=decades)
+                .flat_map(|nth| factors.iter().map(move |factor| factor * 10f64.powi(nth)))
+                .map(|mark| self.least * mark)
+                .filter(|mark| *mark <= self.most * 1.001)
+                .collect();
         }
         let step = nice_step(self.most / 6.0);
         (0..).map(|nth| f64::from(nth) * step).take_while(|mark| *mark <= self.most).collect()
@@ -63,6 +69,17 @@ pub struct PlotArea {
     x: Axis,
     y: Axis,
     height: f64,
+}
+
+/// A finished drawing.
+#[derive(Clone, Debug)]
+pub struct Chart {
+    /// Text of the SVG.
+    pub svg: String,
+    /// Width in pixels.
+    pub width: f64,
+    /// Height in pixels, with the axis and the legend.
+    pub height: f64,
 }
 
 const WIDTH: f64 = 900.0;
@@ -88,9 +105,13 @@ impl PlotArea {
         TOP + (1.0 - self.y.share(value)) * (self.height - TOP)
     }
 
-    /// Returns the SVG with `inner` in the plot area. The legend below has a name and a CSS class
-    /// for each series.
+    /// Returns the text of [`PlotArea::chart`].
     pub fn svg(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> String {
+        self.chart(label, inner, legend).svg
+    }
+
+    /// Draws `inner` in the plot area. The legend below has a name and a CSS class for each series.
+    pub fn chart(&self, label: &str, inner: &str, legend: &[(String, &str)]) -> Chart {
         let bottom = self.height;
         let mut lines = vec![(String::new(), LEFT)];
         for (name, class) in legend {
@@ -119,10 +140,14 @@ impl PlotArea {
         );
         for mark in self.x.marks() {
             let x = self.x(mark);
+            // A label centred below the right end would not fit.
+            let is_last = x > WIDTH - RIGHT - 8.0;
             svg += &format!(
                 "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{bottom}\"/>\
-                 <text class=\"faint\" x=\"{x:.1}\" y=\"{:.0}\" text-anchor=\"middle\">{}</text>\n",
+                 <text class=\"faint\" x=\"{:.1}\" y=\"{:.0}\" text-anchor=\"{}\">{}</text>\n",
+                if is_last { WIDTH } else { x },
                 bottom + 16.0,
+                if is_last { "end" } else { "middle" },
                 escaped(&(self.x.format_label)(mark))
             );
         }
@@ -153,7 +178,7 @@ impl PlotArea {
         for (line, _) in lines {
             svg += &line;
         }
-        svg + "</svg>\n"
+        Chart { svg: svg + "</svg>\n", width: WIDTH, height }
     }
 }
 
@@ -193,6 +218,8 @@ mod tests {
         assert_eq!((axis.least, axis.most), (1.0, 1000.0));
         assert!((axis.share(10.0) - 1.0 / 3.0).abs() < 1e-9);
         assert_eq!(axis.marks().len(), 4);
+        let decade = Axis::logarithmic("", 20_000.0, 70_000.0, plain);
+        assert_eq!(decade.marks(), [1e4, 2e4, 5e4, 1e5]);
         let axis = Axis::linear("", 1_000.0, plain);
         assert_eq!(axis.marks(), [0.0, 200.0, 400.0, 600.0, 800.0, 1000.0]);
         assert_eq!((axis.share(-5.0), axis.share(2_000.0)), (0.0, 1.0));

@@ -15,8 +15,25 @@ pub struct DotSeries {
     pub pieces: Vec<[f64; 4]>,
 }
 
-/// Minimum width and height of a rectangle, in pixels.
+/// Minimum width of a rectangle, and minimum height of one of a series, in pixels.
 const SIZE_MIN: f64 = 2.0;
+
+/// Draws rectangles (left, right, bottom, top) of one CSS class.
+pub fn path(
+    class: &str,
+    field: &PlotArea,
+    height_min: f64,
+    pieces: impl Iterator<Item = [f64; 4]>,
+) -> String {
+    let mut text = format!("<path class=\"{class}\" d=\"");
+    for [left, right, bottom, top] in pieces {
+        let (x, y) = (field.x(left), field.y(top));
+        let width = (field.x(right) - x).max(SIZE_MIN);
+        let height = (field.y(bottom) - y).max(height_min);
+        text += &format!("M{x:.1} {y:.1}h{width:.1}v{height:.1}h-{width:.1}z");
+    }
+    text + "\"/>\n"
+}
 
 /// Draws the series, the first one at the bottom.
 pub fn draw(label: &str, field: &PlotArea, kinds: &[DotSeries]) -> String {
@@ -28,14 +45,7 @@ pub fn draw(label: &str, field: &PlotArea, kinds: &[DotSeries]) -> String {
     let mut legend = Vec::new();
     for DotSeries { name, series, is_thin, pieces } in kinds {
         let class = if *is_thin { THIN[series % 8] } else { FILLED[series % 8] };
-        inner += &format!("<path class=\"{class}\" d=\"");
-        for [left, right, bottom, top] in pieces {
-            let (x, y) = (field.x(*left), field.y(*top));
-            let width = (field.x(*right) - x).max(SIZE_MIN);
-            let height = (field.y(*bottom) - y).max(SIZE_MIN);
-            inner += &format!("M{x:.1} {y:.1}h{width:.1}v{height:.1}h-{width:.1}z");
-        }
-        inner += "\"/>\n";
+        inner += &path(class, field, SIZE_MIN, pieces.iter().copied());
         legend.push((name.clone(), class));
     }
     field.svg(label, &inner, &legend)

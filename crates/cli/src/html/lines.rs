@@ -1,7 +1,12 @@
 //! Line chart: one figure as a function of another, for several series.
 
-use super::axes::PlotArea;
+use super::axes::{Chart, PlotArea};
 use super::escaped;
+
+/// Lengths of a dashed line.
+pub const DASHED: &str = "5 3";
+/// Lengths of a dotted line.
+pub const DOTTED: &str = "1 3";
 
 /// Line of the chart.
 #[derive(Clone, Debug)]
@@ -12,14 +17,19 @@ pub struct ChartLine {
     pub points: Vec<(f64, f64)>,
     /// Number of one of eight colours.
     pub series: usize,
-    /// True for a dashed line.
-    pub is_dashed: bool,
+    /// Lengths of the dashes and gaps in pixels; empty for a solid line.
+    pub dashes: &'static str,
     /// True for a step line.
     pub has_steps: bool,
 }
 
-/// Draws the lines in a plot area, with a legend below.
+/// Returns the text of [`chart`].
 pub fn draw(label: &str, field: &PlotArea, lines: &[ChartLine]) -> String {
+    chart(label, field, lines).svg
+}
+
+/// Draws the lines in a plot area, with a legend below.
+pub fn chart(label: &str, field: &PlotArea, lines: &[ChartLine]) -> Chart {
     const CLASSES: [&str; 8] =
         ["fill s0", "fill s1", "fill s2", "fill s3", "fill s4", "fill s5", "fill s6", "fill s7"];
     let mut inner = String::new();
@@ -37,11 +47,15 @@ pub fn draw(label: &str, field: &PlotArea, lines: &[ChartLine]) -> String {
             points += &format!("{:.1},{:.1} ", field.x(x), field.y(y));
             last = Some(y);
         }
+        let dashes = match line.dashes {
+            "" => String::new(),
+            dashes => format!(" stroke-dasharray=\"{dashes}\""),
+        };
         inner += &format!(
             "<polyline class=\"line s{}\" points=\"{}\"{}><title>{}</title></polyline>\n",
             series,
             points.trim_end(),
-            if line.is_dashed { " stroke-dasharray=\"5 3\"" } else { "" },
+            dashes,
             escaped(&line.name)
         );
         if !line.has_steps {
@@ -57,5 +71,5 @@ pub fn draw(label: &str, field: &PlotArea, lines: &[ChartLine]) -> String {
         }
         legend.push((line.name.clone(), CLASSES[series]));
     }
-    field.svg(label, &inner, &legend)
+    field.chart(label, &inner, &legend)
 }

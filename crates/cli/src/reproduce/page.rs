@@ -6,7 +6,7 @@ use super::figures;
 use crate::html::Page;
 use crate::html::axes::{Axis, PlotArea, plain};
 use crate::html::bars::{self, ChartBar};
-use crate::html::lines::{self, ChartLine};
+use crate::html::lines::{self, ChartLine, DASHED};
 
 /// Page with a picture for each table, and the READs counted at a server as notes.
 pub fn of(tables: &[ReproducedTable], counted: Option<String>) -> Page {
@@ -60,11 +60,11 @@ fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
         let modelled: Vec<Option<f64>> = row.modelled.iter().copied().map(Some).collect();
         for (what, figures) in [("published", &row.published), ("modelled", &modelled)] {
             let name = format!("{} ({}), {what}", row.label, row.policies);
-            let is_dashed = what == "published";
+            let dashes = if what == "published" { DASHED } else { "" };
             drawn.push(ChartLine {
                 name,
                 series,
-                is_dashed,
+                dashes,
                 has_steps: false,
                 points: points(figures),
             });

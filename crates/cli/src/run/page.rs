@@ -8,7 +8,7 @@ use crate::html::Page;
 use crate::html::axes::{Axis, PlotArea, percent, plain, time};
 use crate::html::bars::{self, ChartBar};
 use crate::html::dots::{self, DotSeries};
-use crate::html::lines::{self, ChartLine};
+use crate::html::lines::{self, ChartLine, DASHED};
 use crate::output::{job_table, load_table};
 
 /// Maximum number of rows with a timeline; the first rows are chosen.
@@ -162,7 +162,7 @@ fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
         name: name(row),
         series: number,
         // The eight colours repeat, with dashes.
-        is_dashed: number >= 8,
+        dashes: if number >= 8 { DASHED } else { "" },
         has_steps: true,
         points,
     })
