@@ -219,7 +219,7 @@ fn simulate_cell(
     }
 }
 
-/// The policy that misses least most often, and its mean ratio to the optimum, in words.
+/// The policy with the lowest mean ratio of misses to the optimum's, in words.
 fn verdict(cells: &[MissCell]) -> String {
     let rows: Vec<&[MissCell]> =
         cells.chunk_by(|a, b| (&a.trace, &a.size) == (&b.trace, &b.size)).collect();
@@ -231,16 +231,17 @@ fn verdict(cells: &[MissCell]) -> String {
         let ratios = rows.iter().map(|row| row[at].misses as f64 / row[policies].misses as f64);
         ratios.sum::<f64>() / rows.len() as f64
     };
-    let best = (0..policies).max_by_key(|at| (won(*at), std::cmp::Reverse(*at))).expect("one");
+    let best = (0..policies).min_by(|a, b| ratio(*a).total_cmp(&ratio(*b))).expect("one");
     format!(
-        "`{}` misses least in {} of {}: {:.2} times the misses of the optimum on average.\n",
+        "`{}` misses least on average: {:.2} times the misses of the optimum. It is best in {} of \
+         {}.\n",
         rows[0][best].eviction,
+        ratio(best),
         won(best),
         match rows.len() {
             1 => "1 row".to_owned(),
             count => format!("{count} rows"),
         },
-        ratio(best)
     )
 }
 
