@@ -4,16 +4,21 @@
 //! the meaning of an answer, and `transfers.rs` on the next step. All backends return the same
 //! answers to the same transfers; the contract tests check this.
 
+pub(crate) mod aio;
+pub(crate) mod answer;
+pub(crate) mod thread_pool;
+pub(crate) mod uring;
+
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use readpath_core::request::Op;
 
-use crate::aio::{Aio, request_share};
-use crate::answer::raw_result;
-use crate::thread_pool::{ThreadPoolBackend, ThreadsSleeper};
-use crate::uring::UringBackend;
+use self::aio::{Aio, request_share};
+use self::answer::raw_result;
+use self::thread_pool::{ThreadPoolBackend, ThreadsSleeper};
+use self::uring::UringBackend;
 
 /// Kind of I/O backend.
 ///

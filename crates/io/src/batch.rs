@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::aligned_bytes::AlignedBytes;
-use crate::engine::batch_reads::{SharedRead, UnstartedRead};
-use crate::engine::copy_out::copy_out;
-use crate::engine::copy_out::slices;
-use crate::engine::engine_guard::EngineGuard;
-use crate::engine::in_flight::{CompletedRead, QueueId};
-use crate::engine::{LazyEngine, READ_BYTES_MAX, WaitOutcome};
 use crate::file::{File, read_absent};
-use crate::kernel_page_cache::submitted_reads::KernelReadStatus;
+use crate::os::aligned_bytes::AlignedBytes;
+use crate::page_cache::kernel::submitted_reads::KernelReadStatus;
+use crate::page_cache::own::batch_reads::{SharedRead, UnstartedRead};
+use crate::page_cache::own::copy_out::copy_out;
+use crate::page_cache::own::copy_out::slices;
+use crate::page_cache::own::engine_guard::EngineGuard;
+use crate::page_cache::own::in_flight::{CompletedRead, QueueId};
+use crate::page_cache::own::{LazyEngine, READ_BYTES_MAX, WaitOutcome};
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
 

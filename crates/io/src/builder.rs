@@ -10,19 +10,20 @@ use readpath_core::request::DeviceCaps;
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::backend::{BackendError, BackendKind};
-use crate::clock::Clock;
-use crate::engine::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
-use crate::engine::frame_cache::{FrameCache, FrameSharer};
-use crate::engine::storage_backend::StorageBackend;
-use crate::engine::{Engine, LazyEngine, READ_BYTES_MAX};
-use crate::frames::{FrameMemoryError, can_allocate_tables};
-use crate::kernel_page_cache::PathPages;
-use crate::kernel_page_cache::kernel_readahead::PathKernelReadahead;
+use crate::os::clock::Clock;
+use crate::os::frames::{FrameMemoryError, can_allocate_tables};
+use crate::page_cache::kernel::PathPages;
+use crate::page_cache::kernel::kernel_readahead::PathKernelReadahead;
+use crate::page_cache::own::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
+use crate::page_cache::own::frame_cache::{FrameCache, FrameSharer};
+use crate::page_cache::own::storage_backend::StorageBackend;
+use crate::page_cache::own::{Engine, LazyEngine, READ_BYTES_MAX};
 use crate::page_cache::{NFS, OptionError, PageCache};
+use crate::path::ReadPath;
 #[cfg(doc)]
 use crate::path::Stats;
-use crate::path::{Coherence, ReadPath};
 use crate::storage::{FileStorage, Sleeper, Storage};
+use crate::target::Coherence;
 
 /// Options of a [`ReadPath`].
 ///

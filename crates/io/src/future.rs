@@ -6,11 +6,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::engine::Handle;
-use crate::engine::copy_out::copy_out;
-use crate::engine::pending_read::PendingRead;
 use crate::file::{File, clip_to_file};
-use crate::kernel_page_cache::blocking_pool::BlockingRead;
+use crate::page_cache::kernel::blocking_pool::BlockingRead;
+use crate::page_cache::own::Handle;
+use crate::page_cache::own::copy_out::copy_out;
+use crate::page_cache::own::pending_read::PendingRead;
 use crate::read_error::{Forked, ReadError};
 
 /// Future of a read. Its output is the number of bytes and the buffer.

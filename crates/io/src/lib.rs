@@ -46,28 +46,19 @@
 //!
 //! [book]: https://github.com/readpath/readpath/blob/main/book/src/introduction.md
 
-mod aio;
-mod aligned_bytes;
-mod answer;
 mod backend;
 mod batch;
 mod builder;
-mod clock;
-mod engine;
-mod event_fd;
 mod file;
-mod frames;
 mod future;
-mod identity;
-mod kernel_page_cache;
 pub mod nfs;
 mod open_file;
+mod os;
 mod page_cache;
 mod page_guard;
 pub mod pager;
 mod path;
 mod probes;
-mod process;
 mod prometheus;
 pub mod raw;
 mod read_error;
@@ -77,33 +68,27 @@ mod reader;
 #[doc(hidden)]
 pub mod simulation;
 mod storage;
-mod sync;
-mod sysfs;
-mod system_memory;
 mod target;
-mod thread;
-mod thread_pool;
 mod transfers;
-mod uring;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead, PutRead};
 pub use builder::{BuildError, Builder};
 pub use file::{File, FileStats};
-pub use frames::FrameMemoryError;
 pub use future::ReadFuture;
 pub use nfs::{NfsError, NfsUrl};
 pub use open_file::OpenFileError;
+pub use os::frames::FrameMemoryError;
 pub use page_cache::{OptionError, PageCache};
 pub use page_guard::PageGuard;
 pub use pager::{Mapping, PagerError, Region};
-pub use path::{Coherence, ReadPath, Stats};
+pub use path::{ReadPath, Stats};
 pub use prometheus::LabelError;
 pub use raw::RawFile;
 pub use read_error::{Forked, ReadError};
 pub use readahead_state::{ReadaheadState, ReadaheadWindow};
 pub use reader::Reader;
-pub use target::{BufferedBecause, Direct, Mode, OpenError};
+pub use target::{BufferedBecause, Coherence, Direct, Mode, OpenError};
 
 // Types of the core that a program meets: hints, errors and the decision log.
 pub use readpath_core::decision::{Decision, LoggedDecision};
@@ -118,9 +103,9 @@ pub use readpath_core::unit::Time;
 /// interface.
 #[doc(hidden)]
 pub mod inside {
-    pub use crate::clock::Clock;
     pub use crate::nfs::storage::NfsStorage;
     pub use crate::nfs::target::NfsTarget;
+    pub use crate::os::clock::Clock;
     pub use crate::pager::uffd::{RangeRegistration, Uffd};
     #[cfg(feature = "simulation")]
     pub use crate::simulation;

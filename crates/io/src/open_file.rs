@@ -8,20 +8,21 @@ use readpath_core::request::DeviceCaps;
 
 use crate::backend::BackendError;
 use crate::builder::{BuildError, Builder};
-use crate::clock::Clock;
-use crate::engine::storage_backend::{StorageBackend, StorageFile};
-use crate::engine::{Handle, LazyEngine};
 use crate::file::File;
-use crate::identity::Identity;
 use crate::nfs::error::NfsError;
 use crate::nfs::lookup::RegularFile;
 use crate::nfs::storage::NfsStorage;
 use crate::nfs::target::NfsTarget;
 use crate::nfs::url::NfsUrl;
 use crate::nfs::{Attributes, Connection};
-use crate::path::{Coherence, ReadPath};
+use crate::os::clock::Clock;
+use crate::page_cache::own::storage_backend::{StorageBackend, StorageFile};
+use crate::page_cache::own::{Handle, LazyEngine};
+use crate::path::ReadPath;
 use crate::read_error::{Forked, io_error_kind};
+use crate::target::Coherence;
 use crate::target::OpenError;
+use crate::target::identity::Identity;
 
 impl File {
     /// Opens one file with a read path of its own and default options. The name is a local path, or

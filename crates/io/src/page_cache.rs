@@ -1,5 +1,8 @@
 //! Page cache modes of a read path, and options that have no effect in a mode.
 
+pub(crate) mod kernel;
+pub(crate) mod own;
+
 use std::fmt;
 
 /// Cache of the pages that a [`ReadPath`](crate::ReadPath) reads. It is fixed when the path is

@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use crate::aligned_bytes::AlignedBytes;
-use crate::engine::frame_cache::PinnedPage;
-use crate::process::ProcessOwned;
+use crate::os::aligned_bytes::AlignedBytes;
+use crate::os::process::ProcessOwned;
+use crate::page_cache::own::frame_cache::PinnedPage;
 use crate::read_error::Forked;
 
 /// Bytes of one cached page, which stays pinned as long as the guard lives. The guard has a copy

@@ -9,11 +9,11 @@ use readpath_core::unit::PAGE_BYTES;
 
 use crate::backend::BackendInUse;
 use crate::builder::Builder;
-use crate::engine::storage_backend::StorageFile;
-use crate::engine::{Handle, LazyEngine};
 use crate::file::File;
-use crate::identity::file_time;
 use crate::page_cache::PageCache;
+use crate::page_cache::own::storage_backend::StorageFile;
+use crate::page_cache::own::{Handle, LazyEngine};
+use crate::target::identity::file_time;
 use crate::target::{OpenError, OpenOptions, Target};
 
 /// One cache, one readahead policy and one request queue, for any number of files and threads.
@@ -185,32 +185,4 @@ pub struct Stats {
     /// Bytes that the path advised the kernel to read ahead, in addition to the kernel's own
     /// readahead.
     pub kernel_advised_bytes: u64,
-}
-
-/// Times at which a [`ReadPath`] checks whether a file was changed by another process, or in this
-/// process without the path.
-///
-/// One check is one `fstat(2)`: device, inode, length, modification time and change time. A handle
-/// that sees a change reads the file again, with its new [length](File::len), and uses none of the
-/// older cached pages. Guards and reads in progress keep their bytes.
-///
-/// The check misses stores to a shared mapping (times are updated late), writes to a block device,
-/// and changes while the system clock is set back. Files of a server (`nfs://`) are not checked.
-/// For a file on a kernel NFS mount, the times are as fresh as the mount (`actimeo`, nfs(5)).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Coherence {
-    /// Checks only at opening and at [revalidation](File::revalidate). After a change, a handle
-    /// returns its cached bytes as they were and the rest as they are. Fits files that do not
-    /// change while they are read.
-    #[default]
-    WhenOpened,
-    /// Also checks when a read misses the cache and when bytes are prefetched. No read returns both
-    /// bytes cached before a change and bytes requested after it. Requests in flight during the
-    /// change return either state. Two changes within one tick of the file system's clock look like
-    /// one (10 ms or less; FAT: 2 s).
-    EachMiss,
-    /// Checks at each read. A read that begins after a write or truncation has returned sees none
-    /// of the older bytes. A change less than 2 s old may be followed by another one with the same
-    /// times. For that long after a change, no read of the file uses the cache.
-    EachRead,
 }

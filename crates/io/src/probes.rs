@@ -19,7 +19,7 @@
 use readpath_core::request::{Completion, DeviceRequest, Op, Outcome};
 
 #[cfg(feature = "tracing")]
-use crate::thread::run_contained;
+use crate::os::thread::run_contained;
 
 /// True if any probe is compiled in. Code that only serves a probe is left out otherwise.
 pub(crate) const ARE_COMPILED_IN: bool = cfg!(any(feature = "tracing", feature = "usdt"));

@@ -70,18 +70,17 @@ mod cache_invalidator;
 mod channel;
 mod error;
 mod layout;
-mod memory;
 mod process_channels;
 mod reader;
 #[cfg(test)]
 mod tests;
 
+pub use crate::os::raw_memory::RawMemory;
 pub use batch::{RawBatch, RawMoved};
 pub use builder::RawFileBuilder;
 use cache_invalidator::CacheInvalidator;
 use channel::Channel;
 pub use error::{RawError, RawFault, RawOpenError};
-pub use memory::RawMemory;
 use process_channels::{ChannelParameters, ProcessChannels};
 pub use reader::{RawChunk, RawReader};
 

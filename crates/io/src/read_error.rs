@@ -6,8 +6,7 @@ use readpath_core::machine;
 use readpath_core::request::DeviceError;
 
 use crate::backend::BackendError;
-use crate::engine::frame_cache::PinLimitReached;
-use crate::frames::FrameMemoryError;
+use crate::os::frames::FrameMemoryError;
 
 /// Error of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +109,13 @@ impl ReadError {
             other => unreachable!("{other}"),
         }
     }
+}
+
+/// Error: the limit of pinned pages is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PinLimitReached {
+    /// The limit in bytes.
+    pub(crate) pinned_bytes_max: u64,
 }
 
 impl From<PinLimitReached> for ReadError {

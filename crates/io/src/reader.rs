@@ -7,7 +7,7 @@ use readpath_core::unit::PAGE_BYTES;
 use crate::file::{File, SEQUENTIAL_COPY_BYTES};
 use crate::page_cache::PageCache;
 use crate::page_guard::PageGuard;
-use crate::path::Coherence;
+use crate::target::Coherence;
 
 /// Reads a [`File`] from a position that advances.
 ///

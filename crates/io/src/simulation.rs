@@ -43,7 +43,7 @@ pub use scenario::{Action, Scenario, Settings};
 pub use server::SimulatedServer;
 pub use world::Report;
 
-use crate::identity::Identity;
+use crate::target::identity::Identity;
 use crate::target::{OpenError, Target};
 use world::world;
 

@@ -11,8 +11,8 @@ use readpath_core::unit::{PAGE_SECTORS, SECTOR_BYTES};
 
 use crate::backend::{Backend, BackendError, BackendInUse, BackendKind};
 pub use crate::backend::{Sleep, Sleeper};
-use crate::clock::Clock;
-use crate::target::{TRANSFER_BYTES_MAX, Target};
+use crate::os::clock::Clock;
+use crate::target::{FILE_BYTES_MAX, FILE_SECTORS_LOG2, TRANSFER_BYTES_MAX, Target};
 use crate::transfers::{TransferFile, TransferProgress, TransferStart, Transfers};
 
 /// Executes requests between memory and storage.
@@ -64,11 +64,6 @@ pub trait Storage: Send {
         completions: &mut Vec<Completion>,
     ) -> Result<(), BackendError>;
 }
-
-/// Number of bits of a sector number within its file: 4 PiB per file, and so 2 million files.
-pub(crate) const FILE_SECTORS_LOG2: u32 = 43;
-/// Largest file in bytes, so that sector numbers of files do not overlap.
-pub(crate) const FILE_BYTES_MAX: u64 = SECTOR_BYTES << FILE_SECTORS_LOG2;
 
 /// Files and block devices as one storage. Each has a sector range of its own, so requests of two
 /// files are never adjacent.

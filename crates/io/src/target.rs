@@ -16,15 +16,21 @@ use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
-use crate::identity::Identity;
-use crate::process::ForkLocal;
-use crate::raw::RawMemory;
-use crate::storage::FILE_BYTES_MAX;
-use crate::sysfs::QueueLimits;
+use self::identity::Identity;
+use crate::os::process::ForkLocal;
+use crate::os::raw_memory::RawMemory;
+use crate::os::sysfs::QueueLimits;
 
+pub(crate) mod identity;
 mod open_error;
 
+pub use identity::Coherence;
 pub use open_error::OpenError;
+
+/// Number of bits of a sector number within its file: 4 PiB per file, and so 2 million files.
+pub(crate) const FILE_SECTORS_LOG2: u32 = 43;
+/// Largest file in bytes, so that sector numbers of files do not overlap.
+pub(crate) const FILE_BYTES_MAX: u64 = SECTOR_BYTES << FILE_SECTORS_LOG2;
 
 /// Largest transfer of a regular file in bytes: `IOV_MAX` (1024) separate frames of a page each.
 /// The kernel splits it for the device without further system calls.

@@ -16,9 +16,9 @@ use std::os::fd::RawFd;
 use readpath_core::request::{Completion, DeviceError, Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 
-use crate::answer::{AnsweredTransfer, NextStep, RETRIES_MAX, next_step};
+use crate::backend::answer::{AnsweredTransfer, NextStep, RETRIES_MAX, next_step};
 use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Transfer, execute_transfer};
-use crate::clock::Clock;
+use crate::os::clock::Clock;
 use crate::target::{Mode, OpenDescriptor, Target};
 
 /// An open file with the data needed to judge an answer.

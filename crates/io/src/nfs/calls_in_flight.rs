@@ -14,7 +14,7 @@ use super::procedures::{self, Attributes, DataHead};
 use super::rpc::CallError;
 use super::status::Status;
 use super::xdr::Garbled;
-use crate::clock::Clock;
+use crate::os::clock::Clock;
 
 /// Maximum number of memory pieces for one receive. The limit of readv(2) is 1,024.
 const PIECES_MAX: usize = 1_000;

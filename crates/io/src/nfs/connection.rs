@@ -16,7 +16,7 @@ pub(super) use crate::simulation::network::{EventFd, Socket, sleep_on};
 #[cfg(not(any(test, feature = "simulation")))]
 pub(super) use super::socket::{Socket, sleep_on};
 #[cfg(not(any(test, feature = "simulation")))]
-pub(super) use crate::event_fd::EventFd;
+pub(super) use crate::os::event_fd::EventFd;
 
 /// Reserved ports to try, from the highest: the range of Linux's client.
 const RESERVED_PORTS: std::ops::RangeInclusive<u16> = 665..=1023;

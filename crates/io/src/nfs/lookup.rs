@@ -11,7 +11,7 @@ use super::printable::printable;
 use super::procedures::{self, Attributes, FileHandle, FileKind};
 use super::server_link::CallServer;
 use super::url::NfsUrl;
-use crate::storage::FILE_BYTES_MAX;
+use crate::target::FILE_BYTES_MAX;
 
 /// Maximum number of links on the way to one file: Linux's `MAXSYMLINKS`.
 pub(crate) const LINKS_MAX: u32 = 40;

@@ -13,8 +13,8 @@ use super::options::NfsOptions;
 use super::rpc::{CallError, Procedure};
 use super::socket::ConnectState;
 use super::xdr::Garbled;
-use crate::clock::Clock;
-use crate::sync::simulated_random;
+use crate::os::clock::Clock;
+use crate::os::sync::simulated_random;
 
 /// Maximum number of bytes of a reply besides its data.
 const REPLY_HEAD_BYTES: usize = 1024;

@@ -12,7 +12,7 @@ use rustix::net::{
     AddressFamily, SocketFlags, SocketType, bind, connect, ipproto, socket_with, sockopt,
 };
 
-use crate::event_fd::EventFd;
+use crate::os::event_fd::EventFd;
 
 /// State of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,8 +28,9 @@ use super::target::NfsTarget;
 use super::url::NfsUrl;
 use super::xdr::Garbled;
 use crate::backend::BackendError;
-use crate::storage::{FILE_SECTORS_LOG2, Sleep, Sleeper, Storage};
-use crate::sync::{Mutex, MutexGuard};
+use crate::os::sync::{Mutex, MutexGuard};
+use crate::storage::{Sleep, Sleeper, Storage};
+use crate::target::FILE_SECTORS_LOG2;
 
 /// A file on an NFS server that executes the machine's requests.
 pub struct NfsStorage {

@@ -18,7 +18,7 @@ use super::procedures::{self, FsInfo};
 use super::rpc::CallError;
 use super::server_link::{CallServer, ServerLink};
 use super::url::NfsUrl;
-use crate::clock::Clock;
+use crate::os::clock::Clock;
 
 /// A file on an NFS server, opened for reading.
 pub struct NfsTarget {

@@ -10,7 +10,7 @@
 //! and moves there. The question takes a few µs. If threads on several cores fault, the server
 //! moves among these cores, and then it rarely sleeps.
 
-use crate::sync::thread_number;
+use crate::os::sync::thread_number;
 use rustix::thread::{CpuSet, Pid, sched_setaffinity};
 
 /// Number of faults from one question to the next. A question takes 5 µs, which is less than 0.1 µs

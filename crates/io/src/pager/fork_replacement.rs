@@ -24,7 +24,7 @@ use rustix::io::{Errno, pread, retry_on_intr};
 use rustix::mm;
 
 use super::anonymous_area::AnonymousArea;
-use crate::kernel_page_cache::are_pages_resident;
+use crate::page_cache::kernel::are_pages_resident;
 use crate::target::{Mode, Target};
 
 /// Buffer size in bytes for loading a range that the kernel cannot populate.

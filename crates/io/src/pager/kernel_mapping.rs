@@ -19,9 +19,9 @@ use readpath_core::request::Op;
 use readpath_core::unit::PAGE_BYTES;
 
 use crate::backend::execute_transfer;
-use crate::raw::RawMemory;
-use crate::sync::now;
-use crate::system_memory::SystemMemory;
+use crate::os::raw_memory::RawMemory;
+use crate::os::sync::now;
+use crate::os::system_memory::SystemMemory;
 use crate::target::{Mode, Target};
 
 /// Excess of misses over hits after which the kernel reads only the touched page (`MMAP_LOTSAMISS`

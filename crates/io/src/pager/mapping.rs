@@ -22,9 +22,9 @@ use super::mapping_server::{ByteRange, MappingCommand, MappingServer, MappingSet
 use super::pager_link::PagerLink;
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
-use crate::frames::can_allocate_tables;
-use crate::kernel_page_cache::is_fully_resident;
-use crate::system_memory::SystemMemory;
+use crate::os::frames::can_allocate_tables;
+use crate::os::system_memory::SystemMemory;
+use crate::page_cache::kernel::is_fully_resident;
 use crate::target::{OpenOptions, Target};
 
 /// Default readahead policy.

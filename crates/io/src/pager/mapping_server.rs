@@ -42,8 +42,8 @@ use super::pager_link::{Inbox, PagerServer};
 use super::uffd::{FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};
-use crate::clock::Clock;
-use crate::sync::SyncSender;
+use crate::os::clock::Clock;
+use crate::os::sync::SyncSender;
 use crate::target::Target;
 use crate::transfers::Transfers;
 

@@ -13,8 +13,8 @@ use readpath_core::machine::ReadError;
 
 use super::error::PagerError;
 use super::uffd::FaultScope;
-use crate::event_fd::EventFd;
-use crate::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
+use crate::os::event_fd::EventFd;
+use crate::os::sync::{JoinHandle, Mutex, SyncSender, spawn, sync_channel};
 
 /// Server that runs on a pager's thread.
 pub(super) trait PagerServer {

@@ -22,8 +22,8 @@ use super::pager_link::PagerLink;
 use super::region_server::{RegionCommand, RegionServer, RegionSetup};
 use super::uffd::FaultScope;
 use crate::backend::BackendKind;
-use crate::frames::can_allocate_tables;
-use crate::system_memory::SystemMemory;
+use crate::os::frames::can_allocate_tables;
+use crate::os::system_memory::SystemMemory;
 use crate::target::{OpenOptions, Target};
 
 /// Divisor of the number of pages: this part is added as spare slots, so that long free runs exist

@@ -16,7 +16,7 @@ use super::anonymous_area::AnonymousArea;
 use super::error::PagerError;
 use super::uffd::{RangeRegistration, Uffd, UserFault};
 use super::wait::wait_until_readable;
-use crate::sync::{JoinHandle, Receiver, SyncSender, spawn, sync_channel};
+use crate::os::sync::{JoinHandle, Receiver, SyncSender, spawn, sync_channel};
 
 /// Longest wait for a report of a move or for its failure.
 const REPORT_WAIT_MAX: Duration = Duration::from_millis(1);

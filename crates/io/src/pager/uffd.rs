@@ -22,7 +22,7 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::io::Errno;
 use rustix::ioctl::{self, Opcode, opcode};
 
-use crate::sync::park_timeout;
+use crate::os::sync::park_timeout;
 
 mod error;
 

@@ -6,7 +6,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::uffd::Uffd;
-use crate::event_fd::EventFd;
+use crate::os::event_fd::EventFd;
 
 /// Events that ended a sleep; none after a timeout.
 #[derive(Clone, Copy, Debug)]

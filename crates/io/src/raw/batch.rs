@@ -11,8 +11,8 @@ use slab::Slab;
 use super::cache_invalidator::OverwriteGuard;
 use super::{RawError, RawFault, RawFile, RawMemory};
 use crate::backend::BackendError;
-use crate::clock::Clock;
-use crate::process::ProcessOwned;
+use crate::os::clock::Clock;
+use crate::os::process::ProcessOwned;
 use crate::read_error::Forked;
 use crate::transfers::{EndedTransfer, TransferFile, TransferStart, Transfers};
 

@@ -6,7 +6,7 @@ use readpath_core::unit::PAGE_BYTES;
 use rustix::mm;
 
 use super::RawOpenError;
-use crate::frames::{FrameMemoryError, HUGE_PAGE_BYTES, exclude_from_fork, map_huge};
+use crate::os::frames::{FrameMemoryError, HUGE_PAGE_BYTES, exclude_from_fork, map_huge};
 
 /// `count` buffers of `chunk_bytes`, then two edge blocks of a page each. The system provides the
 /// memory at first touch, or at registration with the kernel.

@@ -10,7 +10,7 @@ use super::channel::Channel;
 use super::process_channels::ChannelParameters;
 use super::{RawFile, RawOpenError};
 use crate::backend::BackendKind;
-use crate::clock::Clock;
+use crate::os::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
 /// Options of a [`RawFile`]: [`RawFile::builder`], then [`open`](RawFileBuilder::open).

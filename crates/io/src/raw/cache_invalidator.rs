@@ -13,9 +13,9 @@ use std::sync::Arc;
 use readpath_core::unit::PageRange;
 
 use super::{RawFile, RawFileBuilder, RawOpenError};
-use crate::engine::Handle;
 use crate::file::File;
 use crate::nfs::url::NfsUrl;
+use crate::page_cache::own::Handle;
 use crate::read_error::ReadError;
 use crate::target::{OpenError, Target};
 

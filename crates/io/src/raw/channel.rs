@@ -16,16 +16,16 @@ use readpath_core::request::{DeviceError, Op, Outcome, RequestId};
 use super::buffers::Buffers;
 use super::layout::{BlockLayout, PieceMemory, intersection};
 use super::{RawFault, RawOpenError, RawStats};
-use crate::aio::Aio;
-use crate::answer::{device_error, raw_result};
+use crate::backend::aio::Aio;
+use crate::backend::answer::{device_error, raw_result};
+use crate::backend::thread_pool::ThreadPoolBackend;
+use crate::backend::uring::UringBackend;
 use crate::backend::{
     Backend, BackendError, BackendInUse, BackendKind, BuiltBackend, SHARED_ORDER, Sleep,
 };
-use crate::clock::Clock;
+use crate::os::clock::Clock;
 use crate::target::{Mode, Target};
-use crate::thread_pool::ThreadPoolBackend;
 use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
-use crate::uring::UringBackend;
 
 /// Smallest number of transfers. A write reads both of its edges at once, whatever the policy's
 /// depth.

@@ -7,7 +7,7 @@ use readpath_core::policy::SpecError;
 use readpath_core::request::{DeviceError, Op};
 
 use crate::backend::BackendError;
-use crate::frames::FrameMemoryError;
+use crate::os::frames::FrameMemoryError;
 use crate::read_error::Forked;
 use crate::target::OpenError;
 

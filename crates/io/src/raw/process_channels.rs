@@ -9,8 +9,8 @@ use readpath_core::policy::Spec;
 use super::channel::Channel;
 use super::{RawFault, RawOpenError};
 use crate::backend::BackendKind;
-use crate::clock::Clock;
-use crate::process::{ForkLocal, ProcessOwned};
+use crate::os::clock::Clock;
+use crate::os::process::{ForkLocal, ProcessOwned};
 use crate::read_error::Forked;
 use crate::target::Target;
 

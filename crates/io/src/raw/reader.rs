@@ -16,7 +16,7 @@ use readpath_core::request::{Op, Outcome};
 use super::channel::{Channel, ChunkOutcome, ChunkState};
 use super::layout::intersection;
 use super::{RawError, RawFault};
-use crate::process::ProcessNumber;
+use crate::os::process::ProcessNumber;
 use crate::read_error::Forked;
 use crate::storage::Sleep;
 

@@ -20,7 +20,7 @@ use crate::backend::{
     Backend, BackendError, BackendInUse, BackendKind, KernelAnswer, Sleep, Transfer,
     execute_transfer,
 };
-use crate::clock::Clock;
+use crate::os::clock::Clock;
 use crate::target::{Direct, OpenOptions, Target};
 
 mod streams;

@@ -7,8 +7,8 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use super::disk::{BLOCK, Disk, fill};
 use super::scenario::{Action, Scenario, ScenarioRead};
 use super::server::SimulatedServer;
-use crate::path::Coherence;
 use crate::read_error::ReadError;
+use crate::target::Coherence;
 
 /// File state that a handle may serve.
 #[derive(Clone, Copy, Debug)]

@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use super::server::SimulatedServer;
 use super::world::{World, world};
-use crate::event_fd::EventFd as RealBell;
 use crate::nfs::socket::{self, ConnectState, ConnectionLost, Ready};
+use crate::os::event_fd::EventFd as RealBell;
 
 /// An event on a connection.
 #[derive(Clone, Copy, Debug)]

@@ -271,7 +271,7 @@ pub(crate) fn spawn(
             Err(std::io::Error::from_raw_os_error(libc::EAGAIN))
         }
         Some(world) => Ok(JoinHandle::Task(Thread::Task(world.spawn(Box::new(body))))),
-        None => crate::thread::spawn(name, body).map(JoinHandle::Real),
+        None => crate::os::thread::spawn(name, body).map(JoinHandle::Real),
     }
 }
 

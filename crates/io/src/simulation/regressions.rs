@@ -2,7 +2,7 @@
 
 use super::disk::Faults;
 use super::scenario::{Action, Scenario, Settings};
-use crate::path::Coherence;
+use crate::target::Coherence;
 
 use Action::{
     Advise, Batch, Futures, Hold, Invalidate, Open, Pause, Prefetch, Read, ReadVectored, Replace,

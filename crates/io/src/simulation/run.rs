@@ -20,9 +20,9 @@ use super::paged;
 use super::panicking_callers::{PanickingBuffer, TaskWaker};
 use super::scenario::{Action, Scenario, ScenarioRead};
 use super::world::{Deliberate, Report, ScheduleRates, TaskId, World, world};
-use crate::engine::LazyEngine;
 use crate::file::File;
 use crate::future::ReadFuture;
+use crate::page_cache::own::LazyEngine;
 use crate::page_guard::PageGuard;
 use crate::path::ReadPath;
 use crate::read_error::ReadError;
@@ -271,7 +271,7 @@ impl Thread {
             Action::Reopen(name) => {
                 let (file, versions) = self.file(name);
                 self.open[name] = Some(SimulatedHandle { file: file.reopen(), versions });
-                if self.shared.model.borrow().coherence != crate::path::Coherence::WhenOpened {
+                if self.shared.model.borrow().coherence != crate::target::Coherence::WhenOpened {
                     // It has the newest state that the first handle has seen.
                     let file = &self.open[name].as_ref().expect("just opened").file;
                     let versions = self.visible_versions(
@@ -299,7 +299,7 @@ impl Thread {
                 let is_old = versions.inode == before.inode
                     && versions.opened_at_change < before.opened_at_change;
                 if is_old
-                    && self.shared.model.borrow().coherence == crate::path::Coherence::WhenOpened
+                    && self.shared.model.borrow().coherence == crate::target::Coherence::WhenOpened
                 {
                     self.world
                         .fail_run(format!("{versions:?} was not seen to have changed: {before:?}"));

@@ -7,7 +7,7 @@ use readpath_core::unit::PAGE_BYTES;
 use super::disk::{BLOCK, Faults};
 use super::paged::{MappingTouch, Paged};
 use super::server::SimulatedServer;
-use crate::path::Coherence;
+use crate::target::Coherence;
 
 /// Description of a run.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::{BufferedBecause, Mode};
 use crate::backend::BackendError;
-use crate::frames::FrameMemoryError;
+use crate::os::frames::FrameMemoryError;
 use crate::read_error::{Forked, ReadError};
 
 /// Error of opening a target.

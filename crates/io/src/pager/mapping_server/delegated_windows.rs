@@ -31,7 +31,7 @@ use readpath_core::readahead::Advice;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::Areas;
-use crate::kernel_page_cache::{drop_kernel_range, resident_page_count};
+use crate::page_cache::kernel::{drop_kernel_range, resident_page_count};
 use crate::pager::kernel_mapping;
 use crate::pager::page_ranges::PageRanges;
 use crate::pager::take_back_thread::TakeBackThread;

@@ -10,9 +10,9 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::io::Errno;
 
 use super::{Kernel, PAGE, PAGER_SLEEP_KEY, PageState, WaitingTouch};
+use crate::os::sysfs::QueueLimits;
+use crate::os::system_memory::SystemMemory;
 use crate::simulation::world::{panic_message, world};
-use crate::sysfs::QueueLimits;
-use crate::system_memory::SystemMemory;
 
 /// Size of a message in bytes (`struct uffd_msg`).
 const MESSAGE_BYTES: usize = 32;

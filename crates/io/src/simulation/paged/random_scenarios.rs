@@ -4,11 +4,11 @@ use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
 
 use super::{MappingTouch, PAGE_PARTS, Paged};
-use crate::path::Coherence;
 use crate::simulation::memory::Kernel;
 use crate::simulation::scenario::{
     Action, Draw, Scenario, Settings, draw_faults, draw_kinds, draw_threads,
 };
+use crate::target::Coherence;
 
 /// Least memory of regions and mappings in pages.
 const MEMORY_PAGES_MIN: u64 = 64;

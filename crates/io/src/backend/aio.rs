@@ -1,0 +1,517 @@
+//! Linux AIO: `io_submit(2)` submits requests, and answers arrive in a queue shared with the
+//! kernel.
+//!
+//! The difference to io_uring: the device's interrupt completes a request, and no thread owns it. A
+//! thread that has submitted requests may sit in `vfork`, get no processor, or sleep in another
+//! call. Waiting threads get the answers all the same, and no sleep is interrupted for them. AIO
+//! needs no locked memory, and container profiles allow it. Random direct reads of 4 KiB need less
+//! processor time than with io_uring without `DEFER_TASKRUN`. In fio with one job: depth 1 55.1
+//! instead of 58.4 us, depth 32 12.3 instead of 14.2 us.
+//!
+//! - Each answer signals an eventfd (`IOCB_FLAG_RESFD`). Threads sleep in `poll(2)` on it, which
+//!   takes no answer: any thread may sleep or wake up late without losing one.
+//! - Answers are taken from the shared queue without a system call, also after a sandbox forbids
+//!   AIO calls.
+//! - Requests are submitted without a lock, because `io_submit` may block: for a tag of the device,
+//!   or for a block of the file's map.
+//! - Buffered AIO would do all its waiting in `io_submit`. [Threads](crate::backend::thread_pool) execute
+//!   buffered transfers and signal the same eventfd. They also execute a transfer that `io_submit`
+//!   rejects for any reason: the plain call decides.
+//!
+//! Sources: io_submit(2), io_setup(2), `linux/aio_abi.h`; the shared queue is `struct aio_ring` of
+//! the kernel's `fs/aio.c`.
+
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use readpath_core::request::Op;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::backend::thread_pool::{ThreadPool, ThreadPoolBackend};
+use crate::backend::{Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer};
+use crate::os::process::ProcessNumber;
+
+pub(crate) mod request_share;
+
+/// Largest number of requests per `io_submit` call.
+const SUBMIT_BATCH: usize = 32;
+
+/// `struct iocb`: one request. Unused fields are zero.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+struct Iocb {
+    token: u64,
+    key_and_flags: u64,
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    /// Address of the memory, or of the segment list.
+    address: u64,
+    /// Number of bytes, or of segments.
+    count: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    result_event_fd: u32,
+}
+
+const PREAD: u16 = 0; // IOCB_CMD_PREAD
+const PWRITE: u16 = 1;
+const PREADV: u16 = 7;
+const PWRITEV: u16 = 8;
+/// `IOCB_FLAG_RESFD`: signal an eventfd when the request ends.
+const FLAG_EVENTFD: u32 = 1;
+
+/// `struct aio_ring`: header of the queue shared with the kernel; the answers follow.
+#[repr(C)]
+struct AioRing {
+    id: u32,
+    count: u32,
+    /// Read position, ours.
+    head: AtomicU32,
+    /// Write position, the kernel's.
+    tail: AtomicU32,
+    magic: u32,
+    compatible_features: u32,
+    incompatible_features: u32,
+    header_bytes: u32,
+}
+
+const MAGIC: u32 = 0xa10a_10a1;
+
+/// `struct io_event`.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct AioEvent {
+    token: u64,
+    request: u64,
+    result: i64,
+    result2: i64,
+}
+
+const _: () = assert!(size_of::<Iocb>() == 64 && size_of::<AioRing>() == 32);
+const _: () = assert!(size_of::<AioEvent>() == 32);
+
+/// An unused AIO context of this process.
+struct IdleContext {
+    process: ProcessNumber,
+    /// Context id of the kernel.
+    id: usize,
+    depth: u32,
+}
+
+/// Contexts for reuse: `io_destroy` takes an RCU grace period, 20 to 40 ms.
+static IDLE_CONTEXTS: Mutex<Vec<IdleContext>> = Mutex::new(Vec::new());
+/// Largest number of contexts kept for reuse.
+const IDLE_CONTEXTS_MAX: usize = 4;
+
+/// Takes a kept context for `depth` requests. Never waits for the lock: another thread may have
+/// held it when this child was forked.
+fn take_idle_context(depth: u32) -> Option<usize> {
+    let mut idle = IDLE_CONTEXTS.try_lock().ok()?;
+    // Contexts kept before a `fork` belong to the parent.
+    idle.retain(|context| context.process.is_current());
+    let at = idle.iter().position(|context| context.depth == depth)?;
+    Some(idle.swap_remove(at).id)
+}
+
+/// Keeps a context for reuse; false if there is no room.
+fn keep_idle_context(context: &AioContext) -> bool {
+    let Ok(mut idle) = IDLE_CONTEXTS.try_lock() else { return false };
+    let has_room = idle.len() < IDLE_CONTEXTS_MAX;
+    if has_room {
+        let AioContext { id, depth, process, .. } = *context;
+        idle.push(IdleContext { process, id, depth });
+    }
+    has_room
+}
+
+/// I/O backend over Linux AIO.
+pub(crate) struct Aio {
+    context: Arc<AioContext>,
+    threads: ThreadPoolBackend,
+    /// Number of queued requests without an answer.
+    unanswered: u32,
+}
+
+/// State shared by the owner and its sleepers.
+struct AioContext {
+    id: usize,
+    depth: u32,
+    process: ProcessNumber,
+    /// True if no request is in flight and all answers were taken.
+    is_empty: AtomicBool,
+    /// Answer queue, mapped by the kernel.
+    completion_ring: NonNull<AioRing>,
+    /// Eventfd signalled for each answer.
+    event_fd: OwnedFd,
+    /// True if the eventfd belongs to another owner, who also clears it.
+    is_event_fd_borrowed: bool,
+    /// Requests not submitted yet.
+    queued: Mutex<Vec<Iocb>>,
+    /// Length of `queued`, readable without the lock.
+    queued_count: AtomicU32,
+    /// Threads for transfers that AIO cannot execute.
+    pool: Arc<ThreadPool>,
+    /// Error of `io_submit`, as in `errno(3)`, once a sandbox forbids it; 0 before.
+    submit_errno: AtomicI32,
+}
+
+// SAFETY: the shared queue is accessed through atomics; only the exclusive user of the `Aio` reads
+// its answers. The addresses in `queued` are for the kernel alone.
+unsafe impl Send for AioContext {}
+// SAFETY: as above.
+unsafe impl Sync for AioContext {}
+
+impl Aio {
+    /// Creates an AIO context for up to `depth` transfers.
+    ///
+    /// # Errors
+    /// The kernel has no AIO, its limit is reached, or a sandbox forbids it.
+    pub(crate) fn new(depth: u32) -> Result<Aio, BackendError> {
+        let no_bell =
+            |errno: rustix::io::Errno| BackendError::NoBell { errno: errno.raw_os_error() };
+        let event_fd =
+            eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_bell)?;
+        Aio::from_event_fd(depth, event_fd, false)
+    }
+
+    /// Like [`new`](Aio::new), with the eventfd `bell` of an owner who sleeps elsewhere.
+    ///
+    /// # Errors
+    /// As [`new`](Aio::new).
+    pub(crate) fn with_event_fd(depth: u32, event_fd: BorrowedFd<'_>) -> Result<Aio, BackendError> {
+        let event_fd = event_fd
+            .try_clone_to_owned()
+            .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
+        Aio::from_event_fd(depth, event_fd, true)
+    }
+
+    /// Sets up a context, reused or new, and maps its answer queue.
+    fn from_event_fd(
+        depth: u32,
+        event_fd: OwnedFd,
+        is_event_fd_borrowed: bool,
+    ) -> Result<Aio, BackendError> {
+        let threads = ThreadPoolBackend::new(depth);
+        threads.set_event_fd(event_fd.as_fd())?;
+        let id = match take_idle_context(depth) {
+            Some(id) => id,
+            None => {
+                let mut id = 0usize;
+                // SAFETY: the kernel writes the context's id to `id`.
+                let made = unsafe { libc::syscall(libc::SYS_io_setup, depth, &mut id) };
+                if made < 0 {
+                    let errno = last_errno();
+                    return Err(BackendError::NoAio { errno });
+                }
+                request_share::reserve(depth);
+                id
+            }
+        };
+        let context = AioContext {
+            id,
+            depth,
+            process: ProcessNumber::current(),
+            is_empty: AtomicBool::new(true),
+            // The id of a context is the address of its queue.
+            completion_ring: NonNull::new(id as *mut AioRing)
+                .expect("a mapping is never at address zero"),
+            event_fd,
+            is_event_fd_borrowed,
+            queued: Mutex::new(Vec::with_capacity(SUBMIT_BATCH)),
+            queued_count: AtomicU32::new(0),
+            pool: Arc::clone(threads.pool()),
+            submit_errno: AtomicI32::new(0),
+        };
+        let queue = context.shared();
+        if queue.magic != MAGIC || queue.header_bytes as usize != size_of::<AioRing>() {
+            // Not a Linux kernel: it shares no queue.
+            return Err(BackendError::NoAio { errno: libc::ENOSYS });
+        }
+        let queue_bytes = size_of::<AioRing>() + queue.count as usize * size_of::<AioEvent>();
+        let address = context.completion_ring.as_ptr().cast();
+        // Excluded from forked children, which could take answers away. SAFETY: the kernel's whole
+        // mapping; the advice changes no bytes.
+        unsafe { libc::madvise(address, queue_bytes.next_multiple_of(4096), libc::MADV_DONTFORK) };
+        Ok(Aio { context: Arc::new(context), threads, unanswered: 0 })
+    }
+
+    /// Sleeper for threads that share this backend.
+    pub(crate) fn sleeper(&self) -> AioSleeper {
+        AioSleeper(Arc::clone(&self.context))
+    }
+
+    /// Takes all available answers.
+    fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
+        let (context, before) = (&self.context, answers.len());
+        let queue = context.shared();
+        let mut head = queue.head.load(Ordering::Relaxed);
+        let tail = queue.tail.load(Ordering::Acquire);
+        while head != tail {
+            // SAFETY: the kernel has written the answers before the tail. The header is followed by
+            // `count` slots. `&mut self` makes this the only reader.
+            let event = unsafe {
+                let events = context.completion_ring.as_ptr().add(1).cast::<AioEvent>();
+                events.add(head as usize).read()
+            };
+            answers.push(KernelAnswer { token: event.token, raw: event.result as i32 });
+            head = if head + 1 == queue.count { 0 } else { head + 1 };
+        }
+        queue.head.store(head, Ordering::Release);
+        self.threads.take_answers(answers);
+        self.unanswered -= (answers.len() - before) as u32;
+    }
+}
+
+impl AioContext {
+    fn shared(&self) -> &AioRing {
+        // SAFETY: the kernel maps it as long as the context exists.
+        unsafe { self.completion_ring.as_ref() }
+    }
+
+    fn queued(&self) -> MutexGuard<'_, Vec<Iocb>> {
+        self.queued.lock().expect("no thread panics while it holds the lock")
+    }
+
+    fn has_answers(&self) -> bool {
+        let queue = self.shared();
+        queue.head.load(Ordering::Relaxed) != queue.tail.load(Ordering::Acquire)
+            || self.pool.has_answers()
+    }
+
+    /// Submits all queued requests.
+    fn submit_queued(&self) {
+        while self.queued_count.load(Ordering::Acquire) > 0 {
+            let mut batch = [Iocb::default(); SUBMIT_BATCH];
+            let count = {
+                let mut queued = self.queued();
+                let count = queued.len().min(SUBMIT_BATCH);
+                batch[..count].copy_from_slice(&queued[..count]);
+                queued.drain(..count);
+                self.queued_count.store(queued.len() as u32, Ordering::Release);
+                count
+            };
+            self.submit(&batch[..count]);
+        }
+        self.pool.start_queued_jobs();
+    }
+
+    /// Submits a batch by `io_submit`. Rejected requests go to the threads.
+    fn submit(&self, batch: &[Iocb]) {
+        let mut requests = [std::ptr::null(); SUBMIT_BATCH];
+        requests.iter_mut().zip(batch).for_each(|(place, request)| *place = &raw const *request);
+        let mut done = 0;
+        while done < batch.len() {
+            let (count, list) = (batch.len() - done, &raw const requests[done]);
+            // SAFETY: the memory of each transfer is valid until its answer (the contract of
+            // `Backend::queue`). The call copies the requests themselves.
+            let accepted = unsafe { libc::syscall(libc::SYS_io_submit, self.id, count, list) };
+            if accepted > 0 {
+                done += accepted as usize;
+                continue;
+            }
+            if let errno @ (libc::EPERM | libc::EACCES | libc::ENOSYS) = last_errno() {
+                self.submit_errno.store(errno, Ordering::Relaxed);
+            }
+            self.execute_on_threads(&batch[done]);
+            done += 1;
+        }
+    }
+
+    /// Passes a request that `io_submit` rejects to the threads.
+    fn execute_on_threads(&self, request: &Iocb) {
+        let whole =
+            [libc::iovec { iov_base: request.address as *mut _, iov_len: request.count as usize }];
+        let (op, segments) = match request.opcode {
+            PREAD => (Op::Read, &whole[..]),
+            PWRITE => (Op::Write, &whole[..]),
+            opcode => {
+                let op = if opcode == PREADV { Op::Read } else { Op::Write };
+                let list = request.address as *const libc::iovec;
+                // SAFETY: the list stays in place until the answer, by the same contract.
+                (op, unsafe { std::slice::from_raw_parts(list, request.count as usize) })
+            }
+        };
+        let transfer = Transfer {
+            token: request.token,
+            fd: request.fd as RawFd,
+            op,
+            offset: request.offset as u64,
+            segments,
+            is_direct: true,
+        };
+        // SAFETY: the contract of the request holds for the job.
+        unsafe { self.pool.queue(transfer) };
+    }
+
+    /// Sleeps until the eventfd is signalled, as long as `sleep` allows.
+    fn sleep(&self, sleep: Sleep) {
+        let span = match sleep {
+            Sleep::Never => return,
+            Sleep::AtMost(span) => Some(Timespec {
+                tv_sec: span.as_secs() as i64,
+                tv_nsec: span.subsec_nanos().into(),
+            }),
+            Sleep::UntilAnswered => None,
+        };
+        // A signal handler may end it early: the caller checks and sleeps again.
+        let _ = poll(&mut [PollFd::new(&self.event_fd, PollFlags::IN)], span.as_ref());
+    }
+
+    /// Clears the eventfd.
+    fn clear_event_fd(&self) {
+        // Fails if the eventfd is already clear.
+        let _ = rustix::io::read(&self.event_fd, &mut [0; 8]);
+    }
+}
+
+impl Drop for AioContext {
+    fn drop(&mut self) {
+        if *self.is_empty.get_mut() && keep_idle_context(self) {
+            return;
+        }
+        // SAFETY: no request is in flight, and the queue has no readers left.
+        unsafe { libc::syscall(libc::SYS_io_destroy, self.id) };
+        request_share::unreserve(self.depth);
+    }
+}
+
+/// Sleeps for the answers of AIO.
+pub(crate) struct AioSleeper(Arc<AioContext>);
+
+impl Sleeper for AioSleeper {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        self.0.submit_queued();
+        if sleep == Sleep::Never || self.0.has_answers() {
+            return Ok(false);
+        }
+        self.0.sleep(sleep);
+        // Only a thread that has slept clears the eventfd. A clear by another thread could lose a
+        // wake-up.
+        self.0.clear_event_fd();
+        Ok(true)
+    }
+
+    fn submit_queued(&self) {
+        self.0.submit_queued();
+    }
+
+    fn wake(&self) {
+        // Fails only if the counter is full; the eventfd is then already signalled.
+        let _ = rustix::io::write(&self.0.event_fd, &1u64.to_ne_bytes());
+    }
+
+    fn has_pooled_transfer(&self) -> bool {
+        self.0.pool.has_jobs()
+    }
+
+    fn execute_pooled_transfer(&self) -> Option<bool> {
+        self.0.pool.execute_one_job()
+    }
+}
+
+impl Backend for Aio {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        self.unanswered += 1;
+        let context = &self.context;
+        if !transfer.is_direct {
+            // SAFETY: the caller's contract.
+            unsafe { context.pool.queue(transfer) };
+            return;
+        }
+        let Transfer { token, fd, op, offset, segments, .. } = transfer;
+        // A single segment needs no list, which saves the kernel copying and walking it.
+        let (opcode, address, count) = match (op, segments) {
+            (Op::Read, [one]) => (PREAD, one.iov_base as usize, one.iov_len),
+            (Op::Write, [one]) => (PWRITE, one.iov_base as usize, one.iov_len),
+            (Op::Read, list) => (PREADV, list.as_ptr() as usize, list.len()),
+            (Op::Write, list) => (PWRITEV, list.as_ptr() as usize, list.len()),
+        };
+        let mut queued = context.queued();
+        queued.push(Iocb {
+            token,
+            opcode,
+            fd: fd as u32,
+            address: address as u64,
+            count: count as u64,
+            offset: offset as i64,
+            flags: FLAG_EVENTFD,
+            result_event_fd: context.event_fd.as_raw_fd() as u32,
+            ..Iocb::default()
+        });
+        context.queued_count.store(queued.len() as u32, Ordering::Release);
+    }
+
+    fn has_answers(&mut self) -> bool {
+        self.context.has_answers()
+    }
+
+    fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
+        self.take_answers(answers);
+        Ok(false)
+    }
+
+    /// Cancels queued requests only. The kernel does not cancel submitted ones.
+    fn cancel(&mut self, token: u64) {
+        let mut queued = self.context.queued();
+        if let Some(at) = queued.iter().position(|request| request.token == token) {
+            queued.remove(at);
+            self.context.queued_count.store(queued.len() as u32, Ordering::Release);
+            self.context.pool.add_answer(KernelAnswer { token, raw: -libc::ECANCELED });
+        } else {
+            drop(queued);
+            self.threads.cancel(token);
+        }
+    }
+
+    fn replacement_reason(&self) -> Option<BackendError> {
+        let errno = self.context.submit_errno.load(Ordering::Relaxed);
+        (errno != 0).then_some(BackendError::NoAio { errno })
+    }
+
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
+        let count_before = answers.len();
+        if sleep == Sleep::UntilAnswered && !self.context.has_answers() {
+            self.context.pool.execute_one_job();
+        }
+        self.context.submit_queued();
+        if sleep != Sleep::Never && !self.context.is_event_fd_borrowed {
+            // Cleared before the check, so that later answers signal it again.
+            self.context.clear_event_fd();
+        }
+        self.take_answers(answers);
+        if answers.len() == count_before && self.unanswered > 0 && sleep != Sleep::Never {
+            self.context.sleep(sleep);
+            self.context.clear_event_fd();
+            self.take_answers(answers);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        let withdrawn = {
+            let mut queued = self.context.queued();
+            self.context.queued_count.store(0, Ordering::Release);
+            queued.drain(..).count() as u32
+        };
+        self.unanswered -= withdrawn;
+        let mut answers = Vec::new();
+        // Answers are taken without a system call that could be forbidden by now.
+        while self.unanswered > 0 && self.exchange(Sleep::UntilAnswered, &mut answers).is_ok() {}
+        self.context.is_empty.store(self.unanswered == 0, Ordering::Relaxed);
+    }
+}
+
+fn last_errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}

@@ -1,0 +1,375 @@
+//! Thread pool backend: each thread executes one transfer at a time with `preadv(2)` or
+//! `pwritev(2)`.
+//!
+//! It needs no system call that a sandbox forbids, and is the reference for the other backends.
+//! Threads start on demand. A thread that will wait for an answer anyway executes a transfer
+//! itself: a single read costs as much as a plain call and wakes no thread.
+
+use std::collections::VecDeque;
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+
+use readpath_core::request::Op;
+
+use crate::backend::{
+    Backend, BackendError, KernelAnswer, Sleep, Sleeper, Transfer, execute_transfer,
+};
+use crate::os::thread;
+
+/// Largest number of threads. More do not raise the throughput: each is a sleeping system call.
+const THREADS_MAX: u32 = 64;
+
+/// Initial capacity of a segment list. Larger transfers grow it once.
+const SEGMENTS_CAPACITY: usize = 4;
+
+/// I/O backend over a thread pool.
+pub(crate) struct ThreadPoolBackend {
+    pool: Arc<ThreadPool>,
+}
+
+/// State shared by the owner and the workers. Any holder may queue and execute jobs.
+pub(crate) struct ThreadPool {
+    state: Mutex<PoolState>,
+    /// Signals a job, or the shutdown, to the workers.
+    job_signal: Condvar,
+    /// Signals an answer to the owner.
+    answer_signal: Condvar,
+    /// Number of jobs not begun, readable without the lock.
+    jobs: AtomicU32,
+    /// Largest number of workers.
+    workers_max: u32,
+}
+
+#[derive(Default)]
+struct PoolState {
+    jobs: VecDeque<PoolJob>,
+    /// Answers that the owner has not taken.
+    answers: Vec<KernelAnswer>,
+    /// Segment lists for reuse, to avoid an allocation per transfer.
+    spare_segment_lists: Vec<Vec<libc::iovec>>,
+    /// Number of queued transfers whose answers were not taken.
+    unanswered: u32,
+    /// True after `wake`, until a sleeper has woken up.
+    is_wake_pending: bool,
+    is_closing: bool,
+    /// Eventfd to signal for each answer.
+    event_fd: Option<OwnedFd>,
+    workers: Vec<JoinHandle<()>>,
+    /// Number of idle workers.
+    workers_idle: u32,
+}
+
+struct PoolJob {
+    token: u64,
+    fd: RawFd,
+    op: Op,
+    offset: u64,
+    segments: Vec<libc::iovec>,
+}
+
+// SAFETY: the addresses in unused lists are never read; for jobs see below.
+unsafe impl Send for PoolState {}
+
+// SAFETY: the segments stay valid without other users until the job is answered (the contract of
+// `Backend::queue`), on any thread.
+unsafe impl Send for PoolJob {}
+
+impl ThreadPoolBackend {
+    /// Creates a pool for up to `depth` transfers, without threads.
+    pub(crate) fn new(depth: u32) -> ThreadPoolBackend {
+        let room = depth as usize;
+        let state = PoolState {
+            jobs: VecDeque::with_capacity(room),
+            answers: Vec::with_capacity(room),
+            ..PoolState::default()
+        };
+        let pool = ThreadPool {
+            state: Mutex::new(state),
+            job_signal: Condvar::new(),
+            answer_signal: Condvar::new(),
+            jobs: AtomicU32::new(0),
+            workers_max: depth.clamp(1, THREADS_MAX),
+        };
+        ThreadPoolBackend { pool: Arc::new(pool) }
+    }
+
+    /// Like [`new`](ThreadPoolBackend::new), with all threads and lists allocated, as far as the
+    /// system provides them.
+    pub(crate) fn with_threads(depth: u32) -> ThreadPoolBackend {
+        let threads = ThreadPoolBackend::new(depth);
+        let lists = (0..depth).map(|_| Vec::with_capacity(SEGMENTS_CAPACITY));
+        threads.pool.lock().spare_segment_lists.extend(lists);
+        threads.pool.wake_workers(depth);
+        threads
+    }
+
+    /// Signals the eventfd `bell` for each answer.
+    ///
+    /// # Errors
+    /// The process has no descriptor left.
+    pub(crate) fn set_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
+        let bell = event_fd
+            .try_clone_to_owned()
+            .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
+        self.pool.lock().event_fd = Some(bell);
+        Ok(())
+    }
+
+    /// The shared state.
+    pub(crate) fn pool(&self) -> &Arc<ThreadPool> {
+        &self.pool
+    }
+
+    /// Takes all available answers.
+    pub(crate) fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
+        self.pool.lock().take_answers(answers);
+    }
+}
+
+impl PoolState {
+    fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
+        self.unanswered -= self.answers.len() as u32;
+        answers.append(&mut self.answers);
+    }
+}
+
+impl ThreadPool {
+    /// Queues a job, which begins with the next `hand_over` or `execute_one_job`.
+    ///
+    /// # Safety
+    /// As for [`Backend::queue`].
+    pub(crate) unsafe fn queue(&self, transfer: Transfer<'_>) {
+        let Transfer { token, fd, op, offset, segments, .. } = transfer;
+        let mut state = self.lock();
+        let mut list = state
+            .spare_segment_lists
+            .pop()
+            .unwrap_or_else(|| Vec::with_capacity(SEGMENTS_CAPACITY));
+        list.extend_from_slice(segments);
+        state.jobs.push_back(PoolJob { token, fd, op, offset, segments: list });
+        state.unanswered += 1;
+        self.jobs.fetch_add(1, Ordering::Release);
+    }
+
+    /// Adds an answer for a transfer that is not executed.
+    pub(crate) fn add_answer(&self, answer: KernelAnswer) {
+        let mut state = self.lock();
+        state.unanswered += 1;
+        self.record_answer(&mut state, answer);
+    }
+
+    pub(crate) fn has_answers(&self) -> bool {
+        !self.lock().answers.is_empty()
+    }
+
+    /// True if jobs wait to be begun.
+    pub(crate) fn has_jobs(&self) -> bool {
+        self.jobs.load(Ordering::Acquire) > 0
+    }
+
+    /// Makes workers begin the queued jobs. Without workers the caller executes them.
+    pub(crate) fn start_queued_jobs(self: &Arc<ThreadPool>) {
+        if self.has_jobs() && !self.wake_workers(0) {
+            while let Some((job, _)) = self.take_job() {
+                drop(self.execute_job(job));
+            }
+        }
+    }
+
+    /// Executes one job on this thread and makes workers begin the others. `None` without a job;
+    /// otherwise true if there was no answer at the start.
+    pub(crate) fn execute_one_job(self: &Arc<ThreadPool>) -> Option<bool> {
+        let (job, is_demand) = self.take_job()?;
+        if self.has_jobs() {
+            self.wake_workers(0);
+        }
+        drop(self.execute_job(job));
+        Some(is_demand)
+    }
+
+    /// Wakes or starts workers for all jobs, or for `expected_jobs` future ones; false if there is
+    /// no worker at all.
+    fn wake_workers(self: &Arc<ThreadPool>, expected_jobs: u32) -> bool {
+        let mut state = self.lock();
+        while expected_jobs.max(state.jobs.len() as u32) > state.workers_idle
+            && (state.workers.len() as u32) < self.workers_max
+        {
+            let pool = Arc::clone(self);
+            let name = format!("readpath-io-{}", state.workers.len());
+            match thread::spawn(&name, move || pool.work()) {
+                Ok(worker) => {
+                    state.workers.push(worker);
+                    state.workers_idle += 1;
+                }
+                // The system provides no more threads; the existing ones do the work.
+                Err(_) => break,
+            }
+        }
+        self.job_signal.notify_all();
+        !state.workers.is_empty()
+    }
+
+    /// Takes a job for the caller, and whether there is no answer yet.
+    fn take_job(&self) -> Option<(PoolJob, bool)> {
+        let mut state = self.lock();
+        let is_demand = state.answers.is_empty();
+        Some((self.pop_job(&mut state)?, is_demand))
+    }
+
+    /// Takes the oldest job from the queue.
+    fn pop_job(&self, state: &mut PoolState) -> Option<PoolJob> {
+        let job = state.jobs.pop_front()?;
+        self.jobs.fetch_sub(1, Ordering::Release);
+        Some(job)
+    }
+
+    /// Executes a job and adds its answer.
+    fn execute_job(&self, job: PoolJob) -> MutexGuard<'_, PoolState> {
+        // SAFETY: valid until the answer, by the contract of `queue`.
+        let raw = unsafe { execute_transfer(job.fd, job.op, job.offset, &job.segments) };
+        let PoolJob { token, segments: mut list, .. } = job;
+        list.clear();
+        let mut state = self.lock();
+        state.spare_segment_lists.push(list);
+        self.record_answer(&mut state, KernelAnswer { token, raw });
+        state
+    }
+
+    /// Adds an answer and wakes the owner.
+    fn record_answer(&self, state: &mut PoolState, answer: KernelAnswer) {
+        state.answers.push(answer);
+        self.answer_signal.notify_one();
+        if let Some(bell) = &state.event_fd {
+            // Full only after 2^64 unread answers.
+            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Main loop of a worker: takes jobs, executes and answers them; ends when the pool closes.
+    fn work(&self) {
+        let mut state = self.lock();
+        loop {
+            if let Some(job) = self.pop_job(&mut state) {
+                state.workers_idle -= 1;
+                drop(state);
+                state = self.execute_job(job);
+                state.workers_idle += 1;
+            } else if state.is_closing {
+                return;
+            } else {
+                state = self.job_signal.wait(state).expect(POISON);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().expect(POISON)
+    }
+
+    /// Waits for the workers while `is_to_wait` holds, as long as `sleep` allows.
+    fn sleep(
+        &self,
+        sleep: Sleep,
+        must_wait: impl FnMut(&mut PoolState) -> bool,
+    ) -> MutexGuard<'_, PoolState> {
+        let state = self.lock();
+        match sleep {
+            Sleep::Never => state,
+            Sleep::AtMost(span) => {
+                self.answer_signal.wait_timeout_while(state, span, must_wait).expect(POISON).0
+            }
+            Sleep::UntilAnswered => self.answer_signal.wait_while(state, must_wait).expect(POISON),
+        }
+    }
+}
+
+const POISON: &str = "no thread panics while it holds the lock";
+
+/// Sleeps for the answers of a pool.
+pub(crate) struct ThreadsSleeper(pub(crate) Arc<ThreadPool>);
+
+impl Sleeper for ThreadsSleeper {
+    fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
+        let pool = &self.0;
+        pool.start_queued_jobs();
+        let is_demand = sleep != Sleep::Never && !pool.has_answers();
+        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_wake_pending;
+        pool.sleep(sleep, is_to_wait).is_wake_pending = false;
+        Ok(is_demand)
+    }
+
+    fn submit_queued(&self) {
+        self.0.start_queued_jobs();
+    }
+
+    fn wake(&self) {
+        self.0.lock().is_wake_pending = true;
+        self.0.answer_signal.notify_all();
+    }
+
+    fn has_pooled_transfer(&self) -> bool {
+        self.0.has_jobs()
+    }
+
+    fn execute_pooled_transfer(&self) -> Option<bool> {
+        self.0.execute_one_job()
+    }
+}
+
+impl Backend for ThreadPoolBackend {
+    unsafe fn queue(&mut self, transfer: Transfer<'_>) {
+        // SAFETY: the caller's contract.
+        unsafe { self.pool.queue(transfer) };
+    }
+
+    fn has_answers(&mut self) -> bool {
+        self.pool.has_answers()
+    }
+
+    fn collect(&mut self, answers: &mut Vec<KernelAnswer>) -> Result<bool, BackendError> {
+        self.take_answers(answers);
+        Ok(false)
+    }
+
+    fn cancel(&mut self, token: u64) {
+        let pool = &self.pool;
+        let mut state = pool.lock();
+        // A job that a worker has begun cannot be cancelled.
+        let index = state.jobs.iter().position(|job| job.token == token);
+        if index.and_then(|index| state.jobs.remove(index)).is_some() {
+            pool.jobs.fetch_sub(1, Ordering::Release);
+            pool.record_answer(&mut state, KernelAnswer { token, raw: -libc::ECANCELED });
+        }
+    }
+
+    fn exchange(
+        &mut self,
+        sleep: Sleep,
+        answers: &mut Vec<KernelAnswer>,
+    ) -> Result<(), BackendError> {
+        if sleep == Sleep::UntilAnswered && !self.has_answers() {
+            self.pool.execute_one_job();
+        }
+        self.pool.start_queued_jobs();
+        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && state.unanswered > 0;
+        self.pool.sleep(sleep, is_to_wait).take_answers(answers);
+        Ok(())
+    }
+}
+
+impl Drop for ThreadPoolBackend {
+    fn drop(&mut self) {
+        let mut state = self.pool.lock();
+        state.jobs.clear();
+        state.is_closing = true;
+        let workers = std::mem::take(&mut state.workers);
+        drop(state);
+        self.pool.job_signal.notify_all();
+        for worker in workers {
+            // A worker that panicked no longer accesses memory; the error adds nothing.
+            let _ = worker.join();
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! System layer: calls, memory, time, threads and locks. It depends on no other layer.
+//!
+//! In a simulation, locks, threads and time are simulated ([`sync`]), as are the counters of memory
+//! and the event descriptors.
+
+pub(crate) mod aligned_bytes;
+pub(crate) mod clock;
+pub(crate) mod event_fd;
+pub(crate) mod frames;
+pub(crate) mod process;
+pub mod raw_memory;
+pub(crate) mod sync;
+pub(crate) mod sysfs;
+pub(crate) mod system_memory;
+pub(crate) mod thread;

@@ -1,0 +1,61 @@
+//! Locks, condition variables, threads and clock of the engine: the standard library's.
+//!
+//! Tests, and builds with the feature `simulation`, use the [simulation](crate::simulation)'s. They
+//! fall back to the standard library on threads without a simulation. In other builds this file is
+//! a list of names without cost.
+
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) use crate::simulation::channels::{Receiver, SyncSender, sync_channel};
+#[cfg(any(test, feature = "simulation"))]
+pub(crate) use crate::simulation::primitives::{
+    Condvar, JoinHandle, Mutex, MutexGuard, Thread, current, now, park_timeout, preemption_point,
+    processor_count, simulated_random, spawn, thread_number,
+};
+
+#[cfg(not(any(test, feature = "simulation")))]
+pub(crate) use real::*;
+
+#[cfg(not(any(test, feature = "simulation")))]
+mod real {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Instant;
+
+    pub(crate) use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+    pub(crate) use std::sync::{Condvar, Mutex, MutexGuard};
+    pub(crate) use std::thread::{JoinHandle, Thread, current, park_timeout};
+
+    pub(crate) use crate::os::thread::spawn;
+
+    /// Present time.
+    #[inline(always)]
+    pub(crate) fn now() -> Instant {
+        Instant::now()
+    }
+
+    /// Choice of the simulation's scheduler; none outside it.
+    #[inline(always)]
+    pub(crate) fn simulated_random() -> Option<u32> {
+        None
+    }
+
+    /// Preemption point of the simulation; no operation outside it.
+    #[inline(always)]
+    pub(crate) fn preemption_point() {}
+
+    /// Number of processors that the first calling thread may run on, by one system call. The
+    /// standard library would also check quotas, in a dozen calls.
+    pub(crate) fn processor_count() -> usize {
+        static CACHED_COUNT: AtomicUsize = AtomicUsize::new(0);
+        if CACHED_COUNT.load(Ordering::Relaxed) == 0 {
+            let found = rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count());
+            CACHED_COUNT.store(found.max(1) as usize, Ordering::Relaxed);
+        }
+        CACHED_COUNT.load(Ordering::Relaxed)
+    }
+
+    /// Simulated thread number; none outside the simulation.
+    #[inline(always)]
+    pub(crate) fn thread_number() -> Option<usize> {
+        None
+    }
+}

@@ -1,0 +1,320 @@
+//! Pages of files: in the kernel page cache, in the path's own cache, or nowhere.
+//!
+//! A path has one [mode](crate::PageCache), and each of its open files the pages of that mode
+//! ([`FilePages`]):
+//!
+//! - [`KernelFile`]: the kernel caches the pages. A read goes through its cache into the caller's
+//!   memory. The readahead policy sees these reads and [advises](kernel_readahead) the kernel of
+//!   future ones. There is no residency check: reads themselves [sample](residency_sampling)
+//!   residency now and then.
+//! - [`ResidentFile`]: the path caches the pages in frames of its own. Pages that happen to be
+//!   resident in the kernel are read from there.
+//! - No pages: each read is requests to the device.
+//!
+//! The bytes are the same as for any `read(2)`, including dirty pages of writers.
+//!
+//! If the file cannot be opened a second time (no `/proc`), all reads bypass the kernel page cache.
+//! A read that failed there bypasses it too. Its pages leave the path's memory when it ends.
+
+use std::io::IoSliceMut;
+use std::num::NonZero;
+use std::os::fd::AsRawFd;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use linux_raw_sys::general as raw;
+use readpath_core::decision::LoggedDecision;
+use readpath_core::readahead;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use rustix::fs::{Advice, fadvise};
+
+use crate::file::File;
+use crate::os::aligned_bytes::AlignedBytes;
+use crate::page_cache::PageCache;
+use crate::page_cache::own::Handle;
+use crate::page_cache::own::storage_backend::StorageFile;
+use crate::target::{Direct, Target};
+
+pub(crate) mod blocking_pool;
+pub(crate) mod blocking_read;
+mod buffered_file;
+mod cached_reads;
+pub(crate) mod kernel_readahead;
+pub(crate) mod residency_sampling;
+mod resident_file;
+pub(crate) mod submitted_reads;
+
+use buffered_file::BufferedFile;
+use kernel_readahead::{FileKernelReadahead, HandlePolicy, KernelReadTotals, PathKernelReadahead};
+pub(crate) use resident_file::{ResidentFile, is_fully_resident};
+
+/// Page cache of a path.
+#[derive(Clone)]
+pub(crate) enum PathPages {
+    /// The kernel caches the pages, and the path advises it.
+    Kernel(Arc<PathKernelReadahead>),
+    /// The path caches the pages.
+    Own {
+        /// Size as given, in bytes; `None` for elastic memory.
+        bytes: Option<u64>,
+        /// True if pages that are resident in the kernel are read from there.
+        reads_resident: bool,
+    },
+    /// No page stays.
+    None,
+}
+
+/// Pages of one open file, as [`PathPages`].
+#[expect(clippy::large_enum_variant, reason = "one per open file, which is allocated as a whole")]
+pub(crate) enum FilePages {
+    /// The kernel caches them.
+    Kernel(KernelFile),
+    /// The path caches them. With a second open file for pages that are resident in the kernel.
+    Own(Option<ResidentFile>),
+    /// No page stays.
+    None,
+}
+
+/// A file whose pages the kernel caches.
+pub(crate) struct KernelFile {
+    target: Target,
+    /// Second open file without O_DIRECT, opened at first use; `None` if that fails.
+    buffered_file: OnceLock<Option<BufferedFile>>,
+    readahead: FileKernelReadahead,
+}
+
+impl PathPages {
+    /// Page cache mode.
+    pub(crate) fn page_cache(&self) -> PageCache {
+        match self {
+            PathPages::Kernel(_) => PageCache::Kernel,
+            PathPages::Own { bytes, .. } => PageCache::Own { bytes: *bytes },
+            PathPages::None => PageCache::None,
+        }
+    }
+
+    /// Time at which files are opened with O_DIRECT.
+    pub(crate) fn direct(&self) -> Direct {
+        match self {
+            PathPages::Kernel(_) => Direct::Late,
+            PathPages::Own { .. } | PathPages::None => Direct::Preferred,
+        }
+    }
+
+    /// Counters of reads through the kernel page cache, if the kernel caches the pages.
+    pub(crate) fn kernel_read_totals(&self) -> KernelReadTotals {
+        match self {
+            PathPages::Kernel(kernel_readahead) => kernel_readahead.totals(),
+            _ => KernelReadTotals::default(),
+        }
+    }
+
+    /// Appends the policy's decisions on these reads since the last call.
+    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
+        if let PathPages::Kernel(kernel_readahead) = self {
+            kernel_readahead.take_decisions(all);
+        }
+    }
+
+    /// Pages of a file that is about to be opened as number `number`.
+    pub(crate) fn of_file(&self, opening: &StorageFile, number: u32) -> FilePages {
+        match (self, opening) {
+            (PathPages::Kernel(readahead), StorageFile::Local(target)) => {
+                FilePages::Kernel(KernelFile {
+                    target: target.clone(),
+                    buffered_file: OnceLock::new(),
+                    readahead: FileKernelReadahead::new(Arc::clone(readahead), number),
+                })
+            }
+            (PathPages::None, _) => FilePages::None,
+            (PathPages::Own { reads_resident: true, .. }, StorageFile::Local(target)) => {
+                FilePages::Own(ResidentFile::of(target))
+            }
+            _ => FilePages::Own(None),
+        }
+    }
+}
+
+impl FilePages {
+    /// Returns the file whose pages the kernel caches, if it does.
+    #[inline]
+    pub(crate) fn kernel_file(&self) -> Option<&KernelFile> {
+        match self {
+            FilePages::Kernel(file) => Some(file),
+            _ => None,
+        }
+    }
+
+    /// True if pages stay in the path's cache after the read that fetched them.
+    pub(crate) fn stay_in_own_cache(&self) -> bool {
+        matches!(self, FilePages::Own(_))
+    }
+
+    /// True if all these pages are resident in the kernel now, and reads would find them there.
+    fn are_resident(&self, pages: PageRange) -> bool {
+        match self {
+            FilePages::Kernel(file) => are_pages_resident(&file.target, pages),
+            FilePages::Own(Some(file)) => file.has(pages),
+            _ => false,
+        }
+    }
+}
+
+impl KernelFile {
+    /// Returns the second open file, opened at first use.
+    fn open_buffered(&self) -> Option<&BufferedFile> {
+        self.buffered_file.get_or_init(|| BufferedFile::open(&self.target)).as_ref()
+    }
+
+    /// Readahead estimate.
+    pub(crate) fn readahead_state(&self) -> readahead::ReadaheadState {
+        self.readahead.readahead_state()
+    }
+
+    /// Passes a hint of the handle with this policy to the kernel readahead.
+    pub(crate) fn advise(
+        &self,
+        policy: &Mutex<HandlePolicy>,
+        advice: readahead::Advice,
+        range: PageRange,
+    ) {
+        self.readahead.on_advice(policy, &self.target, advice, range);
+    }
+
+    /// Drops clean pages of the range from the kernel page cache.
+    pub(crate) fn drop_pages(&self, range: PageRange) {
+        self.readahead.drop(&self.target, range);
+    }
+
+    /// Ends the streams of the closed handle with this policy.
+    pub(crate) fn on_close(&self, policy: &Mutex<HandlePolicy>) {
+        self.readahead.on_close(policy, &self.target);
+    }
+}
+
+impl Handle {
+    /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Waits for the
+    /// device only if the kernel caches the pages. Returns false if the read must bypass that
+    /// cache.
+    #[inline]
+    pub(crate) fn read_from_kernel(
+        &self,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        match &self.file.pages {
+            FilePages::Kernel(file) => self.read_kernel_pages(file, offset, bytes, buffers),
+            FilePages::Own(Some(file)) => self.read_resident_pages(file, offset, bytes, buffers),
+            _ => false,
+        }
+    }
+
+    /// Copies the range if it is resident in the kernel, into `spare` if large enough. Does not
+    /// wait. `None` where the kernel caches the pages.
+    pub(crate) fn copy_resident(
+        &self,
+        offset: u64,
+        bytes: u64,
+        reusable: impl FnOnce() -> Option<AlignedBytes>,
+    ) -> Option<AlignedBytes> {
+        let FilePages::Own(Some(file)) = &self.file.pages else { return None };
+        let buffered_file = self.resident_kernel_file(file, offset, bytes)?;
+        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
+        let is_read = file.read(buffered_file, offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
+        (is_read && self.record_kernel_read(bytes, 0, offset)).then_some(copy)
+    }
+
+    /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `spare` if large
+    /// enough.
+    pub(crate) fn copy_from_kernel(
+        &self,
+        offset: u64,
+        bytes: u64,
+        reusable: impl FnOnce() -> Option<AlignedBytes>,
+    ) -> Option<AlignedBytes> {
+        let Some(file) = self.file.pages.kernel_file() else {
+            return self.copy_resident(offset, bytes, reusable);
+        };
+        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
+        let buffers = &mut [IoSliceMut::new(&mut copy)];
+        self.read_kernel_pages(file, offset, bytes, buffers).then_some(copy)
+    }
+
+    /// Counts a read, of which `demand` bytes were not resident. Returns true.
+    fn record_kernel_read(&self, bytes: u64, demand: u64, offset: u64) -> bool {
+        self.read_counters.kernel_reads().record_read(bytes, demand, offset + bytes);
+        true
+    }
+
+    /// True if the path's cache has any page of the range.
+    fn has_own_pages(&self, offset: u64, bytes: u64) -> bool {
+        self.has_pages()
+            && self.engine.frame_cache.is_any_shared(
+                self.machine_ids_or_register().file,
+                PageRange::covering(offset, bytes),
+            )
+    }
+}
+
+impl File {
+    /// True if a read of the range would now find all bytes in memory, in this path's cache or in
+    /// the kernel page cache. A [`prefetch`](File::prefetch) would then have no effect.
+    pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
+        let Ok(handle) = self.handle().current_unchecked() else { return false };
+        let (engine, file) = (&handle.engine, &handle.file);
+        let bytes = bytes.min(file.bytes.saturating_sub(offset));
+        let pages = PageRange::covering(offset, bytes);
+        handle.has_pages()
+            && engine.frame_cache.are_all_shared(handle.machine_ids_or_register().file, pages)
+            || !handle.has_own_pages(offset, bytes) && file.pages.are_resident(pages)
+    }
+}
+
+/// True if the kernel reports all these pages as resident.
+pub(crate) fn are_pages_resident(file: &impl AsRawFd, pages: PageRange) -> bool {
+    resident_page_count(file, pages) == Some(pages.count())
+}
+
+/// Number of resident pages in a range: `cachestat(2)`; `None` if the kernel does not report it.
+pub(crate) fn resident_page_count(file: &impl AsRawFd, pages: PageRange) -> Option<u64> {
+    #[cfg(any(test, feature = "simulation"))]
+    if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
+        return counted;
+    }
+    let range =
+        raw::cachestat_range { off: pages.first * PAGE_BYTES, len: pages.count() * PAGE_BYTES };
+    let mut counted = raw::cachestat {
+        nr_cache: 0,
+        nr_dirty: 0,
+        nr_writeback: 0,
+        nr_evicted: 0,
+        nr_recently_evicted: 0,
+    };
+    // SAFETY: the kernel reads one local struct and writes to the other.
+    let result = unsafe {
+        libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
+    };
+    (result == 0).then_some(counted.nr_cache)
+}
+
+/// Starts the kernel's readahead of these pages; false if the kernel rejects it. Pages that it
+/// cannot read are found out by the later read.
+pub(crate) fn read_ahead(file: &impl AsRawFd, pages: PageRange) -> bool {
+    let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
+    // SAFETY: the call accesses no memory of the process.
+    let result =
+        unsafe { libc::readahead(file.as_raw_fd(), offset as libc::off64_t, bytes as usize) };
+    result == 0
+}
+
+/// Drops the pages from the kernel page cache as far as possible (clean and unused ones).
+pub(crate) fn drop_kernel_range(target: &Target, pages: PageRange) {
+    #[cfg(any(test, feature = "simulation"))]
+    if crate::simulation::memory::drop_cached(pages) {
+        return;
+    }
+    // Length 0 would mean the rest of the file.
+    if let Some(bytes) = NonZero::new(pages.count().saturating_mul(PAGE_BYTES)) {
+        let _ = fadvise(target, pages.first * PAGE_BYTES, Some(bytes), Advice::DontNeed);
+    }
+}

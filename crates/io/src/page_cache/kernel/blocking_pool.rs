@@ -1,0 +1,419 @@
+//! Threads that wait for reads through the kernel page cache, on behalf of tasks and batches.
+//!
+//! The kernel does not report when advised pages have arrived: the only way to wait for them is to
+//! read them. A future that misses starts the kernel's I/O and passes the wait to a thread of this
+//! pool, which reads the bytes and wakes the task. Bytes of small reads are kept for the task,
+//! because the kernel may evict the pages before the task runs. (Without this, 32 tasks of 64 KiB
+//! with a quarter of their memory read 390 to 420 MiB for 215.)
+//!
+//! All I/O is in flight before a thread waits, so one thread is enough and takes the oldest read
+//! first. The exception is a stalled read: a server that does not answer, a disk that retries.
+//! Invariants:
+//!
+//! 1. While reads are queued and a thread is in a read, another thread *watches*. It sleeps for
+//!    [`STALL_TIMEOUT`] and takes a read itself if none has ended meanwhile. A queue that
+//!    progresses is thus served by one thread, and a stalled one gains a thread each 4 ms.
+//! 2. A file with fewer threads in reads comes first; among equals, the older read.
+//! 3. At most [`FILE_THREADS_MAX`] threads are in one file and [`DEVICE_THREADS_FIRST_MAX`] on one
+//!    device. Stalled reads take no thread from others.
+//!
+//! Wakers are foreign code: they run without a lock, and a panic is contained.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use readpath_core::unit::PageRange;
+
+pub(crate) use super::blocking_read::BlockingRead;
+
+use super::blocking_read::POISON;
+use super::read_ahead;
+use crate::os::process::ProcessNumber;
+use crate::os::thread::{self, run_contained};
+use crate::target::Target;
+
+/// Time without any completed read after which another thread takes a read.
+const STALL_TIMEOUT: Duration = Duration::from_millis(4);
+/// Idle timeout of a thread, if another one is idle too.
+const THREAD_IDLE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Largest number of threads in reads of one file.
+const FILE_THREADS_MAX: u32 = 8;
+/// Limit of threads on one device for a further thread in the same file.
+const DEVICE_THREADS_MAX: u32 = 64;
+/// Limit of threads on one device for the first thread in a file. It covers a mount that hangs as a
+/// whole.
+const DEVICE_THREADS_FIRST_MAX: u32 = 192;
+/// Largest number of threads of one path: a whole hanging device, and some for the others.
+const THREADS_MAX: usize = 256;
+
+/// Device and inode of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileKey {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl FileKey {
+    pub(super) fn from_target(target: &Target) -> FileKey {
+        let identity = target.identity();
+        FileKey { device: identity.device, inode: identity.inode }
+    }
+}
+
+/// Thread pool with its queue of reads.
+pub(super) struct BlockingPool {
+    shared: Arc<BlockingPoolShared>,
+    /// Process that owns the threads.
+    process: ProcessNumber,
+}
+
+#[derive(Default)]
+struct BlockingPoolShared {
+    pool: Mutex<BlockingPoolState>,
+    /// Signals a read to take or to watch, or the shutdown.
+    work_signal: Condvar,
+}
+
+#[derive(Default)]
+struct BlockingPoolState {
+    /// Files with queued tasks or threads in reads.
+    files: BTreeMap<FileKey, FileQueue>,
+    /// Files with a read that may be taken: number of threads in reads, age of the oldest read,
+    /// key.
+    order: BTreeSet<(u32, u64, FileKey)>,
+    /// Number of threads in reads, by device.
+    devices: BTreeMap<u64, u32>,
+    /// Number of reads queued since the start; the age of the next read.
+    tasks_queued: u64,
+    /// Number of reads that have ended since the start.
+    ended: u64,
+    threads: Vec<Worker>,
+    /// Number of threads in reads.
+    threads_reading: u32,
+    /// Number of sleeping threads.
+    threads_idle: u32,
+    /// True if a thread watches.
+    has_watcher: bool,
+    is_closing: bool,
+}
+
+/// A thread of the pool.
+struct Worker {
+    handle: JoinHandle<()>,
+    /// True while it is in a read or in foreign code; changed under the lock.
+    is_reading: Arc<AtomicBool>,
+}
+
+/// A possibly blocking operation for a thread.
+pub(super) enum Task {
+    /// A read and its completion report.
+    Read(Arc<BlockingRead>),
+    /// Advice to read ahead, which blocks if the file system has its maximum of requests in flight
+    /// (FUSE).
+    Advise { target: Box<Target>, pages: PageRange },
+}
+
+impl Task {
+    fn key(&self) -> FileKey {
+        match self {
+            Task::Read(wish) => wish.key,
+            Task::Advise { target, .. } => FileKey::from_target(target),
+        }
+    }
+}
+
+/// Queue of one file.
+#[derive(Default)]
+struct FileQueue {
+    /// Tasks, each with its age.
+    queue: VecDeque<(u64, Task)>,
+    /// Number of threads in reads of the file.
+    reading: u32,
+}
+
+impl FileQueue {
+    /// Entry of the file in the order of the pool, if a thread may take a task.
+    fn order_key(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
+        let &(age, _) = self.queue.front()?;
+        (self.reading < FILE_THREADS_MAX).then_some((self.reading, age, key))
+    }
+}
+
+impl BlockingPoolState {
+    /// Changes the entry of a file and updates its position in the order.
+    fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut FileQueue) -> T) -> T {
+        let file = self.files.entry(key).or_default();
+        if let Some(order_entry) = file.order_key(key) {
+            self.order.remove(&order_entry);
+        }
+        let result = change(file);
+        if let Some(order_entry) = file.order_key(key) {
+            self.order.insert(order_entry);
+        }
+        if file.queue.is_empty() && file.reading == 0 {
+            self.files.remove(&key);
+        }
+        result
+    }
+
+    /// Adds a task to the queue of its file.
+    fn queue(&mut self, task: Task) {
+        self.tasks_queued += 1;
+        let age = self.tasks_queued;
+        self.with_file(task.key(), |file| file.queue.push_back((age, task)));
+    }
+
+    /// Takes the next task for the calling thread.
+    fn take(&mut self) -> Option<Task> {
+        let is_free = |threads_in_file: u32, key: &FileKey| {
+            let threads_max =
+                if threads_in_file == 0 { DEVICE_THREADS_FIRST_MAX } else { DEVICE_THREADS_MAX };
+            self.devices.get(&key.device).is_none_or(|&reading| reading < threads_max)
+        };
+        let &(_, _, key) =
+            self.order.iter().find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
+        self.threads_reading += 1;
+        *self.devices.entry(key.device).or_default() += 1;
+        let taken = self.with_file(key, |file| {
+            file.reading += 1;
+            file.queue.pop_front()
+        });
+        let (_, task) = taken.expect("a file in the order has a task");
+        Some(task)
+    }
+
+    /// Records the end of a task of the file.
+    fn ended(&mut self, key: FileKey) {
+        self.ended += 1;
+        self.threads_reading -= 1;
+        self.with_file(key, |file| file.reading -= 1);
+        if let Some(reading) = self.devices.get_mut(&key.device) {
+            *reading -= 1;
+            if *reading == 0 {
+                self.devices.remove(&key.device);
+            }
+        }
+    }
+}
+
+impl BlockingPool {
+    /// Creates a pool without threads.
+    pub(super) fn new() -> BlockingPool {
+        BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
+    }
+
+    /// Queues a task for a thread.
+    ///
+    /// # Errors
+    /// The system provides no thread, and the pool has none.
+    pub(super) fn queue_task(&self, task: Task) -> io::Result<()> {
+        let mut pool = self.shared.lock();
+        pool.queue(task);
+        if pool.threads_idle > 0 && (pool.threads_reading == 0 || !pool.has_watcher) {
+            self.shared.work_signal.notify_one();
+            return Ok(());
+        }
+        match self.shared.start_if_needed(&mut pool) {
+            Err(error) if pool.threads.is_empty() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// True if a thread is in a read of the file now.
+    pub(super) fn has_read_of(&self, key: FileKey) -> bool {
+        self.shared.lock().files.get(&key).is_some_and(|file| file.reading > 0)
+    }
+}
+
+impl Drop for BlockingPool {
+    fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
+        let mut pool = self.shared.lock();
+        pool.is_closing = true;
+        let threads = std::mem::take(&mut pool.threads);
+        let files = std::mem::take(&mut pool.files);
+        pool.order.clear();
+        drop(pool);
+        // Notifying is a system call, also without a thread to wake.
+        if !threads.is_empty() {
+            self.shared.work_signal.notify_all();
+        }
+        // No future waits for these any more. Their wakers are foreign code.
+        run_contained(|| drop(files));
+        for Worker { handle, is_reading } in threads {
+            // A thread in a (possibly stalled) read ends after it. It may also be the current
+            // thread: a task that it woke may have dropped the last file of the path.
+            if !is_reading.load(Ordering::Relaxed) {
+                let _ = handle.join();
+            }
+        }
+    }
+}
+
+impl BlockingPoolShared {
+    fn lock(&self) -> MutexGuard<'_, BlockingPoolState> {
+        self.pool.lock().expect(POISON)
+    }
+
+    /// Starts a thread if none sleeps, to take a read or to watch.
+    ///
+    /// # Errors
+    /// The system provides no thread.
+    fn start_if_needed(
+        self: &Arc<BlockingPoolShared>,
+        pool: &mut BlockingPoolState,
+    ) -> io::Result<()> {
+        if pool.threads_idle > 0 || pool.is_closing {
+            return Ok(());
+        }
+        pool.threads.retain(|worker| !worker.handle.is_finished());
+        if pool.threads.len() >= THREADS_MAX {
+            return Ok(());
+        }
+        let (shared, is_reading) = (Arc::clone(self), Arc::new(AtomicBool::new(false)));
+        let of_thread = Arc::clone(&is_reading);
+        let handle = thread::spawn("readpath-wait", move || shared.run(&of_thread))?;
+        pool.threads.push(Worker { handle, is_reading });
+        // Counted as idle already, so that no more threads start before it runs.
+        pool.threads_idle += 1;
+        Ok(())
+    }
+
+    /// Main loop of a thread.
+    fn run(self: &Arc<BlockingPoolShared>, is_reading: &AtomicBool) {
+        let mut pool = self.lock();
+        pool.threads_idle -= 1;
+        let mut may_take = false;
+        while !pool.is_closing {
+            let task = if may_take || pool.threads_reading == 0 { pool.take() } else { None };
+            if let Some(task) = task {
+                is_reading.store(true, Ordering::Relaxed);
+                if !pool.order.is_empty() && !pool.has_watcher {
+                    // Without another thread, this one continues after the read.
+                    let _ = self.start_if_needed(&mut pool);
+                    self.work_signal.notify_one();
+                }
+                drop(pool);
+                let key = task.key();
+                execute(task);
+                pool = self.lock();
+                if pool.is_closing {
+                    return;
+                }
+                pool.ended(key);
+                is_reading.store(false, Ordering::Relaxed);
+                may_take = true;
+                continue;
+            }
+            let is_over;
+            pool.threads_idle += 1;
+            (pool, may_take, is_over) = self.sleep(pool);
+            pool.threads_idle -= 1;
+            if is_over && pool.threads_idle > 0 && pool.order.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// Sleeps until signalled. A watching thread sleeps at most for `IDLE_TIMEOUT`. The first flag
+    /// returned is true if it may take a read, because none has ended meanwhile. The second is true
+    /// if the thread was idle too long while others were idle.
+    fn sleep<'s>(
+        &'s self,
+        mut pool: MutexGuard<'s, BlockingPoolState>,
+    ) -> (MutexGuard<'s, BlockingPoolState>, bool, bool) {
+        if !pool.order.is_empty() && !pool.has_watcher {
+            pool.has_watcher = true;
+            let ended = pool.ended;
+            let (mut pool, waited) =
+                self.work_signal.wait_timeout(pool, STALL_TIMEOUT).expect(POISON);
+            pool.has_watcher = false;
+            let is_stuck = waited.timed_out() && pool.ended == ended;
+            return (pool, is_stuck, false);
+        }
+        if pool.threads_idle == 1 {
+            return (self.work_signal.wait(pool).expect(POISON), false, false);
+        }
+        let (pool, waited) =
+            self.work_signal.wait_timeout(pool, THREAD_IDLE_TIMEOUT).expect(POISON);
+        (pool, false, waited.timed_out())
+    }
+}
+
+/// Executes a task; a read only if its owner still exists. Only foreign code can panic here.
+fn execute(task: Task) {
+    run_contained(|| match &task {
+        Task::Read(wish) if Arc::strong_count(wish) > 1 => {
+            wish.execute();
+            wish.wake_task();
+        }
+        Task::Read(_) => {}
+        Task::Advise { target, pages } => {
+            read_ahead(&**target, *pages);
+        }
+    });
+    // The last reference to a waker may be dropped here.
+    run_contained(|| drop(task));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File as StdFile;
+
+    use super::*;
+
+    fn wish(device: u64, inode: u64) -> Task {
+        let file = Arc::new(StdFile::open("/dev/null").unwrap());
+        Task::Read(Arc::new(BlockingRead::new(file, FileKey { device, inode }, 0, 1)))
+    }
+
+    /// Files without threads come first, and older reads before younger ones.
+    #[test]
+    fn waiter_pool_prefers_the_file_with_fewer_threads() {
+        let mut pool = BlockingPoolState::default();
+        for inode in [1, 1, 1, 2, 3] {
+            pool.queue(wish(0, inode));
+        }
+        let order: Vec<u64> = (0..5).map(|_| pool.take().unwrap().key().inode).collect();
+        assert_eq!(order, [1, 2, 3, 1, 1]);
+        assert!(pool.take().is_none());
+        // Two of the three files end; a new read of the first still comes after one of another
+        // file.
+        pool.ended(FileKey { device: 0, inode: 2 });
+        pool.queue(wish(0, 1));
+        pool.queue(wish(0, 2));
+        assert_eq!(pool.take().unwrap().key().inode, 2);
+    }
+
+    #[test]
+    fn waiter_pool_limits_threads_per_file_and_device() {
+        let mut pool = BlockingPoolState::default();
+        (0..20).for_each(|_| pool.queue(wish(0, 1)));
+        let taken = std::iter::from_fn(|| pool.take()).count();
+        assert_eq!(taken, FILE_THREADS_MAX as usize);
+        pool.ended(FileKey { device: 0, inode: 1 });
+        assert!(pool.take().is_some() && pool.take().is_none());
+        (2..300).for_each(|inode| pool.queue(wish(0, inode)));
+        let taken = std::iter::from_fn(|| pool.take()).count() as u32;
+        assert_eq!(taken, DEVICE_THREADS_FIRST_MAX - FILE_THREADS_MAX);
+        pool.queue(wish(1, 1));
+        assert_eq!(pool.take().unwrap().key().device, 1);
+    }
+
+    #[test]
+    fn ended_reads_leave_nothing_behind() {
+        let mut pool = BlockingPoolState::default();
+        (0..9).for_each(|inode| pool.queue(wish(inode, inode)));
+        while let Some(wish) = pool.take() {
+            pool.ended(wish.key());
+        }
+        assert!(pool.files.is_empty() && pool.order.is_empty() && pool.devices.is_empty());
+        assert_eq!((pool.threads_reading, pool.ended), (0, 9));
+    }
+}

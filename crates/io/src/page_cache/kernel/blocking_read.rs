@@ -1,0 +1,147 @@
+//! A read that a waiter thread makes for a task or a batch, and its result.
+
+use std::fs::File as StdFile;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::Waker;
+
+use super::blocking_pool::FileKey;
+use crate::os::aligned_bytes::AlignedBytes;
+
+/// Size of one `read` call in bytes, and the largest read whose content is kept for the task.
+const COPY_BYTES_MAX: u64 = 64 << 10;
+
+pub(super) const POISON: &str = "no code of others runs under this lock";
+
+/// A read made by a waiter thread.
+pub(crate) struct BlockingRead {
+    pub(super) file: Arc<StdFile>,
+    pub(super) key: FileKey,
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    /// True if the bytes are kept in `copy` for the task.
+    copies_bytes: bool,
+    /// True once the read has ended.
+    has_ended: AtomicBool,
+    /// The bytes, if kept and all read.
+    copy: Mutex<Option<AlignedBytes>>,
+    /// Waker of the task that waits for the read.
+    waker: Mutex<Option<Waker>>,
+}
+
+impl BlockingRead {
+    /// Creates a read. Small content is kept; a larger read only makes the kernel cache the pages.
+    pub(super) fn new(file: Arc<StdFile>, key: FileKey, offset: u64, bytes: u64) -> BlockingRead {
+        let keeps_bytes = bytes <= COPY_BYTES_MAX;
+        let has_come = AtomicBool::new(false);
+        let (copy, waker) = (Mutex::default(), Mutex::default());
+        BlockingRead {
+            file,
+            key,
+            offset,
+            bytes,
+            copies_bytes: keeps_bytes,
+            has_ended: has_come,
+            copy,
+            waker,
+        }
+    }
+
+    /// Keeps the content whatever its size.
+    pub(super) fn copying_bytes(self) -> BlockingRead {
+        BlockingRead { copies_bytes: true, ..self }
+    }
+
+    /// Returns true if the read has ended; otherwise `waker` is called at its end.
+    pub(crate) fn poll(&self, waker: &Waker) -> bool {
+        // The waker's own code runs without the lock.
+        let fresh = waker.clone();
+        let before = self.waker.lock().expect(POISON).replace(fresh);
+        drop(before);
+        // Checked after the waker is stored: the thread takes the waker after it has set this flag.
+        self.has_ended()
+    }
+
+    /// True if the read has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Acquire)
+    }
+
+    /// Takes the bytes, if they were kept and all of them were read.
+    pub(super) fn take_copy(&self) -> Option<AlignedBytes> {
+        self.copy.lock().expect(POISON).take()
+    }
+
+    /// Makes the read on the calling thread. The owner of the wish finds out about errors.
+    pub(super) fn execute(&self) {
+        let buffer_bytes =
+            if self.copies_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
+        let mut read = AlignedBytes::allocate(buffer_bytes as usize, None);
+        let end = self.offset + self.bytes;
+        let mut offset = self.offset;
+        let mut is_read = true;
+        while offset < end && is_read {
+            let bytes = read.len().min((end - offset) as usize);
+            is_read = self.file.read_exact_at(&mut read[..bytes], offset).is_ok();
+            offset += bytes as u64;
+        }
+        if is_read && self.copies_bytes {
+            *self.copy.lock().expect(POISON) = Some(read);
+        }
+    }
+
+    /// Records the end of the read and calls the waker, which is foreign code.
+    pub(super) fn wake_task(&self) {
+        self.has_ended.store(true, Ordering::Release);
+        let waker = self.waker.lock().expect(POISON).take();
+        waker.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish(bytes: u64) -> BlockingRead {
+        let name =
+            std::env::temp_dir().join(format!("readpath-wish-{}-{bytes}", std::process::id()));
+        let content: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
+        std::fs::write(&name, content).unwrap();
+        let file = Arc::new(StdFile::open(&name).unwrap());
+        std::fs::remove_file(&name).unwrap();
+        BlockingRead::new(file, FileKey::default(), 10, bytes)
+    }
+
+    fn wait(wish: &BlockingRead) {
+        wish.execute();
+        wish.wake_task();
+    }
+
+    #[test]
+    fn waiter_passes_a_copy_to_the_task_up_to_64_kib() {
+        for (bytes, is_given) in [(1, true), (65_536, true), (65_537, false), (99_990, false)] {
+            for caches_all_reads in [false, true] {
+                let wish = if caches_all_reads { wish(bytes).copying_bytes() } else { wish(bytes) };
+                wait(&wish);
+                assert!(wish.poll(Waker::noop()));
+                let copy = wish.take_copy();
+                assert_eq!(copy.is_some(), is_given || caches_all_reads, "{bytes} bytes");
+                let is_right = |copy: AlignedBytes| {
+                    copy.len() as u64 == bytes
+                        && copy.iter().zip(10u32..).all(|(&byte, at)| u32::from(byte) == at % 251)
+                };
+                assert!(copy.is_none_or(is_right));
+            }
+        }
+    }
+
+    #[test]
+    fn waiter_passes_no_copy_beyond_the_end_of_file() {
+        let wish = wish(99_991);
+        let wish = BlockingRead::new(Arc::clone(&wish.file), FileKey::default(), 99_990, 11);
+        wait(&wish);
+        assert!(wish.poll(Waker::noop()));
+        assert!(wish.take_copy().is_none());
+    }
+}

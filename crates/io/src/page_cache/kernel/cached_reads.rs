@@ -1,0 +1,296 @@
+//! Reads of files whose pages the kernel caches.
+//!
+//! A read whose pages are [trusted](super::residency_sampling) to be resident is one system call.
+//! Any other read is checked: `RWF_NOWAIT` returns its resident bytes, and if that is all, the read
+//! is complete. Otherwise the policy sees it, the kernel is advised of the policy's windows, and
+//! the rest is read with waiting.
+//!
+//! *Reads without kernel readahead.* A run that begins at a new offset (a header and its content)
+//! is read *alone*, through a second open file with `POSIX_FADV_RANDOM`. It stays so while the
+//! policy's window is smaller than the kernel's own (up to four times the request). The policy's
+//! window is advised. The mode is decided again when a read of the run misses and reaches the
+//! policy; the policy then also sees the skipped reads of the run. A read longer than the run
+//! before it (content after a trusted header) is also checked alone, because the check itself would
+//! start the kernel's window. Example: entries of 4 to 200 KiB of a zip file at random, headers
+//! first, 26 MiB. The kernel alone reads 111 MiB, advice without this mode 84 MiB, and this mode 35
+//! MiB.
+//!
+//! *Reads without a check.* The check is skipped while advised pages wait for their reader, if a
+//! miss is expected, and if the file system does not support `RWF_NOWAIT`. The policy then sees the
+//! read first, and its duration shows a miss. (The kernel's readahead of a `RWF_NOWAIT` read uses
+//! single pages.)
+//!
+//! *Streams of the kernel.* An ascending stream on a device with a large kernel window is left to
+//! the kernel after its first resident read. Advising pages beyond that window took three times the
+//! processor time (256 MiB by 64 KiB: 236 MiB advised). A policy that saw one read of thirty would
+//! take the stream for random access.
+
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+
+use readpath_core::unit::PageRange;
+
+use super::blocking_pool::BlockingRead;
+use super::buffered_file::BufferedFile;
+use super::kernel_readahead::{KernelReadTimer, PolicyAccess};
+use super::residency_sampling::ReadState;
+use super::{KernelFile, are_pages_resident};
+use crate::page_cache::own::Handle;
+use crate::probes;
+
+/// A read that may wait for the device.
+struct UntrustedRead<'a> {
+    offset: u64,
+    bytes: u64,
+    /// Any state but `Trusted`.
+    state: ReadState,
+    /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
+    no_readahead_from: Option<u64>,
+    /// Number of resident bytes that a check has read; `None` without a check.
+    seen: Option<u64>,
+    timer: KernelReadTimer<'a>,
+    _probe: probes::ReadSpan,
+}
+
+impl Handle {
+    /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Returns false if
+    /// the read must bypass that cache: the second open file is missing, the file ends before, or
+    /// the device fails.
+    #[inline]
+    pub(crate) fn read_kernel_pages(
+        &self,
+        file: &KernelFile,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        let Some(buffered_file) = file.open_buffered() else { return false };
+        let reads = self.read_counters.kernel_reads();
+        let mut read = match reads.sampler().next_read(file.readahead.is_prefetching()) {
+            ReadState::Trusted => {
+                let is_read = match buffers {
+                    [buffer] => buffered_file.read_blocking(offset, buffer),
+                    buffers => buffered_file.read_all_blocking(offset, bytes, buffers),
+                };
+                return is_read && self.record_kernel_read(bytes, 0, offset);
+            }
+            state => self.begin_untrusted(file, state, offset, bytes),
+        };
+        if read.state == ReadState::Sampling {
+            let is_without_readahead = read.no_readahead_from.is_some();
+            read.seen = buffered_file.read_nowait(offset, is_without_readahead, buffers);
+            if read.seen == Some(bytes) {
+                reads.sampler().record_check(true);
+                return self.record_kernel_read(bytes, 0, offset);
+            }
+        }
+        self.read_absent_pages(file, buffered_file, read, buffers)
+            .is_some_and(|demand| self.record_kernel_read(bytes, demand, offset))
+    }
+
+    /// Begins a read that may wait. A stream that is left to the kernel leaves the state
+    /// `Prefetching`.
+    fn begin_untrusted<'a>(
+        &self,
+        file: &'a KernelFile,
+        state: ReadState,
+        offset: u64,
+        bytes: u64,
+    ) -> UntrustedRead<'a> {
+        let KernelFile { target, readahead, .. } = file;
+        let reads = self.read_counters.kernel_reads();
+        let probe = probes::begin_read(offset, bytes);
+        // The clock starts here: the check makes the kernel start its I/O.
+        let timer = readahead.reads();
+        // Behind a trusted header the check would start the kernel's window as for a stream.
+        let no_readahead_from =
+            reads.no_readahead_start(offset).or_else(|| reads.header_start(offset, bytes));
+        let is_kernel_stream = reads.last_end() == Some(offset)
+            && no_readahead_from.is_none()
+            && readahead.leaves_streams(target);
+        let state = match state {
+            ReadState::Prefetching if is_kernel_stream => {
+                readahead.stop_showing_reads();
+                reads.sampler().without_prefetching()
+            }
+            state => state,
+        };
+        UntrustedRead { offset, bytes, state, no_readahead_from, seen: None, timer, _probe: probe }
+    }
+
+    /// Shows a read to the policy, reads the rest of its bytes, and returns the number of bytes
+    /// that had to be awaited. `None` if the read must bypass the kernel page cache.
+    fn read_absent_pages(
+        &self,
+        file: &KernelFile,
+        buffered_file: &BufferedFile,
+        read: UntrustedRead<'_>,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> Option<u64> {
+        let UntrustedRead { offset, bytes, state, no_readahead_from, seen, timer, _probe } = read;
+        let reads = self.read_counters.kernel_reads();
+        let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
+        let is_prefetching = state == ReadState::Prefetching;
+        let (mut is_without_readahead, mut was_advised) = (false, false);
+        if is_prefetching || no_readahead_from.is_some() || !reads.continues_unreported_read(offset)
+        {
+            let access = self.policy_access(offset, bytes, no_readahead_from, false, first_absent);
+            let answer = file.readahead.read(&self.kernel_policy, &file.target, access);
+            reads.set_no_readahead(answer.is_kernel_readahead_off);
+            // The kernel reads nothing ahead of a read that continues no run.
+            is_without_readahead = answer.is_kernel_readahead_off && access.is_continuation;
+            was_advised = answer.has_advised_part;
+        }
+        let resident_bytes = seen.unwrap_or(0);
+        if !buffered_file.read_rest(offset, resident_bytes, is_without_readahead, buffers) {
+            return None;
+        }
+        let demand = timer.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
+        match is_prefetching {
+            true => reads.sampler().reset(),
+            false => reads.sampler().record_check(demand == 0),
+        }
+        Some(demand)
+    }
+
+    /// Starts the kernel's I/O for a read that will be [taken](Handle::poll_submitted) later.
+    /// Returns true if the range was resident, as far as known. `None` if the kernel does not cache
+    /// the pages.
+    pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<bool> {
+        let file = self.file.pages.kernel_file()?;
+        // Before any I/O is in flight: on some file systems an open waits for it.
+        file.open_buffered()?;
+        let reads = self.read_counters.kernel_reads();
+        let sampler = reads.async_sampler();
+        if sampler.next_read(file.readahead.is_prefetching()) == ReadState::Trusted {
+            return Some(true);
+        }
+        let is_resident = self.submit_if_absent(file, offset, bytes);
+        sampler.record_check(is_resident);
+        Some(is_resident)
+    }
+
+    /// Starts the I/O of a read, unless it is resident and the policy need not see it. Returns true
+    /// if it is resident.
+    fn submit_if_absent(&self, file: &KernelFile, offset: u64, bytes: u64) -> bool {
+        let KernelFile { target, readahead, .. } = file;
+        let request = PageRange::covering(offset, bytes);
+        let is_resident = are_pages_resident(target, request);
+        if !is_resident || readahead.is_prefetching() {
+            let reads = self.read_counters.kernel_reads();
+            readahead.read(
+                &self.kernel_policy,
+                target,
+                self.policy_access(
+                    offset,
+                    bytes,
+                    reads.no_readahead_start(offset),
+                    !is_resident,
+                    None,
+                ),
+            );
+        }
+        is_resident
+    }
+
+    /// Reads into `buffer` for a task, like [`read_from_kernel`](Handle::read_from_kernel) for a
+    /// thread. Returns false if the read must bypass the kernel page cache. `wish` belongs to the
+    /// task and is `None` before the first call. `waker` is called when the read has progressed.
+    ///
+    /// # Errors
+    /// The system provides no thread to wait on.
+    pub(crate) fn poll_kernel_read(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        blocking_read: &mut Option<Arc<BlockingRead>>,
+        waker: &Waker,
+    ) -> Poll<io::Result<bool>> {
+        let bytes = buffer.len() as u64;
+        let buffers = &mut [IoSliceMut::new(buffer)];
+        let Some(file) = self.file.pages.kernel_file() else {
+            return Poll::Ready(Ok(self.read_from_kernel(offset, bytes, buffers)));
+        };
+        let Some(buffered_file) = file.open_buffered() else { return Poll::Ready(Ok(false)) };
+        let KernelFile { target, readahead: file_readahead, .. } = file;
+        if let Some(blocking_read) = blocking_read {
+            if !blocking_read.poll(waker) {
+                return Poll::Pending;
+            }
+            // Bytes that were evicted again or could not be read are read without the kernel page
+            // cache, which reports the error.
+            let is_read = match blocking_read.take_copy() {
+                Some(copy) => {
+                    buffers[0].copy_from_slice(&copy);
+                    true
+                }
+                None => buffered_file.read_resident(offset, bytes, buffers),
+            };
+            if !is_read {
+                buffered_file.record_eviction();
+            }
+            return Poll::Ready(Ok(is_read && self.record_kernel_read(bytes, bytes, offset)));
+        }
+        // The waiting thread reads through the kernel with its readahead, like the check. Streams
+        // are therefore left to the kernel here too.
+        let is_kernel_stream =
+            file_readahead.leaves_streams(target) && self.read_counters.has_any_read_end_at(offset);
+        if is_kernel_stream {
+            file_readahead.stop_showing_reads();
+        }
+        let is_prefetching = file_readahead.is_prefetching();
+        let no_readahead_from = self.read_counters.kernel_reads().no_readahead_start(offset);
+        if is_prefetching {
+            file_readahead.read(
+                &self.kernel_policy,
+                target,
+                self.policy_access(offset, bytes, no_readahead_from, true, None),
+            );
+        }
+        let seen = buffered_file.read_nowait(offset, false, buffers);
+        if seen == Some(bytes) {
+            return Poll::Ready(Ok(self.record_kernel_read(bytes, 0, offset)));
+        }
+        if !is_prefetching && !is_kernel_stream {
+            let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
+            file_readahead.read(
+                &self.kernel_policy,
+                target,
+                self.policy_access(offset, bytes, no_readahead_from, true, first_absent),
+            );
+        }
+        let new_read =
+            blocking_read.insert(Arc::new(buffered_file.new_blocking_read(offset, bytes)));
+        new_read.poll(waker);
+        match file_readahead.start_blocking_read(Arc::clone(new_read)) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+
+    /// Access to show to the policy. For a run that is read alone it includes the skipped reads of
+    /// the run.
+    fn policy_access(
+        &self,
+        offset: u64,
+        bytes: u64,
+        no_readahead_from: Option<u64>,
+        is_submitted: bool,
+        first_absent: Option<u64>,
+    ) -> PolicyAccess {
+        let reads = self.read_counters.kernel_reads();
+        let is_continuation = reads.last_end().map_or(offset == 0, |end| end == offset);
+        let (from, end) = (no_readahead_from.unwrap_or(offset), offset + bytes);
+        reads.record_policy_end(end);
+        let was_without_readahead = no_readahead_from.is_some();
+        PolicyAccess {
+            offset: from,
+            bytes: end - from,
+            is_continuation,
+            was_without_readahead,
+            is_submitted,
+            first_absent,
+        }
+    }
+}

@@ -1,0 +1,545 @@
+//! Kernel readahead: advice to the kernel where it caches the pages.
+//!
+//! The readahead policy sees reads that are not known to be resident and returns windows.
+//! `readahead(2)` starts their I/O and returns. The read itself waits only for its own bytes. Reads
+//! that wait while no other does teach the policy the cost of a request.
+//!
+//! The kernel also reads ahead of ascending streams by itself, in large folios, with a third of the
+//! processor time (256 MiB by 64 KiB: 0.026 s, advised 0.081 s). The policy's windows of such
+//! streams are therefore advised only beyond the kernel's own window (`read_ahead_kb`). The kernel
+//! does not detect descending, strided and record access: these windows are advised completely.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+
+use readpath_core::decision::LoggedDecision;
+use readpath_core::readahead::{
+    AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, KernelPageView, ReadRequest,
+    ReadaheadLimits, ReadaheadPolicy, ReadaheadState, first_window_pages,
+};
+use readpath_core::request::RequestId;
+use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
+
+use super::blocking_pool::{BlockingPool, BlockingRead, FileKey, Task};
+use super::{drop_kernel_range, read_ahead};
+use crate::os::clock::Clock;
+use crate::os::sysfs::QueueLimits;
+use crate::os::system_memory::{SystemMemory, total_memory};
+use crate::probes;
+use crate::target::Target;
+
+/// Threshold of a read that has waited for the device: 10 us plus 1 us per KiB (1 GiB/s). Copies of
+/// 4 KiB took 0.4 to 1.2 us, reads of 4 KiB from an idle virtual disk 45 us and more.
+const COPY_FIXED_NS: u64 = 10_000;
+const COPY_NS_PER_KIB: u64 = 1_000;
+
+/// Memory in bytes that the policy assumes, at most a quarter of the process's total. Advice for
+/// all readers together is limited to half of it. With 256 MiB the limit was too high: random reads
+/// of 16 KiB by eight threads in a file of that size had all of it advised once an eighth was read.
+/// They read three times the bytes, at 0.4 of the rate of `pread`.
+const POLICY_MEMORY_BYTES: u64 = 64 << 20;
+
+/// Kernel readahead window in pages (2 MiB) from which its streams gain nothing by our policy.
+const LARGE_WINDOW_PAGES: u64 = 512;
+
+const POISON: &str = "what is learned is written by our own code, which doesn't panic";
+
+/// Device knowledge and advice of one path whose pages the kernel caches.
+pub(crate) struct PathKernelReadahead {
+    clock: Clock,
+    /// Measured costs of the device, shared by all handles.
+    evidence: Mutex<DeviceEvidence>,
+    /// Number of reads in progress, and of reads that have ended.
+    reads_in_progress: AtomicU64,
+    reads_ended: AtomicU64,
+    /// Number of reads that waited for the device, and their bytes.
+    waits: AtomicU64,
+    waited_bytes: AtomicU64,
+    advised_bytes: AtomicU64,
+    /// Kernel readahead windows, by device number.
+    windows: Mutex<BTreeMap<u64, KernelWindow>>,
+    /// Memory that the policy assumes, in pages.
+    memory_pages: OnceLock<u64>,
+    /// Threads that wait for reads of tasks and batches.
+    waiter: BlockingPool,
+    /// Threads that give advice where the call may block. Separate from `waiter`, so reads continue
+    /// meanwhile.
+    adviser: BlockingPool,
+}
+
+/// Kernel readahead of a device, in pages.
+#[derive(Clone, Copy, Debug)]
+struct KernelWindow {
+    /// Largest window for an ascending stream.
+    window_pages: u64,
+    /// Largest advice per call.
+    advice_pages_max: u64,
+    /// True without a block device below: a server, or FUSE. Advice there blocks while the file
+    /// system has its maximum of requests in flight (12 for FUSE).
+    may_block: bool,
+}
+
+/// Kernel readahead state of one open file; see [`PathKernelReadahead`].
+pub(crate) struct FileKernelReadahead {
+    path_readahead: Arc<PathKernelReadahead>,
+    /// Advised page ranges that were not read yet.
+    advised: Mutex<KernelCachedPages>,
+    /// True while advised pages wait for a reader: the policy then sees every read.
+    has_unread_advice: AtomicBool,
+    /// True if the kernel's window is large enough for ascending streams.
+    has_large_window: OnceLock<bool>,
+}
+
+/// A read through the kernel page cache, in progress until dropped.
+pub(super) struct KernelReadTimer<'a> {
+    kernel_readahead: &'a PathKernelReadahead,
+    /// Numbers of reads in progress, and of ended reads, at its start.
+    reads_at_start: u64,
+    ended_at_start: u64,
+    started: Time,
+}
+
+/// Policy state of one handle.
+pub(crate) type HandlePolicy = AdaptiveReadahead;
+
+/// A read as shown to the policy.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PolicyAccess {
+    /// Start of the shown range; earlier than the read for skipped reads of a run.
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+    /// True if it begins at the end of the thread's last read: the kernel then reads ahead of it.
+    pub(super) is_continuation: bool,
+    /// True if the run before it was read without the kernel's readahead.
+    pub(super) was_without_readahead: bool,
+    /// True if the advice must include the read itself.
+    pub(super) is_submitted: bool,
+    /// First byte known to be absent, if any.
+    pub(super) first_absent: Option<u64>,
+}
+
+/// Answer of the policy to a read.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct PolicyAnswer {
+    /// True if the policy wants less than the kernel would read ahead of the run.
+    pub(super) is_kernel_readahead_off: bool,
+    /// True if a part of the read was advised before.
+    pub(super) has_advised_part: bool,
+}
+
+/// Counters of reads through the kernel page cache, and of advice.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct KernelReadTotals {
+    pub(crate) waits: u64,
+    pub(crate) waited_bytes: u64,
+    pub(crate) advised_bytes: u64,
+}
+
+/// Answer of the policy, and the page ranges to advise.
+struct PolicyDecision {
+    answer: PolicyAnswer,
+    advised_ranges: Vec<PageRange>,
+}
+
+impl PathKernelReadahead {
+    /// Starts without knowledge.
+    pub(crate) fn new(clock: Clock, logs_decisions: bool) -> PathKernelReadahead {
+        let mut evidence = DeviceEvidence::default();
+        evidence.log.set_enabled(logs_decisions);
+        PathKernelReadahead {
+            clock,
+            evidence: Mutex::new(evidence),
+            reads_in_progress: AtomicU64::new(0),
+            reads_ended: AtomicU64::new(0),
+            waits: AtomicU64::new(0),
+            waited_bytes: AtomicU64::new(0),
+            advised_bytes: AtomicU64::new(0),
+            windows: Mutex::default(),
+            memory_pages: OnceLock::new(),
+            waiter: BlockingPool::new(),
+            adviser: BlockingPool::new(),
+        }
+    }
+
+    /// Counters so far.
+    pub(crate) fn totals(&self) -> KernelReadTotals {
+        KernelReadTotals {
+            waits: self.waits.load(Ordering::Relaxed),
+            waited_bytes: self.waited_bytes.load(Ordering::Relaxed),
+            advised_bytes: self.advised_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Appends the policy's decisions since the last call.
+    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
+        let mut evidence = self.evidence();
+        all.extend(std::iter::from_fn(|| evidence.log.poll()));
+    }
+
+    /// Memory that the policy assumes, in pages; looked up at first use.
+    fn memory_pages(&self) -> u64 {
+        *self.memory_pages.get_or_init(|| {
+            total_memory().map_or(POLICY_MEMORY_BYTES, |total| POLICY_MEMORY_BYTES.min(total / 4))
+                / PAGE_BYTES
+        })
+    }
+
+    fn evidence(&self) -> MutexGuard<'_, DeviceEvidence> {
+        self.evidence.lock().expect(POISON)
+    }
+
+    /// Returns the kernel's readahead window for the target's device, cached per device.
+    fn device_window(&self, target: &Target) -> KernelWindow {
+        let mut windows = self.windows.lock().expect(POISON);
+        *windows.entry(target.device()).or_insert_with(|| KernelWindow::from_queue(target.queue()))
+    }
+
+    /// Begins a read that may wait.
+    fn reads(&self) -> KernelReadTimer<'_> {
+        KernelReadTimer {
+            kernel_readahead: self,
+            reads_at_start: self.reads_in_progress.fetch_add(1, Ordering::Relaxed),
+            ended_at_start: self.reads_ended.load(Ordering::Relaxed),
+            started: self.clock.now(),
+        }
+    }
+
+    /// Learns the cost of a request from a read that had the device to itself, as far as known.
+    fn record_request_cost(&self, started: Time, ended: Time, bytes: u64) {
+        let estimate = &mut self.evidence().estimate;
+        estimate.on_dispatch(started, RequestId(0), None);
+        estimate.on_completion(ended, ended, RequestId(0), bytes);
+    }
+
+    /// Starts the kernel's readahead of these ranges, without waiting for the pages. With
+    /// `must_not_wait`, threads make the call on file systems where it may block.
+    fn advise(&self, target: &Target, advised_ranges: &[PageRange], must_not_wait: bool) {
+        let KernelWindow { advice_pages_max: call, may_block: is_remote, .. } =
+            self.device_window(target);
+        for run in advised_ranges {
+            let mut first = run.first;
+            while first < run.end {
+                let pages = PageRange::new(first, call.min(run.end - first));
+                let is_advised = if must_not_wait && is_remote {
+                    let target = Box::new(target.clone());
+                    self.adviser.queue_task(Task::Advise { target, pages }).is_ok()
+                } else {
+                    read_ahead(target, pages)
+                };
+                if !is_advised {
+                    return;
+                }
+                let bytes = pages.count() * PAGE_BYTES;
+                self.advised_bytes.fetch_add(bytes, Ordering::Relaxed);
+                probes::on_advice(first * PAGE_BYTES, bytes);
+                first = pages.end;
+            }
+        }
+    }
+}
+
+impl KernelReadTimer<'_> {
+    /// Ends a read of `bytes` bytes and returns the number of awaited bytes: all or none. A read
+    /// that did not certainly miss (`has_missed`) is classified by its duration. The cost of a
+    /// request is learned if no other read was in progress and no part was advised before, since
+    /// that part may have been in flight already.
+    pub(super) fn finish(self, bytes: u64, has_missed: bool, has_advised_part: bool) -> u64 {
+        let KernelReadTimer { kernel_readahead, reads_at_start, ended_at_start, started } = &self;
+        let (reads_at_start, ended_at_start, started) =
+            (*reads_at_start, *ended_at_start, *started);
+        let ended = kernel_readahead.clock.now();
+        let took_long = has_waited(bytes, ended.since(started).ns());
+        if !took_long && !has_missed {
+            return 0;
+        }
+        kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
+        kernel_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let had_device = reads_at_start == 0 && !has_advised_part;
+        if took_long
+            && had_device
+            && kernel_readahead.reads_ended.load(Ordering::Relaxed) == ended_at_start
+        {
+            kernel_readahead.record_request_cost(started, ended, bytes);
+        }
+        bytes
+    }
+}
+
+impl Drop for KernelReadTimer<'_> {
+    fn drop(&mut self) {
+        self.kernel_readahead.reads_in_progress.fetch_sub(1, Ordering::Relaxed);
+        self.kernel_readahead.reads_ended.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Extends the range that follows `request` to include it, so the device gets one request. Returns
+/// true if there is one.
+fn merge_into_next(request: PageRange, advised_ranges: &mut [PageRange]) -> bool {
+    let next = advised_ranges.iter_mut().find(|run| run.first == request.end);
+    next.map(|run| run.first = request.first).is_some()
+}
+
+/// Removes ranges that the kernel reads ahead of an ascending stream by itself.
+fn remove_kernel_ranges(
+    advised_ranges: &mut Vec<PageRange>,
+    window: impl Fn() -> KernelWindow,
+    request: PageRange,
+) {
+    let default_window = ReadaheadLimits::default().window_pages_max;
+    let is_ahead_within =
+        |run: &PageRange, ahead| run.first >= request.end && run.end <= request.end + ahead;
+    advised_ranges.retain(|run| !is_ahead_within(run, default_window));
+    if !advised_ranges.is_empty() {
+        let ahead = window().window_pages;
+        advised_ranges.retain(|run| !is_ahead_within(run, ahead));
+    }
+}
+
+/// Largest number of pages to advise for a program's hint: half of the free memory, which is looked
+/// up only for large ranges.
+fn hint_pages_max(range: PageRange) -> u64 {
+    let bytes = range.count() * PAGE_BYTES;
+    let free =
+        || SystemMemory::measure().map_or(POLICY_MEMORY_BYTES, |memory| memory.available_bytes / 2);
+    if bytes <= POLICY_MEMORY_BYTES / 2 { range.count() } else { free() / PAGE_BYTES }
+}
+
+/// True if a read of this size and duration has waited for the device.
+pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
+    took_ns >= COPY_FIXED_NS + bytes * COPY_NS_PER_KIB / 1024
+}
+
+impl KernelWindow {
+    /// Number of pages that the kernel would read ahead of a request that continues a run and
+    /// misses.
+    fn kernel_readahead_pages(&self, request: PageRange) -> u64 {
+        first_window_pages(request.count(), self.window_pages).saturating_sub(request.count())
+    }
+
+    /// Window of a device's queue; without a queue, the kernel's defaults.
+    fn from_queue(queue: Option<&QueueLimits>) -> KernelWindow {
+        let default_window = ReadaheadLimits::default().window_pages_max;
+        let [ahead, request] = queue
+            .map_or([0; 2], |queue| [queue.read_ahead_bytes, queue.request_bytes_max])
+            .map(|bytes| (bytes / PAGE_BYTES).max(default_window));
+        KernelWindow {
+            window_pages: ahead,
+            advice_pages_max: ahead.max(request),
+            may_block: queue.is_none(),
+        }
+    }
+}
+
+impl FileKernelReadahead {
+    /// State of file number `number`, without knowledge.
+    pub(super) fn new(
+        kernel_readahead: Arc<PathKernelReadahead>,
+        number: u32,
+    ) -> FileKernelReadahead {
+        let advised = Mutex::new(KernelCachedPages::new(number));
+        let is_engaged = AtomicBool::new(false);
+        FileKernelReadahead {
+            path_readahead: kernel_readahead,
+            advised,
+            has_unread_advice: is_engaged,
+            has_large_window: OnceLock::new(),
+        }
+    }
+
+    /// True if the policy must see every read, resident or not.
+    #[inline]
+    pub(super) fn is_prefetching(&self) -> bool {
+        self.has_unread_advice.load(Ordering::Relaxed)
+    }
+
+    /// True if ascending streams are left to the kernel, whose window is large enough.
+    pub(super) fn leaves_streams(&self, target: &Target) -> bool {
+        let is_large =
+            || self.path_readahead.device_window(target).window_pages >= LARGE_WINDOW_PAGES;
+        *self.has_large_window.get_or_init(is_large)
+    }
+
+    /// Stops showing every read to the policy: the advised pages belong to another reader.
+    pub(super) fn stop_showing_reads(&self) {
+        self.has_unread_advice.store(false, Ordering::Relaxed);
+    }
+
+    /// Shows a read to the handle's policy, and advises the kernel of its windows.
+    pub(super) fn read(
+        &self,
+        policy: &Mutex<HandlePolicy>,
+        target: &Target,
+        access: PolicyAccess,
+    ) -> PolicyAnswer {
+        let (now, window) =
+            (self.path_readahead.clock.now(), || self.path_readahead.device_window(target));
+        let PolicyDecision { answer, advised_ranges } =
+            self.decide(policy, now, target.bytes(), window, access);
+        if !advised_ranges.is_empty() {
+            self.path_readahead.advise(target, &advised_ranges, access.is_submitted);
+        }
+        answer
+    }
+
+    /// Shows a read at time `now` to the handle's policy. `window` returns the kernel's window of
+    /// the device and is called only if needed.
+    fn decide(
+        &self,
+        policy: &Mutex<HandlePolicy>,
+        now: Time,
+        file_bytes: u64,
+        window: impl Fn() -> KernelWindow,
+        access: PolicyAccess,
+    ) -> PolicyDecision {
+        let PolicyAccess {
+            offset,
+            bytes,
+            is_continuation,
+            was_without_readahead,
+            is_submitted,
+            first_absent,
+        } = access;
+        let request = PageRange::covering(offset, bytes);
+        let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
+        let mut advised_ranges = Vec::new();
+        let mut policy_pages = None;
+        let has_advised_part;
+        {
+            let mut policy = policy.lock().expect(POISON);
+            let mut advised = self.advised.lock().expect(POISON);
+            let mut device = self.path_readahead.evidence();
+            has_advised_part = advised.has_unused(request);
+            if let Some(first) = first_absent {
+                advised.on_miss(PageRange::covering(first, offset + bytes - first));
+            }
+            if !advised.is_quiet(request) {
+                device.now = now;
+                device.memory_pages = self.path_readahead.memory_pages();
+                device.open_reads =
+                    self.path_readahead.reads_in_progress.load(Ordering::Relaxed).max(1);
+                policy.read(
+                    &read_request,
+                    &mut KernelPageView {
+                        advised: &mut advised,
+                        device: &mut device,
+                        file_pages: read_request.file_pages(),
+                        advised_ranges: &mut advised_ranges,
+                    },
+                );
+                policy_pages = Some(policy.wanted_anywhere());
+            }
+            advised.read(request, &mut device);
+            self.has_unread_advice.store(advised.awaits_reader(), Ordering::Relaxed);
+        }
+        let is_kernel_readahead_off = match policy_pages {
+            // The kernel reads nothing ahead of a read that continues no run, but it will for the
+            // next one.
+            Some(policy_pages) => policy_pages.is_some_and(|pages| {
+                !is_continuation || pages < window().kernel_readahead_pages(request)
+            }),
+            None => was_without_readahead,
+        };
+        if is_kernel_readahead_off && !is_submitted {
+            // The check has already started the kernel's I/O.
+            if first_absent.is_none() {
+                merge_into_next(request, &mut advised_ranges);
+            }
+            return PolicyDecision {
+                answer: PolicyAnswer { is_kernel_readahead_off, has_advised_part },
+                advised_ranges,
+            };
+        }
+        // A submitted read does not go through `read(2)` now, so the kernel reads nothing ahead of
+        // it.
+        if is_continuation && !is_submitted {
+            remove_kernel_ranges(&mut advised_ranges, window, request);
+        }
+        if is_submitted && !merge_into_next(request, &mut advised_ranges) {
+            advised_ranges.insert(0, request);
+        }
+        PolicyDecision {
+            answer: PolicyAnswer { is_kernel_readahead_off: false, has_advised_part },
+            advised_ranges,
+        }
+    }
+
+    /// Starts a waiter thread for a task's read.
+    ///
+    /// # Errors
+    /// The system provides no thread.
+    pub(super) fn start_blocking_read(
+        &self,
+        blocking_read: Arc<BlockingRead>,
+    ) -> std::io::Result<()> {
+        self.path_readahead.waits.fetch_add(1, Ordering::Relaxed);
+        self.path_readahead.waited_bytes.fetch_add(blocking_read.bytes, Ordering::Relaxed);
+        self.path_readahead.waiter.queue_task(Task::Read(blocking_read))
+    }
+
+    /// True if a thread waits for a read of the file now.
+    pub(super) fn has_blocking_read(&self, key: FileKey) -> bool {
+        self.path_readahead.waiter.has_read_of(key)
+    }
+
+    /// Begins a read that may wait.
+    pub(super) fn reads(&self) -> KernelReadTimer<'_> {
+        self.path_readahead.reads()
+    }
+
+    /// Drops clean pages of the range from the kernel page cache; the others stay.
+    pub(super) fn drop(&self, target: &Target, range: PageRange) {
+        if range.is_empty() {
+            return;
+        }
+        self.advised.lock().expect(POISON).on_evicted(range, &mut self.path_readahead.evidence());
+        drop_kernel_range(target, range);
+    }
+
+    /// Readahead estimate of the file.
+    pub(super) fn readahead_state(&self) -> ReadaheadState {
+        let advised = self.advised.lock().expect(POISON);
+        advised.readahead_state(&self.path_readahead.evidence())
+    }
+
+    /// Ends the streams of a closed handle.
+    pub(super) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
+        let file_pages = target.bytes().div_ceil(PAGE_BYTES);
+        policy.lock().expect(POISON).on_close(
+            None,
+            file_pages,
+            &mut self.path_readahead.evidence(),
+        );
+    }
+
+    /// Applies a hint of a handle. `WillNeed` starts the kernel's readahead of the range, as far as
+    /// memory allows. `DontNeed` drops its clean pages.
+    pub(super) fn on_advice(
+        &self,
+        policy: &Mutex<HandlePolicy>,
+        target: &Target,
+        advice: Advice,
+        range: PageRange,
+    ) {
+        policy.lock().expect(POISON).advise(advice);
+        let mut advised = self.advised.lock().expect(POISON);
+        let mut device = self.path_readahead.evidence();
+        match advice {
+            Advice::WillNeed => {
+                let range = range.clipped(target.bytes().div_ceil(PAGE_BYTES));
+                let range = range.clipped(range.first.saturating_add(hint_pages_max(range)));
+                advised.read(range, &mut device);
+                drop((advised, device));
+                self.path_readahead.advise(target, &[range], true);
+            }
+            Advice::DontNeed => {
+                drop((advised, device));
+                self.drop(target, range);
+            }
+            Advice::Normal | Advice::Sequential | Advice::Random => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,312 @@
+//! Pages that are resident in the kernel, read from there by a path with a cache of its own.
+//!
+//! A file that was just written, or that another program reads, is already in memory. Reading it
+//! from the device again takes tens of times as long as a copy. A read that finds none of its pages
+//! in the path's cache checks residency in the kernel first (`cachestat(2)`, Linux 6.5, which
+//! neither reads nor marks pages). It reads completely resident ranges from there. Partly resident
+//! ranges bypass the kernel page cache, so no page is cached twice. A page in the *path's* cache is
+//! always returned from there, so a reader never sees new bytes and then old ones.
+//!
+//! A check costs a system call, as much as the read. A read that finds its pages resident therefore
+//! also checks the 2 MiB window around them, and later reads in that window check nothing. Pages
+//! evicted meanwhile are detected by `RWF_NOWAIT`, which one small read of eight sets (it costs a
+//! tenth of the read), and every large read. Checks without success become rarer, down to one read
+//! in 64. Large reads (64 KiB or more) always check, because the check is cheap compared with a
+//! device read.
+//!
+//! If residency cannot be checked (older kernel, or another user's file without write permission),
+//! pages count as absent.
+
+use std::io::IoSliceMut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use readpath_core::splitmix;
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::are_pages_resident;
+use super::buffered_file::BufferedFile;
+use crate::page_cache::own::Handle;
+use crate::target::{Mode, Target};
+
+/// Smallest read in bytes that always checks residency, because it would otherwise go to the
+/// device.
+const ALWAYS_CHECKED_BYTES: u64 = 64 << 10;
+/// Number of consecutive failed checks after which the check rate halves with each further failure.
+const FAILURES_BEFORE_BACKOFF: u32 = 4;
+/// Lowest check rate: one of 2^6 reads.
+const CHECK_PERIOD_MAX_LOG2: u32 = 6;
+
+/// Size of a residency window in pages (2 MiB).
+const WINDOW_PAGES: u64 = 512;
+/// Largest number of remembered windows of a file: 2 GiB.
+const WINDOWS_MAX: u64 = 1024;
+/// Rate of small reads that check for evictions: one of 2^3.
+const EVICTION_CHECK_PERIOD_LOG2: u32 = 3;
+
+/// A file of a path with a cache of its own, some pages of which may be resident in the kernel.
+pub(crate) struct ResidentFile {
+    target: Target,
+    /// Rates of residency checks: of reads, and of the windows around them.
+    read_checks: CheckRate,
+    window_checks: CheckRate,
+    /// Second open file without O_DIRECT and without kernel readahead, opened at first use; `None`
+    /// if that fails.
+    buffered_file: OnceLock<Option<BufferedFile>>,
+    /// Resident windows: window number plus 1, at index number modulo length. Allocated with the
+    /// second open file.
+    windows: OnceLock<Box<[AtomicU64]>>,
+}
+
+/// Rate of residency checks, which falls with consecutive failures.
+#[derive(Default)]
+struct CheckRate {
+    /// Number of consecutive failed checks.
+    consecutive_failures: AtomicU32,
+    /// Number of calls of `is_check_due`.
+    calls: AtomicU32,
+}
+
+impl CheckRate {
+    /// Decides on a check: always at first, then one of 2^k calls, with k rising per failure.
+    fn is_check_due(&self) -> bool {
+        let consecutive_failures = self.consecutive_failures.load(Ordering::Relaxed);
+        let each_log2 =
+            consecutive_failures.saturating_sub(FAILURES_BEFORE_BACKOFF).min(CHECK_PERIOD_MAX_LOG2);
+        self.calls.fetch_add(1, Ordering::Relaxed) & ((1 << each_log2) - 1) == 0
+    }
+
+    /// Records the result of a check and returns it.
+    fn record_result(&self, is_resident: bool) -> bool {
+        match is_resident {
+            true => self.consecutive_failures.store(0, Ordering::Relaxed),
+            false => _ = self.consecutive_failures.fetch_add(1, Ordering::Relaxed),
+        }
+        is_resident
+    }
+}
+
+impl ResidentFile {
+    /// State of a file that is about to be opened. `None` if the kernel page cache has no other
+    /// pages than the path.
+    pub(super) fn of(target: &Target) -> Option<ResidentFile> {
+        may_check_residency(target).then(|| ResidentFile {
+            target: target.clone(),
+            read_checks: CheckRate::default(),
+            window_checks: CheckRate::default(),
+            buffered_file: OnceLock::new(),
+            windows: OnceLock::new(),
+        })
+    }
+
+    /// True if all these pages are resident in the kernel now.
+    pub(super) fn has(&self, pages: PageRange) -> bool {
+        are_pages_resident(&self.target, pages)
+    }
+
+    /// Returns the second open file, opened at first use.
+    fn open_buffered(&self) -> Option<&BufferedFile> {
+        let open = || BufferedFile::open_without_readahead(&self.target);
+        self.buffered_file.get_or_init(open).as_ref()
+    }
+
+    /// Returns the second open file if the range is known to be resident, or if a check finds it
+    /// resident.
+    fn resident_file(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
+        if bytes >= ALWAYS_CHECKED_BYTES {
+            return self.check_resident(offset, bytes);
+        }
+        let known = self.buffered_file.get().and_then(Option::as_ref);
+        match known.filter(|_| self.is_known_resident(PageRange::covering(offset, bytes))) {
+            None if self.read_checks.is_check_due() => self.check_resident(offset, bytes),
+            known => known,
+        }
+    }
+
+    /// Returns the second open file if a check finds the range resident.
+    fn check_resident(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
+        let pages = PageRange::covering(offset, bytes);
+        if !self.has(pages) {
+            self.read_checks.record_result(false);
+            return None;
+        }
+        let buffered_file = self.open_buffered()?;
+        // The window check comes last and becomes rarer: for evicted pages the kernel computes the
+        // age of the eviction, at 0.2 us each.
+        let windows = covering_windows(pages).clipped(self.target.bytes().div_ceil(PAGE_BYTES));
+        let are_known = bytes < ALWAYS_CHECKED_BYTES
+            && self.window_checks.is_check_due()
+            && self.window_checks.record_result(self.has(windows));
+        if are_known {
+            self.window_entries(windows)
+                .for_each(|(entry, window)| entry.store(window + 1, Ordering::Relaxed));
+        }
+        self.read_checks.record_result(true);
+        Some(buffered_file)
+    }
+
+    /// Fills the buffers, `bytes` bytes in total, if all pages are still resident. Otherwise their
+    /// content is unspecified.
+    pub(super) fn read(
+        &self,
+        buffered_file: &BufferedFile,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        let is_read = buffered_file.read_resident(offset, bytes, buffers);
+        if !is_read {
+            let pages = PageRange::covering(offset, bytes);
+            self.window_entries(pages).for_each(|(entry, _)| entry.store(0, Ordering::Relaxed));
+        }
+        is_read
+    }
+
+    /// Fills a small buffer if its pages are known to be resident. One read of eight, selected by a
+    /// hash of its offset, checks for evictions.
+    #[inline]
+    fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let Some(Some(buffered_file)) = self.buffered_file.get() else { return false };
+        let bytes = buffer.len() as u64;
+        if bytes >= ALWAYS_CHECKED_BYTES
+            || !self.is_known_resident(PageRange::covering(offset, bytes))
+        {
+            return false;
+        }
+        let spread = offset.wrapping_mul(splitmix::STEP);
+        if spread >> (u64::BITS - EVICTION_CHECK_PERIOD_LOG2) > 0 {
+            return buffered_file.read_blocking(offset, buffer);
+        }
+        self.read(buffered_file, offset, bytes, &mut [IoSliceMut::new(buffer)])
+    }
+
+    /// True if the pages lie in windows known to be resident.
+    #[inline]
+    fn is_known_resident(&self, pages: PageRange) -> bool {
+        self.window_entries(pages)
+            .all(|(entry, window)| entry.load(Ordering::Relaxed) == window + 1)
+    }
+
+    /// Entries of the windows of these pages.
+    fn window_entries(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
+        let entries = self.windows.get_or_init(|| {
+            let windows = self.target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES);
+            (0..windows.clamp(1, WINDOWS_MAX)).map(|_| AtomicU64::new(0)).collect()
+        });
+        let windows = pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES);
+        windows.map(|window| (&entries[(window % entries.len() as u64) as usize], window))
+    }
+}
+
+impl Handle {
+    /// Reads pages that are resident in the kernel, completely or not at all, without waiting. The
+    /// path's cache must have none of them.
+    pub(super) fn read_resident_pages(
+        &self,
+        file: &ResidentFile,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        let Some(buffered_file) = self.resident_kernel_file(file, offset, bytes) else {
+            return false;
+        };
+        file.read(buffered_file, offset, bytes, buffers)
+            && self.record_kernel_read(bytes, 0, offset)
+    }
+
+    /// Like [`read_resident_pages`](Handle::read_resident_pages) without the engine, for ranges
+    /// known to be resident, if the path's cache has no page of the file.
+    #[inline]
+    pub(crate) fn read_known_resident(
+        &self,
+        file: &ResidentFile,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> bool {
+        if self.has_pages() || !self.is_fast_path_enabled() {
+            return false;
+        }
+        let bytes = buffer.len() as u64;
+        file.read_known(offset, buffer) && self.record_kernel_read(bytes, 0, offset)
+    }
+
+    /// Returns the second open file if the range is resident in the kernel and the path's cache has
+    /// none of it.
+    pub(super) fn resident_kernel_file<'a>(
+        &self,
+        file: &'a ResidentFile,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<&'a BufferedFile> {
+        match self.has_own_pages(offset, bytes) {
+            true => None,
+            false => file.resident_file(offset, bytes),
+        }
+    }
+}
+
+/// True if the file is read with O_DIRECT, so that the kernel page cache may have other pages than
+/// the path.
+fn may_check_residency(target: &Target) -> bool {
+    target.mode() == Mode::Direct && !target.is_block_device()
+}
+
+/// Sampling of large files. Counting all pages takes long (1.8 ms for 256 MiB in single pages). A
+/// file larger than 64 stretches of 64 pages (16 MiB in total) is sampled by that number of
+/// stretches, spread from the first page to the last.
+const SAMPLE_COUNT: u64 = 64;
+const SAMPLE_PAGES: u64 = 64;
+
+/// True if a file opened with O_DIRECT appears to be completely resident in the kernel page cache.
+pub(crate) fn is_fully_resident(target: &Target) -> bool {
+    let pages = target.bytes().div_ceil(PAGE_BYTES);
+    pages > 0
+        && may_check_residency(target)
+        && sample_ranges(pages).all(|range| are_pages_resident(target, range))
+}
+
+/// Page ranges to count in a file of `pages` pages.
+fn sample_ranges(pages: u64) -> impl Iterator<Item = PageRange> {
+    let is_counted_whole = pages <= SAMPLE_COUNT * SAMPLE_PAGES;
+    let (count, each) = if is_counted_whole { (1, pages) } else { (SAMPLE_COUNT, SAMPLE_PAGES) };
+    let last = u128::from(pages - each);
+    let first = move |sample_index: u64| {
+        (last * u128::from(sample_index) / u128::from(SAMPLE_COUNT - 1)) as u64
+    };
+    // Both ends first: they are absent most often.
+    let order = (0..count)
+        .map(move |sample_index| if sample_index == 0 { 0 } else { count - sample_index });
+    order.map(move |sample_index| PageRange::new(first(sample_index), each))
+}
+
+/// Extends a page range to whole windows.
+fn covering_windows(pages: PageRange) -> PageRange {
+    PageRange {
+        first: pages.first / WINDOW_PAGES * WINDOW_PAGES,
+        end: pages.end.next_multiple_of(WINDOW_PAGES),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn residency_sample_covers_small_files_and_spreads_over_large_ones() {
+        for pages in [1, 2, 4_095, 4_096] {
+            let all: Vec<PageRange> = sample_ranges(pages).collect();
+            assert_eq!(all, [PageRange::new(0, pages)]);
+        }
+        for pages in [4_097, 65_536, 1 << 51] {
+            let all: Vec<PageRange> = sample_ranges(pages).collect();
+            assert_eq!(all[..2], [PageRange::new(0, 64), PageRange::new(pages - 64, 64)]);
+            assert_eq!(all.iter().map(|stretch| stretch.count()).sum::<u64>(), 4_096);
+            // Distances between stretches differ by at most a page.
+            let mut firsts: Vec<u64> = all.iter().map(|stretch| stretch.first).collect();
+            firsts.sort();
+            let ways: Vec<u64> = firsts.windows(2).map(|pair| pair[1] - pair[0]).collect();
+            assert!(ways.iter().max().unwrap() - ways.iter().min().unwrap() <= 1);
+        }
+    }
+}

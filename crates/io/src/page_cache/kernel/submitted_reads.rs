@@ -1,0 +1,121 @@
+//! Batch reads through the kernel page cache: submitted together, taken in order of completion.
+//!
+//! Each read is polled with `RWF_NOWAIT`. If none has completed, threads of the
+//! [waiter](super::blocking_pool) wait for some reads of each file, and the batch takes the first
+//! that ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`.
+//! There a read is made at once if its pages were resident at submission, unless a thread waits for
+//! another read of the file.
+
+use std::io::{self, IoSliceMut};
+use std::sync::Arc;
+
+use super::KernelFile;
+use super::blocking_read::BlockingRead;
+use super::buffered_file::BufferedFile;
+use crate::os::aligned_bytes::AlignedBytes;
+use crate::page_cache::own::Handle;
+
+/// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in 64 reads.
+const COPIED_BYTES_MAX: u64 = 256 << 10;
+
+/// Result of a completed read.
+pub(crate) enum KernelReadStatus {
+    /// The bytes.
+    Copied(AlignedBytes),
+    /// The pages are resident, as far as known; the caller reads them.
+    Resident,
+    /// The kernel cannot provide them: the read must bypass its page cache.
+    MustBypass,
+}
+
+impl Handle {
+    /// Returns the file whose pages the kernel caches, with its second open file.
+    fn opened_kernel_file(&self) -> Option<(&KernelFile, &BufferedFile)> {
+        let file = self.file.pages.kernel_file()?;
+        Some((file, file.open_buffered()?))
+    }
+
+    /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel). A read of up to
+    /// `copied_max` bytes is copied at once, into memory of `spare`. `None` if it has not
+    /// completed.
+    pub(crate) fn poll_submitted(
+        &self,
+        offset: u64,
+        bytes: u64,
+        was_resident: bool,
+        copied_max: u64,
+        free_buffers: &mut Vec<AlignedBytes>,
+    ) -> Option<KernelReadStatus> {
+        let Some((file, buffered_file)) = self.opened_kernel_file() else {
+            return Some(KernelReadStatus::MustBypass);
+        };
+        if buffered_file.is_nowait_unsupported() {
+            let is_resident = was_resident && !file.readahead.has_blocking_read(buffered_file.key);
+            return is_resident.then_some(KernelReadStatus::Resident);
+        }
+        if bytes > copied_max {
+            let mut byte = [0];
+            let last = &mut [IoSliceMut::new(&mut byte)];
+            let is_resident = buffered_file.read_nowait(offset + bytes - 1, false, last) == Some(1);
+            return is_resident.then_some(KernelReadStatus::Resident);
+        }
+        let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
+        if buffered_file.read_nowait(offset, false, &mut [IoSliceMut::new(&mut copy)])
+            == Some(bytes)
+        {
+            self.record_kernel_read(bytes, 0, offset);
+            return Some(KernelReadStatus::Copied(copy));
+        }
+        free_buffers.push(copy);
+        None
+    }
+
+    /// Starts a waiter thread for a submitted read; `None` if the read must bypass the kernel page
+    /// cache.
+    ///
+    /// # Errors
+    /// The system provides no thread.
+    pub(crate) fn wait_on_thread(
+        &self,
+        offset: u64,
+        bytes: u64,
+    ) -> io::Result<Option<Arc<BlockingRead>>> {
+        let Some((file, buffered_file)) = self.opened_kernel_file() else { return Ok(None) };
+        let blocking_read = buffered_file.new_blocking_read(offset, bytes);
+        let blocking_read =
+            if bytes <= COPIED_BYTES_MAX { blocking_read.copying_bytes() } else { blocking_read };
+        let blocking_read = Arc::new(blocking_read);
+        file.readahead.start_blocking_read(Arc::clone(&blocking_read))?;
+        Ok(Some(blocking_read))
+    }
+
+    /// Result of a read for which a thread has waited.
+    pub(crate) fn take_waited(
+        &self,
+        blocking_read: &BlockingRead,
+        offset: u64,
+        bytes: u64,
+        free_buffers: &mut Vec<AlignedBytes>,
+    ) -> KernelReadStatus {
+        if let Some(copy) = blocking_read.take_copy() {
+            self.record_kernel_read(bytes, bytes, offset);
+            return KernelReadStatus::Copied(copy);
+        }
+        let Some((_, buffered_file)) = self.opened_kernel_file() else {
+            return KernelReadStatus::MustBypass;
+        };
+        if buffered_file.is_nowait_unsupported() {
+            return KernelReadStatus::Resident;
+        }
+        let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
+        if buffered_file.read_nowait(offset, false, &mut [IoSliceMut::new(&mut copy)])
+            == Some(bytes)
+        {
+            self.record_kernel_read(bytes, bytes, offset);
+            return KernelReadStatus::Copied(copy);
+        }
+        buffered_file.record_eviction();
+        free_buffers.push(copy);
+        KernelReadStatus::MustBypass
+    }
+}

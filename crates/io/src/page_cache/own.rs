@@ -1,0 +1,316 @@
+//! The engine under the public API: one machine, one storage and one cache, shared by any number of
+//! threads.
+//!
+//! A read whose pages are all cached copies from the [frame cache](frame_cache) and never enters
+//! the engine. Any other read takes the lock of the [state], starts, and then *waits* (see
+//! [pending_read]). A waiting thread becomes the *leader* if there is none. The leader sleeps
+//! in the storage without the lock (for AIO: in `poll`). It takes in all completions and wakes
+//! exactly the threads and tasks whose reads are done. Once its own read is done, the leader wakes
+//! one waiting thread to lead. A thread that reads alone is therefore woken directly by the device.
+//!
+//! A leader may be stopped, or may get no processor. A thread that has waited behind it for some
+//! milliseconds checks for completions that the leader does not take in. It takes them in and
+//! becomes the leader. An idle engine has no thread in the storage and uses no processor time.
+//!
+//! Futures have no thread that could lead. The first future starts the *reactor*, a thread that
+//! leads whenever futures wait and no other thread leads. Otherwise it sleeps on a condition
+//! variable.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use readpath_core::machine::Machine;
+
+use crate::backend::BackendError;
+use crate::os::clock::Clock;
+use crate::os::sync::{Condvar, JoinHandle, Mutex, current, now, park_timeout, spawn};
+use crate::page_cache::kernel::{FilePages, PathPages};
+use crate::storage::{Sleep, Sleeper};
+use crate::target::identity::Identity;
+use crate::target::{BufferedBecause, Mode};
+
+pub(crate) mod batch_reads;
+pub(crate) mod copy_out;
+pub(crate) mod elastic_memory;
+pub(crate) mod engine_guard;
+#[cfg(test)]
+mod fault_tests;
+pub(crate) mod frame_cache;
+mod handle;
+pub(crate) mod in_flight;
+mod invalidation;
+pub(crate) mod lazy_engine;
+#[cfg(any(test, feature = "simulation"))]
+mod leak_check;
+pub(crate) mod open_files;
+pub(crate) mod page_index;
+pub(crate) mod pending_read;
+pub(crate) mod read_counters;
+pub(crate) mod reader_slots;
+#[cfg(test)]
+mod stalled_thread_tests;
+pub(crate) mod state;
+pub(crate) mod storage_backend;
+
+use elastic_memory::Elastic;
+use engine_guard::EngineGuard;
+use frame_cache::FrameCache;
+pub(crate) use handle::Handle;
+use in_flight::{InFlightId, Parked, QueueId};
+pub(crate) use lazy_engine::LazyEngine;
+use state::EngineState;
+use storage_backend::{StorageBackend, StorageFile};
+
+/// Reason for which the lock is never poisoned.
+const POISON: &str = "the engine's own code doesn't panic under its lock";
+
+/// Initial and longest wait behind a leader before a waiting thread checks for completions. The
+/// longest wait also bounds one sleep of a leader. Most devices answer within the initial wait, and
+/// then the check costs nothing.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(4);
+const IDLE_TIMEOUT_MAX: Duration = Duration::from_millis(64);
+
+/// Time after which a thread stops waiting for a request that another thread executes, and reads
+/// the bytes itself. The other thread is then stopped or gets no processor.
+const STALL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// One cache over one storage.
+pub(crate) struct Engine {
+    // Dropped before the frame cache, because the storage writes to the frames.
+    state: Mutex<EngineState>,
+    pub(crate) frame_cache: Arc<FrameCache>,
+    /// Sleeps for completions without the lock.
+    sleeper: Arc<dyn Sleeper>,
+    pub(crate) clock: Clock,
+    /// Largest read of the machine in bytes. Larger reads are split.
+    pub(crate) read_bytes_max: u64,
+    /// True if a thread may execute the request that it waits for.
+    can_execute_inline: bool,
+    /// Signals the reactor that a future waits or that the engine closes.
+    reactor_wake: Condvar,
+    /// Thread that leads for futures; `None` before the first future.
+    reactor: Mutex<Option<JoinHandle<()>>>,
+    /// Adapts the size of the memory to the spare memory of the system; `None` for a fixed size.
+    elastic: Option<Elastic>,
+}
+
+/// Upper limit of one read of the machine, for any memory size: four of the largest requests.
+pub(crate) const READ_BYTES_MAX: u64 = 16 << 20;
+
+/// Result of [`Engine::wait`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitOutcome {
+    /// This read is done.
+    Done(InFlightId),
+    /// The storage has failed and executes no more requests.
+    Failed(BackendError),
+    /// A thread that executes a request is stalled.
+    Stalled,
+}
+
+/// An open file, shared by all its handles. Each handle knows the machine's identifier of the file.
+pub(crate) struct OpenFile {
+    pub(crate) bytes: u64,
+    pub(crate) mode: Mode,
+    /// The storage's view of the file, from which it can be opened again.
+    pub(crate) storage_file: StorageFile,
+    pub(crate) identity: Identity,
+    pub(crate) pages: FilePages,
+    /// True if the own cache may contain pages of the file.
+    pub(crate) has_pages: AtomicBool,
+}
+
+impl OpenFile {
+    /// Creates the file for a path with this page cache. `number` is the path's number of the file.
+    pub(crate) fn from_storage_file(
+        opening: StorageFile,
+        identity: Identity,
+        path_pages: &PathPages,
+        number: u32,
+    ) -> OpenFile {
+        let pages = path_pages.of_file(&opening, number);
+        let mode = match opening.mode() {
+            Mode::Direct if pages.kernel_file().is_some() => Mode::Buffered(BufferedBecause::Kept),
+            mode => mode,
+        };
+        OpenFile {
+            bytes: opening.bytes(),
+            mode,
+            storage_file: opening,
+            identity,
+            pages,
+            has_pages: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Engine {
+    /// Creates an engine of `machine` over `files`. `sleeper` waits for the completions of `files`.
+    pub(crate) fn new(
+        machine: Machine,
+        files: StorageBackend,
+        sleeper: Arc<dyn Sleeper>,
+        frame_cache: Arc<FrameCache>,
+        clock: Clock,
+    ) -> Engine {
+        // Half of the memory, so that two large reads can be in flight.
+        let read_bytes_max = (machine.read_bytes_max() / 2).min(READ_BYTES_MAX);
+        let page = readpath_core::unit::PAGE_BYTES;
+        let lets_carry = files.can_execute_inline();
+        Engine {
+            state: Mutex::new(EngineState::new(machine, files, Arc::clone(&frame_cache), clock)),
+            can_execute_inline: lets_carry,
+            frame_cache,
+            sleeper,
+            clock,
+            read_bytes_max: (read_bytes_max / page).max(1) * page,
+            reactor_wake: Condvar::new(),
+            reactor: Mutex::default(),
+            elastic: None,
+        }
+    }
+
+    /// Sets the elastic memory of the engine, if any.
+    pub(crate) fn with_memory(mut self, elastic: Option<Elastic>) -> Engine {
+        if let Some(elastic) = &elastic {
+            self.state.get_mut().expect(POISON).memory_check_bytes = elastic.first_check_bytes();
+        }
+        self.elastic = elastic;
+        self
+    }
+
+    /// Locks the state. A thread never sleeps with this lock held.
+    pub(crate) fn lock(&self) -> EngineGuard<'_> {
+        EngineGuard::new(self, self.state.lock().expect(POISON))
+    }
+
+    /// Waits until a read of `queue` is done. The caller holds the lock, and at least one read of
+    /// the queue is in flight. With `is_own`, the wait ends with [`WaitOutcome::Stalled`] if
+    /// threads that execute requests are stalled.
+    pub(crate) fn wait<'a>(
+        &'a self,
+        mut state: EngineGuard<'a>,
+        queue: QueueId,
+        ends_when_stalled: bool,
+    ) -> (EngineGuard<'a>, WaitOutcome) {
+        let mut idle_timeout = IDLE_TIMEOUT;
+        let mut wait_start: Option<Instant> = None;
+        loop {
+            match state.in_flight.next_done(queue) {
+                Some(Ok(id)) => {
+                    state.in_flight.wake_next_leader();
+                    return (state, WaitOutcome::Done(id));
+                }
+                Some(Err(error)) => return (state, WaitOutcome::Failed(error)),
+                None => {}
+            }
+            if ends_when_stalled && state.in_flight.inline_requests_in_flight > 0 {
+                let wait_start = *wait_start.get_or_insert_with(now);
+                if now().duration_since(wait_start) >= STALL_TIMEOUT {
+                    return (state, WaitOutcome::Stalled);
+                }
+            }
+            if self.sleeper.has_pooled_transfer() {
+                state = self.execute_pooled_transfer(state);
+            } else if state.has_leader() {
+                state.in_flight.park(queue, Parked::Thread(current()));
+                drop(state);
+                let parked = now();
+                park_timeout(idle_timeout);
+                let is_called = now().duration_since(parked) < idle_timeout;
+                if !is_called {
+                    self.sleeper.drain_kernel_answers();
+                }
+                state = self.lock();
+                state.in_flight.unpark(queue);
+                if !is_called {
+                    idle_timeout = (2 * idle_timeout).min(IDLE_TIMEOUT_MAX);
+                    state.replace_stalled_leader();
+                }
+            } else {
+                state = self.lead(state, Some(queue));
+            }
+        }
+    }
+
+    /// Executes a transfer that needs a thread, so that no worker thread has to be woken.
+    fn execute_pooled_transfer<'a>(&'a self, state: EngineGuard<'a>) -> EngineGuard<'a> {
+        drop(state);
+        let result_of_transfer = self.sleeper.execute_pooled_transfer();
+        let mut state = self.lock();
+        if let Some(is_demand) = result_of_transfer {
+            state.collect_completions(Ok(is_demand));
+        }
+        state.relock()
+    }
+
+    /// Sleeps once in the storage as leader, and takes in the completions.
+    fn lead<'a>(&'a self, mut state: EngineGuard<'a>, queue: Option<QueueId>) -> EngineGuard<'a> {
+        let (term, deadline) = state.become_leader(queue);
+        // A former leader that was only slow may sleep next to its successor. A wake-up call may
+        // then end the sleep of the wrong thread, so every sleep is bounded.
+        let sleep_time = deadline.map_or(IDLE_TIMEOUT_MAX, |deadline| self.clock.until(deadline));
+        state.unlock_to_sleep();
+        let result = self.sleeper.sleep(Sleep::AtMost(sleep_time.min(IDLE_TIMEOUT_MAX)));
+        let mut state = self.lock();
+        state.end_lead(term, result);
+        if queue.is_none() && !state.in_flight.is_reactor_due() {
+            // The reactor stops leading, and threads may still wait.
+            state.in_flight.wake_next_leader();
+        }
+        state.relock()
+    }
+
+    /// Starts the reactor thread if it does not run.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub(crate) fn start_reactor(self: &Arc<Engine>) -> std::io::Result<()> {
+        let mut reactor = self.reactor.lock().expect("nothing panics under this lock");
+        if reactor.is_none() {
+            let engine = Arc::clone(self);
+            *reactor = Some(spawn("readpath-react", move || engine.run_reactor())?);
+        }
+        Ok(())
+    }
+
+    /// Main loop of the reactor.
+    fn run_reactor(&self) {
+        let mut state = self.lock();
+        while !state.is_closing {
+            if state.in_flight.is_reactor_due() {
+                state = self.lead(state, None);
+            } else if state.in_flight.has_tasks() {
+                let guard = state.into_guard();
+                let waited = self.reactor_wake.wait_timeout(guard, IDLE_TIMEOUT_MAX);
+                let (guard, timed_out) = waited.expect(POISON);
+                state = EngineGuard::new(self, guard);
+                if timed_out.timed_out() {
+                    drop(state);
+                    self.sleeper.drain_kernel_answers();
+                    state = self.lock();
+                    state.replace_stalled_leader();
+                    state = state.relock();
+                }
+            } else {
+                state.is_reactor_idle = true;
+                let guard = self.reactor_wake.wait(state.into_guard()).expect(POISON);
+                state = EngineGuard::new(self, guard);
+            }
+        }
+    }
+
+    /// Ends the reactor, which keeps a reference to the engine.
+    pub(crate) fn close(&self) {
+        let reactor = self.reactor.lock().expect("nothing panics under this lock").take();
+        let Some(reactor) = reactor else { return };
+        self.lock().is_closing = true;
+        self.reactor_wake.notify_one();
+        self.sleeper.wake();
+        if reactor.thread().id() != current().id() {
+            // The panic hook has already reported a panic of the reactor.
+            let _ = reactor.join();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Execution of a batch under the lock. One locked section takes back the returned reads, starts
+//! the new reads and shares the completed reads. It reads the clock once, and all requests are
+//! submitted together.
+//!
+//! The pages of a shared read stay pinned until the batch is called again. The next call may come
+//! late, or never while the batch's thread reads something else. Two limits prevent other reads
+//! from waiting for these pages. All batches together pin at most a quarter of the memory for
+//! reads, and one read takes at most half of it. Beyond the limit, a completed read is copied.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use readpath_core::machine::ReadError;
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use super::Handle;
+use super::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
+use super::state::EngineState;
+use crate::os::aligned_bytes::AlignedBytes;
+
+/// A read of a batch that is not started.
+pub(crate) struct UnstartedRead {
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) offset: u64,
+    pub(crate) bytes: u64,
+    pub(crate) ticket: u64,
+}
+
+/// A completed read, shared with a batch. [`EngineState::release_and_start`] takes it back.
+pub(crate) struct SharedRead {
+    pub(crate) completed: CompletedRead,
+    /// `None` for a rejected read and for a copy.
+    id: Option<InFlightId>,
+    /// Number of pages that the read pins in the machine.
+    pages: u64,
+}
+
+impl SharedRead {
+    /// Returns the buffer if the read is a copy without an entry in the machine.
+    pub(crate) fn into_copy(self) -> Result<AlignedBytes, SharedRead> {
+        match self {
+            SharedRead {
+                id: None, completed: CompletedRead { detached: Some(copy), .. }, ..
+            } => Ok(copy),
+            borrowed => Err(borrowed),
+        }
+    }
+
+    /// Creates a completed read from bytes that were found outside the machine.
+    pub(crate) fn from_copy(ticket: u64, bytes: AlignedBytes) -> SharedRead {
+        let result = Some(Ok(bytes.len() as u64));
+        let copied = Some(bytes);
+        let completed =
+            CompletedRead { ticket, result, detached: copied, ..CompletedRead::default() };
+        SharedRead { completed, id: None, pages: 0 }
+    }
+
+    /// Creates a completed read from the error of a rejected one.
+    fn from_error(ticket: u64, error: ReadError) -> SharedRead {
+        let result = Some(Err(error));
+        let completed = CompletedRead { ticket, result, ..CompletedRead::default() };
+        SharedRead { completed, id: None, pages: 0 }
+    }
+}
+
+/// Maximum number of pages that batches may pin. `read_bytes_max` is the largest read of the
+/// machine.
+pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
+    read_bytes_max / PAGE_BYTES / 4
+}
+
+impl EngineState {
+    /// Takes back the `returned` reads and starts the `asked` reads. A read that the machine
+    /// rejects is added to `ready`. The caller drops `asked` without the lock.
+    pub(crate) fn release_and_start(
+        &mut self,
+        queue: QueueId,
+        returned: &mut Vec<SharedRead>,
+        unstarted: &[UnstartedRead],
+        ready: &mut VecDeque<SharedRead>,
+    ) {
+        let now = self.clock.now();
+        self.machine.take_returned(now);
+        returned.drain(..).for_each(|borrowed| self.release_shared(now, borrowed));
+        for UnstartedRead { handle, offset, bytes, ticket } in unstarted {
+            if let Err(error) = self.begin(now, handle, *offset, *bytes, queue, *ticket) {
+                ready.push_back(SharedRead::from_error(*ticket, error));
+            }
+        }
+        self.pump(now);
+    }
+
+    /// Moves completed reads of the queue to `ready`: `first`, and then as many as the pin limit
+    /// permits. If `first` exceeds the limit, it is copied.
+    pub(crate) fn share_completed(
+        &mut self,
+        queue: QueueId,
+        first: InFlightId,
+        ready: &mut VecDeque<SharedRead>,
+    ) {
+        if !self.is_within_pin_limit(first) {
+            let now = self.clock.now();
+            if self.detach(now, first) {
+                self.pump(now);
+            }
+        }
+        let mut next = Some(first);
+        while let Some(id) = next {
+            let completed = self.in_flight.take_completed(id);
+            let pages = completed.frames.len() as u64;
+            self.batch_pages += pages;
+            ready.push_back(SharedRead { completed, id: Some(id), pages });
+            let (borrowed, most) = (self.batch_pages, self.batch_pages_max);
+            let fits_pin_limit = |of: &InFlight, id| borrowed + of.pinned_pages(id) <= most;
+            next = self.in_flight.next_done_where(queue, fits_pin_limit);
+        }
+    }
+
+    fn is_within_pin_limit(&self, id: InFlightId) -> bool {
+        self.batch_pages + self.in_flight.pinned_pages(id) <= self.batch_pages_max
+    }
+
+    /// Number of pages that batches pin now.
+    #[cfg(test)]
+    pub(super) fn batch_pages(&self) -> u64 {
+        self.batch_pages
+    }
+
+    /// Unpins and releases a returned read.
+    fn release_shared(&mut self, now: Time, shared: SharedRead) {
+        self.batch_pages -= shared.pages;
+        if let Some(id) = shared.id {
+            self.release_completed(now, id, shared.completed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::page_cache::PageCache;
+    use crate::path::ReadPath;
+
+    /// Each read counts the pages that it pins until the batch returns it.
+    #[test]
+    fn returned_batch_reads_release_their_pinned_pages() {
+        let name = std::env::current_exe().expect("this program has a file");
+        let path = ReadPath::builder()
+            .page_cache(PageCache::Own { bytes: None })
+            .readahead("none")
+            .kernel_cache(false)
+            .build()
+            .unwrap();
+        let file = path.open(name).unwrap();
+        let mut batch = path.batch();
+        for round in 0..3 {
+            batch.read(&file, round * 20_000, 8192, 0).unwrap();
+            // Bytes 20,000 to 28,192 lie in pages 4 to 6.
+            let pages = [2, 3, 3][round as usize];
+            assert!(batch.wait().unwrap().is_some());
+            assert_eq!(path.engine().lock().batch_pages(), pages);
+        }
+        assert!(batch.wait().unwrap().is_none());
+        assert_eq!(path.engine().lock().batch_pages(), 0);
+    }
+}

@@ -1,0 +1,408 @@
+//! Memory that grows with use while the system has spare memory, and shrinks when others need it.
+//!
+//! A path without a configured memory size reserves addresses for most of the memory that the
+//! process may use. A *limit* bounds the memory that it uses. The limit is the smaller of two
+//! amounts:
+//!
+//! - The useful amount: 256 MiB plus twice the bytes that were read again because they were
+//!   evicted. A single sequential stream gains nothing from own memory and pays for it. Clearing 1
+//!   GiB of new memory took longer than reading it: 0.80 of the kernel's rate, compared with 1.40.
+//! - The available amount: the memory in use plus the [available memory](SystemMemory) minus a
+//!   reserve.
+//!
+//! The limit is set
+//!
+//! - when 16 MiB come into use, and after each further 64 MiB;
+//! - when 16 MiB more were read again;
+//! - four times a second, by one thread for all such paths of a process, while one of them uses
+//!   more than 64 MiB.
+//!
+//! If the limit falls below the memory in use, the eviction policy selects pages, and their memory
+//! goes back to the system. If tasks still wait for memory (pressure stall information), an eighth
+//! of the memory is given back at each check. The exception is a system with a quarter of its
+//! memory available: the waiting tasks are then in a control group at its own limit. Giving back
+//! memory here would not help them. The memory never shrinks below a floor that suffices for any
+//! read.
+
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
+
+use readpath_core::cache::FrameId;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::Engine;
+use crate::os::frames::locks_future_mappings;
+use crate::os::process::ProcessNumber;
+use crate::os::system_memory::{SystemMemory, total_memory};
+use crate::os::thread;
+
+/// Memory in bytes of a path if the memory of the system is unknown, and initially if it is known.
+/// It is also the largest memory that readahead policies count on.
+pub(crate) const FIXED_BYTES: u64 = 256 << 20;
+/// Bytes in use at which the limit is set for the first time. Until then the limit is the floor.
+/// Also the number of bytes read again after which the limit is set.
+const FIRST_CHECK_BYTES: u64 = 16 << 20;
+/// Number of bytes that come into use before the limit is set again.
+const CHECK_STEP_BYTES: u64 = 64 << 20;
+/// Period of the thread that sets the limits.
+const INTERVAL: Duration = Duration::from_millis(250);
+/// Divisor of the total memory: this part is reserved for other processes.
+const RESERVE_DIVISOR: u64 = 8;
+/// Upper limit of the memory that guards may pin, in bytes and as a divisor of the total memory.
+const PINNED_BYTES_MAX: u64 = 64 << 20;
+const PINNED_DIVISOR: u64 = 16;
+/// Memory in bytes that is reserved for reads: three of the largest reads.
+const READ_RESERVE_BYTES: u64 = 48 << 20;
+/// Minimum memory in bytes that is reserved for reads. A small control group reserves a quarter of
+/// its memory; larger reads are split.
+const READ_RESERVE_BYTES_MIN: u64 = 1 << 20;
+/// Divisor of the elapsed time. Memory is short if tasks waited for memory during a larger part of
+/// it.
+const STALL_TIME_DIVISOR: u64 = 20;
+/// Divisor of the total memory. Memory is short only if a smaller part than this is available.
+const AMPLE_MEMORY_DIVISOR: u64 = 4;
+/// Divisor of the memory in use: this part is given back at each check while memory is short.
+const SHRINK_DIVISOR: u64 = 8;
+/// Number of bytes that are given back in one locked section.
+const SHRINK_STEP_BYTES: u64 = 16 << 20;
+
+/// Sizes of the memory of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryPlan {
+    /// Initial limit.
+    pub(crate) limit_bytes: u64,
+    /// Maximum, for which addresses are reserved.
+    pub(crate) bytes_max: u64,
+    /// Part of the memory that guards may pin.
+    pub(crate) pinned_bytes_max: u64,
+    /// Smallest limit; `None` for memory of fixed size.
+    limit_bytes_min: Option<u64>,
+}
+
+fn round_down_to_page(bytes: u64) -> u64 {
+    bytes / PAGE_BYTES * PAGE_BYTES
+}
+
+impl MemoryPlan {
+    /// Creates a plan of fixed size. By default, guards may pin a quarter.
+    pub(crate) fn fixed(bytes: u64, held_bytes: Option<u64>) -> MemoryPlan {
+        let quarter = (bytes / PAGE_BYTES / 4).max(1) * PAGE_BYTES;
+        let held_bytes = held_bytes.unwrap_or(quarter);
+        MemoryPlan {
+            limit_bytes: bytes,
+            bytes_max: bytes,
+            pinned_bytes_max: held_bytes,
+            limit_bytes_min: None,
+        }
+    }
+
+    /// Creates a plan that depends on the memory of the system.
+    pub(crate) fn elastic(held_bytes: Option<u64>) -> MemoryPlan {
+        match total_memory() {
+            // With `mlockall`, every mapped page would become resident at once.
+            Some(total) if !locks_future_mappings() => {
+                MemoryPlan::from_total_memory(total, held_bytes)
+            }
+            Some(total) => {
+                MemoryPlan::fixed(FIXED_BYTES.min(round_down_to_page(total / 4)), held_bytes)
+            }
+            None => MemoryPlan::fixed(FIXED_BYTES, held_bytes),
+        }
+    }
+
+    /// Creates the plan of a process that may use `total` bytes.
+    fn from_total_memory(total: u64, held_bytes: Option<u64>) -> MemoryPlan {
+        let held_bytes = held_bytes
+            .unwrap_or_else(|| round_down_to_page((total / PINNED_DIVISOR).min(PINNED_BYTES_MAX)));
+        let reads_bytes =
+            READ_RESERVE_BYTES.min(round_down_to_page(total / 4)).max(READ_RESERVE_BYTES_MIN);
+        let floor_bytes = held_bytes + reads_bytes;
+        let bytes_max = round_down_to_page(total - total / 4).max(floor_bytes);
+        MemoryPlan {
+            limit_bytes: floor_bytes,
+            bytes_max,
+            pinned_bytes_max: held_bytes,
+            limit_bytes_min: Some(floor_bytes),
+        }
+    }
+
+    /// Returns the plan with half the address space, for a second attempt after a failed
+    /// reservation. `None` if the result is smaller than the fixed default.
+    pub(crate) fn halved(self) -> Option<MemoryPlan> {
+        let bytes_max = self.bytes_max / 2 / PAGE_BYTES * PAGE_BYTES;
+        let is_enough =
+            self.limit_bytes_min.is_some_and(|floor| bytes_max >= floor.max(FIXED_BYTES));
+        is_enough.then_some(MemoryPlan { bytes_max, ..self })
+    }
+
+    /// Limit by the available memory, for an engine that uses `used_bytes`.
+    fn limit(&self, floor_bytes: u64, used_bytes: u64, memory: SystemMemory) -> u64 {
+        let reserve = memory.total_bytes / RESERVE_DIVISOR;
+        let limit = (used_bytes + memory.available_bytes).saturating_sub(reserve);
+        limit.clamp(floor_bytes, self.bytes_max) / PAGE_BYTES * PAGE_BYTES
+    }
+}
+
+/// State of an engine's memory of variable size.
+pub(crate) struct Elastic {
+    plan: MemoryPlan,
+    floor_bytes: u64,
+    /// Stall time of all tasks in microseconds at the last check, and the time of that check.
+    last_check: Mutex<Option<(u64, Instant)>>,
+}
+
+impl Elastic {
+    /// Returns `None` for a plan of fixed size.
+    pub(crate) fn from_plan(plan: MemoryPlan) -> Option<Elastic> {
+        let floor_bytes = plan.limit_bytes_min?;
+        Some(Elastic { plan, floor_bytes, last_check: Mutex::default() })
+    }
+
+    /// Bytes in use at which it is first looked how much memory there is.
+    pub(super) fn first_check_bytes(&self) -> u64 {
+        FIRST_CHECK_BYTES.min(self.plan.limit_bytes / 2)
+    }
+
+    /// Bytes more in use at which it is looked again.
+    fn check_step_bytes(&self) -> u64 {
+        CHECK_STEP_BYTES.min(self.plan.bytes_max / 8)
+    }
+
+    /// Limit for an engine that uses `used_bytes` and has read `returned_bytes` again after their
+    /// eviction.
+    fn limit(
+        &self,
+        last_check: &mut Option<(u64, Instant)>,
+        used_bytes: u64,
+        refault_bytes: u64,
+        memory: SystemMemory,
+    ) -> u64 {
+        let target_bytes = FIXED_BYTES.saturating_add(2 * refault_bytes).max(self.floor_bytes);
+        let limit = self.plan.limit(self.floor_bytes, used_bytes, memory).min(target_bytes);
+        let now = Instant::now();
+        let before = last_check.replace((memory.stall_us, now));
+        let is_stalled = before.is_some_and(|(stalled_us, at)| {
+            let elapsed_us = now.duration_since(at).as_micros() as u64;
+            memory.stall_us.saturating_sub(stalled_us) > elapsed_us / STALL_TIME_DIVISOR
+        });
+        let is_short =
+            is_stalled && memory.available_bytes < memory.total_bytes / AMPLE_MEMORY_DIVISOR;
+        let most = if is_short { used_bytes - used_bytes / SHRINK_DIVISOR } else { u64::MAX };
+        limit.min(most.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
+    }
+}
+
+impl Engine {
+    /// Measures the spare memory and sets the limit, if the engine's memory is elastic. Returns at
+    /// once if another thread does so.
+    pub(crate) fn adapt_memory(&self) {
+        let Some(elastic) = &self.elastic else { return };
+        let Ok(mut looked) = elastic.last_check.try_lock() else { return };
+        let memory = SystemMemory::measure();
+        let mut state = self.lock();
+        let [bytes, used_bytes] = state.machine.memory_bytes();
+        let returned_bytes = state.machine.returned_bytes();
+        let limit = memory
+            .map_or(bytes, |memory| elastic.limit(&mut looked, used_bytes, returned_bytes, memory));
+        state.refault_check_bytes = returned_bytes + FIRST_CHECK_BYTES;
+        state.memory_check_bytes = used_bytes + elastic.check_step_bytes();
+        if limit >= bytes {
+            state.with_machine(|machine, now| drop(machine.resize(now, limit)));
+        }
+        drop(state);
+        self.shrink_memory(bytes, limit);
+        if used_bytes >= elastic.check_step_bytes() {
+            start_adapter_thread();
+        }
+    }
+
+    /// Shrinks the memory from `bytes` to `limit`, and gives the freed frames back to the system.
+    fn shrink_memory(&self, mut bytes: u64, limit: u64) {
+        while bytes > limit {
+            bytes = bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit);
+            let mut withdrawing: Vec<FrameId> = Vec::new();
+            let left = self.lock().with_machine(|machine, now| {
+                withdrawing = machine.resize(now, bytes);
+                machine.memory_bytes()[0]
+            });
+            self.frame_cache.release_memory(&mut withdrawing);
+            self.lock().machine.on_withdrawn(&withdrawing);
+            if left > bytes {
+                // The remaining pages are in use.
+                return;
+            }
+        }
+    }
+}
+
+/// All engines of a process with elastic memory, and the state of the thread that adapts them.
+#[derive(Default)]
+struct ElasticEngines {
+    /// Engines with elastic memory.
+    engines: Vec<Weak<Engine>>,
+    /// True while the thread runs.
+    is_running: bool,
+}
+
+impl ElasticEngines {
+    fn remove_dropped(&mut self) {
+        self.engines.retain(|engine| engine.strong_count() != 0);
+    }
+}
+
+/// Registry of one process. A child made by `fork` creates a registry of its own, because a thread
+/// of the parent may have held the lock.
+struct ProcessRegistry {
+    process: ProcessNumber,
+    elastic_engines: Mutex<ElasticEngines>,
+}
+
+/// Registry of this process, or of the process that forked it; null before its first use.
+static PROCESS_REGISTRY: AtomicPtr<ProcessRegistry> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Applies `act` to the registry of this process.
+fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
+    let found = PROCESS_REGISTRY.load(Ordering::Acquire);
+    // SAFETY: the pointer comes from `Box::into_raw` below and is never freed.
+    let mut registry = unsafe { found.as_ref() }.filter(|registry| registry.process.is_current());
+    if registry.is_none() {
+        let made = ProcessRegistry {
+            process: ProcessNumber::current(),
+            elastic_engines: Mutex::default(),
+        };
+        let made = Box::into_raw(Box::new(made));
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        let place = match PROCESS_REGISTRY.compare_exchange(found, made, order.0, order.1) {
+            Ok(_) => made,
+            // Another thread was first. The registry made here leaks, at most once per thread.
+            Err(theirs) => theirs,
+        };
+        // SAFETY: the pointer comes from `Box::into_raw` and is never freed.
+        registry = unsafe { place.as_ref() };
+    }
+    let watched = &registry.expect("made just now").elastic_engines;
+    act(&mut watched.lock().expect("nothing panics under this lock"))
+}
+
+/// Registers an engine with elastic memory.
+pub(super) fn register(engine: &Arc<Engine>) {
+    if engine.elastic.is_some() {
+        with_registry(|watched| {
+            watched.remove_dropped();
+            watched.engines.push(Arc::downgrade(engine));
+        });
+    }
+}
+
+/// Starts the thread that adapts all engines, if it does not run.
+fn start_adapter_thread() {
+    with_registry(|watched| {
+        if !watched.is_running {
+            // If the system cannot start a thread, the next check tries again.
+            watched.is_running = thread::spawn("readpath-memory", run_adapter_thread).is_ok();
+        }
+    });
+}
+
+/// Main loop of that thread. It ends when no engine uses more than [`CHECK_STEP_BYTES`].
+fn run_adapter_thread() {
+    loop {
+        std::thread::sleep(INTERVAL);
+        let engines = with_registry(|watched| {
+            watched.remove_dropped();
+            watched.engines.clone()
+        });
+        let mut has_large = false;
+        for engine in engines.iter().filter_map(Weak::upgrade) {
+            let used_bytes = engine.lock().machine.memory_bytes()[1];
+            let elastic = engine.elastic.as_ref();
+            has_large |= elastic.is_some_and(|elastic| used_bytes >= elastic.check_step_bytes());
+            engine.adapt_memory();
+        }
+        if !has_large {
+            return with_registry(|watched| watched.is_running = false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    fn memory(total: u64, available: u64) -> SystemMemory {
+        SystemMemory { total_bytes: total * MIB, available_bytes: available * MIB, stall_us: 0 }
+    }
+
+    #[test]
+    fn memory_limit_is_used_plus_available_minus_reserve() {
+        let plan = MemoryPlan::from_total_memory(16_384 * MIB, None);
+        assert_eq!((plan.pinned_bytes_max, plan.bytes_max), (64 * MIB, 12_288 * MIB));
+        assert_eq!(plan.limit_bytes, 112 * MIB);
+        let elastic = Elastic::from_plan(plan).unwrap();
+        let limit = |used: u64, available| {
+            // An eighth of 16,384 is 2,048.
+            elastic.limit(&mut None, used * MIB, 1 << 40, memory(16_384, available)) / MIB
+        };
+        assert_eq!(limit(5_000, 5_000), 7_952);
+        assert_eq!(limit(5_000, 1_000), 3_952);
+        // The lower bound is the memory for reads and guards. The upper bound is the address space.
+        assert_eq!((limit(500, 100), limit(12_000, 4_000)), (112, 12_288));
+    }
+
+    #[test]
+    fn memory_limit_grows_by_twice_the_bytes_read_again() {
+        let elastic =
+            Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
+        let limit = |returned: u64| {
+            elastic.limit(&mut None, 100 * MIB, returned * MIB, memory(16_384, 10_000)) / MIB
+        };
+        assert_eq!((limit(0), limit(50), limit(1_000)), (256, 356, 2_256));
+    }
+
+    #[test]
+    fn memory_limit_shrinks_by_an_eighth_while_tasks_stall() {
+        let elastic =
+            Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
+        let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
+        let stalled = |stalled_us| SystemMemory { stall_us: stalled_us, ..memory(16_384, 4_000) };
+        // First interval: stalled for a fifth of the time. Second interval: no stall.
+        assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled(51_000)), 700 * MIB);
+        assert_eq!(elastic.limit(&mut looked, 700 * MIB, 1 << 40, stalled(51_000)), 2_652 * MIB);
+    }
+
+    #[test]
+    fn memory_limit_ignores_stalls_while_memory_is_plentiful() {
+        let elastic =
+            Elastic::from_plan(MemoryPlan::from_total_memory(16_384 * MIB, None)).unwrap();
+        let mut looked = Some((1_000, Instant::now() - Duration::from_millis(250)));
+        let stalled = SystemMemory { stall_us: 51_000, ..memory(16_384, 10_000) };
+        assert_eq!(elastic.limit(&mut looked, 800 * MIB, 1 << 40, stalled), 8_752 * MIB);
+    }
+
+    /// A group of 48 MiB: a sixteenth for guards, a quarter for reads, three quarters at the most.
+    #[test]
+    fn memory_floor_is_a_fraction_of_a_small_control_group() {
+        let plan = MemoryPlan::from_total_memory(48 * MIB, None);
+        assert_eq!((plan.pinned_bytes_max, plan.limit_bytes_min), (3 * MIB, Some(15 * MIB)));
+        assert_eq!((plan.limit_bytes, plan.bytes_max), (15 * MIB, 36 * MIB));
+        let elastic = Elastic::from_plan(plan).unwrap();
+        assert!(
+            elastic.first_check_bytes() < plan.limit_bytes && elastic.check_step_bytes() < 5 * MIB
+        );
+        let tiny = MemoryPlan::from_total_memory(4 * MIB, None);
+        assert!(tiny.limit_bytes <= 2 * MIB && tiny.bytes_max <= 3 * MIB);
+    }
+
+    #[test]
+    fn memory_plan_scales_with_the_group_and_can_be_halved() {
+        let plan = MemoryPlan::from_total_memory(256 * MIB, None);
+        assert_eq!((plan.pinned_bytes_max, plan.limit_bytes), (16 * MIB, 64 * MIB));
+        assert_eq!((plan.bytes_max, plan.halved()), (192 * MIB, None));
+        let large = MemoryPlan::from_total_memory(16_384 * MIB, None).halved().unwrap();
+        assert_eq!((large.bytes_max, large.limit_bytes), (6_144 * MIB, 112 * MIB));
+        assert_eq!(MemoryPlan::fixed(64 * MIB, None).halved(), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! The engine's lock. Each critical section ends in the same way. Dropping the guard releases the
+//! lock first. After that it hands submitted requests to the kernel, wakes waiting threads, and
+//! drops values whose drop makes a system call or runs foreign code.
+
+use std::ops::{Deref, DerefMut};
+
+use super::Engine;
+use super::in_flight::{DeferredDrop, Parked};
+use super::state::EngineState;
+use crate::os::sync::MutexGuard;
+use crate::os::thread::run_contained;
+
+/// Guard of the engine's state. A thread never sleeps with this lock held.
+pub(crate) struct EngineGuard<'e> {
+    engine: &'e Engine,
+    /// Present until the guard is dropped.
+    state: Option<MutexGuard<'e, EngineState>>,
+}
+
+impl<'e> EngineGuard<'e> {
+    pub(super) fn new(engine: &'e Engine, state: MutexGuard<'e, EngineState>) -> EngineGuard<'e> {
+        EngineGuard { engine, state: Some(state) }
+    }
+
+    /// Releases and takes the lock again, if deferred wake-ups exist.
+    pub(super) fn relock(self) -> EngineGuard<'e> {
+        let is_due = !self.in_flight.deferred.to_wake.is_empty();
+        if !is_due {
+            return self;
+        }
+        let engine = self.engine;
+        drop(self);
+        engine.lock()
+    }
+
+    /// Releases the lock before a sleep in the storage. The sleep also hands the requests to the
+    /// kernel.
+    pub(super) fn unlock_to_sleep(mut self) {
+        self.in_flight.deferred.has_unsubmitted_requests = false;
+    }
+
+    /// Returns the mutex guard alone, to wait for a condition variable. No action may be deferred.
+    pub(super) fn into_guard(mut self) -> MutexGuard<'e, EngineState> {
+        self.state.take().expect("present until the guard is dropped")
+    }
+}
+
+impl Deref for EngineGuard<'_> {
+    type Target = EngineState;
+
+    #[inline]
+    fn deref(&self) -> &EngineState {
+        self.state.as_ref().expect("present until the guard is dropped")
+    }
+}
+
+impl DerefMut for EngineGuard<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut EngineState {
+        self.state.as_mut().expect("present until the guard is dropped")
+    }
+}
+
+impl Drop for EngineGuard<'_> {
+    /// Releases the lock, and then performs the deferred actions.
+    fn drop(&mut self) {
+        let Some(mut state) = self.state.take() else { return };
+        let is_reactor_called = state.take_reactor_wake();
+        let deferred = &mut state.in_flight.deferred;
+        let is_queued = std::mem::take(&mut deferred.has_unsubmitted_requests);
+        let is_leader_late = std::mem::take(&mut deferred.must_wake_leader);
+        let is_memory_due = std::mem::take(&mut deferred.is_memory_check_due);
+        let to_wake = std::mem::take(&mut deferred.to_wake);
+        let drops = std::mem::take(&mut deferred.drops);
+        let wants_huge_pages = std::mem::take(&mut deferred.wants_huge_pages);
+        drop(state);
+        if wants_huge_pages {
+            // Before any thread writes to the frames.
+            self.engine.frame_cache.use_huge_pages();
+        }
+        if is_queued {
+            // The leader meets and reports any error of this call.
+            self.engine.sleeper.submit_queued();
+        }
+        if !to_wake.is_empty() {
+            to_wake.into_iter().for_each(Parked::wake);
+        }
+        if is_reactor_called {
+            self.engine.reactor_wake.notify_one();
+        }
+        if is_leader_late {
+            self.engine.sleeper.wake();
+        }
+        if !drops.is_empty() {
+            drops.into_iter().for_each(DeferredDrop::drop_contained);
+        }
+        if is_memory_due {
+            self.engine.adapt_memory();
+        }
+    }
+}
+
+impl Parked {
+    fn wake(self) {
+        match self {
+            Parked::Thread(thread) => thread.unpark(),
+            Parked::Task(waker) => run_contained(|| waker.wake()),
+        }
+    }
+}
+
+impl DeferredDrop {
+    fn drop_contained(self) {
+        run_contained(|| drop(self));
+    }
+}

@@ -1,0 +1,403 @@
+//! The frames of a shared cache, and safe access to them.
+//!
+//! The machine decides the page of each frame. Readers on any thread copy shared pages directly
+//! from the frame cache, without the machine. Two kinds of access are safe: through the
+//! [index](super::page_index), found or pinned by a guard, or pinned by the machine (a completed
+//! read that is not released). In both cases no thread writes to the frame: the storage fills only
+//! frames in flight.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use readpath_core::cache::{FileId, FrameId, PageSharer, UseCount};
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use super::copy_out::copy_out;
+use super::page_index::{GROUP_LOG2, PageIndex, PinOutcome, Std, page_key};
+use super::read_counters::thread_number;
+use super::reader_slots::{ActiveReaders, ReaderGuard};
+use crate::os::frames::{FrameMemory, FrameMemoryError};
+use crate::os::sync::{Mutex, preemption_point, processor_count};
+use crate::read_error::PinLimitReached;
+
+/// Number of pages that are copied together.
+pub(super) const GROUP_PAGES: u64 = 1 << GROUP_LOG2;
+
+/// Upper and lower limit of the number of simultaneous copies. Between them it is twice the number
+/// of processors, rounded up. Powers of two.
+const CONCURRENT_COPIES_UPPER_BOUND: usize = 64;
+const CONCURRENT_COPIES_LOWER_BOUND: usize = 8;
+
+/// Number of simultaneous copies in a new cache: a power of two.
+pub(super) fn concurrent_copies_max() -> usize {
+    (2 * processor_count())
+        .next_power_of_two()
+        .clamp(CONCURRENT_COPIES_LOWER_BOUND, CONCURRENT_COPIES_UPPER_BOUND)
+}
+
+/// The frames of a cache, shared by all its readers.
+pub(crate) struct FrameCache {
+    memory: FrameMemory,
+    index: PageIndex<Std>,
+    /// Number of pages that guards pin now, and its limit.
+    pinned_pages: AtomicU32,
+    pinned_pages_max: u32,
+    /// True while no guard may pin a page.
+    is_pinning_paused: AtomicBool,
+    invalidated: Mutex<InvalidatedFrames>,
+    /// True if `forgotten` has entries. Changed under its lock.
+    has_invalidated: AtomicBool,
+}
+
+/// Frames whose page was invalidated.
+#[derive(Default)]
+struct InvalidatedFrames {
+    /// Frames with copies in progress, and the copies at the time of the invalidation.
+    being_copied: Vec<(u32, ActiveReaders)>,
+    /// Unused frames that the machine has not taken back yet.
+    unused: Vec<FrameId>,
+}
+
+impl FrameCache {
+    /// Creates an empty cache of `frames` frames. Guards may pin `held_max` of them.
+    ///
+    /// # Errors
+    /// The system cannot map the memory.
+    pub(crate) fn new(frames: u32, pinned_pages_max: u32) -> Result<FrameCache, FrameMemoryError> {
+        Ok(FrameCache {
+            memory: FrameMemory::new(frames)?,
+            index: PageIndex::new(frames, concurrent_copies_max()),
+            pinned_pages: AtomicU32::new(0),
+            pinned_pages_max,
+            is_pinning_paused: AtomicBool::new(false),
+            invalidated: Mutex::default(),
+            has_invalidated: AtomicBool::new(false),
+        })
+    }
+
+    /// Maximum number of simultaneous copies. Each copy uses its own slot.
+    pub(crate) fn copies_max(&self) -> usize {
+        self.index.reader_slot_count()
+    }
+
+    /// Copies shared pages of `file` from byte `offset` on into `buffer`, which is not empty. It
+    /// uses slot `wish` if that is free. If the first page is `used_on`, the copy continues an
+    /// earlier use and does not count as another one. Returns the guard of the slot if all bytes
+    /// were copied. Otherwise the content of `buffer` is undefined.
+    #[inline]
+    pub(crate) fn copy(
+        &self,
+        file: FileId,
+        offset: u64,
+        buffer: &mut [u8],
+        preferred_slot: usize,
+        last_used_page: u64,
+    ) -> Option<ReaderGuard<'_, Std>> {
+        let mut page = offset / PAGE_BYTES;
+        let mut counts_use = page != last_used_page;
+        let mut skip = (offset % PAGE_BYTES) as usize;
+        let mut rest = buffer;
+        let mut reader = self.index.sign_in(file, page, preferred_slot)?;
+        loop {
+            let pages = (skip + rest.len()).div_ceil(PAGE_BYTES as usize) as u64;
+            let pages = pages.min(GROUP_PAGES - page % GROUP_PAGES);
+            let bytes = ((pages * PAGE_BYTES) as usize - skip).min(rest.len());
+            let (part, after) = rest.split_at_mut(bytes);
+            self.copy_group(&reader, file, page, pages as usize, skip, part, counts_use)?;
+            if after.is_empty() {
+                return Some(reader);
+            }
+            counts_use = true;
+            (rest, skip) = (after, 0);
+            page += pages;
+            reader.move_to_group(page_key(file, page));
+        }
+    }
+
+    /// Copies from `count` pages of one group. All pages are looked up before the first byte is
+    /// copied, and adjacent frames are copied as one piece. `counts` says if the first page counts
+    /// as used again.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
+    fn copy_group(
+        &self,
+        reader: &ReaderGuard<'_, Std>,
+        file: FileId,
+        first: u64,
+        count: usize,
+        skip: usize,
+        buffer: &mut [u8],
+        counts_use: bool,
+    ) -> Option<()> {
+        let mut frames = [0; GROUP_PAGES as usize];
+        let frames = &mut frames[..count];
+        for (page, frame) in (first..).zip(&mut *frames) {
+            *frame = self.index.look_up(reader, file, page, counts_use || page != first)?;
+        }
+        let (mut skip, mut rest) = (skip, buffer);
+        for run in frames.chunk_by(|&one, &next| next == one + 1) {
+            // SAFETY: all frames were found and are adjacent in memory. They keep their pages while
+            // `reading` lives.
+            let from = unsafe { self.frame_bytes(run[0], run.len()) };
+            preemption_point();
+            let bytes = (from.len() - skip).min(rest.len());
+            let (part, after) = rest.split_at_mut(bytes);
+            copy_out(&from[skip..skip + bytes], part);
+            (skip, rest) = (0, after);
+        }
+        Some(())
+    }
+
+    /// Protects pinned pages, `first` and the following ones, in their `frames` while the returned
+    /// guard lives, even if the machine unpins them. Returns `None` if the pages span several
+    /// groups or are not shared.
+    pub(super) fn protect_pinned(
+        &self,
+        file: FileId,
+        first: u64,
+        frames: &[FrameId],
+    ) -> Option<ReaderGuard<'_, Std>> {
+        let last = first + (frames.len() as u64).saturating_sub(1);
+        if first / GROUP_PAGES != last / GROUP_PAGES {
+            return None;
+        }
+        let reader = self.index.sign_in(file, first, thread_number())?;
+        let mut pages = (first..).zip(frames);
+        pages
+            .all(|(page, frame)| self.index.is_shared_in_frame(&reader, file, page, frame.0))
+            .then_some(reader)
+    }
+
+    /// True if all pages of the range are shared. Other threads may change this at any time.
+    pub(crate) fn are_all_shared(&self, file: FileId, range: PageRange) -> bool {
+        range.pages().all(|page| self.index.is_shared(file, page))
+    }
+
+    /// True if a page of the range is shared, marked or not. Other threads may change this at any
+    /// time.
+    pub(crate) fn is_any_shared(&self, file: FileId, range: PageRange) -> bool {
+        range.pages().any(|page| self.index.is_shared_or_marked(file, page))
+    }
+
+    /// Pins a shared page. With `is_seen`, a page whose readahead mark the policy has processed is
+    /// pinned too.
+    ///
+    /// # Errors
+    /// The limit of pinned pages is reached.
+    #[inline]
+    pub(crate) fn pin(
+        self: &Arc<FrameCache>,
+        file: FileId,
+        page: u64,
+        ignores_mark: bool,
+    ) -> Result<Option<PinnedPage>, PinLimitReached> {
+        // Counted first, so that the limit is never exceeded.
+        if self.pinned_pages.fetch_add(1, Ordering::SeqCst) >= self.pinned_pages_max {
+            self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
+            return Err(PinLimitReached {
+                pinned_bytes_max: u64::from(self.pinned_pages_max) * PAGE_BYTES,
+            });
+        }
+        // Checked after counting: a thread that still finds the cache open is included in the
+        // count.
+        if self.is_pinning_paused.load(Ordering::SeqCst) {
+            self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
+            return Ok(None);
+        }
+        match self.index.pin(file, page, ignores_mark) {
+            PinOutcome::Pinned(frame) => {
+                return Ok(Some(PinnedPage { frame_cache: Arc::clone(self), frame }));
+            }
+            PinOutcome::Absent => {}
+            PinOutcome::AbsentReturnFrame(frame) => self.push_unused(frame),
+        }
+        self.pinned_pages.fetch_sub(1, Ordering::SeqCst);
+        Ok(None)
+    }
+
+    /// Number of pages that guards pin.
+    #[cfg(any(test, feature = "simulation"))]
+    pub(super) fn pinned_page_count(&self) -> u32 {
+        self.pinned_pages.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of `count` frames from `first` on.
+    ///
+    /// # Safety
+    /// The frames exist. While the bytes are in use, the frames are found or pinned through the
+    /// index, or pinned by the machine.
+    #[inline]
+    pub(crate) unsafe fn frame_bytes(&self, first: u32, count: usize) -> &[u8] {
+        let bytes = count * PAGE_BYTES as usize;
+        // SAFETY: the memory is mapped and initialised while the frame cache lives. No thread
+        // writes to such a frame.
+        unsafe { std::slice::from_raw_parts(self.memory.address(first), bytes) }
+    }
+
+    /// Places frames that are first used from now on in huge pages.
+    pub(super) fn use_huge_pages(&self) {
+        self.memory.use_huge_pages();
+    }
+
+    /// Gives the memory of empty frames back to the system. Sorts `frames`.
+    pub(super) fn release_memory(&self, frames: &mut [FrameId]) {
+        frames.sort_unstable();
+        for run in frames.chunk_by(|one, next| next.0 == one.0 + 1) {
+            self.memory.release_memory(run[0].0, run.len());
+        }
+    }
+
+    /// Start address of a frame, for the storage that fills it.
+    pub(crate) fn address(&self, frame: u32) -> *mut u8 {
+        self.memory.address(frame)
+    }
+
+    /// Returns the frames that became unused and belong to the machine again.
+    fn take_unused_frames(&self) -> Vec<FrameId> {
+        if !self.has_invalidated.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
+        let InvalidatedFrames { being_copied: copied, unused: returned } = &mut *invalidated;
+        copied.retain_mut(|(frame, copies)| {
+            let is_over = self.index.have_readers_left(copies);
+            if is_over && self.index.mark_invalidated(*frame) {
+                returned.push(FrameId(*frame));
+            }
+            !is_over
+        });
+        self.has_invalidated.store(!copied.is_empty(), Ordering::Release);
+        std::mem::take(returned)
+    }
+
+    /// Ends the sharing of a page. Its frame is returned when it is no longer in use.
+    fn invalidate(&self, frame: u32) {
+        let mut copies = self.index.invalidate(frame);
+        if !self.index.have_readers_left(&mut copies) {
+            self.update_invalidated(|invalidated| invalidated.being_copied.push((frame, copies)));
+        } else if self.index.mark_invalidated(frame) {
+            self.push_unused(frame);
+        }
+    }
+
+    /// Adds a frame that the machine can take back.
+    fn push_unused(&self, frame: u32) {
+        self.update_invalidated(|invalidated| invalidated.unused.push(FrameId(frame)));
+    }
+
+    /// Changes the list of invalidated frames and sets `has_invalidated`.
+    fn update_invalidated(&self, add: impl FnOnce(&mut InvalidatedFrames)) {
+        let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
+        add(&mut invalidated);
+        self.has_invalidated.store(true, Ordering::Release);
+    }
+}
+
+/// A page that stays in its frame while this guard lives.
+pub(crate) struct PinnedPage {
+    frame_cache: Arc<FrameCache>,
+    frame: u32,
+}
+
+impl Deref for PinnedPage {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the page is pinned.
+        unsafe { self.frame_cache.frame_bytes(self.frame, 1) }
+    }
+}
+
+impl Drop for PinnedPage {
+    fn drop(&mut self) {
+        if self.frame_cache.index.unpin(self.frame) {
+            self.frame_cache.push_unused(self.frame);
+        }
+        self.frame_cache.pinned_pages.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The frame cache, as the machine's cache uses it.
+#[derive(Clone)]
+pub(crate) struct FrameSharer(pub(crate) Arc<FrameCache>);
+
+impl PageSharer for FrameSharer {
+    fn share(&mut self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        self.0.index.share(file, first, frames, marked);
+    }
+
+    fn unmark(&mut self, frame: FrameId) {
+        self.0.index.unmark(frame.0);
+    }
+
+    fn take_uses(&mut self, frame: FrameId) -> UseCount {
+        self.0.index.take_uses(frame.0)
+    }
+
+    fn take_uses_of(&mut self, first: FrameId, wanted: u64) -> [u64; 2] {
+        self.0.index.take_uses_of(first.0, wanted)
+    }
+
+    fn is_used(&self, frame: FrameId) -> bool {
+        self.0.index.is_used(frame.0)
+    }
+
+    fn recall(&mut self, frame: FrameId) -> bool {
+        self.0.index.recall(frame.0)
+    }
+
+    fn recall_all(&mut self, frames: &[FrameId]) -> u64 {
+        self.0.index.recall_all(frames)
+    }
+
+    fn forget(&mut self, frame: FrameId) {
+        self.0.invalidate(frame.0);
+    }
+
+    fn take_returned(&mut self) -> Vec<FrameId> {
+        self.0.take_unused_frames()
+    }
+
+    fn allow_pins(&mut self, may_hold: bool) {
+        self.0.is_pinning_paused.store(!may_hold, Ordering::SeqCst);
+    }
+}
+
+impl std::fmt::Debug for FrameSharer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrameLender").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn new_frame_sharer() -> FrameSharer {
+        FrameSharer(Arc::new(FrameCache::new(4, 1).unwrap()))
+    }
+
+    /// Otherwise the storage would fill a frame during a copy.
+    #[test]
+    fn invalidated_frame_is_returned_after_its_last_reader() {
+        let mut sharer = new_frame_sharer();
+        let (file, frames) = (FileId(0), [0, 1].map(FrameId));
+        sharer.share(file, 8, &frames, 0);
+        let cache = Arc::clone(&sharer.0);
+        sharer.forget(frames[1]);
+        assert_eq!(sharer.take_returned(), [frames[1]]);
+        let reader = cache.protect_pinned(file, 8, &frames[..1]).expect("it is shared");
+        sharer.forget(frames[0]);
+        assert!(cache.protect_pinned(file, 8, &frames[..1]).is_none(), "it is shared no more");
+        assert_eq!(sharer.take_returned(), []);
+        drop(reader);
+        assert_eq!(sharer.take_returned(), [frames[0]]);
+    }
+
+    #[test]
+    fn debug_output_of_the_frame_lender_omits_the_frames() {
+        assert_eq!(format!("{:?}", new_frame_sharer()), "FrameLender { .. }");
+    }
+}

@@ -1,0 +1,377 @@
+//! Handles of open files, and their replacement. In a child made by `fork` another engine's handle
+//! takes over. After a change of the file a handle of its new state takes over.
+//!
+//! Every operation enters through [`Handle::current`], which returns the handle to use in this
+//! process at this time. In a child this is a handle of a new engine over the same open file with
+//! the same policies, made on first use. The inherited engine is never touched, because its lock
+//! may be held. A cache hit skips `here` while [`Handle::is_fast_path_enabled`] permits it.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use readpath_core::machine::Machine;
+use readpath_core::readahead::Advice;
+use readpath_core::request::ProcessId;
+use readpath_core::unit::PageRange;
+
+use super::OpenFile;
+use super::frame_cache::PinnedPage;
+use super::lazy_engine::LazyEngine;
+use super::open_files::MachineIds;
+use super::read_counters::{ReadCounters, thread_number};
+use super::storage_backend::StorageFile;
+use crate::os::process::{ForkLocal, ProcessNumber};
+use crate::page_cache::kernel::kernel_readahead::HandlePolicy;
+use crate::read_error::{Forked, PinLimitReached, ReadError};
+use crate::target::Coherence;
+use crate::target::identity::{Identity, file_time};
+
+/// A handle of an open file: one readahead state.
+pub(crate) struct Handle {
+    pub(crate) engine: Arc<LazyEngine>,
+    pub(crate) file: Arc<OpenFile>,
+    /// The machine's identifiers, set when the machine first learns of the handle.
+    machine_ids: OnceLock<MachineIds>,
+    /// True if the readahead policy must be called for every hit, so that hits may not bypass it.
+    needs_every_hit: bool,
+    /// Number of the process in which cached bytes may be returned without [`Handle::current`].
+    fast_path_process: AtomicU32,
+    pub(crate) read_counters: ReadCounters,
+    /// Index of the latest lasting advice in [`ADVICE`].
+    advice: AtomicU8,
+    /// Readahead state for a file in the kernel page cache.
+    pub(crate) kernel_policy: Mutex<HandlePolicy>,
+    /// Replacement of this handle in a child.
+    fork_local: ForkLocal<Arc<Handle>>,
+    /// Handle of the newest state of the file, if the file has changed since it was opened. The
+    /// numbers are the sums of the [`ReadCounters`] of the handles between the two.
+    newest_version: Mutex<(Option<Arc<Handle>>, [u64; 4])>,
+}
+
+/// Kinds of advice that last, by their index in a handle.
+const ADVICE: [Advice; 3] = [Advice::Normal, Advice::Sequential, Advice::Random];
+
+impl Handle {
+    /// Opens `target`. Reuses the open file if it is already open and unchanged.
+    pub(crate) fn open(
+        engine: &Arc<LazyEngine>,
+        target: StorageFile,
+        identity: Identity,
+    ) -> Handle {
+        let number = engine.next_file_number();
+        let file = OpenFile::from_storage_file(target, identity, &engine.pages, number);
+        Handle::from_file(engine, Arc::new(file))
+    }
+
+    /// Opens another handle of the same file.
+    pub(crate) fn reopen(&self) -> Handle {
+        Handle::from_file(&self.engine, Arc::clone(&self.file))
+    }
+
+    /// Creates a handle of a file. If the kernel caches its pages, the machine learns of the handle
+    /// only when it has to read.
+    fn from_file(engine: &Arc<LazyEngine>, file: Arc<OpenFile>) -> Handle {
+        if file.pages.kernel_file().is_some() {
+            return Handle::with_machine_ids(engine, file, None);
+        }
+        let (file, named) = engine.lock().open(file);
+        Handle::with_machine_ids(engine, file, Some(named))
+    }
+
+    /// Creates a handle with the machine's identifiers, if the machine knows it.
+    pub(super) fn with_machine_ids(
+        engine: &Arc<LazyEngine>,
+        file: Arc<OpenFile>,
+        named: Option<MachineIds>,
+    ) -> Handle {
+        let sees_every_hit = named.is_some_and(|named| named.needs_every_hit);
+        let lends = !sees_every_hit && engine.coherence != Coherence::EachRead;
+        Handle {
+            engine: Arc::clone(engine),
+            file,
+            machine_ids: named.map_or_else(OnceLock::new, OnceLock::from),
+            needs_every_hit: sees_every_hit,
+            fast_path_process: AtomicU32::new(
+                if lends { ProcessNumber::current() } else { ProcessNumber::NONE }.number(),
+            ),
+            read_counters: ReadCounters::new(engine.concurrent_copies_max),
+            advice: AtomicU8::new(0),
+            kernel_policy: Mutex::default(),
+            fork_local: ForkLocal::new(),
+            newest_version: Mutex::default(),
+        }
+    }
+
+    /// Returns the machine's identifiers, and registers the handle first if necessary. Must not be
+    /// called with the machine's lock held.
+    #[inline]
+    pub(crate) fn machine_ids_or_register(&self) -> MachineIds {
+        *self.machine_ids.get_or_init(|| self.register_in_machine())
+    }
+
+    /// Registers the handle with the machine, and passes its lasting advice on.
+    #[cold]
+    fn register_in_machine(&self) -> MachineIds {
+        let (_, named) = self.engine.lock().open(Arc::clone(&self.file));
+        let advice = ADVICE[usize::from(self.advice.load(Ordering::Relaxed))];
+        if advice != Advice::Normal {
+            self.advise_machine(named, advice, PageRange::new(0, 0));
+        }
+        named
+    }
+
+    /// Returns the machine's identifiers of a registered handle.
+    pub(crate) fn machine_ids(&self) -> MachineIds {
+        *self
+            .machine_ids
+            .get()
+            .expect("the handle is registered before its first read of the machine")
+    }
+
+    /// Returns the handle to use in this process at this time. If the path's [`Coherence`] requires
+    /// it, checks the file for a change.
+    ///
+    /// # Errors
+    /// The process is a child without a usable engine, or the check of the file fails.
+    pub(crate) fn current(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        let handle = self.of_this_process()?;
+        match handle.engine.coherence {
+            Coherence::WhenOpened => Ok(handle),
+            Coherence::EachMiss | Coherence::EachRead => handle.revalidated(),
+        }
+    }
+
+    /// Like [`current`](Handle::current), without the check.
+    ///
+    /// # Errors
+    /// The process is a child without a usable engine.
+    pub(crate) fn current_unchecked(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        let handle = self.of_this_process()?;
+        Ok(handle.newest_version().unwrap_or(handle))
+    }
+
+    /// Returns this handle, or its replacement in this child.
+    fn of_this_process(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        if self.engine.is_of_this_process() {
+            return Ok(Arc::clone(self));
+        }
+        let inherit = || self.reopen_in_child().map(Arc::new);
+        let fork_local =
+            self.fork_local.get_or_init(inherit).map_err(|why| ReadError::Forked { why })?;
+        fork_local.of_this_process()
+    }
+
+    /// Opens the same open file in an engine of this child.
+    fn reopen_in_child(&self) -> Result<Handle, Forked> {
+        let engine = self.engine.for_this_process()?;
+        let StorageFile::Local(target) = &self.file.storage_file else {
+            return Err(Forked::Server);
+        };
+        // A child that closed all descriptors may have opened other files under the same number.
+        if !target.is_still_open() {
+            return Err(Forked::Closed);
+        }
+        let identity = self.file.identity;
+        Ok(self.with_advice_of_self(Handle::open(
+            &engine,
+            StorageFile::Local(target.clone()),
+            identity,
+        )))
+    }
+
+    /// Applies the lasting advice of this handle to its replacement.
+    fn with_advice_of_self(&self, handle: Handle) -> Handle {
+        let advice = self.advice.load(Ordering::Relaxed);
+        if advice != 0 {
+            let all = PageRange { first: 0, end: 0 };
+            handle.advise(ADVICE[usize::from(advice)], all);
+        }
+        handle
+    }
+
+    /// Returns the handle of the file's current state. Only for handles of this process.
+    fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
+        loop {
+            let known = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
+            let StorageFile::Local(target) = &known.file.storage_file else { return Ok(known) };
+            let time = file_time();
+            let found = Identity::from_target(target)
+                .map_err(|errno| ReadError::Look { errno: errno.raw_os_error() })?
+                .with_unstable_id(time, self.engine.coherence);
+            if found.is_unchanged_since(&known.file.identity) {
+                return Ok(known);
+            }
+            let target = target.clone().with_bytes(found.bytes);
+            let reopened = Handle::open(&self.engine, StorageFile::Local(target), found);
+            let reopened = Arc::new(self.with_advice_of_self(reopened));
+            if self.replace(&known, &reopened) {
+                self.fast_path_process.store(ProcessNumber::NONE.number(), Ordering::Relaxed);
+                known.invalidate_all_pages();
+                return Ok(reopened);
+            }
+            // Another thread has replaced the handle meanwhile, perhaps with a later state.
+        }
+    }
+
+    /// Replaces `seen` by `fresh`. Returns false if `seen` is no longer the newest handle.
+    fn replace(self: &Arc<Handle>, known: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
+        let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
+        let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), known);
+        if is_newest && let Some(before) = newest.0.replace(Arc::clone(reopened)) {
+            // `before` is `seen` itself, so this is not its last reference.
+            let sums = before.read_counters.byte_sums();
+            newest.1.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
+        }
+        is_newest
+    }
+
+    /// Drops the cached pages of the file state that this handle knows.
+    fn invalidate_all_pages(&self) {
+        if self.engine.existing_engine().is_none() {
+            return;
+        }
+        let (all, named) = (PageRange { first: 0, end: u64::MAX }, self.machine_ids_or_register());
+        self.engine.lock().with_machine(|machine, _| machine.invalidate(named.handle, all));
+    }
+
+    fn newest_version(&self) -> Option<Arc<Handle>> {
+        self.newest_version.lock().expect("nothing panics under this lock").0.clone()
+    }
+
+    /// Last known length of the file in bytes.
+    pub(crate) fn bytes(self: &Arc<Handle>) -> u64 {
+        match self.engine.coherence {
+            Coherence::WhenOpened => self.file.bytes,
+            _ => self.current_unchecked().map_or(self.file.bytes, |handle| handle.file.bytes),
+        }
+    }
+
+    /// Sums of the counters of this handle in this process, as [`ReadCounters::byte_sums`].
+    pub(crate) fn counter_sums(&self) -> [u64; 4] {
+        if !self.engine.is_of_this_process() {
+            return self.fork_local.get().map_or([0; 4], |fork_local| fork_local.counter_sums());
+        }
+        let newest = self.newest_version.lock().expect("nothing panics under this lock");
+        let last = newest.0.as_ref().map_or([0; 4], |handle| handle.read_counters.byte_sums());
+        let own = self.read_counters.byte_sums();
+        std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
+    }
+
+    /// Takes advice about future reads of this handle. `WillNeed` prefetches the range.
+    pub(crate) fn advise(&self, advice: Advice, range: PageRange) {
+        if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
+            self.advice.store(number as u8, Ordering::Relaxed);
+        }
+        if let Some(file) = self.file.pages.kernel_file() {
+            file.advise(&self.kernel_policy, advice, range);
+        }
+        if advice == Advice::WillNeed {
+            // Without a cache there is no place for pages that no read waits for.
+            if !self.file.pages.stay_in_own_cache() {
+                return;
+            }
+            self.file.has_pages.store(true, Ordering::Relaxed);
+        }
+        // Without an engine there are no own pages either. An engine that is built later receives
+        // the advice when the handle is registered.
+        if self.engine.existing_engine().is_some() || advice == Advice::WillNeed {
+            self.advise_machine(self.machine_ids_or_register(), advice, range);
+        }
+    }
+
+    /// Readahead state of the file: from the policy of the kernel page cache if the kernel caches
+    /// the file, otherwise from the machine.
+    pub(crate) fn readahead_state(&self) -> readpath_core::readahead::ReadaheadState {
+        match self.file.pages.kernel_file() {
+            Some(file) => file.readahead_state(),
+            None => {
+                let handle = self.machine_ids_or_register().handle;
+                self.engine.lock().machine.readahead_state(handle)
+            }
+        }
+    }
+
+    /// Passes advice to the machine and submits the resulting requests.
+    fn advise_machine(&self, named: MachineIds, advice: Advice, range: PageRange) {
+        let handle = named.handle;
+        let process = ProcessId(handle.0);
+        let advise =
+            |machine: &mut Machine, now| machine.advise(now, handle, process, advice, range);
+        self.engine.lock().with_machine(advise);
+    }
+
+    /// True if cached bytes may be returned without [`Handle::current`].
+    #[inline]
+    pub(crate) fn is_fast_path_enabled(&self) -> bool {
+        ProcessNumber::of(self.fast_path_process.load(Ordering::Relaxed)).is_current()
+    }
+
+    /// True if the own cache may contain pages of the file.
+    #[inline]
+    pub(crate) fn has_pages(&self) -> bool {
+        self.file.has_pages.load(Ordering::Relaxed)
+    }
+
+    /// Copies shared bytes into `buffer`, which is not empty, without [`Handle::current`]. Returns
+    /// false if not all bytes are shared.
+    #[inline]
+    pub(crate) fn read_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        self.has_pages() && self.is_fast_path_enabled() && self.copy_shared(offset, buffer)
+    }
+
+    /// Like [`read_shared`](Handle::read_shared), for callers that went through
+    /// [`Handle::current`].
+    pub(crate) fn read_shared_checked(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        !self.needs_every_hit && self.has_pages() && self.copy_shared(offset, buffer)
+    }
+
+    /// Copies from the frame cache and counts the read. Returns false if not all bytes are shared.
+    // `inline(always)`: with two callers it would otherwise be a function call in every hit.
+    #[inline(always)]
+    fn copy_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let wish = thread_number();
+        let used_on = self.read_counters.last_page(wish);
+        let copied = self.engine.frame_cache.copy(
+            self.machine_ids_or_register().file,
+            offset,
+            buffer,
+            wish,
+            used_on,
+        );
+        let Some(reading) = copied else { return false };
+        let bytes = buffer.len() as u64;
+        self.read_counters.record_copy(reading.slot(), bytes, offset + bytes);
+        true
+    }
+
+    /// Pins a page if it is shared.
+    ///
+    /// # Errors
+    /// The limit of pinned pages is reached.
+    pub(crate) fn pin_shared(&self, page: u64) -> Result<Option<PinnedPage>, PinLimitReached> {
+        match self.needs_every_hit || !self.has_pages() {
+            true => Ok(None),
+            false => self.engine.frame_cache.pin(self.machine_ids_or_register().file, page, false),
+        }
+    }
+
+    /// Reports the end offset of each read that bypassed the machine, once. The calling thread's
+    /// comes last.
+    pub(super) fn take_unreported_ends(&self, record_end: impl FnMut(u64)) {
+        self.read_counters.take_unreported_ends(record_end);
+    }
+}
+
+impl Drop for Handle {
+    /// Closes the handle, unless it belongs to the parent of a `fork`.
+    fn drop(&mut self) {
+        if self.engine.is_of_this_process() {
+            if let Some(file) = self.file.pages.kernel_file() {
+                file.on_close(&self.kernel_policy);
+            }
+            if let Some(named) = self.machine_ids.get() {
+                self.engine.lock().on_handle_dropped(named.handle);
+            }
+        }
+    }
+}

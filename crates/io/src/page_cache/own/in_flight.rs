@@ -1,0 +1,382 @@
+//! Work in flight: requests in the storage, reads that wait for them, and threads and tasks that
+//! wait for the reads.
+//!
+//! Each read in flight has an entry. The reads of one thread, task or batch form a *completion
+//! queue*, with the reads in flight and the completed ones.
+//!
+//! This module drives the machine. It submits the machine's requests to the storage, except a
+//! request that the waiting thread executes itself. It moves completed reads to their queues.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::Waker;
+
+use readpath_core::cache::FrameId;
+use readpath_core::machine::{
+    Buffer, Done, Driver, HandleId, IoBackend, Machine, ReadError, ReadId,
+};
+use readpath_core::request::{Completion, DeviceRequest};
+use readpath_core::unit::{PAGE_BYTES, Time};
+use slab::Slab;
+
+use super::OpenFile;
+use super::copy_out::push_frame;
+use super::frame_cache::FrameCache;
+use super::storage_backend::StorageBackend;
+use crate::backend::BackendError;
+use crate::os::aligned_bytes::AlignedBytes;
+use crate::os::sync::Thread;
+use crate::probes;
+use crate::transfers::TransferProgress;
+
+/// Identifies a read in flight.
+pub(crate) type InFlightId = usize;
+/// Identifies a completion queue.
+pub(crate) type QueueId = usize;
+
+/// A thread or task that sleeps until a read of a completion queue is done.
+pub(crate) enum Parked {
+    /// A parked thread.
+    Thread(Thread),
+    /// A task.
+    Task(Waker),
+}
+
+/// A read in flight.
+pub(super) struct InFlightRead {
+    /// Queue of the read. `None` once it is done or abandoned.
+    pub(super) queue: Option<QueueId>,
+    pub(super) handle: HandleId,
+    /// Identifier in the machine while the read's pages are pinned.
+    pub(super) read: Option<ReadId>,
+    pub(super) completed: CompletedRead,
+    /// Next completed read of the queue.
+    next_done: Option<InFlightId>,
+}
+
+/// A completed read with the location of its bytes, until it is released.
+#[derive(Default)]
+pub(crate) struct CompletedRead {
+    /// Caller's identifier of the read.
+    pub(crate) ticket: u64,
+    /// Number of bytes, or the error.
+    pub(crate) result: Option<Result<u64, ReadError>>,
+    /// Frames of its pages, pinned by the machine.
+    pub(crate) frames: Vec<FrameId>,
+    /// Offset of the first byte from the start of the first frame.
+    pub(crate) skip: usize,
+    /// The bytes themselves, if they were moved out of their frames.
+    pub(crate) detached: Option<AlignedBytes>,
+}
+
+/// The reads of one thread, task or batch.
+#[derive(Default)]
+pub(super) struct CompletionQueue {
+    /// Thread or task to wake when a read is done.
+    pub(super) parked: Option<Parked>,
+    /// First and last completed read that is not taken.
+    done: Option<(InFlightId, InFlightId)>,
+    /// Number of reads, including completed ones.
+    pub(super) reads: u32,
+    /// Number of reads that are not completed.
+    pub(super) pending: u32,
+    /// True if a task waits, and not a thread.
+    pub(super) is_task: bool,
+}
+
+/// A request that the waiting thread executes itself, without the lock.
+pub(crate) struct InlineRequest {
+    pub(super) request: DeviceRequest,
+    pub(super) progress: TransferProgress,
+}
+
+/// A value whose drop makes a system call or runs foreign code.
+#[allow(dead_code, reason = "it is kept to be dropped")]
+pub(crate) enum DeferredDrop {
+    File(Arc<OpenFile>),
+    Parked(Parked),
+}
+
+/// Smallest request in sectors (64 KiB) that benefits from contiguous memory.
+const LARGE_SECTORS: u32 = 128;
+
+/// Actions to perform after the lock is released.
+#[derive(Default)]
+pub(super) struct Deferred {
+    pub(super) to_wake: Vec<Parked>,
+    pub(super) drops: Vec<DeferredDrop>,
+    /// Requests are submitted but not handed to the kernel.
+    pub(super) has_unsubmitted_requests: bool,
+    /// The leader sleeps longer than it may, or has nothing to wait for.
+    pub(super) must_wake_leader: bool,
+    /// The first large request is about to be submitted.
+    pub(super) wants_huge_pages: bool,
+    /// The spare memory must be measured.
+    pub(super) is_memory_check_due: bool,
+}
+
+/// State of the leader, which sleeps in the storage for all.
+#[derive(Default)]
+pub(super) struct LeaderState {
+    /// True while there is a leader.
+    pub(super) is_active: bool,
+    /// Number of times that a leader started or was replaced.
+    pub(super) term: u64,
+    /// Queue that the leader itself waits for; `None` for the reactor.
+    pub(super) queue: Option<QueueId>,
+    /// Time at which the leader wakes up by itself.
+    pub(super) wakes_at: Option<Time>,
+}
+
+/// See the [module](self).
+pub(crate) struct InFlight {
+    pub(crate) storage: StorageBackend,
+    frame_cache: Arc<FrameCache>,
+    pub(super) reads: Slab<InFlightRead>,
+    /// Empty frame lists of earlier reads, kept for their capacity.
+    pub(super) spare_frames: Vec<Vec<FrameId>>,
+    pub(super) queues: Slab<CompletionQueue>,
+    pub(super) leader: LeaderState,
+    /// Number of reads of tasks that are not completed.
+    pub(super) tasks_pending: u32,
+    /// Error of a storage that executes no more requests.
+    storage_error: Option<BackendError>,
+    pub(super) deferred: Deferred,
+    /// Read whose thread executes the first request that the read waits for, and that request.
+    pub(super) inline_read: Option<ReadId>,
+    pub(super) inline_request: Option<InlineRequest>,
+    /// Number of requests that threads execute themselves.
+    pub(super) inline_requests_in_flight: u32,
+    /// True once a large request was submitted. From then on, frames lie in huge pages.
+    has_huge_pages: bool,
+    /// Completions that the machine has not received.
+    pub(super) completions: VecDeque<Completion>,
+    /// Handles of abandoned reads that are done.
+    pub(super) abandoned: Vec<HandleId>,
+    /// Memory segments of the request that is being submitted; otherwise empty.
+    segments: Vec<libc::iovec>,
+    /// Empty segment lists of earlier requests, kept for their capacity.
+    spare_segments: Vec<Vec<libc::iovec>>,
+}
+
+// SAFETY: the segment lists are kept only for their capacity. Their addresses are used only while a
+// request is submitted.
+unsafe impl Send for InFlight {}
+
+impl InFlight {
+    pub(super) fn new(files: StorageBackend, frame_cache: Arc<FrameCache>) -> InFlight {
+        InFlight {
+            storage: files,
+            frame_cache,
+            reads: Slab::new(),
+            spare_frames: Vec::new(),
+            queues: Slab::new(),
+            leader: LeaderState::default(),
+            tasks_pending: 0,
+            storage_error: None,
+            deferred: Deferred::default(),
+            inline_read: None,
+            inline_request: None,
+            inline_requests_in_flight: 0,
+            has_huge_pages: false,
+            completions: VecDeque::new(),
+            abandoned: Vec::new(),
+            segments: Vec::new(),
+            spare_segments: Vec::new(),
+        }
+    }
+
+    /// Creates an empty completion queue of a task or a thread.
+    pub(crate) fn open_queue(&mut self, is_task: bool) -> QueueId {
+        self.queues.insert(CompletionQueue { is_task, ..CompletionQueue::default() })
+    }
+
+    /// Adds a read, which the machine has started as `read`, to a queue. `id` is the next free
+    /// entry.
+    pub(super) fn add_read(
+        &mut self,
+        id: InFlightId,
+        queue: QueueId,
+        handle: HandleId,
+        read: ReadId,
+        ticket: u64,
+    ) {
+        let frames = self.spare_frames.pop().unwrap_or_default();
+        let completed = CompletedRead { ticket, frames, ..CompletedRead::default() };
+        let read = Some(read);
+        let entry = InFlightRead { queue: Some(queue), handle, read, completed, next_done: None };
+        let entered = self.reads.insert(entry);
+        debug_assert_eq!(entered, id);
+        let queue = &mut self.queues[queue];
+        queue.reads += 1;
+        queue.pending += 1;
+        self.tasks_pending += u32::from(queue.is_task);
+    }
+
+    /// Takes the next completed read of the queue. Returns an error if there is none and the
+    /// storage has failed.
+    pub(crate) fn next_done(&mut self, queue: QueueId) -> Option<Result<InFlightId, BackendError>> {
+        let done = self.pop_done(queue).map(Ok);
+        done.or_else(|| self.storage_error.map(Err))
+    }
+
+    /// Takes the next completed read of the queue if `wanted` accepts it.
+    pub(super) fn next_done_where(
+        &mut self,
+        queue: QueueId,
+        accepts: impl FnOnce(&InFlight, InFlightId) -> bool,
+    ) -> Option<InFlightId> {
+        let (first, _) = self.queues[queue].done?;
+        accepts(self, first).then(|| self.pop_done(queue)).flatten()
+    }
+
+    /// Takes the next completed read of the queue.
+    pub(super) fn pop_done(&mut self, queue: QueueId) -> Option<InFlightId> {
+        let queue = &mut self.queues[queue];
+        let (first, last) = queue.done?;
+        queue.done = self.reads[first].next_done.take().map(|next| (next, last));
+        queue.reads -= 1;
+        Some(first)
+    }
+
+    /// Number of reads of the queue that are in flight or not taken.
+    pub(crate) fn queue_len(&self, queue: QueueId) -> usize {
+        self.queues[queue].reads as usize
+    }
+
+    /// Takes the location of the bytes of a completed read. The caller gives it back later.
+    pub(crate) fn take_completed(&mut self, id: InFlightId) -> CompletedRead {
+        std::mem::take(&mut self.reads[id].completed)
+    }
+
+    /// Number of pages that a completed read pins.
+    pub(super) fn pinned_pages(&self, id: InFlightId) -> u64 {
+        self.reads[id].completed.frames.len() as u64
+    }
+
+    /// Keeps the segment list of a request for the next one.
+    pub(super) fn keep_segment_list(&mut self, progress: TransferProgress) {
+        let mut segments = progress.into_segments();
+        segments.clear();
+        self.spare_segments.push(segments);
+    }
+
+    /// Records the failure of the storage and wakes all waiting threads and tasks.
+    pub(super) fn fail(&mut self, error: BackendError) {
+        self.storage_error = Some(error);
+        let parked = self.queues.iter_mut().filter_map(|(_, queue)| queue.parked.take());
+        self.deferred.to_wake.extend(parked);
+    }
+
+    /// Sets the thread or task to wake when a read of the queue is done.
+    pub(crate) fn park(&mut self, queue: QueueId, parked: Parked) {
+        let before = self.queues[queue].parked.replace(parked);
+        self.deferred.drops.extend(before.map(DeferredDrop::Parked));
+    }
+
+    /// Removes the thread or task set by [`park`](InFlight::park).
+    pub(crate) fn unpark(&mut self, queue: QueueId) {
+        let parked = self.queues[queue].parked.take();
+        self.deferred.drops.extend(parked.map(DeferredDrop::Parked));
+    }
+
+    /// Wakes a waiting thread as the next leader, if there is no leader.
+    pub(crate) fn wake_next_leader(&mut self) {
+        if self.leader.is_active {
+            return;
+        }
+        let is_waiting = |queue: &&mut CompletionQueue| {
+            queue.pending > 0 && matches!(queue.parked, Some(Parked::Thread(_)))
+        };
+        let next = self.queues.iter_mut().map(|(_, queue)| queue).find(is_waiting);
+        self.deferred.to_wake.extend(next.and_then(|queue| queue.parked.take()));
+    }
+
+    /// True if tasks wait and the storage works.
+    pub(crate) fn has_tasks(&self) -> bool {
+        self.tasks_pending > 0 && self.storage_error.is_none()
+    }
+
+    /// True if tasks wait and there is no leader.
+    pub(crate) fn is_reactor_due(&self) -> bool {
+        self.has_tasks() && !self.leader.is_active
+    }
+}
+
+impl IoBackend for InFlight {
+    /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
+    fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
+        probes::on_submit(&request);
+        let is_own =
+            self.inline_read.take_if(|read| machine.is_waiting_for(*read, request.id)).is_some();
+        let spare = if is_own { self.spare_segments.pop() } else { None };
+        let mut segments = spare.unwrap_or_else(|| std::mem::take(&mut self.segments));
+        machine.request_buffers(request.id, |buffer| match buffer {
+            Buffer::Frame(frame) => push_frame(&mut segments, self.frame_cache.address(frame.0)),
+            Buffer::Caller { .. } => unreachable!("every read goes through the cache"),
+        });
+        if request.sectors >= LARGE_SECTORS && !self.has_huge_pages {
+            self.has_huge_pages = true;
+            self.deferred.wants_huge_pages = true;
+        }
+        if is_own {
+            let progress = self.storage.inline_transfer(request, segments);
+            self.inline_request = Some(InlineRequest { request, progress });
+            self.inline_requests_in_flight += 1;
+            return;
+        }
+        // SAFETY: only this request writes to frames in flight, and no thread reads them until it
+        // is completed. The frame cache outlives the storage.
+        unsafe { self.storage.submit(request, &segments) };
+        segments.clear();
+        self.segments = segments;
+        self.deferred.has_unsubmitted_requests = true;
+    }
+
+    /// Passes the next collected completion to the machine.
+    fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
+        let completion = self.completions.pop_front();
+        if probes::ARE_COMPILED_IN
+            && let Some(completion) = &completion
+        {
+            probes::on_complete(completion);
+        }
+        completion
+    }
+}
+
+impl Driver for InFlight {
+    /// Moves the read into its queue. Releases an abandoned read at once.
+    fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
+        let id = done.tag as InFlightId;
+        let read = &mut self.reads[id];
+        let Some(of) = read.queue.take() else {
+            let read = self.reads.remove(id);
+            self.spare_frames.push(read.completed.frames);
+            machine.release(now, done.read);
+            self.abandoned.push(read.handle);
+            return;
+        };
+        read.completed.result = Some(done.result);
+        read.completed.skip = (machine.offset(done.read) % PAGE_BYTES) as usize;
+        match done.result {
+            Ok(_) => read.completed.frames.extend_from_slice(machine.read_frames(done.read)),
+            // There are no bytes to read, and the caller may fetch the error much later. Until then
+            // the reserved pages would be missing for other reads.
+            Err(_) => {
+                read.read = None;
+                machine.release(now, done.read);
+            }
+        }
+        let queue = &mut self.queues[of];
+        match &mut queue.done {
+            Some((_, last)) => self.reads[std::mem::replace(last, id)].next_done = Some(id),
+            none => *none = Some((id, id)),
+        }
+        queue.pending -= 1;
+        self.tasks_pending -= u32::from(queue.is_task);
+        self.deferred.to_wake.extend(queue.parked.take());
+        // The leader sleeps although another thread has completed its read.
+        self.deferred.must_wake_leader |= self.leader.is_active && self.leader.queue == Some(of);
+    }
+}

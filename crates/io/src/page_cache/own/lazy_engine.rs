@@ -1,0 +1,203 @@
+//! Ownership and lazy construction of an engine.
+//!
+//! A path that caches pages itself builds its engine at once. A path with the kernel page cache
+//! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
+//! queue and their system calls), and most such paths never need it. It is built when the first
+//! read must bypass the kernel page cache, after a failed read of the kernel. A caller that can report an error calls [`engine_or_build`](LazyEngine::engine_or_build)
+//! first.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use readpath_core::decision::LoggedDecision;
+
+use super::Engine;
+use super::elastic_memory::register;
+use super::engine_guard::EngineGuard;
+use super::frame_cache::concurrent_copies_max;
+use crate::builder::{BuildError, Builder};
+use crate::os::process::{ForkLocal, ProcessOwned};
+use crate::page_cache::kernel::PathPages;
+use crate::page_cache::kernel::kernel_readahead::KernelReadTotals;
+use crate::read_error::{Forked, ReadError};
+use crate::target::Coherence;
+
+/// Owner of an engine, which ends with the last reference to this owner.
+pub(crate) struct LazyEngine {
+    /// Set when the engine is built.
+    engine: ProcessOwned<ForkLocal<Arc<Engine>>>,
+    pub(crate) coherence: Coherence,
+    pub(crate) pages: PathPages,
+    /// Builds the engine, and another one in a child; `None` for a server.
+    builder: Option<Builder>,
+    /// Owner for a child made by `fork`.
+    child_engine: ForkLocal<Arc<LazyEngine>>,
+    /// Maximum number of simultaneous copies out of the cache.
+    pub(super) concurrent_copies_max: usize,
+    /// Number of files opened.
+    opened_files: AtomicU32,
+}
+
+impl LazyEngine {
+    /// Creates an owner of an existing engine.
+    pub(crate) fn new(
+        engine: Engine,
+        coherence: Coherence,
+        pages: PathPages,
+        builder: Option<Builder>,
+    ) -> LazyEngine {
+        let engine = Arc::new(engine);
+        register(&engine);
+        let copies_max = engine.frame_cache.copies_max();
+        LazyEngine::from_parts(ForkLocal::with_value(engine), copies_max, coherence, pages, builder)
+    }
+
+    /// Creates an owner that builds its engine on first use.
+    pub(crate) fn with_builder(
+        coherence: Coherence,
+        pages: PathPages,
+        builder: Builder,
+    ) -> LazyEngine {
+        LazyEngine::from_parts(
+            ForkLocal::new(),
+            concurrent_copies_max(),
+            coherence,
+            pages,
+            Some(builder),
+        )
+    }
+
+    /// Creates an owner with or without an engine.
+    fn from_parts(
+        engine: ForkLocal<Arc<Engine>>,
+        copies_max: usize,
+        coherence: Coherence,
+        pages: PathPages,
+        builder: Option<Builder>,
+    ) -> LazyEngine {
+        LazyEngine {
+            engine: ProcessOwned::new(engine),
+            coherence,
+            pages,
+            builder,
+            child_engine: ForkLocal::new(),
+            concurrent_copies_max: copies_max,
+            opened_files: AtomicU32::new(0),
+        }
+    }
+
+    /// True if this process made the owner.
+    #[inline]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.engine.is_of_this_process()
+    }
+
+    /// Returns the owner for this process: itself, or a child's own one with the same options.
+    ///
+    /// # Errors
+    /// The engine cannot be built in this child.
+    pub(crate) fn for_this_process(self: &Arc<LazyEngine>) -> Result<Arc<LazyEngine>, Forked> {
+        if self.is_of_this_process() {
+            return Ok(Arc::clone(self));
+        }
+        let builder = self.builder.as_ref().ok_or(Forked::Server)?;
+        let build = || match builder.clone().build() {
+            Ok(path) => Ok(Arc::clone(path.engine())),
+            Err(BuildError::Memory(error)) => Err(Forked::Memory(error)),
+            Err(BuildError::Backend(error)) => Err(Forked::Backend(error)),
+            Err(error) => unreachable!("it was built before: {error}"),
+        };
+        self.child_engine.get_or_init(build)?.for_this_process()
+    }
+
+    /// Returns the owner for this process, or `None` if it does not exist yet.
+    pub(crate) fn existing_for_this_process(&self) -> Option<&LazyEngine> {
+        match self.is_of_this_process() {
+            true => Some(self),
+            false => self.child_engine.get()?.existing_for_this_process(),
+        }
+    }
+
+    /// Returns the engine of this process if it exists.
+    #[inline]
+    pub(crate) fn existing_engine(&self) -> Option<&Arc<Engine>> {
+        self.engine.get()?.get()
+    }
+
+    /// Returns the engine and builds it on first use. The caller is in the process that made this
+    /// owner.
+    ///
+    /// # Errors
+    /// The system cannot provide its memory or its I/O backend.
+    pub(crate) fn engine_or_build(&self) -> Result<&Arc<Engine>, ReadError> {
+        let build = || {
+            let builder = self.builder.clone().expect("who has no builder has an engine");
+            let engine = Arc::new(builder.build_engine()?);
+            register(&engine);
+            Ok(engine)
+        };
+        self.engine.get_in_any_process().get_or_init(build).map_err(|error| match error {
+            BuildError::Memory(error) => ReadError::Memory { error },
+            BuildError::Backend(error) => ReadError::Storage { error },
+            error => unreachable!("it is checked when the path is built: {error}"),
+        })
+    }
+
+    /// Number for the next file to be opened.
+    pub(super) fn next_file_number(&self) -> u32 {
+        self.opened_files.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Locks the state.
+    ///
+    /// # Panics
+    /// The engine was inherited by `fork`: the caller has not gone through `Handle::here`.
+    pub(crate) fn lock(&self) -> EngineGuard<'_> {
+        assert!(self.is_of_this_process(), "the lock of another process is never taken");
+        let engine: &Engine = self;
+        engine.lock()
+    }
+
+    /// Counters of the reads through the kernel page cache.
+    pub(crate) fn kernel_read_totals(&self) -> KernelReadTotals {
+        self.pages.kernel_read_totals()
+    }
+
+    /// Moves the logged readahead decisions for these reads to `all`.
+    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
+        self.pages.take_decisions(all);
+    }
+
+    /// Starts the reactor thread, which leads for futures.
+    ///
+    /// # Errors
+    /// The system cannot start a thread.
+    pub(crate) fn start_reactor(&self) -> std::io::Result<()> {
+        self.engine_or_build()?.start_reactor()
+    }
+}
+
+impl Deref for LazyEngine {
+    type Target = Engine;
+
+    /// Builds the engine if necessary.
+    ///
+    /// # Panics
+    /// The engine cannot be built.
+    #[inline]
+    fn deref(&self) -> &Engine {
+        match self.engine.get_in_any_process().get() {
+            Some(engine) => engine,
+            None => self.engine_or_build().unwrap_or_else(|error| panic!("{error}")),
+        }
+    }
+}
+
+impl Drop for LazyEngine {
+    fn drop(&mut self) {
+        if let Some(engine) = self.existing_engine() {
+            engine.close();
+        }
+    }
+}

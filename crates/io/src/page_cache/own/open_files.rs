@@ -1,0 +1,204 @@
+//! Open files and their handle counts. After the last handle has closed, the file is removed once
+//! none of its pages is in flight. A file is found by its identity, so the cost of opening does not
+//! depend on the number of open files.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use readpath_core::cache::FileId;
+use readpath_core::machine::HandleId;
+use readpath_core::request::ProcessId;
+use readpath_core::unit::PageRange;
+
+use super::OpenFile;
+use super::in_flight::DeferredDrop;
+use super::state::EngineState;
+use crate::page_cache::kernel::FilePages;
+use crate::target::identity::Identity;
+
+/// All pages of a file.
+pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
+
+/// An open file with its number of handles.
+pub(super) struct OpenFileEntry {
+    file: Arc<OpenFile>,
+    id: FileId,
+    start_sector: u64,
+    /// Number of handles.
+    handle_count: u32,
+}
+
+/// The machine's identifiers of a handle and its file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MachineIds {
+    pub(crate) handle: HandleId,
+    pub(crate) file: FileId,
+    pub(crate) start_sector: u64,
+    /// True if the readahead policy must be called for every hit.
+    pub(super) needs_every_hit: bool,
+}
+
+/// All open files.
+#[derive(Default)]
+pub(super) struct OpenFiles {
+    /// By file number.
+    files: Vec<Option<OpenFileEntry>>,
+    /// By identity. The states of one file are adjacent.
+    by_identity: BTreeMap<Identity, FileId>,
+}
+
+impl OpenFiles {
+    fn entry(&self, id: FileId) -> &OpenFileEntry {
+        self.files[id.0 as usize].as_ref().expect("the file is open")
+    }
+
+    fn entry_mut(&mut self, id: FileId) -> &mut OpenFileEntry {
+        self.files[id.0 as usize].as_mut().expect("the file is open")
+    }
+
+    fn add(&mut self, id: FileId, start_sector: u64, file: Arc<OpenFile>) {
+        let at = id.0 as usize;
+        if at >= self.files.len() {
+            self.files.resize_with(at + 1, || None);
+        }
+        self.by_identity.insert(file.identity, id);
+        self.files[at] = Some(OpenFileEntry { file, id, start_sector, handle_count: 0 });
+    }
+
+    fn remove(&mut self, id: FileId) -> OpenFileEntry {
+        let open = self.files[id.0 as usize].take().expect("the file is open");
+        self.by_identity.remove(&open.file.identity);
+        open
+    }
+
+    /// Returns one file for each state that the file had when it was opened. A change creates a new
+    /// state, and earlier handles keep theirs.
+    fn versions_of(&self, id: FileId) -> impl Iterator<Item = FileId> {
+        let states = self.entry(id).file.identity.all_versions();
+        self.by_identity.range(states).map(|(_, &id)| id)
+    }
+}
+
+/// A handle with its number of reads in flight.
+pub(super) struct HandleUse {
+    file: FileId,
+    pub(super) reads: u32,
+    /// True if the owner has dropped the handle. The handle closes with its last read.
+    is_dropped: bool,
+}
+
+impl EngineState {
+    /// Opens a new handle of a file. Adds the file unless it is already open and unchanged. Returns
+    /// the open file.
+    pub(crate) fn open(&mut self, file: Arc<OpenFile>) -> (Arc<OpenFile>, MachineIds) {
+        if let Some(&id) = self.open_files.by_identity.get(&file.identity) {
+            self.in_flight.deferred.drops.push(DeferredDrop::File(file));
+            return (Arc::clone(&self.open_files.entry(id).file), self.open_another(id));
+        }
+        let start_sector = self.in_flight.storage.add(file.storage_file.clone());
+        let id = self
+            .machine
+            .add_file(file.bytes, start_sector)
+            .expect("the storage has sectors for every file that it takes");
+        self.open_files.add(id, start_sector, Arc::clone(&file));
+        (file, self.open_another(id))
+    }
+
+    /// Invalidates a range of a file in each state in which it is open.
+    pub(crate) fn invalidate_all_versions(&mut self, file: FileId, range: PageRange) {
+        let states: Vec<FileId> = self.open_files.versions_of(file).collect();
+        for id in states {
+            self.with_machine(|machine, _| machine.invalidate_file(id, range));
+        }
+    }
+
+    /// States of a file in which pages of the range were in flight when it was invalidated, and
+    /// still are. Allocates only if there are any.
+    pub(super) fn versions_with_stale_pages(
+        &self,
+        file: FileId,
+        range: PageRange,
+    ) -> Vec<(FileId, Arc<OpenFile>)> {
+        let is_stale = |state: &FileId| self.machine.first_stale(*state, range).is_some();
+        let stale = self.open_files.versions_of(file).filter(is_stale);
+        stale.map(|state| (state, Arc::clone(&self.open_files.entry(state).file))).collect()
+    }
+
+    /// Opens another handle of an open file.
+    pub(super) fn open_another(&mut self, file: FileId) -> MachineIds {
+        let open = self.open_files.entry_mut(file);
+        open.handle_count += 1;
+        let start_sector = open.start_sector;
+        let handle = self.machine.open(file);
+        let in_use = HandleUse { file, reads: 0, is_dropped: false };
+        match self.handle_uses.get_mut(handle.0 as usize) {
+            Some(place) => *place = in_use,
+            None => self.handle_uses.push(in_use),
+        }
+        let sees_every_hit = self.machine.needs_every_hit(handle);
+        MachineIds { handle, file, start_sector, needs_every_hit: sees_every_hit }
+    }
+
+    /// Closes a handle whose owner has dropped it. Requests that the scheduler held back for this
+    /// handle are submitted.
+    pub(crate) fn on_handle_dropped(&mut self, handle: HandleId) {
+        self.close(handle);
+        let now = self.clock.now();
+        self.pump(now);
+    }
+
+    /// Closes a handle if none of its reads is in flight. The last handle of a file removes the
+    /// pages, and then the file.
+    fn close(&mut self, handle: HandleId) {
+        let in_use = &mut self.handle_uses[handle.0 as usize];
+        in_use.is_dropped = true;
+        if in_use.reads > 0 {
+            return;
+        }
+        let now = self.clock.now();
+        self.machine.process_ended(now, ProcessId(handle.0));
+        self.machine.close(handle);
+        let id = in_use.file;
+        let open = self.open_files.entry_mut(id);
+        open.handle_count -= 1;
+        if open.handle_count == 0 {
+            let open = self.open_files.remove(id);
+            self.closing_files.push(open);
+            self.remove_idle_files();
+        }
+    }
+
+    /// Ends a read on the handle and releases its pages. `range` covers them.
+    ///
+    /// They leave the cache if the path does not cache pages. For a file in the kernel page cache,
+    /// a read gets here only if the kernel could not return its bytes. All pages are dropped with
+    /// it, prefetched ones included. They would become stale, while the kernel's pages follow
+    /// changes of the file.
+    pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
+        let in_use = &mut self.handle_uses[handle.0 as usize];
+        in_use.reads -= 1;
+        let (file, is_over) = (in_use.file, in_use.is_dropped && in_use.reads == 0);
+        match &self.open_files.entry(file).file.pages {
+            FilePages::Own(_) => {}
+            FilePages::Kernel(_) => self.machine.invalidate_file(file, ALL_PAGES),
+            FilePages::None => self.machine.invalidate_file(file, range),
+        }
+        if is_over {
+            self.close(handle);
+        }
+    }
+
+    /// Removes the files without handles whose pages are no longer in flight.
+    pub(super) fn remove_idle_files(&mut self) {
+        let mut at = 0;
+        while at < self.closing_files.len() {
+            if !self.machine.remove_file(self.closing_files[at].id) {
+                at += 1;
+                continue;
+            }
+            let open = self.closing_files.swap_remove(at);
+            self.in_flight.storage.remove(open.start_sector);
+            self.in_flight.deferred.drops.push(DeferredDrop::File(open.file));
+        }
+    }
+}

@@ -1,0 +1,510 @@
+//! Maps pages to frames for readers that take no lock.
+//!
+//! Every frame has one entry. Entries form chains from a table of heads with twice as many heads as
+//! frames. The memory is therefore fixed at the start, and nothing is freed while a reader uses it.
+//! Initially it is zero pages, which the system provides only when they are written to. The heads
+//! of 1,024 consecutive pages lie in one memory page, so a small file touches little of a large
+//! index. Readers may come at any time, on any thread. One thread at a time changes the entries,
+//! under the machine's lock.
+//!
+//! A reader *signs in* before a lookup, for the duration of a copy (see
+//! [readers](super::reader_slots)), or *pins* the page that it finds, for any time. Invariants:
+//!
+//! 1. A lookup finds a page only while it is shared and has no mark.
+//! 2. A found frame keeps its page while its reader is signed in or pins it. A recall succeeds only
+//!    if no reader does either. The recalling thread never waits for readers.
+//! 3. A reader that misses an entry while the entry moves has a miss and asks the machine. It never
+//!    gets wrong bytes.
+//!
+//! The index is generic over the atomics, so that `loom` can run it through every order of events.
+
+use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+
+use readpath_core::cache::{FileId, FrameId, UseCount};
+use readpath_core::splitmix::spread;
+use readpath_core::unit::PAGE_BYTES;
+
+use super::reader_slots::{ActiveReaders, ReaderGuard, ReaderSlots};
+use crate::os::sync::preemption_point;
+use crate::target::FILE_BYTES_MAX;
+
+/// Number of bits of a page number in a key: 4 PiB of file. The other 24 bits are the file's
+/// number.
+const KEY_PAGE_BITS: u32 = 40;
+const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << KEY_PAGE_BITS, "every page has a key");
+/// Binary logarithm of the number of pages in a group: 64 KiB. The heads of a group share one cache
+/// line, and one sign-in covers a group.
+pub(crate) const GROUP_LOG2: u32 = 4;
+const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
+/// Binary logarithm of the number of groups whose heads lie in one memory page: 1,024 pages.
+const EXTENT_GROUPS_LOG2: u32 = 6;
+/// Number of entries after which a lookup gives up, because the chain changes during the lookup.
+const CHAIN_STEPS_MAX: u32 = 64;
+
+// Layout of an entry's state, from the lowest bit: number of pins (26 bits), number of uses up to 2
+// (2 bits), and three flags.
+const PIN_UNIT: u32 = 1;
+const PIN_MASK: u32 = (1 << 26) - 1;
+const USE_UNIT: u32 = 1 << 26;
+const USE_MASK: u32 = 3 << 26;
+/// Flag: the page has the readahead mark, and its reader must go to the machine.
+const MARKED: u32 = 1 << 28;
+/// Flag: a lookup may find the page.
+const SHARED: u32 = 1 << 29;
+/// Flag: the page was invalidated while it was pinned. The last unpin must report it.
+const INVALIDATED: u32 = 1 << 30;
+
+/// The atomic words of an index.
+pub(crate) trait Atomics {
+    type Word: Word<u32>;
+    type Key: Word<u64>;
+    /// Gives sequentially consistent accesses of different words one order for all threads, if the
+    /// accesses alone do not.
+    fn fence();
+}
+
+/// An atomic integer. Each method is as in `std::sync::atomic`.
+pub(crate) trait Word<T> {
+    fn new(value: T) -> Self;
+    fn load(&self, order: Ordering) -> T;
+    fn store(&self, value: T, order: Ordering);
+    fn fetch_sub(&self, value: T, order: Ordering) -> T;
+    fn fetch_and(&self, value: T, order: Ordering) -> T;
+    fn fetch_or(&self, value: T, order: Ordering) -> T;
+    fn compare_exchange_weak(
+        &self,
+        current: T,
+        changed: T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<T, T>;
+}
+
+#[repr(C)]
+struct IndexEntry<A: Atomics> {
+    key: A::Key,
+    state: A::Word,
+    /// Number of the next frame in the chain plus one; 0 at the end, as in a head.
+    next: A::Word,
+}
+
+type Group<A> = [<A as Atomics>::Word; 1 << GROUP_LOG2];
+
+const _: () = assert!(size_of::<IndexEntry<Std>>() == size_of::<[u64; 2]>());
+const _: () = assert!(align_of::<IndexEntry<Std>>() == align_of::<[u64; 2]>());
+
+/// Result of an attempt to pin a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PinOutcome {
+    /// The page is pinned in this frame.
+    Pinned(u32),
+    /// The page is not shared, or its pin count is at the maximum.
+    Absent,
+    /// The page is not shared, and the caller must return this frame to the machine.
+    AbsentReturnFrame(u32),
+}
+
+/// The index of a cache with a fixed number of frames.
+pub(crate) struct PageIndex<A: Atomics> {
+    /// The length is a power of two.
+    heads: Box<[Group<A>]>,
+    entries: Box<[IndexEntry<A>]>,
+    reader_slots: ReaderSlots<A>,
+}
+
+impl PageIndex<Std> {
+    /// Creates an empty index over `frames` frames, with at most 32 bytes per frame. `readers` is
+    /// the maximum number of simultaneous copies.
+    pub(crate) fn new(frames: u32, readers: usize) -> PageIndex<Std> {
+        // The allocator provides zeroed memory for plain integers without writing to it.
+        let heads =
+            Box::into_raw(vec![[0u32; 1 << GROUP_LOG2]; group_count(frames)].into_boxed_slice());
+        let entries = Box::into_raw(vec![[0u64; 2]; frames as usize].into_boxed_slice());
+        // SAFETY: this function owns both allocations. The atomic integers have the same sizes and
+        // alignments, and zero bytes are valid values of them.
+        let (heads, entries) = unsafe {
+            (
+                Box::from_raw(heads as *mut [Group<Std>]),
+                Box::from_raw(entries as *mut [IndexEntry<Std>]),
+            )
+        };
+        PageIndex { heads, entries, reader_slots: ReaderSlots::new(readers) }
+    }
+}
+
+impl<A: Atomics> PageIndex<A> {
+    /// Like [`new`](PageIndex::new), but initialises each word, for atomics of other types.
+    #[cfg(test)]
+    fn with_initialised_words(frames: u32, readers: usize) -> PageIndex<A> {
+        let head = |_| std::array::from_fn(|_| A::Word::new(0));
+        let entry =
+            |_| IndexEntry { key: A::Key::new(0), state: A::Word::new(0), next: A::Word::new(0) };
+        PageIndex {
+            heads: (0..group_count(frames)).map(head).collect(),
+            entries: (0..frames).map(entry).collect(),
+            reader_slots: ReaderSlots::new(readers),
+        }
+    }
+
+    pub(crate) fn reader_slot_count(&self) -> usize {
+        self.reader_slots.slots()
+    }
+
+    /// Signs in for copies from the group of a page, in slot `wish` if it is free. Returns `None`
+    /// if no slot is free.
+    #[inline]
+    pub(crate) fn sign_in(
+        &self,
+        file: FileId,
+        page: u64,
+        preferred_slot: usize,
+    ) -> Option<ReaderGuard<'_, A>> {
+        self.reader_slots.sign_in(page_key(file, page), preferred_slot)
+    }
+
+    /// Returns the frame of a shared page of the group that `reading` is signed in for. The frame
+    /// keeps the page while `reading` stays signed in. Counts a use if `counts` is set.
+    #[inline]
+    pub(crate) fn look_up(
+        &self,
+        reader: &ReaderGuard<'_, A>,
+        file: FileId,
+        page: u64,
+        counts_use: bool,
+    ) -> Option<u32> {
+        let key = page_key(file, page);
+        debug_assert!(reader.covers(key));
+        let (frame, entry) = self.find(key)?;
+        let mut state = entry.state.load(SeqCst);
+        // A shared page that was found cannot change any more. It may have changed before, so the
+        // key is checked again.
+        if state & (SHARED | MARKED) != SHARED || entry.key.load(Acquire) != key {
+            return None;
+        }
+        while counts_use && state & USE_MASK != 2 * USE_UNIT {
+            match entry.state.compare_exchange_weak(state, state + USE_UNIT, Relaxed, Relaxed) {
+                Ok(_) => break,
+                Err(now) => state = now,
+            }
+        }
+        Some(frame)
+    }
+
+    /// True if the page of the group that `reading` is signed in for is shared in `frame`, marked
+    /// or not. The frame then keeps the page while `reading` stays signed in.
+    pub(crate) fn is_shared_in_frame(
+        &self,
+        reader: &ReaderGuard<'_, A>,
+        file: FileId,
+        page: u64,
+        frame: u32,
+    ) -> bool {
+        let (key, entry) = (page_key(file, page), &self.entries[frame as usize]);
+        debug_assert!(reader.covers(key));
+        entry.state.load(SeqCst) & SHARED != 0 && entry.key.load(Acquire) == key
+    }
+
+    /// Pins the page if it is shared, returns its frame and counts a use. With `is_seen`, also pins
+    /// a page whose mark the policy has processed.
+    #[inline]
+    pub(crate) fn pin(&self, file: FileId, page: u64, ignores_mark: bool) -> PinOutcome {
+        let key = page_key(file, page);
+        let Some((frame, entry)) = self.find(key) else { return PinOutcome::Absent };
+        if !self.try_add_pin(entry, if ignores_mark { 0 } else { MARKED }) {
+            return PinOutcome::Absent;
+        }
+        if entry.key.load(Relaxed) == key {
+            return PinOutcome::Pinned(frame);
+        }
+        // The frame received another page meanwhile, and that page was pinned for a moment.
+        match self.unpin(frame) {
+            true => PinOutcome::AbsentReturnFrame(frame),
+            false => PinOutcome::Absent,
+        }
+    }
+
+    /// Adds a pin and a use to a shared entry without any of the flags `unless`.
+    #[inline]
+    fn try_add_pin(&self, entry: &IndexEntry<A>, excluded_flags: u32) -> bool {
+        let mut state = entry.state.load(Relaxed);
+        loop {
+            if state & (SHARED | excluded_flags) != SHARED || state & PIN_MASK == PIN_MASK {
+                return false;
+            }
+            let is_counted = state & USE_MASK == 2 * USE_UNIT;
+            let counted = state + PIN_UNIT + if is_counted { 0 } else { USE_UNIT };
+            match entry.state.compare_exchange_weak(state, counted, Acquire, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    /// Removes a pin. Returns true if the page was invalidated and this was its last pin. The
+    /// caller must then return the frame to the machine.
+    pub(crate) fn unpin(&self, frame: u32) -> bool {
+        let before = self.entries[frame as usize].state.fetch_sub(PIN_UNIT, AcqRel);
+        before & INVALIDATED != 0 && before & PIN_MASK == PIN_UNIT
+    }
+
+    /// True if the page is shared without a mark. Other threads may change this at any time.
+    pub(crate) fn is_shared(&self, file: FileId, page: u64) -> bool {
+        self.find(page_key(file, page))
+            .is_some_and(|(_, entry)| entry.state.load(Relaxed) & (SHARED | MARKED) == SHARED)
+    }
+
+    /// Like `is_shared`, also for a page with a mark.
+    pub(crate) fn is_shared_or_marked(&self, file: FileId, page: u64) -> bool {
+        self.find(page_key(file, page))
+            .is_some_and(|(_, entry)| entry.state.load(Relaxed) & SHARED != 0)
+    }
+
+    /// Shares up to 64 pages from `first` on in `frames`, which are not shared. Pages with a bit in
+    /// `marked` get the mark. Called by one thread at a time.
+    pub(crate) fn share(&self, file: FileId, first: u64, frames: &[FrameId], marked: u64) {
+        let mut group = self.group(page_key(file, first));
+        for (position, (page, &FrameId(frame))) in (first..).zip(frames).enumerate() {
+            let key = page_key(file, page);
+            if key & GROUP_MASK == 0 {
+                group = self.group(key);
+            }
+            let head = &group[(key & GROUP_MASK) as usize];
+            let entry = &self.entries[frame as usize];
+            debug_assert_eq!(entry.state.load(Relaxed) & (SHARED | PIN_MASK), 0);
+            entry.key.store(key, Release);
+            entry.next.store(head.load(Relaxed), Relaxed);
+            let mark = if marked >> position & 1 == 0 { 0 } else { MARKED };
+            entry.state.store(SHARED | mark, Release);
+            head.store(frame + 1, Release);
+        }
+    }
+
+    /// Removes the mark of the page in `frame`. Called by one thread at a time.
+    pub(crate) fn unmark(&self, frame: u32) {
+        self.entries[frame as usize].state.fetch_and(!MARKED, Relaxed);
+    }
+
+    /// Returns and resets the uses of the page in `frame`.
+    pub(crate) fn take_uses(&self, frame: u32) -> UseCount {
+        let state = &self.entries[frame as usize].state;
+        if state.load(Relaxed) & USE_MASK == 0 {
+            return UseCount::None;
+        }
+        match (state.fetch_and(!USE_MASK, Relaxed) & USE_MASK) / USE_UNIT {
+            0 => UseCount::None,
+            1 => UseCount::Once,
+            _ => UseCount::Again,
+        }
+    }
+
+    /// Like `uses`, for the frames from `first` on whose bits are set in `wanted`. Returns one bit
+    /// set of the used frames and one of the frames used more than once.
+    pub(crate) fn take_uses_of(&self, first: u32, wanted: u64) -> [u64; 2] {
+        let mut used = [0; 2];
+        for position in set_bit_positions(wanted) {
+            let state = &self.entries[first as usize + position].state;
+            if state.load(Relaxed) & USE_MASK != 0 {
+                let uses = state.fetch_and(!USE_MASK, Relaxed) & USE_MASK;
+                used[0] |= 1 << position;
+                used[1] |= u64::from(uses != USE_UNIT) << position;
+            }
+        }
+        used
+    }
+
+    /// True if the page in `frame` was used since the last call of `uses`.
+    pub(crate) fn is_used(&self, frame: u32) -> bool {
+        self.entries[frame as usize].state.load(Relaxed) & USE_MASK != 0
+    }
+
+    /// Ends the sharing of the page in `frame`, as [`recall_all`](PageIndex::recall_all). Returns
+    /// false if the page is in use.
+    pub(crate) fn recall(&self, frame: u32) -> bool {
+        self.recall_all(&[FrameId(frame)]) == 0
+    }
+
+    /// Ends the sharing of the pages in up to 64 `frames`. Returns one bit for each page that is
+    /// pinned or that a reader is signed in for, the lowest bit for the first frame. These pages
+    /// stay shared. Called by one thread at a time.
+    pub(crate) fn recall_all(&self, frames: &[FrameId]) -> u64 {
+        let (mut in_use, mut recalled) = (0, 0);
+        for (position, frame) in frames.iter().enumerate() {
+            let state = &self.entries[frame.0 as usize].state;
+            // A page that was filled and dropped may never have been shared.
+            if state.load(Relaxed) & SHARED != 0 {
+                recalled |= 1u64 << position;
+                in_use |= u64::from(state.fetch_sub(SHARED, SeqCst) & PIN_MASK != 0) << position;
+            }
+        }
+        // From here on no lookup finds any of them. The readers of a group are checked once.
+        let mut checked_group: Option<(u64, &[A::Word; 1 << GROUP_LOG2], bool)> = None;
+        for position in set_bit_positions(recalled & !in_use) {
+            let frame = frames[position].0;
+            let key = self.entries[frame as usize].key.load(Relaxed);
+            let (_, heads, is_read) =
+                checked_group.filter(|&(group, ..)| group == key >> GROUP_LOG2).unwrap_or_else(
+                    || (key >> GROUP_LOG2, self.group(key), self.reader_slots.has_reader_in(key)),
+                );
+            checked_group = Some((key >> GROUP_LOG2, heads, is_read));
+            match is_read {
+                true => in_use |= 1 << position,
+                false => self.unchain(frame, &heads[(key & GROUP_MASK) as usize]),
+            }
+        }
+        for position in set_bit_positions(in_use) {
+            self.entries[frames[position].0 as usize].state.fetch_or(SHARED, Release);
+        }
+        in_use
+    }
+
+    /// Ends the sharing of the page in `frame`, even if it is in use. Returns the copies in
+    /// progress. Once they are [over](PageIndex::have_readers_left), the caller must call
+    /// `forgotten`. Called by one thread at a time.
+    pub(crate) fn invalidate(&self, frame: u32) -> ActiveReaders {
+        let entry = &self.entries[frame as usize];
+        entry.state.fetch_and(!SHARED, SeqCst);
+        let key = entry.key.load(Relaxed);
+        self.unchain(frame, self.head(key));
+        self.reader_slots.active_readers(key)
+    }
+
+    pub(crate) fn have_readers_left(&self, copies: &mut ActiveReaders) -> bool {
+        self.reader_slots.have_all_left(copies)
+    }
+
+    /// Marks the invalidated page in `frame` after the last copy from it. Returns true if it is not
+    /// pinned either, so that no unpin will report it. Called by one thread at a time.
+    pub(crate) fn mark_invalidated(&self, frame: u32) -> bool {
+        // From here on the thread that removes the last pin sees the flag. If there is no pin, no
+        // thread will see it.
+        self.entries[frame as usize].state.fetch_or(INVALIDATED, AcqRel) & PIN_MASK == 0
+    }
+
+    /// Removes the entry from its chain. Its own link stays, for readers that are at this entry.
+    #[inline]
+    fn unchain(&self, frame: u32, head: &A::Word) {
+        let mut link = head;
+        while link.load(Relaxed) != frame + 1 {
+            link = &self.entries[link.load(Relaxed) as usize - 1].next;
+        }
+        link.store(self.entries[frame as usize].next.load(Relaxed), Release);
+    }
+
+    #[inline]
+    fn find(&self, key: u64) -> Option<(u32, &IndexEntry<A>)> {
+        let mut link = self.head(key).load(Acquire);
+        for _ in 0..CHAIN_STEPS_MAX {
+            // At the end of a chain, `frame` is out of range.
+            let frame = link.wrapping_sub(1);
+            let entry = self.entries.get(frame as usize)?;
+            if entry.key.load(Relaxed) == key {
+                return Some((frame, entry));
+            }
+            link = entry.next.load(Acquire);
+        }
+        None
+    }
+
+    #[inline]
+    fn head(&self, key: u64) -> &A::Word {
+        &self.group(key)[(key & GROUP_MASK) as usize]
+    }
+
+    /// Returns the heads of a key's group, indexed by the page's position in the group.
+    #[inline]
+    fn group(&self, key: u64) -> &[A::Word; 1 << GROUP_LOG2] {
+        // The extent's number is hashed. The position of a group in its extent is permuted by the
+        // same hash.
+        let hash = spread(key >> (GROUP_LOG2 + EXTENT_GROUPS_LOG2));
+        let groups_log2 = self.heads.len().trailing_zeros();
+        let extents_log2 = groups_log2.saturating_sub(EXTENT_GROUPS_LOG2);
+        let extent = hash.checked_shr(64 - extents_log2).unwrap_or(0) << EXTENT_GROUPS_LOG2;
+        let within = (key >> GROUP_LOG2 ^ hash) & ((1 << EXTENT_GROUPS_LOG2.min(groups_log2)) - 1);
+        &self.heads[(extent | within) as usize]
+    }
+}
+
+/// Number of groups of heads for `frames` frames: a power of two.
+fn group_count(frames: u32) -> usize {
+    (2 * frames as usize).next_power_of_two().max(1 << GROUP_LOG2) >> GROUP_LOG2
+}
+
+/// Positions of the set bits, from the lowest.
+fn set_bit_positions(mut remaining_bits: u64) -> impl Iterator<Item = usize> {
+    std::iter::from_fn(move || {
+        let lowest = (remaining_bits != 0).then(|| remaining_bits.trailing_zeros() as usize)?;
+        remaining_bits &= remaining_bits - 1;
+        Some(lowest)
+    })
+}
+
+/// Packs a file and a page number into one word.
+pub(crate) fn page_key(file: FileId, page: u64) -> u64 {
+    u64::from(file.0) << KEY_PAGE_BITS | page
+}
+
+pub(crate) struct Std;
+
+impl Atomics for Std {
+    type Word = std::sync::atomic::AtomicU32;
+    type Key = std::sync::atomic::AtomicU64;
+
+    /// Does nothing: the accesses themselves are sequentially consistent.
+    #[inline]
+    fn fence() {}
+}
+
+/// Implements `Word` for an atomic type with the methods of the standard library.
+macro_rules! word {
+    ($atomic:ty, $integer:ty) => {
+        impl Word<$integer> for $atomic {
+            #[inline]
+            fn new(value: $integer) -> Self {
+                <$atomic>::new(value)
+            }
+            #[inline]
+            fn load(&self, order: Ordering) -> $integer {
+                preemption_point();
+                self.load(order)
+            }
+            #[inline]
+            fn store(&self, value: $integer, order: Ordering) {
+                preemption_point();
+                self.store(value, order);
+            }
+            #[inline]
+            fn fetch_sub(&self, value: $integer, order: Ordering) -> $integer {
+                preemption_point();
+                self.fetch_sub(value, order)
+            }
+            #[inline]
+            fn fetch_and(&self, value: $integer, order: Ordering) -> $integer {
+                self.fetch_and(value, order)
+            }
+            #[inline]
+            fn fetch_or(&self, value: $integer, order: Ordering) -> $integer {
+                self.fetch_or(value, order)
+            }
+            #[inline]
+            fn compare_exchange_weak(
+                &self,
+                current: $integer,
+                changed: $integer,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$integer, $integer> {
+                preemption_point();
+                self.compare_exchange_weak(current, changed, success, failure)
+            }
+        }
+    };
+}
+
+word!(std::sync::atomic::AtomicU32, u32);
+word!(std::sync::atomic::AtomicU64, u64);
+
+#[cfg(test)]
+mod loom_tests;
+
+#[cfg(test)]
+mod tests;

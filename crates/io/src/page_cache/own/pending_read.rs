@@ -1,0 +1,298 @@
+//! A read through the machine that a thread or a task waits for, from its start to the copy of its
+//! bytes. All reads except batches use this module.
+//!
+//! A read takes the lock twice: once to start, once to take the result and release the pages.
+//! Between the two, a thread executes one request of its own read itself, if the storage permits
+//! that. This avoids the hand-over through a leader, and eight threads have eight requests in
+//! flight. The storage executes the other requests of the read and the prefetches.
+//!
+//! The bytes are copied without the lock. Pages of one group of 64 KiB are protected by *signing
+//! in* for them (see [readers](super::reader_slots)) before the machine unpins them. A larger read
+//! stays pinned until it is copied.
+
+use std::cell::Cell;
+use std::ops::Deref;
+use std::task::{Poll, Waker};
+
+use readpath_core::cache::FrameId;
+use readpath_core::machine;
+use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
+use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
+
+use super::copy_out::{ReadBytes, slices};
+use super::engine_guard::EngineGuard;
+use super::frame_cache::GROUP_PAGES;
+use super::in_flight::{CompletedRead, InFlightId, Parked, QueueId};
+use super::state::EngineState;
+use super::{Engine, Handle, WaitOutcome};
+use crate::os::frames::FrameMemory;
+use crate::read_error::ReadError;
+
+/// A read that is planned or in flight. Dropping it abandons the read. A read longer than the
+/// machine's limit is done in pieces.
+pub(crate) struct PendingRead<H: Deref<Target = Handle>> {
+    handle: H,
+    /// Start of the current piece.
+    offset: u64,
+    /// End of the last piece.
+    end: u64,
+    /// Queue of the current piece, from its start to its end.
+    queue: Cell<Option<QueueId>>,
+}
+
+impl<H: Deref<Target = Handle>> PendingRead<H> {
+    /// Creates a read. The range lies within the file.
+    ///
+    /// # Errors
+    /// There is no engine yet, and it cannot be built.
+    pub(crate) fn new(handle: H, offset: u64, bytes: u64) -> Result<Self, ReadError> {
+        handle.engine.engine_or_build()?;
+        handle.machine_ids_or_register();
+        Ok(PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) })
+    }
+
+    /// Starts the read, waits for it and passes its bytes to `put` in order.
+    ///
+    /// # Errors
+    /// The machine rejects the read, the storage failed, or the file has become shorter.
+    pub(crate) fn wait(mut self, mut deliver: impl FnMut(&[u8])) -> Result<(), ReadError> {
+        while self.offset < self.end {
+            let engine: &Engine = &self.handle.engine;
+            let bytes = self.piece_bytes();
+            let mut state = engine.lock();
+            let queue = self.open_queue(&mut state, false);
+            let inline_request = state.start_inline(&self.handle, self.offset, bytes, queue);
+            let mut done = None;
+            if let Some(mut inline_request) = inline_request.map_err(ReadError::from_machine)? {
+                drop(state);
+                // SAFETY: only this request writes to its frames, and no thread reads them until it
+                // is completed. The engine owns the frames, and the pages in flight keep the file
+                // open.
+                let outcome = unsafe { inline_request.progress.execute() };
+                state = engine.lock();
+                let now = state.complete_inline(inline_request, outcome);
+                done = state.in_flight.next_done(queue).and_then(Result::ok).map(|id| (now, id));
+                if done.is_none() {
+                    state.pump(now);
+                }
+            }
+            if done.is_none() {
+                let (locked, waited) = engine.wait(state, queue, engine.can_execute_inline);
+                state = locked;
+                match waited {
+                    WaitOutcome::Done(id) => done = Some((engine.clock.now(), id)),
+                    WaitOutcome::Failed(error) => return Err(ReadError::Storage { error }),
+                    WaitOutcome::Stalled => {}
+                }
+            }
+            match done {
+                Some((now, id)) => self.finish(state, now, id, &mut deliver)?,
+                None => {
+                    state.close_queue(queue);
+                    self.queue.set(None);
+                    drop(state);
+                    self.read_bypassing_cache(bytes, &mut deliver)?;
+                }
+            }
+            self.offset += bytes;
+        }
+        Ok(())
+    }
+
+    /// Passes the available bytes to `put` in order, and registers `waker` for the rest. The first
+    /// call starts the read.
+    ///
+    /// # Errors
+    /// As for [`wait`](PendingRead::wait).
+    pub(crate) fn poll(
+        &mut self,
+        waker: &Waker,
+        mut deliver: impl FnMut(&[u8]),
+    ) -> Poll<Result<(), ReadError>> {
+        while self.offset < self.end {
+            let bytes = self.piece_bytes();
+            // The waker's own code runs without the lock.
+            let waker = waker.clone();
+            let mut state = self.handle.engine.lock();
+            let queue = match self.queue.get() {
+                Some(queue) => queue,
+                None => {
+                    let queue = self.open_queue(&mut state, true);
+                    let started = state.start(&self.handle, self.offset, bytes, queue);
+                    started.map_err(ReadError::from_machine)?;
+                    queue
+                }
+            };
+            match state.in_flight.next_done(queue) {
+                Some(Ok(id)) => {
+                    let now = self.handle.engine.clock.now();
+                    self.finish(state, now, id, &mut deliver)?;
+                }
+                Some(Err(error)) => return Poll::Ready(Err(ReadError::Storage { error })),
+                None => {
+                    state.in_flight.park(queue, Parked::Task(waker));
+                    return Poll::Pending;
+                }
+            }
+            self.offset += bytes;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Length of the current piece in bytes. A piece ends at a page boundary.
+    fn piece_bytes(&self) -> u64 {
+        let piece_end = (self.offset + self.handle.engine.read_bytes_max) / PAGE_BYTES * PAGE_BYTES;
+        piece_end.min(self.end) - self.offset
+    }
+
+    /// Opens the queue of a piece.
+    fn open_queue(&self, state: &mut EngineState, is_task: bool) -> QueueId {
+        let queue = state.in_flight.open_queue(is_task);
+        self.queue.set(Some(queue));
+        queue
+    }
+
+    /// Passes the bytes of the completed piece to `put` and releases its pages.
+    fn finish(
+        &self,
+        mut state: EngineGuard<'_>,
+        now: Time,
+        id: InFlightId,
+        deliver: &mut impl FnMut(&[u8]),
+    ) -> Result<(), ReadError> {
+        let frame_cache = &self.handle.engine.frame_cache;
+        let completed = state.in_flight.take_completed(id);
+        let result = completed.result.expect("a read that is done has a result");
+        let CompletedRead { frames, skip, detached: copied, .. } = &completed;
+        let first = self.offset / PAGE_BYTES;
+        let reading = match copied {
+            None if result.is_ok() => {
+                frame_cache.protect_pinned(self.handle.machine_ids().file, first, frames)
+            }
+            _ => None,
+        };
+        let bytes = result.unwrap_or(0) as usize;
+        if reading.is_none() && bytes > 0 {
+            state.pump(now);
+            drop(state);
+            // Also where `put` panics, which may call a buffer of the program.
+            let pinned = Pinned { read: self, id, completed };
+            slices(frame_cache, &pinned.completed).for_each(deliver);
+            return Ok(());
+        }
+        let mut protected_frames = [FrameId(0); GROUP_PAGES as usize];
+        let protected_frames = &mut protected_frames[..frames.len().min(GROUP_PAGES as usize)];
+        protected_frames.copy_from_slice(&frames[..protected_frames.len()]);
+        let found = ReadBytes { frames: protected_frames, skip: *skip, bytes, detached: None };
+        self.release_piece(state, now, id, completed);
+        found.slices(frame_cache).for_each(deliver);
+        drop(reading);
+        result.map(drop).map_err(ReadError::from_machine)
+    }
+
+    /// Releases the completed piece and closes its queue.
+    fn release_piece(
+        &self,
+        mut state: EngineGuard<'_>,
+        now: Time,
+        id: InFlightId,
+        completed: CompletedRead,
+    ) {
+        state.release_completed_and_close(now, id, completed, self.queue.take());
+    }
+
+    /// Reads the bytes again without the cache, because a thread that executes a request of this
+    /// read is stalled.
+    #[cold]
+    fn read_bypassing_cache(
+        &self,
+        bytes: u64,
+        deliver: &mut impl FnMut(&[u8]),
+    ) -> Result<(), ReadError> {
+        let pages = PageRange::covering(self.offset, bytes);
+        let memory = FrameMemory::new(pages.count() as u32);
+        let no_room = DeviceError::Other(libc::ENOMEM);
+        let memory =
+            memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_room })?;
+        let mut outcome = self.execute_bypassing_cache(&memory, pages, pages);
+        if let Outcome::Failed(_) = outcome {
+            // Read page by page: the error must name the page that cannot be read, and the retry
+            // may succeed.
+            for page in pages.pages() {
+                let before = (page - pages.first) * PAGE_BYTES;
+                outcome = self.execute_bypassing_cache(&memory, pages, PageRange::new(page, 1));
+                match &mut outcome {
+                    Outcome::Done => {}
+                    Outcome::Short { bytes } => {
+                        *bytes += before;
+                        break;
+                    }
+                    Outcome::Failed(error) => {
+                        let offset = self.offset.max(page * PAGE_BYTES);
+                        return Err(ReadError::Device { offset, error: *error });
+                    }
+                }
+            }
+        }
+        let skip = self.offset % PAGE_BYTES;
+        if let Outcome::Short { bytes: end } = outcome
+            && end < skip + bytes
+        {
+            let offset = self.offset.max(pages.first * PAGE_BYTES + end);
+            return Err(ReadError::from_machine(machine::ReadError::Shrunk { offset }));
+        }
+        // SAFETY: the kernel has filled this part, and this function owns the memory.
+        let all = unsafe { std::slice::from_raw_parts(memory.address(0), (skip + bytes) as usize) };
+        deliver(&all[skip as usize..]);
+        Ok(())
+    }
+
+    /// Reads `part` of the pages into its position in `memory`.
+    fn execute_bypassing_cache(
+        &self,
+        memory: &FrameMemory,
+        pages: PageRange,
+        part: PageRange,
+    ) -> Outcome {
+        let request = DeviceRequest {
+            id: RequestId(0),
+            op: Op::Read,
+            start: self.handle.machine_ids().start_sector + part.first * PAGE_SECTORS,
+            sectors: (part.count() * PAGE_SECTORS) as u32,
+        };
+        let iov_base = memory.address((part.first - pages.first) as u32).cast();
+        let iov_len = (part.count() * PAGE_BYTES) as usize;
+        let segments = vec![libc::iovec { iov_base, iov_len }];
+        let mut progress =
+            self.handle.engine.lock().in_flight.storage.inline_transfer(request, segments);
+        // SAFETY: the caller owns the memory, and the handle keeps the file open.
+        unsafe { progress.execute() }
+    }
+}
+
+/// The pages of a piece that is done, pinned until this is dropped.
+struct Pinned<'r, H: Deref<Target = Handle>> {
+    read: &'r PendingRead<H>,
+    id: InFlightId,
+    completed: CompletedRead,
+}
+
+impl<H: Deref<Target = Handle>> Drop for Pinned<'_, H> {
+    fn drop(&mut self) {
+        let engine = &self.read.handle.engine;
+        let state = engine.lock();
+        let now = engine.clock.now();
+        self.read.release_piece(state, now, self.id, std::mem::take(&mut self.completed));
+    }
+}
+
+impl<H: Deref<Target = Handle>> Drop for PendingRead<H> {
+    /// Abandons a read that is not finished.
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.take()
+            && self.handle.engine.is_of_this_process()
+        {
+            self.handle.engine.lock().close_queue(queue);
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
+//! which is reported to the policy. A copy writes to the counters of its own slot, so two threads
+//! that read the same file share no cache line. Most files are read by one thread, and many by
+//! none. A slot's counters are therefore allocated on the first write.
+
+use std::cell::Cell;
+use std::convert::Infallible;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::os::process::ForkLocal;
+use crate::page_cache::kernel::residency_sampling::ResidencySampler;
+
+/// Read counters of one handle.
+pub(crate) struct ReadCounters {
+    /// One for each possible simultaneous copy. The length is a power of two.
+    slots: Box<[ForkLocal<PaddedCounters>]>,
+    /// Reads through the machine, under its lock: total bytes and cached bytes.
+    machine_bytes: [AtomicU64; 2],
+}
+
+/// Counters of one slot. The padding at the end, one cache line long, separates them from the next
+/// allocation. (An aligned allocation would be slower: it is not served from glibc's thread cache.)
+#[repr(C)]
+struct PaddedCounters {
+    /// Bytes copied by the successive users of the slot.
+    copied_bytes: AtomicU64,
+    /// Bytes pinned, by any thread.
+    pinned_bytes: AtomicU64,
+    /// Bytes read through the kernel page cache by any thread, and the part that had to be waited
+    /// for.
+    kernel_bytes: AtomicU64,
+    kernel_demand_bytes: AtomicU64,
+    /// End of the last read; [`NO_OFFSET`] once it was reported.
+    unreported_end: AtomicU64,
+    /// Start of the sequential run of the last read through the kernel page cache.
+    run_start: AtomicU64,
+    /// Page of the end of the last read, through the machine or not; [`NO_PAGE`] before the
+    /// first read.
+    last_page: AtomicU64,
+    /// End of the last read through the kernel page cache that was reported to the policy;
+    /// [`NO_OFFSET`] before the first.
+    policy_end: AtomicU64,
+    /// Equal to `policy_end` while the current run is read without kernel readahead; otherwise
+    /// [`NO_OFFSET`].
+    no_readahead_from: AtomicU64,
+    /// Selects the reads through the kernel page cache whose residency is checked.
+    sampler: ResidencySampler,
+    /// Selects the asynchronous reads whose residency is checked at their start.
+    async_sampler: ResidencySampler,
+    _padding: [u8; 64],
+}
+
+/// Marks an offset as absent or already reported.
+const NO_OFFSET: u64 = u64::MAX;
+/// Marks the absence of a page.
+const NO_PAGE: u64 = u64::MAX;
+
+impl Default for PaddedCounters {
+    fn default() -> PaddedCounters {
+        PaddedCounters {
+            copied_bytes: AtomicU64::new(0),
+            pinned_bytes: AtomicU64::new(0),
+            kernel_bytes: AtomicU64::new(0),
+            kernel_demand_bytes: AtomicU64::new(0),
+            unreported_end: AtomicU64::new(NO_OFFSET),
+            run_start: AtomicU64::new(0),
+            last_page: AtomicU64::new(NO_PAGE),
+            policy_end: AtomicU64::new(NO_OFFSET),
+            no_readahead_from: AtomicU64::new(NO_OFFSET),
+            sampler: ResidencySampler::default(),
+            async_sampler: ResidencySampler::default(),
+            _padding: [0; 64],
+        }
+    }
+}
+
+impl ReadCounters {
+    /// Creates counters for `slots` simultaneous copies, a power of two.
+    pub(crate) fn new(slots: usize) -> ReadCounters {
+        debug_assert!(slots.is_power_of_two());
+        ReadCounters {
+            slots: (0..slots).map(|_| ForkLocal::new()).collect(),
+            machine_bytes: Default::default(),
+        }
+    }
+
+    /// Counts a copy that ends at byte `end`. Called by the user of the slot.
+    #[inline]
+    pub(crate) fn record_copy(&self, slot: usize, bytes: u64, end: u64) {
+        let line = self.slot_counters(slot);
+        // Only this thread writes to the slot, so no atomic addition is needed.
+        let before = line.copied_bytes.load(Ordering::Relaxed);
+        line.copied_bytes.store(before + bytes, Ordering::Relaxed);
+        line.unreported_end.store(end, Ordering::Relaxed);
+        line.last_page.store(page_of_last_byte(end), Ordering::Relaxed);
+    }
+
+    /// Page in which the last read of the thread with this slot ended, unless another thread has
+    /// used the slot meanwhile. A read that starts there continues the use of that page.
+    #[inline]
+    pub(crate) fn last_page(&self, slot: usize) -> u64 {
+        let line = self.slots[self.slot_index(slot)].get();
+        line.map_or(NO_PAGE, |line| line.last_page.load(Ordering::Relaxed))
+    }
+
+    /// Counts a page that was pinned without the machine and ends at byte `end`.
+    #[inline]
+    pub(crate) fn record_pin(&self, bytes: u64, end: u64) {
+        let line = self.thread_counters();
+        line.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        line.unreported_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Returns the counters of the calling thread for reads through the kernel page cache.
+    #[inline]
+    pub(crate) fn kernel_reads(&self) -> KernelReadCounters<'_> {
+        KernelReadCounters { line: self.thread_counters() }
+    }
+
+    /// Reports the ends of the last reads that bypassed the machine, each once. The calling
+    /// thread's comes last, because only its own reads are ordered with its next action.
+    pub(crate) fn take_unreported_ends(&self, mut record_end: impl FnMut(u64)) {
+        let (up_to_own, others) = self.slots.split_at(self.slot_index(thread_number()) + 1);
+        for lines in [others, up_to_own] {
+            // Checked with a load first, so that a slot without news keeps its cache line.
+            let is_new =
+                |line: &&PaddedCounters| line.unreported_end.load(Ordering::Relaxed) != NO_OFFSET;
+            for line in lines.iter().filter_map(ForkLocal::get).filter(is_new) {
+                let end = line.unreported_end.swap(NO_OFFSET, Ordering::Relaxed);
+                (end != NO_OFFSET).then(|| record_end(end));
+            }
+        }
+    }
+
+    /// Counts a read through the machine that ends at byte `end`: total bytes and cached bytes.
+    pub(crate) fn record_machine_read(&self, bytes: u64, cached_bytes: u64, end: u64) {
+        self.thread_counters().last_page.store(page_of_last_byte(end), Ordering::Relaxed);
+        for (counter, value) in self.machine_bytes.iter().zip([bytes, cached_bytes]) {
+            counter.fetch_add(value, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns four sums of bytes: all reads, the cached part, reads through the kernel page cache,
+    /// and their cached part.
+    pub(crate) fn byte_sums(&self) -> [u64; 4] {
+        let sum_of_slot = |line: &PaddedCounters| {
+            line.copied_bytes.load(Ordering::Relaxed) + line.pinned_bytes.load(Ordering::Relaxed)
+        };
+        let lines = || self.slots.iter().filter_map(ForkLocal::get);
+        let own_bytes: u64 = lines().map(sum_of_slot).sum();
+        let of_lines = |counter: fn(&PaddedCounters) -> &AtomicU64| {
+            lines().map(|line| counter(line).load(Ordering::Relaxed)).sum::<u64>()
+        };
+        let kernel_bytes = of_lines(|line| &line.kernel_bytes);
+        let kernel_held_bytes =
+            kernel_bytes.saturating_sub(of_lines(|line| &line.kernel_demand_bytes));
+        let [machine_total, machine_cached] =
+            self.machine_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
+        [
+            own_bytes + kernel_bytes + machine_total,
+            own_bytes + kernel_held_bytes + machine_cached,
+            kernel_bytes,
+            kernel_held_bytes,
+        ]
+    }
+
+    /// True if the last read of any thread ended at `offset`. A task that continues there may run
+    /// on another thread now.
+    pub(crate) fn has_any_read_end_at(&self, offset: u64) -> bool {
+        let lines = self.slots.iter().filter_map(ForkLocal::get);
+        lines.into_iter().any(|line| line.unreported_end.load(Ordering::Relaxed) == offset)
+    }
+
+    /// Counters of the calling thread's slot. Threads may share a slot.
+    #[inline]
+    fn thread_counters(&self) -> &PaddedCounters {
+        self.slot_counters(thread_number())
+    }
+
+    /// Counters of a slot, allocated on first use.
+    #[inline]
+    fn slot_counters(&self, slot: usize) -> &PaddedCounters {
+        let Ok(line) = self.slots[self.slot_index(slot)]
+            .get_or_init(|| Ok::<_, Infallible>(PaddedCounters::default()));
+        line
+    }
+
+    /// Index of the counters of a slot.
+    #[inline]
+    fn slot_index(&self, slot: usize) -> usize {
+        slot & (self.slots.len() - 1)
+    }
+}
+
+/// Counters of one thread's reads of one file through the kernel page cache.
+#[derive(Clone, Copy)]
+pub(crate) struct KernelReadCounters<'a> {
+    line: &'a PaddedCounters,
+}
+
+impl KernelReadCounters<'_> {
+    /// Selects the next reads whose residency is checked.
+    #[inline]
+    pub(crate) fn sampler(&self) -> &ResidencySampler {
+        &self.line.sampler
+    }
+
+    /// Selects the asynchronous reads whose residency is checked at their start. They are sampled
+    /// separately: when such a read finishes, its pages are resident because it was started, which
+    /// says nothing about other reads.
+    pub(crate) fn async_sampler(&self) -> &ResidencySampler {
+        &self.line.async_sampler
+    }
+
+    /// Counts a read that ends at byte `end`. `demand` bytes were not in the kernel page cache.
+    #[inline]
+    pub(crate) fn record_read(&self, bytes: u64, demand: u64, end: u64) {
+        self.line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if demand > 0 {
+            self.line.kernel_demand_bytes.fetch_add(demand, Ordering::Relaxed);
+        }
+        // The read does not continue the run.
+        if self.line.unreported_end.load(Ordering::Relaxed) != end - bytes {
+            self.line.run_start.store(end - bytes, Ordering::Relaxed);
+            let alone_from = self.line.no_readahead_from.load(Ordering::Relaxed);
+            if alone_from != NO_OFFSET && alone_from != end {
+                self.line.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
+            }
+        }
+        self.line.unreported_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Records that the policy was shown a read up to byte `end`.
+    pub(crate) fn record_policy_end(&self, end: u64) {
+        self.line.policy_end.store(end, Ordering::Relaxed);
+    }
+
+    /// Sets if the continuation of the last read shown to the policy is read without kernel
+    /// readahead.
+    pub(crate) fn set_no_readahead(&self, is_without_readahead: bool) {
+        let end = self.line.policy_end.load(Ordering::Relaxed);
+        let from = if is_without_readahead { end } else { NO_OFFSET };
+        self.line.no_readahead_from.store(from, Ordering::Relaxed);
+    }
+
+    /// Returns the offset up to which the policy knows the run that a read from `offset` on
+    /// continues, if the run is read without kernel readahead.
+    pub(crate) fn no_readahead_start(&self, offset: u64) -> Option<u64> {
+        let from = self.line.no_readahead_from.load(Ordering::Relaxed);
+        (from <= offset && self.last_end() == Some(offset)).then_some(from)
+    }
+
+    /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues. `None`
+    /// if the policy has seen the last read of the run, or if the run is not shorter than this
+    /// read. The run is then a header and its record, and not a stream.
+    pub(crate) fn header_start(&self, offset: u64, bytes: u64) -> Option<u64> {
+        let from = self.line.run_start.load(Ordering::Relaxed);
+        // A read of own memory meanwhile may have ended before the run.
+        let is_shorter = offset.checked_sub(from).is_some_and(|run| run < bytes);
+        (self.continues_unreported_read(offset) && is_shorter).then_some(from)
+    }
+
+    /// True if a read from `offset` on continues the last one and the policy has not seen that one.
+    pub(crate) fn continues_unreported_read(&self, offset: u64) -> bool {
+        self.last_end() == Some(offset) && self.line.policy_end.load(Ordering::Relaxed) != offset
+    }
+
+    /// End of the last read that bypassed the machine. `None` if there was none or if it was
+    /// reported.
+    pub(crate) fn last_end(&self) -> Option<u64> {
+        let end = self.line.unreported_end.load(Ordering::Relaxed);
+        (end != NO_OFFSET).then_some(end)
+    }
+}
+
+/// Page of the byte before `end`.
+#[inline]
+fn page_of_last_byte(end: u64) -> u64 {
+    end.saturating_sub(1) / PAGE_BYTES
+}
+
+/// Number of the calling thread, from 0 in the order of the first calls.
+#[inline]
+pub(crate) fn thread_number() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    if let Some(number) = crate::os::sync::thread_number() {
+        return number;
+    }
+    NUMBER.with(|number| {
+        if number.get() == usize::MAX {
+            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        number.get()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_ends_are_reported_once_with_the_callers_last() {
+        let read_counters = ReadCounters::new(4);
+        let sum_of_slot = read_counters.slot_index(thread_number());
+        for slot in 0..4 {
+            read_counters.record_copy(slot, 10, 100 + slot as u64);
+        }
+        let mut ends = Vec::new();
+        read_counters.take_unreported_ends(|end| ends.push(end));
+        assert_eq!(ends.last(), Some(&(100 + sum_of_slot as u64)));
+        ends.sort_unstable();
+        assert_eq!(ends, [100, 101, 102, 103]);
+        read_counters.take_unreported_ends(|end| panic!("{end} was reported before"));
+        read_counters.record_pin(5, 700);
+        read_counters.take_unreported_ends(|end| assert_eq!(end, 700));
+        read_counters.kernel_reads().record_read(7, 3, 800);
+        read_counters.take_unreported_ends(|end| assert_eq!(end, 800));
+        assert_eq!(read_counters.byte_sums(), [52, 49, 7, 4]);
+    }
+
+    #[test]
+    fn last_page_is_known_for_any_read_way_and_after_reporting() {
+        let read_counters = ReadCounters::new(4);
+        assert_eq!(read_counters.last_page(thread_number()), NO_PAGE);
+        read_counters.record_copy(2, 10, 2 * PAGE_BYTES);
+        read_counters.take_unreported_ends(|_| {});
+        assert_eq!(read_counters.last_page(2), 1);
+        read_counters.record_machine_read(10, 0, 2 * PAGE_BYTES + 1);
+        assert_eq!(read_counters.last_page(thread_number()), 2);
+    }
+
+    #[test]
+    fn continuation_of_an_own_memory_read_has_no_header() {
+        let read_counters = ReadCounters::new(4);
+        let reads = read_counters.kernel_reads();
+        reads.record_read(100, 0, 5_100);
+        assert_eq!(reads.header_start(5_100, 200), Some(5_000));
+        read_counters.record_copy(thread_number(), 100, 1_100);
+        assert_eq!(reads.header_start(1_100, 200), None);
+    }
+
+    #[test]
+    fn unattended_run_starts_at_the_shown_end_and_ends_at_a_jump() {
+        let read_counters = ReadCounters::new(4);
+        let reads = read_counters.kernel_reads();
+        let read = |offset: u64, bytes: u64| reads.record_read(bytes, 0, offset + bytes);
+        reads.record_policy_end(130);
+        reads.set_no_readahead(true);
+        read(100, 30);
+        assert_eq!([130, 131].map(|offset| reads.no_readahead_start(offset)), [Some(130), None]);
+        // Two reads that the policy did not see.
+        read(130, 20);
+        read(150, 50);
+        assert_eq!(reads.no_readahead_start(200), Some(130));
+        read(500, 10);
+        read(200, 10);
+        assert_eq!(reads.no_readahead_start(210), None);
+        reads.record_policy_end(230);
+        reads.set_no_readahead(false);
+        read(210, 20);
+        assert_eq!(reads.no_readahead_start(230), None);
+    }
+
+    #[test]
+    fn larger_continuation_follows_a_header_unseen_by_the_policy() {
+        let read_counters = ReadCounters::new(4);
+        let reads = read_counters.kernel_reads();
+        let read = |offset: u64, bytes: u64| reads.record_read(bytes, 0, offset + bytes);
+        read(100, 30);
+        read(130, 20);
+        assert_eq!(reads.header_start(150, 51), Some(100));
+        assert_eq!([reads.header_start(150, 50), reads.header_start(151, 99)], [None; 2]);
+        reads.record_policy_end(150);
+        assert_eq!(reads.header_start(150, 51), None, "the policy has seen it");
+        read(10, 5);
+        assert_eq!(reads.header_start(15, 6), Some(10));
+    }
+}

@@ -1,0 +1,404 @@
+//! The engine's state under the lock: it starts reads, submits requests, takes in completions, and
+//! finds the waiting threads and tasks.
+//!
+//! This module never sleeps, makes no system call and runs no foreign code. These actions are
+//! recorded and performed after the lock is released (see [locked](super::engine_guard)).
+//!
+//! A completed read keeps its pages until it is taken. If another read waits for memory meanwhile,
+//! the bytes are copied to separate memory and the pages are released. No read therefore waits for
+//! a slow reader.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use readpath_core::machine::{Machine, ReadAccess, ReadError, ReadId, Transfer};
+use readpath_core::request::{Completion, Outcome, ProcessId};
+use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
+
+use super::Handle;
+use super::batch_reads::batch_pages_max;
+use super::copy_out::slices;
+use super::frame_cache::FrameCache;
+use super::in_flight::{
+    CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, InlineRequest, LeaderState,
+    QueueId,
+};
+use super::open_files::{ALL_PAGES, HandleUse, OpenFileEntry, OpenFiles};
+use super::storage_backend::StorageBackend;
+use crate::backend::{BackendError, BackendInUse};
+use crate::os::aligned_bytes::AlignedBytes;
+use crate::os::clock::Clock;
+use crate::probes;
+
+pub(crate) struct EngineState {
+    pub(crate) machine: Machine,
+    pub(crate) in_flight: InFlight,
+    frame_cache: Arc<FrameCache>,
+    pub(super) clock: Clock,
+    /// Number of pages that batches pin now, and its limit.
+    pub(super) batch_pages: u64,
+    pub(super) batch_pages_max: u64,
+    pub(super) open_files: OpenFiles,
+    /// By handle number.
+    pub(super) handle_uses: Vec<HandleUse>,
+    /// Files without handles that still have pages in flight.
+    pub(super) closing_files: Vec<OpenFileEntry>,
+    /// True while the reactor sleeps without a timeout.
+    pub(crate) is_reactor_idle: bool,
+    pub(crate) is_closing: bool,
+    /// Number of bytes in use at which the spare memory is measured.
+    pub(super) memory_check_bytes: u64,
+    /// Number of bytes read again after eviction at which the spare memory is measured.
+    pub(super) refault_check_bytes: u64,
+    /// Completions just collected; otherwise empty.
+    completion_scratch: Vec<Completion>,
+}
+
+impl EngineState {
+    pub(crate) fn new(
+        machine: Machine,
+        files: StorageBackend,
+        frame_cache: Arc<FrameCache>,
+        clock: Clock,
+    ) -> EngineState {
+        let shared_pages_max = batch_pages_max(machine.read_bytes_max());
+        EngineState {
+            machine,
+            in_flight: InFlight::new(files, Arc::clone(&frame_cache)),
+            frame_cache,
+            clock,
+            batch_pages: 0,
+            batch_pages_max: shared_pages_max,
+            open_files: OpenFiles::default(),
+            handle_uses: Vec::new(),
+            closing_files: Vec::new(),
+            is_reactor_idle: false,
+            is_closing: false,
+            memory_check_bytes: u64::MAX,
+            refault_check_bytes: u64::MAX,
+            completion_scratch: Vec::new(),
+        }
+    }
+
+    /// Closes a queue that no one waits for. Its completed reads are released now, and reads in
+    /// flight when they are done.
+    pub(crate) fn close_queue(&mut self, queue: QueueId) {
+        while let Some(id) = self.in_flight.pop_done(queue) {
+            let now = self.clock.now();
+            self.release_in_machine(now, id);
+            self.pump(now);
+        }
+        let in_flight = &mut self.in_flight;
+        let closed = in_flight.queues.remove(queue);
+        if closed.reads != 0 {
+            for (_, read) in &mut in_flight.reads {
+                read.queue.take_if(|of| *of == queue);
+            }
+        }
+        in_flight.tasks_pending -= if closed.is_task { closed.pending } else { 0 };
+        in_flight.deferred.drops.extend(closed.parked.map(DeferredDrop::Parked));
+    }
+
+    /// Starts a read in a queue.
+    ///
+    /// # Errors
+    /// The machine rejects the read.
+    pub(crate) fn start(
+        &mut self,
+        handle: &Handle,
+        offset: u64,
+        bytes: u64,
+        queue: QueueId,
+    ) -> Result<(), ReadError> {
+        let now = self.clock.now();
+        self.machine.take_returned(now);
+        self.begin_with_retry(now, handle, offset, bytes, queue)?;
+        self.pump(now);
+        Ok(())
+    }
+
+    /// Like [`start`](EngineState::start), for a thread that is about to wait. If the result is a
+    /// request, the thread executes it and then calls
+    /// [`complete_inline`](EngineState::complete_inline).
+    ///
+    /// # Errors
+    /// The machine rejects the read.
+    pub(crate) fn start_inline(
+        &mut self,
+        handle: &Handle,
+        offset: u64,
+        bytes: u64,
+        queue: QueueId,
+    ) -> Result<Option<InlineRequest>, ReadError> {
+        let now = self.clock.now();
+        self.machine.take_returned(now);
+        let read = self.begin_with_retry(now, handle, offset, bytes, queue)?;
+        self.in_flight.inline_read = self.in_flight.storage.can_execute_inline().then_some(read);
+        self.pump(now);
+        self.in_flight.inline_read = None;
+        Ok(self.in_flight.inline_request.take())
+    }
+
+    /// Like [`begin`](EngineState::begin), for a single read. At the limit of reads, it takes in
+    /// completions and tries once more: abandoned reads may be done without a thread that takes
+    /// them in.
+    fn begin_with_retry(
+        &mut self,
+        now: Time,
+        handle: &Handle,
+        offset: u64,
+        bytes: u64,
+        queue: QueueId,
+    ) -> Result<ReadId, ReadError> {
+        match self.begin(now, handle, offset, bytes, queue, 0) {
+            Err(ReadError::TooManyReads { .. }) if self.collect_completions(Ok(false)) => {
+                self.begin(now, handle, offset, bytes, queue, 0)
+            }
+            begun => begun,
+        }
+    }
+
+    /// Gives a read to the machine. `pump` submits its requests. `ticket` is returned with the
+    /// completed read.
+    pub(super) fn begin(
+        &mut self,
+        now: Time,
+        handle: &Handle,
+        offset: u64,
+        bytes: u64,
+        queue: QueueId,
+        ticket: u64,
+    ) -> Result<ReadId, ReadError> {
+        let named = handle.machine_ids();
+        if handle.file.pages.stay_in_own_cache() {
+            handle.file.has_pages.store(true, Ordering::Relaxed);
+        }
+        handle.take_unreported_ends(|end| self.machine.record_shared_reads(named.handle, end));
+        let id = self.in_flight.reads.vacant_key();
+        let (process, tag) = (ProcessId(named.handle.0), id as u64);
+        let transfer = Transfer { handle: named.handle, process, offset, bytes, tag };
+        let before = self.machine.meter();
+        let (asked_before, hit_before) = (before.requested_bytes, before.hit_bytes);
+        let read = self.machine.read(now, ReadAccess::Buffered, transfer)?;
+        let after = self.machine.meter();
+        let (requested_bytes, hit_bytes) =
+            (after.requested_bytes - asked_before, after.hit_bytes - hit_before);
+        handle.read_counters.record_machine_read(
+            requested_bytes,
+            hit_bytes,
+            offset + requested_bytes,
+        );
+        self.in_flight.add_read(id, queue, named.handle, read, ticket);
+        self.handle_uses[named.handle.0 as usize].reads += 1;
+        Ok(read)
+    }
+
+    /// Applies `change` to the machine and submits the resulting requests.
+    pub(crate) fn with_machine<T>(&mut self, change: impl FnOnce(&mut Machine, Time) -> T) -> T {
+        let now = self.clock.now();
+        self.machine.take_returned(now);
+        let result = change(&mut self.machine, now);
+        self.pump(now);
+        result
+    }
+
+    /// Releases a completed read with its pages and keeps its frame list. `pump` must follow.
+    pub(super) fn release_completed(
+        &mut self,
+        now: Time,
+        id: InFlightId,
+        completed: CompletedRead,
+    ) {
+        self.in_flight.reads[id].completed = completed;
+        self.release_in_machine(now, id);
+    }
+
+    /// Releases a completed read with its pages, and closes its queue, which has no other reads.
+    pub(super) fn release_completed_and_close(
+        &mut self,
+        now: Time,
+        id: InFlightId,
+        completed: CompletedRead,
+        queue: Option<QueueId>,
+    ) {
+        self.release_completed(now, id, completed);
+        if let Some(queue) = queue {
+            self.close_queue(queue);
+        }
+        self.pump(now);
+    }
+
+    /// Releases a completed read with its pages. `pump` must follow.
+    fn release_in_machine(&mut self, now: Time, id: InFlightId) {
+        let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);
+        let mut frames = completed.frames;
+        let range = match read {
+            Some(read) => {
+                PageRange::new(self.machine.offset(read) / PAGE_BYTES, frames.len() as u64)
+            }
+            None => ALL_PAGES,
+        };
+        frames.clear();
+        self.in_flight.spare_frames.push(frames);
+        if let Some(read) = read {
+            self.machine.release(now, read);
+        }
+        self.on_read_end(handle, range);
+    }
+
+    /// Steps the machine until it is idle: submits its requests and takes its completed reads.
+    pub(super) fn pump(&mut self, now: Time) {
+        loop {
+            self.machine.step(now, &mut self.in_flight);
+            let has_released =
+                self.end_abandoned() || self.machine.is_short_of_memory() && self.detach_all(now);
+            if !has_released {
+                break;
+            }
+        }
+        let lead = &self.in_flight.leader;
+        if lead.is_active
+            && let Some(wake) = self.machine.next_wake()
+            && lead.wakes_at.is_none_or(|until| wake < until)
+        {
+            self.in_flight.deferred.must_wake_leader = true;
+        }
+        if !self.closing_files.is_empty() {
+            self.remove_idle_files();
+        }
+        if self.machine.memory_bytes()[1] >= self.memory_check_bytes
+            || self.machine.returned_bytes() >= self.refault_check_bytes
+        {
+            (self.memory_check_bytes, self.refault_check_bytes) = (u64::MAX, u64::MAX);
+            self.in_flight.deferred.is_memory_check_due = true;
+        }
+    }
+
+    /// Ends the abandoned reads that are done. Returns false if there are none.
+    fn end_abandoned(&mut self) -> bool {
+        let mut has_some = false;
+        while let Some(handle) = self.in_flight.abandoned.pop() {
+            self.on_read_end(handle, ALL_PAGES);
+            has_some = true;
+        }
+        has_some
+    }
+
+    /// Completes a request that a thread has executed itself, and returns the current time. `pump`
+    /// must follow.
+    pub(crate) fn complete_inline(
+        &mut self,
+        inline_request: InlineRequest,
+        outcome: Outcome,
+    ) -> Time {
+        let InlineRequest { request, progress } = inline_request;
+        let now = self.clock.now();
+        self.in_flight.keep_segment_list(progress);
+        self.in_flight.inline_requests_in_flight -= 1;
+        if probes::ARE_COMPILED_IN {
+            probes::on_complete(&Completion::at(now, request.id, outcome));
+        }
+        self.machine.handle_completion(now, Completion::at(now, request.id, outcome));
+        if self.machine.meter().in_device() > self.in_flight.inline_requests_in_flight {
+            // Requests that the storage executes, such as prefetches, may be complete too.
+            self.collect_completions(Ok(false));
+        } else {
+            self.machine.deliver_results(now, &mut self.in_flight);
+        }
+        now
+    }
+
+    /// Copies the bytes of completed reads that are not taken out of their frames. Returns false if
+    /// there are none.
+    fn detach_all(&mut self, now: Time) -> bool {
+        let is_done = |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
+        let reads = self.in_flight.reads.iter().filter(|(_, read)| is_done(read));
+        let done: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
+        done.into_iter().map(|id| self.detach(now, id)).fold(false, |any, one| any | one)
+    }
+
+    /// Copies the bytes of a completed read out of their frames. Returns false if that was done
+    /// before.
+    pub(super) fn detach(&mut self, now: Time, id: InFlightId) -> bool {
+        let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
+        let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };
+        let parts = || slices(&self.frame_cache, completed);
+        let mut copy = AlignedBytes::allocate(parts().map(<[u8]>::len).sum(), None);
+        let mut uncopied = &mut copy[..];
+        for part in parts() {
+            let (here, rest) = uncopied.split_at_mut(part.len());
+            here.copy_from_slice(part);
+            uncopied = rest;
+        }
+        completed.detached = Some(copy);
+        completed.frames.clear();
+        self.machine.release(now, read);
+        true
+    }
+
+    /// I/O backend of the files of this machine.
+    pub(crate) fn backend(&self) -> Option<BackendInUse> {
+        self.in_flight.storage.backend()
+    }
+
+    /// True if a leader sleeps in the storage.
+    pub(crate) fn has_leader(&self) -> bool {
+        self.in_flight.leader.is_active
+    }
+
+    /// Makes the calling thread the leader. Returns its term and the latest time to wake up.
+    pub(crate) fn become_leader(&mut self, queue: Option<QueueId>) -> (u64, Option<Time>) {
+        let until = self.machine.next_wake();
+        let term = self.in_flight.leader.term + 1;
+        self.in_flight.leader = LeaderState { is_active: true, term, queue, wakes_at: until };
+        self.in_flight.deferred.must_wake_leader = false;
+        (term, until)
+    }
+
+    /// Ends the leader's sleep and takes in completions. The leader keeps its role only if no other
+    /// thread has replaced it.
+    pub(crate) fn end_lead(&mut self, term: u64, slept: Result<bool, BackendError>) {
+        let lead = &mut self.in_flight.leader;
+        if lead.term == term {
+            lead.is_active = false;
+        }
+        self.collect_completions(slept);
+    }
+
+    /// Called by a thread that has waited long behind a leader. If completions are available, the
+    /// leader is stalled (stopped, or without a processor) and loses its role.
+    pub(crate) fn replace_stalled_leader(&mut self) {
+        if self.collect_completions(Ok(false)) && self.in_flight.leader.is_active {
+            self.in_flight.leader.is_active = false;
+            self.in_flight.leader.term += 1;
+        }
+    }
+
+    /// Takes in completions. `slept` is the result of the sleep before; `Ok(true)` means that a
+    /// reader waited. Returns true if there were any completions.
+    pub(crate) fn collect_completions(&mut self, slept: Result<bool, BackendError>) -> bool {
+        let in_flight = &mut self.in_flight;
+        let is_demand = slept == Ok(true);
+        match slept.and_then(|_| in_flight.storage.collect(&mut self.completion_scratch)) {
+            Ok(is_queued) => in_flight.deferred.has_unsubmitted_requests |= is_queued,
+            Err(error) => in_flight.fail(error),
+        }
+        let now = self.clock.now();
+        let has_some = !self.completion_scratch.is_empty();
+        for mut completion in self.completion_scratch.drain(..) {
+            if is_demand {
+                completion.not_before = now;
+            }
+            in_flight.completions.push_back(completion);
+        }
+        self.machine.take_returned(now);
+        self.pump(now);
+        has_some
+    }
+
+    /// True if the reactor must be woken, to lead or to monitor the leader.
+    pub(super) fn take_reactor_wake(&mut self) -> bool {
+        self.in_flight.has_tasks()
+            && (std::mem::take(&mut self.is_reactor_idle) || !self.in_flight.leader.is_active)
+    }
+}
