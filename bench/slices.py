@@ -26,7 +26,7 @@ ONE_MS = "object,connection=1000,connections=8,get_rate=1000000," + ",".join(
 DEVICES = {"1 ms": ONE_MS, "hdd": "hdd", "ssd": "ssd", "nvme": "nvme", "nfs": "nfs", "nfs, 10 ms": "nfs,rtt=10ms"}
 SLICES = ["8k", "16k", "64k", "256k", "1m"]
 PROCESSES = {1: 24, 8: 6, 64: 1}  # each reads so many MiB
-LAWS = ["adaptive", "runs,read_ahead_kb=32768", "ondemand"]
+POLICIES = ["adaptive", "runs,read_ahead_kb=32768", "ondemand"]
 
 
 def main() -> None:
@@ -39,7 +39,7 @@ def main() -> None:
         for slice_size in SLICES:
             for processes, mib in PROCESSES.items():
                 for is_advised in (False, True):
-                    rates = [run(command, DEVICES[name], slice_size, processes, mib, is_advised, policy) for policy in LAWS]
+                    rates = [run(command, DEVICES[name], slice_size, processes, mib, is_advised, policy) for policy in POLICIES]
                     rows.append({"device": name, "slice": slice_size, "processes": processes, "advised": is_advised,
                                  **dict(zip(("adaptive", "runs", "ondemand"), rates, strict=True))})
     told(rows)

@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 JobLike = Job | str | os.PathLike[str]
 OneOrMore = str | Iterable[str]
-Laws = str | PolicyMaker | Iterable[str | PolicyMaker]
+Policies = str | PolicyMaker | Iterable[str | PolicyMaker]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Trace:
 def points(
     jobs: JobLike | Iterable[JobLike],
     devices: OneOrMore = "hdd",
-    readahead: Laws = "adaptive",
+    readahead: Policies = "adaptive",
     scheduler: OneOrMore = "adaptive",
     memory: str | int | Iterable[str | int] = "256MiB",
     seeds: int | Iterable[int] = 1,
@@ -129,7 +129,7 @@ def run(
     job: JobLike,
     on: OneOrMore = "hdd",
     *,
-    readahead: Laws = "adaptive",
+    readahead: Policies = "adaptive",
     scheduler: OneOrMore = "adaptive",
     memory: str | int = "256MiB",
     seed: int = 1,
@@ -173,7 +173,7 @@ def frame(rows: Iterable[Row]) -> pandas.DataFrame:
 
 
 def policies(kind: str = "readahead") -> dict[str, str]:
-    """Returns the policies of a kind, `readahead`, `scheduler` or `eviction` (eviction): name and line."""
+    """Returns the policies of a kind, `readahead`, `scheduler` or `eviction`: name and line."""
     return {name: line for name, line, _ in _native.policies(kind)}
 
 
@@ -193,7 +193,7 @@ def _specs(names: OneOrMore) -> list[str]:
     return [spec for name in names for spec in _native.parse_specs(name)]
 
 
-def _policies(names: Laws) -> list[str | PolicyMaker]:
+def _policies(names: Policies) -> list[str | PolicyMaker]:
     if isinstance(names, str) or callable(names):
         names = [names]
     return [policy for name in names for policy in (_specs(name) if isinstance(name, str) else [name])]

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from readpath import _native
-from readpath.modelled import JobLike, Laws, OneOrMore, Point, Row, frame, points
+from readpath.modelled import JobLike, Policies, OneOrMore, Point, Row, frame, points
 from readpath.parquet import RowFile
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Sweep:
 def sweep(
     jobs: JobLike | Iterable[JobLike],
     devices: OneOrMore = "hdd",
-    readahead: Laws = "adaptive",
+    readahead: Policies = "adaptive",
     scheduler: OneOrMore = "adaptive",
     *,
     memory: str | int | Iterable[str | int] = "256MiB",
