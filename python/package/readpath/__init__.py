@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from readpath._native import Ask, Limits, NamedPolicy, Pages, __version__
 from readpath.files import File, ReadPath, open
 from readpath.jobs import Job
+from readpath.options import warn_renamed as _warn_renamed
 from readpath.policy import Policy
 from readpath.memory import Mapping, Region, map
 from readpath.modelled import Point, Trace, devices, frame, policies, run, trace
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 # Names of the releases before 0.3, accepted for one release.
-_OLD_NAMES = {"Policy": "Policy", "NamedPolicy": "NamedPolicy", "policies": "policies"}
+_OLD_NAMES = {"Law": "Policy", "NamedLaw": "NamedPolicy", "laws": "policies"}
 
 
 def __getattr__(name: str) -> Any:
@@ -36,6 +37,10 @@ def __getattr__(name: str) -> Any:
         from readpath.tensor_errors import base
 
         return base()
+    if name in _OLD_NAMES:
+        new = _OLD_NAMES[name]
+        _warn_renamed(f"readpath.{name}", f"readpath.{new}")
+        return globals()[new]
     raise AttributeError(f"module 'readpath' has no attribute {name!r}")
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, overload
 
 from readpath import _native
 from readpath.modelled import memory_bytes
-from readpath.options import check_names
+from readpath.options import OLD_NAMES, check_names, present_names
 from readpath.places import Ranges, pairs_of
 
 if TYPE_CHECKING:
@@ -74,12 +74,16 @@ class ReadPath:
         kernel_cache: bool | None = None,
         eviction: str | None = None,
         page_cache: str | None = None,
+        **old_names: Any,
     ) -> None:
         """Builds a read path.
 
-        Raises ValueError for an unusable option, and OSError if the system lacks a resource:
-        PermissionError for a forbidden backend.
+        Raises ValueError for an unusable option, TypeError for an unknown one, and OSError if the
+        system lacks a resource: PermissionError for a forbidden backend.
         """
+        check_names(old_names.keys() - OLD_NAMES.keys(), self.NAMES, "ReadPath")
+        if old_names:
+            eviction = present_names({**old_names, "eviction": eviction})["eviction"]
         self._options = (
             memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction, page_cache
         )
@@ -373,5 +377,6 @@ def open(path_or_url: PathLike, mode: str = "rb", **options: Any) -> File | Read
         return opened
     if not options:
         return File(name, usual())
-    check_names(options, ReadPath.NAMES, "readpath.open of a file")
-    return File(name, ReadPath(**options))
+    present = present_names(options)
+    check_names(present, ReadPath.NAMES, "readpath.open of a file")
+    return File(name, ReadPath(**present))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 
 FSSPECS_OWN = frozenset({"listings_expiry_time", "max_paths", "use_listings_cache"})
@@ -22,3 +24,27 @@ def check_names(given: Iterable[str], known: Iterable[str], whose: str, else_whe
             meant = f"; did you mean `{closest[0]}`?" if closest else ";"
             there_are = f"{whose} has no option `{name}`{meant} There are: {', '.join(known)}"
             raise TypeError(there_are + (f". {else_where}" if else_where else ""))
+
+
+OLD_NAMES = {"reclaim": "eviction"}
+"""Old names of options, accepted for one release, and the present ones."""
+
+
+def warn_renamed(old: str, new: str) -> None:
+    """Warns the caller of the function that calls this one of an old name."""
+    warnings.warn(f"{old} is now {new}; the old name ends with the next release", DeprecationWarning, stacklevel=3)
+
+
+def present_names(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns options with their present names; warns of old ones.
+
+    Raises TypeError for an option that is given by both names.
+    """
+    present = dict(options)
+    for old, new in OLD_NAMES.items():
+        if old in present:
+            warnings.warn(f"option {old} is now {new}; the old name ends with the next release", DeprecationWarning, stacklevel=3)
+            if present.get(new) is not None:
+                raise TypeError(f"options {old} and {new}: they are one; give {new} alone")
+            present[new] = present.pop(old)
+    return present
