@@ -79,14 +79,14 @@ fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
     Ok(chosen)
 }
 
-/// Returns the output as text: the worst cells or all, the fixed policies, and the summary.
+/// Returns the output as text: the summary, the worst cells or all, and the fixed policies.
 fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> String {
     let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
     if !is_all {
         shown.sort_by(|one, two| two.ratio.total_cmp(&one.ratio));
         shown.truncate(summary.worst.len());
     }
-    format!("{}\n{}\n{}\n", cells_table(&shown), policies_table(summary), summary_sentence(summary))
+    format!("{}\n\n{}\n{}", summary_sentence(summary), cells_table(&shown), policies_table(summary))
 }
 
 /// Table with one row per cell: costs of the best baseline, the judged policy and the optimum.

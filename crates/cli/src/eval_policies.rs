@@ -244,7 +244,7 @@ fn print_results(
     let first_runs = first_runs.map(FirstRuns::of);
     let of_first = first_runs.as_ref().map(|first| ("first runs", &first.summary));
     let all = if first_runs.is_some() { "second runs" } else { "all" };
-    let sentences = parts.chain(of_first).chain([(all, &summary)]);
+    let sentences = [(all, &summary)].into_iter().chain(of_first).chain(parts);
     let sentences: Vec<String> =
         sentences.map(|(name, part)| summary_sentence(name, part)).collect();
     let policies = match (&args.on, &args.policies) {
@@ -271,7 +271,7 @@ fn print_results(
         let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
         return print_plain(&format!("{text}\n"));
     }
-    print(&format!("{}\n{}\n", text(judged, &summary, args.all), sentences.join("\n")))
+    print(&format!("{}\n\n{}", sentences.join("\n"), text(judged, &summary, args.all)))
 }
 
 /// Summary of a set of cells in one sentence.

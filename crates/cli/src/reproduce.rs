@@ -43,6 +43,7 @@ pub fn run(args: &ReproduceArgs) -> CommandResult {
         results.extend(counted.map(|row| serde_json::to_value(row).expect("plain data")));
         return print_json(&results, args.seed);
     }
+    print(&verdict(&tables))?;
     tables.iter().try_for_each(|table| print(&text(table)))?;
     if let Some(counted) = &counted {
         print(&wire_count::text(counted))?;
@@ -63,6 +64,72 @@ fn select_tables(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> 
         })
     };
     names.iter().map(find).collect()
+}
+
+/// Factor within which the verdict counts a modelled figure as near the published one.
+const NEAR_FACTOR: f64 = 1.25;
+
+/// A published figure and its modelled one.
+struct FigurePair {
+    /// Table and row.
+    name: String,
+    published: f64,
+    modelled: f64,
+}
+
+impl FigurePair {
+    /// Quotient of the two figures, at least 1.
+    fn factor(&self) -> f64 {
+        (self.published / self.modelled).max(self.modelled / self.published)
+    }
+}
+
+/// Number of modelled figures that are near the published ones, and the farthest one, in words.
+/// Rows are compared by their ratios to the first row, figures of a grid directly.
+fn verdict(tables: &[ReproducedTable]) -> String {
+    let pairs: Vec<FigurePair> = tables.iter().flat_map(figure_pairs).collect();
+    let Some(farthest) = pairs.iter().max_by(|a, b| a.factor().total_cmp(&b.factor())) else {
+        return "The sources publish no figure to compare with.\n\n".to_owned();
+    };
+    let near = pairs.iter().filter(|pair| pair.factor() <= NEAR_FACTOR).count();
+    format!(
+        "The model is within a factor of {NEAR_FACTOR} of {near} of {} published figures. Farthest: \
+         {}: {} published, {} modelled.\n\n",
+        pairs.len(),
+        farthest.name,
+        figure(farthest.published),
+        figure(farthest.modelled)
+    )
+}
+
+/// Formats a figure of a table: without decimals from 100 on.
+fn figure(value: f64) -> String {
+    number(Some(value), if value < 100.0 { 2 } else { 0 })
+}
+
+/// Published and modelled figures of one table.
+fn figure_pairs(table: &ReproducedTable) -> Vec<FigurePair> {
+    let mut pairs = Vec::new();
+    let mut add = |row: &str, published: Option<f64>, modelled: f64| {
+        if let Some(published) = published.filter(|published| *published > 0.0) {
+            let name = format!("table {}, {row}", table.table);
+            pairs.push(FigurePair { name, published, modelled });
+        }
+    };
+    for row in table.rows.iter().skip(1) {
+        add(&format!("{}, ratio", row.label), row.published_ratio, row.modelled_ratio);
+    }
+    if let Some(grid) = &table.grid {
+        for row in &grid.rows {
+            for ((column, published), modelled) in
+                grid.columns.iter().zip(&row.published).zip(&row.modelled)
+            {
+                let name = format!("{}, {} {column}", row.label, grid.over);
+                add(&name, *published, *modelled);
+            }
+        }
+    }
+    pairs
 }
 
 /// Returns the figures of one table.
@@ -127,4 +194,44 @@ fn rows_table(reproduced: &ReproducedTable) -> Table {
         columns.push(("pages out", |row| count(row.pages_out)));
     }
     Table::of(&reproduced.rows, &columns, 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn verdict_counts_near_figures_and_names_the_farthest() {
+        let row = |label: &str, published_ratio, modelled_ratio| TableRow {
+            label: label.to_owned(),
+            policies: "none".to_owned(),
+            published: Some(1.0),
+            published_ratio,
+            modelled: 1.0,
+            modelled_ratio,
+            device_requests: None,
+            device_request_kib_mean: None,
+            pages_in: None,
+            pages_out: None,
+        };
+        let table = ReproducedTable {
+            table: "A".to_owned(),
+            title: String::new(),
+            machine: String::new(),
+            unit: String::new(),
+            // The first row has the ratio 1 by definition and is not counted.
+            rows: vec![
+                row("first", Some(1.0), 1.0),
+                row("near", Some(2.0), 2.4),
+                row("far", Some(0.5), 0.25),
+                row("unknown", None, 9.0),
+            ],
+            grid: None,
+        };
+        assert_eq!(
+            verdict(&[table]),
+            "The model is within a factor of 1.25 of 1 of 2 published figures. Farthest: table A, \
+             far, ratio: 0.50 published, 0.25 modelled.\n\n"
+        );
+    }
 }
