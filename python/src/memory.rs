@@ -106,8 +106,8 @@ impl<T: Send + Sync> Lending<T> {
         which: Which<T>,
         place: impl FnOnce(&T) -> &[u8],
     ) -> PyResult<()> {
-        let mut lent = self.lock();
-        let place = place(which(lent.memory()?)?);
+        let mut state = self.lock();
+        let place = place(which(state.memory()?)?);
         let (start, bytes) = (place.as_ptr().cast_mut().cast::<c_void>(), place.len());
         // SAFETY: Python passed `view` to be filled. The memory stays while `buffers` is not 0.
         let filled = unsafe {
@@ -117,7 +117,7 @@ impl<T: Send + Sync> Lending<T> {
         if filled != 0 {
             return Err(Python::attach(PyErr::fetch));
         }
-        lent.buffers += 1;
+        state.buffers += 1;
         Ok(())
     }
 
@@ -128,10 +128,10 @@ impl<T: Send + Sync> Lending<T> {
     /// Releases the memory, unless it has exported buffers.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         let closed = {
-            let mut lent = self.lock();
-            match lent.buffers {
-                _ if lent.memory.as_ref().is_some_and(|memory| !memory.is_ours()) => None,
-                0 => lent.memory.take(),
+            let mut state = self.lock();
+            match state.buffers {
+                _ if state.memory.as_ref().is_some_and(|memory| !memory.is_ours()) => None,
+                0 => state.memory.take(),
                 buffers => {
                     return Err(PyBufferError::new_err(format!(
                         "{buffers} buffers still look into the memory; let go of the arrays over it \

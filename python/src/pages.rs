@@ -20,7 +20,7 @@ const FOLIO_ORDER_MAX: u8 = 9;
 #[pyclass(frozen, name = "Pages", module = "readpath")]
 pub struct PyPages {
     /// The page view, or None after the call has ended.
-    lent: Mutex<Option<SharedPages>>,
+    shared: Mutex<Option<SharedPages>>,
     file_pages: u64,
 }
 
@@ -46,16 +46,16 @@ impl PyPages {
         // SAFETY: only the lifetime changes. Only `with` uses the pointer, under the lock. `Loan`
         // removes it under the same lock before the borrow of `pages` ends.
         let pages: NonNull<dyn PageView> = unsafe { std::mem::transmute(pages) };
-        let lent = SharedPages { pages, thread: thread::current().id() };
-        let loan = Loan(Bound::new(py, PyPages { lent: Mutex::new(Some(lent)), file_pages })?);
+        let shared = SharedPages { pages, thread: thread::current().id() };
+        let loan = Loan(Bound::new(py, PyPages { shared: Mutex::new(Some(shared)), file_pages })?);
         user(&loan.0)
     }
 
     /// Calls `user` with the page view while it is valid. `user` must not call Python, which could
     /// take the lock again.
     pub fn with<T>(&self, user: impl FnOnce(&mut dyn PageView) -> T) -> PyResult<T> {
-        let mut lent = self.lent.lock().expect("no policy panics");
-        match &mut *lent {
+        let mut shared = self.shared.lock().expect("no policy panics");
+        match &mut *shared {
             Some(SharedPages { pages, thread }) if *thread == thread::current().id() => {
                 // SAFETY: the view is valid (see `lend`), this is its thread, and the lock makes
                 // this the only reference.
@@ -76,7 +76,7 @@ struct Loan<'py>(Bound<'py, PyPages>);
 
 impl Drop for Loan<'_> {
     fn drop(&mut self) {
-        *self.0.get().lent.lock().expect("no policy panics") = None;
+        *self.0.get().shared.lock().expect("no policy panics") = None;
     }
 }
 

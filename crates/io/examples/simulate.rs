@@ -12,8 +12,8 @@
 //!
 //! - `--served`: the files are on NFS servers.
 //! - `--paged`: the threads touch mappings and regions instead of reading files.
-//! - `--lent`: mappings with windows delegated to the kernel's own mapping. The number of these
-//!   pages is printed.
+//! - `--delegated`: mappings with windows delegated to the kernel's own mapping. The number of
+//!   these pages is printed.
 //!
 //! A run of at least 1,000 steps counts as long. A run also fails if it leaks memory, or if it
 //! makes no more steps.
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use readpath::inside::simulation::{Report, Scenario, regressions};
 
 const USAGE: &str = "usage: simulate [--seed N | --first N] [--seeds N | --minutes N | --long-runs N] [--threads N] \
-                     [--actions N] [--served | --paged | --lent] [--show]";
+                     [--actions N] [--served | --paged | --delegated] [--show]";
 
 /// Number of steps from which a run counts as long.
 const LONG_STEPS: u64 = 1_000;
@@ -141,7 +141,9 @@ fn arguments() -> Result<Arguments, String> {
                 (parsed.of, parsed.option) = (Scenario::from_seed_with_server, " --served")
             }
             "--paged" => (parsed.of, parsed.option) = (Scenario::paged, " --paged"),
-            "--lent" => (parsed.of, parsed.option) = (Scenario::with_delegation, " --lent"),
+            "--delegated" => {
+                (parsed.of, parsed.option) = (Scenario::with_delegation, " --delegated")
+            }
             "--actions" => parsed.actions = number()?,
             _ => return Err(format!("there is no option {word}; {USAGE}")),
         }
@@ -157,9 +159,9 @@ struct Done {
     steps: AtomicU64,
     long: AtomicU64,
     /// Pages delegated, pages taken back, and runs with such pages.
-    lent: AtomicU64,
+    delegated: AtomicU64,
     taken_back: AtomicU64,
-    lending: AtomicU64,
+    delegating: AtomicU64,
     is_wrong: AtomicBool,
     are_idle: AtomicBool,
     /// Current seed of each thread with its start time.
@@ -175,10 +177,13 @@ impl Done {
             "{runs} runs, {steps} steps, {long} runs of at least {LONG_STEPS}, {seconds:.0} s, {:.0} runs/s",
             runs as f64 / seconds
         );
-        let [lending, lent, taken_back] = [&self.lending, &self.lent, &self.taken_back]
-            .map(|count| count.load(Ordering::Relaxed));
-        if lent > 0 {
-            println!("{lending} of them lent {lent} pages, and took {taken_back} back");
+        let [delegating, delegated, taken_back] =
+            [&self.delegating, &self.delegated, &self.taken_back]
+                .map(|count| count.load(Ordering::Relaxed));
+        if delegated > 0 {
+            println!(
+                "{delegating} of them delegated {delegated} pages, and took {taken_back} back"
+            );
         }
     }
 
@@ -229,10 +234,10 @@ fn work(thread: usize, arguments: &Arguments, found: &[Scenario], begun: Instant
         runs(None);
         done.runs.fetch_add(1, Ordering::Relaxed);
         done.steps.fetch_add(report.steps, Ordering::Relaxed);
-        let (lent, taken_back) = report.delegated_pages;
-        done.lent.fetch_add(lent, Ordering::Relaxed);
+        let (delegated, taken_back) = report.delegated_pages;
+        done.delegated.fetch_add(delegated, Ordering::Relaxed);
         done.taken_back.fetch_add(taken_back, Ordering::Relaxed);
-        done.lending.fetch_add(u64::from(lent > 0), Ordering::Relaxed);
+        done.delegating.fetch_add(u64::from(delegated > 0), Ordering::Relaxed);
         done.long.fetch_add(u64::from(report.steps >= LONG_STEPS), Ordering::Relaxed);
         if let Some(failure) = report.failure {
             if done.is_wrong.swap(true, Ordering::Relaxed) {

@@ -34,7 +34,7 @@ fn unless_stuck(act: impl FnOnce() + Send + 'static) {
     });
     match is_done.recv_timeout(STUCK) {
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("stuck"),
-        _ => thread.join().expect("as told above"),
+        _ => thread.join().expect("the thread does not panic"),
     }
 }
 

@@ -88,15 +88,15 @@ fn every_kind_of_read_of_resident_pages_makes_no_device_request() {
     file.reader().read_to_end(&mut all).unwrap();
     assert!(all == content);
     let mut reader = file.reader();
-    let mut lent = Vec::new();
+    let mut shared = Vec::new();
     while let part = reader.fill_buf().unwrap()
         && !part.is_empty()
     {
-        lent.extend_from_slice(part);
+        shared.extend_from_slice(part);
         let bytes = part.len();
         reader.consume(bytes);
     }
-    assert!(lent == content);
+    assert!(shared == content);
     assert_eq!(file.read_at(&mut [0; 10], FILE_BYTES as u64).unwrap(), 0);
     assert_eq!(path.stats().device_reads, 0);
 }

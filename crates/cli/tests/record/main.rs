@@ -118,16 +118,16 @@ fn advice_prefetches_used_pages_within_the_budget() {
         }
         // Advice rests while others use the processor or the device, which is correct.
         let before = ProcessorTimes::now();
-        let told: Vec<String> = (0..RUNS_MAX)
+        let report: Vec<String> = (0..RUNS_MAX)
             .map_while(|_| advised(&scratch, budget))
-            .take_while(|told| rests(told))
+            .take_while(|report| rests(report))
             .collect();
         let busy = ProcessorTimes::now().busy_since(&before);
-        if told.len() == RUNS_MAX && busy >= BUSY_MIN {
+        if report.len() == RUNS_MAX && busy >= BUSY_MIN {
             println!("skipped: {:.0} % of the processors were busy", busy * 100.0);
             continue;
         }
-        assert!(told.len() < RUNS_MAX, "{busy}\n{}", told.join("\n"));
+        assert!(report.len() < RUNS_MAX, "{busy}\n{}", report.join("\n"));
     }
 }
 
@@ -154,8 +154,8 @@ impl ProcessorTimes {
     }
 }
 
-fn rests(told: &str) -> bool {
-    told.contains("did not pay")
+fn rests(report: &str) -> bool {
+    report.contains("did not pay")
 }
 
 /// Advises the program within `budget` MiB. Returns the report, or `None` without FUSE.
@@ -168,7 +168,7 @@ fn advised(scratch: &Scratch, budget: f64) -> Option<String> {
     let ran = run_advised(scratch, &format!("--memory {budget}MiB"), &PIECES);
     println!("{}", ran.stderr);
     let brought = ran.stderr.lines().find(|line| line.contains("brought in"));
-    let [brought, used, standing, counted] = mib(brought.expect("it is told"))[..] else {
+    let [brought, used, standing, counted] = mib(brought.expect("it is reported"))[..] else {
         panic!("{}", ran.stderr);
     };
     assert!(standing <= budget && counted <= budget, "{}", ran.stderr);

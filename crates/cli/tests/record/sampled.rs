@@ -105,19 +105,23 @@ fn own_running_process_is_sampled_without_root() {
     std::thread::sleep(Duration::from_secs(2));
     program.say_on();
     program.0.wait().unwrap();
-    let mut told = String::new();
-    watch.0.stdout.take().unwrap().read_to_string(&mut told).unwrap();
-    assert!(watch.0.wait().unwrap().success(), "{told}");
-    let row = told.lines().find(|line| line.contains("/own ")).unwrap_or_else(|| panic!("{told}"));
+    let mut report = String::new();
+    watch.0.stdout.take().unwrap().read_to_string(&mut report).unwrap();
+    assert!(watch.0.wait().unwrap().success(), "{report}");
+    let row =
+        report.lines().find(|line| line.contains("/own ")).unwrap_or_else(|| panic!("{report}"));
     let cells: Vec<&str> = row.split_whitespace().collect();
     // Path, how, size, moved, and the pages cached first: none, if the file system lets its pages
     // be dropped.
-    assert_eq!(cells[1..4], ["open", "4.0", "3.0"], "{told}");
+    assert_eq!(cells[1..4], ["open", "4.0", "3.0"], "{report}");
     if cells[4] == "0.0" {
         let came: f64 = cells[6].parse().unwrap();
-        assert!((3.0..=4.0).contains(&came), "{told}");
+        assert!((3.0..=4.0).contains(&came), "{report}");
     }
-    assert!(told.contains("is not known") && told.contains("Counted by the kernel"), "{told}");
+    assert!(
+        report.contains("is not known") && report.contains("Counted by the kernel"),
+        "{report}"
+    );
 }
 
 #[test]
