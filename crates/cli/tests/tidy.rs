@@ -6,6 +6,9 @@ use std::process::Command;
 #[path = "support/sources.rs"]
 mod sources;
 
+#[path = "tidy/layers.rs"]
+mod layers;
+
 /// Maximum number of lines of a source file.
 const LINES_MAX: usize = 600;
 
@@ -40,36 +43,6 @@ fn cargo(arguments: &[&str], rustdoc_flags: &str) -> Option<(bool, String)> {
     let text = String::from_utf8_lossy(&output.stderr).into_owned()
         + &String::from_utf8_lossy(&output.stdout);
     Some((output.status.success(), text))
-}
-
-/// Lower layers of the library, from the bottom. A layer may use the layers before it.
-const LIBRARY_LAYERS: [&str; 7] =
-    ["os", "backend", "read_error", "target", "transfers", "storage", "nfs"];
-
-#[test]
-fn lower_layers_of_the_library_use_only_layers_below() {
-    let source = root().join("crates/io/src");
-    let mut faults = Vec::new();
-    for (height, layer) in LIBRARY_LAYERS.iter().enumerate() {
-        let mut files = sources::files(&source.join(layer), &[".rs"], &[]);
-        files.push(source.join(format!("{layer}.rs")));
-        for file in files.iter().filter(|file| !file.to_string_lossy().ends_with("_tests.rs")) {
-            let text = std::fs::read_to_string(file).unwrap();
-            let code = text.split("#[cfg(test)]\nmod tests").next().unwrap();
-            for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
-                for used in line.split("crate::").skip(1) {
-                    let used = used.split(|c: char| !c.is_alphanumeric() && c != '_').next();
-                    let used = used.unwrap_or_default();
-                    // The simulation replaces calls to the system, in tests alone.
-                    let is_below = LIBRARY_LAYERS[..=height].contains(&used);
-                    if !is_below && used != "simulation" {
-                        faults.push(format!("{}: {}", file.display(), line.trim()));
-                    }
-                }
-            }
-        }
-    }
-    assert!(faults.is_empty(), "uses of a higher layer:\n{}", faults.join("\n"));
 }
 
 #[test]
