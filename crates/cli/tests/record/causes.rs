@@ -231,9 +231,18 @@ struct Recorded {
     shown: String,
 }
 
-/// Records a program until no event is lost.
+/// Maximum share of the requests' time, in percent, that may belong to other programs. A program
+/// that reads one at a time had 1.2 requests at the device on average in one of five recordings,
+/// where others used it, and its cause was not found with the times of the modelled drive.
+const OTHERS_PERCENT_MAX: u64 = 10;
+
+/// Records a program until no event is lost and no other program uses the device. The last run is
+/// taken even so.
 fn recorded(scratch: &Scratch, program: &Program) -> Result<Recorded, String> {
-    for _ in 0..RUNS_MAX {
+    // Others use the device for these: a writer, and the server of the slow file.
+    let has_others =
+        [programs::AMONG_WRITES.name, programs::SLOW_FILE.name].contains(&program.name);
+    for run in 1..=RUNS_MAX {
         // Other programs may have taken its pages out of the page cache.
         assert_eq!(fs::read(scratch.path("cached")).unwrap().len() as u64, FEW_BYTES);
         watch(scratch, "-o reads.rec", program);
@@ -242,7 +251,10 @@ fn recorded(scratch: &Scratch, program: &Program) -> Result<Recorded, String> {
         let explained: Value = serde_json::from_str(&explained.stdout).unwrap();
         if explained["lost"] == 0 {
             let shown = scratch.run("recording show reads.rec").stdout;
-            return Ok(Recorded { explained, shown });
+            let recorded = Recorded { explained, shown };
+            if has_others || run == RUNS_MAX || recorded.others_percent() <= OTHERS_PERCENT_MAX {
+                return Ok(recorded);
+            }
         }
     }
     Err(format!("{}: events were lost in each of {RUNS_MAX} runs", program.name))
@@ -264,6 +276,20 @@ impl Recorded {
         let start = format!("{{\"{kind}\"");
         let lines = self.shown.lines().filter(move |line| line.starts_with(&start));
         lines.map(move |line| serde_json::from_str::<Value>(line).unwrap()[kind].take())
+    }
+
+    /// Share of the requests' time that belongs to other programs, in percent.
+    fn others_percent(&self) -> u64 {
+        let [mut own_ns, mut others_ns] = [0, 0];
+        for request in self.of_kind("request") {
+            let [begin, end] = ["begin_ns", "end_ns"].map(|time| request[time].as_u64().unwrap());
+            match request["thread"].is_null() {
+                true => others_ns += end - begin,
+                false => own_ns += end - begin,
+            }
+        }
+        println!("requests: {own_ns} ns of the program, {others_ns} ns of others");
+        100 * others_ns / (own_ns + others_ns).max(1)
     }
 
     /// Faults of this recording and of its findings, in words.
