@@ -8,7 +8,7 @@ pub(crate) mod clock;
 pub(crate) mod event_fd;
 pub(crate) mod frames;
 pub(crate) mod process;
-pub mod raw_memory;
+pub(crate) mod raw_memory;
 pub(crate) mod sync;
 pub(crate) mod sysfs;
 pub(crate) mod system_memory;

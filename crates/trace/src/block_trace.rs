@@ -248,7 +248,7 @@ impl<R: BufRead> TraceReader<R> {
         let Source::Plain(source) = &mut self.source else {
             unreachable!("only a recording has another source");
         };
-        let record = blktrace::next(source, &mut self.line).map_err(unread)?;
+        let record = blktrace::next(source, &mut self.line).map_err(TraceError::unread)?;
         self.number += 1;
         Ok(match record {
             blktrace::BlktraceRecord::End => TraceRead::End,
@@ -299,7 +299,7 @@ impl<R: BufRead> TraceReader<R> {
             unreachable!("only a recording has another source");
         };
         source.consume(std::mem::take(&mut self.read_bytes));
-        let buffer = source.fill_buf().map_err(unread)?;
+        let buffer = source.fill_buf().map_err(TraceError::unread)?;
         let line = match fields::line_end(buffer) {
             Some(end) => {
                 self.read_bytes = end + 1;
@@ -308,7 +308,7 @@ impl<R: BufRead> TraceReader<R> {
             None => {
                 self.line.clear();
                 let mut limited = std::io::Read::take(source, LINE_BYTES_MAX);
-                if limited.read_until(b'\n', &mut self.line).map_err(unread)? == 0 {
+                if limited.read_until(b'\n', &mut self.line).map_err(TraceError::unread)? == 0 {
                     return Ok(TraceRead::End);
                 }
                 &self.line[..]
@@ -347,10 +347,6 @@ enum TraceRead {
     Blank,
     /// The end of the trace.
     End,
-}
-
-fn unread(error: std::io::Error) -> TraceError {
-    TraceError::Unread { byte: None, because: error.to_string() }
 }
 
 impl TraceOrigin {

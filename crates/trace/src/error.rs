@@ -1,6 +1,6 @@
 //! Errors in traces, recordings and lists.
 
-use std::fmt;
+use std::{fmt, io};
 
 use readpath_sim::job::printable;
 
@@ -25,7 +25,7 @@ pub enum TraceError {
     },
     /// There is nothing of the wanted kind in it.
     Empty {
-        /// What is missing, as a sentence.
+        /// Sentence that names the missing kind.
         reason: String,
     },
     /// A trace of fixed records ends within one.
@@ -68,8 +68,13 @@ pub enum TraceError {
 
 impl TraceError {
     /// Error in a line. `line` counts from 1.
-    pub(crate) fn line(line: impl TryInto<u64>, reason: impl Into<String>) -> TraceError {
-        TraceError::Line { line: line.try_into().unwrap_or(u64::MAX), reason: reason.into() }
+    pub(crate) fn line(line: u64, reason: impl Into<String>) -> TraceError {
+        TraceError::Line { line, reason: reason.into() }
+    }
+
+    /// Error of the system while a text is read.
+    pub(crate) fn unread(error: io::Error) -> TraceError {
+        TraceError::Unread { byte: None, because: error.to_string() }
     }
 
     /// Error in a line that has the text `text` in place of the expected form.

@@ -168,7 +168,7 @@ fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceErro
 
 /// Error of a line that is not text.
 fn not_text(line: u64) -> TraceError {
-    TraceError::Line { line, reason: "not text; name the format that the trace is in".to_owned() }
+    TraceError::line(line, "not text; name the format that the trace is in")
 }
 
 /// Result of a line: a range of blocks, or the description of an error.

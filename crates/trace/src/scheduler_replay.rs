@@ -111,8 +111,8 @@ impl fmt::Display for Divergence {
 /// once. Returns its decisions and their divergences from the list.
 ///
 /// # Errors
-/// A line is not an event, is earlier than the line before, or its event is impossible: a request
-/// arrives that is there already, or one is dispatched or completes that is not.
+/// A line is not an event, or is earlier than the line before. An event is impossible: a request
+/// arrives twice, or is dispatched or completes without an arrival.
 pub fn replay(
     scheduler: &mut dyn Scheduler,
     depth_max: u32,

@@ -30,9 +30,10 @@ OLD_NAMES = {"reclaim": "eviction"}
 """Old names of options, accepted for one release, and the present ones."""
 
 
-def warn_renamed(old: str, new: str) -> None:
-    """Warns the caller of the function that calls this one of an old name."""
-    warnings.warn(f"{old} is now {new}; the old name ends with the next release", DeprecationWarning, stacklevel=3)
+def warn_renamed(old: str, new: str, stacklevel: int = 3) -> None:
+    """Warns of an old name. The default `stacklevel` warns the caller of the function that calls this one."""
+    message = f"{old} is now {new}; the old name ends with the next release"
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel)
 
 
 def present_names(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +44,7 @@ def present_names(options: Mapping[str, Any]) -> dict[str, Any]:
     present = dict(options)
     for old, new in OLD_NAMES.items():
         if old in present:
-            warnings.warn(f"option {old} is now {new}; the old name ends with the next release", DeprecationWarning, stacklevel=3)
+            warn_renamed(f"option {old}", new, 4)
             if present.get(new) is not None:
                 raise TypeError(f"options {old} and {new}: they are one; give {new} alone")
             present[new] = present.pop(old)

@@ -85,7 +85,7 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
             }
             Ok(_) => {}
             Err(error) => {
-                return Err(TraceError::Unread { byte: None, because: error.to_string() });
+                return Err(TraceError::unread(error));
             }
         }
         let line = String::from_utf8_lossy(&line);
