@@ -435,7 +435,7 @@ fn small_file() -> PolicyDriver {
 }
 
 /// Reads single pages behind gaps of 3 and 5 pages in turn, from page 200 on. Each read takes
-/// `page_ms` milliseconds. Returns what they prefetched.
+/// `page_ms` milliseconds. Returns the prefetched pages.
 fn read_gaps(
     alone: &mut PolicyDriver,
     next: &mut u64,

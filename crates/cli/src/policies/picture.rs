@@ -69,8 +69,8 @@ pub struct Scene {
 
 /// Height of the plot area, in pixels.
 const HEIGHT: f64 = 330.0;
-/// Minimum height of a mark in pixels. A read of the program is drawn over what the device read
-/// for it, and leaves a part of that visible.
+/// Minimum height of a mark in pixels. A read of the program is drawn over the device's read for
+/// it, and leaves a part of that visible.
 const MARK_HEIGHT_MIN: f64 = 2.5;
 const REQUESTED_HEIGHT_MIN: f64 = 1.5;
 

@@ -231,9 +231,9 @@ struct Recorded {
     shown: String,
 }
 
-/// Maximum share of the requests' time, in percent, that may belong to other programs. A program
-/// that reads one at a time had 1.2 requests at the device on average in one of five recordings,
-/// where others used it, and its cause was not found with the times of the modelled drive.
+/// Maximum share of the requests' time, in percent, that may belong to other programs. One of five
+/// recordings of a program that reads one at a time had 1.2 requests at the device on average. Its
+/// cause was not found with the times of the modelled drive.
 const OTHERS_PERCENT_MAX: u64 = 10;
 
 /// Records a program until no event is lost and no other program uses the device. The last run is

@@ -41,10 +41,9 @@
 //!   transfer such sizes.
 //! - *Gaps of a stride* are read along with the blocks if a gap is smaller than a block and costs
 //!   less than a request's service time. Otherwise each block is read separately.
-//! - *Random gaps.* A reader that moves up through the file and skips pages at random gets the gaps
-//!   along with its pages, after 16 of them, if the mean gap costs less than a request. It is
-//!   measured whether a used page then takes less time; otherwise that ends
-//!   (`adaptive/gaps.rs`).
+//! - *Random gaps.* A reader moves up through the file and skips pages at random. After 16 gaps,
+//!   the gaps are read along if the mean gap costs less than a request. Reading them along ends if
+//!   a used page then takes more time (`adaptive/gaps.rs`).
 //! - *Whole-file prefetch.* A file under random access is read whole, or a region that receives far
 //!   more requests than the others. The budget is a sixteenth of the cost of the random requests,
 //!   plus twice the cost avoided since (`adaptive/sweep.rs`).

@@ -2,8 +2,8 @@
 //!
 //! Bitmap heap scans, sparse indexes, header scans and images with holes read blocks in the order
 //! of the file and skip a part of them. No distance repeats, so they form no stride, and each
-//! block is a request. Where a gap costs less than the request that it saves, the gaps are read
-//! along with the blocks, as one stream.
+//! block is a request. The gaps are read along with the blocks, as one stream, if a gap costs less
+//! than the request that it saves.
 //!
 //! How it works:
 //!
@@ -77,7 +77,7 @@ impl RisingGaps {
         })
     }
 
-    /// True if the reader moves up through the file, and so does not return to what it skipped.
+    /// True if the reader moves up through the file, and so does not return to the skipped pages.
     pub(super) fn is_rising(&self) -> bool {
         self.requests >= EWMA_WINDOW
     }
