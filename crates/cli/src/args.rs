@@ -23,7 +23,20 @@ use crate::output::OutputFormat;
     with the kernel's own swap (root). The swap space is a file created in the folder PATH, or the\n\
     file or block device PATH, whose content is lost (--overwrite).\n\n\
     POLICY is a name from `readpath policies`; parameters follow after commas:\n  \
-    --scheduler deadline,fifo_batch=1,noop   names two schedulers")]
+    --scheduler deadline,fifo_batch=1,noop   names two schedulers\n\n\
+    Columns of a row; `-` was not measured:\n  \
+    MiB/s, IOPS    data and operations of the job per second\n  \
+    p50, p99, max  latency of an operation: median, 99th percentile, maximum\n  \
+    dev reqs       requests to the device; KiB/req is their mean size\n  \
+    depth          mean number of requests at the device while it is busy\n  \
+    read amp       read amplification: data read from the device / data requested\n  \
+    coverage       share of the requested data that was in the cache\n  \
+    waste MiB      prefetched data that was never used\n  \
+    cpu s          user and system processor time (real storage)\n  \
+    jain           Jain's fairness index of the processes' rates; 1 means equal rates\n  \
+    touches/s      accesses of a load to its memory per second\n  \
+    major faults   accesses that waited for the device; minor faults found the page in memory\n  \
+    pages in, out  pages read from swap, used or not; pages written to swap")]
 pub struct RunArgs {
     /// Job file in fio's format, file of memory loads (.toml), or trace of block requests
     /// (recognized by its content)
@@ -45,7 +58,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N")]
     pub closed: Option<NonZero<u32>>,
     /// List fio's options and engines: honoured, without effect, or refused, each with the reason
-    #[arg(long, exclusive = true)]
+    #[arg(long, conflicts_with_all = ["job", "trace", "speed", "closed", "storages", "readahead", "swapin", "scheduler", "eviction", "chunking", "backend", "page_cache", "memory", "seed", "log", "create", "runtime", "overwrite", "html", "json", "output_format"])]
     pub fio_options: bool,
     /// Storage that the job runs on; repeat the option, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE", value_parser = with_path())]
@@ -286,10 +299,10 @@ pub struct ValidateArgs {
 /// `readpath bench`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "A row is one access pattern of a program, as in stream/256MiB/64KiB. It is measured in \
-    each cache\nstate, each time in a new process: the library with default settings, and the same \
-    accesses by pread,\nmmap and O_DIRECT. The ratio is the time of the fastest of the three divided by \
-    the library's time:\nbelow 1, the library is slower.\n\n\
+    after_help = "A row is one access pattern of a program, as in stream/256MiB/64KiB. It is measured \
+    in each\ncache state, each time in a new process: the library with default settings, and the same \
+    accesses\nby pread, mmap and O_DIRECT. The ratio is the time of the fastest of the three divided by \
+    the\nlibrary's time: below 1, the library is slower.\n\n\
     Examples:\n  \
     readpath bench /mnt/data --picture bench.svg\n  \
     readpath bench . --rows stream,map --states cold,cached --runs 5"
@@ -346,7 +359,9 @@ pub struct BenchArgs {
     last line counts the equal requests. Exit code 1: some requests differ.\n\n\
     The reads of a recording are repeated, on modelled devices in virtual time and on real storage\n\
     in real time. A process that waited for a read waits for it again, and pauses between reads for\n\
-    as long as in the recording. The result is the program's run time.\n\n\
+    as long as in the recording. The result is the program's run time. `dev reqs` and `dev MiB` are\n\
+    requests to the device and their data. `read amp` is data read from the device / data requested.\n\
+    `coverage` is the share of the requested data that was in the cache.\n\n\
     Examples:\n  \
     readpath record -o reads.rec -- COMMAND\n  \
     readpath replay reads.rec --on measured,toml=mine.toml,nvme --readahead ondemand,adaptive\n  \

@@ -25,7 +25,7 @@ use serde::Serialize;
 use crate::args::BenchArgs;
 use crate::exit::{CommandResult, Failure};
 use crate::html::{check_writable, write_failure};
-use crate::output::{print, print_plain};
+use crate::output::{print, print_document};
 use crate::progress::Interrupt;
 use crate::real_file::make_cold;
 use crate::scratch_files::ScratchFolder;
@@ -110,10 +110,7 @@ pub fn run(args: &BenchArgs) -> CommandResult {
 fn print_results(args: &BenchArgs, document: &BenchDocument<'_>) -> CommandResult {
     let BenchDocument { notes, summary, results, .. } = document;
     match args.json {
-        true => {
-            let text = serde_json::to_string_pretty(document).expect("cells are plain data");
-            print_plain(&format!("{text}\n"))?;
-        }
+        true => print_document(document)?,
         false => print(&tell::text(results, summary, notes))?,
     }
     if let Some(path) = &args.html {

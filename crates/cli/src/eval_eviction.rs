@@ -15,7 +15,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::heat::{self, HeatCell, HeatMap};
 use crate::html::{Page, check_writable};
 use crate::input;
-use crate::output::{print, print_plain};
+use crate::output::{print, print_document};
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
 
@@ -50,8 +50,7 @@ pub fn run(args: &EvalEvictionArgs) -> CommandResult {
         let (seed, smoke) = (args.seed, args.smoke);
         let document =
             EvictionDocument { readpath, seed, smoke, summary: &summary, results: &judged };
-        let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
-        return print_plain(&format!("{text}\n"));
+        return print_document(&document);
     }
     print(&text(&judged, &summary, args.all))
 }

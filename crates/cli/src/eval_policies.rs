@@ -22,7 +22,7 @@ use crate::decision_log::DecisionFile;
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
 use crate::input;
-use crate::output::{print, print_plain};
+use crate::output::{print, print_document};
 use crate::progress::Interrupt;
 use crate::table::{Column, Table, number};
 
@@ -268,8 +268,7 @@ fn print_results(
             results: judged,
             first_runs,
         };
-        let text = serde_json::to_string_pretty(&document).expect("cells are plain data");
-        return print_plain(&format!("{text}\n"));
+        return print_document(&document);
     }
     print(&format!("{}\n\n{}", sentences.join("\n"), text(judged, &summary, args.all)))
 }

@@ -10,7 +10,7 @@ use readpath_trace::recording::ReadMethod;
 
 use crate::exit::{CommandResult, Failure};
 use crate::html::check_writable;
-use crate::output::{print, print_plain};
+use crate::output::{print, print_document};
 use crate::record::{self, ProgramArgs};
 use crate::recordings::for_each_record;
 use crate::table::{self, Column, Table};
@@ -126,8 +126,7 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
         page::of(&explanation, pictures).write(path)?;
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&explanation).map_err(Failure::usage)?;
-        return print_plain(&format!("{text}\n"));
+        return print_document(&explanation);
     }
     let mut text = String::new();
     write_text(&mut text, &explanation).expect("a string takes all");

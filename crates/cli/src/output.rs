@@ -1,5 +1,6 @@
 //! Rows as a table or as a JSON document.
 
+mod document;
 mod fio;
 pub mod verdict;
 
@@ -8,6 +9,8 @@ use std::io::Write;
 use readpath_sim::load::LoadRow;
 use readpath_sim::report::ResultRow;
 use serde::Serialize;
+
+pub use document::print_document;
 
 use crate::exit::{CommandResult, Failure};
 use crate::table::{self, Column, Table, columns_max, count, duration, mib, number, text};
@@ -153,8 +156,7 @@ pub fn print_load_rows(rows: &[LoadRow], seed: u64, is_json: bool) -> CommandRes
 /// Prints the JSON document of the results.
 pub fn print_json<T: Serialize>(results: &[T], seed: impl Into<Option<u64>>) -> CommandResult {
     let document = RunDocument { readpath: env!("CARGO_PKG_VERSION"), seed: seed.into(), results };
-    let text = serde_json::to_string_pretty(&document).expect("rows are plain data");
-    print_plain(&format!("{text}\n"))
+    print_document(&document)
 }
 
 /// Writes text for people to standard output. In a terminal, lines that are too long are broken

@@ -58,12 +58,12 @@ pub trait ChunkingPolicy {
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "kiobuf",
-        line: "raw I/O of 2001: the next chunk is pinned when the last is complete; chunk=64KiB|512KiB",
+        line: "raw I/O of Linux 2.4: one chunk in flight, the next starts when it ends; chunk=64KiB|512KiB",
         source: include_str!("chunking/kiobuf.rs"),
     },
     Policy {
         name: "ring",
-        line: "the next chunk is submitted while the last is in flight; chunk=512KiB, depth=4",
+        line: "several chunks in flight at once; chunk=512KiB, depth=4",
         source: include_str!("chunking/ring.rs"),
     },
 ];

@@ -49,37 +49,37 @@ pub(crate) use two_lists::refill;
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "two-lists",
-        line: "pages that are used once flow through, pages that are used again stay",
+        line: "Linux's two LRU lists: pages used again move to a protected list",
         source: include_str!("eviction/two_lists.rs"),
     },
     Policy {
         name: "lru",
-        line: "what was used longest ago goes first",
+        line: "evicts the least recently used page",
         source: include_str!("eviction/lru.rs"),
     },
     Policy {
         name: "s3fifo",
-        line: "a small queue filters out what is used once",
+        line: "three FIFO queues: pages used once leave from a small first queue",
         source: include_str!("eviction/s3fifo.rs"),
     },
     Policy {
         name: "arc",
-        line: "finds by trial how much memory pages used once get beside those used again",
+        line: "splits memory between recent and frequent pages, and adapts the split to the misses",
         source: include_str!("eviction/arc.rs"),
     },
     Policy {
         name: "lirs",
-        line: "what comes back soonest stays: a part of a loop that is larger than memory",
+        line: "keeps pages with short reuse distance; keeps part of a loop larger than memory",
         source: include_str!("eviction/lirs.rs"),
     },
     Policy {
         name: "clock2q",
-        line: "as s3fifo, and uses soon after the first one count for nothing",
+        line: "`s3fifo` that ignores repeated uses shortly after the first",
         source: include_str!("eviction/clock2q.rs"),
     },
     Policy {
         name: "adaptive",
-        line: "the one of the others that would have missed least of a sample of the pages",
+        line: "follows the policy with the fewest simulated misses on a sample of the pages",
         source: include_str!("eviction/adaptive.rs"),
     },
 ];

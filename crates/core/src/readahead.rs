@@ -262,32 +262,32 @@ impl Default for ReadaheadLimits {
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "none",
-        line: "reads what was asked, whole, and nothing beyond it",
+        line: "no readahead: reads the requested pages only, in one request",
         source: include_str!("readahead/none.rs"),
     },
     Policy {
         name: "window",
-        line: "Linux 2.6.0-test2-mm4: a window by pages hit and missed, with the fault of 2003",
+        line: "Linux 2.6.0-test2-mm4: window sized by hits and misses, with the collapse of 2003",
         source: include_str!("readahead/window.rs"),
     },
     Policy {
         name: "window-fixed",
-        line: "`window` with the repair of 2003: no read is ever cut into single pages",
+        line: "`window` with the repair of 2003: large reads stay whole when the window is off",
         source: include_str!("readahead/window_fixed.rs"),
     },
     Policy {
         name: "ondemand",
-        line: "Linux since 2.6.23: windows that double as a stream goes on, up to a maximum",
+        line: "Linux since 2.6.23: window doubles along a sequential stream, up to a maximum",
         source: include_str!("readahead/ondemand.rs"),
     },
     Policy {
         name: "runs",
-        line: "for mapped files: learns how long the runs are that faults show, and reads one whole",
+        line: "for mapped files: learns run lengths from page faults, and reads whole runs",
         source: include_str!("readahead/runs.rs"),
     },
     Policy {
         name: "adaptive",
-        line: "what the evidence says will be used, as far ahead as the device needs",
+        line: "predicts pages from recorded runs; window sized by measured device costs",
         source: include_str!("readahead/adaptive.rs"),
     },
 ];

@@ -98,22 +98,22 @@ pub trait Scheduler: Send {
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "noop",
-        line: "first come, first served, with merging",
+        line: "first come, first served; adjacent requests are merged",
         source: include_str!("scheduler/noop.rs"),
     },
     Policy {
         name: "deadline",
-        line: "by sector in batches, reads before writes, no request waits too long",
+        line: "batches in sector order, reads before writes, a deadline for each request",
         source: include_str!("scheduler/deadline.rs"),
     },
     Policy {
         name: "cfq",
-        line: "processes take turns, idling for the next near request (seeky=mean|history)",
+        line: "time slices by process, with idling for the next near request (seeky=mean|history)",
         source: include_str!("scheduler/cfq.rs"),
     },
     Policy {
         name: "adaptive",
-        line: "as many processes at a time as the device serves best, found by trying",
+        line: "measures how many processes at a time give the device its best throughput",
         source: include_str!("scheduler/adaptive.rs"),
     },
 ];

@@ -131,27 +131,27 @@ pub trait SwapinPolicy: Send {
 pub const POLICIES: &[Policy] = &[
     Policy {
         name: "none",
-        line: "reads the page of the fault alone",
+        line: "reads only the faulting page",
         source: include_str!("swapin/none.rs"),
     },
     Policy {
         name: "cluster",
-        line: "Linux until 3.7: the whole aligned block of slots, whether that was of use or not",
+        line: "Linux until 3.7: always reads the aligned block of slots",
         source: include_str!("swapin/cluster.rs"),
     },
     Policy {
         name: "hits",
-        line: "Linux since 3.8: a block of slots as large as reading ahead was of use lately",
+        line: "Linux since 3.8: aligned block of slots, sized by recent readahead hits",
         source: include_str!("swapin/hits.rs"),
     },
     Policy {
         name: "vma",
-        line: "Linux since 4.14: by address and direction, for each mapping; `hits` for shared memory",
+        line: "Linux since 4.14: window by virtual address in each mapping; `hits` for shared memory",
         source: include_str!("swapin/vma.rs"),
     },
     Policy {
         name: "adaptive",
-        line: "as far along a run, of addresses or of slots, as runs were seen to go on",
+        line: "reads along a run of addresses or slots, as far as earlier runs continued",
         source: include_str!("swapin/adaptive.rs"),
     },
 ];

@@ -37,18 +37,15 @@ pub const DEVICES: &[(&str, &str)] = &[
         "a hard disk: drive=scsi2002 (default), scsi2001, sata2010, sata; toml=FILE; disksim=FILE; rpm=N, …",
     ),
     ("ssd", "a SATA solid-state drive of 2012"),
-    ("nvme", "an NVMe solid-state drive of a data centre, TLC flash"),
-    ("mqsim", "the solid-state drive that the simulator MQSim comes with"),
-    ("raid0", "members side by side: raid0, raid0:4xssd, raid0:2xssd+1xhdd"),
+    ("nvme", "a data centre's NVMe solid-state drive, TLC flash"),
+    ("mqsim", "the solid-state drive of the simulator MQSim's default configuration"),
+    ("raid0", "striped members: raid0, raid0:4xssd, raid0:2xssd+1xhdd"),
     ("array", "members behind a controller with memory and one link: array, array:6xssd"),
-    ("nfs", "an NFS mount, whose server stores on the member named: nfs, nfs:raid0:4xhdd"),
+    ("nfs", "an NFS mount; the member is the server's storage: nfs, nfs:raid0:4xhdd"),
     ("object", "an object store, read in ranges"),
-    ("measured", "real storage as `readpath devices measure` measured it: measured,toml=FILE"),
+    ("measured", "real storage, measured by `readpath devices measure`: measured,toml=FILE"),
     ("faulty", "a device with configured failures: faulty:nvme,fail_every=100"),
-    (
-        "changing",
-        "the first of two members, and the second from a time on: changing:nvme+ssd,at=2s",
-    ),
+    ("changing", "one member first, another after a given time: changing:nvme+ssd,at=2s"),
 ];
 
 /// A device of another crate, to be [registered](register).
