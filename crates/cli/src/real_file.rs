@@ -18,7 +18,7 @@ pub fn mode_and_length(path: &Path, builder: RawFileBuilder) -> Result<(Mode, u6
     }
 }
 
-/// Drops the file's pages from the kernel page cache, while `is_wanted` returns true.
+/// Drops the file's pages from the kernel page cache, while `should_continue` returns true.
 pub fn make_cold(
     path: &Path,
     should_continue: cold::ContinueFn<'_>,

@@ -228,7 +228,8 @@ impl CurvePiece {
     }
 }
 
-/// The largest number below `end` for which `is_so` holds; it must hold for all smaller ones.
+/// Returns the largest number below `end` for which `holds_below` is true. It must be true for all
+/// smaller ones.
 fn last_of(end: u64, holds_below: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, end);
     while low + 1 < high {

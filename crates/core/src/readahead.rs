@@ -177,9 +177,8 @@ pub enum Demand {
 /// A readahead policy: it observes the reads of one open file.
 ///
 /// Order of calls: any of `read`, `fault`, `advise`, in the order of the program's calls, and
-/// `demand` after each `read` or `fault`. `passed` is called only when [`sees_every_hit`] is false.
-///
-/// [`sees_every_hit`]: ReadaheadPolicy::needs_every_hit
+/// `demand` after each `read` or `fault`. `record_cached_reads` is called only when
+/// [`needs_every_hit`](ReadaheadPolicy::needs_every_hit) returns false.
 pub trait ReadaheadPolicy: Send {
     /// Handles a read. The policy adds to `pages` the pages to be read now. The machine then adds
     /// all pages of the request that are still absent.
@@ -229,16 +228,14 @@ pub trait ReadaheadPolicy: Send {
 
     /// Records that reads were skipped because all their pages were cached and unmarked. The last
     /// of them ended at byte `end` of the file.
-    fn record_cached_reads(&mut self, _end: u64) {}
+    fn record_cached_reads(&mut self, end: u64) {
+        let _ = end;
+    }
 
     /// Records that this handle was closed. The file has `file_pages` pages; `last_page` is the
     /// last page read, if known.
-    fn on_close(
-        &mut self,
-        _last_page: Option<u64>,
-        _file_pages: u64,
-        _device: &mut DeviceEvidence,
-    ) {
+    fn on_close(&mut self, last_page: Option<u64>, file_pages: u64, device: &mut DeviceEvidence) {
+        let _ = (last_page, file_pages, device);
     }
 }
 

@@ -399,14 +399,14 @@ impl BlockedSignals {
     /// Consumes a pending signal. Returns true if there was one.
     fn take(&self) -> bool {
         let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: `hold` filled the set. The information pointer may be null.
+        // SAFETY: `block_signals` filled the set. The information pointer may be null.
         unsafe { libc::sigtimedwait(&self.blocked, std::ptr::null_mut(), &at_once) > 0 }
     }
 }
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
-        // SAFETY: `before` was filled by `pthread_sigmask` in `hold`.
+        // SAFETY: `before` was filled by `pthread_sigmask` in `block_signals`.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
     }
 }

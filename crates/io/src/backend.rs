@@ -128,9 +128,9 @@ impl BackendKind {
         })
     }
 
-    /// Like `build`, and signals `bell`, an eventfd(2), for each answer, for an owner that sleeps
-    /// elsewhere than in [`Backend::exchange`]. It may be signalled without an answer, but never
-    /// misses one.
+    /// Like `build`, and signals the eventfd(2) `event_fd` for each answer, for an owner that
+    /// sleeps elsewhere than in [`Backend::exchange`]. It may be signalled without an answer, but
+    /// never misses one.
     ///
     /// # Errors
     /// As `build`, or the kernel rejects the eventfd.

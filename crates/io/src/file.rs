@@ -52,10 +52,9 @@ use crate::target::Mode;
 /// use std::io::IoSliceMut;
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-file-{}", std::process::id()));
 /// # std::fs::write(&name, (0..100_000u32).map(|at| at as u8).collect::<Vec<u8>>())?;
-/// let path = ReadPath::builder().page_cache(PageCache::Own { bytes: None }).readahead("none").build()?;
-/// let mut file = path.open(&name)?;
-/// assert_eq!((file.len(), file.is_empty()), (100_000, false));
-/// println!("read {}", file.mode());
+/// let path = ReadPath::builder().page_cache(PageCache::Own { bytes: None
+/// }).readahead("none").build()?; let mut file = path.open(&name)?; assert_eq!((file.len(),
+/// file.is_empty()), (100_000, false)); println!("read {}", file.mode());
 ///
 /// // Any offset; short only at the end.
 /// let mut buffer = [0; 300];
@@ -244,8 +243,8 @@ impl File {
     }
 
     /// Like [`page`](File::page), for sequential callers: if the bytes are copied from the kernel
-    /// page cache, up to `copied_bytes` from the start of the page on. The copy reuses `spare` if
-    /// that is long enough.
+    /// page cache, up to `copy_bytes_max` from the start of the page on. The copy reuses `reusable`
+    /// if that is long enough.
     pub(crate) fn page_and_following(
         &self,
         offset: u64,
@@ -387,7 +386,7 @@ impl File {
     }
 
     /// Slow path of [`page`](File::page), for a page that is not in shared frames. Copies up to
-    /// `copied_bytes` from the start of the page if the kernel page cache has them.
+    /// `copy_bytes_max` from the start of the page if the kernel page cache has them.
     #[cold]
     fn page_uncached(
         &self,

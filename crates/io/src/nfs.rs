@@ -4,14 +4,15 @@
 //! flight at once on one connection. From the bottom up:
 //!
 //! - `xdr`, `records`, `rpc`: values, records on a stream, calls and replies;
-//! - `calls`, `mount`, `status`: the procedures needed to read a file;
-//! - `client`: state machine of the calls in flight, without I/O; `caller`: its interface to the
-//!   caller;
-//! - `socket`, `connection`, `link`: system calls, the connection, the client on it;
+//! - `procedures`, `mount`, `status`: the procedures needed to read a file;
+//! - `client`: state machine of the calls in flight, without I/O; `call_results`: its interface to
+//!   the caller;
+//! - `socket`, `connection`, `server_link`: system calls, the connection, the client on it;
 //! - `url`, `options`: the user's input ([`NfsUrl`], [`NfsOptions`]);
 //! - `lookup`: from names to a file, over symbolic links;
 //! - `target`: an opened file; `error`: reasons of a failed open ([`NfsError`]);
-//! - `storage`: the file as a storage of the machine; `reading`: its READs and their memory.
+//! - `storage`: the file as a storage of the machine; `calls_in_flight`: its READs and their
+//!   memory.
 //!
 //! The protocol is implemented here and not taken from a library. The pure Rust implementations
 //! (`nfs3_types` and the clients based on it) trust a length from the wire before they check that

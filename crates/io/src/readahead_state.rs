@@ -39,7 +39,7 @@ pub struct ReadaheadWindow {
     /// Access pattern: `forward`, `backward`, `strided`, or `sweep` (whole-file prefetch after
     /// random access).
     pub shape: &'static str,
-    /// Reason for the size of the window. `waits`: wait of a reader for a request. `service_time`:
+    /// Reason for the size of the window. `waits`: wait of a reader for a request. `occupies`:
     /// device time of a request. `memory`: free memory. `evicted`: evicted pages. `asked`: pages
     /// requested at random in the file, or in a `region` of it.
     pub why: &'static str,

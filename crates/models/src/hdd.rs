@@ -130,7 +130,7 @@ impl Hdd {
         &self.drive
     }
 
-    /// Corrects the platter's angle: it was observed `late` ns behind the model, or ahead if
+    /// Corrects the platter's angle: it was observed `late_ns` behind the model, or ahead if
     /// negative.
     pub(crate) fn shift_phase(&mut self, late_ns: i64) {
         self.mechanics.shift_phase(late_ns);

@@ -48,12 +48,12 @@ pub fn drop_pages(path: &Path) -> io::Result<Residency> {
     drop_pages_while(path, &mut || true)
 }
 
-/// Like [`drop_pages`], but calls `is_wanted` before each step that may take long and stops when it
-/// returns false.
+/// Like [`drop_pages`], but calls `should_continue` before each step that may take long and stops
+/// when it returns false.
 ///
 /// # Errors
-/// As [`drop_pages`], and [`Interrupted`](io::ErrorKind::Interrupted) when `is_wanted` returns
-/// false.
+/// As [`drop_pages`], and [`Interrupted`](io::ErrorKind::Interrupted) when `should_continue`
+/// returns false.
 pub fn drop_pages_while(path: &Path, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     make_cold_while(&File::open(path)?, should_continue)
 }
@@ -71,7 +71,7 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
 }
 
 /// Drops the cached pages of a file, in several attempts. Returns the pages that remain resident.
-/// Stops with `Interrupted` if `is_wanted` returns false.
+/// Stops with `Interrupted` if `should_continue` returns false.
 fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
     let pages = page_count(file)?;

@@ -272,7 +272,7 @@ impl ProcessLog {
         self.for_each_opened(now, |us, name, sink| sink.line(format_args!("{us} {name} close")));
     }
 
-    /// Calls `tell` for each opened file of the trace.
+    /// Calls `write_to` for each opened file of the trace.
     fn for_each_opened(
         &mut self,
         now: Time,

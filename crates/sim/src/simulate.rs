@@ -139,8 +139,8 @@ impl SimulateError {
     }
 }
 
-/// Simulates a job file as `setup` describes. `job` is its name in the row. `tell` receives the
-/// progress.
+/// Simulates a job file as `setup` describes. `job` is its name in the row. `on_progress` receives
+/// the progress.
 ///
 /// # Errors
 /// Fails before the simulation if a name, a parameter or a size is invalid.

@@ -33,7 +33,7 @@ pub struct Pictures {
     pub paths: BTreeMap<u32, String>,
     /// Kept reads, in order of their ends.
     pub reads: Vec<DrawnRead>,
-    /// Thinning factor: one of `each` reads is kept.
+    /// Thinning factor: one of `keep_every` reads is kept.
     pub keep_every: u64,
     /// Number of all reads so far.
     count: u64,
@@ -97,8 +97,8 @@ impl Pictures {
         spans.map(depth).collect()
     }
 
-    /// Keeps a read if its number is a multiple of `each`. Drops every second read when too many
-    /// are kept.
+    /// Keeps a read if its number is a multiple of `keep_every`. Drops every second read when too
+    /// many are kept.
     fn keep(&mut self, read: DrawnRead) {
         if self.count.is_multiple_of(self.keep_every) {
             self.reads.push(read);

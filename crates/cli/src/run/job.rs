@@ -23,8 +23,8 @@ use crate::scratch_files::ScratchFiles;
 const EVENTS_MAX: usize = 20_000;
 
 /// Runs the job on every storage. All storages are checked before the first row: bad input then
-/// fails at once. `seen` collects the recorded events of each row; rows in real time and of traces
-/// have none.
+/// fails at once. `recorded_events` collects the recorded events of each row; rows in real time and
+/// of traces have none.
 pub fn run(
     plan: &JobPlan,
     rows: &mut Vec<ResultRow>,

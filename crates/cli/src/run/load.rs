@@ -15,8 +15,8 @@ use crate::progress::{Interrupt, RunProgress};
 /// Maximum number of recorded requests in a row.
 const EVENTS_MAX: usize = 20_000;
 
-/// Runs the loads on every storage. `seen` collects the recorded events of each row; rows on real
-/// storage have none.
+/// Runs the loads on every storage. `recorded_events` collects the recorded events of each row;
+/// rows on real storage have none.
 pub fn run(
     plan: &LoadPlan,
     rows: &mut Vec<LoadRow>,

@@ -18,7 +18,7 @@ const PIECES_MAX: usize = 3_000;
 
 const MIB: f64 = 1_048_576.0;
 
-/// Page of a job's rows; `seen` has the recorded events of each.
+/// Page of a job's rows; `recorded_events` has the recorded events of each.
 pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
     let job = rows.first().map_or("", |row| row.job.as_str());
     let lead = "One job under several policies and devices, each a row.";
@@ -54,7 +54,7 @@ pub fn job_page(rows: &[ResultRow], recorded_events: &[Events]) -> Page {
     page
 }
 
-/// Page of the rows of loads on memory; `seen` has the recorded events of each.
+/// Page of the rows of loads on memory; `recorded_events` has the recorded events of each.
 pub fn load_page(rows: &[LoadRow], recorded_events: &[Events]) -> Page {
     let lead = "Loads on memory that is too small for them, under several swap-in policies.";
     let mut page = Page::new("Loads on memory", lead);

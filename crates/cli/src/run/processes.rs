@@ -198,8 +198,8 @@ pub fn count_device(row: &mut ResultRow, requests: u64, bytes: u64) {
     }
 }
 
-/// Runs phase after phase. All processes of a phase run at the same time, and `look_on` is called
-/// repeatedly.
+/// Runs phase after phase. All processes of a phase run at the same time, and `poll_observer` is
+/// called repeatedly.
 pub fn run_processes(
     run: &JobRun,
     path: &Path,

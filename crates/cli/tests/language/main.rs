@@ -4,6 +4,7 @@
 //! rule. `cargo test -p readpath-cli --test language -- --nocapture table` prints the measured
 //! counts per crate and document.
 
+mod comment_names;
 mod prose;
 mod rules;
 #[path = "../support/sources.rs"]
@@ -228,6 +229,12 @@ fn lines_of_comments_and_documents_fit_in_100_columns() {
         }
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
+fn comments_of_functions_name_existing_parameters_and_functions() {
+    let faults = comment_names::faults(&root());
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
 #[test]

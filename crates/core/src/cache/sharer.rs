@@ -39,8 +39,8 @@ pub trait PageSharer: Send + fmt::Debug {
     fn take_uses(&mut self, frame: FrameId) -> UseCount;
 
     /// Returns and resets the uses of the pages in up to 64 frames from `first` on, selected by the
-    /// bits of `wanted`. The first result has a bit for each used page, the second for each page
-    /// used more than once.
+    /// bits of `frame_bits`. The first result has a bit for each used page, the second for each
+    /// page used more than once.
     fn take_uses_of(&mut self, first: FrameId, frame_bits: u64) -> [u64; 2] {
         let mut used = [0; 2];
         for nth in (0..u64::BITS).filter(|nth| frame_bits >> nth & 1 != 0) {

@@ -155,7 +155,7 @@ impl PageTableIndex {
         Some(PageRange { first, end })
     }
 
-    /// The first cached page of the range whose frame satisfies `wanted`.
+    /// The first cached page of the range whose frame satisfies `is_match`.
     pub(super) fn first_where(
         &self,
         frames: &[Frame],

@@ -95,8 +95,8 @@ impl EvictionPolicy for TwoLists {
 }
 
 /// Moves pages from the back of an active list to the front of an inactive one until the latter is
-/// no shorter. `beside` pages count as part of the inactive list. Calls `moved` for each moved
-/// page.
+/// no shorter. `pages_outside` pages count as part of the inactive list. Calls `moved` for each
+/// moved page.
 #[inline]
 pub(crate) fn refill(
     lists: &mut FrameLists,

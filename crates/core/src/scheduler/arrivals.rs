@@ -12,7 +12,7 @@ const REMOVED_MIN: usize = 32;
 /// Values by arrival number. Each arrival has the next number while the queue is not empty.
 ///
 /// 1. The first value is not removed.
-/// 2. `gone` has a bit for each number from `64 * first_word` up to the last arrival's.
+/// 2. `removed_bits` has a bit for each number from `64 * first_word` up to the last arrival's.
 #[derive(Debug)]
 pub(super) struct ArrivalQueue<T> {
     /// Values with their numbers, including removed ones.

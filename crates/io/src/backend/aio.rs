@@ -179,7 +179,7 @@ impl Aio {
         Aio::from_event_fd(depth, event_fd, false)
     }
 
-    /// Like [`new`](Aio::new), with the eventfd `bell` of an owner who sleeps elsewhere.
+    /// Like [`new`](Aio::new), with the eventfd of an owner who sleeps elsewhere.
     ///
     /// # Errors
     /// As [`new`](Aio::new).

@@ -136,7 +136,7 @@ impl PoolState {
 }
 
 impl ThreadPool {
-    /// Queues a job, which begins with the next `hand_over` or `execute_one_job`.
+    /// Queues a job, which begins with the next `submit_queued` or `execute_one_job`.
     ///
     /// # Safety
     /// As for [`Backend::queue`].

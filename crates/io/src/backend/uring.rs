@@ -162,7 +162,7 @@ impl UringBackend {
             && start + segment.iov_len <= self.registered_addresses.end
     }
 
-    /// Makes the kernel signal the eventfd `bell` for each answer.
+    /// Makes the kernel signal the eventfd `event_fd` for each answer.
     ///
     /// # Errors
     /// The kernel rejects it.
@@ -267,7 +267,7 @@ impl UringSleeper {
     }
 }
 
-/// Builds a ring for `depth` transfers, one cancellation of each, and `bells` polls.
+/// Builds a ring for `depth` transfers, one cancellation of each, and `event_fd_polls` polls.
 fn build(
     depth: u32,
     event_fd_polls: u32,

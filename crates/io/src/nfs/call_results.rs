@@ -25,11 +25,11 @@ pub(crate) trait Caller {
         results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled>;
 
-    /// Copies data of a READ in flight, from byte `at` of its reply's data on.
+    /// Copies data of a READ in flight, from byte `data_offset` of its reply's data on.
     fn copy_data(&mut self, call: CallId, data_offset: usize, data: &[u8]);
 
-    /// Adds to `pieces` the memory for `bytes` bytes of data of a READ in flight, from byte `at` of
-    /// its reply's data on. Adds at most 1,000 pieces.
+    /// Adds to `pieces` the memory for `bytes` bytes of data of a READ in flight, from byte
+    /// `data_offset` of its reply's data on. Adds at most 1,000 pieces.
     fn data_memory(
         &self,
         call: CallId,

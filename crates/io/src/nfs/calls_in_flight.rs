@@ -178,7 +178,7 @@ impl NfsRead {
         }
     }
 
-    /// Memory for `bytes` bytes from byte `at` of the next reply's data on.
+    /// Memory for `bytes` bytes from byte `data_offset` of the next reply's data on.
     fn unread_memory(&self, data_offset: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
         let (mut skip, mut left) = (self.bytes_done as usize + data_offset, bytes);
         self.memory.iter().filter_map(move |piece| {

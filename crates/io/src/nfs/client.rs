@@ -170,7 +170,7 @@ pub(crate) struct Client {
     large_reads: u32,
     /// Messages to send.
     send_buffer: Vec<u8>,
-    /// Number of bytes of `out` already sent.
+    /// Number of bytes of `send_buffer` already sent.
     send_buffer_sent: usize,
     link: ClientLink,
     /// Next pause before an attempt to connect; zero after an answer.

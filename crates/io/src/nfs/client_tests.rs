@@ -44,7 +44,7 @@ impl Caller for RecordedResults {
                 return Err(Garbled);
             }
             Ok(CallResults::Whole(results)) => match memory {
-                // As `reading` handles complete results.
+                // Complete results contain the data.
                 Some(memory) => procedures::decode_read(results, memory.len() as u32 - 1)?
                     .map(|(_, data)| data.to_vec())
                     .map_err(|_| CallError::ServerFault),

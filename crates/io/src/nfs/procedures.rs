@@ -164,7 +164,7 @@ pub(crate) fn decode_fsinfo(results: &[u8]) -> CallResult<FsInfo> {
     })
 }
 
-/// Decodes the results of a READ of `asked_bytes` bytes: head and data.
+/// Decodes the results of a READ of `requested_bytes` bytes: head and data.
 pub(crate) fn decode_read(results: &[u8], requested_bytes: u32) -> CallResult<(DataHead, &[u8])> {
     decode_status(results, |reader| {
         let head = decode_data_head(reader, requested_bytes)?;

@@ -295,7 +295,7 @@ impl Caller for CallWatch<'_> {
 
 /// A question to a server.
 pub(crate) trait CallServer {
-    /// Makes one call and decodes its results with `tell`.
+    /// Makes one call and decodes its results with `decode`.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,

@@ -115,7 +115,7 @@ impl RawMemory {
         })?;
         let piece = Arc::new(SharedMapping { base, bytes: mapped_bytes });
         let buffer_at = |buffer_index: usize| {
-            // SAFETY: `nth` is below `count`, so that this lies in the mapping.
+            // SAFETY: `buffer_index` is below `count`, so that this lies in the mapping.
             let base = unsafe { base.add(buffer_index * stride) };
             let mut memory = RawMemory { base, bytes, _mapping: Arc::clone(&piece) };
             // Touch each page now, so that no transfer pays for the page faults.

@@ -209,7 +209,7 @@ impl Handle {
         }
     }
 
-    /// Copies the range if it is resident in the kernel, into `spare` if large enough. Does not
+    /// Copies the range if it is resident in the kernel, into `reusable` if large enough. Does not
     /// wait. `None` where the kernel caches the pages.
     pub(crate) fn copy_resident(
         &self,
@@ -224,7 +224,7 @@ impl Handle {
         (is_read && self.record_kernel_read(bytes, 0, offset)).then_some(copy)
     }
 
-    /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `spare` if large
+    /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `reusable` if large
     /// enough.
     pub(crate) fn copy_from_kernel(
         &self,

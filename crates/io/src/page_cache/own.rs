@@ -186,8 +186,8 @@ impl Engine {
     }
 
     /// Waits until a read of `queue` is done. The caller holds the lock, and at least one read of
-    /// the queue is in flight. With `is_own`, the wait ends with [`WaitOutcome::Stalled`] if
-    /// threads that execute requests are stalled.
+    /// the queue is in flight. With `ends_when_stalled`, the wait ends with
+    /// [`WaitOutcome::Stalled`] if threads that execute requests are stalled.
     pub(crate) fn wait<'a>(
         &'a self,
         mut state: EngineGuard<'a>,

@@ -221,7 +221,7 @@ struct InheritedRanges {
     ranges: UnsafeCell<Vec<InheritedRange>>,
 }
 
-// SAFETY: only the thread that has set `is_held` accesses the list.
+// SAFETY: only the thread that has set `is_locked` accesses the list.
 unsafe impl Sync for InheritedRanges {}
 
 /// All registered ranges of this process.

@@ -470,7 +470,7 @@ impl Mapping {
     }
 
     /// Reads the range piece by piece on the serving thread. Passes the bytes of each piece to
-    /// `each` if `wants_bytes` is set.
+    /// `on_piece` if `wants_bytes` is set.
     fn read_range(
         &self,
         offset: u64,

@@ -110,7 +110,7 @@ impl<C: Send + 'static> PagerLink<C> {
     /// Sends a command and waits for its reply.
     ///
     /// # Panics
-    /// As for `tell`.
+    /// As for [`send`](Self::send).
     pub(super) fn request<R>(&self, command: impl FnOnce(SyncSender<R>) -> C) -> R {
         let (reply, answer) = sync_channel(1);
         self.send(command(reply));

@@ -17,7 +17,7 @@ pub(super) struct WakeReasons {
     pub by_event_fd: bool,
 }
 
-/// Sleeps until a fault comes, the eventfd is signalled, or `most` has passed.
+/// Sleeps until a fault comes, the eventfd is signalled, or `timeout` has passed.
 pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) -> WakeReasons {
     if uffd.has_buffered_faults() {
         return WakeReasons { by_faults: true, by_event_fd: false };
@@ -40,7 +40,7 @@ pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) 
     WakeReasons { by_faults: is_ready(&fds[0]), by_event_fd: is_ready(&fds[1]) }
 }
 
-/// Sleeps until the userfaultfd is readable or `most` has passed. A signal shortens the sleep.
+/// Sleeps until the userfaultfd is readable or `timeout` has passed. A signal shortens the sleep.
 pub(super) fn wait_until_readable(uffd: &Uffd, timeout: Duration) {
     #[cfg(any(test, feature = "simulation"))]
     {

@@ -340,8 +340,8 @@ impl Channel {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Moves the bytes `asked` between the file and `memory`, chunk by chunk. The edge buffers of a
-    /// write must be filled before.
+    /// Moves the bytes `requested` between the file and `memory`, chunk by chunk. The edge buffers
+    /// of a write must be filled before.
     ///
     /// # Safety
     /// `memory` is valid for all of these bytes. Other code does not access it (for a write: does
@@ -451,7 +451,7 @@ impl Channel {
             .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })
     }
 
-    /// Syncs written data; with `metadata`, all metadata of the file too.
+    /// Syncs written data; with `with_metadata`, all metadata of the file too.
     pub(super) fn sync(&self, with_metadata: bool) -> Result<(), RawFault> {
         let fd = self.target().as_raw_fd();
         // SAFETY: the file is open.

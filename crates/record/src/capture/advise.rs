@@ -105,7 +105,7 @@ pub(super) struct Advisor {
     missing: HashMap<(u64, u64), bool>,
     checked_ns: u64,
     awake_until_ns: u64,
-    /// True if the last call of `go_on` found prefetching on.
+    /// True if prefetching was on at the last call of `continue_whole_files`.
     has_advised: bool,
     help: AdviceResult,
 }

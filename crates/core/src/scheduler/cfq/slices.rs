@@ -44,8 +44,8 @@ pub(super) fn async_requests_per_slice(tunables: &CfqTunables, level: u8) -> u32
     2 * tunables.slice_async_rq * (1 + 7u32.saturating_sub(level.into()))
 }
 
-/// Distance from `now` to the key of a queue when `queues` are in the group. A queue that is being
-/// added is not counted yet: the first of all is put *before* `now`.
+/// Distance of a queue's key from the current time when `queues` queues are in the group. A queue
+/// that is being added is not counted yet: the key of the first one lies *before* the current time.
 pub(super) fn key_offset(tunables: &CfqTunables, is_sync: bool, level: u8, queues: u32) -> Jiffies {
     let shortfall = slice_of_level(tunables, true, 0) - slice_of_level(tunables, is_sync, level);
     (Jiffies::from(queues) - 1) * shortfall

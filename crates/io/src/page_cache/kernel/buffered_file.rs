@@ -128,8 +128,8 @@ impl BufferedFile {
         true
     }
 
-    /// Returns the open file. With `is_alone`, returns the one without kernel readahead if it can
-    /// be opened.
+    /// Returns the open file. With `is_without_readahead`, returns the one without kernel readahead
+    /// if it can be opened.
     fn file_for_mode(&self, is_without_readahead: bool) -> &Arc<StdFile> {
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;

@@ -36,7 +36,7 @@ impl Handle {
     }
 
     /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel). A read of up to
-    /// `copied_max` bytes is copied at once, into memory of `spare`. `None` if it has not
+    /// `copied_max` bytes is copied at once, into memory of `free_buffers`. `None` if it has not
     /// completed.
     pub(crate) fn poll_submitted(
         &self,

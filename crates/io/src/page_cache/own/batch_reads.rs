@@ -70,8 +70,8 @@ pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
 }
 
 impl EngineState {
-    /// Takes back the `returned` reads and starts the `asked` reads. A read that the machine
-    /// rejects is added to `ready`. The caller drops `asked` without the lock.
+    /// Takes back the `returned` reads and starts the `unstarted` reads. A read that the machine
+    /// rejects is added to `ready`. The caller drops `unstarted` without the lock.
     pub(crate) fn release_and_start(
         &mut self,
         queue: QueueId,

@@ -46,7 +46,7 @@ pub(crate) struct FrameCache {
     /// True while no guard may pin a page.
     is_pinning_paused: AtomicBool,
     invalidated: Mutex<InvalidatedFrames>,
-    /// True if `forgotten` has entries. Changed under its lock.
+    /// True if `invalidated` has entries. Changed under its lock.
     has_invalidated: AtomicBool,
 }
 
@@ -60,7 +60,7 @@ struct InvalidatedFrames {
 }
 
 impl FrameCache {
-    /// Creates an empty cache of `frames` frames. Guards may pin `held_max` of them.
+    /// Creates an empty cache of `frames` frames. Guards may pin `pinned_pages_max` of them.
     ///
     /// # Errors
     /// The system cannot map the memory.
@@ -82,9 +82,9 @@ impl FrameCache {
     }
 
     /// Copies shared pages of `file` from byte `offset` on into `buffer`, which is not empty. It
-    /// uses slot `wish` if that is free. If the first page is `used_on`, the copy continues an
-    /// earlier use and does not count as another one. Returns the guard of the slot if all bytes
-    /// were copied. Otherwise the content of `buffer` is undefined.
+    /// uses slot `preferred_slot` if that is free. If the first page is `last_used_page`, the copy
+    /// continues an earlier use and does not count as another one. Returns the guard of the slot if
+    /// all bytes were copied. Otherwise the content of `buffer` is undefined.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -116,8 +116,8 @@ impl FrameCache {
     }
 
     /// Copies from `count` pages of one group. All pages are looked up before the first byte is
-    /// copied, and adjacent frames are copied as one piece. `counts` says if the first page counts
-    /// as used again.
+    /// copied, and adjacent frames are copied as one piece. `counts_use` says if the first page
+    /// counts as used again.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
     fn copy_group(
@@ -138,7 +138,7 @@ impl FrameCache {
         let (mut skip, mut rest) = (skip, buffer);
         for run in frames.chunk_by(|&one, &next| next == one + 1) {
             // SAFETY: all frames were found and are adjacent in memory. They keep their pages while
-            // `reading` lives.
+            // `reader` lives.
             let from = unsafe { self.frame_bytes(run[0], run.len()) };
             preemption_point();
             let bytes = (from.len() - skip).min(rest.len());
@@ -180,8 +180,8 @@ impl FrameCache {
         range.pages().any(|page| self.index.is_shared_or_marked(file, page))
     }
 
-    /// Pins a shared page. With `is_seen`, a page whose readahead mark the policy has processed is
-    /// pinned too.
+    /// Pins a shared page. With `ignores_mark`, a page whose readahead mark the policy has
+    /// processed is pinned too.
     ///
     /// # Errors
     /// The limit of pinned pages is reached.

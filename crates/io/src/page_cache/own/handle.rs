@@ -213,12 +213,12 @@ impl Handle {
         }
     }
 
-    /// Replaces `seen` by `fresh`. Returns false if `seen` is no longer the newest handle.
+    /// Replaces `known` by `reopened`. Returns false if `known` is no longer the newest handle.
     fn replace(self: &Arc<Handle>, known: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
         let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), known);
         if is_newest && let Some(before) = newest.0.replace(Arc::clone(reopened)) {
-            // `before` is `seen` itself, so this is not its last reference.
+            // `before` is `known` itself, so this is not its last reference.
             let sums = before.read_counters.byte_sums();
             newest.1.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
         }

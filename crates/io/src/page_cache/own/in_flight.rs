@@ -220,7 +220,7 @@ impl InFlight {
         done.or_else(|| self.storage_error.map(Err))
     }
 
-    /// Takes the next completed read of the queue if `wanted` accepts it.
+    /// Takes the next completed read of the queue if `accepts` returns true.
     pub(super) fn next_done_where(
         &mut self,
         queue: QueueId,

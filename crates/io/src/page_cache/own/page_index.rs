@@ -150,8 +150,8 @@ impl<A: Atomics> PageIndex<A> {
         self.reader_slots.slots()
     }
 
-    /// Signs in for copies from the group of a page, in slot `wish` if it is free. Returns `None`
-    /// if no slot is free.
+    /// Signs in for copies from the group of a page, in slot `preferred_slot` if it is free.
+    /// Returns `None` if no slot is free.
     #[inline]
     pub(crate) fn sign_in(
         &self,
@@ -162,8 +162,8 @@ impl<A: Atomics> PageIndex<A> {
         self.reader_slots.sign_in(page_key(file, page), preferred_slot)
     }
 
-    /// Returns the frame of a shared page of the group that `reading` is signed in for. The frame
-    /// keeps the page while `reading` stays signed in. Counts a use if `counts` is set.
+    /// Returns the frame of a shared page of the group that `reader` is signed in for. The frame
+    /// keeps the page while `reader` stays signed in. Counts a use if `counts_use` is set.
     #[inline]
     pub(crate) fn look_up(
         &self,
@@ -190,8 +190,8 @@ impl<A: Atomics> PageIndex<A> {
         Some(frame)
     }
 
-    /// True if the page of the group that `reading` is signed in for is shared in `frame`, marked
-    /// or not. The frame then keeps the page while `reading` stays signed in.
+    /// True if the page of the group that `reader` is signed in for is shared in `frame`, marked
+    /// or not. The frame then keeps the page while `reader` stays signed in.
     pub(crate) fn is_shared_in_frame(
         &self,
         reader: &ReaderGuard<'_, A>,
@@ -204,8 +204,8 @@ impl<A: Atomics> PageIndex<A> {
         entry.state.load(SeqCst) & SHARED != 0 && entry.key.load(Acquire) == key
     }
 
-    /// Pins the page if it is shared, returns its frame and counts a use. With `is_seen`, also pins
-    /// a page whose mark the policy has processed.
+    /// Pins the page if it is shared, returns its frame and counts a use. With `ignores_mark`, also
+    /// pins a page whose mark the policy has processed.
     #[inline]
     pub(crate) fn pin(&self, file: FileId, page: u64, ignores_mark: bool) -> PinOutcome {
         let key = page_key(file, page);
@@ -223,7 +223,7 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// Adds a pin and a use to a shared entry without any of the flags `unless`.
+    /// Adds a pin and a use to a shared entry without any of the flags `excluded_flags`.
     #[inline]
     fn try_add_pin(&self, entry: &IndexEntry<A>, excluded_flags: u32) -> bool {
         let mut state = entry.state.load(Relaxed);
@@ -359,7 +359,7 @@ impl<A: Atomics> PageIndex<A> {
 
     /// Ends the sharing of the page in `frame`, even if it is in use. Returns the copies in
     /// progress. Once they are [over](PageIndex::have_readers_left), the caller must call
-    /// `forgotten`. Called by one thread at a time.
+    /// [`mark_invalidated`](PageIndex::mark_invalidated). Called by one thread at a time.
     pub(crate) fn invalidate(&self, frame: u32) -> ActiveReaders {
         let entry = &self.entries[frame as usize];
         entry.state.fetch_and(!SHARED, SeqCst);

@@ -51,7 +51,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         Ok(PendingRead { handle, offset, end: offset + bytes, queue: Cell::new(None) })
     }
 
-    /// Starts the read, waits for it and passes its bytes to `put` in order.
+    /// Starts the read, waits for it and passes its bytes to `deliver` in order.
     ///
     /// # Errors
     /// The machine rejects the read, the storage failed, or the file has become shorter.
@@ -99,8 +99,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         Ok(())
     }
 
-    /// Passes the available bytes to `put` in order, and registers `waker` for the rest. The first
-    /// call starts the read.
+    /// Passes the available bytes to `deliver` in order, and registers `waker` for the rest. The
+    /// first call starts the read.
     ///
     /// # Errors
     /// As for [`wait`](PendingRead::wait).
@@ -152,7 +152,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         queue
     }
 
-    /// Passes the bytes of the completed piece to `put` and releases its pages.
+    /// Passes the bytes of the completed piece to `deliver` and releases its pages.
     fn finish(
         &self,
         mut state: EngineGuard<'_>,
@@ -175,7 +175,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         if reading.is_none() && bytes > 0 {
             state.pump(now);
             drop(state);
-            // Also where `put` panics, which may call a buffer of the program.
+            // Also where `deliver` panics, which may call a buffer of the program.
             let pinned = Pinned { read: self, id, completed };
             slices(frame_cache, &pinned.completed).for_each(deliver);
             return Ok(());

@@ -54,8 +54,8 @@ impl<A: Atomics> ReaderSlots<A> {
         self.slots.len()
     }
 
-    /// Signs in for the group of `key`, in slot `wish` if it is free. Returns `None` if no slot is
-    /// free.
+    /// Signs in for the group of `key`, in slot `preferred_slot` if it is free. Returns `None` if
+    /// no slot is free.
     #[inline]
     pub(crate) fn sign_in(&self, key: u64, preferred_slot: usize) -> Option<ReaderGuard<'_, A>> {
         (preferred_slot..preferred_slot + self.slots.len()).find_map(|at| {

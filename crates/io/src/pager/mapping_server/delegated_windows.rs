@@ -182,7 +182,7 @@ impl DelegationBudget {
 }
 
 /// Window to delegate in a file of `file_pages` pages when the unmapped page `page` is touched, at
-/// most `most` pages.
+/// most `pages_max` pages.
 fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) -> Option<PageRange> {
     let (below, above, large) =
         (runs.last_starting_before(page), runs.first_starting_after(page), large_folio_pages());

@@ -63,8 +63,8 @@ impl Areas {
         used.count()
     }
 
-    /// Number of consecutive pages on one side to map with a page. It includes at most `most`
-    /// unused pages.
+    /// Number of consecutive pages on one side to map with a page. It includes at most
+    /// `unused_pages_max` unused pages.
     fn mappable_neighbours(
         &self,
         machine: &Machine,
@@ -113,7 +113,7 @@ impl Areas {
     /// Copies a page from the shadow to the user area. Returns false if a page is already there.
     pub(super) fn copy_page(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
-        // SAFETY: as in `map`. No thread changes the shadow.
+        // SAFETY: as in `map_range`. No thread changes the shadow.
         let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };
         // SAFETY: the bytes are in the user area now.
         unsafe { self.shadow.release(PageRange::new(page, 1)) };

@@ -99,8 +99,8 @@ impl Areas {
         did_any
     }
 
-    /// Drops a page. Returns false if it is in a transfer. Adds the page to `seen` if it is mapped
-    /// or poisoned in the user area.
+    /// Drops a page. Returns false if it is in a transfer. Adds the page to `visible_pages` if it
+    /// is mapped or poisoned in the user area.
     fn drop_page(
         &mut self,
         machine: &mut Machine,

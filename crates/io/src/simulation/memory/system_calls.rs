@@ -92,7 +92,7 @@ pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usi
     Some(if count == 0 { Err(Errno::AGAIN) } else { Ok(count) })
 }
 
-/// Sleeps until a touch waits, the eventfd is signalled, or `most` has passed. Returns the first
+/// Sleeps until a touch waits, the eventfd is signalled, or `timeout` has passed. Returns the first
 /// two as flags; `None` outside a simulation.
 pub(crate) fn sleep(
     uffd: BorrowedFd<'_>,
@@ -120,7 +120,7 @@ pub(crate) fn sleep(
     }
 }
 
-/// Sleeps until a userfaultfd is readable, or `most` has passed; false outside a simulation.
+/// Sleeps until a userfaultfd is readable, or `timeout` has passed; false outside a simulation.
 pub(crate) fn wait_until_readable(uffd: BorrowedFd<'_>, timeout: Duration) -> bool {
     let Some(world) = world() else { return false };
     world.preemption_point();

@@ -82,7 +82,7 @@ struct FaultRecord {
 }
 
 impl Touches {
-    /// Processes events in the order of their times and calls `tell` with each access.
+    /// Processes events in the order of their times and calls `on_touch` with each access.
     pub fn take(
         &mut self,
         events: &[TraceEvent],
