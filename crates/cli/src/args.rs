@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use readpath::{BackendKind, PageCache};
 
-use crate::bench::{CacheState, DeniedInterface};
+use crate::bench::refused::DeniedInterface;
+use crate::bench::states::CacheState;
 use crate::input::with_path;
 use crate::output::OutputFormat;
 

@@ -9,10 +9,10 @@ mod one;
 mod ours;
 mod page;
 mod picture;
-mod refused;
+pub(crate) mod refused;
 mod rounds;
 mod rows;
-mod states;
+pub(crate) mod states;
 mod tell;
 
 use std::num::NonZero;

@@ -41,3 +41,12 @@ pub fn text(path: &Path, form: &str) -> Result<String, Failure> {
     String::from_utf8(text)
         .map_err(|_| Failure::usage_of(path.display(), format!("is not text; {form}")))
 }
+
+/// Parses the scheduler in `--scheduler`.
+pub fn parse_scheduler(text: &str) -> Result<Spec, Failure> {
+    <[Spec; 1]>::try_from(specs(text)?).map(|[policy]| policy).map_err(|_| {
+        Failure::Usage(format!(
+            "--scheduler {text}: name one scheduler; run the command once for each"
+        ))
+    })
+}

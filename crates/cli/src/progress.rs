@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use readpath_record::notice;
 use readpath_sim::run::{Progress, ProgressAnswer};
 
-use crate::scratch_files;
+use crate::scratch_files::registry;
 
 /// True if the command must end.
 #[derive(Clone, Debug, Default)]
@@ -50,7 +50,7 @@ impl Interrupt {
             std::thread::spawn(move || {
                 std::thread::sleep(SHUTDOWN_GRACE);
                 if state.modelled_runs.load(Ordering::Relaxed) > 0 {
-                    scratch_files::remove_all();
+                    registry::remove_all();
                     notice::print("interrupted; a modelled run did not end in order");
                     std::process::exit(130);
                 }

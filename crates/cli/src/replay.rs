@@ -2,7 +2,6 @@
 //! it. The list may be the log of another scheduler, to compare both. Recordings of programs are
 //! handled by `crate::replay_recording`.
 
-use readpath_core::policy::Spec;
 use readpath_core::request::DeviceCaps;
 use readpath_core::scheduler;
 use readpath_core::unit::SECTOR_BYTES;
@@ -30,7 +29,7 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         return Err(Failure::usage_of(args.events.display(), problem));
     }
     let policy_text = args.scheduler.as_deref().unwrap_or("cfq");
-    let policy = &parse_scheduler(policy_text)?;
+    let policy = &input::parse_scheduler(policy_text)?;
     let caps = DeviceCaps {
         sectors: u64::MAX,
         request_sectors_max: (REQUEST_BYTES_MAX / SECTOR_BYTES) as u32,
@@ -56,15 +55,6 @@ pub fn run(args: &ReplayArgs) -> CommandResult {
         0 => Ok(()),
         count => Err(Failure::Run(format!("{count} of {judged} requests differ"))),
     }
-}
-
-/// Parses the scheduler in `--scheduler`.
-pub fn parse_scheduler(text: &str) -> Result<Spec, Failure> {
-    <[Spec; 1]>::try_from(input::specs(text)?).map(|[policy]| policy).map_err(|_| {
-        Failure::Usage(format!(
-            "--scheduler {text}: name one scheduler; run the command once for each"
-        ))
-    })
 }
 
 /// Comparison in the JSON document.

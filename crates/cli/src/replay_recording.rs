@@ -20,18 +20,18 @@ use crate::exit::{CommandResult, Failure};
 use crate::html::bars::{self, ChartBar as Drawn};
 use crate::html::{Page, check_writable};
 use crate::input;
+use crate::input::parse_scheduler;
 use crate::output::{print, print_json};
 use crate::plan::storage::Storage;
 use crate::progress::{Interrupt, RunProgress};
 use crate::recordings::for_each_record;
-use crate::replay::parse_scheduler;
 use crate::table::{Column, Table, count, mib, number};
+use ways::Policies;
 
 mod player;
 mod real;
 mod ways;
 
-use player::Policies;
 pub use player::run as run_one;
 use real::{RealRow, RealStorage, kernel_policies};
 

@@ -1,27 +1,19 @@
 //! Scratch files of a run (`--create`, `check-kernel`, `bench`), removed at its end. If the run was
 //! killed, the next run removes them, as recorded in the cleanup journal.
 
+pub(crate) mod registry;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use readpath_record::cleanup::{CleanupKind, Record};
 use readpath_record::notice;
 
 use crate::exit::Failure;
 use crate::progress::Interrupt;
-
-/// All files that this process has made and not removed yet.
-static CREATED_PATHS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-/// Removes every file that this process has made, before it ends out of turn.
-pub fn remove_all() {
-    let mut created_paths = CREATED_PATHS.lock().unwrap_or_else(PoisonError::into_inner);
-    for path in created_paths.drain(..) {
-        let _ = std::fs::remove_file(path);
-    }
-}
+use registry::CREATED_PATHS;
 
 /// Files created by this run. Dropping the value removes them.
 #[derive(Debug, Default)]

@@ -6,6 +6,8 @@ use std::process::Command;
 #[path = "support/sources.rs"]
 mod sources;
 
+#[path = "tidy/cycles.rs"]
+mod cycles;
 #[path = "tidy/layers.rs"]
 mod layers;
 

@@ -26,12 +26,14 @@ mod page_ranges;
 mod pager_link;
 mod region;
 mod region_server;
+mod stats;
 mod take_back_thread;
 pub(crate) mod uffd;
 mod wait;
 
 pub use error::PagerError;
 pub use mapping::{KernelMapping, LoadError, Mapping};
-pub use mapping::{MappingBuilder, MappingMode, MappingStats};
-pub use region::{Region, RegionBuilder, RegionStats};
+pub use mapping::{MappingBuilder, MappingMode};
+pub use region::{Region, RegionBuilder};
+pub use stats::{MappingStats, RegionStats};
 pub use uffd::{CallError, FaultScope, UffdError};

@@ -56,6 +56,7 @@ mod pattern;
 mod reuse;
 mod shape;
 mod spans;
+mod wait_sum;
 mod writes;
 
 pub use reuse::ReusePoint;

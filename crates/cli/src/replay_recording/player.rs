@@ -23,10 +23,10 @@ use readpath_trace::recording::RecordingReader;
 use readpath_trace::replay::{RecordedProgram, RecordingInput};
 use serde::{Deserialize, Serialize};
 
-use super::ways::{ReadFn, ReadMethods};
+use super::ways::{ReadFn, ReadMethods, ReplayOrder};
 use crate::exit::{CommandResult, Failure};
 use crate::recordings::open_buffered;
-use crate::worker::{OrderPath, Orders, WorkerTask, write_answer};
+use crate::worker::{Orders, WorkerTask, write_answer};
 
 /// Part of a think time that is spent spinning. A sleep ends late: 50 µs by the kernel's timer
 /// slack, plus the scheduling delay.
@@ -34,30 +34,6 @@ const SPIN_TIME: Duration = Duration::from_micros(100);
 
 /// Memory of the process in addition to its buffers: stacks and handles.
 const PROCESS_BYTES: u64 = 4 << 20;
-
-/// Order of a replay.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct ReplayOrder {
-    /// Path of the recording.
-    pub recording: OrderPath,
-    /// Scratch files, in the order of [`RecordedProgram::files`].
-    pub files: Vec<OrderPath>,
-    /// Policies of the library; `None` reads through the kernel.
-    pub policies: Option<Policies>,
-    /// Memory of the library. The kernel's memory is limited from outside.
-    pub memory_bytes: Option<u64>,
-}
-
-/// Names of the library's policies.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Policies {
-    /// Readahead policy.
-    pub readahead: String,
-    /// Eviction policy.
-    pub eviction: String,
-    /// Scheduler.
-    pub scheduler: String,
-}
 
 /// Order to start: the memory is limited, and no page of the files is resident.
 #[derive(Debug, Serialize, Deserialize)]

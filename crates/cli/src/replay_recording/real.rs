@@ -14,7 +14,8 @@ use readpath_eval::kernel_swap::SwapError;
 use readpath_eval::kernel_swap::group::MemoryGroup;
 use readpath_trace::replay::RecordedProgram;
 
-use super::player::{Played, Policies, ReplayBegin, ReplayOrder, ReplayReply};
+use super::player::{Played, ReplayBegin, ReplayReply};
+use super::ways::{Policies, ReplayOrder};
 use crate::exit::Failure;
 use crate::note;
 use crate::progress::Interrupt;

@@ -21,9 +21,34 @@ use readpath_eval::usage::storage_read_bytes;
 use readpath_sim::job::JobEngine;
 use readpath_sim::workload::{FileId, ReadList};
 use readpath_trace::replay::RecordedProgram;
+use serde::{Deserialize, Serialize};
 
-use super::player::{Policies, ReplayOrder};
 use crate::note;
+use crate::worker::OrderPath;
+
+/// Order of a replay.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ReplayOrder {
+    /// Path of the recording.
+    pub recording: OrderPath,
+    /// Scratch files, in the order of [`RecordedProgram::files`].
+    pub files: Vec<OrderPath>,
+    /// Policies of the library; `None` reads through the kernel.
+    pub policies: Option<Policies>,
+    /// Memory of the library. The kernel's memory is limited from outside.
+    pub memory_bytes: Option<u64>,
+}
+
+/// Names of the library's policies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Policies {
+    /// Readahead policy.
+    pub readahead: String,
+    /// Eviction policy.
+    pub eviction: String,
+    /// Scheduler.
+    pub scheduler: String,
+}
 
 /// Function that fills a buffer from an offset of one file, or returns an error message.
 pub type ReadFn = Box<dyn Fn(&mut [u8], u64) -> Result<(), String> + Send + Sync>;

@@ -1,10 +1,14 @@
 //! Interface to the maker of calls, which receives their results and owns the memory for the data
 //! of its READs.
 
-use super::client::CallId;
 use super::procedures::DataHead;
 use super::rpc::CallError;
 use super::xdr::Garbled;
+
+/// Identifies a call from its start to its end, and is reused afterwards. Less than the number of
+/// slots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CallId(pub(crate) u32);
 
 /// Results of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,8 @@
 use readpath_core::request::{DeviceError, Outcome, RequestId};
 use readpath_core::unit::Time;
 
+use super::call_results::CallId;
 use super::call_results::{CallResults, Caller};
-use super::client::CallId;
 use super::lookup::RegularFile;
 use super::procedures::{self, Attributes, DataHead};
 use super::rpc::CallError;

@@ -34,7 +34,7 @@
 
 use readpath_core::unit::Time;
 
-use super::call_results::{CallResults, Caller};
+use super::call_results::{CallId, CallResults, Caller};
 use super::procedures::{self, DataHead};
 use super::records::{RecordStep, Records};
 use super::rpc::{CallError, Procedure, change_xid, read_reply, write_call};
@@ -78,11 +78,6 @@ pub(crate) struct Timing {
     pub(crate) repeat_after: Time,
     pub(crate) give_up_after: Time,
 }
-
-/// Identifies a call from its start to its end, and is reused afterwards. Less than the number of
-/// slots.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CallId(pub(crate) u32);
 
 /// A reply of a call in flight whose data bypasses the buffer.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,13 @@
 use std::io;
 use std::net::SocketAddr;
 
-use super::lookup::LINKS_MAX;
 use super::rpc::CallError;
 use super::status::Status;
 use super::url::{NfsUrl, UrlError};
 use crate::read_error::io_error_kind;
+
+/// Maximum number of links on the way to one file: Linux's `MAXSYMLINKS`.
+pub(crate) const LINKS_MAX: u32 = 40;
 
 /// Number of exports that a message names.
 const EXPORTS_NAMED: usize = 20;

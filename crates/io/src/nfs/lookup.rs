@@ -6,15 +6,12 @@
 //! the server, and never out of the export. A link that leads out of the export refers to files of
 //! another machine, and is rejected.
 
-use super::error::{NfsError, NfsStep};
+use super::error::{LINKS_MAX, NfsError, NfsStep};
 use super::printable::printable;
 use super::procedures::{self, Attributes, FileHandle, FileKind};
 use super::server_link::CallServer;
 use super::url::NfsUrl;
 use crate::target::FILE_BYTES_MAX;
-
-/// Maximum number of links on the way to one file: Linux's `MAXSYMLINKS`.
-pub(crate) const LINKS_MAX: u32 = 40;
 
 /// Location of a file, starting at its export.
 pub(crate) struct ExportPath {

@@ -6,8 +6,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use readpath_core::unit::Time;
 
+use super::call_results::CallId;
 use super::call_results::{CallResults, Caller, ClosureCaller};
-use super::client::{CallId, Client, ConnectionAction, Timing, Traffic};
+use super::client::{Client, ConnectionAction, Timing, Traffic};
 use super::connection::{Connection, Socket};
 use super::options::NfsOptions;
 use super::rpc::{CallError, Procedure};

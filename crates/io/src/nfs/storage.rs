@@ -16,8 +16,9 @@ use readpath_core::request::{
 };
 use readpath_core::unit::{SECTOR_BYTES, Time};
 
+use super::call_results::CallId;
 use super::calls_in_flight::{CallPurpose, CallsInFlight, NfsFile, NfsRead};
-use super::client::{CallId, Traffic};
+use super::client::Traffic;
 use super::connection::{EventFd, sleep_on};
 use super::error::NfsError;
 use super::lookup::{ExportPath, RegularFile};

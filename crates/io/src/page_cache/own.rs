@@ -30,6 +30,7 @@ use crate::storage::{Sleep, Sleeper};
 use crate::target::identity::Identity;
 use crate::target::{BufferedBecause, Mode};
 
+mod atomics;
 pub(crate) mod batch_reads;
 pub(crate) mod copy_out;
 pub(crate) mod elastic_memory;
@@ -46,6 +47,7 @@ mod leak_check;
 pub(crate) mod open_files;
 pub(crate) mod page_index;
 pub(crate) mod pending_read;
+pub(crate) mod read_bytes;
 pub(crate) mod read_counters;
 pub(crate) mod reader_slots;
 #[cfg(test)]

@@ -20,6 +20,7 @@ use super::fork_replacement::ForkReplacement;
 use super::kernel_mapping;
 use super::mapping_server::{ByteRange, MappingCommand, MappingServer, MappingSetup};
 use super::pager_link::PagerLink;
+use super::stats::MappingStats;
 use super::uffd::{FaultScope, UffdError};
 use crate::backend::BackendKind;
 use crate::os::frames::can_allocate_tables;
@@ -319,32 +320,6 @@ pub struct Mapping {
     bytes: u64,
     scope: FaultScope,
     path: PathBuf,
-}
-
-/// Counters of a mapping since its creation.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct MappingStats {
-    /// Touches of pages that were not mapped.
-    pub faults: u64,
-    /// Faults that waited for the device.
-    pub faults_read: u64,
-    /// Pages mapped, by faults or together with a neighbour.
-    pub mapped_pages: u64,
-    /// Pages copied instead of moved, because a transfer still used them.
-    pub copied_pages: u64,
-    /// Pages evicted.
-    pub evicted_pages: u64,
-    /// Pages that could not be read when they were touched.
-    pub poisoned_pages: u64,
-    /// Pages of long runs that the kernel's own mapping served. They are in no other counter.
-    pub delegated_pages: u64,
-    /// Pages in memory now.
-    pub resident_pages: u64,
-    /// Requests to the device.
-    pub device_reads: u64,
-    /// Bytes that these requests read.
-    pub device_read_bytes: u64,
 }
 
 /// Error of [`Mapping::load`] or [`Mapping::read_exact_at`].

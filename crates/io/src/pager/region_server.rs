@@ -42,7 +42,7 @@ use super::anonymous_area::AnonymousArea;
 use super::core_follower::CoreFollower;
 use super::error::PagerError;
 use super::pager_link::{Inbox, PagerServer};
-use super::region::RegionStats;
+use super::stats::RegionStats;
 use super::uffd::{FaultKind, FaultScope, RangeRegistration, Uffd, UserFault};
 use super::wait::sleep;
 use crate::backend::{BackendKind, Sleep};

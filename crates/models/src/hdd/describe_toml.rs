@@ -53,6 +53,7 @@ use super::drive::{
     AccessTime, AppendPolicy, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
     MechanicsSpec, QueuePolicy, QueueSpec, ReadAhead, ReleasePolicy, WaterMark, WriteCacheSpec,
 };
+use super::geometry::check_layout;
 use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
 use super::seek::{DataSheetSeeks, SeekCurve, check_table};
 use crate::fields::{FieldBlock, FileError, NumberBounds, bounds};
@@ -235,7 +236,7 @@ fn layout(block: &FieldBlock, mechanics: &MechanicsSpec) -> Result<DriveLayout, 
         None => block.blocks("zones")?.into_iter().map(zone).collect::<Result<_, _>>()?,
     };
     let layout = DriveLayout { heads, cylinders, sectors, mapping, sparing, zones };
-    layout.check().map_err(|(index, key, problem)| match index {
+    check_layout(&layout).map_err(|(index, key, problem)| match index {
         Some(index) if block.find("zones").is_some() => {
             block.blocks("zones").expect("read above")[index].error(key, problem)
         }

@@ -11,7 +11,7 @@
 
 use std::path::Path;
 
-use super::disksim_model::{layout, mechanics};
+use super::disksim_model::{MS, SECTORS, layout, mechanics, no_effect_message, ns};
 use super::disksim_syntax::{ReadText, SystemPart, read_statements};
 use super::drive::{
     AppendPolicy, ArmFreePoint, CacheSpec, CommandTimes, ControllerSpec, DriveDescription,
@@ -39,10 +39,6 @@ const UNMODELLED: [(&str, u64); 4] = [
     ("Write hit stop prefetch", 1),
 ];
 
-/// Valid durations.
-pub(super) const MS: NumberBounds = bounds(0.0, 10_000.0, "ms");
-/// Valid sector counts.
-pub(super) const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
 /// Valid levels of a switch.
 pub(super) const SWITCH_LEVELS: NumberBounds = bounds(0.0, 4.0, "(a level)");
 
@@ -125,12 +121,6 @@ pub(super) fn load(
     Ok((drive, disk.clone()))
 }
 
-/// Formats the message that a field has no effect. `instead` describes the model's behaviour.
-pub(super) fn no_effect_message(block: &FieldBlock, key: &str, instead: &str) -> String {
-    let said = block.error(key, format!("is not modelled; {instead}"));
-    said.to_string()
-}
-
 /// Returns the path from the root of a topology to its first drive.
 fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
     if part.kind == "disksim_disk" {
@@ -202,11 +192,6 @@ impl HostPath {
         controller.reselect_ns += self.arbitration_ns;
         controller.reselect_again_ns += self.arbitration_ns;
     }
-}
-
-/// Converts ms to whole ns.
-pub(super) fn ns(ms: f64) -> u64 {
-    (ms * 1e6).round() as u64
 }
 
 /// Reads the drive's queue: converts the number of DiskSim's scheduling policy.

@@ -2,10 +2,14 @@
 
 use std::path::Path;
 
-use super::disksim::{MS, SECTORS, no_effect_message, ns};
+/// Valid durations.
+pub(super) const MS: NumberBounds = bounds(0.0, 10_000.0, "ms");
+/// Valid sector counts.
+pub(super) const SECTORS: NumberBounds = bounds(0.0, 1e15, "sectors");
+
 use super::disksim_syntax::ReadText;
 use super::drive::{AccessTime, MechanicsSpec};
-use super::geometry::Geometry;
+use super::geometry::{Geometry, check_layout};
 use super::layout::{DiskZone, DriveLayout, SparingScheme, TrackOrder};
 use super::seek::{DataSheetSeeks, HplCurve, SeekCurve};
 use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds};
@@ -69,7 +73,7 @@ pub(super) fn layout(
         sparing,
         zones,
     };
-    layout.check().map_err(|(index, key, problem)| match index {
+    check_layout(&layout).map_err(|(index, key, problem)| match index {
         Some(index) => blocks[index].error(disksim_key(key), problem),
         None => block.error(disksim_key(key), problem),
     })?;
@@ -304,4 +308,15 @@ fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError>
 fn checked_table(points: Vec<(u32, f64)>) -> Result<SeekCurve, (usize, String)> {
     super::seek::check_table(&points)?;
     Ok(SeekCurve::Table(points))
+}
+
+/// Formats the message that a field has no effect. `instead` describes the model's behaviour.
+pub(super) fn no_effect_message(block: &FieldBlock, key: &str, instead: &str) -> String {
+    let said = block.error(key, format!("is not modelled; {instead}"));
+    said.to_string()
+}
+
+/// Converts ms to whole ns.
+pub(super) fn ns(ms: f64) -> u64 {
+    (ms * 1e6).round() as u64
 }

@@ -205,9 +205,8 @@ pub struct DriveLayout {
     pub zones: Vec<DiskZone>,
 }
 
-/// Maximum ratio of the stated size to the sum of the zones. Existing parameter files deviate by a
-/// few parts per thousand, and DiskSim uses the sum of the zones.
-const STATED_SIZE_RATIO_MAX: f64 = 1.01;
+/// A fault of a layout: its zone (if one zone is wrong), the field, and the contradiction.
+pub(super) type LayoutFault = (Option<usize>, &'static str, String);
 
 impl DriveLayout {
     /// Returns the number of cylinders, stated or used by the zones.
@@ -215,11 +214,11 @@ impl DriveLayout {
         self.zones.iter().map(|zone| zone.last_cylinder + 1).max().unwrap_or(0).max(self.cylinders)
     }
 
-    /// Checks the fields against each other.
+    /// Checks the fields against each other, except for the stated size.
     ///
     /// # Errors
     /// Returns the zone (if one zone is wrong), the field, and the contradiction.
-    pub(super) fn check(&self) -> Result<(), (Option<usize>, &'static str, String)> {
+    pub(super) fn check_zones(&self) -> Result<(), LayoutFault> {
         if self.zones.is_empty() {
             return Err((None, "zones", "is empty; a drive has at least one zone".to_owned()));
         }
@@ -268,12 +267,6 @@ impl DriveLayout {
                 return fail("remaps", format!("{pair:?} is not in the zone of {held} sectors"));
             }
         }
-        let held = super::geometry::Geometry::new(self).numbered_sectors();
-        match self.sectors {
-            Some(stated) if stated as f64 > held as f64 * STATED_SIZE_RATIO_MAX => {
-                Err((None, "sectors", format!("{stated} sectors, but its zones hold {held}")))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }

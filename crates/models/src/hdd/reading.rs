@@ -5,11 +5,10 @@ use readpath_core::request::{DeviceRequest, Op};
 use super::Hdd;
 use super::ahead::ReadAheadRun;
 use super::bus::{BusState, MediumFlow};
-use super::drive::{CacheSpec, ReadAhead, ReleasePolicy};
-use super::geometry::Geometry;
+use super::drive::{ReadAhead, ReleasePolicy};
 use super::mechanics::HeadPosition;
 use super::queue::DiskCommand;
-use super::service::MediumAccess;
+use super::service::{MediumAccess, sectors_until};
 
 impl Hdd {
     /// Accepts a read: serves it from the cache or queues it for the arm.
@@ -284,23 +283,4 @@ impl Hdd {
             self.free_at = self.free_at.max(left_at);
         }
     }
-}
-
-/// Returns the number of sectors until read-ahead in progress reaches `start`. Returns `None` if it
-/// does not reach it or if the drive does not wait for it.
-///
-/// On drives with `stops_on_arrival`, a waiting command stops read-ahead and the arm leaves at
-/// once. For sectors ahead of the head on its track no seek is needed (as in DiskSim, where a seek
-/// over no distance takes no time).
-pub(super) fn sectors_until(
-    ahead: Option<&ReadAheadRun>,
-    cache: &CacheSpec,
-    geometry: &Geometry,
-    start: u64,
-) -> Option<u64> {
-    let run = ahead.filter(|_| cache.joins_read_ahead)?;
-    let sectors = start.checked_sub(run.next)?;
-    let is_on_track = || start < geometry.track(run.next).end;
-    let is_demand = !cache.stops_on_arrival && start < run.limit && is_on_track();
-    (sectors == 0 || is_demand).then_some(sectors)
 }

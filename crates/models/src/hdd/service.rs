@@ -3,12 +3,12 @@
 use readpath_core::request::Op;
 
 use super::Hdd;
+use super::ahead::ReadAheadRun;
 use super::bus::HostFeed;
-use super::drive::QueuePolicy;
-use super::geometry::SectorPosition;
+use super::drive::{CacheSpec, QueuePolicy};
+use super::geometry::{Geometry, SectorPosition};
 use super::mechanics::{HeadPosition, Mechanics};
 use super::queue::{ArmTask, DiskCommand, is_read};
-use super::reading::sectors_until;
 
 /// Start conditions of an access to the medium.
 #[derive(Clone, Copy, Debug, Default)]
@@ -178,4 +178,23 @@ impl Hdd {
         }
         MediumTransfer { begin: begin.unwrap_or(at), end: at }
     }
+}
+
+/// Returns the number of sectors until read-ahead in progress reaches `start`. Returns `None` if it
+/// does not reach it or if the drive does not wait for it.
+///
+/// On drives with `stops_on_arrival`, a waiting command stops read-ahead and the arm leaves at
+/// once. For sectors ahead of the head on its track no seek is needed (as in DiskSim, where a seek
+/// over no distance takes no time).
+pub(super) fn sectors_until(
+    ahead: Option<&ReadAheadRun>,
+    cache: &CacheSpec,
+    geometry: &Geometry,
+    start: u64,
+) -> Option<u64> {
+    let run = ahead.filter(|_| cache.joins_read_ahead)?;
+    let sectors = start.checked_sub(run.next)?;
+    let is_on_track = || start < geometry.track(run.next).end;
+    let is_demand = !cache.stops_on_arrival && start < run.limit && is_on_track();
+    (sectors == 0 || is_demand).then_some(sectors)
 }

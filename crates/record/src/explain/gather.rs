@@ -8,6 +8,7 @@ use readpath_core::unit::PageRange;
 use super::pattern::{AccessStreams, Step};
 use super::reuse::ReuseSample;
 use super::spans::IntervalUnion;
+use super::wait_sum::WaitSum;
 use super::writes::WriteInterference;
 use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::page_set::{PAGE_BYTES, PageSet};
@@ -37,36 +38,6 @@ const INSERTED_RUNS_MAX: usize = 1 << 14;
 
 /// Maximum number of requests of a device that are kept to see which of them delayed a read.
 const RECENT_MAX: usize = 1 << 10;
-
-/// Sum of waits with the same charge.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct WaitSum {
-    pub waits: u64,
-    pub ns: u64,
-    /// Bytes fetched for them.
-    pub bytes: u64,
-}
-
-impl WaitSum {
-    /// Adds a wait.
-    fn add(&mut self, ns: u64, bytes: u64) {
-        self.add_all(&WaitSum { waits: 1, ns, bytes });
-    }
-
-    /// Adds the waits of another sum.
-    fn add_all(&mut self, other: &WaitSum) {
-        self.waits += other.waits;
-        self.ns += other.ns;
-        self.bytes += other.bytes;
-    }
-
-    /// Subtracts the waits of another sum.
-    fn subtract(&mut self, other: &WaitSum) {
-        self.waits -= other.waits;
-        self.ns -= other.ns;
-        self.bytes -= other.bytes;
-    }
-}
 
 /// Data of a file.
 #[derive(Debug, Default)]

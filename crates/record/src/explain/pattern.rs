@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::WaitCause;
-use super::gather::WaitSum;
+use super::wait_sum::WaitSum;
 use readpath_trace::page_set::PAGE_BYTES;
 
 /// Source of reads: thread, file, descriptor (none for a mapping).

@@ -4,8 +4,7 @@
 use readpath_core::request::{Class, Priority};
 use readpath_core::unit::Time;
 
-use super::options::FioOption;
-use super::value::{ByteUnits, OptionValue};
+use super::value::ByteUnits;
 use super::{
     AdviceHint, BlockSizes, BytesOrPercent, Distribution, ExitScope, FileService,
     FlowShareRule as JobFlow, Generator, Job, JobEngine, JobError, JobPattern, LatencyTarget,
@@ -199,20 +198,6 @@ impl JobDraft {
         // In a global section, `stonewall` applies to the jobs after it, `name` to none.
         self.name = None;
         self
-    }
-
-    /// Sets one option.
-    ///
-    /// # Errors
-    /// Fails if the option does not exist or is rejected, or if the value is invalid.
-    pub fn set(&mut self, line: usize, name: &str, value: Option<&str>) -> Result<(), JobError> {
-        let Some(option) = FioOption::find(name) else {
-            let (option, nearest) = (name.to_owned(), FioOption::nearest(name));
-            return Err(JobError::UnknownOption { line, option, nearest });
-        };
-        let text = value.unwrap_or_default();
-        let value = OptionValue { text, is_given: value.is_some(), kilo: self.kilo };
-        option.apply(self, line, name, value)
     }
 
     /// Records an option without effect.

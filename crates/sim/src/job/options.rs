@@ -141,6 +141,25 @@ impl FioOption {
         options().find(|option| option.name == name || option.aliases.contains(&name))
     }
 
+    /// Sets the option `name` of a draft.
+    ///
+    /// # Errors
+    /// Fails if the option does not exist or is rejected, or if the value is invalid.
+    pub(super) fn set(
+        draft: &mut JobDraft,
+        line: usize,
+        name: &str,
+        value: Option<&str>,
+    ) -> Result<(), JobError> {
+        let Some(option) = FioOption::find(name) else {
+            let (option, nearest) = (name.to_owned(), FioOption::nearest(name));
+            return Err(JobError::UnknownOption { line, option, nearest });
+        };
+        let text = value.unwrap_or_default();
+        let value = OptionValue { text, is_given: value.is_some(), kilo: draft.kilo };
+        option.apply(draft, line, name, value)
+    }
+
     /// Stores the value of the option in `draft`. The user wrote the option as `name` in line
     /// `line`.
     pub(super) fn apply(

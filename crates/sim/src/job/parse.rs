@@ -8,6 +8,7 @@
 use std::rc::Rc;
 
 use super::draft::JobDraft;
+use super::options::FioOption;
 use super::{ExitScope, Job, JobError, JobFile};
 
 /// Function that returns the text of an included file, or the reason why it is not available.
@@ -112,8 +113,7 @@ impl JobSection {
         let sets_kilo = |line: &&OptionLine| line.option == "kb_base";
         let first = self.options.iter().filter(sets_kilo);
         for line in first.chain(self.options.iter().filter(|line| !sets_kilo(line))) {
-            draft
-                .set(line.number, &line.option, line.value.as_deref())
+            FioOption::set(draft, line.number, &line.option, line.value.as_deref())
                 .map_err(|error| included(error, line.included_from.as_ref()))?;
         }
         Ok(())

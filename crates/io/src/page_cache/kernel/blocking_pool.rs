@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use readpath_core::unit::PageRange;
 
-pub(crate) use super::blocking_read::BlockingRead;
+pub(crate) use super::blocking_read::{BlockingRead, FileKey};
 
 use super::blocking_read::POISON;
 use super::read_ahead;
@@ -49,20 +49,6 @@ const DEVICE_THREADS_MAX: u32 = 64;
 const DEVICE_THREADS_FIRST_MAX: u32 = 192;
 /// Largest number of threads of one path: a whole hanging device, and some for the others.
 const THREADS_MAX: usize = 256;
-
-/// Device and inode of a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct FileKey {
-    pub(super) device: u64,
-    pub(super) inode: u64,
-}
-
-impl FileKey {
-    pub(super) fn from_target(target: &Target) -> FileKey {
-        let identity = target.identity();
-        FileKey { device: identity.device, inode: identity.inode }
-    }
-}
 
 /// Thread pool with its queue of reads.
 pub(super) struct BlockingPool {

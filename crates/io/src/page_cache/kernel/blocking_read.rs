@@ -6,13 +6,27 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Waker;
 
-use super::blocking_pool::FileKey;
 use crate::os::aligned_bytes::AlignedBytes;
+use crate::target::Target;
 
 /// Size of one `read` call in bytes, and the largest read whose content is kept for the task.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
 pub(super) const POISON: &str = "no code of others runs under this lock";
+
+/// Device and inode of a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct FileKey {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl FileKey {
+    pub(super) fn from_target(target: &Target) -> FileKey {
+        let identity = target.identity();
+        FileKey { device: identity.device, inode: identity.inode }
+    }
+}
 
 /// A read made by a waiter thread.
 pub(crate) struct BlockingRead {

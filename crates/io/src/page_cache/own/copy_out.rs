@@ -11,11 +11,7 @@
 //! all 64. On Zen 5: 2,190 and 276 without prefetch, 1,980 and 270 with all 64. Each prefetched
 //! line also costs one or two instructions.
 
-use readpath_core::cache::FrameId;
 use readpath_core::unit::PAGE_BYTES;
-
-use super::frame_cache::FrameCache;
-use super::in_flight::CompletedRead;
 
 const PAGE: usize = PAGE_BYTES as usize;
 
@@ -76,62 +72,7 @@ fn prefetch_line(line: *const u8) {
 /// Does nothing: stable Rust has no prefetch instruction for this processor.
 #[cfg(not(target_arch = "x86_64"))]
 #[inline]
-fn fetch_line(_line: *const u8) {}
-
-/// Adds a frame to a list of memory segments. Adjacent frames form one segment.
-pub(super) fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
-    const BYTES: usize = PAGE_BYTES as usize;
-    match segments.last_mut() {
-        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == address.cast() => {
-            last.iov_len += BYTES;
-        }
-        _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: BYTES }),
-    }
-}
-
-/// Location of the bytes of a completed read.
-pub(crate) struct ReadBytes<'a> {
-    /// Frames of the read's pages. The frames keep these pages while the bytes are in use.
-    pub(super) frames: &'a [FrameId],
-    /// Offset of the first byte from the start of the first frame.
-    pub(super) skip: usize,
-    pub(super) bytes: usize,
-    /// The bytes themselves, if they were moved out of their frames.
-    pub(super) detached: Option<&'a [u8]>,
-}
-
-impl<'a> ReadBytes<'a> {
-    /// Returns the bytes as slices, one for each group of adjacent frames. From memory, one copy of
-    /// 64 KiB costs two thirds of sixteen copies of a page.
-    pub(crate) fn slices(
-        &self,
-        frame_cache: &'a FrameCache,
-    ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let ReadBytes { frames, mut skip, bytes, detached: copied } = *self;
-        let mut left = if copied.is_some() { 0 } else { bytes };
-        let runs = frames.chunk_by(|one, next| next.0 == one.0 + 1);
-        let pieces = runs.map_while(move |run| {
-            // SAFETY: the frames keep their pages, either pinned by the machine or because the
-            // reader is signed in for them.
-            let pages = unsafe { frame_cache.frame_bytes(run[0].0, run.len()) };
-            let part = &pages[skip..pages.len().min(skip + left)];
-            left -= part.len();
-            skip = 0;
-            (!part.is_empty()).then_some(part)
-        });
-        copied.into_iter().chain(pieces)
-    }
-}
-
-/// Returns the bytes of a completed read that is not released.
-pub(crate) fn slices<'a>(
-    frame_cache: &'a FrameCache,
-    completed: &'a CompletedRead,
-) -> impl Iterator<Item = &'a [u8]> {
-    let CompletedRead { result, frames, skip, detached: copied, .. } = completed;
-    let bytes = result.and_then(Result::ok).unwrap_or(0) as usize;
-    ReadBytes { frames, skip: *skip, bytes, detached: copied.as_deref() }.slices(frame_cache)
-}
+fn prefetch_line(_line: *const u8) {}
 
 #[cfg(test)]
 mod tests {

@@ -13,8 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use readpath_core::cache::{FileId, FrameId, PageSharer, UseCount};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
+use super::atomics::{GROUP_LOG2, Std};
 use super::copy_out::copy_out;
-use super::page_index::{GROUP_LOG2, PageIndex, PinOutcome, Std, page_key};
+use super::page_index::{PageIndex, PinOutcome, page_key};
 use super::read_counters::thread_number;
 use super::reader_slots::{ActiveReaders, ReaderGuard};
 use crate::os::frames::{FrameMemory, FrameMemoryError};

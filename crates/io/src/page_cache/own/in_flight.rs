@@ -20,7 +20,6 @@ use readpath_core::unit::{PAGE_BYTES, Time};
 use slab::Slab;
 
 use super::OpenFile;
-use super::copy_out::push_frame;
 use super::frame_cache::FrameCache;
 use super::storage_backend::StorageBackend;
 use crate::backend::BackendError;
@@ -378,5 +377,16 @@ impl Driver for InFlight {
         self.deferred.to_wake.extend(queue.parked.take());
         // The leader sleeps although another thread has completed its read.
         self.deferred.must_wake_leader |= self.leader.is_active && self.leader.queue == Some(of);
+    }
+}
+
+/// Adds a frame to a list of memory segments. Adjacent frames form one segment.
+fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
+    const BYTES: usize = PAGE_BYTES as usize;
+    match segments.last_mut() {
+        Some(last) if last.iov_base.wrapping_byte_add(last.iov_len) == address.cast() => {
+            last.iov_len += BYTES;
+        }
+        _ => segments.push(libc::iovec { iov_base: address.cast(), iov_len: BYTES }),
     }
 }

@@ -18,23 +18,20 @@
 //!
 //! The index is generic over the atomics, so that `loom` can run it through every order of events.
 
-use std::sync::atomic::Ordering::{self, AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
 use readpath_core::cache::{FileId, FrameId, UseCount};
 use readpath_core::splitmix::spread;
 use readpath_core::unit::PAGE_BYTES;
 
+use super::atomics::{Atomics, GROUP_LOG2, Std, Word};
 use super::reader_slots::{ActiveReaders, ReaderGuard, ReaderSlots};
-use crate::os::sync::preemption_point;
 use crate::target::FILE_BYTES_MAX;
 
 /// Number of bits of a page number in a key: 4 PiB of file. The other 24 bits are the file's
 /// number.
 const KEY_PAGE_BITS: u32 = 40;
 const _: () = assert!(FILE_BYTES_MAX <= PAGE_BYTES << KEY_PAGE_BITS, "every page has a key");
-/// Binary logarithm of the number of pages in a group: 64 KiB. The heads of a group share one cache
-/// line, and one sign-in covers a group.
-pub(crate) const GROUP_LOG2: u32 = 4;
 const GROUP_MASK: u64 = (1 << GROUP_LOG2) - 1;
 /// Binary logarithm of the number of groups whose heads lie in one memory page: 1,024 pages.
 const EXTENT_GROUPS_LOG2: u32 = 6;
@@ -53,32 +50,6 @@ const MARKED: u32 = 1 << 28;
 const SHARED: u32 = 1 << 29;
 /// Flag: the page was invalidated while it was pinned. The last unpin must report it.
 const INVALIDATED: u32 = 1 << 30;
-
-/// The atomic words of an index.
-pub(crate) trait Atomics {
-    type Word: Word<u32>;
-    type Key: Word<u64>;
-    /// Gives sequentially consistent accesses of different words one order for all threads, if the
-    /// accesses alone do not.
-    fn fence();
-}
-
-/// An atomic integer. Each method is as in `std::sync::atomic`.
-pub(crate) trait Word<T> {
-    fn new(value: T) -> Self;
-    fn load(&self, order: Ordering) -> T;
-    fn store(&self, value: T, order: Ordering);
-    fn fetch_sub(&self, value: T, order: Ordering) -> T;
-    fn fetch_and(&self, value: T, order: Ordering) -> T;
-    fn fetch_or(&self, value: T, order: Ordering) -> T;
-    fn compare_exchange_weak(
-        &self,
-        current: T,
-        changed: T,
-        success: Ordering,
-        failure: Ordering,
-    ) -> Result<T, T>;
-}
 
 #[repr(C)]
 struct IndexEntry<A: Atomics> {
@@ -442,66 +413,6 @@ fn set_bit_positions(mut remaining_bits: u64) -> impl Iterator<Item = usize> {
 pub(crate) fn page_key(file: FileId, page: u64) -> u64 {
     u64::from(file.0) << KEY_PAGE_BITS | page
 }
-
-pub(crate) struct Std;
-
-impl Atomics for Std {
-    type Word = std::sync::atomic::AtomicU32;
-    type Key = std::sync::atomic::AtomicU64;
-
-    /// Does nothing: the accesses themselves are sequentially consistent.
-    #[inline]
-    fn fence() {}
-}
-
-/// Implements `Word` for an atomic type with the methods of the standard library.
-macro_rules! word {
-    ($atomic:ty, $integer:ty) => {
-        impl Word<$integer> for $atomic {
-            #[inline]
-            fn new(value: $integer) -> Self {
-                <$atomic>::new(value)
-            }
-            #[inline]
-            fn load(&self, order: Ordering) -> $integer {
-                preemption_point();
-                self.load(order)
-            }
-            #[inline]
-            fn store(&self, value: $integer, order: Ordering) {
-                preemption_point();
-                self.store(value, order);
-            }
-            #[inline]
-            fn fetch_sub(&self, value: $integer, order: Ordering) -> $integer {
-                preemption_point();
-                self.fetch_sub(value, order)
-            }
-            #[inline]
-            fn fetch_and(&self, value: $integer, order: Ordering) -> $integer {
-                self.fetch_and(value, order)
-            }
-            #[inline]
-            fn fetch_or(&self, value: $integer, order: Ordering) -> $integer {
-                self.fetch_or(value, order)
-            }
-            #[inline]
-            fn compare_exchange_weak(
-                &self,
-                current: $integer,
-                changed: $integer,
-                success: Ordering,
-                failure: Ordering,
-            ) -> Result<$integer, $integer> {
-                preemption_point();
-                self.compare_exchange_weak(current, changed, success, failure)
-            }
-        }
-    };
-}
-
-word!(std::sync::atomic::AtomicU32, u32);
-word!(std::sync::atomic::AtomicU64, u64);
 
 #[cfg(test)]
 mod loom_tests;

@@ -19,10 +19,10 @@ use readpath_core::machine;
 use readpath_core::request::{DeviceError, DeviceRequest, Op, Outcome, RequestId};
 use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
-use super::copy_out::{ReadBytes, slices};
 use super::engine_guard::EngineGuard;
 use super::frame_cache::GROUP_PAGES;
 use super::in_flight::{CompletedRead, InFlightId, Parked, QueueId};
+use super::read_bytes::{ReadBytes, slices};
 use super::state::EngineState;
 use super::{Engine, Handle, WaitOutcome};
 use crate::os::frames::FrameMemory;

@@ -15,7 +15,7 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use super::page_index::{Atomics, GROUP_LOG2, Word};
+use super::atomics::{Atomics, GROUP_LOG2, Word};
 
 /// Bit of a slot's word: a reader is signed in.
 const ACTIVE: u64 = 1;
@@ -135,7 +135,7 @@ fn signed_in_word(key: u64, before: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::page_index::Std;
+    use super::super::atomics::Std;
     use super::*;
 
     #[test]

@@ -17,13 +17,13 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::Handle;
 use super::batch_reads::batch_pages_max;
-use super::copy_out::slices;
 use super::frame_cache::FrameCache;
 use super::in_flight::{
     CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, InlineRequest, LeaderState,
     QueueId,
 };
 use super::open_files::{ALL_PAGES, HandleUse, OpenFileEntry, OpenFiles};
+use super::read_bytes::slices;
 use super::storage_backend::StorageBackend;
 use crate::backend::{BackendError, BackendInUse};
 use crate::os::aligned_bytes::AlignedBytes;

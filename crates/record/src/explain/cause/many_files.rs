@@ -7,7 +7,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::super::gather::{FileData, RecordingData, WaitSum};
+use super::super::gather::{FileData, RecordingData};
+use super::super::wait_sum::WaitSum;
 use super::super::{SMALL_BYTES, WaitCause};
 use super::CauseText;
 use super::words::{bytes, time};

@@ -4,7 +4,11 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::sync::Mutex;
 
+use std::sync::atomic::Ordering;
+
+use super::super::atomics::word;
 use super::*;
+use crate::os::sync::preemption_point;
 
 struct Loom;
 

@@ -1,0 +1,98 @@
+//! Atomic words of the page index and of its readers, so that `loom` can replace them.
+
+use std::sync::atomic::Ordering;
+
+use crate::os::sync::preemption_point;
+
+/// Binary logarithm of the number of pages in a group: 64 KiB. The heads of a group share one cache
+/// line, and one sign-in covers a group.
+pub(crate) const GROUP_LOG2: u32 = 4;
+
+/// The atomic words of an index.
+pub(crate) trait Atomics {
+    type Word: Word<u32>;
+    type Key: Word<u64>;
+    /// Gives sequentially consistent accesses of different words one order for all threads, if the
+    /// accesses alone do not.
+    fn fence();
+}
+
+/// An atomic integer. Each method is as in `std::sync::atomic`.
+pub(crate) trait Word<T> {
+    fn new(value: T) -> Self;
+    fn load(&self, order: Ordering) -> T;
+    fn store(&self, value: T, order: Ordering);
+    fn fetch_sub(&self, value: T, order: Ordering) -> T;
+    fn fetch_and(&self, value: T, order: Ordering) -> T;
+    fn fetch_or(&self, value: T, order: Ordering) -> T;
+    fn compare_exchange_weak(
+        &self,
+        current: T,
+        changed: T,
+        success: Ordering,
+        failure: Ordering,
+    ) -> Result<T, T>;
+}
+
+pub(crate) struct Std;
+
+impl Atomics for Std {
+    type Word = std::sync::atomic::AtomicU32;
+    type Key = std::sync::atomic::AtomicU64;
+
+    /// Does nothing: the accesses themselves are sequentially consistent.
+    #[inline]
+    fn fence() {}
+}
+
+/// Implements `Word` for an atomic type with the methods of the standard library.
+macro_rules! word {
+    ($atomic:ty, $integer:ty) => {
+        impl Word<$integer> for $atomic {
+            #[inline]
+            fn new(value: $integer) -> Self {
+                <$atomic>::new(value)
+            }
+            #[inline]
+            fn load(&self, order: Ordering) -> $integer {
+                preemption_point();
+                self.load(order)
+            }
+            #[inline]
+            fn store(&self, value: $integer, order: Ordering) {
+                preemption_point();
+                self.store(value, order);
+            }
+            #[inline]
+            fn fetch_sub(&self, value: $integer, order: Ordering) -> $integer {
+                preemption_point();
+                self.fetch_sub(value, order)
+            }
+            #[inline]
+            fn fetch_and(&self, value: $integer, order: Ordering) -> $integer {
+                self.fetch_and(value, order)
+            }
+            #[inline]
+            fn fetch_or(&self, value: $integer, order: Ordering) -> $integer {
+                self.fetch_or(value, order)
+            }
+            #[inline]
+            fn compare_exchange_weak(
+                &self,
+                current: $integer,
+                changed: $integer,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$integer, $integer> {
+                preemption_point();
+                self.compare_exchange_weak(current, changed, success, failure)
+            }
+        }
+    };
+}
+
+word!(std::sync::atomic::AtomicU32, u32);
+word!(std::sync::atomic::AtomicU64, u64);
+
+#[cfg(test)]
+pub(super) use word;

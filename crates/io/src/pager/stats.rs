@@ -1,0 +1,65 @@
+//! Counters of mappings and regions.
+
+/// Counters of a mapping since its creation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MappingStats {
+    /// Touches of pages that were not mapped.
+    pub faults: u64,
+    /// Faults that waited for the device.
+    pub faults_read: u64,
+    /// Pages mapped, by faults or together with a neighbour.
+    pub mapped_pages: u64,
+    /// Pages copied instead of moved, because a transfer still used them.
+    pub copied_pages: u64,
+    /// Pages evicted.
+    pub evicted_pages: u64,
+    /// Pages that could not be read when they were touched.
+    pub poisoned_pages: u64,
+    /// Pages of long runs that the kernel's own mapping served. They are in no other counter.
+    pub delegated_pages: u64,
+    /// Pages in memory now.
+    pub resident_pages: u64,
+    /// Requests to the device.
+    pub device_reads: u64,
+    /// Bytes that these requests read.
+    pub device_read_bytes: u64,
+}
+
+/// Counters of a region since its creation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegionStats {
+    /// Faults reported by the kernel, including faults on pages that came in meanwhile.
+    pub faults: u64,
+    /// Faults on pages that had to be read, or were already being read.
+    pub faults_major: u64,
+    /// Faults on pages in memory, or never written before.
+    pub faults_minor: u64,
+    /// Writes to pages that were mapped read-only.
+    pub faults_protected: u64,
+    /// Faults on prefetched pages.
+    pub hits: u64,
+    /// Pages read from the storage.
+    pub swap_in_pages: u64,
+    /// Pages written to the storage.
+    pub swap_out_pages: u64,
+    /// Failed page writes. The page stays in memory and is written to another slot.
+    pub failed_writes: u64,
+    /// Pages that ended in a bus error.
+    pub poisoned_pages: u64,
+    /// Pages that could not be unmapped, because a system call was using their memory.
+    pub busy_pages: u64,
+    /// Pages of memory in use: mapped, in a transfer, or kept free.
+    pub memory_pages: u64,
+    /// Maximum of `memory_pages`.
+    pub memory_pages_max: u64,
+    /// Reads of the storage.
+    pub device_reads: u64,
+    /// Bytes that these requests read.
+    pub device_read_bytes: u64,
+    /// Writes to the storage.
+    pub device_writes: u64,
+    /// Bytes that these requests wrote.
+    pub device_write_bytes: u64,
+}
