@@ -69,6 +69,20 @@ fn a_mapped_job_faults_page_by_page_and_counts_whole_blocks() {
 }
 
 /// fio 3.33 writes 10 blocks of 7,000 bytes. With `direct=1` it cannot, and reports it.
+/// Slices of 256 pages at random places of a mapping: a slice costs few requests on any device. A
+/// page by page reader would make 256.
+#[test]
+fn slices_of_a_mapping_cost_at_most_four_requests_each() {
+    const SLICES: u64 = 32;
+    let job = "[s]\nrw=randread\nrandom_generator=permutation\nbs=1m\nsize=32m\nioengine=mmap\n";
+    for device in ["ssd", "nvme", "hdd", "nfs"] {
+        let adaptive = SimulationSetup { readahead: Spec::plain("adaptive"), ..setup(device) };
+        let row = run(job, &adaptive);
+        assert!(row.device_requests.unwrap() <= 4 * SLICES, "{device}: {:?}", row.device_requests);
+        assert_eq!(row.device_bytes, Some(SLICES << 20), "{device}");
+    }
+}
+
 #[test]
 fn a_buffered_write_of_any_size_is_written() {
     for device in ["ssd", "hdd", "nfs"] {
