@@ -47,7 +47,7 @@ fn readme_commands_succeed() {
             continue;
         }
         let Some(output) = run(&command) else {
-            let is_test = ["cargo test --workspace", ".ci/python"].contains(&command.as_str());
+            let is_test = command == ".ci/check";
             assert!(is_test, "a command without a test: {command}");
             continue;
         };
