@@ -27,6 +27,7 @@ use crate::output::OutputFormat;
     --scheduler deadline,fifo_batch=1,noop   names two schedulers\n\n\
     Columns of a row; `-` was not measured:\n  \
     MiB/s, IOPS    data and operations of the job per second\n  \
+    range          lowest and highest MiB/s of several runs (--runs)\n  \
     p50, p99, max  latency of an operation: median, 99th percentile, maximum\n  \
     dev reqs       requests to the device; KiB/req is their mean size\n  \
     depth          mean number of requests at the device while it is busy\n  \
@@ -59,7 +60,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "N")]
     pub closed: Option<NonZero<u32>>,
     /// List fio's options and engines: honoured, without effect, or refused, each with the reason
-    #[arg(long, conflicts_with_all = ["job", "trace", "speed", "closed", "storages", "readahead", "swapin", "scheduler", "eviction", "chunking", "backend", "page_cache", "memory", "seed", "log", "create", "runtime", "overwrite", "html", "json", "output_format"])]
+    #[arg(long, conflicts_with_all = ["job", "trace", "speed", "closed", "storages", "readahead", "swapin", "scheduler", "eviction", "chunking", "backend", "page_cache", "memory", "seed", "log", "create", "runs", "runtime", "overwrite", "html", "json", "output_format"])]
     pub fio_options: bool,
     /// Storage that the job runs on; repeat the option, or separate with commas [default: hdd]
     #[arg(long = "on", value_name = "STORAGE", value_parser = with_path())]
@@ -103,6 +104,10 @@ pub struct RunArgs {
     /// Create missing files of file: and kernel: with random bytes, and remove them afterwards
     #[arg(long)]
     pub create: bool,
+    /// Number of runs of each row in real time, in turn with the other rows; the row is the run
+    /// with the median throughput. Rows in virtual time are equal in each run [default: 1]
+    #[arg(long, value_name = "N", conflicts_with = "log")]
+    pub runs: Option<NonZero<u32>>,
     /// Longest run of each process of a job, in seconds or with a unit; overrides the job
     #[arg(long, value_name = "TIME")]
     pub runtime: Option<String>,

@@ -110,14 +110,26 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
     }
     let policies = columns.len();
     columns.extend(FIGURE_COLUMNS);
+    let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
+    if is_repeated {
+        columns.insert(policies + 1, ("range", |row| range(row.runs_mib_per_s.as_deref())));
+    }
     let mut table = Table::of(&[], &columns, policies);
     for row in rows {
         table.row(columns.iter().map(|(_, cell)| cell(row)).collect());
         if row.sections.len() > 1 {
-            sections(row, policies, &mut table);
+            sections(row, policies, is_repeated, &mut table);
         }
     }
     table
+}
+
+/// Smallest and largest throughput of several runs.
+fn range(runs: Option<&[f64]>) -> String {
+    let Some(runs) = runs else { return "-".to_owned() };
+    let (least, most) =
+        runs.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), &run| (a.min(run), b.max(run)));
+    format!("{least:.1}–{most:.1}")
 }
 
 /// Table of the rows of loads.
@@ -126,15 +138,19 @@ pub fn load_table(rows: &[LoadRow]) -> Table {
 }
 
 /// Adds a part row for each job section, with its throughput and latency.
-fn sections(row: &ResultRow, policies: usize, table: &mut Table) {
+fn sections(row: &ResultRow, policies: usize, is_repeated: bool, table: &mut Table) {
     for section in &row.sections {
-        let mut cells = vec![String::new(); policies + FIGURE_COLUMNS.len()];
+        let mut cells = vec![String::new(); policies];
         cells[0] = format!("  {} ×{}", section.name, section.processes);
-        cells[policies] = number(section.mib_per_s, 1);
-        cells[policies + 1] = number(section.iops, 0);
-        cells[policies + 2] = duration(section.latency_us.p50);
-        cells[policies + 3] = duration(section.latency_us.p99);
-        cells[policies + 4] = duration(section.latency_us.max);
+        cells.push(number(section.mib_per_s, 1));
+        if is_repeated {
+            cells.push(range(section.runs_mib_per_s.as_deref()));
+        }
+        cells.push(number(section.iops, 0));
+        let latency = &section.latency_us;
+        cells.extend([latency.p50, latency.p99, latency.max].map(duration));
+        let columns = policies + FIGURE_COLUMNS.len() + usize::from(is_repeated);
+        cells.resize(columns, String::new());
         table.row(cells);
     }
 }

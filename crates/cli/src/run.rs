@@ -13,6 +13,7 @@ mod page;
 mod processes;
 mod raw;
 mod region;
+mod repeated;
 mod start;
 
 use crate::args::RunArgs;

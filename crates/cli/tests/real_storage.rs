@@ -45,6 +45,45 @@ fn library_and_kernel_runs_transfer_the_requested_bytes() {
     }
 }
 
+/// Three runs have three throughputs, whose median is the row's. A modelled row has one run.
+#[test]
+fn repeated_rows_have_the_median_of_their_runs() {
+    let scratch = Scratch::new("repeated");
+    scratch.data("data", 4 << 20);
+    scratch.file(
+        "j.fio",
+        "[global]\nfilename=x\nsize=4m\nrw=read\n[a]\nbs=64k\n[b]\nstonewall\nbs=4k\n",
+    );
+    let arguments = "run j.fio --on hdd --on file:data --on kernel:data --runs 3";
+    let ran = scratch.run(&format!("{arguments} --json"));
+    ran.has_ended(0, "three runs");
+    let rows = ran.results();
+    assert_eq!(rows.len(), 3);
+    assert!(rows[0]["runs_mib_per_s"].is_null(), "{}", rows[0]);
+    for row in &rows[1..] {
+        let figures = |value: &serde_json::Value| -> Vec<f64> {
+            let all = value["runs_mib_per_s"].as_array().unwrap();
+            all.iter().map(|figure| figure.as_f64().unwrap()).collect()
+        };
+        let mut runs = figures(row);
+        assert_eq!(runs.len(), 3, "{row}");
+        runs.sort_by(f64::total_cmp);
+        assert_eq!(row["mib_per_s"].as_f64(), Some(runs[1]));
+        for section in row["sections"].as_array().unwrap() {
+            assert_eq!(figures(section).len(), 3, "{section}");
+        }
+    }
+    let table = scratch.run(arguments).stdout;
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[1].starts_with("  a: ") && lines[2].starts_with("  b: "), "{table}");
+    assert!(lines[4].contains("range") && table.contains('–'), "{table}");
+
+    scratch.refused(&format!("{arguments} --log decisions"), &["--runs", "--log"]);
+    scratch.file("l.fio", "[j]\nsize=4m\nrw=read\nwrite_lat_log=x\n");
+    scratch.refused("run l.fio --on file:data --runs 2", &["--runs 2", "write_*_log"]);
+    scratch.refused("run j.fio --on file:data --runs 0", &["--runs", "at least 1"]);
+}
+
 #[test]
 fn data_is_overwritten_only_with_the_overwrite_option() {
     let scratch = Scratch::new("overwrite");

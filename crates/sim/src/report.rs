@@ -40,6 +40,9 @@ pub struct ResultRow {
     pub seconds: f64,
     /// `bytes` per second, in MiB.
     pub mib_per_s: Option<f64>,
+    /// `mib_per_s` of each run, in their order, if the row was run repeatedly. The row is then the
+    /// run with the median.
+    pub runs_mib_per_s: Option<Vec<f64>>,
     /// Operations per second.
     pub iops: Option<f64>,
     /// Latency from the issue of an operation to its end.
@@ -94,6 +97,8 @@ pub struct SectionRow {
     pub seconds: f64,
     /// `bytes` per second, in MiB.
     pub mib_per_s: Option<f64>,
+    /// `mib_per_s` of each run, in their order, if the row was run repeatedly.
+    pub runs_mib_per_s: Option<Vec<f64>>,
     /// Operations per second.
     pub iops: Option<f64>,
     /// Latency from the issue of an operation to its end.
@@ -228,6 +233,7 @@ impl ReadCounters {
             bytes: self.bytes,
             seconds,
             mib_per_s: per_second(mib(self.bytes), seconds),
+            runs_mib_per_s: None,
             iops: per_second(self.operations as f64, seconds),
             latency_us: self.latency(),
             directions: Default::default(),
@@ -251,6 +257,7 @@ impl ResultRow {
             bytes: read_counters.bytes,
             seconds,
             mib_per_s: per_second(mib(read_counters.bytes), seconds),
+            runs_mib_per_s: None,
             iops: per_second(read_counters.operations as f64, seconds),
             latency_us: read_counters.latency(),
             device_requests: None,

@@ -5,13 +5,36 @@ use readpath_sim::report::ResultRow;
 
 use crate::table::{duration, number};
 
-/// Ratio up to which two rows count as level. A row is one run, without a spread of its own.
+/// Ratio up to which two rows of one run each count as level. They have no spread of their own.
 const LEVEL_RATIO: f64 = 1.05;
 
 /// A measured row: its name, and its figure.
 struct Measured {
     name: String,
     figure: f64,
+    /// Smallest and largest figure of several runs.
+    range: Option<(f64, f64)>,
+}
+
+impl Measured {
+    /// Combines the figure of a row with the figures of its runs.
+    fn of_runs(name: String, figure: f64, runs: Option<&Vec<f64>>) -> Measured {
+        let least = |all: &Vec<f64>| all.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = |all: &Vec<f64>| all.iter().copied().fold(0.0, f64::max);
+        Measured { name, figure, range: runs.map(|all| (least(all), most(all))) }
+    }
+
+    /// True if the row is level with a slower one: their ranges overlap. Rows of one run each are
+    /// level up to [`LEVEL_RATIO`].
+    fn is_level_with(&self, slower: &Measured) -> bool {
+        match (self.range, slower.range) {
+            (None, None) => self.figure <= slower.figure * LEVEL_RATIO,
+            (mine, others) => {
+                mine.map_or(self.figure, |(least, _)| least)
+                    <= others.map_or(slower.figure, |(_, most)| most)
+            }
+        }
+    }
 }
 
 /// Verdict on the rows of a job: the fastest one, by throughput.
@@ -23,7 +46,7 @@ pub fn of_job(rows: &[ResultRow]) -> String {
         .collect();
     let parts =
         |row: &ResultRow| name_parts(&row.storage, [&row.readahead, &row.scheduler, &row.raw]);
-    let measured = measured(rows, parts, |row| row.mib_per_s);
+    let measured = measured(rows, parts, |row| Some((row.mib_per_s?, row.runs_mib_per_s.as_ref())));
     let verdict = match (rows, &measured[..]) {
         ([row], [one]) => format!(
             "{}: {:.1} MiB/s, {} operations a second, 99 % of them within {}.",
@@ -35,7 +58,48 @@ pub fn of_job(rows: &[ResultRow]) -> String {
         (_, []) => "No operation has ended.".to_owned(),
         (_, measured) => fastest(measured, "MiB/s", 1),
     };
-    format!("{}\n", [failed, vec![verdict]].concat().join(" "))
+    let sections = section_verdicts(rows);
+    format!("{}\n{sections}", [failed, vec![verdict]].concat().join(" "))
+}
+
+/// Verdicts on each section of a job with repeated runs, a line each. A remedy may help one section
+/// and leave another as it is.
+fn section_verdicts(rows: &[ResultRow]) -> String {
+    let is_repeated = rows.iter().any(|row| row.runs_mib_per_s.is_some());
+    let [first, _, ..] = rows else { return String::new() };
+    if !is_repeated || first.sections.len() < 2 {
+        return String::new();
+    }
+    let parts =
+        |row: &ResultRow| name_parts(&row.storage, [&row.readahead, &row.scheduler, &row.raw]);
+    let verdict = |at: usize| {
+        let figures = |row: &ResultRow| {
+            let section = row.sections.get(at)?;
+            let middle = section.runs_mib_per_s.as_deref().map(median);
+            Some((middle.or(section.mib_per_s)?, section.runs_mib_per_s.clone()))
+        };
+        let names = distinct_names(rows, parts);
+        let measured: Vec<Measured> = names
+            .into_iter()
+            .zip(rows)
+            .filter_map(|(name, row)| {
+                let (figure, runs) = figures(row)?;
+                Some(Measured::of_runs(name, figure, runs.as_ref()))
+            })
+            .collect();
+        match measured.is_empty() {
+            true => format!("  {}: no operation has ended.\n", first.sections[at].name),
+            false => format!("  {}: {}\n", first.sections[at].name, fastest(&measured, "MiB/s", 1)),
+        }
+    };
+    (0..first.sections.len()).map(verdict).collect()
+}
+
+/// The median; of an even number of figures, the lower one of the middle.
+fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted[(sorted.len() - 1) / 2]
 }
 
 /// Verdict on the rows of loads: for each load the fastest row, by time.
@@ -43,7 +107,7 @@ pub fn of_loads(rows: &[LoadRow]) -> String {
     let mut text = String::new();
     for rows in rows.chunk_by(|a, b| a.job == b.job) {
         let parts = |row: &LoadRow| name_parts(&row.storage, [&row.swapin, &row.scheduler]);
-        let measured = measured(rows, parts, |row| row.iops);
+        let measured = measured(rows, parts, |row| Some((row.iops?, None)));
         let verdict = match &measured[..] {
             [] => "no touch has ended.".to_owned(),
             [one] => format!("{}: {:.0} touches a second.", one.name, one.figure),
@@ -58,11 +122,16 @@ pub fn of_loads(rows: &[LoadRow]) -> String {
 fn measured<R>(
     rows: &[R],
     parts: impl Fn(&R) -> Vec<String>,
-    figure: impl Fn(&R) -> Option<f64>,
+    figure: impl Fn(&R) -> Option<(f64, Option<&Vec<f64>>)>,
 ) -> Vec<Measured> {
     let names = distinct_names(rows, parts);
     let named = rows.iter().zip(names);
-    named.filter_map(|(row, name)| Some(Measured { name, figure: figure(row)? })).collect()
+    named
+        .filter_map(|(row, name)| {
+            let (figure, runs) = figure(row)?;
+            Some(Measured::of_runs(name, figure, runs))
+        })
+        .collect()
 }
 
 /// Parts of the name of a row: its storage and its policies.
@@ -76,15 +145,17 @@ fn fastest(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut order: Vec<&Measured> = measured.iter().collect();
     order.sort_by(|a, b| b.figure.total_cmp(&a.figure));
     let (first, last) = (order[0], order[order.len() - 1]);
-    let figure = |row: &Measured| format!("{:.decimals$}", row.figure);
-    if first.figure <= last.figure * LEVEL_RATIO {
+    let figure = |row: &Measured| match row.range {
+        Some((least, most)) => {
+            format!("{:.decimals$} ({least:.decimals$} to {most:.decimals$})", row.figure)
+        }
+        None => format!("{:.decimals$}", row.figure),
+    };
+    if order.iter().all(|row| first.is_level_with(row)) {
         return format!("All rows are level: {} to {} {unit}.", figure(last), figure(first));
     }
-    let level: Vec<&str> = order
-        .iter()
-        .take_while(|row| first.figure <= row.figure * LEVEL_RATIO)
-        .map(|row| &*row.name)
-        .collect();
+    let level: Vec<&str> =
+        order.iter().take_while(|row| first.is_level_with(row)).map(|row| &*row.name).collect();
     let (names, are) = match &level[..] {
         [one] => ((*one).to_owned(), "is"),
         many => (many.join(", "), "are level and"),
@@ -132,7 +203,7 @@ mod tests {
 
     fn measured_rows(all: &[(&str, f64)]) -> Vec<Measured> {
         all.iter()
-            .map(|(name, figure)| Measured { name: (*name).to_owned(), figure: *figure })
+            .map(|(name, figure)| Measured::of_runs((*name).to_owned(), *figure, None))
             .collect()
     }
 

@@ -1,6 +1,7 @@
 //! Plan of a job file: one row for each combination of the named storages and policies.
 
 use std::fmt::Display;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use readpath::nfs::NfsUrl;
@@ -39,6 +40,8 @@ pub struct JobPlan {
     pub created_file_bytes: Option<u64>,
     /// Log of the policies' decisions.
     pub log: Option<Log>,
+    /// Number of runs of each row in real time. Rows in virtual time are run once.
+    pub runs: u32,
 }
 
 /// Job, common to all rows.
@@ -154,7 +157,15 @@ impl JobPlan {
             simulate::check(&run.jobs, &row.setup).map_err(|error| row.failure(&run, &error))?;
         }
         let made_bytes = args.create.then(|| run.bytes()).transpose()?;
-        Ok(JobPlan { run, rows, created_file_bytes: made_bytes, log: Log::of(args, &storages) })
+        let runs = args.runs.map_or(1, NonZero::get);
+        if runs > 1 && run.jobs.jobs.iter().any(|job| job.logs.is_any()) {
+            return Err(Failure::Usage(format!(
+                "--runs {runs}: the job writes logs, which are of one run; leave out --runs, or the \
+                 options write_*_log and write_iolog"
+            )));
+        }
+        let log = Log::of(args, &storages);
+        Ok(JobPlan { run, rows, created_file_bytes: made_bytes, log, runs })
     }
 }
 

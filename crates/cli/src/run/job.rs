@@ -10,7 +10,7 @@ use readpath_sim::simulate::{Participants, device_bytes, simulate_with};
 use readpath_trace::block_trace::simulate_trace;
 
 use super::processes::Onlookers;
-use super::{kernel, library, raw};
+use super::{kernel, library, raw, repeated};
 use crate::decision_log::DecisionFile;
 use crate::exit::{CommandResult, Failure};
 use crate::note;
@@ -37,10 +37,12 @@ pub fn run(
     plan.rows.iter().try_for_each(|row| check(&plan.run, row))?;
     let needed = needed(plan);
     let to_run: Vec<&JobRow> = plan.rows.iter().filter(|row| !row.is_repeated).collect();
-    for (at, row) in to_run.iter().enumerate() {
+    let mut runs_of_rows: Vec<Vec<ResultRow>> = vec![Vec::new(); to_run.len()];
+    for (round, at) in order(&to_run, plan.runs) {
         if interrupt.is_signalled() {
             break;
         }
+        let row = to_run[at];
         let jobs = &plan.run.jobs;
         let operations = OperationLogs::create(jobs, &needed, at + 1, to_run.len())?;
         let observer = recorded_events.is_some().then(|| Observer::new(EVENTS_MAX));
@@ -55,13 +57,32 @@ pub fn run(
         };
         measured.note = note::join(measured.note, plan.run.note.clone());
         measured.note = note::join(measured.note, names);
-        rows.push(measured);
-        if let (Some(recorded_events), Some(observer)) = (recorded_events.as_mut(), observer) {
+        runs_of_rows[at].push(measured);
+        if let (0, Some(recorded_events), Some(observer)) =
+            (round, recorded_events.as_mut(), observer)
+        {
             recorded_events.push(observer.take());
         }
     }
+    rows.extend(runs_of_rows.into_iter().filter_map(repeated::median_run));
     log.map_or(Ok(()), |log| log.finish())?;
     if interrupt.is_signalled() { Err(Failure::Interrupted) } else { failed_operations(rows) }
+}
+
+/// Rounds and indices of the rows in the order of their runs. All rows run in the first round,
+/// those in real time in each round. Each second round is in reverse order, so that no row always
+/// runs before another.
+fn order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
+    let has_runs: Vec<bool> =
+        rows.iter().map(|row| !matches!(row.runner, JobRunner::Modelled)).collect();
+    (0..rounds).flat_map(move |round| {
+        let mut indices: Vec<usize> =
+            (0..has_runs.len()).filter(|&at| round == 0 || has_runs[at]).collect();
+        if round % 2 == 1 {
+            indices.reverse();
+        }
+        indices.into_iter().map(move |at| (round, at))
+    })
 }
 
 /// Creates the missing files, if requested.
