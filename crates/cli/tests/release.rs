@@ -298,3 +298,44 @@ fn every_subcommand_has_a_manual_page() {
     // Hidden commands have no page.
     assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), pages);
 }
+
+/// Names of the direct dependencies on other projects in a workspace's manifests.
+fn direct_dependencies(manifest: &str) -> BTreeSet<String> {
+    let all = metadata(&["--no-deps", "--manifest-path", manifest]);
+    let packages = all["packages"].as_array().unwrap();
+    let dependencies = packages.iter().flat_map(|it| it["dependencies"].as_array().unwrap());
+    let outside = dependencies.filter(|it| it["path"].is_null());
+    outside.map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn every_direct_dependency_is_in_the_table_of_dependencies() {
+    let text = std::fs::read_to_string(root().join("DEPENDENCIES.md")).unwrap();
+    let named: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split('`').next())
+        .map(str::to_owned)
+        .collect();
+    let mut used = direct_dependencies("Cargo.toml");
+    used.extend(direct_dependencies("python/Cargo.toml"));
+    assert_eq!(named, used);
+}
+
+/// The library without features needs at most eight crates of other projects.
+#[test]
+fn library_has_at_most_eight_direct_dependencies() {
+    let all = metadata(&["--no-deps"]);
+    let mut needed = BTreeSet::new();
+    for package in all["packages"].as_array().unwrap() {
+        if !["readpath", "readpath-core"].contains(&package["name"].as_str().unwrap()) {
+            continue;
+        }
+        for dependency in package["dependencies"].as_array().unwrap() {
+            let is_normal = dependency["kind"].is_null() && dependency["optional"] == false;
+            if is_normal && dependency["path"].is_null() {
+                needed.insert(dependency["name"].as_str().unwrap().to_owned());
+            }
+        }
+    }
+    assert!(needed.contains("io-uring") && needed.len() <= 8, "{needed:?}");
+}
