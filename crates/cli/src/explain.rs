@@ -133,6 +133,10 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     print(&text)
 }
 
+/// Share of the duration from which time without reads and computation is reported. Below it, the
+/// times that are known explain the program.
+const UNEXPLAINED_SHARE_MIN: f64 = 0.1;
+
 /// First line: the program, its duration, and the share of the time it waited.
 fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
@@ -162,6 +166,16 @@ fn verdict(explanation: &Explanation) -> String {
 /// Writes the explanation as text: first line, findings, and the shape of the reads.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     writeln!(out, "{}", headline(explanation))?;
+    if let Some(other) = explanation.other_seconds
+        && other >= UNEXPLAINED_SHARE_MIN * explanation.seconds
+    {
+        let share = 100.0 * other / explanation.seconds.max(1e-9);
+        writeln!(
+            out,
+            "At least {other:.2} s ({share:.0} %) went to neither: writes, locks, sleeps, network or \
+             a busy processor. The recording does not tell them apart."
+        )?;
+    }
     if explanation.lost > 0 {
         writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
     }
@@ -216,7 +230,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     if shape.mapped_bytes > 0 {
         writeln!(
             out,
-            "  {} MiB more were mapped by touches: whether they were used is not known",
+            "  {} MiB more were mapped by page faults; their use is not known",
             table::mib(Some(shape.mapped_bytes)),
         )?;
     }
@@ -228,21 +242,21 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         .iter()
         .map(|size| format!("{}: {}", format_bytes(size.from), size.count))
         .collect();
-    writeln!(out, "  sizes from: {}", sizes.join(", "))?;
+    writeln!(out, "  sizes, by lower bound: {}", sizes.join(", "))?;
     let waits: Vec<String> = shape
         .waits
         .iter()
         .map(|wait| format!("{}: {}", table::duration(Some(wait.from as f64 / 1e3)), wait.count))
         .collect();
     if !waits.is_empty() {
-        writeln!(out, "  waits from: {}", waits.join(", "))?;
+        writeln!(out, "  waits, by lower bound: {}", waits.join(", "))?;
     }
     let strides: Vec<String> =
         shape.strides.iter().map(|stride| format!("{}: {}", stride.bytes, stride.count)).collect();
     if !strides.is_empty() {
         writeln!(
             out,
-            "  steps in bytes from the end of a read to the next: {}",
+            "  distances in bytes from the end of a read to the next: {}",
             strides.join(", ")
         )?;
     }
@@ -251,7 +265,7 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
         .iter()
         .map(|point| format!("{}: {:.0} %", format_bytes(point.bytes), point.miss_ratio * 100.0))
         .collect();
-    writeln!(out, "  not found in a memory of: {}", reuse.join(", "))?;
+    writeln!(out, "  misses in a cache of: {}", reuse.join(", "))?;
 
     let [files, threads] = tables(shape);
     write!(out, "\n{files}\n{threads}")
@@ -284,7 +298,7 @@ fn tables(shape: &ReadShape) -> [Table; 2] {
 /// Formats bytes in the largest unit up to the number, rounded down.
 fn format_bytes(bytes: u64) -> String {
     match bytes {
-        ..1024 => bytes.to_string(),
+        ..1024 => format!("{bytes} B"),
         1024..1_048_576 => format!("{} KiB", bytes >> 10),
         1_048_576..1_073_741_824 => format!("{} MiB", bytes >> 20),
         _ => format!("{:.1} GiB", bytes as f64 / f64::from(1 << 30)),

@@ -158,6 +158,9 @@ pub struct Explanation {
     pub waited_seconds: f64,
     /// Processor time of the program in seconds, if known.
     pub processor_seconds: Option<f64>,
+    /// Least time in seconds in which no thread waited for a device or used a processor, if the
+    /// processor time is known. Exact for one thread.
+    pub other_seconds: Option<f64>,
     /// Number of lost events.
     pub lost: u64,
     /// By way: number of reads of which the bytes are not known, and the waits for them in seconds.
@@ -217,6 +220,10 @@ impl Explainer {
             seconds: gathered.length_ns as f64 / 1e9,
             waited_seconds: gathered.waits.union_ns() as f64 / 1e9,
             processor_seconds: gathered.processor_ns.map(|ns| ns as f64 / 1e9),
+            other_seconds: gathered.processor_ns.map(|processor_ns| {
+                let known_ns = gathered.waits.union_ns() + processor_ns;
+                gathered.length_ns.saturating_sub(known_ns) as f64 / 1e9
+            }),
             lost: gathered.lost,
             unseen: gathered
                 .unseen

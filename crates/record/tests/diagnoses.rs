@@ -28,7 +28,7 @@ fn random_advice_on_ordered_mapping_access_is_a_finding() {
     (0..2048).for_each(|at| made.read(0, ReadMethod::Fault, (at * 4 * KIB, 4 * KIB), 4 * KIB, 50));
     let explanation = made.explained();
     assert_eq!(found(&explanation), [(WaitCause::Advice, 102)]);
-    says(&explanation, &["random advice on ordered access", "drop the advice", "MADV_RANDOM"]);
+    says(&explanation, &["random advice on ordered access", "remove the advice", "MADV_RANDOM"]);
     assert!(!explanation.findings[0].remedy.contains("WILLNEED"), "{explanation:?}");
 }
 
@@ -96,7 +96,7 @@ fn over_read_is_net_of_the_requests_that_it_saves() {
     // One part saves 120 µs of each of 200 windows: 24 ms.
     let explanation = windows(1);
     assert_eq!(found(&explanation)[0], (WaitCause::OverRead, 24));
-    says(&explanation, &["200 parts", "21.6 ms in place of 45.6 ms"]);
+    says(&explanation, &["200 used parts", "21.6 ms instead of 45.6 ms"]);
 }
 
 /// 100,000 reads of one byte, 1 µs each.
@@ -109,7 +109,7 @@ fn small_reads_by_calls_cost_processor_time() {
     }
     let explanation = made.explained();
     assert_eq!(found(&explanation), [(WaitCause::Calls, 100)]);
-    let gain = "2 calls are left, and 100.0 ms are saved";
+    let gain = "2 calls remain, and 100.0 ms are saved";
     says(&explanation, &["100000 reads of 1 bytes", "1 µs each", "through a buffer", gain]);
 
     // For random offsets a buffer does not help.

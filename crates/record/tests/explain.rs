@@ -97,8 +97,13 @@ impl Made {
         }));
     }
 
-    pub(crate) fn explained(mut self) -> Explanation {
-        let end = RecordingEnd { at_ns: self.now, processor_ns: None, has_exited: true };
+    pub(crate) fn explained(self) -> Explanation {
+        self.explained_with(None)
+    }
+
+    /// Explains the records of a program with this processor time.
+    fn explained_with(mut self, processor_ns: Option<u64>) -> Explanation {
+        let end = RecordingEnd { at_ns: self.now, processor_ns, has_exited: true };
         self.records.push(Record::End(end));
         let mut explainer = Explainer::default();
         self.records.iter().for_each(|record| explainer.take(record));
@@ -126,6 +131,22 @@ fn reads_one_at_a_time_are_a_depth_finding() {
     assert_eq!(found(&explanation), [(WaitCause::Depth, 20)]);
     assert!((explanation.shape.depth - 1.0).abs() < 0.01, "{}", explanation.shape.depth);
     assert!(explanation.findings[0].evidence.contains("200 reads of 4 KiB"), "{explanation:?}");
+}
+
+/// 120 ms, of which 20 ms are waits and 30 ms processor time: 70 ms went to neither. Without the
+/// processor time nothing is known of it, and processor time of several threads hides it.
+#[test]
+fn time_without_reads_and_processor_is_reported() {
+    let other_ms = |processor_ms: Option<u64>| {
+        let mut made = Made::new();
+        (0..200).for_each(|at| made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 4 * KIB, 100));
+        made.compute(100_000);
+        let explanation = made.explained_with(processor_ms.map(|ms| ms * 1000 * US));
+        explanation.other_seconds.map(|seconds| (seconds * 1e3).round() as u64)
+    };
+    assert_eq!(other_ms(Some(30)), Some(70));
+    assert_eq!(other_ms(Some(500)), Some(0));
+    assert_eq!(other_ms(None), None);
 }
 
 /// Eight threads that wait at the same time are no fault, because the device has work.

@@ -175,9 +175,9 @@ fn short_runs_that_are_fast_but_for_the_first_read_lack_depth_first() {
     assert_eq!(found(&explanation), expected);
     // Both remedies ask for the ranges that are used, and for nothing else.
     let [depth, over_read] = [0, 1].map(|nth| &explanation.findings[nth].remedy);
-    assert!(depth.contains("POSIX_FADV_WILLNEED for what is known to come"), "{depth}");
+    assert!(depth.contains("known in advance with POSIX_FADV_WILLNEED"), "{depth}");
     assert!(over_read.contains("whole ranges at once"), "{over_read}");
-    assert!(explanation.findings[1].evidence.contains("256 parts"), "{explanation:?}");
+    assert!(explanation.findings[1].evidence.contains("256 used parts"), "{explanation:?}");
 }
 
 /// 128 KiB are fetched for each of 256 touches. One size, so a request costs as much as 64 KiB on

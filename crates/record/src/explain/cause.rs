@@ -167,7 +167,7 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     }
     if share < REPORTED_SHARE_MIN {
         let text = format!(
-            "it waited for a device for {} of {}: what it read was in memory, or came in time",
+            "it waited for a device for {} of {}; its data was in memory or arrived in time",
             time(waited as f64),
             time(gathered.length_ns as f64),
         );
@@ -184,7 +184,7 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     }
     let rate = moved as f64 / (busy.max(1) as f64 / 1e9);
     let text = format!(
-        "it waited {} for the device, which gave {} a second at {:.1} requests at a time",
+        "it waited {} for the device, which transferred {} a second with {:.1} requests in flight",
         time(waited as f64),
         bytes(rate),
         gathered.depth(),

@@ -46,22 +46,22 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             CauseText {
                 title: "random advice on ordered access: the kernel reads nothing ahead".to_owned(),
                 evidence: format!(
-                    "{each}, in runs of {} KiB and more, one after the other; the program advised \
-                     {hint}, most of them of {file}",
+                    "{each}, in runs of {} KiB and more, one after the other, most of them of {file}; \
+                     the program advised {hint}",
                     ORDERED_BYTES >> 10
                 ),
                 remedy: format!(
-                    "drop the advice {hint}: the kernel then reads ahead by itself; or say \
+                    "remove the advice {hint}: the kernel then reads ahead by itself; or advise \
                      MADV_SEQUENTIAL (POSIX_FADV_SEQUENTIAL)"
                 ),
             }
         }
         false => CauseText {
-            title: "the program advised SEQUENTIAL, and its reads are not sequential".to_owned(),
+            title: "the program advised SEQUENTIAL, but its reads are not sequential".to_owned(),
             evidence: format!(
-                "{each}, somewhere else than the last one ended, most of them of {file}"
+                "{each}, at another position than the end of the last one, most of them of {file}"
             ),
-            remedy: "leave out the advice, or say POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
+            remedy: "remove the advice, or advise POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
         },
     }
 }

@@ -21,9 +21,9 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let again: u64 = gathered.files.values().map(|file| file.refetched_bytes).sum();
     let once = fetched.saturating_sub(again);
     CauseText {
-        title: "the same bytes are fetched from the device again and again".to_owned(),
+        title: "the same data is fetched from the device repeatedly".to_owned(),
         evidence: format!(
-            "{} of {} that were fetched had been fetched before; {} waits of {}, most of them for {}",
+            "{} of {} fetched data had been fetched before; {} waits of {}, most of them for {}",
             bytes(again as f64),
             bytes(fetched as f64),
             charge.waits,
@@ -31,8 +31,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             name(file),
         ),
         remedy: format!(
-            "keep the {} that are used in memory: give it more, read through the page cache and not \
-             past it, leave out FADV_DONTNEED, or work on a part until it is done",
+            "keep the {} in use in memory: more memory, reads through the page cache (no O_DIRECT), \
+             no FADV_DONTNEED, or work on one part at a time",
             bytes(once as f64)
         ),
     }

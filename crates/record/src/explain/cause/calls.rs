@@ -17,7 +17,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         title: "small reads by system calls take processor time".to_owned(),
         evidence: format!(
             "{} reads of {} on average did not wait for a device and took {} each in the kernel, \
-             {} in all; {:.0} % went on where the last one ended, most of them of {}",
+             {} in all; {:.0} % continued where the last one ended, most of them of {}",
             calls.count,
             bytes(mean_bytes),
             time(calls.mean_ns()),
@@ -28,7 +28,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         remedy: match are_in_order {
             true => format!(
                 "read through a buffer (stdio, BufReader, io.BufferedReader): with {} at a time \
-                 {} calls are left, and {} are saved",
+                 {} calls remain, and {} are saved",
                 bytes(BUFFER_BYTES as f64),
                 calls.calls_with_buffer(),
                 time(calls.saved_ns()),

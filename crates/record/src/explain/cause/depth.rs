@@ -23,16 +23,16 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
         title: "one request at a time: the device waits for the program".to_owned(),
         evidence: format!(
-            "{} reads of {} at changing places waited {} each, with {:.1} requests at the device on \
-             average, most of them of {}",
+            "{} reads of {} at random positions waited {} each, with {:.1} requests at the device on \
+             average; most of them read {}",
             charge.waits,
             bytes(charge.bytes as f64 / waits),
             time(charge.ns as f64 / waits),
             gathered.depth(),
             name(file),
         ),
-        remedy: "ask for several at once: io_uring or threads with 16 to 32 reads under way, or \
-                 POSIX_FADV_WILLNEED for what is known to come"
+        remedy: "keep 16 to 32 reads in flight (io_uring or threads), or announce ranges that are \
+                 known in advance with POSIX_FADV_WILLNEED"
             .to_owned(),
     }
 }

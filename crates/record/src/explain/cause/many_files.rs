@@ -70,8 +70,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             time(charge.ns as f64 / charge.waits.max(1) as f64),
             gathered.depth(),
         ),
-        remedy: "read several files at once (threads, io_uring, `xargs -P`), say \
-                 POSIX_FADV_WILLNEED for the next ones, or keep them in one file (an archive, a \
+        remedy: "read several files at once (threads, io_uring, `xargs -P`), announce the \
+                 next ones with POSIX_FADV_WILLNEED, or keep them in one file (an archive, a \
                  database)"
             .to_owned(),
     }

@@ -66,11 +66,10 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let [most_of, least] = if is_bound { ["at most ", "at least "] } else { ["", ""] };
     let used = fetched - unused;
     CauseText {
-        title: "more is read than is used".to_owned(),
+        title: "more data is read than is used".to_owned(),
         evidence: format!(
             "{} were fetched and {most_of}{} of them used ({least}{:.0} times as much as needed), most of \
-             {}; as requests of their own the {parts} parts that were used would take about {} in place of \
-             {}",
+             {}; separate requests for the {parts} used parts would take about {} instead of {}",
             bytes((fetched * PAGE_BYTES) as f64),
             bytes((used * PAGE_BYTES) as f64),
             fetched as f64 / used.max(1) as f64,
@@ -79,9 +78,9 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             time(waited_ns),
         ),
         remedy:
-            "say which reads are at random places (POSIX_FADV_RANDOM, MADV_RANDOM) and ask for \
-                 whole ranges at once (`pread`, MADV_WILLNEED); or make the device's read_ahead_kb \
-                 smaller"
+            "advise POSIX_FADV_RANDOM (MADV_RANDOM) for the reads at random positions, and request \
+                 whole ranges at once (`pread`, MADV_WILLNEED); or reduce the device's \
+                 read_ahead_kb"
                 .to_owned(),
     }
 }

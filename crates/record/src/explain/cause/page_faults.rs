@@ -30,8 +30,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             time(charge.ns as f64 / charge.waits.max(1) as f64),
             name(file),
         ),
-        remedy: "say what comes: MADV_WILLNEED (or MADV_POPULATE_READ) on each range before it is \
-                 touched, or `pread` it as a whole"
+        remedy: "announce each range before it is touched with MADV_WILLNEED or \
+                 MADV_POPULATE_READ, or `pread` it as a whole"
             .to_owned(),
     }
 }

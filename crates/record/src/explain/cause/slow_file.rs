@@ -66,15 +66,15 @@ pub(super) fn cause_text(gathered: &RecordingData, slow: Option<&SlowFile>) -> C
     CauseText {
         title: format!("one file is {factor:.0} times as slow as the others: {}", facts.path),
         evidence: format!(
-            "{} waits of {} each, where other files take {}; it lies on {}",
+            "{} waits of {} each, where other files take {}; it is on {}",
             facts.waits.waits,
             time(wait_ns),
             time(others_ns),
             if device.is_empty() { "another file system" } else { device },
         ),
         remedy:
-            "look at what it lies on, or have it on the device of the others; or read it first, \
-                 while the others are worked on"
+            "check the device of this file, or move it to the device of the others; or read it \
+                 first, while the others are processed"
                 .to_owned(),
     }
 }

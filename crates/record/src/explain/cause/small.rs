@@ -21,9 +21,9 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Small);
     let waits = charge.waits.max(1) as f64;
     CauseText {
-        title: "reads in a row, each a small request of its own".to_owned(),
+        title: "small reads in sequence, each a device request of its own".to_owned(),
         evidence: format!(
-            "{} reads of {} on average, one behind the other, waited {} each: {} a second, most of \
+            "{} reads of {} on average, one after the other, waited {} each: {} a second, most of \
              them of {}",
             charge.waits,
             bytes(charge.bytes as f64 / waits),
@@ -35,7 +35,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             true => {
                 "read 256 KiB or more at once, or without O_DIRECT, so that the kernel reads ahead"
             }
-            false => "read 256 KiB or more at once, or drop an advice that turns readahead off",
+            false => "read 256 KiB or more at once, or remove the advice that turns readahead off",
         }
         .to_owned(),
     }

@@ -52,9 +52,9 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (written, number, name, met, clear) =
         devices.max_by_key(|(written, ..)| *written).expect("a device was charged");
     CauseText {
-        title: format!("writes to {name} stand before the reads"),
+        title: format!("writes to {name} delay the reads"),
         evidence: format!(
-            "while writes are under way ({} in all) a read waits {}, and {} otherwise; {}",
+            "while writes are in flight ({} in all) a read waits {}, otherwise {}; {}",
             bytes(written as f64),
             time(met),
             time(clear),
