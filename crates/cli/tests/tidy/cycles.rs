@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::layers::{Uses, reached};
 use super::{root, sources};
 
 /// Groups of files in a cycle, as crate and file. The list may only become shorter.
@@ -37,8 +38,6 @@ const CYCLES: [&[&str]; 4] = [
     &["io/simulation", "io/target", "io/target/identity"],
     &["io/simulation/paged", "io/simulation/scenario"],
 ];
-
-type Uses = BTreeMap<String, BTreeSet<String>>;
 
 /// Files of a crate by module path, with the code of each. Tests are left out.
 fn modules(source: &Path) -> BTreeMap<String, String> {
@@ -129,20 +128,6 @@ fn uses(modules: &BTreeMap<String, String>) -> Uses {
         (name.clone(), used)
     };
     modules.iter().map(used_by).collect()
-}
-
-/// Files that can be reached from a file by its uses.
-fn reached(from: &str, uses: &Uses) -> BTreeSet<String> {
-    let mut reached = BTreeSet::new();
-    let mut open = vec![from.to_owned()];
-    while let Some(name) = open.pop() {
-        for used in &uses[&name] {
-            if reached.insert(used.clone()) {
-                open.push(used.clone());
-            }
-        }
-    }
-    reached
 }
 
 /// Groups of files that reach each other.

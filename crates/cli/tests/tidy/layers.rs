@@ -33,9 +33,9 @@ fn module_of(path: &str) -> String {
 
 /// Modules of the library with the modules that they use. Tests, and the simulation, which replaces
 /// calls to the system, are left out.
-fn uses() -> BTreeMap<String, BTreeSet<String>> {
+fn uses() -> Uses {
     let source = root().join("crates/io/src");
-    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let mut uses = Uses::new();
     for file in sources::files(&source, &[".rs"], &["simulation"]) {
         let path = file.strip_prefix(&source).unwrap().with_extension("");
         let path = path.to_string_lossy();
@@ -66,8 +66,11 @@ fn uses_of(file: &Path) -> Vec<String> {
         .collect()
 }
 
+/// Modules with the modules that they use.
+pub type Uses = BTreeMap<String, BTreeSet<String>>;
+
 /// Modules that can be reached from a module by its uses.
-fn reached(from: &str, uses: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<String> {
+pub fn reached(from: &str, uses: &Uses) -> BTreeSet<String> {
     let mut reached = BTreeSet::new();
     let mut open = vec![from.to_owned()];
     while let Some(module) = open.pop() {
