@@ -294,6 +294,8 @@ fn swap_rows_without_root_are_null_with_a_reason() {
     fs::set_permissions(scratch.path("small.toml"), PermissionsExt::from_mode(0o644)).unwrap();
     let mut command = std::process::Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "./readpath", "run"]);
+    // The record of scratch files of this user lies in its folder of temporary files.
+    command.env("TMPDIR", &scratch.0);
     command.args(["small.toml", "--on", "kernel:.", "--json"]).current_dir(&scratch.0);
     let ran = Ran::of(command.output().unwrap());
     ran.has_ended(3, "without rights");
@@ -438,6 +440,6 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = std::process::Command::new("umount").arg(&self.0).status();
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }

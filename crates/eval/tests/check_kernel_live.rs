@@ -151,7 +151,7 @@ impl LoopDevice {
 impl Drop for LoopDevice {
     fn drop(&mut self) {
         self.set_read_ahead_kb(128);
-        let _ = Command::new("umount").arg(&self.mount_point).output();
+        let _ = Command::new("umount").arg("-l").arg(&self.mount_point).output();
         let _ = Command::new("losetup").args(["--detach", &self.name]).output();
     }
 }

@@ -87,7 +87,7 @@ impl SmallFileSystem {
 
 impl Drop for SmallFileSystem {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).stderr(Stdio::null()).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.0).stderr(Stdio::null()).status();
         let _ = std::fs::remove_dir(&self.0);
     }
 }

@@ -260,7 +260,8 @@ fn full_file_system_is_reported_as_full() {
     struct Mounted<'a>(&'a std::path::Path);
     impl Drop for Mounted<'_> {
         fn drop(&mut self) {
-            let _ = Command::new("umount").arg(self.0).status();
+            // Lazily: a child of another test may have inherited the open file for a moment.
+            let _ = Command::new("umount").arg("-l").arg(self.0).status();
             let _ = std::fs::remove_dir(self.0);
         }
     }
