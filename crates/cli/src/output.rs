@@ -2,6 +2,7 @@
 
 mod document;
 mod fio;
+mod run_summary;
 pub mod verdict;
 
 use std::io::Write;
@@ -11,6 +12,7 @@ use readpath_sim::report::ResultRow;
 use serde::Serialize;
 
 pub use document::print_document;
+use run_summary::RunSummary;
 
 use crate::exit::{CommandResult, Failure};
 use crate::table::{self, Column, Table, columns_max, count, duration, mib, number, text};
@@ -126,10 +128,10 @@ pub fn job_table(rows: &[ResultRow]) -> Table {
 
 /// Smallest and largest throughput of several runs.
 fn range(runs: Option<&[f64]>) -> String {
-    let Some(runs) = runs else { return "-".to_owned() };
-    let (least, most) =
-        runs.iter().fold((f64::INFINITY, 0.0_f64), |(a, b), &run| (a.min(run), b.max(run)));
-    format!("{least:.1}–{most:.1}")
+    match runs.and_then(RunSummary::of) {
+        Some(RunSummary { least, most, .. }) => format!("{least:.1}–{most:.1}"),
+        None => "-".to_owned(),
+    }
 }
 
 /// Table of the rows of loads.

@@ -3,6 +3,7 @@
 use readpath_sim::load::LoadRow;
 use readpath_sim::report::ResultRow;
 
+use super::run_summary::RunSummary;
 use crate::table::{duration, number};
 
 /// Ratio up to which two rows of one run each count as level. They have no spread of their own.
@@ -12,26 +13,19 @@ const LEVEL_RATIO: f64 = 1.05;
 struct Measured {
     name: String,
     figure: f64,
-    /// Smallest and largest figure of several runs.
-    range: Option<(f64, f64)>,
+    /// Figures of several runs.
+    runs: Option<RunSummary>,
 }
 
 impl Measured {
-    /// Combines the figure of a row with the figures of its runs.
-    fn of_runs(name: String, figure: f64, runs: Option<&Vec<f64>>) -> Measured {
-        let least = |all: &Vec<f64>| all.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = |all: &Vec<f64>| all.iter().copied().fold(0.0, f64::max);
-        Measured { name, figure, range: runs.map(|all| (least(all), most(all))) }
-    }
-
     /// True if the row is level with a slower one: their ranges overlap. Rows of one run each are
     /// level up to [`LEVEL_RATIO`].
     fn is_level_with(&self, slower: &Measured) -> bool {
-        match (self.range, slower.range) {
+        match (self.runs, slower.runs) {
             (None, None) => self.figure <= slower.figure * LEVEL_RATIO,
             (mine, others) => {
-                mine.map_or(self.figure, |(least, _)| least)
-                    <= others.map_or(slower.figure, |(_, most)| most)
+                mine.map_or(self.figure, |runs| runs.least)
+                    <= others.map_or(slower.figure, |runs| runs.most)
             }
         }
     }
@@ -44,9 +38,8 @@ pub fn of_job(rows: &[ResultRow]) -> String {
         .filter(|row| row.errors > 0)
         .map(|row| format!("{} operations failed on {}.", row.errors, row.storage))
         .collect();
-    let parts =
-        |row: &ResultRow| name_parts(&row.storage, [&row.readahead, &row.scheduler, &row.raw]);
-    let measured = measured(rows, parts, |row| Some((row.mib_per_s?, row.runs_mib_per_s.as_ref())));
+    let measured =
+        measured(rows, job_parts, |row| Some((row.mib_per_s?, summary(&row.runs_mib_per_s))));
     let verdict = match (rows, &measured[..]) {
         ([row], [one]) => format!(
             "{}: {:.1} MiB/s, {} operations a second, 99 % of them within {}.",
@@ -70,36 +63,29 @@ fn section_verdicts(rows: &[ResultRow]) -> String {
     if !is_repeated || first.sections.len() < 2 {
         return String::new();
     }
-    let parts =
-        |row: &ResultRow| name_parts(&row.storage, [&row.readahead, &row.scheduler, &row.raw]);
     let verdict = |at: usize| {
-        let figures = |row: &ResultRow| {
+        let measured = measured(rows, job_parts, |row| {
             let section = row.sections.get(at)?;
-            let middle = section.runs_mib_per_s.as_deref().map(median);
-            Some((middle.or(section.mib_per_s)?, section.runs_mib_per_s.clone()))
-        };
-        let names = distinct_names(rows, parts);
-        let measured: Vec<Measured> = names
-            .into_iter()
-            .zip(rows)
-            .filter_map(|(name, row)| {
-                let (figure, runs) = figures(row)?;
-                Some(Measured::of_runs(name, figure, runs.as_ref()))
-            })
-            .collect();
+            let runs = summary(&section.runs_mib_per_s);
+            Some((runs.map(|runs| runs.median).or(section.mib_per_s)?, runs))
+        });
+        let name = &first.sections[at].name;
         match measured.is_empty() {
-            true => format!("  {}: no operation has ended.\n", first.sections[at].name),
-            false => format!("  {}: {}\n", first.sections[at].name, fastest(&measured, "MiB/s", 1)),
+            true => format!("  {name}: no operation has ended.\n"),
+            false => format!("  {name}: {}\n", fastest(&measured, "MiB/s", 1)),
         }
     };
     (0..first.sections.len()).map(verdict).collect()
 }
 
-/// The median; of an even number of figures, the lower one of the middle.
-fn median(figures: &[f64]) -> f64 {
-    let mut sorted = figures.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    sorted[(sorted.len() - 1) / 2]
+/// Parts of the name of a job's row.
+fn job_parts(row: &ResultRow) -> Vec<String> {
+    name_parts(&row.storage, [&row.readahead, &row.scheduler, &row.raw])
+}
+
+/// Summary of the runs of a row or a section, if it was run repeatedly.
+fn summary(runs: &Option<Vec<f64>>) -> Option<RunSummary> {
+    RunSummary::of(runs.as_deref()?)
 }
 
 /// Verdict on the rows of loads: for each load the fastest row, by time.
@@ -122,14 +108,14 @@ pub fn of_loads(rows: &[LoadRow]) -> String {
 fn measured<R>(
     rows: &[R],
     parts: impl Fn(&R) -> Vec<String>,
-    figure: impl Fn(&R) -> Option<(f64, Option<&Vec<f64>>)>,
+    figure: impl Fn(&R) -> Option<(f64, Option<RunSummary>)>,
 ) -> Vec<Measured> {
     let names = distinct_names(rows, parts);
     let named = rows.iter().zip(names);
     named
         .filter_map(|(row, name)| {
             let (figure, runs) = figure(row)?;
-            Some(Measured::of_runs(name, figure, runs))
+            Some(Measured { name, figure, runs })
         })
         .collect()
 }
@@ -145,8 +131,8 @@ fn fastest(measured: &[Measured], unit: &str, decimals: usize) -> String {
     let mut order: Vec<&Measured> = measured.iter().collect();
     order.sort_by(|a, b| b.figure.total_cmp(&a.figure));
     let (first, last) = (order[0], order[order.len() - 1]);
-    let figure = |row: &Measured| match row.range {
-        Some((least, most)) => {
+    let figure = |row: &Measured| match row.runs {
+        Some(RunSummary { least, most, .. }) => {
             format!("{:.decimals$} ({least:.decimals$} to {most:.decimals$})", row.figure)
         }
         None => format!("{:.decimals$}", row.figure),
@@ -203,8 +189,31 @@ mod tests {
 
     fn measured_rows(all: &[(&str, f64)]) -> Vec<Measured> {
         all.iter()
-            .map(|(name, figure)| Measured::of_runs((*name).to_owned(), *figure, None))
+            .map(|(name, figure)| Measured {
+                name: (*name).to_owned(),
+                figure: *figure,
+                runs: None,
+            })
             .collect()
+    }
+
+    /// Rows with runs are level if their ranges overlap, however far their medians are apart.
+    #[test]
+    fn repeated_rows_are_level_where_their_ranges_overlap() {
+        let row = |name: &str, runs: &[f64]| {
+            let runs = RunSummary::of(runs).unwrap();
+            Measured { name: name.to_owned(), figure: runs.median, runs: Some(runs) }
+        };
+        let (wide, high) = (row("wide", &[90.0, 100.0, 160.0]), row("high", &[150.0, 180.0]));
+        assert_eq!(
+            fastest(&[wide, high], "MiB/s", 0),
+            "All rows are level: 100 (90 to 160) to 150 (150 to 180) MiB/s."
+        );
+        let (low, high) = (row("low", &[90.0, 100.0, 149.0]), row("high", &[150.0, 200.0, 210.0]));
+        assert_eq!(
+            fastest(&[low, high], "MiB/s", 0),
+            "high is fastest: 200 (150 to 210) MiB/s, 2.00 times low."
+        );
     }
 
     #[test]
