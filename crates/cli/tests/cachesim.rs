@@ -124,9 +124,9 @@ fn adaptive_eviction_stays_near_the_best_other_policy() {
 }
 
 /// `adaptive` misses at most 1.02 times as often as the worst of the policies that it chooses from.
-/// Each change of policy costs misses, so that frequent changes can exceed all of them. Where all
-/// pages are sampled, the sizes are 5 % to 95 %. The other two cells are those that exceeded the
-/// bound.
+/// Each change of policy costs misses, so that frequent changes can exceed all of them. The
+/// small traces, whose pages are all sampled, run in 5 % to 95 % of their blocks. The other two
+/// cells are those that exceeded the bound.
 #[test]
 fn adaptive_eviction_is_no_worse_than_the_worst_policy_it_chooses_from() {
     let Some(folder) = traces() else { return };

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 
 use crate::files;
 
-/// Names in comments that are no names of their file: system calls and files, fields and
-/// tracepoints of the kernel, options of other programs, policies, keys of decisions, and functions
-/// of other files.
+/// Names in comments that are no names of their file. They are system calls and files, fields and
+/// tracepoints of the kernel, and options of other programs. Others are policies, keys of
+/// decisions, and functions of other files.
 const OTHER_NAMES: &str = "\
     acregmin actimeo adaptive addresses aio_data another arc asked async at_ms back_seek_max \
     backward be bench blockalign bpftrace build cfq class clock2q clone collect_next_uses \

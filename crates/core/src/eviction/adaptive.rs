@@ -19,10 +19,10 @@
 //!   force by more than a 32nd of the sample's pages. If the sample is smaller than the whole
 //!   cache, the difference must exceed a 16th, and also the statistical error, the square root of
 //!   the counted misses.
-//! - *Excess.* The cache's own misses of sampled pages are counted as well. Where they exceed the
-//!   simulated misses of the policy in force, that policy has not got the pages that its simulation
-//!   has: earlier switches cost more than the simulations predict. The excess, up to two fifths of
-//!   the sample's pages, is added to the difference that the next switch requires.
+//! - *Excess.* The cache's own misses of sampled pages are counted as well. They can exceed the
+//!   simulated misses of the policy in force, because the cache lacks pages of the simulation after
+//!   a switch. The excess, up to two fifths of the sample's pages, is added to the difference that
+//!   the next switch requires.
 //! - *Bounded lead.* Leads are capped at half of the sample's pages. A change of load is therefore
 //!   followed soon, however long the previous phase was.
 //!
@@ -75,7 +75,8 @@ const SAMPLE_PAGES_MIN: u32 = 1536;
 /// Divisor of the sample's memory: a candidate must lead by more than this share of its pages.
 /// Chosen among 4 to 64 on eleven published traces (`bench/notes/eviction.md`).
 const ADVANTAGE_SHARE: u32 = 16;
-/// The same divisor where all pages are sampled and the simulations are exact; same runs.
+/// The same divisor for a cache whose pages are all sampled: its simulations are exact. Chosen in
+/// the same runs.
 const ADVANTAGE_SHARE_ALL: u32 = 32;
 /// Minimum lead in misses that a switch requires, however small the memory is.
 const ADVANTAGE_MIN: u64 = 8;
