@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::file::{File, read_absent};
 use crate::os::aligned_bytes::AlignedBytes;
-use crate::page_cache::kernel::submitted_reads::KernelReadStatus;
-use crate::page_cache::own::batch_reads::{SharedRead, UnstartedRead};
+use crate::page_cache::kernel_reads::submitted_reads::KernelReadStatus;
 use crate::page_cache::own::copy_out::copy_out;
 use crate::page_cache::own::engine_guard::EngineGuard;
 use crate::page_cache::own::in_flight::{CompletedRead, QueueId};
 use crate::page_cache::own::read_bytes::slices;
+use crate::page_cache::own::state::batch_reads::{SharedRead, UnstartedRead};
 use crate::page_cache::own::{LazyEngine, READ_BYTES_MAX, WaitOutcome};
 use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};

@@ -48,11 +48,9 @@
 
 mod backend;
 mod batch;
-mod builder;
 mod file;
 mod future;
 pub mod nfs;
-mod open_file;
 mod os;
 mod page_cache;
 mod page_guard;
@@ -63,7 +61,6 @@ mod prometheus;
 pub mod raw;
 mod read_error;
 mod readahead_state;
-mod reader;
 #[cfg(any(test, feature = "simulation"))]
 #[doc(hidden)]
 pub mod simulation;
@@ -73,21 +70,21 @@ mod transfers;
 
 pub use backend::{BackendError, BackendInUse, BackendKind, UnknownBackend};
 pub use batch::{Batch, BatchRead, PutRead};
-pub use builder::{BuildError, Builder};
+pub use file::open_file::OpenFileError;
+pub use file::reader::Reader;
 pub use file::{File, FileStats};
 pub use future::ReadFuture;
 pub use nfs::{NfsError, NfsUrl};
-pub use open_file::OpenFileError;
 pub use os::frames::FrameMemoryError;
 pub use page_cache::{OptionError, PageCache};
 pub use page_guard::PageGuard;
 pub use pager::{Mapping, PagerError, Region};
+pub use path::builder::{BuildError, Builder};
 pub use path::{ReadPath, Stats};
 pub use prometheus::LabelError;
 pub use raw::RawFile;
 pub use read_error::{Forked, ReadError};
 pub use readahead_state::{ReadaheadState, ReadaheadWindow};
-pub use reader::Reader;
 pub use target::{BufferedBecause, Coherence, Direct, Mode, OpenError};
 
 // Types of the core that a program meets: hints, errors and the decision log.

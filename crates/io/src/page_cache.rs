@@ -1,6 +1,7 @@
 //! Page cache modes of a read path, and options that have no effect in a mode.
 
 pub(crate) mod kernel;
+pub(crate) mod kernel_reads;
 pub(crate) mod own;
 
 use std::fmt;

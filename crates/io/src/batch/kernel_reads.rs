@@ -7,9 +7,9 @@ use std::thread::{Thread, current, park};
 
 use super::Batch;
 use crate::page_cache::kernel::blocking_read::BlockingRead;
-use crate::page_cache::kernel::submitted_reads::KernelReadStatus;
+use crate::page_cache::kernel_reads::submitted_reads::KernelReadStatus;
 use crate::page_cache::own::OpenFile;
-use crate::page_cache::own::batch_reads::UnstartedRead;
+use crate::page_cache::own::state::batch_reads::UnstartedRead;
 
 /// Number of reads checked by one system call each, oldest first, before the batch waits for one.
 const CHECKS_MAX: u32 = 8;

@@ -16,7 +16,6 @@
 //! If the file cannot be opened a second time (no `/proc`), all reads bypass the kernel page cache.
 //! A read that failed there bypasses it too. Its pages leave the path's memory when it ends.
 
-use std::io::IoSliceMut;
 use std::num::NonZero;
 use std::os::fd::AsRawFd;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -27,21 +26,15 @@ use readpath_core::readahead;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 use rustix::fs::{Advice, fadvise};
 
-use crate::file::File;
-use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::PageCache;
-use crate::page_cache::own::Handle;
-use crate::page_cache::own::storage_backend::StorageFile;
 use crate::target::{Direct, Target};
 
 pub(crate) mod blocking_pool;
 pub(crate) mod blocking_read;
-mod buffered_file;
-mod cached_reads;
+pub(crate) mod buffered_file;
 pub(crate) mod kernel_readahead;
 pub(crate) mod residency_sampling;
-mod resident_file;
-pub(crate) mod submitted_reads;
+pub(crate) mod resident_file;
 
 use buffered_file::BufferedFile;
 use kernel_readahead::{FileKernelReadahead, HandlePolicy, KernelReadTotals, PathKernelReadahead};
@@ -76,10 +69,10 @@ pub(crate) enum FilePages {
 
 /// A file whose pages the kernel caches.
 pub(crate) struct KernelFile {
-    target: Target,
+    pub(super) target: Target,
     /// Second open file without O_DIRECT, opened at first use; `None` if that fails.
     buffered_file: OnceLock<Option<BufferedFile>>,
-    readahead: FileKernelReadahead,
+    pub(super) readahead: FileKernelReadahead,
 }
 
 impl PathPages {
@@ -115,18 +108,17 @@ impl PathPages {
         }
     }
 
-    /// Pages of a file that is about to be opened as number `number`.
-    pub(crate) fn of_file(&self, opening: &StorageFile, number: u32) -> FilePages {
-        match (self, opening) {
-            (PathPages::Kernel(readahead), StorageFile::Local(target)) => {
-                FilePages::Kernel(KernelFile {
-                    target: target.clone(),
-                    buffered_file: OnceLock::new(),
-                    readahead: FileKernelReadahead::new(Arc::clone(readahead), number),
-                })
-            }
+    /// Pages of a file that is about to be opened as number `number`. `local` is `None` for a file
+    /// of a server.
+    pub(crate) fn of_file(&self, local: Option<&Target>, number: u32) -> FilePages {
+        match (self, local) {
+            (PathPages::Kernel(readahead), Some(target)) => FilePages::Kernel(KernelFile {
+                target: target.clone(),
+                buffered_file: OnceLock::new(),
+                readahead: FileKernelReadahead::new(Arc::clone(readahead), number),
+            }),
             (PathPages::None, _) => FilePages::None,
-            (PathPages::Own { reads_resident: true, .. }, StorageFile::Local(target)) => {
+            (PathPages::Own { reads_resident: true, .. }, Some(target)) => {
                 FilePages::Own(ResidentFile::of(target))
             }
             _ => FilePages::Own(None),
@@ -150,7 +142,7 @@ impl FilePages {
     }
 
     /// True if all these pages are resident in the kernel now, and reads would find them there.
-    fn are_resident(&self, pages: PageRange) -> bool {
+    pub(crate) fn are_resident(&self, pages: PageRange) -> bool {
         match self {
             FilePages::Kernel(file) => are_pages_resident(&file.target, pages),
             FilePages::Own(Some(file)) => file.has(pages),
@@ -161,7 +153,7 @@ impl FilePages {
 
 impl KernelFile {
     /// Returns the second open file, opened at first use.
-    fn open_buffered(&self) -> Option<&BufferedFile> {
+    pub(super) fn open_buffered(&self) -> Option<&BufferedFile> {
         self.buffered_file.get_or_init(|| BufferedFile::open(&self.target)).as_ref()
     }
 
@@ -188,85 +180,6 @@ impl KernelFile {
     /// Ends the streams of the closed handle with this policy.
     pub(crate) fn on_close(&self, policy: &Mutex<HandlePolicy>) {
         self.readahead.on_close(policy, &self.target);
-    }
-}
-
-impl Handle {
-    /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Waits for the
-    /// device only if the kernel caches the pages. Returns false if the read must bypass that
-    /// cache.
-    #[inline]
-    pub(crate) fn read_from_kernel(
-        &self,
-        offset: u64,
-        bytes: u64,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> bool {
-        match &self.file.pages {
-            FilePages::Kernel(file) => self.read_kernel_pages(file, offset, bytes, buffers),
-            FilePages::Own(Some(file)) => self.read_resident_pages(file, offset, bytes, buffers),
-            _ => false,
-        }
-    }
-
-    /// Copies the range if it is resident in the kernel, into `reusable` if large enough. Does not
-    /// wait. `None` where the kernel caches the pages.
-    pub(crate) fn copy_resident(
-        &self,
-        offset: u64,
-        bytes: u64,
-        reusable: impl FnOnce() -> Option<AlignedBytes>,
-    ) -> Option<AlignedBytes> {
-        let FilePages::Own(Some(file)) = &self.file.pages else { return None };
-        let buffered_file = self.resident_kernel_file(file, offset, bytes)?;
-        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
-        let is_read = file.read(buffered_file, offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
-        (is_read && self.record_kernel_read(bytes, 0, offset)).then_some(copy)
-    }
-
-    /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `reusable` if large
-    /// enough.
-    pub(crate) fn copy_from_kernel(
-        &self,
-        offset: u64,
-        bytes: u64,
-        reusable: impl FnOnce() -> Option<AlignedBytes>,
-    ) -> Option<AlignedBytes> {
-        let Some(file) = self.file.pages.kernel_file() else {
-            return self.copy_resident(offset, bytes, reusable);
-        };
-        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
-        let buffers = &mut [IoSliceMut::new(&mut copy)];
-        self.read_kernel_pages(file, offset, bytes, buffers).then_some(copy)
-    }
-
-    /// Counts a read, of which `demand` bytes were not resident. Returns true.
-    fn record_kernel_read(&self, bytes: u64, demand: u64, offset: u64) -> bool {
-        self.read_counters.kernel_reads().record_read(bytes, demand, offset + bytes);
-        true
-    }
-
-    /// True if the path's cache has any page of the range.
-    fn has_own_pages(&self, offset: u64, bytes: u64) -> bool {
-        self.has_pages()
-            && self.engine.frame_cache.is_any_shared(
-                self.machine_ids_or_register().file,
-                PageRange::covering(offset, bytes),
-            )
-    }
-}
-
-impl File {
-    /// True if a read of the range would now find all bytes in memory, in this path's cache or in
-    /// the kernel page cache. A [`prefetch`](File::prefetch) would then have no effect.
-    pub fn is_cached(&self, offset: u64, bytes: u64) -> bool {
-        let Ok(handle) = self.handle().current_unchecked() else { return false };
-        let (engine, file) = (&handle.engine, &handle.file);
-        let bytes = bytes.min(file.bytes.saturating_sub(offset));
-        let pages = PageRange::covering(offset, bytes);
-        handle.has_pages()
-            && engine.frame_cache.are_all_shared(handle.machine_ids_or_register().file, pages)
-            || !handle.has_own_pages(offset, bytes) && file.pages.are_resident(pages)
     }
 }
 

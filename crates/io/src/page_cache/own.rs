@@ -31,7 +31,6 @@ use crate::target::identity::Identity;
 use crate::target::{BufferedBecause, Mode};
 
 mod atomics;
-pub(crate) mod batch_reads;
 pub(crate) mod copy_out;
 pub(crate) mod elastic_memory;
 pub(crate) mod engine_guard;
@@ -44,7 +43,6 @@ mod invalidation;
 pub(crate) mod lazy_engine;
 #[cfg(any(test, feature = "simulation"))]
 mod leak_check;
-pub(crate) mod open_files;
 pub(crate) mod page_index;
 pub(crate) mod pending_read;
 pub(crate) mod read_bytes;
@@ -131,7 +129,11 @@ impl OpenFile {
         path_pages: &PathPages,
         number: u32,
     ) -> OpenFile {
-        let pages = path_pages.of_file(&opening, number);
+        let local = match &opening {
+            StorageFile::Local(target) => Some(target),
+            StorageFile::Server(_) => None,
+        };
+        let pages = path_pages.of_file(local, number);
         let mode = match opening.mode() {
             Mode::Direct if pages.kernel_file().is_some() => Mode::Buffered(BufferedBecause::Kept),
             mode => mode,

@@ -6,10 +6,10 @@ use super::model::VisibleVersions;
 use super::scenario::Scenario;
 use super::world::world;
 use crate::backend::BackendKind;
-use crate::builder::Builder;
 use crate::file::File;
-use crate::open_file::OpenFileError;
+use crate::file::open_file::OpenFileError;
 use crate::path::ReadPath;
+use crate::path::builder::Builder;
 
 /// Number of attempts to open a server's file.
 const OPEN_ATTEMPTS: usize = 20;

@@ -13,10 +13,10 @@ use super::blocking_pool::{BlockingRead, FileKey};
 use crate::target::Target;
 
 /// A file opened for reads through the kernel page cache.
-pub(super) struct BufferedFile {
-    pub(super) file: Arc<StdFile>,
+pub(in crate::page_cache) struct BufferedFile {
+    pub(in crate::page_cache) file: Arc<StdFile>,
     /// Identifies the file in the waiter's queue.
-    pub(super) key: FileKey,
+    pub(in crate::page_cache) key: FileKey,
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
     no_readahead_file: OnceLock<Option<Arc<StdFile>>>,
     /// True once prefetched bytes were evicted before their copy: memory is short, so reads then go
@@ -28,7 +28,7 @@ pub(super) struct BufferedFile {
 
 impl BufferedFile {
     /// Opens the file of a descriptor again without O_DIRECT, with kernel readahead.
-    pub(super) fn open(target: &Target) -> Option<BufferedFile> {
+    pub(in crate::page_cache) fn open(target: &Target) -> Option<BufferedFile> {
         Some(BufferedFile {
             file: target.reopen_buffered()?,
             key: FileKey::from_target(target),
@@ -39,7 +39,7 @@ impl BufferedFile {
     }
 
     /// Like [`open`](BufferedFile::open), without kernel readahead.
-    pub(super) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
+    pub(in crate::page_cache) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
         let opened = BufferedFile::open(target)?;
         fadvise(&*opened.file, 0, None, Advice::Random).ok()?;
         Some(opened)
@@ -47,7 +47,7 @@ impl BufferedFile {
 
     /// Fills the buffers, `bytes` bytes in total, if all pages are still resident. Otherwise their
     /// content is unspecified.
-    pub(super) fn read_resident(
+    pub(in crate::page_cache) fn read_resident(
         &self,
         offset: u64,
         bytes: u64,
@@ -58,7 +58,7 @@ impl BufferedFile {
 
     /// Reads the resident bytes from the start on without waiting and returns their number. `None`
     /// if the file system does not support the check.
-    pub(super) fn read_nowait(
+    pub(in crate::page_cache) fn read_nowait(
         &self,
         offset: u64,
         is_without_readahead: bool,
@@ -84,13 +84,13 @@ impl BufferedFile {
 
     /// Fills a buffer, and waits if needed; false if the file ends before or the device fails.
     #[inline]
-    pub(super) fn read_blocking(&self, offset: u64, buffer: &mut [u8]) -> bool {
+    pub(in crate::page_cache) fn read_blocking(&self, offset: u64, buffer: &mut [u8]) -> bool {
         pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
             || self.read_rest(offset, 0, false, &mut [IoSliceMut::new(buffer)])
     }
 
     /// Fills buffers of `bytes` bytes in total; false if the file ends before or the device fails.
-    pub(super) fn read_all_blocking(
+    pub(in crate::page_cache) fn read_all_blocking(
         &self,
         offset: u64,
         bytes: u64,
@@ -102,7 +102,7 @@ impl BufferedFile {
 
     /// Fills the buffers after their first `done` bytes; false as for
     /// [`read_all_blocking`](BufferedFile::read_all_blocking).
-    pub(super) fn read_rest(
+    pub(in crate::page_cache) fn read_rest(
         &self,
         offset: u64,
         done: u64,
@@ -144,18 +144,18 @@ impl BufferedFile {
     }
 
     /// Creates a read for a waiter thread.
-    pub(super) fn new_blocking_read(&self, offset: u64, bytes: u64) -> BlockingRead {
+    pub(in crate::page_cache) fn new_blocking_read(&self, offset: u64, bytes: u64) -> BlockingRead {
         let file = Arc::clone(self.file_for_mode(self.is_memory_short.load(Ordering::Relaxed)));
         BlockingRead::new(file, self.key, offset, bytes)
     }
 
     /// True if the file system does not support `RWF_NOWAIT`.
-    pub(super) fn is_nowait_unsupported(&self) -> bool {
+    pub(in crate::page_cache) fn is_nowait_unsupported(&self) -> bool {
         self.lacks_nowait.load(Ordering::Relaxed)
     }
 
     /// Records that prefetched bytes were evicted before their copy.
-    pub(super) fn record_eviction(&self) {
+    pub(in crate::page_cache) fn record_eviction(&self) {
         self.is_memory_short.store(true, Ordering::Relaxed);
     }
 }

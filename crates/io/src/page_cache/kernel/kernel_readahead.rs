@@ -92,7 +92,7 @@ pub(crate) struct FileKernelReadahead {
 }
 
 /// A read through the kernel page cache, in progress until dropped.
-pub(super) struct KernelReadTimer<'a> {
+pub(in crate::page_cache) struct KernelReadTimer<'a> {
     kernel_readahead: &'a PathKernelReadahead,
     /// Numbers of reads in progress, and of ended reads, at its start.
     reads_at_start: u64,
@@ -105,27 +105,27 @@ pub(crate) type HandlePolicy = AdaptiveReadahead;
 
 /// A read as shown to the policy.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PolicyAccess {
+pub(in crate::page_cache) struct PolicyAccess {
     /// Start of the shown range; earlier than the read for skipped reads of a run.
-    pub(super) offset: u64,
-    pub(super) bytes: u64,
+    pub(in crate::page_cache) offset: u64,
+    pub(in crate::page_cache) bytes: u64,
     /// True if it begins at the end of the thread's last read: the kernel then reads ahead of it.
-    pub(super) is_continuation: bool,
+    pub(in crate::page_cache) is_continuation: bool,
     /// True if the run before it was read without the kernel's readahead.
-    pub(super) was_without_readahead: bool,
+    pub(in crate::page_cache) was_without_readahead: bool,
     /// True if the advice must include the read itself.
-    pub(super) is_submitted: bool,
+    pub(in crate::page_cache) is_submitted: bool,
     /// First byte known to be absent, if any.
-    pub(super) first_absent: Option<u64>,
+    pub(in crate::page_cache) first_absent: Option<u64>,
 }
 
 /// Answer of the policy to a read.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct PolicyAnswer {
+pub(in crate::page_cache) struct PolicyAnswer {
     /// True if the policy wants less than the kernel would read ahead of the run.
-    pub(super) is_kernel_readahead_off: bool,
+    pub(in crate::page_cache) is_kernel_readahead_off: bool,
     /// True if a part of the read was advised before.
-    pub(super) has_advised_part: bool,
+    pub(in crate::page_cache) has_advised_part: bool,
 }
 
 /// Counters of reads through the kernel page cache, and of advice.
@@ -244,7 +244,12 @@ impl KernelReadTimer<'_> {
     /// that did not certainly miss (`has_missed`) is classified by its duration. The cost of a
     /// request is learned if no other read was in progress and no part was advised before, since
     /// that part may have been in flight already.
-    pub(super) fn finish(self, bytes: u64, has_missed: bool, has_advised_part: bool) -> u64 {
+    pub(in crate::page_cache) fn finish(
+        self,
+        bytes: u64,
+        has_missed: bool,
+        has_advised_part: bool,
+    ) -> u64 {
         let KernelReadTimer { kernel_readahead, reads_at_start, ended_at_start, started } = &self;
         let (reads_at_start, ended_at_start, started) =
             (*reads_at_start, *ended_at_start, *started);
@@ -306,7 +311,7 @@ fn hint_pages_max(range: PageRange) -> u64 {
 }
 
 /// True if a read of this size and duration has waited for the device.
-pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
+pub(in crate::page_cache) fn has_waited(bytes: u64, took_ns: u64) -> bool {
     took_ns >= COPY_FIXED_NS + bytes * COPY_NS_PER_KIB / 1024
 }
 
@@ -333,7 +338,7 @@ impl KernelWindow {
 
 impl FileKernelReadahead {
     /// State of file number `number`, without knowledge.
-    pub(super) fn new(
+    pub(in crate::page_cache) fn new(
         kernel_readahead: Arc<PathKernelReadahead>,
         number: u32,
     ) -> FileKernelReadahead {
@@ -349,24 +354,24 @@ impl FileKernelReadahead {
 
     /// True if the policy must see every read, resident or not.
     #[inline]
-    pub(super) fn is_prefetching(&self) -> bool {
+    pub(in crate::page_cache) fn is_prefetching(&self) -> bool {
         self.has_unread_advice.load(Ordering::Relaxed)
     }
 
     /// True if ascending streams are left to the kernel, whose window is large enough.
-    pub(super) fn leaves_streams(&self, target: &Target) -> bool {
+    pub(in crate::page_cache) fn leaves_streams(&self, target: &Target) -> bool {
         let is_large =
             || self.path_readahead.device_window(target).window_pages >= LARGE_WINDOW_PAGES;
         *self.has_large_window.get_or_init(is_large)
     }
 
     /// Stops showing every read to the policy: the advised pages belong to another reader.
-    pub(super) fn stop_showing_reads(&self) {
+    pub(in crate::page_cache) fn stop_showing_reads(&self) {
         self.has_unread_advice.store(false, Ordering::Relaxed);
     }
 
     /// Shows a read to the handle's policy, and advises the kernel of its windows.
-    pub(super) fn read(
+    pub(in crate::page_cache) fn read(
         &self,
         policy: &Mutex<HandlePolicy>,
         target: &Target,
@@ -468,7 +473,7 @@ impl FileKernelReadahead {
     ///
     /// # Errors
     /// The system provides no thread.
-    pub(super) fn start_blocking_read(
+    pub(in crate::page_cache) fn start_blocking_read(
         &self,
         blocking_read: Arc<BlockingRead>,
     ) -> std::io::Result<()> {
@@ -478,17 +483,17 @@ impl FileKernelReadahead {
     }
 
     /// True if a thread waits for a read of the file now.
-    pub(super) fn has_blocking_read(&self, key: FileKey) -> bool {
+    pub(in crate::page_cache) fn has_blocking_read(&self, key: FileKey) -> bool {
         self.path_readahead.waiter.has_read_of(key)
     }
 
     /// Begins a read that may wait.
-    pub(super) fn reads(&self) -> KernelReadTimer<'_> {
+    pub(in crate::page_cache) fn reads(&self) -> KernelReadTimer<'_> {
         self.path_readahead.reads()
     }
 
     /// Drops clean pages of the range from the kernel page cache; the others stay.
-    pub(super) fn drop(&self, target: &Target, range: PageRange) {
+    pub(in crate::page_cache) fn drop(&self, target: &Target, range: PageRange) {
         if range.is_empty() {
             return;
         }
@@ -497,13 +502,13 @@ impl FileKernelReadahead {
     }
 
     /// Readahead estimate of the file.
-    pub(super) fn readahead_state(&self) -> ReadaheadState {
+    pub(in crate::page_cache) fn readahead_state(&self) -> ReadaheadState {
         let advised = self.advised.lock().expect(POISON);
         advised.readahead_state(&self.path_readahead.evidence())
     }
 
     /// Ends the streams of a closed handle.
-    pub(super) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
+    pub(in crate::page_cache) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
         let file_pages = target.bytes().div_ceil(PAGE_BYTES);
         policy.lock().expect(POISON).on_close(
             None,
@@ -514,7 +519,7 @@ impl FileKernelReadahead {
 
     /// Applies a hint of a handle. `WillNeed` starts the kernel's readahead of the range, as far as
     /// memory allows. `DontNeed` drops its clean pages.
-    pub(super) fn on_advice(
+    pub(in crate::page_cache) fn on_advice(
         &self,
         policy: &Mutex<HandlePolicy>,
         target: &Target,

@@ -26,7 +26,6 @@ use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::are_pages_resident;
 use super::buffered_file::BufferedFile;
-use crate::page_cache::own::Handle;
 use crate::target::{Mode, Target};
 
 /// Smallest read in bytes that always checks residency, because it would otherwise go to the
@@ -89,7 +88,7 @@ impl CheckRate {
 impl ResidentFile {
     /// State of a file that is about to be opened. `None` if the kernel page cache has no other
     /// pages than the path.
-    pub(super) fn of(target: &Target) -> Option<ResidentFile> {
+    pub(in crate::page_cache) fn of(target: &Target) -> Option<ResidentFile> {
         may_check_residency(target).then(|| ResidentFile {
             target: target.clone(),
             read_checks: CheckRate::default(),
@@ -100,7 +99,7 @@ impl ResidentFile {
     }
 
     /// True if all these pages are resident in the kernel now.
-    pub(super) fn has(&self, pages: PageRange) -> bool {
+    pub(in crate::page_cache) fn has(&self, pages: PageRange) -> bool {
         are_pages_resident(&self.target, pages)
     }
 
@@ -112,7 +111,11 @@ impl ResidentFile {
 
     /// Returns the second open file if the range is known to be resident, or if a check finds it
     /// resident.
-    fn resident_file(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
+    pub(in crate::page_cache) fn resident_file(
+        &self,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<&BufferedFile> {
         if bytes >= ALWAYS_CHECKED_BYTES {
             return self.check_resident(offset, bytes);
         }
@@ -147,7 +150,7 @@ impl ResidentFile {
 
     /// Fills the buffers, `bytes` bytes in total, if all pages are still resident. Otherwise their
     /// content is unspecified.
-    pub(super) fn read(
+    pub(in crate::page_cache) fn read(
         &self,
         buffered_file: &BufferedFile,
         offset: u64,
@@ -165,7 +168,7 @@ impl ResidentFile {
     /// Fills a small buffer if its pages are known to be resident. One read of eight, selected by a
     /// hash of its offset, checks for evictions.
     #[inline]
-    fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
+    pub(in crate::page_cache) fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let Some(Some(buffered_file)) = self.buffered_file.get() else { return false };
         let bytes = buffer.len() as u64;
         if bytes >= ALWAYS_CHECKED_BYTES
@@ -195,54 +198,6 @@ impl ResidentFile {
         });
         let windows = pages.first / WINDOW_PAGES..pages.end.div_ceil(WINDOW_PAGES);
         windows.map(|window| (&entries[(window % entries.len() as u64) as usize], window))
-    }
-}
-
-impl Handle {
-    /// Reads pages that are resident in the kernel, completely or not at all, without waiting. The
-    /// path's cache must have none of them.
-    pub(super) fn read_resident_pages(
-        &self,
-        file: &ResidentFile,
-        offset: u64,
-        bytes: u64,
-        buffers: &mut [IoSliceMut<'_>],
-    ) -> bool {
-        let Some(buffered_file) = self.resident_kernel_file(file, offset, bytes) else {
-            return false;
-        };
-        file.read(buffered_file, offset, bytes, buffers)
-            && self.record_kernel_read(bytes, 0, offset)
-    }
-
-    /// Like [`read_resident_pages`](Handle::read_resident_pages) without the engine, for ranges
-    /// known to be resident, if the path's cache has no page of the file.
-    #[inline]
-    pub(crate) fn read_known_resident(
-        &self,
-        file: &ResidentFile,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> bool {
-        if self.has_pages() || !self.is_fast_path_enabled() {
-            return false;
-        }
-        let bytes = buffer.len() as u64;
-        file.read_known(offset, buffer) && self.record_kernel_read(bytes, 0, offset)
-    }
-
-    /// Returns the second open file if the range is resident in the kernel and the path's cache has
-    /// none of it.
-    pub(super) fn resident_kernel_file<'a>(
-        &self,
-        file: &'a ResidentFile,
-        offset: u64,
-        bytes: u64,
-    ) -> Option<&'a BufferedFile> {
-        match self.has_own_pages(offset, bytes) {
-            true => None,
-            false => file.resident_file(offset, bytes),
-        }
     }
 }
 

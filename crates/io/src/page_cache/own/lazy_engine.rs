@@ -3,8 +3,8 @@
 //! A path that caches pages itself builds its engine at once. A path with the kernel page cache
 //! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
 //! queue and their system calls), and most such paths never need it. It is built when the first
-//! read must bypass the kernel page cache, after a failed read of the kernel. A caller that can report an error calls [`engine_or_build`](LazyEngine::engine_or_build)
-//! first.
+//! read must bypass the kernel page cache, after a failed read of the kernel. A caller that can
+//! report an error calls [`engine_or_build`](LazyEngine::engine_or_build) first.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,12 +16,36 @@ use super::Engine;
 use super::elastic_memory::register;
 use super::engine_guard::EngineGuard;
 use super::frame_cache::concurrent_copies_max;
-use crate::builder::{BuildError, Builder};
+use crate::backend::BackendError;
+use crate::os::frames::FrameMemoryError;
 use crate::os::process::{ForkLocal, ProcessOwned};
 use crate::page_cache::kernel::PathPages;
 use crate::page_cache::kernel::kernel_readahead::KernelReadTotals;
 use crate::read_error::{Forked, ReadError};
 use crate::target::Coherence;
+
+/// Builds engines with the options of a path.
+pub(crate) trait BuildEngine: Send + Sync {
+    /// Builds an engine over local files.
+    ///
+    /// # Errors
+    /// The system cannot provide its memory or its I/O backend.
+    fn engine(&self) -> Result<Engine, EngineError>;
+
+    /// Builds an owner with the same options, for a child made by `fork`.
+    ///
+    /// # Errors
+    /// As [`engine`](BuildEngine::engine).
+    fn owner(&self) -> Result<Arc<LazyEngine>, EngineError>;
+}
+
+/// Error of building an engine with options that were checked before.
+pub(crate) enum EngineError {
+    /// The system cannot provide the memory.
+    Memory(FrameMemoryError),
+    /// The backend is not available.
+    Backend(BackendError),
+}
 
 /// Owner of an engine, which ends with the last reference to this owner.
 pub(crate) struct LazyEngine {
@@ -30,7 +54,7 @@ pub(crate) struct LazyEngine {
     pub(crate) coherence: Coherence,
     pub(crate) pages: PathPages,
     /// Builds the engine, and another one in a child; `None` for a server.
-    builder: Option<Builder>,
+    builder: Option<Box<dyn BuildEngine>>,
     /// Owner for a child made by `fork`.
     child_engine: ForkLocal<Arc<LazyEngine>>,
     /// Maximum number of simultaneous copies out of the cache.
@@ -45,7 +69,7 @@ impl LazyEngine {
         engine: Engine,
         coherence: Coherence,
         pages: PathPages,
-        builder: Option<Builder>,
+        builder: Option<Box<dyn BuildEngine>>,
     ) -> LazyEngine {
         let engine = Arc::new(engine);
         register(&engine);
@@ -57,7 +81,7 @@ impl LazyEngine {
     pub(crate) fn with_builder(
         coherence: Coherence,
         pages: PathPages,
-        builder: Builder,
+        builder: Box<dyn BuildEngine>,
     ) -> LazyEngine {
         LazyEngine::from_parts(
             ForkLocal::new(),
@@ -74,7 +98,7 @@ impl LazyEngine {
         copies_max: usize,
         coherence: Coherence,
         pages: PathPages,
-        builder: Option<Builder>,
+        builder: Option<Box<dyn BuildEngine>>,
     ) -> LazyEngine {
         LazyEngine {
             engine: ProcessOwned::new(engine),
@@ -102,11 +126,11 @@ impl LazyEngine {
             return Ok(Arc::clone(self));
         }
         let builder = self.builder.as_ref().ok_or(Forked::Server)?;
-        let build = || match builder.clone().build() {
-            Ok(path) => Ok(Arc::clone(path.engine())),
-            Err(BuildError::Memory(error)) => Err(Forked::Memory(error)),
-            Err(BuildError::Backend(error)) => Err(Forked::Backend(error)),
-            Err(error) => unreachable!("it was built before: {error}"),
+        let build = || {
+            builder.owner().map_err(|error| match error {
+                EngineError::Memory(error) => Forked::Memory(error),
+                EngineError::Backend(error) => Forked::Backend(error),
+            })
         };
         self.child_engine.get_or_init(build)?.for_this_process()
     }
@@ -132,15 +156,14 @@ impl LazyEngine {
     /// The system cannot provide its memory or its I/O backend.
     pub(crate) fn engine_or_build(&self) -> Result<&Arc<Engine>, ReadError> {
         let build = || {
-            let builder = self.builder.clone().expect("who has no builder has an engine");
-            let engine = Arc::new(builder.build_engine()?);
+            let builder = self.builder.as_ref().expect("an owner without a builder has an engine");
+            let engine = Arc::new(builder.engine()?);
             register(&engine);
             Ok(engine)
         };
         self.engine.get_in_any_process().get_or_init(build).map_err(|error| match error {
-            BuildError::Memory(error) => ReadError::Memory { error },
-            BuildError::Backend(error) => ReadError::Storage { error },
-            error => unreachable!("it is checked when the path is built: {error}"),
+            EngineError::Memory(error) => ReadError::Memory { error },
+            EngineError::Backend(error) => ReadError::Storage { error },
         })
     }
 

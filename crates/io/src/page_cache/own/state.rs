@@ -16,19 +16,23 @@ use readpath_core::request::{Completion, Outcome, ProcessId};
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
 use super::Handle;
-use super::batch_reads::batch_pages_max;
 use super::frame_cache::FrameCache;
 use super::in_flight::{
     CompletedRead, DeferredDrop, InFlight, InFlightId, InFlightRead, InlineRequest, LeaderState,
     QueueId,
 };
-use super::open_files::{ALL_PAGES, HandleUse, OpenFileEntry, OpenFiles};
 use super::read_bytes::slices;
 use super::storage_backend::StorageBackend;
 use crate::backend::{BackendError, BackendInUse};
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::os::clock::Clock;
 use crate::probes;
+
+pub(crate) mod batch_reads;
+pub(crate) mod open_files;
+
+use batch_reads::batch_pages_max;
+use open_files::{ALL_PAGES, HandleUse, OpenFileEntry, OpenFiles};
 
 pub(crate) struct EngineState {
     pub(crate) machine: Machine,

@@ -16,6 +16,7 @@ use crate::page_cache::kernel::PathPages;
 use crate::page_cache::kernel::kernel_readahead::PathKernelReadahead;
 use crate::page_cache::own::elastic_memory::{Elastic, FIXED_BYTES, MemoryPlan};
 use crate::page_cache::own::frame_cache::{FrameCache, FrameSharer};
+use crate::page_cache::own::lazy_engine::{BuildEngine, EngineError};
 use crate::page_cache::own::storage_backend::StorageBackend;
 use crate::page_cache::own::{Engine, LazyEngine, READ_BYTES_MAX};
 use crate::page_cache::{NFS, OptionError, PageCache};
@@ -240,7 +241,7 @@ impl Builder {
             PageCache::Kernel => {
                 let readahead = PathKernelReadahead::new(Clock::start(), self.logs_decisions);
                 let pages = PathPages::Kernel(Arc::new(readahead));
-                let owner = LazyEngine::with_builder(coherence, pages, self);
+                let owner = LazyEngine::with_builder(coherence, pages, Box::new(self));
                 return Ok(ReadPath::from_engine(Arc::new(owner)));
             }
             PageCache::Own { bytes } => {
@@ -249,7 +250,7 @@ impl Builder {
             PageCache::None => PathPages::None,
         };
         let engine = self.clone().build_engine()?;
-        let owner = LazyEngine::new(engine, coherence, pages, Some(self));
+        let owner = LazyEngine::new(engine, coherence, pages, Some(Box::new(self)));
         Ok(ReadPath::from_engine(Arc::new(owner)))
     }
 
@@ -360,6 +361,28 @@ impl Builder {
         machine.share_through(Box::new(FrameSharer(Arc::clone(&frame_cache))));
         let engine = Engine::new(machine, storage_backend, sleeper, frame_cache, clock);
         Ok(engine.with_memory(Elastic::from_plan(plan)))
+    }
+}
+
+impl BuildEngine for Builder {
+    fn engine(&self) -> Result<Engine, EngineError> {
+        self.clone().build_engine().map_err(EngineError::from)
+    }
+
+    fn owner(&self) -> Result<Arc<LazyEngine>, EngineError> {
+        let path = self.clone().build()?;
+        Ok(Arc::clone(path.engine()))
+    }
+}
+
+impl From<BuildError> for EngineError {
+    /// Takes an error of options with which a path was built before.
+    fn from(error: BuildError) -> EngineError {
+        match error {
+            BuildError::Memory(error) => EngineError::Memory(error),
+            BuildError::Backend(error) => EngineError::Backend(error),
+            error => unreachable!("the options were checked when the path was built: {error}"),
+        }
     }
 }
 

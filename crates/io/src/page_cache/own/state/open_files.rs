@@ -10,17 +10,17 @@ use readpath_core::machine::HandleId;
 use readpath_core::request::ProcessId;
 use readpath_core::unit::PageRange;
 
-use super::OpenFile;
-use super::in_flight::DeferredDrop;
-use super::state::EngineState;
+use super::EngineState;
 use crate::page_cache::kernel::FilePages;
+use crate::page_cache::own::OpenFile;
+use crate::page_cache::own::in_flight::DeferredDrop;
 use crate::target::identity::Identity;
 
 /// All pages of a file.
-pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
+pub(in crate::page_cache::own) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
 
 /// An open file with its number of handles.
-pub(super) struct OpenFileEntry {
+pub(in crate::page_cache::own) struct OpenFileEntry {
     file: Arc<OpenFile>,
     id: FileId,
     start_sector: u64,
@@ -35,12 +35,12 @@ pub(crate) struct MachineIds {
     pub(crate) file: FileId,
     pub(crate) start_sector: u64,
     /// True if the readahead policy must be called for every hit.
-    pub(super) needs_every_hit: bool,
+    pub(in crate::page_cache::own) needs_every_hit: bool,
 }
 
 /// All open files.
 #[derive(Default)]
-pub(super) struct OpenFiles {
+pub(in crate::page_cache::own) struct OpenFiles {
     /// By file number.
     files: Vec<Option<OpenFileEntry>>,
     /// By identity. The states of one file are adjacent.
@@ -80,9 +80,9 @@ impl OpenFiles {
 }
 
 /// A handle with its number of reads in flight.
-pub(super) struct HandleUse {
+pub(in crate::page_cache::own) struct HandleUse {
     file: FileId,
-    pub(super) reads: u32,
+    pub(in crate::page_cache::own) reads: u32,
     /// True if the owner has dropped the handle. The handle closes with its last read.
     is_dropped: bool,
 }
@@ -114,7 +114,7 @@ impl EngineState {
 
     /// States of a file in which pages of the range were in flight when it was invalidated, and
     /// still are. Allocates only if there are any.
-    pub(super) fn versions_with_stale_pages(
+    pub(in crate::page_cache::own) fn versions_with_stale_pages(
         &self,
         file: FileId,
         range: PageRange,
@@ -125,7 +125,7 @@ impl EngineState {
     }
 
     /// Opens another handle of an open file.
-    pub(super) fn open_another(&mut self, file: FileId) -> MachineIds {
+    pub(in crate::page_cache::own) fn open_another(&mut self, file: FileId) -> MachineIds {
         let open = self.open_files.entry_mut(file);
         open.handle_count += 1;
         let start_sector = open.start_sector;
@@ -174,7 +174,7 @@ impl EngineState {
     /// a read gets here only if the kernel could not return its bytes. All pages are dropped with
     /// it, prefetched ones included. They would become stale, while the kernel's pages follow
     /// changes of the file.
-    pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
+    pub(in crate::page_cache::own) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
         let in_use = &mut self.handle_uses[handle.0 as usize];
         in_use.reads -= 1;
         let (file, is_over) = (in_use.file, in_use.is_dropped && in_use.reads == 0);
@@ -189,7 +189,7 @@ impl EngineState {
     }
 
     /// Removes the files without handles whose pages are no longer in flight.
-    pub(super) fn remove_idle_files(&mut self) {
+    pub(in crate::page_cache::own) fn remove_idle_files(&mut self) {
         let mut at = 0;
         while at < self.closing_files.len() {
             if !self.machine.remove_file(self.closing_files[at].id) {

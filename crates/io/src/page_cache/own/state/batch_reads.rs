@@ -13,10 +13,10 @@ use std::sync::Arc;
 use readpath_core::machine::ReadError;
 use readpath_core::unit::{PAGE_BYTES, Time};
 
-use super::Handle;
-use super::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
-use super::state::EngineState;
+use super::EngineState;
 use crate::os::aligned_bytes::AlignedBytes;
+use crate::page_cache::own::Handle;
+use crate::page_cache::own::in_flight::{CompletedRead, InFlight, InFlightId, QueueId};
 
 /// A read of a batch that is not started.
 pub(crate) struct UnstartedRead {
@@ -65,7 +65,7 @@ impl SharedRead {
 
 /// Maximum number of pages that batches may pin. `read_bytes_max` is the largest read of the
 /// machine.
-pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
+pub(in crate::page_cache::own) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
     read_bytes_max / PAGE_BYTES / 4
 }
 
@@ -122,7 +122,7 @@ impl EngineState {
 
     /// Number of pages that batches pin now.
     #[cfg(test)]
-    pub(super) fn batch_pages(&self) -> u64 {
+    pub(in crate::page_cache::own) fn batch_pages(&self) -> u64 {
         self.batch_pages
     }
 

@@ -1,6 +1,6 @@
 //! Reads of files whose pages the kernel caches.
 //!
-//! A read whose pages are [trusted](super::residency_sampling) to be resident is one system call.
+//! A read whose pages are [trusted](crate::page_cache::kernel::residency_sampling) to be resident is one system call.
 //! Any other read is checked: `RWF_NOWAIT` returns its resident bytes, and if that is all, the read
 //! is complete. Otherwise the policy sees it, the kernel is advised of the policy's windows, and
 //! the rest is read with waiting.
@@ -31,11 +31,11 @@ use std::task::{Poll, Waker};
 
 use readpath_core::unit::PageRange;
 
-use super::blocking_pool::BlockingRead;
-use super::buffered_file::BufferedFile;
-use super::kernel_readahead::{KernelReadTimer, PolicyAccess};
-use super::residency_sampling::ReadState;
-use super::{KernelFile, are_pages_resident};
+use crate::page_cache::kernel::blocking_pool::BlockingRead;
+use crate::page_cache::kernel::buffered_file::BufferedFile;
+use crate::page_cache::kernel::kernel_readahead::{KernelReadTimer, PolicyAccess};
+use crate::page_cache::kernel::residency_sampling::ReadState;
+use crate::page_cache::kernel::{KernelFile, are_pages_resident};
 use crate::page_cache::own::Handle;
 use crate::probes;
 

@@ -1,7 +1,7 @@
 //! Batch reads through the kernel page cache: submitted together, taken in order of completion.
 //!
 //! Each read is polled with `RWF_NOWAIT`. If none has completed, threads of the
-//! [waiter](super::blocking_pool) wait for some reads of each file, and the batch takes the first
+//! [waiter](crate::page_cache::kernel::blocking_pool) wait for some reads of each file, and the batch takes the first
 //! that ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`.
 //! There a read is made at once if its pages were resident at submission, unless a thread waits for
 //! another read of the file.
@@ -9,10 +9,10 @@
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
-use super::KernelFile;
-use super::blocking_read::BlockingRead;
-use super::buffered_file::BufferedFile;
 use crate::os::aligned_bytes::AlignedBytes;
+use crate::page_cache::kernel::KernelFile;
+use crate::page_cache::kernel::blocking_read::BlockingRead;
+use crate::page_cache::kernel::buffered_file::BufferedFile;
 use crate::page_cache::own::Handle;
 
 /// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in 64 reads.

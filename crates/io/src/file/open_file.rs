@@ -7,7 +7,6 @@ use std::sync::Arc;
 use readpath_core::request::DeviceCaps;
 
 use crate::backend::BackendError;
-use crate::builder::{BuildError, Builder};
 use crate::file::File;
 use crate::nfs::error::NfsError;
 use crate::nfs::lookup::RegularFile;
@@ -19,6 +18,7 @@ use crate::os::clock::Clock;
 use crate::page_cache::own::storage_backend::{StorageBackend, StorageFile};
 use crate::page_cache::own::{Handle, LazyEngine};
 use crate::path::ReadPath;
+use crate::path::builder::{BuildError, Builder};
 use crate::read_error::{Forked, io_error_kind};
 use crate::target::Coherence;
 use crate::target::OpenError;

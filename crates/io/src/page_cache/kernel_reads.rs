@@ -1,0 +1,82 @@
+//! Reads of a handle through the kernel page cache.
+//!
+//! - [`cached_reads`]: a file whose pages the kernel caches;
+//! - [`submitted_reads`]: the same for a batch, which takes completed reads in any order;
+//! - [`resident_reads`]: pages that are resident in the kernel, for a path with a cache of its own.
+
+use std::io::IoSliceMut;
+
+use readpath_core::unit::PageRange;
+
+use super::kernel::FilePages;
+use super::own::Handle;
+use crate::os::aligned_bytes::AlignedBytes;
+
+mod cached_reads;
+mod resident_reads;
+pub(crate) mod submitted_reads;
+
+impl Handle {
+    /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Waits for the
+    /// device only if the kernel caches the pages. Returns false if the read must bypass that
+    /// cache.
+    #[inline]
+    pub(crate) fn read_from_kernel(
+        &self,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        match &self.file.pages {
+            FilePages::Kernel(file) => self.read_kernel_pages(file, offset, bytes, buffers),
+            FilePages::Own(Some(file)) => self.read_resident_pages(file, offset, bytes, buffers),
+            _ => false,
+        }
+    }
+
+    /// Copies the range if it is resident in the kernel, into `reusable` if large enough. Does not
+    /// wait. `None` where the kernel caches the pages.
+    pub(crate) fn copy_resident(
+        &self,
+        offset: u64,
+        bytes: u64,
+        reusable: impl FnOnce() -> Option<AlignedBytes>,
+    ) -> Option<AlignedBytes> {
+        let FilePages::Own(Some(file)) = &self.file.pages else { return None };
+        let buffered_file = self.resident_kernel_file(file, offset, bytes)?;
+        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
+        let is_read = file.read(buffered_file, offset, bytes, &mut [IoSliceMut::new(&mut copy)]);
+        (is_read && self.record_kernel_read(bytes, 0, offset)).then_some(copy)
+    }
+
+    /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `reusable` if large
+    /// enough.
+    pub(crate) fn copy_from_kernel(
+        &self,
+        offset: u64,
+        bytes: u64,
+        reusable: impl FnOnce() -> Option<AlignedBytes>,
+    ) -> Option<AlignedBytes> {
+        let Some(file) = self.file.pages.kernel_file() else {
+            return self.copy_resident(offset, bytes, reusable);
+        };
+        let mut copy = AlignedBytes::allocate(bytes as usize, reusable());
+        let buffers = &mut [IoSliceMut::new(&mut copy)];
+        self.read_kernel_pages(file, offset, bytes, buffers).then_some(copy)
+    }
+
+    /// Counts a read, of which `demand` bytes were not resident. Returns true.
+    pub(super) fn record_kernel_read(&self, bytes: u64, demand: u64, offset: u64) -> bool {
+        self.read_counters.kernel_reads().record_read(bytes, demand, offset + bytes);
+        true
+    }
+
+    /// True if the path's cache has any page of the range.
+    pub(crate) fn has_own_pages(&self, offset: u64, bytes: u64) -> bool {
+        self.has_pages()
+            && self.engine.frame_cache.is_any_shared(
+                self.machine_ids_or_register().file,
+                PageRange::covering(offset, bytes),
+            )
+    }
+}

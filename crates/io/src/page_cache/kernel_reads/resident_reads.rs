@@ -1,0 +1,55 @@
+//! Reads of pages that are resident in the kernel, by a path with a cache of its own.
+
+use std::io::IoSliceMut;
+
+use crate::page_cache::kernel::ResidentFile;
+use crate::page_cache::kernel::buffered_file::BufferedFile;
+use crate::page_cache::own::Handle;
+
+impl Handle {
+    /// Reads pages that are resident in the kernel, completely or not at all, without waiting. The
+    /// path's cache must have none of them.
+    pub(super) fn read_resident_pages(
+        &self,
+        file: &ResidentFile,
+        offset: u64,
+        bytes: u64,
+        buffers: &mut [IoSliceMut<'_>],
+    ) -> bool {
+        let Some(buffered_file) = self.resident_kernel_file(file, offset, bytes) else {
+            return false;
+        };
+        file.read(buffered_file, offset, bytes, buffers)
+            && self.record_kernel_read(bytes, 0, offset)
+    }
+
+    /// Like [`read_resident_pages`](Handle::read_resident_pages) without the engine, for ranges
+    /// known to be resident, if the path's cache has no page of the file.
+    #[inline]
+    pub(crate) fn read_known_resident(
+        &self,
+        file: &ResidentFile,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> bool {
+        if self.has_pages() || !self.is_fast_path_enabled() {
+            return false;
+        }
+        let bytes = buffer.len() as u64;
+        file.read_known(offset, buffer) && self.record_kernel_read(bytes, 0, offset)
+    }
+
+    /// Returns the second open file if the range is resident in the kernel and the path's cache has
+    /// none of it.
+    pub(super) fn resident_kernel_file<'a>(
+        &self,
+        file: &'a ResidentFile,
+        offset: u64,
+        bytes: u64,
+    ) -> Option<&'a BufferedFile> {
+        match self.has_own_pages(offset, bytes) {
+            true => None,
+            false => file.resident_file(offset, bytes),
+        }
+    }
+}
