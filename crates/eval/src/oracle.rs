@@ -169,13 +169,15 @@ fn record_once(
         return Err(OracleError::NotRegular { path: path.to_owned() });
     }
     let file = open(path)?;
+    // Missing rights come before the device: no other file would help.
+    let trace = PageCacheTrace::start(metadata.dev(), metadata.ino())?;
     let limits = device_limits(path, metadata.dev())?;
     let mut session = Session {
         path,
         mapping: None,
         advice: Advice::Normal,
         file,
-        trace: PageCacheTrace::start(metadata.dev(), metadata.ino())?,
+        trace,
         cached: vec![false; metadata.len().div_ceil(PAGE_BYTES) as usize],
         buffer: Vec::new(),
     };
