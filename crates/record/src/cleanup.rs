@@ -111,6 +111,24 @@ impl Record {
             CleanupKind::File | CleanupKind::Folder => identity(&path)?,
             _ => "-".to_owned(),
         };
+        // Another run may remove the empty folder at any time.
+        let mut attempts_left = FOLDER_ATTEMPTS;
+        loop {
+            attempts_left -= 1;
+            match Record::write_into(folder, kind, &identity, &path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound && attempts_left > 0 => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Writes a record into the folder, which is created if it is missing.
+    fn write_into(
+        folder: &Path,
+        kind: CleanupKind,
+        identity: &str,
+        path: &Path,
+    ) -> io::Result<Record> {
         match DirBuilder::new().mode(0o700).create(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
@@ -142,7 +160,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         // A remaining record names an object that is gone. Undoing it does nothing.
-        let _ = fs::remove_file(&self.path);
+        remove_record(&self.path);
     }
 }
 
@@ -192,8 +210,16 @@ fn undo(record: &Path) -> Option<CleanupEntry> {
         // The record was cut off before it was complete. Its object did not exist yet.
         _ => None,
     };
-    let _ = fs::remove_file(record);
+    remove_record(record);
     done
+}
+
+/// Removes a record, and its folder with the last record.
+fn remove_record(record: &Path) {
+    let _ = fs::remove_file(record);
+    if let Some(folder) = record.parent() {
+        let _ = fs::remove_dir(folder);
+    }
 }
 
 /// Removes one object. Returns `None` when it is gone or differs from the recorded object.
@@ -234,6 +260,9 @@ fn remove_object(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<Stri
         Err(error) => format!("it can't be undone: {error}"),
     })
 }
+
+/// Number of attempts to write a record while other runs remove its empty folder.
+const FOLDER_ATTEMPTS: u32 = 100;
 
 /// Number of names tried in the folder of temporary files.
 const NAMES: u32 = 8;
@@ -327,6 +356,24 @@ mod tests {
     }
 
     #[test]
+    fn folder_goes_with_its_last_record_and_is_made_again() {
+        let scratch = Scratch::new("folder");
+        let records = scratch.0.join("records");
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let (path, records) = (scratch.0.join(format!("{thread}")), &records);
+                scope.spawn(move || {
+                    fs::write(&path, "").unwrap();
+                    for _ in 0..200 {
+                        Record::create_in(records, CleanupKind::File, &path).unwrap();
+                    }
+                });
+            }
+        });
+        assert!(!records.exists(), "the folder of no record stays");
+    }
+
+    #[test]
     fn cleanup_removes_only_unlocked_recorded_files() {
         let scratch = Scratch::new("files");
         let records = scratch.0.join("records");
@@ -347,7 +394,7 @@ mod tests {
         assert!(living.exists() && !dead.exists() && replaced.exists());
         assert_eq!(fs::read_dir(&records).unwrap().count(), 1, "the living one's");
         drop(held);
-        assert_eq!(fs::read_dir(&records).unwrap().count(), 0);
+        assert!(!records.exists());
     }
 
     #[test]
