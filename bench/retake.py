@@ -45,8 +45,11 @@ class Figure(NamedTuple):
 
 
 FIGURES = [
-    Figure("readme-patterns", README, "| 45 access patterns / `pread` |",
+    Figure("readme-patterns", README, "| local disk: 45 access patterns / `pread` |",
            READPATH + "bench FOLDER --runs 3", READPATH + "bench FOLDER --rows stream/1MiB" + SMALL),
+    Figure("readme-latency", README, "| network volume, 1 ms a request,",
+           "python3 bench/latency.py", "python3 bench/latency.py --rows stride --small --runs 1",
+           needs="root"),
     Figure("readme-cold", README, "| random 64 KiB, cold, 32 in flight / kernel |",
            "python3 bench/cold.py FOLDER 3"),
     Figure("readme-cold-stream", README, "| sequential 1 MiB, cold / kernel |",
@@ -65,6 +68,9 @@ FIGURES = [
     Figure("bench-states", MEASUREMENTS, "## Access patterns of programs",
            READPATH + "bench FOLDER --runs 3",
            READPATH + "bench FOLDER --rows stream/1MiB" + SMALL),
+    Figure("latency", MEASUREMENTS, "## Further results",
+           "python3 bench/latency.py --save", "python3 bench/latency.py --rows stride --small --runs 1",
+           needs="root"),
     Figure("contained", MEASUREMENTS, "## Access patterns of programs",
            "python3 bench/contained.py FOLDER", "python3 bench/contained.py FOLDER --quick",
            needs="root"),

@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Access patterns of `readpath bench` on storage with latency.
+
+usage: bench/latency.py [--device NAME] [--read-ahead-kb N] [--runs N] [--minutes N] [--rows PART,...]
+       [--command PATH] [--small] [--save]   (default network, 128, 3, 9, all rows)
+
+Needs root. A modelled device is emulated in real time (`readpath emulate`). A loop device with
+`read_ahead_kb` as given lies above it, and above that an ext4 file system. `readpath bench` then
+measures its rows cold, with default options, in fresh processes, next to `pread`, `mmap` and
+`O_DIRECT`. `--save` writes its document to bench/results/latency-NAME.json.
+
+- `network`: a network volume; 1 ms a request, 16 requests at once;
+- `nvme`: a solid-state drive; 0.1 ms a request, 32 at once;
+- `far`: an object store; 20 ms a request, 64 at once;
+- `disk`: a disk of 7,200 rpm with one head.
+"""
+
+import argparse
+import json
+import math
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import tempfile
+
+import one_head
+
+
+def constant(microseconds: int, at_once: int) -> str:
+    """A device that answers each request after a fixed time."""
+    times = ",".join(
+        f"{name}={microseconds}"
+        for name in (
+            "first_byte_min",
+            "first_byte_p50",
+            "first_byte_p90",
+            "first_byte_p99",
+            "first_byte_max",
+            "connection",
+        )
+    )
+    return f"object,{times},connections={at_once},get_rate=1000000"
+
+
+# Device, and whether it rotates.
+DEVICES = {
+    "network": (constant(1_000, 16), "0"),
+    "nvme": (constant(100, 32), "0"),
+    "far": (constant(20_000, 64), "0"),
+    "disk": ("hdd,drive=sata2010", "1"),
+}
+BASELINES = ("pread", "mmap", "o_direct")
+
+
+def mean(ratios: list[float]) -> float:
+    """Geometric mean."""
+    return math.exp(sum(map(math.log, ratios)) / len(ratios))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(usage=__doc__)
+    parser.add_argument("--device", choices=DEVICES, default="network")
+    parser.add_argument("--read-ahead-kb", type=int, default=128)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--minutes", type=int, default=9)
+    parser.add_argument("--rows")
+    parser.add_argument("--command", type=pathlib.Path)
+    parser.add_argument("--small", action="store_true", help="files of at most 4 MiB: a check")
+    parser.add_argument("--save", action="store_true")
+    arguments = parser.parse_args()
+    if os.geteuid() != 0:
+        sys.exit(__doc__)
+    if arguments.command:
+        one_head.COMMAND = arguments.command.resolve()
+    device, is_rotational = DEVICES[arguments.device]
+    with (
+        tempfile.TemporaryDirectory() as served,
+        tempfile.TemporaryDirectory() as folder,
+        one_head.Disk(device, is_rotational, served) as disk,
+    ):
+        read_ahead = pathlib.Path(f"/sys/block/{disk.name}/queue/read_ahead_kb")
+        read_ahead.write_text(str(arguments.read_ahead_kb))
+        subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
+        subprocess.run(["mount", disk, folder], check=True)
+        command = [one_head.COMMAND, "bench", folder, "--states", "cold", "--json"]
+        command += ["--runs", str(arguments.runs), "--minutes", str(arguments.minutes)]
+        command += ["--rows", arguments.rows] if arguments.rows else []
+        command += ["--small"] if arguments.small else []
+        try:
+            # A row below its bar is exit status 1, and no failure of this measurement.
+            done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+        finally:
+            subprocess.run(["umount", "--lazy", folder], check=True)
+    if done.returncode not in (0, 1):
+        sys.exit(done.returncode)
+    document = json.loads(done.stdout)
+    document = {
+        "machine": f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} processors",
+        "device": device,
+        "read_ahead_kb": arguments.read_ahead_kb,
+        **document,
+    }
+    print_summary(document)
+    if arguments.save:
+        path = one_head.ROOT / f"bench/results/latency-{arguments.device}.json"
+        path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+def print_summary(document: dict) -> None:
+    """Prints a line per row, and geometric means. Above 1, readpath is faster."""
+    of_best, of_pread, below = [], [], []
+    print(f"{'row':36} {'ours':>9} {'best':>9} {'of best':>8} {'of pread':>8}")
+    for row in document["results"]:
+        measured = [row[name] for name in BASELINES if row[name] and row[name]["seconds"]]
+        if not row["ours"] or not row["ours"]["seconds"] or not measured:
+            print(f"{row['row']:36} not measured: {row['note']}")
+            continue
+        ours = row["ours"]
+        best = min(measured, key=lambda it: it["seconds"])
+        of_best.append(best["seconds"] / ours["seconds"])
+        pread = row["pread"]["seconds"] / ours["seconds"] if row["pread"] else None
+        if pread:
+            of_pread.append(pread)
+        # A baseline that was ended early would have taken longer.
+        limit = ">" if pread and row["pread"]["broken_off"] else ""
+        of_pread_text = f"{limit}{pread:.2f}" if pread else "-"
+        ranges = [(min(it["seconds_by_run"]), max(it["seconds_by_run"])) for it in (ours, best)]
+        is_level = ranges[0][0] <= ranges[1][1] and ranges[1][0] <= ranges[0][1]
+        if of_best[-1] < 0.9 and not is_level:
+            below.append(row["row"])
+        print(
+            f"{row['row']:36} {ours['seconds']:9.4f} {best['seconds']:9.4f} {of_best[-1]:8.2f} "
+            f"{of_pread_text:>8}{' level' if is_level else ''}"
+        )
+    print(
+        f"{len(of_best)} rows: {mean(of_best):.2f} of the best of three, {mean(of_pread):.2f} of pread; "
+        f"minimum {min(of_best):.2f}; {len(below)} below 0.9 beyond the spread"
+    )
+
+
+if __name__ == "__main__":
+    main()
