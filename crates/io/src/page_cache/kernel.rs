@@ -34,7 +34,7 @@ pub(crate) mod blocking_read;
 pub(crate) mod buffered_file;
 pub(crate) mod kernel_readahead;
 pub(crate) mod residency_sampling;
-pub(crate) mod resident_file;
+mod resident_file;
 
 use buffered_file::BufferedFile;
 use kernel_readahead::{FileKernelReadahead, HandlePolicy, KernelReadTotals, PathKernelReadahead};

@@ -129,11 +129,7 @@ impl OpenFile {
         path_pages: &PathPages,
         number: u32,
     ) -> OpenFile {
-        let local = match &opening {
-            StorageFile::Local(target) => Some(target),
-            StorageFile::Server(_) => None,
-        };
-        let pages = path_pages.of_file(local, number);
+        let pages = path_pages.of_file(opening.local(), number);
         let mode = match opening.mode() {
             Mode::Direct if pages.kernel_file().is_some() => Mode::Buffered(BufferedBecause::Kept),
             mode => mode,

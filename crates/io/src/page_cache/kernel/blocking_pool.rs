@@ -51,7 +51,7 @@ const DEVICE_THREADS_FIRST_MAX: u32 = 192;
 const THREADS_MAX: usize = 256;
 
 /// Thread pool with its queue of reads.
-pub(in crate::page_cache) struct BlockingPool {
+pub(super) struct BlockingPool {
     shared: Arc<BlockingPoolShared>,
     /// Process that owns the threads.
     process: ProcessNumber,
@@ -95,7 +95,7 @@ struct Worker {
 }
 
 /// A possibly blocking operation for a thread.
-pub(in crate::page_cache) enum Task {
+pub(super) enum Task {
     /// A read and its completion report.
     Read(Arc<BlockingRead>),
     /// Advice to read ahead, which blocks if the file system has its maximum of requests in flight
@@ -188,7 +188,7 @@ impl BlockingPoolState {
 
 impl BlockingPool {
     /// Creates a pool without threads.
-    pub(in crate::page_cache) fn new() -> BlockingPool {
+    pub(super) fn new() -> BlockingPool {
         BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
     }
 
@@ -196,7 +196,7 @@ impl BlockingPool {
     ///
     /// # Errors
     /// The system provides no thread, and the pool has none.
-    pub(in crate::page_cache) fn queue_task(&self, task: Task) -> io::Result<()> {
+    pub(super) fn queue_task(&self, task: Task) -> io::Result<()> {
         let mut pool = self.shared.lock();
         pool.queue(task);
         if pool.threads_idle > 0 && (pool.threads_reading == 0 || !pool.has_watcher) {
@@ -210,7 +210,7 @@ impl BlockingPool {
     }
 
     /// True if a thread is in a read of the file now.
-    pub(in crate::page_cache) fn has_read_of(&self, key: FileKey) -> bool {
+    pub(super) fn has_read_of(&self, key: FileKey) -> bool {
         self.shared.lock().files.get(&key).is_some_and(|file| file.reading > 0)
     }
 }

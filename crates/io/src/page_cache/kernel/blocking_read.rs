@@ -12,17 +12,17 @@ use crate::target::Target;
 /// Size of one `read` call in bytes, and the largest read whose content is kept for the task.
 const COPY_BYTES_MAX: u64 = 64 << 10;
 
-pub(in crate::page_cache) const POISON: &str = "no code of others runs under this lock";
+pub(super) const POISON: &str = "no code of others runs under this lock";
 
 /// Device and inode of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FileKey {
-    pub(in crate::page_cache) device: u64,
-    pub(in crate::page_cache) inode: u64,
+    pub(super) device: u64,
+    pub(super) inode: u64,
 }
 
 impl FileKey {
-    pub(in crate::page_cache) fn from_target(target: &Target) -> FileKey {
+    pub(super) fn from_target(target: &Target) -> FileKey {
         let identity = target.identity();
         FileKey { device: identity.device, inode: identity.inode }
     }
@@ -30,7 +30,7 @@ impl FileKey {
 
 /// A read made by a waiter thread.
 pub(crate) struct BlockingRead {
-    pub(in crate::page_cache) file: Arc<StdFile>,
+    pub(super) file: Arc<StdFile>,
     pub(in crate::page_cache) key: FileKey,
     pub(in crate::page_cache) offset: u64,
     pub(in crate::page_cache) bytes: u64,
@@ -46,12 +46,7 @@ pub(crate) struct BlockingRead {
 
 impl BlockingRead {
     /// Creates a read. Small content is kept; a larger read only makes the kernel cache the pages.
-    pub(in crate::page_cache) fn new(
-        file: Arc<StdFile>,
-        key: FileKey,
-        offset: u64,
-        bytes: u64,
-    ) -> BlockingRead {
+    pub(super) fn new(file: Arc<StdFile>, key: FileKey, offset: u64, bytes: u64) -> BlockingRead {
         let keeps_bytes = bytes <= COPY_BYTES_MAX;
         let has_come = AtomicBool::new(false);
         let (copy, waker) = (Mutex::default(), Mutex::default());
@@ -93,7 +88,7 @@ impl BlockingRead {
     }
 
     /// Makes the read on the calling thread. The owner of the wish finds out about errors.
-    pub(in crate::page_cache) fn execute(&self) {
+    pub(super) fn execute(&self) {
         let buffer_bytes =
             if self.copies_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
         let mut read = AlignedBytes::allocate(buffer_bytes as usize, None);
@@ -111,7 +106,7 @@ impl BlockingRead {
     }
 
     /// Records the end of the read and calls the waker, which is foreign code.
-    pub(in crate::page_cache) fn wake_task(&self) {
+    pub(super) fn wake_task(&self) {
         self.has_ended.store(true, Ordering::Release);
         let waker = self.waker.lock().expect(POISON).take();
         waker.into_iter().for_each(Waker::wake);

@@ -14,7 +14,7 @@ use crate::target::Target;
 
 /// A file opened for reads through the kernel page cache.
 pub(in crate::page_cache) struct BufferedFile {
-    pub(in crate::page_cache) file: Arc<StdFile>,
+    pub(super) file: Arc<StdFile>,
     /// Identifies the file in the waiter's queue.
     pub(in crate::page_cache) key: FileKey,
     /// Second open file with `POSIX_FADV_RANDOM`, opened at first use; `None` if that fails.
@@ -28,7 +28,7 @@ pub(in crate::page_cache) struct BufferedFile {
 
 impl BufferedFile {
     /// Opens the file of a descriptor again without O_DIRECT, with kernel readahead.
-    pub(in crate::page_cache) fn open(target: &Target) -> Option<BufferedFile> {
+    pub(super) fn open(target: &Target) -> Option<BufferedFile> {
         Some(BufferedFile {
             file: target.reopen_buffered()?,
             key: FileKey::from_target(target),
@@ -39,7 +39,7 @@ impl BufferedFile {
     }
 
     /// Like [`open`](BufferedFile::open), without kernel readahead.
-    pub(in crate::page_cache) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
+    pub(super) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
         let opened = BufferedFile::open(target)?;
         fadvise(&*opened.file, 0, None, Advice::Random).ok()?;
         Some(opened)

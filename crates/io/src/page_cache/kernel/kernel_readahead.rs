@@ -311,7 +311,7 @@ fn hint_pages_max(range: PageRange) -> u64 {
 }
 
 /// True if a read of this size and duration has waited for the device.
-pub(in crate::page_cache) fn has_waited(bytes: u64, took_ns: u64) -> bool {
+pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
     took_ns >= COPY_FIXED_NS + bytes * COPY_NS_PER_KIB / 1024
 }
 
@@ -338,7 +338,7 @@ impl KernelWindow {
 
 impl FileKernelReadahead {
     /// State of file number `number`, without knowledge.
-    pub(in crate::page_cache) fn new(
+    pub(super) fn new(
         kernel_readahead: Arc<PathKernelReadahead>,
         number: u32,
     ) -> FileKernelReadahead {
@@ -493,7 +493,7 @@ impl FileKernelReadahead {
     }
 
     /// Drops clean pages of the range from the kernel page cache; the others stay.
-    pub(in crate::page_cache) fn drop(&self, target: &Target, range: PageRange) {
+    pub(super) fn drop(&self, target: &Target, range: PageRange) {
         if range.is_empty() {
             return;
         }
@@ -502,13 +502,13 @@ impl FileKernelReadahead {
     }
 
     /// Readahead estimate of the file.
-    pub(in crate::page_cache) fn readahead_state(&self) -> ReadaheadState {
+    pub(super) fn readahead_state(&self) -> ReadaheadState {
         let advised = self.advised.lock().expect(POISON);
         advised.readahead_state(&self.path_readahead.evidence())
     }
 
     /// Ends the streams of a closed handle.
-    pub(in crate::page_cache) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
+    pub(super) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
         let file_pages = target.bytes().div_ceil(PAGE_BYTES);
         policy.lock().expect(POISON).on_close(
             None,
@@ -519,7 +519,7 @@ impl FileKernelReadahead {
 
     /// Applies a hint of a handle. `WillNeed` starts the kernel's readahead of the range, as far as
     /// memory allows. `DontNeed` drops its clean pages.
-    pub(in crate::page_cache) fn on_advice(
+    pub(super) fn on_advice(
         &self,
         policy: &Mutex<HandlePolicy>,
         target: &Target,

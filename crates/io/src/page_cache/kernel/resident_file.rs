@@ -88,7 +88,7 @@ impl CheckRate {
 impl ResidentFile {
     /// State of a file that is about to be opened. `None` if the kernel page cache has no other
     /// pages than the path.
-    pub(in crate::page_cache) fn of(target: &Target) -> Option<ResidentFile> {
+    pub(super) fn of(target: &Target) -> Option<ResidentFile> {
         may_check_residency(target).then(|| ResidentFile {
             target: target.clone(),
             read_checks: CheckRate::default(),
@@ -99,7 +99,7 @@ impl ResidentFile {
     }
 
     /// True if all these pages are resident in the kernel now.
-    pub(in crate::page_cache) fn has(&self, pages: PageRange) -> bool {
+    pub(super) fn has(&self, pages: PageRange) -> bool {
         are_pages_resident(&self.target, pages)
     }
 

@@ -1,9 +1,11 @@
 //! Reads of files whose pages the kernel caches.
 //!
-//! A read whose pages are [trusted](crate::page_cache::kernel::residency_sampling) to be resident is one system call.
-//! Any other read is checked: `RWF_NOWAIT` returns its resident bytes, and if that is all, the read
-//! is complete. Otherwise the policy sees it, the kernel is advised of the policy's windows, and
-//! the rest is read with waiting.
+//! A read whose pages are [trusted] to be resident is one system call. Any other read is checked:
+//! `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete. Otherwise the
+//! policy sees it, the kernel is advised of the policy's windows, and the rest is read with
+//! waiting.
+//!
+//! [trusted]: crate::page_cache::kernel::residency_sampling
 //!
 //! *Reads without kernel readahead.* A run that begins at a new offset (a header and its content)
 //! is read *alone*, through a second open file with `POSIX_FADV_RANDOM`. It stays so while the

@@ -1,10 +1,11 @@
 //! Batch reads through the kernel page cache: submitted together, taken in order of completion.
 //!
-//! Each read is polled with `RWF_NOWAIT`. If none has completed, threads of the
-//! [waiter](crate::page_cache::kernel::blocking_pool) wait for some reads of each file, and the batch takes the first
-//! that ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`.
-//! There a read is made at once if its pages were resident at submission, unless a thread waits for
-//! another read of the file.
+//! Each read is polled with `RWF_NOWAIT`. If none has completed, threads of the [pool] wait for
+//! some reads of each file, and the batch takes the first that ends. A stalled read thus delays no
+//! other. Some file systems do not support `RWF_NOWAIT`. There a read is made at once if its pages
+//! were resident at submission, unless a thread waits for another read of the file.
+//!
+//! [pool]: crate::page_cache::kernel::blocking_pool
 
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;

@@ -37,6 +37,14 @@ impl StorageFile {
         }
     }
 
+    /// File of this machine; `None` for a file of the server.
+    pub(crate) fn local(&self) -> Option<&Target> {
+        match self {
+            StorageFile::Local(target) => Some(target),
+            StorageFile::Server(_) => None,
+        }
+    }
+
     /// I/O mode of the file. The bytes of a server's file bypass this machine's kernel page cache.
     pub(crate) fn mode(&self) -> Mode {
         match self {

@@ -65,7 +65,7 @@ impl SharedRead {
 
 /// Maximum number of pages that batches may pin. `read_bytes_max` is the largest read of the
 /// machine.
-pub(in crate::page_cache::own) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
+pub(super) const fn batch_pages_max(read_bytes_max: u64) -> u64 {
     read_bytes_max / PAGE_BYTES / 4
 }
 
@@ -122,7 +122,7 @@ impl EngineState {
 
     /// Number of pages that batches pin now.
     #[cfg(test)]
-    pub(in crate::page_cache::own) fn batch_pages(&self) -> u64 {
+    pub(super) fn batch_pages(&self) -> u64 {
         self.batch_pages
     }
 

@@ -17,7 +17,7 @@ use crate::page_cache::own::in_flight::DeferredDrop;
 use crate::target::identity::Identity;
 
 /// All pages of a file.
-pub(in crate::page_cache::own) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
+pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
 
 /// An open file with its number of handles.
 pub(in crate::page_cache::own) struct OpenFileEntry {
@@ -82,7 +82,7 @@ impl OpenFiles {
 /// A handle with its number of reads in flight.
 pub(in crate::page_cache::own) struct HandleUse {
     file: FileId,
-    pub(in crate::page_cache::own) reads: u32,
+    pub(super) reads: u32,
     /// True if the owner has dropped the handle. The handle closes with its last read.
     is_dropped: bool,
 }
@@ -174,7 +174,7 @@ impl EngineState {
     /// a read gets here only if the kernel could not return its bytes. All pages are dropped with
     /// it, prefetched ones included. They would become stale, while the kernel's pages follow
     /// changes of the file.
-    pub(in crate::page_cache::own) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
+    pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
         let in_use = &mut self.handle_uses[handle.0 as usize];
         in_use.reads -= 1;
         let (file, is_over) = (in_use.file, in_use.is_dropped && in_use.reads == 0);
@@ -189,7 +189,7 @@ impl EngineState {
     }
 
     /// Removes the files without handles whose pages are no longer in flight.
-    pub(in crate::page_cache::own) fn remove_idle_files(&mut self) {
+    pub(super) fn remove_idle_files(&mut self) {
         let mut at = 0;
         while at < self.closing_files.len() {
             if !self.machine.remove_file(self.closing_files[at].id) {
