@@ -186,19 +186,14 @@ def main():
     rows = []
     with (
         tempfile.TemporaryDirectory() as served,
-        tempfile.TemporaryDirectory() as folder,
         one_head.Disk(device, is_rotational, served) as disk,
     ):
         Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
-        subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
-        subprocess.run(["mount", disk, folder], check=True)
-        try:
-            bench = Bench(arguments, Path(folder))
+        with one_head.mounted(disk) as folder:
+            bench = Bench(arguments, folder)
             rows.append(floor(bench, arguments.times))
             for name in filter(bench.has, arguments.only or ROWS):
                 rows.append(measure(bench, name, arguments.times))
-        finally:
-            subprocess.run(["umount", "--lazy", folder], check=True)
     if arguments.save:
         machine = f"{platform.machine()}, Linux {platform.release()}"
         result = {"machine": machine, "device": device, "memory": arguments.memory, "rows": rows}

@@ -21,6 +21,7 @@ import math
 import os
 import pathlib
 import platform
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,35 +29,13 @@ import tempfile
 import one_head
 
 
-def constant(microseconds: int, at_once: int) -> str:
-    """A device that answers each request after a fixed time."""
-    times = ",".join(
-        f"{name}={microseconds}"
-        for name in (
-            "first_byte_min",
-            "first_byte_p50",
-            "first_byte_p90",
-            "first_byte_p99",
-            "first_byte_max",
-            "connection",
-        )
-    )
-    return f"object,{times},connections={at_once},get_rate=1000000"
-
-
 # Device, and whether it rotates.
 DEVICES = {
-    "network": (constant(1_000, 16), "0"),
-    "nvme": (constant(100, 32), "0"),
-    "far": (constant(20_000, 64), "0"),
+    "network": (one_head.constant(1_000, 16), "0"),
+    "nvme": (one_head.constant(100, 32), "0"),
+    "far": (one_head.constant(20_000, 64), "0"),
     "disk": ("hdd,drive=sata2010", "1"),
 }
-BASELINES = ("pread", "mmap", "o_direct")
-
-
-def mean(ratios: list[float]) -> float:
-    """Geometric mean."""
-    return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 def main() -> None:
@@ -77,22 +56,17 @@ def main() -> None:
     device, is_rotational = DEVICES[arguments.device]
     with (
         tempfile.TemporaryDirectory() as served,
-        tempfile.TemporaryDirectory() as folder,
         one_head.Disk(device, is_rotational, served) as disk,
     ):
         read_ahead = pathlib.Path(f"/sys/block/{disk.name}/queue/read_ahead_kb")
         read_ahead.write_text(str(arguments.read_ahead_kb))
-        subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
-        subprocess.run(["mount", disk, folder], check=True)
-        command = [one_head.COMMAND, "bench", folder, "--states", "cold", "--json"]
-        command += ["--runs", str(arguments.runs), "--minutes", str(arguments.minutes)]
-        command += ["--rows", arguments.rows] if arguments.rows else []
-        command += ["--small"] if arguments.small else []
-        try:
+        with one_head.mounted(disk) as folder:
+            command = [one_head.COMMAND, "bench", folder, "--states", "cold", "--json"]
+            command += ["--runs", str(arguments.runs), "--minutes", str(arguments.minutes)]
+            command += ["--rows", arguments.rows] if arguments.rows else []
+            command += ["--small"] if arguments.small else []
             # A row below its bar is exit status 1, and no failure of this measurement.
             done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-        finally:
-            subprocess.run(["umount", "--lazy", folder], check=True)
     if done.returncode not in (0, 1):
         sys.exit(done.returncode)
     document = json.loads(done.stdout)
@@ -113,13 +87,11 @@ def print_summary(document: dict) -> None:
     of_best, of_pread, below = [], [], []
     print(f"{'row':36} {'ours':>9} {'best':>9} {'of best':>8} {'of pread':>8}")
     for row in document["results"]:
-        measured = [row[name] for name in BASELINES if row[name] and row[name]["seconds"]]
-        if not row["ours"] or not row["ours"]["seconds"] or not measured:
+        if row["ratio"] is None:
             print(f"{row['row']:36} not measured: {row['note']}")
             continue
-        ours = row["ours"]
-        best = min(measured, key=lambda it: it["seconds"])
-        of_best.append(best["seconds"] / ours["seconds"])
+        ours, best = row["ours"], row[row["best"].lower()]
+        of_best.append(row["ratio"])
         pread = row["pread"]["seconds"] / ours["seconds"] if row["pread"] else None
         if pread:
             of_pread.append(pread)
@@ -134,9 +106,10 @@ def print_summary(document: dict) -> None:
             f"{row['row']:36} {ours['seconds']:9.4f} {best['seconds']:9.4f} {of_best[-1]:8.2f} "
             f"{of_pread_text:>8}{' level' if is_level else ''}"
         )
+    means = [statistics.geometric_mean(ratios) if ratios else math.nan for ratios in (of_best, of_pread)]
     print(
-        f"{len(of_best)} rows: {mean(of_best):.2f} of the best of three, {mean(of_pread):.2f} of pread; "
-        f"minimum {min(of_best):.2f}; {len(below)} below 0.9 beyond the spread"
+        f"{len(of_best)} rows: {means[0]:.2f} of the best of three, {means[1]:.2f} of pread; "
+        f"minimum {min(of_best, default=math.nan):.2f}; {len(below)} below 0.9 beyond the spread"
     )
 
 

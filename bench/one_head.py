@@ -11,6 +11,7 @@ Prints MiB/s, the slowest reader of the first kind, and Jain's index over the ra
 Writes the raw rows to bench/results/.
 """
 
+import contextlib
 import json
 import os
 import pathlib
@@ -20,18 +21,27 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMMAND = ROOT / "target/release/readpath"
 EIGHT = ROOT / "bench/one-head/eight-readers.fio"
 MIXED = ROOT / "bench/one-head/mixed-readers.fio"
 OURS = ["noop", "adaptive", "deadline", "cfq", "cfq,low_latency=0"]
+
+
+def constant(microseconds: int, at_once: int) -> str:
+    """A device that answers each request after a fixed time."""
+    names = ("first_byte_min", "first_byte_p50", "first_byte_p90", "first_byte_p99",
+             "first_byte_max", "connection")
+    times = ",".join(f"{name}={microseconds}" for name in names)
+    return f"object,{times},connections={at_once},get_rate=1000000"
+
+
 DEVICES = {
     "one-head": ("hdd,drive=sata2010", "1", EIGHT),
     "mixed": ("hdd,drive=sata2010", "1", MIXED),
-    "constant": ("object,first_byte_min=1000,first_byte_p50=1000,first_byte_p90=1000,"
-                 "first_byte_p99=1000,first_byte_max=1000,connection=1000,connections=8,"
-                 "get_rate=1000000", "0", EIGHT),
+    "constant": (constant(1_000, 8), "0", EIGHT),
 }
 KERNELS = [("none", {}), ("mq-deadline", {}), ("bfq", {}), ("bfq", {"low_latency": "0"})]
 
@@ -77,6 +87,18 @@ class Disk:
         subprocess.run(["losetup", "--detach", self.loop], check=False)
         self.server.send_signal(signal.SIGTERM)
         self.server.wait()
+
+
+@contextlib.contextmanager
+def mounted(disk: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A new ext4 file system on the disk, in a temporary folder."""
+    subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(["mount", disk, folder], check=True)
+        try:
+            yield pathlib.Path(folder)
+        finally:
+            subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 def measure(disk: pathlib.Path, job: pathlib.Path) -> list[dict]:

@@ -57,18 +57,6 @@ for name in STREAMERS and ["torch", *STREAMERS]:
     importlib.import_module(name)
 
 
-@contextlib.contextmanager
-def mounted(disk):
-    """A new file system on the disk."""
-    subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["mount", disk, folder], check=True)
-        try:
-            yield Path(folder)
-        finally:
-            subprocess.run(["umount", folder], check=True)
-
-
 def lay_out(path, mib):
     """Writes a file of tensors; returns the offset and length of each."""
     draw = random.Random(7)
@@ -335,7 +323,7 @@ def folder_of(arguments):
     device, is_rotational, _ = one_head.DEVICES["constant"]
     with tempfile.TemporaryDirectory() as mount, one_head.Disk(
         device, is_rotational, mount, f"{arguments.mib * 5 // 4 + 32}MiB"
-    ) as disk, mounted(disk) as folder:
+    ) as disk, one_head.mounted(disk) as folder:
         # The kernel's default; an earlier run may have left another value on this loop device.
         Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
         yield folder, device
