@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RunSummary {
     pub least: f64,
-    /// Of an even number of figures, the lower one of the middle: the figure of a run.
+    /// Middle figure, always one of a run: the lower of the two middle ones of an even number.
     pub median: f64,
     pub most: f64,
 }

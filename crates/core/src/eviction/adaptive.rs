@@ -75,7 +75,7 @@ const SAMPLE_PAGES_MIN: u32 = 1536;
 /// Divisor of the sample's memory: a candidate must lead by more than this share of its pages.
 /// Chosen among 4 to 64 on eleven published traces (`bench/notes/eviction.md`).
 const ADVANTAGE_SHARE: u32 = 16;
-/// The same divisor for a cache whose pages are all sampled: its simulations are exact. Chosen in
+/// Divisor for a cache whose pages are all sampled, so that its simulations are exact. Chosen in
 /// the same runs.
 const ADVANTAGE_SHARE_ALL: u32 = 32;
 /// Minimum lead in misses that a switch requires, however small the memory is.
