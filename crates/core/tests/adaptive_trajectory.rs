@@ -10,7 +10,7 @@
 
 use readpath_core::readahead::{
     AdaptiveReadahead, Advice, DeviceEvidence, KernelCachedPages, KernelPageView, PageTable,
-    ReadRequest, ReadaheadPolicy, RunBegin, WindowTarget,
+    PageView, ReadRequest, ReadaheadPolicy, RunBegin, WindowTarget,
 };
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 
@@ -61,7 +61,7 @@ impl PolicyDriver {
 
     /// Adds a requested page if it is absent, and records its use.
     fn demand(&mut self, page: u64) {
-        use readpath_core::readahead::{Folio, PageView};
+        use readpath_core::readahead::Folio;
         if !self.pages.is_cached(page) {
             self.pages.add(Folio::holding(page, 0), false);
             self.pages.take_added();
@@ -166,6 +166,40 @@ fn stride_with_unequal_page_distances_is_followed_in_bytes() {
             }
         }
         assert!(ahead >= count - 3, "{ahead} blocks of {count}");
+    }
+}
+
+/// A mapping copied in blocks of 1 MiB, each from its far end, as `memcpy` does for some addresses:
+/// the last page of each block is touched first. From the third block on, whole blocks are
+/// prefetched, next to each other, and no page is awaited but at the begin of a block.
+#[test]
+fn blocks_touched_from_their_far_ends_are_read_as_one_stream() {
+    const BLOCK: u64 = 256;
+    for is_mirrored in [false, true] {
+        let mut alone = PolicyDriver::new();
+        // Mirrored: blocks in descending order, each of them ascending.
+        let mirror = |page: u64| if is_mirrored { 64 * BLOCK - 1 - page } else { page };
+        let (mut pages_ahead, mut ranges) = (0, 0);
+        for block in 0..32 {
+            for page in (block * BLOCK..(block + 1) * BLOCK).rev() {
+                let is_absent = !alone.pages.is_cached(mirror(page));
+                assert!(!is_absent || block < 2 || page % BLOCK == BLOCK - 1, "{page}");
+                let added = alone.fault(mirror(page));
+                if block < 2 {
+                    continue;
+                }
+                ranges += added.len();
+                pages_ahead += added.iter().map(|&(_, count)| count).sum::<u64>();
+                for (first, count) in added {
+                    let (first, end) = (mirror(first), mirror(first + count - 1));
+                    let (first, end) = (first.min(end), first.max(end) + 1);
+                    assert!(first >= 2 * BLOCK && end - first >= BLOCK - 1, "{first}..{end}");
+                }
+            }
+        }
+        // Thirty blocks were read, most of them with others.
+        assert!(pages_ahead >= 30 * BLOCK - 1, "{pages_ahead}");
+        assert!(ranges <= 15, "{ranges} ranges");
     }
 }
 

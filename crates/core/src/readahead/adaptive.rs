@@ -227,7 +227,7 @@ impl AdaptiveReadahead {
             stream.left(pages);
         }
         let random_access = RandomAccess::after(self.last_scattered, &seen);
-        let stride = random_access.stride(self.last_scattered);
+        let stride = random_access.stride(self.last_scattered, pages);
         let (is_above, is_below) = random_access.way();
         self.rises = if is_above { self.rises + 1 } else { 0 };
         self.falls = if is_below { self.falls + 1 } else { 0 };

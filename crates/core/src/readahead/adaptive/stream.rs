@@ -86,9 +86,10 @@ impl ReadStream {
 
     /// Creates a strided stream from its third request.
     pub(super) fn strided(request: PageRange, stride: Stride, begun_at: u64) -> ReadStream {
+        let block_pages = stride.block_pages(request.count());
         ReadStream {
             shape: StreamShape::Strided(stride),
-            run: SequentialRun::begun(RunBegin::Stride, request.count(), 3 * request.count()),
+            run: SequentialRun::begun(RunBegin::Stride, block_pages, 3 * block_pages),
             ..ReadStream::begun(request, RunBegin::Stride, begun_at)
         }
     }
@@ -133,7 +134,10 @@ impl ReadStream {
     /// requests of other streams.
     pub(super) fn reach(&self) -> PageRange {
         let (next, ahead) = match self.shape {
-            StreamShape::Strided(stride) => (stride.next_pages().first, stride.ahead_pages().first),
+            StreamShape::Strided(stride) => {
+                let requests = [stride.next_pages(), stride.ahead_pages()];
+                requests.map(|block| stride.first_used(block).first).into()
+            }
             _ => (self.last.first, self.ahead),
         };
         let first = self.last.first.min(ahead).min(next);
@@ -358,7 +362,8 @@ impl ReadStream {
                     self.shape = StreamShape::Strided(stride);
                 }
                 let steps_ahead = stride.steps_ahead() as u64 - 1;
-                let all = (size.min(share) / request.count()).max(1);
+                let block_pages = stride.block_pages(request.count());
+                let all = (size.min(share) / block_pages).max(1);
                 // Keep up to one and a half windows ahead, so that a small disk array has enough
                 // requests to sort.
                 let count = (3 * all / 2).saturating_sub(steps_ahead).min(all);
@@ -366,8 +371,8 @@ impl ReadStream {
                 if count < (all / 4).max(1) || !(seen.waits || pays()) {
                     return;
                 }
-                let gap = stride.gap_pages(request.count());
-                let reads_through = gap < request.count() && gap < gap_pages_max;
+                let gap = stride.gap_pages(block_pages);
+                let reads_through = gap < block_pages && gap < gap_pages_max;
                 let count = match reads_through {
                     true => count,
                     false => device.blocks_that_pay(length, each, steps_ahead + 1, count),
@@ -470,7 +475,18 @@ impl ReadStream {
                 },
                 false => asked,
             };
-            let has_room = pages.add_absent(asked, nth == count / 4);
+            let is_marked = nth == count / 4;
+            let has_room = match stride.is_contiguous() {
+                // The rest of the last block, whose request alone has arrived, is read first.
+                true => {
+                    let rest = if nth == 0 { before } else { PageRange::default() };
+                    let first_used = stride.first_used(asked).clipped(file_pages);
+                    pages.add_absent(rest, false)
+                        && pages.add_absent(first_used, is_marked)
+                        && pages.add_absent(asked, false)
+                }
+                false => pages.add_absent(asked, is_marked),
+            };
             if !has_room || !pages.add_absent(range, false) {
                 break;
             }

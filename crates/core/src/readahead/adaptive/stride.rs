@@ -8,7 +8,12 @@
 //! begin at page boundaries.
 
 use super::AccessContext;
+use crate::readahead::PageView;
 use crate::unit::{PAGE_BYTES, PageRange};
+
+/// Number of pages of a gap that are examined, at equal distances. Examining them all would cost
+/// more than the request for large gaps.
+const GAP_PAGES_EXAMINED: u64 = 8;
 
 /// A reader's position in a sequence of equally spaced blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +24,8 @@ pub(super) struct Stride {
     distance: i64,
     /// Length of a block.
     length: u64,
+    /// Distance from the begin of a block to the request that is awaited in it.
+    lead: u64,
     /// Offset of the last block that was read.
     last: u64,
     /// Offset of the next block that was neither read nor prefetched.
@@ -67,13 +74,18 @@ impl RandomAccess {
     /// A request whose pages are cached or being read is reported only because of another prefetch.
     /// Requests before and after it may be unreported, so its distances are not evidence. Each of
     /// the three requests must therefore have missed a page.
-    pub(super) fn stride(&self, before: Option<RandomAccess>) -> Option<Stride> {
+    pub(super) fn stride(
+        &self,
+        before: Option<RandomAccess>,
+        pages: &dyn PageView,
+    ) -> Option<Stride> {
         let before = before.filter(|_| self.missed >= 3)?;
         let is_of_bytes =
             self.distance_bytes == before.distance_bytes && self.bytes == before.bytes;
         let is_of_pages = self.distance_pages == before.distance_pages
             && self.request.count() == before.request.count();
         let (unit_bytes, distance, length, last) = match (is_of_bytes, is_of_pages) {
+            (_, true) if before.has_used_gap(pages) => return Some(self.contiguous_blocks()),
             (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
             (_, true) => {
                 (PAGE_BYTES, self.distance_pages, self.request.count(), self.request.first)
@@ -82,7 +94,41 @@ impl RandomAccess {
         };
         let ahead = last.wrapping_add_signed(distance);
         // Blocks closer than a page are contiguous in pages and form no stride.
-        (self.distance_pages != 0).then_some(Stride { unit_bytes, distance, length, last, ahead })
+        (self.distance_pages != 0).then_some(Stride {
+            unit_bytes,
+            distance,
+            length,
+            lead: 0,
+            last,
+            ahead,
+        })
+    }
+
+    /// Returns the stride of contiguous blocks, each read from its far end.
+    fn contiguous_blocks(&self) -> Stride {
+        let (distance, length) = (self.distance_pages, self.distance_pages.unsigned_abs());
+        let last = self.request.first;
+        let lead = if distance > 0 { length.saturating_sub(self.request.count()) } else { 0 };
+        let ahead = last.wrapping_add_signed(distance);
+        Stride { unit_bytes: PAGE_BYTES, distance, length, lead, last, ahead }
+    }
+}
+
+impl RandomAccess {
+    /// True if the pages between this request and the one before it were used, as far as examined.
+    ///
+    /// A program that reads the whole file in blocks, each of them backward, misses the last page
+    /// of each block. Such requests alone look like blocks of one page.
+    fn has_used_gap(&self, pages: &dyn PageView) -> bool {
+        let RandomAccess { request, distance_pages, .. } = *self;
+        let gap_pages = distance_pages.unsigned_abs().saturating_sub(request.count());
+        let first = match distance_pages < 0 {
+            true => request.end,
+            false => request.first.saturating_sub(gap_pages),
+        };
+        let step = (gap_pages / GAP_PAGES_EXAMINED).max(1) as usize;
+        let mut examined = PageRange::new(first, gap_pages).pages().step_by(step);
+        gap_pages > 0 && examined.all(|page| pages.is_cached(page) && !pages.is_unused(page))
     }
 }
 
@@ -91,7 +137,7 @@ impl Stride {
     /// file.
     fn pages_at(&self, place: u64) -> PageRange {
         // An offset before the file has wrapped around.
-        match place.checked_mul(self.unit_bytes) {
+        match place.wrapping_sub(self.lead).checked_mul(self.unit_bytes) {
             Some(offset) if offset <= i64::MAX as u64 => {
                 PageRange::covering(offset, self.length * self.unit_bytes)
             }
@@ -117,6 +163,21 @@ impl Stride {
     /// Offset of the block after the last one that was read.
     fn next(&self) -> u64 {
         self.last.wrapping_add_signed(self.distance)
+    }
+
+    /// Pages of a block whose request has `request_pages` pages.
+    pub(super) fn block_pages(&self, request_pages: u64) -> u64 {
+        if self.is_contiguous() { self.length } else { request_pages }
+    }
+
+    /// True if each block begins where its neighbour ends.
+    pub(super) fn is_contiguous(&self) -> bool {
+        self.unit_bytes == PAGE_BYTES && self.length == self.distance.unsigned_abs()
+    }
+
+    /// Page of a contiguous block that its reader uses first.
+    pub(super) fn first_used(&self, block: PageRange) -> PageRange {
+        PageRange::new(block.first + self.lead, 1)
     }
 
     /// Minimum number of pages between the pages of two successive blocks.
