@@ -16,8 +16,9 @@ use crate::path::ReadPath;
 use crate::read_error::{Forked, ReadError};
 
 mod kernel_reads;
+mod kernel_ring;
 
-use kernel_reads::KernelCacheRead;
+use kernel_reads::KernelReads;
 
 /// Number of reads that start together. A group shares a lock, a clock reading and a system call.
 /// While it fills, the device has up to 8 fewer of the 32 or more requests that keep it busy.
@@ -57,7 +58,7 @@ pub struct Batch {
     /// Completion queue of this batch in the engine, from its first read there.
     queue: Option<QueueId>,
     /// Reads submitted to the kernel page cache and not yet copied out.
-    kernel_reads: VecDeque<KernelCacheRead>,
+    kernel_reads: KernelReads,
     /// Reads for the engine that have not started.
     unstarted: Vec<UnstartedRead>,
     /// Completed reads, not yet returned by `wait`.
@@ -78,7 +79,7 @@ impl ReadPath {
         Batch {
             engine,
             queue: None,
-            kernel_reads: VecDeque::new(),
+            kernel_reads: KernelReads::default(),
             unstarted: Vec::new(),
             ready: VecDeque::new(),
             borrowed: None,
@@ -117,14 +118,10 @@ impl Batch {
         self.end_borrow();
         let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
         if bytes_in_file > 0 {
-            if let Some(was_held) = handle.submit_to_kernel(offset, bytes_in_file) {
+            if let Some(was_resident) = handle.submit_to_kernel(offset, bytes_in_file) {
                 // The bytes are copied when they are resident, into memory of an earlier copy.
                 let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
-                self.kernel_reads.push_back(KernelCacheRead {
-                    unstarted,
-                    was_resident: was_held,
-                    blocking_read: None,
-                });
+                self.kernel_reads.push(unstarted, was_resident);
                 return Ok(());
             }
             if let Some(copy) =
@@ -238,7 +235,8 @@ impl Batch {
         self.check_process()?;
         self.end_borrow();
         if self.ready.is_empty()
-            && let Some((unstarted, status)) = self.next_kernel_read(COPY_ONCE_BYTES_MAX)
+            && let Some((unstarted, status)) =
+                self.kernel_reads.next(COPY_ONCE_BYTES_MAX, &mut self.free_buffers)
         {
             let UnstartedRead { handle, offset, bytes, ticket } = unstarted;
             let bytes = bytes as usize;
@@ -286,7 +284,8 @@ impl Batch {
     /// Waits for the next read from the kernel page cache. A read that fails there is read again
     /// without it.
     fn wait_for_kernel_read(&mut self) -> Result<(), ReadError> {
-        let Some((unstarted, status)) = self.next_kernel_read(u64::MAX) else { return Ok(()) };
+        let next = self.kernel_reads.next(u64::MAX, &mut self.free_buffers);
+        let Some((unstarted, status)) = next else { return Ok(()) };
         let UnstartedRead { handle, offset, bytes, ticket } = &unstarted;
         let copy = match status {
             KernelReadStatus::Copied(copy) => Some(copy),

@@ -1,11 +1,14 @@
 //! Batch reads that were submitted to the kernel page cache, taken in order of completion.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::task::{Wake, Waker};
-use std::thread::{Thread, current, park};
+use std::thread::{Thread, current, park, park_timeout};
+use std::time::Duration;
 
-use super::Batch;
+use super::kernel_ring::{self, KernelRing, RingAnswer};
+use crate::backend::Sleep;
+use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::kernel::blocking_read::BlockingRead;
 use crate::page_cache::kernel_reads::submitted_reads::KernelReadStatus;
 use crate::page_cache::own::OpenFile;
@@ -16,14 +19,47 @@ const CHECKS_MAX: u32 = 8;
 /// Limits of reads that helper threads await for one batch: per file, and in total.
 const FILE_WAITERS_MAX: u32 = 16;
 const WAITERS_MAX: u32 = 64;
+/// Longest sleep between checks of the ring while threads wait for other reads.
+const RING_CHECK_INTERVAL: Duration = Duration::from_millis(1);
+
+/// Reads of one batch that were submitted to the kernel page cache.
+#[derive(Default)]
+pub(super) struct KernelReads {
+    /// Reads in order of their submission.
+    reads: VecDeque<KernelCacheRead>,
+    /// Number of these reads that only a thread can wait for.
+    thread_reads: usize,
+    /// Created when the batch first waits.
+    ring: RingState,
+}
+
+#[derive(Default)]
+enum RingState {
+    #[default]
+    NotCreated,
+    Open(KernelRing),
+    /// The kernel provides no ring.
+    Unavailable,
+}
 
 /// A batch read submitted to the kernel page cache.
-pub(super) struct KernelCacheRead {
-    pub(super) unstarted: UnstartedRead,
+struct KernelCacheRead {
+    unstarted: UnstartedRead,
     /// True if all its pages were resident at submission.
-    pub(super) was_resident: bool,
-    /// Request to a helper thread that waits for the read; `None` until the batch has to wait.
-    pub(super) blocking_read: Option<Arc<BlockingRead>>,
+    was_resident: bool,
+    /// True if only a thread can wait for it.
+    needs_thread: bool,
+    wait: ReadWait,
+}
+
+/// How a submitted read is awaited.
+enum ReadWait {
+    /// Not at all, until the batch has to wait.
+    Unassigned,
+    /// By a helper thread.
+    Thread(Arc<BlockingRead>),
+    /// By the ring.
+    Ring { token: u64 },
 }
 
 /// Waker that unparks the batch's thread.
@@ -35,65 +71,152 @@ impl Wake for Unpark {
     }
 }
 
-impl Batch {
-    /// Returns the next completed read of the kernel page cache, and waits if there is none. Reads
-    /// of up to `copied_max` bytes are returned as copies where that is as cheap. `None` if no read
-    /// is in flight.
-    pub(super) fn next_kernel_read(
+impl KernelReads {
+    /// Number of reads.
+    pub(super) fn len(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Adds a submitted read.
+    pub(super) fn push(&mut self, unstarted: UnstartedRead, was_resident: bool) {
+        let needs_thread = matches!(self.ring, RingState::Unavailable);
+        self.thread_reads += usize::from(needs_thread);
+        let wait = ReadWait::Unassigned;
+        self.reads.push_back(KernelCacheRead { unstarted, was_resident, needs_thread, wait });
+    }
+
+    /// Returns the next completed read, and waits if there is none. Reads of up to `copied_max`
+    /// bytes are returned as copies where that is as cheap. `None` if no read is in flight. Buffers
+    /// are taken from `free_buffers`.
+    pub(super) fn next(
         &mut self,
         copied_max: u64,
+        free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<(UnstartedRead, KernelReadStatus)> {
-        while !self.kernel_reads.is_empty() {
-            if let Some(found) = self.take_first_completed(copied_max) {
+        while !self.reads.is_empty() {
+            if let Some(found) = self.take_ring_answer() {
                 return Some(found);
             }
-            if !self.wait_on_threads() {
+            if let Some(found) = self.take_first_completed(copied_max, free_buffers) {
+                return Some(found);
+            }
+            if !self.wait(free_buffers) {
                 // No helper thread is available: this thread blocks in the read itself.
-                return self
-                    .kernel_reads
-                    .pop_front()
-                    .map(|kernel_read| (kernel_read.unstarted, KernelReadStatus::Resident));
+                return self.remove(0).map(|read| (read, KernelReadStatus::Resident));
             }
         }
         None
+    }
+
+    /// Removes a read by its position.
+    fn remove(&mut self, at: usize) -> Option<UnstartedRead> {
+        let KernelCacheRead { unstarted, needs_thread, .. } = self.reads.remove(at)?;
+        self.thread_reads -= usize::from(needs_thread);
+        Some(unstarted)
+    }
+
+    /// Removes a read that the ring has completed.
+    fn take_ring_answer(&mut self) -> Option<(UnstartedRead, KernelReadStatus)> {
+        let RingState::Open(ring) = &mut self.ring else { return None };
+        let RingAnswer { token, buffer, is_read } = ring.take_answer()?;
+        let is_answered = |read: &KernelCacheRead| matches!(read.wait, ReadWait::Ring { token: of } if of == token);
+        let at = self.reads.iter().position(is_answered).expect("it stays until its answer");
+        let unstarted = self.remove(at).expect("it was found there");
+        let UnstartedRead { handle, offset, bytes, .. } = &unstarted;
+        let status = handle.take_from_ring(buffer, is_read, *offset, *bytes);
+        Some((unstarted, status))
     }
 
     /// Polls the oldest reads once and removes the first completed one.
     fn take_first_completed(
         &mut self,
         copied_max: u64,
+        free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<(UnstartedRead, KernelReadStatus)> {
         let mut checks = 0;
-        for at in 0..self.kernel_reads.len() {
-            let KernelCacheRead { unstarted, was_resident: was_held, blocking_read: wish } =
-                &self.kernel_reads[at];
+        for at in 0..self.reads.len() {
+            let KernelCacheRead { unstarted, was_resident, wait, .. } = &self.reads[at];
             let UnstartedRead { handle, offset, bytes, .. } = unstarted;
-            let status = match wish {
-                Some(wish) if wish.has_ended() => {
-                    Some(handle.take_waited(wish, *offset, *bytes, &mut self.free_buffers))
+            let status = match wait {
+                ReadWait::Thread(read) if read.has_ended() => {
+                    Some(handle.take_waited(read, *offset, *bytes, free_buffers))
                 }
-                None if checks < CHECKS_MAX => {
+                ReadWait::Unassigned if checks < CHECKS_MAX => {
                     checks += 1;
-                    let spare = &mut self.free_buffers;
-                    handle.poll_submitted(*offset, *bytes, *was_held, copied_max, spare)
+                    handle.poll_submitted(*offset, *bytes, *was_resident, copied_max, free_buffers)
                 }
                 _ => None,
             };
             if let Some(status) = status {
-                let kernel_read = self.kernel_reads.remove(at).expect("it was found there");
-                return Some((kernel_read.unstarted, status));
+                let unstarted = self.remove(at).expect("it was found there");
+                return Some((unstarted, status));
             }
         }
         None
     }
 
-    /// Starts helper threads for the oldest reads of each file, and sleeps until one completes.
-    /// Returns false if the system provides no thread.
-    fn wait_on_threads(&mut self) -> bool {
+    /// Sleeps until a read completes, in the ring or on helper threads. Returns false if only a
+    /// thread can wait and the system provides none.
+    fn wait(&mut self, free_buffers: &mut Vec<AlignedBytes>) -> bool {
+        self.queue_in_ring(free_buffers);
+        let needs_threads = self.thread_reads > 0;
+        match &mut self.ring {
+            RingState::Open(ring) if !ring.is_empty() => {
+                ring.wait(if needs_threads { Sleep::Never } else { Sleep::UntilAnswered });
+                !needs_threads || self.wait_on_threads(Some(RING_CHECK_INTERVAL))
+            }
+            _ => self.wait_on_threads(None),
+        }
+    }
+
+    /// Queues reads in the ring while it has room. When it is full, perhaps with stuck reads of one
+    /// file, threads wait for the reads of files that have none in it.
+    fn queue_in_ring(&mut self, free_buffers: &mut Vec<AlignedBytes>) {
+        if self.thread_reads == self.reads.len() {
+            return;
+        }
+        if let RingState::NotCreated = self.ring {
+            self.ring = KernelRing::new().map_or(RingState::Unavailable, RingState::Open);
+        }
+        let RingState::Open(ring) = &mut self.ring else {
+            self.reads.iter_mut().for_each(|read| read.needs_thread = true);
+            self.thread_reads = self.reads.len();
+            return;
+        };
+        let mut files_in_ring: BTreeSet<*const OpenFile> = BTreeSet::new();
+        for read in self.reads.iter_mut().filter(|read| !read.needs_thread) {
+            let UnstartedRead { handle, offset, bytes, .. } = &read.unstarted;
+            let open_file = Arc::as_ptr(&handle.file);
+            if let ReadWait::Ring { .. } = read.wait {
+                files_in_ring.insert(open_file);
+                continue;
+            }
+            let has_room = ring.has_room(*bytes);
+            if !has_room && files_in_ring.contains(&open_file) {
+                continue;
+            }
+            match handle.file_for_ring().filter(|_| has_room) {
+                Some(file) => {
+                    handle.record_wait(*bytes);
+                    let buffer = AlignedBytes::allocate(*bytes as usize, free_buffers.pop());
+                    read.wait = ReadWait::Ring { token: ring.read(file, *offset, buffer) };
+                    files_in_ring.insert(open_file);
+                }
+                None => {
+                    read.needs_thread = true;
+                    self.thread_reads += 1;
+                }
+            }
+        }
+    }
+
+    /// Starts helper threads for the oldest reads of each file that need one, and sleeps until one
+    /// completes or until `timeout`. Returns false if the system provides no thread.
+    fn wait_on_threads(&mut self, timeout: Option<Duration>) -> bool {
         let waker = Waker::from(Arc::new(Unpark(current())));
         let mut waiters_by_file: BTreeMap<*const OpenFile, u32> = BTreeMap::new();
         let (mut count, mut has_ended) = (0, false);
-        for kernel_read in &mut self.kernel_reads {
+        for kernel_read in self.reads.iter_mut().filter(|read| read.needs_thread) {
             let UnstartedRead { handle, offset, bytes, .. } = &kernel_read.unstarted;
             let file_waiters = waiters_by_file.entry(Arc::as_ptr(&handle.file)).or_default();
             // The first read of a file may exceed the total limit, so every file progresses.
@@ -102,21 +225,34 @@ impl Batch {
             }
             *file_waiters += 1;
             count += 1;
-            if kernel_read.blocking_read.is_none() {
+            if let ReadWait::Unassigned = kernel_read.wait {
                 match handle.wait_on_thread(*offset, *bytes) {
-                    Ok(Some(wish)) => kernel_read.blocking_read = Some(wish),
+                    Ok(Some(read)) => kernel_read.wait = ReadWait::Thread(read),
                     // The read does not go through the kernel page cache. The next check finds that
                     // out.
                     Ok(None) => return true,
                     Err(_) => return false,
                 }
             }
-            has_ended |= kernel_read.blocking_read.as_ref().is_some_and(|wish| wish.poll(&waker));
+            has_ended |= match &kernel_read.wait {
+                ReadWait::Thread(read) => read.poll(&waker),
+                ReadWait::Unassigned | ReadWait::Ring { .. } => false,
+            };
         }
-        if !has_ended {
-            // After a spurious wake-up the caller checks again and parks again.
-            park();
+        // After a spurious wake-up the caller checks again and sleeps again.
+        match timeout {
+            _ if has_ended => {}
+            Some(timeout) => park_timeout(timeout),
+            None => park(),
         }
         true
+    }
+}
+
+impl Drop for KernelReads {
+    fn drop(&mut self) {
+        if let RingState::Open(ring) = std::mem::take(&mut self.ring) {
+            kernel_ring::end(ring);
+        }
     }
 }

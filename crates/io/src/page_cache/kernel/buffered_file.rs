@@ -145,8 +145,12 @@ impl BufferedFile {
 
     /// Creates a read for a waiter thread.
     pub(in crate::page_cache) fn new_blocking_read(&self, offset: u64, bytes: u64) -> BlockingRead {
-        let file = Arc::clone(self.file_for_mode(self.is_memory_short.load(Ordering::Relaxed)));
-        BlockingRead::new(file, self.key, offset, bytes)
+        BlockingRead::new(self.file_for_waiting(), self.key, offset, bytes)
+    }
+
+    /// Open file for reads that wait apart from their caller.
+    pub(in crate::page_cache) fn file_for_waiting(&self) -> Arc<StdFile> {
+        Arc::clone(self.file_for_mode(self.is_memory_short.load(Ordering::Relaxed)))
     }
 
     /// True if the file system does not support `RWF_NOWAIT`.

@@ -469,6 +469,17 @@ impl FileKernelReadahead {
         }
     }
 
+    /// Counts a read of `bytes` bytes that waits apart from its caller.
+    pub(in crate::page_cache) fn record_wait(&self, bytes: u64) {
+        self.path_readahead.waits.fetch_add(1, Ordering::Relaxed);
+        self.path_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// True if advice and reads may block for other requests of the file system.
+    pub(in crate::page_cache) fn may_block(&self, target: &Target) -> bool {
+        self.path_readahead.device_window(target).may_block
+    }
+
     /// Starts a waiter thread for a task's read.
     ///
     /// # Errors
@@ -477,8 +488,7 @@ impl FileKernelReadahead {
         &self,
         blocking_read: Arc<BlockingRead>,
     ) -> std::io::Result<()> {
-        self.path_readahead.waits.fetch_add(1, Ordering::Relaxed);
-        self.path_readahead.waited_bytes.fetch_add(blocking_read.bytes, Ordering::Relaxed);
+        self.record_wait(blocking_read.bytes);
         self.path_readahead.waiter.queue_task(Task::Read(blocking_read))
     }
 

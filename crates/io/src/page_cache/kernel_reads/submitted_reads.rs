@@ -1,12 +1,13 @@
 //! Batch reads through the kernel page cache: submitted together, taken in order of completion.
 //!
-//! Each read is polled with `RWF_NOWAIT`. If none has completed, threads of the [pool] wait for
-//! some reads of each file, and the batch takes the first that ends. A stalled read thus delays no
-//! other. Some file systems do not support `RWF_NOWAIT`. There a read is made at once if its pages
+//! Each read is polled with `RWF_NOWAIT`. If none has completed, an io_uring of the batch waits for
+//! the reads, or threads of the [pool] for some reads of each file. The batch takes the first that
+//! ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`. There a read is made at once if its pages
 //! were resident at submission, unless a thread waits for another read of the file.
 //!
 //! [pool]: crate::page_cache::kernel::blocking_pool
 
+use std::fs::File as StdFile;
 use std::io::{self, IoSliceMut};
 use std::sync::Arc;
 
@@ -69,6 +70,38 @@ impl Handle {
         }
         free_buffers.push(copy);
         None
+    }
+
+    /// Open file for a submitted read in an io_uring; `None` if a thread must wait for the read. On
+    /// a file system without a block device, or without `RWF_NOWAIT`, the kernel would use threads
+    /// of its own, and few stuck reads would hold up all others.
+    pub(crate) fn file_for_ring(&self) -> Option<Arc<StdFile>> {
+        let (file, buffered_file) = self.opened_kernel_file()?;
+        let waits_without_thread =
+            !buffered_file.is_nowait_unsupported() && !file.readahead.may_block(&file.target);
+        waits_without_thread.then(|| buffered_file.file_for_waiting())
+    }
+
+    /// Counts a submitted read of `bytes` bytes that waits in a ring.
+    pub(crate) fn record_wait(&self, bytes: u64) {
+        if let Some(file) = self.file.pages.kernel_file() {
+            file.readahead.record_wait(bytes);
+        }
+    }
+
+    /// Result of a read that a ring has ended.
+    pub(crate) fn take_from_ring(
+        &self,
+        buffer: AlignedBytes,
+        is_read: bool,
+        offset: u64,
+        bytes: u64,
+    ) -> KernelReadStatus {
+        if !is_read {
+            return KernelReadStatus::MustBypass;
+        }
+        self.record_kernel_read(bytes, bytes, offset);
+        KernelReadStatus::Copied(buffer)
     }
 
     /// Starts a waiter thread for a submitted read; `None` if the read must bypass the kernel page

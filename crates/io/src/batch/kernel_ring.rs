@@ -1,0 +1,224 @@
+//! Reads through the kernel page cache in an io_uring of one batch.
+//!
+//! The kernel queues such a read on the page that it waits for and completes it without a thread.
+//! One system call submits the reads of a batch and sleeps for the first that ends. Threads that
+//! wait instead took processor time from the program: 2,048 reads of 64 KiB at depth 32 on a device
+//! of 1 ms, on two processors, had up to three requests in flight for 135 of 341 ms.
+
+use std::collections::BTreeMap;
+use std::fs::File as StdFile;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use readpath_core::request::Op;
+
+use crate::backend::uring::UringBackend;
+use crate::backend::{Backend, KernelAnswer, Sleep, Transfer};
+use crate::os::aligned_bytes::AlignedBytes;
+use crate::os::process::ProcessNumber;
+use crate::os::thread::spawn;
+
+/// Largest number of reads in the ring. Further reads wait for room; their device requests are
+/// already under way.
+const READS_MAX: usize = 64;
+/// Largest number of bytes of the reads in the ring, unless it has a single read.
+const BYTES_MAX: u64 = 16 << 20;
+
+/// Ring with its reads.
+pub(super) struct KernelRing {
+    backend: UringBackend,
+    /// Reads in the ring, by token.
+    reads: BTreeMap<u64, RingRead>,
+    /// Bytes of these reads.
+    bytes: u64,
+    /// Answers that were not taken yet.
+    answers: Vec<KernelAnswer>,
+    next_token: u64,
+    /// Process that may use the ring.
+    process: ProcessNumber,
+}
+
+/// Memory and open file of a read. Both stay until the kernel has answered.
+struct RingRead {
+    buffer: AlignedBytes,
+    _file: Arc<StdFile>,
+}
+
+/// A read that has left the ring.
+pub(super) struct RingAnswer {
+    pub(super) token: u64,
+    /// The bytes; their content is complete if `is_read`.
+    pub(super) buffer: AlignedBytes,
+    /// True if all bytes were read.
+    pub(super) is_read: bool,
+}
+
+impl KernelRing {
+    /// Creates a ring; `None` if the kernel provides none.
+    pub(super) fn new() -> Option<KernelRing> {
+        Some(KernelRing {
+            backend: UringBackend::for_any_thread(READS_MAX as u32).ok()?,
+            reads: BTreeMap::new(),
+            bytes: 0,
+            answers: Vec::new(),
+            next_token: 0,
+            process: ProcessNumber::current(),
+        })
+    }
+
+    /// True if no read is in the ring.
+    pub(super) fn is_empty(&self) -> bool {
+        self.reads.is_empty()
+    }
+
+    /// True if a read of `bytes` bytes fits into the ring now.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.reads.is_empty()
+            || self.reads.len() < READS_MAX && self.bytes.saturating_add(bytes) <= BYTES_MAX
+    }
+
+    /// Queues a read and returns its token. [`wait`](KernelRing::wait) submits it.
+    pub(super) fn read(
+        &mut self,
+        file: Arc<StdFile>,
+        offset: u64,
+        mut buffer: AlignedBytes,
+    ) -> u64 {
+        let token = self.next_token;
+        self.next_token += 1;
+        let segment = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let transfer = Transfer {
+            token,
+            fd: file.as_raw_fd(),
+            op: Op::Read,
+            offset,
+            segments: &[segment],
+            is_direct: false,
+        };
+        // SAFETY: the memory lies on the heap and stays in `reads` until the answer; a single
+        // segment is copied into the queue. So does the open file.
+        unsafe { self.backend.queue(transfer) };
+        self.bytes += buffer.len() as u64;
+        self.reads.insert(token, RingRead { buffer, _file: file });
+        token
+    }
+
+    /// Takes a read that has ended, without a system call.
+    pub(super) fn take_answer(&mut self) -> Option<RingAnswer> {
+        if self.answers.is_empty() && !self.reads.is_empty() {
+            // An error of the ring answers all its reads.
+            let _ = self.backend.collect(&mut self.answers);
+        }
+        let KernelAnswer { token, raw } = self.answers.pop()?;
+        let RingRead { buffer, .. } = self.reads.remove(&token).expect("it was queued once");
+        self.bytes -= buffer.len() as u64;
+        let is_read = usize::try_from(raw) == Ok(buffer.len());
+        Some(RingAnswer { token, buffer, is_read })
+    }
+
+    /// Submits the queued reads, and sleeps as `sleep` allows until one ends.
+    pub(super) fn wait(&mut self, sleep: Sleep) {
+        let _ = self.backend.exchange(sleep, &mut self.answers);
+    }
+}
+
+/// Ends a ring. Its memory must stay until all its reads are answered, which may take long: a
+/// thread waits for them.
+pub(super) fn end(ring: KernelRing) {
+    if !ring.process.is_current() {
+        // The parent's reads write to its own memory, and only the parent can wait for them.
+        std::mem::forget(ring);
+    } else if !ring.is_empty() {
+        // Without a thread, the ring is dropped and waited for here.
+        let _ = spawn("readpath-batch", move || drop(ring));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A ring, or `None` with a note where the kernel provides none.
+    fn ring() -> Option<KernelRing> {
+        let ring = KernelRing::new();
+        if ring.is_none() {
+            println!("skipped: the kernel provides no io_uring");
+        }
+        ring
+    }
+
+    fn buffer(bytes: usize) -> AlignedBytes {
+        AlignedBytes::allocate(bytes, None)
+    }
+
+    /// Waits for a read and takes it.
+    fn next_answer(ring: &mut KernelRing) -> RingAnswer {
+        loop {
+            ring.wait(Sleep::UntilAnswered);
+            if let Some(answer) = ring.take_answer() {
+                return answer;
+            }
+        }
+    }
+
+    #[test]
+    fn read_is_answered_with_its_bytes_or_as_failed() {
+        let Some(mut ring) = ring() else { return };
+        let name = std::env::temp_dir().join(format!("readpath-ring-{}", std::process::id()));
+        std::fs::write(&name, b"0123456789").unwrap();
+        let file = Arc::new(StdFile::open(&name).unwrap());
+        std::fs::remove_file(&name).unwrap();
+        let tokens = [(2, 5), (8, 5), (20, 5)]
+            .map(|(offset, bytes)| ring.read(Arc::clone(&file), offset, buffer(bytes)));
+        let mut answers: Vec<RingAnswer> = (0..3).map(|_| next_answer(&mut ring)).collect();
+        answers.sort_by_key(|answer| answer.token);
+        assert_eq!(answers.iter().map(|answer| answer.token).collect::<Vec<_>>(), tokens);
+        // The second read ends after two bytes, the third lies behind the end of the file.
+        assert_eq!(
+            answers.iter().map(|answer| answer.is_read).collect::<Vec<_>>(),
+            [true, false, false]
+        );
+        assert_eq!(*answers[0].buffer, *b"23456");
+        assert!(ring.is_empty() && ring.take_answer().is_none());
+    }
+
+    #[test]
+    fn ring_has_room_for_64_reads_and_16_mib_or_one_larger_read() {
+        let Some(mut ring) = ring() else { return };
+        let zeros = Arc::new(StdFile::open("/dev/zero").unwrap());
+        assert!(ring.has_room(1 << 30));
+        for bytes in [12 << 20, 3 << 20] {
+            ring.read(Arc::clone(&zeros), 0, buffer(bytes));
+        }
+        assert!(ring.has_room(1 << 20) && !ring.has_room((1 << 20) + 1));
+        for _ in 2..64 {
+            assert!(ring.has_room(1));
+            ring.read(Arc::clone(&zeros), 0, buffer(1));
+        }
+        assert!(!ring.has_room(1));
+        drop(next_answer(&mut ring));
+        assert!(ring.has_room(1));
+    }
+
+    /// A pipe answers when it is written, which happens after the ring has ended. The kernel then
+    /// writes to the memory of the read.
+    #[test]
+    fn ended_ring_waits_for_its_reads_on_a_thread() {
+        let Some(mut ring) = ring() else { return };
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let unread = reader.try_clone().unwrap();
+        ring.read(Arc::new(StdFile::from(OwnedFd::from(reader))), 0, buffer(8));
+        ring.wait(Sleep::Never);
+        end(ring);
+        writer.write_all(b"12345678").unwrap();
+        let began = Instant::now();
+        while rustix::io::ioctl_fionread(&unread).unwrap() > 0 {
+            assert!(began.elapsed() < Duration::from_secs(10), "the read was abandoned");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
