@@ -11,10 +11,6 @@ use super::AccessContext;
 use crate::readahead::PageView;
 use crate::unit::{PAGE_BYTES, PageRange};
 
-/// Number of pages of a gap that are examined, at equal distances. Examining them all would cost
-/// more than the request for large gaps.
-const GAP_PAGES_EXAMINED: u64 = 8;
-
 /// A reader's position in a sequence of equally spaced blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stride {
@@ -115,7 +111,8 @@ impl RandomAccess {
 }
 
 impl RandomAccess {
-    /// True if the pages between this request and the one before it were used, as far as examined.
+    /// True if the pages between this request and the one before it were used. The first, the
+    /// middle and the last one are examined.
     ///
     /// A program that reads the whole file in blocks, each of them backward, misses the last page
     /// of each block. Such requests alone look like blocks of one page.
@@ -126,9 +123,8 @@ impl RandomAccess {
             true => request.end,
             false => request.first.saturating_sub(gap_pages),
         };
-        let step = (gap_pages / GAP_PAGES_EXAMINED).max(1) as usize;
-        let mut examined = PageRange::new(first, gap_pages).pages().step_by(step);
-        gap_pages > 0 && examined.all(|page| pages.is_cached(page) && !pages.is_unused(page))
+        let was_used = |page: u64| pages.is_cached(page) && !pages.is_unused(page);
+        gap_pages > 0 && [0, gap_pages / 2, gap_pages - 1].iter().all(|nth| was_used(first + nth))
     }
 }
 
