@@ -2,8 +2,9 @@
 //!
 //! Each read is polled with `RWF_NOWAIT`. If none has completed, an io_uring of the batch waits for
 //! the reads, or threads of the [pool] for some reads of each file. The batch takes the first that
-//! ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`. There a read is made at once if its pages
-//! were resident at submission, unless a thread waits for another read of the file.
+//! ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`. There
+//! a read is made at once if its pages were resident at submission, unless a thread waits for
+//! another read of the file.
 //!
 //! [pool]: crate::page_cache::kernel::blocking_pool
 
