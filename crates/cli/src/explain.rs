@@ -17,6 +17,7 @@ use crate::table::{self, Column, Table};
 
 mod page;
 mod pictures;
+mod time;
 
 use pictures::Pictures;
 
@@ -133,10 +134,6 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     print(&text)
 }
 
-/// Share of the duration from which time without reads and computation is reported. Below it, the
-/// times that are known explain the program.
-const UNEXPLAINED_SHARE_MIN: f64 = 0.1;
-
 /// First line: the program, its duration, and the share of the time it waited.
 fn headline(explanation: &Explanation) -> String {
     let Explanation { program, seconds, waited_seconds, .. } = explanation;
@@ -160,22 +157,24 @@ fn verdict(explanation: &Explanation) -> String {
         ProgramLimit::Nothing => "No diagnosis",
         ProgramLimit::Unseen => "Its reads were not recorded",
     };
-    format!("{what}: {}.", explanation.limit_text)
+    let mut text = format!("{what}: {}", explanation.limit_text);
+    if explanation.limit == ProgramLimit::Program {
+        if let Some(longest) = time::longest_without_reads(explanation) {
+            text += &format!("; {longest}");
+        }
+        if let Some(share) =
+            time::unknown_share(explanation).filter(|&share| share >= time::UNKNOWN_SHARE_MIN)
+        {
+            text += &format!("; {:.0} % of its time is unknown", 100.0 * share);
+        }
+    }
+    text + "."
 }
 
 /// Writes the explanation as text: first line, findings, and the shape of the reads.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     writeln!(out, "{}", headline(explanation))?;
-    if let Some(other) = explanation.other_seconds
-        && other >= UNEXPLAINED_SHARE_MIN * explanation.seconds
-    {
-        let share = 100.0 * other / explanation.seconds.max(1e-9);
-        writeln!(
-            out,
-            "At least {other:.2} s ({share:.0} %) went to neither: writes, locks, sleeps, network or \
-             a busy processor. The recording does not tell them apart."
-        )?;
-    }
+    time::write(out, explanation)?;
     if explanation.lost > 0 {
         writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
     }

@@ -39,8 +39,10 @@ mod names;
 pub mod preload;
 mod ring;
 pub mod sampled;
+mod stacks;
 mod submitted;
 mod tables;
+mod time_split;
 
 pub use advise::{AdviceResult, StopReason, Waits};
 
@@ -48,6 +50,7 @@ use advise::Advisor;
 use event::{Decoder, EventData, TraceEvent};
 use follow::TaskTracker;
 use names::System;
+use time_split::TimeSplit;
 
 /// Buffer limits in KiB: total of an instance, then minimum and maximum of one processor. 50,000
 /// reads a second produce about 10 MB of events a second.
@@ -78,6 +81,7 @@ pub struct Recorder {
     /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     submissions: Option<submitted::Submissions>,
     tracker: TaskTracker<System>,
+    times: TimeSplit,
     /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
     buffer: Vec<u8>,
@@ -124,6 +128,7 @@ impl Recorder {
             tasks,
             all,
             tracker: follow,
+            times: TimeSplit::default(),
             events: Vec::new(),
             buffer: vec![0; SUB_BUFFER_KIB << 10],
             start_ns,
@@ -157,11 +162,14 @@ impl Recorder {
         // thread starts the program and then ends.
         let starter = std::thread::spawn(move || {
             fs::write(path, rustix::thread::gettid().as_raw_nonzero().to_string())?;
-            command.spawn()
+            let begun = (now_ns(), wall_ns());
+            Ok::<_, io::Error>((command.spawn()?, begun))
         });
-        let child =
+        let (child, begun) =
             starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
+        self.begin_at(begun);
         self.tracker.add_task(child.id(), child.id(), "");
+        self.times.add_started(child.id());
         self.program = Some(child.id());
         Ok(child)
     }
@@ -188,9 +196,13 @@ impl Recorder {
         let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
         let mut file = options.open(self.tasks.instance.path().join("set_event_pid"))?;
         file.write_all(list.join(" ").as_bytes())?;
+        if !self.is_attached {
+            self.begin_at((now_ns(), wall_ns()));
+        }
         self.is_attached = true;
         for (number, name) in tasks {
             self.tracker.add_task(number, process, &name);
+            self.times.add_running(now_ns(), number);
         }
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
         let numbers =
@@ -215,6 +227,13 @@ impl Recorder {
             }
         }
         Ok(processes.len())
+    }
+
+    /// Lets the recording begin now, as times of the two clocks. The kernel takes a tenth of a
+    /// second until it reports the events of the first task.
+    fn begin_at(&mut self, (start_ns, wall_ns): (u64, u64)) {
+        (self.start_ns, self.wall_ns) = (start_ns, wall_ns);
+        self.tracker.begin_at(start_ns);
     }
 
     /// Returns true when no recorded task lives, by the events processed so far.
@@ -320,7 +339,13 @@ impl Recorder {
         self.put(records, &mut writer)?;
         self.count_lost(&mut writer)?;
         // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
-        let at_ns = self.ended_ns.unwrap_or(end_ns).saturating_sub(self.start_ns);
+        let end_ns = self.ended_ns.unwrap_or(end_ns);
+        let at_ns = end_ns.saturating_sub(self.start_ns);
+        // Without all events of the scheduler, the activities are not known.
+        if self.lost == 0 {
+            let times = std::mem::take(&mut self.times).finish(self.start_ns, end_ns);
+            self.put(times, &mut writer)?;
+        }
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let unplaced = self.tracker.unlocated_reads();
@@ -369,6 +394,10 @@ impl Recorder {
         for event in self.events.drain(..count) {
             if matches!(event.data, EventData::TaskEnds) && self.program == Some(event.task) {
                 self.ended_ns = Some(event.at_ns);
+            }
+            // Later the program's own time is over; its children may live on.
+            if self.ended_ns.is_none_or(|ended_ns| event.at_ns <= ended_ns) {
+                self.times.take(&event);
             }
             self.tracker.take(event);
         }

@@ -48,7 +48,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use readpath_trace::recording::{ReadMethod, Record};
+use readpath_trace::recording::{Activity, ReadMethod, Record};
 
 mod cause;
 mod gather;
@@ -147,6 +147,16 @@ pub enum ProgramLimit {
     Unseen,
 }
 
+/// Wall time of one activity.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct ActivityTime {
+    /// Activity.
+    pub activity: Activity,
+    /// Wall time in seconds. A moment in which threads do several things counts as the first of
+    /// them in the order of [`Activity`].
+    pub seconds: f64,
+}
+
 /// Result of the diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
@@ -161,6 +171,8 @@ pub struct Explanation {
     /// Least time in seconds in which no thread waited for a device or used a processor, if the
     /// processor time is known. Exact for one thread.
     pub other_seconds: Option<f64>,
+    /// Wall time by activity, longest first. Sums to `seconds`. Empty if the recording has none.
+    pub time: Vec<ActivityTime>,
     /// Number of lost events.
     pub lost: u64,
     /// By way: number of reads of which the bytes are not known, and the waits for them in seconds.
@@ -224,6 +236,7 @@ impl Explainer {
                 let known_ns = gathered.waits.union_ns() + processor_ns;
                 gathered.length_ns.saturating_sub(known_ns) as f64 / 1e9
             }),
+            time: activity_times(gathered),
             lost: gathered.lost,
             unseen: gathered
                 .unseen
@@ -236,4 +249,13 @@ impl Explainer {
             shape: shape::of(gathered),
         }
     }
+}
+
+/// Wall times by activity, longest first.
+fn activity_times(gathered: &RecordingData) -> Vec<ActivityTime> {
+    let time =
+        |(&activity, &ns): (&Activity, &u64)| ActivityTime { activity, seconds: ns as f64 / 1e9 };
+    let mut times: Vec<ActivityTime> = gathered.spent_ns.iter().map(time).collect();
+    times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    times
 }

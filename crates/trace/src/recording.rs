@@ -12,7 +12,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
-//! | 4 | the version: 2; version 1 has no `Mapped`, no `Unseen` and no `aio` |
+//! | 4 | the version: 3; 2 has no `TimeSpent`, 1 also no `Mapped`, `Unseen` and `aio` |
 //! | … | blocks, up to the end of the file |
 //!
 //! A block is:
@@ -81,7 +81,7 @@ pub use write::RecordingWriter;
 pub const MAGIC: [u8; 8] = *b"\xd2readrec";
 
 /// Version of the format that is written.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Oldest version that can be read. Its format is [`VERSION`] without the newer record kinds.
 pub const VERSION_OLDEST: u32 = 1;
@@ -363,6 +363,53 @@ pub struct Unseen {
     pub waited_ns: u64,
 }
 
+/// What a program does at a moment. The order is the order of precedence: if the threads do several
+/// things, the moment counts as the first of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// A thread runs on a processor.
+    Processor,
+    /// A thread could run and waits for a processor.
+    ProcessorQueue,
+    /// A read of a file waits.
+    Read,
+    /// A page fault waits for its file.
+    Fault,
+    /// A page fault waits for the swap area.
+    SwapIn,
+    /// A thread waits until the kernel has freed memory.
+    Memory,
+    /// A call about names, folders or attributes of files waits.
+    Metadata,
+    /// A write or an `fsync` waits.
+    Write,
+    /// A thread waits for completions of AIO or io_uring.
+    AsyncIo,
+    /// A thread waits for a pipe, a socket, a terminal or an event.
+    Others,
+    /// A thread sleeps for a time that it chose.
+    Sleep,
+    /// A thread waits for a lock, or for another thread.
+    Lock,
+    /// A process waits for its children, which are recorded too.
+    Children,
+    /// Unknown.
+    #[default]
+    Unknown,
+}
+
+/// Wall time of the program by activity, one record for each activity that occurred.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TimeSpent {
+    /// Time at which the recording ended.
+    pub at_ns: u64,
+    /// Activity.
+    pub activity: Activity,
+    /// Wall time. The records of all activities sum to the duration of the recording.
+    pub wall_ns: u64,
+}
+
 /// Contiguous pages were inserted into the page cache by one thread within one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PagesInserted {
@@ -480,6 +527,8 @@ pub enum Record {
     Mapped(Mapped),
     /// Reads of which the bytes are not known.
     Unseen(Unseen),
+    /// Wall time of one activity.
+    TimeSpent(TimeSpent),
 }
 
 impl Record {
@@ -501,6 +550,7 @@ impl Record {
             Record::End(_) => 13,
             Record::Mapped(_) => 14,
             Record::Unseen(_) => 15,
+            Record::TimeSpent(_) => 16,
         }
     }
 
@@ -522,6 +572,7 @@ impl Record {
             13 => || Record::End(RecordingEnd::default()),
             14 => || Record::Mapped(Mapped::default()),
             15 => || Record::Unseen(Unseen::default()),
+            16 => || Record::TimeSpent(TimeSpent::default()),
             _ => return None,
         })
     }

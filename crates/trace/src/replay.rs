@@ -100,7 +100,8 @@ impl RecordingInput {
             | Record::Advice(_)
             | Record::Evict(_)
             | Record::Request(_)
-            | Record::Unseen(_) => {}
+            | Record::Unseen(_)
+            | Record::TimeSpent(_) => {}
         }
     }
 

@@ -3,10 +3,10 @@
 use proptest::prelude::*;
 use readpath_trace::TraceError;
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost, FileMapped,
-    FileRecord, MAGIC, Mapped, OpenRecord, PagesEvicted, PagesInserted, ReadMethod, ReadOutcome,
-    ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingReader, RecordingStart,
-    RecordingWriter, RequestRecord, SUM_MAX, ThreadName, Unseen,
+    Activity, AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost,
+    FileMapped, FileRecord, MAGIC, Mapped, OpenRecord, PagesEvicted, PagesInserted, ReadMethod,
+    ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingReader,
+    RecordingStart, RecordingWriter, RequestRecord, SUM_MAX, ThreadName, TimeSpent, Unseen,
 };
 
 fn written(records: &[Record]) -> Vec<u8> {
@@ -146,6 +146,10 @@ fn any_event() -> impl Strategy<Value = Record> {
         1 => (at.clone(), 0..1_u64 << 50, 0..1_u64 << 50).prop_map(move |(at_ns, count, waited_ns)| {
             Record::Unseen(Unseen { at_ns, thread, way: ReadMethod::Aio, count, waited_ns })
         }),
+        1 => (at.clone(), any::<bool>(), 0..1_u64 << 50).prop_map(|(at_ns, reads, wall_ns)| {
+            let activity = if reads { Activity::Read } else { Activity::Unknown };
+            Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns })
+        }),
         1 => (at, 0..1_u64 << 50).prop_map(|(at_ns, count)| Record::Lost(EventsLost { at_ns, count })),
     ]
 }
@@ -245,6 +249,7 @@ fn encoded_bytes_match_the_format_description() {
             outcome: ReadOutcome::Bytes(136),
             ..ReadRecord::default()
         }),
+        Record::TimeSpent(TimeSpent { at_ns: 990, activity: Activity::Lock, wall_ns: 7 }),
         Record::End(RecordingEnd { at_ns: 990, processor_ns: None, has_exited: true }),
     ];
     let body = [
@@ -256,12 +261,13 @@ fn encoded_bytes_match_the_format_description() {
         // 1000 × 2; 100 before; 60; thread 0; pread; descriptor 3; file 0; offset 64 × 2; 256; 120
         // × 2.
         &[8, 0xd0, 0x0f, 100, 60, 0, 1, 4, 0, 0x80, 1, 0x80, 2, 0xf0, 1],
-        // 10 back: 10 × 2 - 1.
-        &[13, 19, 0, 1],
+        // 10 back: 10 × 2 - 1; waiting for a lock, the 11th activity after the first; 7.
+        &[16, 19, 11, 7],
+        &[13, 0, 0, 1],
     ]
     .concat();
     let mut expected = MAGIC.to_vec();
-    expected.extend([2, 0, 0, 0]);
+    expected.extend([3, 0, 0, 0]);
     expected.extend([body.len() as u8, 0, 0, 0]);
     expected.extend(crc32fast::hash(&body).to_le_bytes());
     expected.extend(body);
@@ -324,10 +330,12 @@ fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     assert!(error_of(&names()[1..]).contains("the first record is not a start"));
     assert!(error_of(&[names(), vec![end(), end()]].concat()).contains("after the last"));
     let mut later = written(&names());
-    // Version 1 is accepted, a later version is not.
-    later[8] = 1;
-    assert_eq!(read(&later).0, names());
-    later[8] = 3;
-    assert_eq!(read(&later).1, Some(TraceError::Version { version: 3 }));
+    // Versions 1 to 3 are accepted, a later version is not.
+    for version in 1..=3 {
+        later[8] = version;
+        assert_eq!(read(&later).0, names());
+    }
+    later[8] = 4;
+    assert_eq!(read(&later).1, Some(TraceError::Version { version: 4 }));
     assert_eq!(read(b"fio version 3 iolog\n").1, Some(TraceError::NoRecording));
 }

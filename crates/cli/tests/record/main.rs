@@ -18,6 +18,7 @@ mod modelled;
 mod preload;
 mod programs;
 mod sampled;
+mod time;
 mod unharmed;
 
 use programs::{PIECES, PROGRAMS, Program};

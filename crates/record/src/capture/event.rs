@@ -109,6 +109,10 @@ pub(super) enum EventData {
     MapPages { inode: Inode, first: u64, end: u64 },
     /// A processor switches from one task to another.
     Switch { from: u32, from_name: String, sleep: Option<Sleep>, to: u32, to_name: String },
+    /// A sleeping task may run again.
+    Wake { task: u32 },
+    /// Kernel stack of a task that has just left its processor to sleep, innermost first.
+    Stack { addresses: Vec<u64> },
     /// A task is created.
     NewTask { task: u32, name: String, is_thread: bool, shares_files: bool },
     /// A task executes another program.
@@ -149,7 +153,7 @@ const REQUIRED_TASK_EVENTS: [&str; 3] =
     ["filemap/mm_filemap_add_to_page_cache", "sched/sched_switch", "task/task_newtask"];
 
 /// Events of recorded tasks that older kernels lack.
-const OPTIONAL_TASK_EVENTS: [&str; 11] = [
+const OPTIONAL_TASK_EVENTS: [&str; 12] = [
     PAGE_FAULT,
     "exceptions/page_fault_kernel",
     "block/block_bio_queue",
@@ -158,6 +162,7 @@ const OPTIONAL_TASK_EVENTS: [&str; 11] = [
     "filemap/mm_filemap_map_pages",
     "sched/sched_process_exec",
     "sched/sched_process_exit",
+    "sched/sched_waking",
     "io_uring/io_uring_submit_req",
     "io_uring/io_uring_submit_sqe",
     "io_uring/io_uring_complete",
@@ -165,6 +170,13 @@ const OPTIONAL_TASK_EVENTS: [&str; 11] = [
 
 /// Event of faults by the program's own instructions.
 pub(super) const PAGE_FAULT: &str = "exceptions/page_fault_user";
+
+/// Event of the kernel's stack.
+const STACK: &str = "ftrace/kernel_stack";
+
+/// Trigger that adds the stack to each switch away from a task that sleeps, by the states that
+/// [`Sleep::of_state`] reports.
+const SLEEP_STACK_TRIGGER: &str = "stacktrace if prev_state & 255";
 
 /// Filter that excludes write faults. Nearly all of them concern memory without a file, and they
 /// are far more frequent than the others. A write to a file mapping has events of `filemap`.
@@ -188,6 +200,8 @@ enum EventKind {
     Exit(SystemCall, EventField),
     Pages(PagesOf, [EventField; 4]),
     Switch([EventField; 5]),
+    Wake(EventField),
+    Stack([EventField; 2]),
     NewTask([EventField; 3]),
     PageFault(EventField),
     Exec,
@@ -227,6 +241,9 @@ impl Decoder {
             enable(instance, "syscalls/sys_enter_read")?;
         }
         decoder.add(instance, &REQUIRED_TASK_EVENTS, &OPTIONAL_TASK_EVENTS)?;
+        if decoder.add_stacks(instance).is_err() {
+            decoder.missing.push(STACK.to_owned());
+        }
         Ok(decoder)
     }
 
@@ -259,6 +276,17 @@ impl Decoder {
             }
             self.kinds.insert(layout.id, kind);
         }
+        Ok(())
+    }
+
+    /// Makes the kernel add its stack to each sleep of a recorded task.
+    fn add_stacks(&mut self, instance: &Instance) -> Result<(), TracefsError> {
+        let text = instance.read(&format!("events/{STACK}/format"))?;
+        let layout = EventLayout::parse(&text).filter(|layout| layout.has(&["size", "caller"]));
+        let layout = layout.ok_or_else(|| TracefsError::UnknownEvent { line: STACK.to_owned() })?;
+        instance.write("events/sched/sched_switch/trigger", SLEEP_STACK_TRIGGER)?;
+        self.kinds
+            .insert(layout.id, EventKind::Stack(["size", "caller"].map(|name| layout.field(name))));
         Ok(())
     }
 
@@ -297,6 +325,10 @@ impl Decoder {
                 to: to.of(bytes) as u32,
                 to_name: to_name.text_of(bytes),
             },
+            EventKind::Wake(task) => EventData::Wake { task: task.of(bytes) as u32 },
+            EventKind::Stack([size, callers]) => {
+                EventData::Stack { addresses: callers.numbers_of(bytes, size.of(bytes)) }
+            }
             EventKind::NewTask([task, name, flags]) => {
                 let flags = flags.of(bytes);
                 EventData::NewTask {
@@ -385,6 +417,7 @@ fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static s
         "page_fault_user" | "page_fault_kernel" => {
             (EventKind::PageFault(field("address")), &["address", "error_code"])
         }
+        "sched_waking" => (EventKind::Wake(field("pid")), &["pid"]),
         "sched_process_exec" => (EventKind::Exec, &[]),
         "sched_process_exit" => (EventKind::TaskEnds, &[]),
         "block_bio_queue" => {

@@ -161,6 +161,11 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
+    /// Counts times from `start_ns`. No record was written yet.
+    pub fn begin_at(&mut self, start_ns: u64) {
+        self.start_ns = start_ns;
+    }
+
     /// Returns the source of names.
     pub fn names(&mut self) -> &mut N {
         &mut self.names

@@ -16,6 +16,13 @@ impl EventField {
         bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
     }
 
+    /// Returns `count` numbers of 8 bytes from the field on, as far as the event contains them.
+    pub fn numbers_of(self, event: &[u8], count: u64) -> Vec<u64> {
+        let bytes = event.get(self.offset..).unwrap_or_default();
+        let numbers = bytes.chunks_exact(8).take(usize::try_from(count).unwrap_or(usize::MAX));
+        numbers.map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes"))).collect()
+    }
+
     /// Returns the text up to the first 0.
     pub fn text_of(self, event: &[u8]) -> String {
         let bytes = event.get(self.offset..self.offset + self.bytes).unwrap_or_default();

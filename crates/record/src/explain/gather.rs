@@ -13,7 +13,7 @@ use super::writes::WriteInterference;
 use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::page_set::{PAGE_BYTES, PageSet};
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, DeviceOperation, MappedUse, ReadMethod, ReadRecord, Record,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, MappedUse, ReadMethod, ReadRecord, Record,
     RecordingMethod, RequestRecord, Unseen,
 };
 
@@ -184,6 +184,8 @@ pub(super) struct RecordingData {
     pub length_ns: u64,
     pub processor_ns: Option<u64>,
     pub lost: u64,
+    /// Wall time by activity.
+    pub spent_ns: BTreeMap<Activity, u64>,
     pub files: BTreeMap<u32, FileData>,
     pub threads: BTreeMap<u32, ThreadData>,
     pub devices: BTreeMap<u64, DeviceData>,
@@ -257,6 +259,9 @@ impl RecordingData {
             Record::End(end) => {
                 self.length_ns = self.length_ns.max(end.at_ns);
                 self.processor_ns = end.processor_ns;
+            }
+            Record::TimeSpent(spent) => {
+                *self.spent_ns.entry(spent.activity).or_default() += spent.wall_ns;
             }
             Record::Map(_) | Record::Evict(_) => {}
         }

@@ -3,7 +3,9 @@
 use super::code::{
     FieldCodec, RecordProblem, flag, one_of, optional_number, range, small, start_time, time,
 };
-use super::{AdviceType, DeviceOperation, ReadMethod, ReadOutcome, Record, RecordingMethod};
+use super::{
+    Activity, AdviceType, DeviceOperation, ReadMethod, ReadOutcome, Record, RecordingMethod,
+};
 
 /// Values of `RecordingMethod` in encoding order.
 const SOURCES: [RecordingMethod; 4] = [
@@ -37,6 +39,24 @@ const WAYS: [ReadMethod; 8] = [
 /// Values of `DeviceOperation` in encoding order.
 const WORKS: [DeviceOperation; 3] =
     [DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::Other];
+
+/// Values of `Activity` in encoding order.
+const ACTIVITIES: [Activity; 14] = [
+    Activity::Processor,
+    Activity::ProcessorQueue,
+    Activity::Read,
+    Activity::Fault,
+    Activity::SwapIn,
+    Activity::Memory,
+    Activity::Metadata,
+    Activity::Write,
+    Activity::AsyncIo,
+    Activity::Others,
+    Activity::Sleep,
+    Activity::Lock,
+    Activity::Children,
+    Activity::Unknown,
+];
 
 /// Passes each field of a record to `code`.
 pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
@@ -148,6 +168,11 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
             one_of(code, &mut unseen.way, &WAYS)?;
             code.number(&mut unseen.count)?;
             code.number(&mut unseen.waited_ns)
+        }
+        Record::TimeSpent(spent) => {
+            time(code, &mut spent.at_ns)?;
+            one_of(code, &mut spent.activity, &ACTIVITIES)?;
+            code.number(&mut spent.wall_ns)
         }
     }
 }

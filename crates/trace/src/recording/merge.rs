@@ -249,6 +249,8 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
                 unseen.thread = self.threads.get(&unseen.thread).copied().unwrap_or(unseen.thread);
             }
             Record::Lost(_) => {}
+            // The activities of several programs at one moment are not known.
+            Record::TimeSpent(_) => return None,
         }
         Some(record)
     }
@@ -319,6 +321,7 @@ fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
         Record::End(end) => (&mut end.at_ns, None),
         Record::Mapped(mapped) => (&mut mapped.at_ns, None),
         Record::Unseen(unseen) => (&mut unseen.at_ns, None),
+        Record::TimeSpent(spent) => (&mut spent.at_ns, None),
         Record::Start(_) | Record::Device(_) | Record::File(_) | Record::Thread(_) => return None,
     };
     *end_ns += time_offset_ns;

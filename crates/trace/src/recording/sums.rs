@@ -9,6 +9,7 @@ pub(super) struct RecordingSums {
     waited_ns: u64,
     bytes: u64,
     lost: u64,
+    spent_ns: u64,
 }
 
 impl RecordingSums {
@@ -48,6 +49,10 @@ impl RecordingSums {
                 until_ns = it.at_ns;
                 add(&mut self.lost, it.count, "more than 2⁶⁰ reads that were not seen")?;
                 add(&mut self.waited_ns, it.waited_ns, "waits of more than 36 years together")?;
+            }
+            Record::TimeSpent(it) => {
+                until_ns = it.at_ns;
+                add(&mut self.spent_ns, it.wall_ns, "activities of more than 36 years together")?;
             }
             Record::Read(it) => {
                 until_ns = it.end_ns;

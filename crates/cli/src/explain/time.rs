@@ -1,0 +1,86 @@
+//! Text about the wall time of a program, by activity.
+
+use std::fmt::{self, Write};
+
+use readpath_record::explain::{ActivityTime, Explanation};
+use readpath_trace::recording::Activity;
+
+/// Share of the duration from which time of unknown use is reported. Below it, the known times
+/// explain the program.
+pub(super) const UNKNOWN_SHARE_MIN: f64 = 0.1;
+
+/// Share of the duration below which activities are shown together.
+const SHOWN_SHARE_MIN: f64 = 0.01;
+
+/// Writes the wall time by activity. Without it, writes how much time is not explained by the waits
+/// and the processor time.
+pub(super) fn write(out: &mut String, explanation: &Explanation) -> fmt::Result {
+    let seconds = explanation.seconds.max(1e-9);
+    if explanation.time.is_empty() {
+        return match explanation.other_seconds {
+            Some(other) if other >= UNKNOWN_SHARE_MIN * explanation.seconds => writeln!(
+                out,
+                "At least {other:.2} s ({:.0} %) went to neither: writes, locks, sleeps, network or \
+                 a busy processor. The recording does not tell them apart.",
+                100.0 * other / seconds
+            ),
+            _ => Ok(()),
+        };
+    }
+    writeln!(out, "\nIts time, each moment counted once")?;
+    let mut line = |name: &str, spent: f64| {
+        writeln!(out, "  {name:44} {spent:8.2} s {:4.0} %", 100.0 * spent / seconds)
+    };
+    let (shown, rest): (Vec<&ActivityTime>, Vec<&ActivityTime>) =
+        explanation.time.iter().partition(|time| time.seconds >= SHOWN_SHARE_MIN * seconds);
+    for time in shown {
+        line(name(time.activity), time.seconds)?;
+    }
+    let rest_seconds: f64 = rest.iter().map(|time| time.seconds).sum();
+    if rest_seconds >= 0.005 {
+        line("other", rest_seconds)?;
+    }
+    Ok(())
+}
+
+/// Longest activity with its time, if it is known and reads have no part in it.
+pub(super) fn longest_without_reads(explanation: &Explanation) -> Option<String> {
+    let longest = explanation.time.first()?;
+    let is_of_reads =
+        matches!(longest.activity, Activity::Read | Activity::Fault | Activity::Unknown);
+    let share = 100.0 * longest.seconds / explanation.seconds.max(1e-9);
+    (!is_of_reads).then(|| {
+        format!(
+            "most of its time: {}, {:.2} s ({share:.0} %)",
+            name(longest.activity),
+            longest.seconds
+        )
+    })
+}
+
+/// Share of the duration that is unknown; `None` if the recording has no activities.
+pub(super) fn unknown_share(explanation: &Explanation) -> Option<f64> {
+    let is_unknown = |time: &&ActivityTime| time.activity == Activity::Unknown;
+    let unknown = explanation.time.iter().find(is_unknown).map_or(0.0, |time| time.seconds);
+    (!explanation.time.is_empty()).then(|| unknown / explanation.seconds.max(1e-9))
+}
+
+/// Name of an activity.
+fn name(activity: Activity) -> &'static str {
+    match activity {
+        Activity::Processor => "running on a processor",
+        Activity::ProcessorQueue => "waiting for a processor",
+        Activity::Read => "waiting for reads of files",
+        Activity::Fault => "waiting for page faults",
+        Activity::SwapIn => "waiting for the swap area",
+        Activity::Memory => "waiting for free memory",
+        Activity::Metadata => "metadata: open, stat, folders, exec",
+        Activity::Write => "writes and fsync",
+        Activity::AsyncIo => "waiting for AIO or io_uring",
+        Activity::Others => "pipes, sockets, terminals, events",
+        Activity::Sleep => "sleeping for a chosen time",
+        Activity::Lock => "locks and other threads",
+        Activity::Children => "waiting for child processes",
+        Activity::Unknown => "unknown",
+    }
+}

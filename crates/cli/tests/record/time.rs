@@ -1,0 +1,111 @@
+//! The time of programs that wait for one thing each, by activity.
+//!
+//! Each program waits for at least a known time, whatever the load of the machine: a lower bound of
+//! its activity. The activities sum to the duration, each moment counted once.
+
+use std::fs::File;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{READPATH, Scratch, has};
+use crate::{SlowFile, can_watch};
+
+/// Time that each program waits at least, and the part of it that must be seen. The rest passes
+/// before its first event is recorded.
+const WAIT: Duration = Duration::from_millis(400);
+const SEEN_MIN: f64 = 0.3;
+
+/// Runs of `explain` until none of the events is lost.
+const RUNS_MAX: usize = 5;
+
+/// Seconds of an activity, after the sum of all was checked.
+fn seconds(explanation: &Value, activity: &str) -> f64 {
+    let times = explanation["time"].as_array().unwrap();
+    let of = |time: &Value| time["seconds"].as_f64().unwrap();
+    let sum: f64 = times.iter().map(of).sum();
+    let whole = explanation["seconds"].as_f64().unwrap();
+    assert!((sum - whole).abs() <= 0.05 * whole, "{sum} of {whole}: {explanation:#}");
+    times.iter().find(|time| time["activity"] == activity).map_or(0.0, of)
+}
+
+/// Explains a program that a shell runs. Once it has started, `act` works next to it and gets its
+/// standard input.
+fn explained(scratch: &Scratch, program: &str, act: impl Fn(std::process::ChildStdin)) -> Value {
+    let started = scratch.path("started");
+    let program = format!("> started; {program}");
+    for _ in 0..RUNS_MAX {
+        let mut explain = Command::new(READPATH);
+        explain
+            .args(["explain", "--json", "--", "sh", "-c", &program])
+            .current_dir(scratch.path(""));
+        explain.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = explain.spawn().unwrap();
+        let input = child.stdin.take().unwrap();
+        while !started.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "the program was not started");
+            sleep(Duration::from_millis(1));
+        }
+        std::fs::remove_file(&started).unwrap();
+        act(input);
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success());
+        // The program may write to the standard output before the document.
+        let text = String::from_utf8(output.stdout).unwrap();
+        let explanation: Value = serde_json::from_str(&text[text.find('{').unwrap()..]).unwrap();
+        if explanation["lost"] == 0 {
+            return explanation;
+        }
+    }
+    panic!("events were lost {RUNS_MAX} times");
+}
+
+#[test]
+fn waits_of_a_program_are_named_by_what_they_wait_for() {
+    let scratch = Scratch::new("explain-time");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let sleeps = explained(&scratch, "sleep 0.4; :", |_| {});
+    assert!(seconds(&sleeps, "sleep") >= SEEN_MIN, "{sleeps:#}");
+
+    let reads_pipe = explained(&scratch, "read line; :", |mut input| {
+        sleep(WAIT);
+        input.write_all(b"line\n").unwrap();
+    });
+    assert!(seconds(&reads_pipe, "others") >= SEEN_MIN, "{reads_pipe:#}");
+
+    if has("flock") {
+        let lock = File::create(scratch.path("lock")).unwrap();
+        lock.lock().unwrap();
+        let waits = explained(&scratch, "flock lock true; :", |_| {
+            sleep(2 * WAIT);
+            lock.unlock().unwrap();
+        });
+        assert!(seconds(&waits, "lock") >= SEEN_MIN, "{waits:#}");
+    } else {
+        println!("skipped: there is no `flock`");
+    }
+}
+
+/// A modelled device answers each of eight reads after 100 ms.
+#[test]
+fn waits_for_reads_of_a_slow_device_are_named_as_such() {
+    const DEVICE: &str = "object,first_byte_min=100ms,first_byte_p50=100ms,first_byte_p90=100ms,\
+                          first_byte_p99=100ms,first_byte_max=100ms";
+    let scratch = Scratch::new("explain-time-reads");
+    if !can_watch(&scratch) {
+        return;
+    }
+    let Some(_served) = SlowFile::serve(&scratch.path("slow"), DEVICE, "64MiB") else {
+        println!("skipped: no FUSE file system can be mounted");
+        return;
+    };
+    let program = "for at in 1 9 17 25 33 41 49 57; do \
+                   dd if=slow/device of=/dev/null bs=4096 count=1 skip=$((at * 256)) 2>/dev/null; done";
+    let explanation = explained(&scratch, program, |_| {});
+    assert!(seconds(&explanation, "read") >= 0.7, "{explanation:#}");
+}

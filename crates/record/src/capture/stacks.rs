@@ -1,0 +1,290 @@
+//! What a sleeping thread waits for, from the kernel's stack of its sleep.
+
+use std::collections::HashMap;
+use std::fs;
+
+use readpath_trace::recording::Activity;
+
+/// Activities by functions of the kernel. The first line with a function that is on the stack
+/// decides. A name that ends with `_` stands for all functions that begin like it. Inner waits that
+/// occur under many calls (a pipe below `read`) come before the calls. Names are of Linux 5.10 to
+/// 6.18.
+const ACTIVITIES: [(Activity, &[&str]); 12] = [
+    (
+        Activity::Lock,
+        &[
+            "futex_",
+            "__futex_wait",
+            "locks_lock_inode_wait",
+            "__do_sys_flock",
+            "do_lock_file_wait",
+            "flock_lock_inode_wait",
+            "posix_lock_inode_wait",
+            "do_semtimedop",
+        ],
+    ),
+    (
+        Activity::Children,
+        &["do_wait", "__do_wait", "kernel_wait4", "kernel_waitid", "wait_for_vfork_done"],
+    ),
+    (Activity::Sleep, &["do_nanosleep", "hrtimer_nanosleep", "common_nsleep"]),
+    (
+        Activity::Others,
+        &[
+            "pipe_read",
+            "pipe_write",
+            "anon_pipe_",
+            "unix_stream_",
+            "unix_dgram_",
+            "unix_accept",
+            "inet_accept",
+            "inet_csk_accept",
+            "inet_stream_connect",
+            "tcp_recvmsg",
+            "tcp_sendmsg",
+            "udp_recvmsg",
+            "sk_wait_data",
+            "n_tty_",
+            "tty_",
+            "ep_poll",
+            "do_epoll_wait",
+            "do_poll",
+            "do_sys_poll",
+            "do_select",
+            "eventfd_read",
+            "signalfd_read",
+            "timerfd_read",
+            "inotify_read",
+            "fuse_dev_do_read",
+            "do_sigtimedwait",
+            "sigsuspend",
+            "do_msgrcv",
+            "do_msgsnd",
+            "ptrace_stop",
+            "do_signal_stop",
+            "virtio_vsock_",
+            "vsock_",
+        ],
+    ),
+    (Activity::SwapIn, &["do_swap_page", "swap_read_folio", "swapin_"]),
+    (
+        Activity::Memory,
+        &["try_to_free_pages", "try_to_free_mem_cgroup_pages", "mem_cgroup_handle_over_high"],
+    ),
+    (
+        Activity::Fault,
+        &["filemap_fault", "exc_page_fault", "asm_exc_page_fault", "do_page_fault", "do_mem_abort"],
+    ),
+    (Activity::AsyncIo, &["read_events", "do_io_getevents", "io_cqring_wait"]),
+    // Opening, listing, changing and executing files reads and writes inodes and folders.
+    (
+        Activity::Metadata,
+        &[
+            "do_sys_open",
+            "do_sys_openat2",
+            "do_filp_open",
+            "vfs_statx",
+            "vfs_fstatat",
+            "vfs_getattr",
+            "do_statx",
+            "iterate_dir",
+            "do_unlinkat",
+            "do_renameat2",
+            "do_mkdirat",
+            "do_rmdir",
+            "do_linkat",
+            "do_symlinkat",
+            "do_readlinkat",
+            "do_faccessat",
+            "do_truncate",
+            "do_execveat_common",
+            "bprm_execve",
+            "user_path_at",
+            "filename_lookup",
+            "path_lookupat",
+            "path_openat",
+            "vfs_getxattr",
+            "vfs_utimes",
+            "chmod_common",
+            "chown_common",
+            "vfs_statfs",
+            "user_statfs",
+        ],
+    ),
+    (
+        Activity::Write,
+        &[
+            "vfs_fsync",
+            "do_fsync",
+            "ksys_sync",
+            "sync_filesystem",
+            "iterate_supers",
+            "file_write_and_wait_range",
+            "filemap_fdatawait",
+            "filemap_write_and_wait",
+            "balance_dirty_pages",
+            "vfs_write",
+            "ksys_write",
+            "vfs_writev",
+            "do_pwritev",
+            "do_iter_write",
+            "vfs_iter_write",
+            "vfs_fallocate",
+            "ksys_fallocate",
+            "filp_flush",
+            "filp_close",
+            "__fput",
+        ],
+    ),
+    (
+        Activity::Read,
+        &[
+            "filemap_read",
+            "filemap_get_pages",
+            "filemap_splice_read",
+            "vfs_read",
+            "ksys_read",
+            "vfs_readv",
+            "do_preadv",
+            "vfs_iter_read",
+            "page_cache_ra_",
+            "page_cache_sync_ra",
+            "force_page_cache_ra",
+            "ksys_readahead",
+            "generic_fadvise",
+            "madvise_",
+            "do_sendfile",
+            "vfs_copy_file_range",
+        ],
+    ),
+    (Activity::Lock, &["rwsem_down_", "__mutex_lock"]),
+];
+
+/// Activities of the stacks seen so far.
+#[derive(Debug, Default)]
+pub(super) struct StackActivities {
+    known: HashMap<Vec<u64>, Activity>,
+    /// Functions of the kernel by address, read with the first stack.
+    functions: Option<Functions>,
+}
+
+impl StackActivities {
+    /// Returns what a thread with this stack waits for. The addresses are innermost first.
+    pub fn activity(&mut self, addresses: &[u64]) -> Activity {
+        if let Some(activity) = self.known.get(addresses) {
+            return *activity;
+        }
+        let functions = self.functions.get_or_insert_with(Functions::of_kernel);
+        let names: Vec<&str> =
+            addresses.iter().filter_map(|address| functions.at(*address)).collect();
+        let activity = activity_of(&names);
+        self.known.insert(addresses.to_vec(), activity);
+        activity
+    }
+}
+
+/// Returns what a thread waits for that sleeps in these functions.
+fn activity_of(names: &[&str]) -> Activity {
+    // The compiler adds suffixes such as `.isra.0` to the parts of a function.
+    let is_one = |name: &str, function: &str| match function.ends_with('_') {
+        true => name.starts_with(function),
+        false => name.split('.').next() == Some(function),
+    };
+    let is_in = |functions: &[&str]| {
+        names.iter().any(|name| functions.iter().any(|function| is_one(name, function)))
+    };
+    let found = ACTIVITIES.iter().find(|(_, functions)| is_in(functions));
+    found.map_or(Activity::Unknown, |(activity, _)| *activity)
+}
+
+/// Functions of the kernel by their first address.
+#[derive(Debug, Default)]
+struct Functions {
+    /// Sorted by address.
+    starts: Vec<(u64, String)>,
+}
+
+impl Functions {
+    /// Reads the functions of this kernel; empty where it hides their addresses.
+    fn of_kernel() -> Functions {
+        Functions::parse(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+    }
+
+    /// Parses lines of address, type and name.
+    fn parse(text: &str) -> Functions {
+        let function = |line: &str| {
+            let mut parts = line.split_ascii_whitespace();
+            let start = u64::from_str_radix(parts.next()?, 16).ok().filter(|start| *start > 0)?;
+            let is_code = matches!(parts.next()?, "t" | "T" | "w" | "W");
+            is_code.then_some((start, parts.next()?.to_owned()))
+        };
+        let mut starts: Vec<(u64, String)> = text.lines().filter_map(function).collect();
+        starts.sort_unstable();
+        Functions { starts }
+    }
+
+    /// Name of the function that contains an address.
+    fn at(&self, address: u64) -> Option<&str> {
+        let behind = self.starts.partition_point(|(start, _)| *start <= address);
+        Some(&*self.starts.get(behind.checked_sub(1)?)?.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Stacks of Linux 6.18, without their innermost frames.
+    #[test]
+    fn stack_of_a_sleep_tells_its_activity() {
+        let cases = [
+            (
+                "do_nanosleep hrtimer_nanosleep common_nsleep __x64_sys_clock_nanosleep",
+                Activity::Sleep,
+            ),
+            ("anon_pipe_read vfs_read ksys_read do_syscall_64", Activity::Others),
+            ("do_wait kernel_wait4 do_syscall_64", Activity::Children),
+            ("futex_do_wait __futex_wait futex_wait do_futex __x64_sys_futex", Activity::Lock),
+            (
+                "io_schedule folio_wait_bit_common filemap_update_page filemap_get_pages \
+                 filemap_read vfs_read ksys_pread64 do_syscall_64",
+                Activity::Read,
+            ),
+            (
+                "io_schedule folio_wait_bit_common filemap_fault __do_fault do_read_fault \
+                 handle_mm_fault exc_page_fault asm_exc_page_fault",
+                Activity::Fault,
+            ),
+            (
+                "bit_wait_io __wait_on_bit ext4_bread __ext4_find_entry ext4_lookup path_openat \
+                 do_filp_open do_sys_openat2 do_syscall_64",
+                Activity::Metadata,
+            ),
+            (
+                "folio_wait_writeback __filemap_fdatawait_range file_write_and_wait_range \
+                 ext4_fsync_nojournal.constprop.0 ext4_sync_file do_fsync __x64_sys_fsync",
+                Activity::Write,
+            ),
+            ("do_execveat_common.isra.0 __x64_sys_execve do_syscall_64", Activity::Metadata),
+            ("io_cqring_wait __do_sys_io_uring_enter do_syscall_64", Activity::AsyncIo),
+            // A wait of the kernel that begins like a wait for children.
+            ("do_wait_for_common some_driver_call", Activity::Unknown),
+            ("", Activity::Unknown),
+        ];
+        for (stack, activity) in cases {
+            let names: Vec<&str> = stack.split_whitespace().collect();
+            assert_eq!(activity_of(&names), activity, "{stack}");
+        }
+    }
+
+    #[test]
+    fn function_of_an_address_is_the_last_that_begins_before_it() {
+        let text = "ffffffff81000000 T first\nffffffff81000100 d data\n\
+                    ffffffff81000200 t second\t[module]\n0000000000000000 T hidden\n";
+        let functions = Functions::parse(text);
+        assert_eq!(functions.at(0xffff_ffff_8100_0000), Some("first"));
+        assert_eq!(functions.at(0xffff_ffff_8100_01ff), Some("first"));
+        assert_eq!(functions.at(0xffff_ffff_8100_0200), Some("second"));
+        assert_eq!(functions.at(0xffff_ffff_80ff_ffff), None);
+    }
+}

@@ -1,0 +1,218 @@
+//! Wall time of the recorded program by activity.
+//!
+//! The scheduler's events give the state of each thread: it runs, it could run, or it sleeps. The
+//! kernel adds its own stack to each sleep, and the functions on it tell what the thread waits for
+//! ([`stacks`](super::stacks)). Each moment counts as one activity, the first in the order of
+//! [`Activity`] that a thread is in. A program whose threads compute while others read is thus
+//! limited by its processors. Idle threads of a pool wait for locks, so that locks come late. The
+//! activities sum to the duration of the recording.
+
+use std::collections::HashMap;
+
+use readpath_trace::recording::{Activity, Record, TimeSpent};
+
+use super::event::{EventData, TraceEvent};
+use super::stacks::StackActivities;
+
+/// Number of activities.
+const ACTIVITIES: usize = Activity::Unknown as usize + 1;
+
+/// State of all recorded threads, and the time of each activity so far.
+#[derive(Debug, Default)]
+pub(super) struct TimeSplit {
+    activities: HashMap<u32, Activity>,
+    /// Number of threads by activity.
+    threads: [u32; ACTIVITIES],
+    spent_ns: [u64; ACTIVITIES],
+    /// Time up to which the activities are counted; 0 before the first thread.
+    until_ns: u64,
+    stacks: StackActivities,
+}
+
+impl TimeSplit {
+    /// Adds the first thread of a program that is recorded from its start. Its time begins with its
+    /// first event.
+    pub fn add_started(&mut self, task: u32) {
+        self.set(task, Activity::Processor);
+    }
+
+    /// Adds a thread of a running program. What it does is unknown until its first event.
+    pub fn add_running(&mut self, at_ns: u64, task: u32) {
+        self.count_until(at_ns);
+        self.set(task, Activity::Unknown);
+    }
+
+    /// Processes an event. Events of all processors must come in the order of their times.
+    pub fn take(&mut self, event: &TraceEvent) {
+        match &event.data {
+            EventData::Switch { from, sleep, to, .. } if self.has(*from) || self.has(*to) => {
+                self.count_until(event.at_ns);
+                let left =
+                    if sleep.is_some() { Activity::Unknown } else { Activity::ProcessorQueue };
+                self.change(*from, left);
+                self.change(*to, Activity::Processor);
+            }
+            EventData::Wake { task } if self.has(*task) => {
+                self.count_until(event.at_ns);
+                if self.activities[task] != Activity::Processor {
+                    self.change(*task, Activity::ProcessorQueue);
+                }
+            }
+            // The stack follows the event of the sleep.
+            EventData::Stack { addresses }
+                if self.activities.get(&event.task) == Some(&Activity::Unknown) =>
+            {
+                let activity = self.stacks.activity(addresses);
+                self.change(event.task, activity);
+            }
+            EventData::NewTask { task, .. } if self.has(event.task) => {
+                self.count_until(event.at_ns);
+                self.set(*task, Activity::ProcessorQueue);
+            }
+            EventData::TaskEnds if self.has(event.task) => {
+                self.count_until(event.at_ns);
+                if let Some(activity) = self.activities.remove(&event.task) {
+                    self.threads[activity as usize] -= 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the records of a recording from `start_ns` to `end_ns`. None if the
+    /// kernel reported no activity.
+    pub fn finish(mut self, start_ns: u64, end_ns: u64) -> Vec<Record> {
+        self.count_until(end_ns);
+        let at_ns = end_ns.saturating_sub(start_ns);
+        let counted_ns: u64 = self.spent_ns.iter().sum();
+        if counted_ns == self.spent_ns[Activity::Unknown as usize] {
+            return Vec::new();
+        }
+        // Before the first thread, and after the last.
+        self.spent_ns[Activity::Unknown as usize] += at_ns.saturating_sub(counted_ns);
+        let spent = ALL.iter().map(|&activity| (activity, self.spent_ns[activity as usize]));
+        spent
+            .filter(|&(_, wall_ns)| wall_ns > 0)
+            .map(|(activity, wall_ns)| Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }))
+            .collect()
+    }
+
+    /// Counts the time since the last event as the activity that comes first.
+    fn count_until(&mut self, at_ns: u64) {
+        let passed_ns = match self.until_ns {
+            0 => 0,
+            until_ns => at_ns.saturating_sub(until_ns),
+        };
+        self.until_ns = self.until_ns.max(at_ns);
+        let first = self.threads.iter().position(|&count| count > 0);
+        self.spent_ns[first.unwrap_or(Activity::Unknown as usize)] += passed_ns;
+    }
+
+    /// True if the thread is recorded. The recorder's own thread has events too.
+    fn has(&self, task: u32) -> bool {
+        self.activities.contains_key(&task)
+    }
+
+    /// Changes the activity of a thread, if it is recorded.
+    fn change(&mut self, task: u32, activity: Activity) {
+        if self.has(task) {
+            self.set(task, activity);
+        }
+    }
+
+    fn set(&mut self, task: u32, activity: Activity) {
+        if let Some(before) = self.activities.insert(task, activity) {
+            self.threads[before as usize] -= 1;
+        }
+        self.threads[activity as usize] += 1;
+    }
+}
+
+/// All activities in order of precedence.
+const ALL: [Activity; ACTIVITIES] = [
+    Activity::Processor,
+    Activity::ProcessorQueue,
+    Activity::Read,
+    Activity::Fault,
+    Activity::SwapIn,
+    Activity::Memory,
+    Activity::Metadata,
+    Activity::Write,
+    Activity::AsyncIo,
+    Activity::Others,
+    Activity::Sleep,
+    Activity::Lock,
+    Activity::Children,
+    Activity::Unknown,
+];
+
+#[cfg(test)]
+mod tests {
+    use super::super::event::Sleep;
+    use super::*;
+
+    fn switch(at_ns: u64, from: u32, sleep: Option<Sleep>, to: u32) -> TraceEvent {
+        let (from_name, to_name) = (String::new(), String::new());
+        let data = EventData::Switch { from, from_name, sleep, to, to_name };
+        TraceEvent { at_ns, task: from, data }
+    }
+
+    fn wake(at_ns: u64, task: u32) -> TraceEvent {
+        TraceEvent { at_ns, task: 0, data: EventData::Wake { task } }
+    }
+
+    /// Seconds by activity, of a recording from time 100 to `end_ns`.
+    fn spent(events: &[TraceEvent], end_ns: u64) -> Vec<(Activity, u64)> {
+        let mut split = TimeSplit::default();
+        split.add_started(7);
+        events.iter().for_each(|event| split.take(event));
+        let records = split.finish(100, end_ns).into_iter();
+        let spent = records.map(|record| match record {
+            Record::TimeSpent(spent) => (spent.activity, spent.wall_ns),
+            other => panic!("{other:?}"),
+        });
+        spent.collect()
+    }
+
+    /// By hand. Task 7 runs from 110, starts thread 8 at 120 and sleeps at 130. Thread 8 runs from
+    /// 140 to 170 and waits for a processor until 180; task 7 could run from 160 on. Both moments
+    /// from 160 to 170 count as one: a thread runs.
+    #[test]
+    fn each_moment_counts_once_as_the_first_activity() {
+        let new = EventData::NewTask {
+            task: 8,
+            name: String::new(),
+            is_thread: true,
+            shares_files: true,
+        };
+        let events = [
+            // The recorder's thread.
+            switch(90, 3, None, 4),
+            switch(110, 0, None, 7),
+            TraceEvent { at_ns: 120, task: 7, data: new },
+            switch(130, 7, Some(Sleep::Interruptible), 0),
+            switch(140, 0, None, 8),
+            wake(160, 7),
+            switch(170, 8, None, 0),
+            switch(180, 0, None, 7),
+            switch(190, 7, Some(Sleep::Uninterruptible), 8),
+            TraceEvent { at_ns: 200, task: 8, data: EventData::TaskEnds },
+        ];
+        assert_eq!(
+            spent(&events, 220),
+            [
+                // 110 to 130, 140 to 170, 180 to 200.
+                (Activity::Processor, 70),
+                // 130 to 140, when thread 8 was new, and 170 to 180.
+                (Activity::ProcessorQueue, 20),
+                // Up to 110, and from 200 on: task 7 sleeps without a stack.
+                (Activity::Unknown, 30),
+            ]
+        );
+    }
+
+    #[test]
+    fn recording_without_events_of_the_scheduler_has_no_activities() {
+        assert_eq!(spent(&[], 1000), []);
+    }
+}
