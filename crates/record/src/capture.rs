@@ -81,7 +81,8 @@ pub struct Recorder {
     /// Tracer of reads submitted over AIO and io_uring. `None` where the kernel refuses BPF.
     submissions: Option<submitted::Submissions>,
     tracker: TaskTracker<System>,
-    times: TimeSplit,
+    /// `None` for an advised program, which must not wait for the recorder.
+    times: Option<TimeSplit>,
     /// Events read but not yet processed, because earlier ones may follow.
     events: Vec<TraceEvent>,
     buffer: Vec<u8>,
@@ -128,7 +129,7 @@ impl Recorder {
             tasks,
             all,
             tracker: follow,
-            times: TimeSplit::default(),
+            times: Some(TimeSplit::start()),
             events: Vec::new(),
             buffer: vec![0; SUB_BUFFER_KIB << 10],
             start_ns,
@@ -142,9 +143,9 @@ impl Recorder {
         })
     }
 
-    /// Names of the events that this kernel lacks.
-    pub fn missing_events(&self) -> impl Iterator<Item = &str> {
-        self.tasks.decoder.missing.iter().chain(&self.all.decoder.missing).map(String::as_str)
+    /// Events that this kernel lacks, each with what the recording lacks therefore.
+    pub fn gaps(&self) -> Vec<String> {
+        [self.tasks.decoder.gaps(), self.all.decoder.gaps()].concat()
     }
 
     /// Returns the first record of the recording. `program` is the name of the program's file.
@@ -169,7 +170,9 @@ impl Recorder {
             starter.join().map_err(|_| io::Error::other("the starting thread failed"))??;
         self.begin_at(begun);
         self.tracker.add_task(child.id(), child.id(), "");
-        self.times.add_started(child.id());
+        if let Some(times) = &mut self.times {
+            times.add_started(child.id());
+        }
         self.program = Some(child.id());
         Ok(child)
     }
@@ -202,7 +205,9 @@ impl Recorder {
         self.is_attached = true;
         for (number, name) in tasks {
             self.tracker.add_task(number, process, &name);
-            self.times.add_running(now_ns(), number);
+            if let Some(times) = &mut self.times {
+                times.add_running(now_ns(), number);
+            }
         }
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
         let numbers =
@@ -247,6 +252,8 @@ impl Recorder {
         // By default a reader is woken only when a buffer is half full. Older kernels lack the file
         // and always wake at once.
         let _ = self.tasks.instance.write("buffer_percent", "0");
+        self.times = None;
+        event::disable_stacks(&self.tasks.instance);
         self.advisor = Some(Advisor::new(budget_bytes));
     }
 
@@ -342,9 +349,8 @@ impl Recorder {
         let end_ns = self.ended_ns.unwrap_or(end_ns);
         let at_ns = end_ns.saturating_sub(self.start_ns);
         // Without all events of the scheduler, the activities are not known.
-        if self.lost == 0 {
-            let times = std::mem::take(&mut self.times).finish(self.start_ns, end_ns);
-            self.put(times, &mut writer)?;
+        if let Some(times) = self.times.take().filter(|_| self.lost == 0) {
+            self.put(times.finish(self.start_ns, end_ns), &mut writer)?;
         }
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
@@ -396,8 +402,10 @@ impl Recorder {
                 self.ended_ns = Some(event.at_ns);
             }
             // Later the program's own time is over; its children may live on.
-            if self.ended_ns.is_none_or(|ended_ns| event.at_ns <= ended_ns) {
-                self.times.take(&event);
+            if let Some(times) = &mut self.times
+                && self.ended_ns.is_none_or(|ended_ns| event.at_ns <= ended_ns)
+            {
+                times.take(&event);
             }
             self.tracker.take(event);
         }

@@ -190,9 +190,55 @@ const OPTIONAL_GLOBAL_EVENTS: [&str; 1] = ["filemap/mm_filemap_delete_from_page_
 #[derive(Debug, Default)]
 pub(super) struct Decoder {
     kinds: HashMap<u16, EventKind>,
-    /// Names of the optional events that this kernel lacks.
-    pub missing: Vec<String>,
+    /// Names of the optional events that this kernel lacks, or has in an unknown form.
+    missing: Vec<String>,
 }
+
+/// Files of the kernel's events.
+pub(super) trait EventFiles {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// The kernel lacks it.
+    fn read(&self, file: &str) -> Result<String, TracefsError>;
+
+    /// Writes to a file.
+    ///
+    /// # Errors
+    /// The kernel lacks it or refuses the text.
+    fn write(&self, file: &str, text: &str) -> Result<(), TracefsError>;
+}
+
+impl EventFiles for Instance {
+    fn read(&self, file: &str) -> Result<String, TracefsError> {
+        Instance::read(self, file)
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<(), TracefsError> {
+        Instance::write(self, file, text)
+    }
+}
+
+/// Optional events, and what a recording lacks if none of them exists.
+const CONSEQUENCES: [(&[&str], &str); 11] = [
+    (&["block/block_bio_queue"], "requests of devices are not assigned to threads"),
+    (&["filemap/mm_filemap_get_pages"], "files of reads are known by their descriptors only"),
+    (&["filemap/mm_filemap_fault"], "waits for touches of mappings are not seen"),
+    (&["filemap/mm_filemap_map_pages"], "touches of mapped pages in memory are not seen"),
+    (&[PAGE_FAULT], "the addresses of touches are not known"),
+    (&["sched/sched_process_exit"], "the ends of threads are not seen"),
+    (&["sched/sched_waking"], "waits for a processor count as the waits before them"),
+    (&[STACK], "what a thread waits for is not known"),
+    (&["io_uring/io_uring_complete"], "reads by io_uring are not seen"),
+    (
+        &["io_uring/io_uring_submit_req", "io_uring/io_uring_submit_sqe"],
+        "reads by io_uring are not seen",
+    ),
+    (&["filemap/mm_filemap_delete_from_page_cache"], "evicted pages are not seen"),
+];
+
+/// Calls of which one is enough, because each architecture has only some of them.
+const REPLACED_CALLS: [&str; 5] = ["open", "dup2", "preadv2", "mlock2", "io_pgetevents"];
 
 #[derive(Debug)]
 enum EventKind {
@@ -224,7 +270,7 @@ enum PagesOf {
 
 impl Decoder {
     /// Enables the events of recorded tasks in an instance.
-    pub fn of_tasks(instance: &Instance) -> Result<Decoder, TracefsError> {
+    pub fn of_tasks(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         for (name, call) in CALLS {
             let [enter, exit] = ["enter", "exit"].map(|way| format!("syscalls/sys_{way}_{name}"));
@@ -248,7 +294,7 @@ impl Decoder {
     }
 
     /// Enables the events without a task in an instance.
-    pub fn of_all(instance: &Instance) -> Result<Decoder, TracefsError> {
+    pub fn of_all(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         decoder.add(instance, &REQUIRED_GLOBAL_EVENTS, &OPTIONAL_GLOBAL_EVENTS)?;
         Ok(decoder)
@@ -256,7 +302,7 @@ impl Decoder {
 
     fn add(
         &mut self,
-        instance: &Instance,
+        instance: &impl EventFiles,
         required: &[&str],
         optional: &[&str],
     ) -> Result<(), TracefsError> {
@@ -271,6 +317,10 @@ impl Decoder {
             };
             let (kind, names) = kind_of(name, &layout);
             if !layout.has(names) {
+                if !required.contains(name) {
+                    self.missing.push((*name).to_owned());
+                    continue;
+                }
                 let line = format!("{name} without {}", names.join(", "));
                 return Err(TracefsError::UnknownEvent { line });
             }
@@ -280,7 +330,7 @@ impl Decoder {
     }
 
     /// Makes the kernel add its stack to each sleep of a recorded task.
-    fn add_stacks(&mut self, instance: &Instance) -> Result<(), TracefsError> {
+    fn add_stacks(&mut self, instance: &impl EventFiles) -> Result<(), TracefsError> {
         let text = instance.read(&format!("events/{STACK}/format"))?;
         let layout = EventLayout::parse(&text).filter(|layout| layout.has(&["size", "caller"]));
         let layout = layout.ok_or_else(|| TracefsError::UnknownEvent { line: STACK.to_owned() })?;
@@ -288,6 +338,21 @@ impl Decoder {
         self.kinds
             .insert(layout.id, EventKind::Stack(["size", "caller"].map(|name| layout.field(name))));
         Ok(())
+    }
+
+    /// Events that this kernel lacks, each with what the recording lacks therefore.
+    pub fn gaps(&self) -> Vec<String> {
+        let is_missing = |event: &&str| self.missing.iter().any(|missing| missing == *event);
+        let known = CONSEQUENCES.iter().filter(|(events, _)| events.iter().all(is_missing));
+        let mut gaps: Vec<String> = known
+            .map(|(events, consequence)| format!("{}: {consequence}", events.join(", ")))
+            .collect();
+        let calls = CALLS.iter().map(|(name, _)| *name);
+        let lacking = calls.filter(|name| is_missing(name) && !REPLACED_CALLS.contains(name));
+        gaps.extend(
+            lacking.map(|name| format!("syscalls/sys_enter_{name}: calls of {name} are not seen")),
+        );
+        gaps
     }
 
     /// Decodes an event. Returns `None` for an event that was not enabled.
@@ -437,7 +502,12 @@ fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static s
     }
 }
 
-fn enable(instance: &Instance, name: &str) -> Result<EventLayout, TracefsError> {
+/// Removes the trigger of [`Decoder::of_tasks`], if there is one.
+pub(super) fn disable_stacks(instance: &impl EventFiles) {
+    let _ = instance.write("events/sched/sched_switch/trigger", "!stacktrace");
+}
+
+fn enable(instance: &impl EventFiles, name: &str) -> Result<EventLayout, TracefsError> {
     let text = instance.read(&format!("events/{name}/format"))?;
     let layout = EventLayout::parse(&text)
         .ok_or_else(|| TracefsError::UnknownEvent { line: name.to_owned() })?;
@@ -447,3 +517,6 @@ fn enable(instance: &Instance, name: &str) -> Result<EventLayout, TracefsError> 
     instance.write(&format!("events/{name}/enable"), "1")?;
     Ok(layout)
 }
+
+#[cfg(test)]
+mod gap_tests;

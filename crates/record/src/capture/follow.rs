@@ -229,6 +229,9 @@ impl<N: FileNames> TaskTracker<N> {
                 }
                 self.on_wakeup(at, to);
             }
+            // The kernel adds the stack to the event of a sleep: the task sleeps on. The task of a
+            // wake-up may be any.
+            EventData::Stack { .. } | EventData::Wake { .. } => {}
             EventData::UringComplete { request, result } => {
                 if !self.has_submissions {
                     self.on_uring_completion(at, request, None, result);

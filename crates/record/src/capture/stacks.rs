@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::thread::{Builder, JoinHandle};
 
 use readpath_trace::recording::Activity;
 
@@ -164,17 +165,29 @@ const ACTIVITIES: [(Activity, &[&str]); 12] = [
 #[derive(Debug, Default)]
 pub(super) struct StackActivities {
     known: HashMap<Vec<u64>, Activity>,
-    /// Functions of the kernel by address, read with the first stack.
-    functions: Option<Functions>,
+    /// Thread that reads the functions of the kernel, which takes longer than the recorder may
+    /// pause.
+    reading: Option<JoinHandle<Functions>>,
+    functions: Functions,
 }
 
 impl StackActivities {
+    /// Begins to read the functions of the kernel.
+    pub fn start() -> StackActivities {
+        let reading = Builder::new().name("readpath-stacks".to_owned()).spawn(Functions::of_kernel);
+        // Without a thread, no stack is understood.
+        StackActivities { reading: reading.ok(), ..StackActivities::default() }
+    }
+
     /// Returns what a thread with this stack waits for. The addresses are innermost first.
     pub fn activity(&mut self, addresses: &[u64]) -> Activity {
         if let Some(activity) = self.known.get(addresses) {
             return *activity;
         }
-        let functions = self.functions.get_or_insert_with(Functions::of_kernel);
+        if let Some(reading) = self.reading.take() {
+            self.functions = reading.join().unwrap_or_default();
+        }
+        let functions = &self.functions;
         let names: Vec<&str> =
             addresses.iter().filter_map(|address| functions.at(*address)).collect();
         let activity = activity_of(&names);

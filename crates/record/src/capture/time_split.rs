@@ -30,6 +30,11 @@ pub(super) struct TimeSplit {
 }
 
 impl TimeSplit {
+    /// Creates the state without threads.
+    pub fn start() -> TimeSplit {
+        TimeSplit { stacks: StackActivities::start(), ..TimeSplit::default() }
+    }
+
     /// Adds the first thread of a program that is recorded from its start. Its time begins with its
     /// first event.
     pub fn add_started(&mut self, task: u32) {

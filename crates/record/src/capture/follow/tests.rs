@@ -96,7 +96,10 @@ fn read_record_has_file_offset_and_wait() {
         (24, EventData::Queue { device: INODE.device, sector: 800, sectors: 64 }),
         (25, EventData::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
         (26, switch(70, 0, true)),
+        // The stack of the sleep, and the wake-up, are no end of the wait.
+        (26, EventData::Stack { addresses: vec![1] }),
         (90, EventData::Complete { device: DISK, sector: 800, sectors: 64 }),
+        (91, EventData::Wake { task: 70 }),
         (96, switch(0, 70, false)),
         (100, EventData::Exit(SystemCall::Read, 8192)),
         (110, enter(SystemCall::Read, [3, 0, 8192, 0])),

@@ -1,0 +1,122 @@
+//! Kernels that lack an event, or a field of one.
+
+use std::io;
+
+use super::*;
+
+/// Events with all fields that are used, but for one event or for one field of one event.
+struct FakeEvents {
+    lacking: &'static str,
+    field: Option<&'static str>,
+}
+
+const FIELDS: [&str; 30] = [
+    "s_dev",
+    "i_ino",
+    "index",
+    "last_index",
+    "order",
+    "prev_pid",
+    "prev_comm",
+    "prev_state",
+    "next_pid",
+    "next_comm",
+    "pid",
+    "comm",
+    "clone_flags",
+    "address",
+    "error_code",
+    "dev",
+    "sector",
+    "nr_sector",
+    "bytes",
+    "rwbs",
+    "req",
+    "res",
+    "op_str",
+    "size",
+    "caller",
+    "ret",
+    "fd",
+    "buf",
+    "count",
+    "pos",
+];
+
+impl EventFiles for FakeEvents {
+    fn read(&self, file: &str) -> Result<String, TracefsError> {
+        let is_this = file == format!("events/{}/format", self.lacking);
+        if is_this && self.field.is_none() {
+            return Err(TracefsError::Unavailable {
+                action: "read",
+                path: file.into(),
+                source: io::ErrorKind::NotFound.into(),
+            });
+        }
+        let fields = FIELDS.iter().filter(|field| !is_this || self.field != Some(**field));
+        let line = |field: &&str| format!("\tfield:unsigned long {field};\toffset:8;\tsize:8;\n");
+        let id = file.bytes().fold(7u16, |id, byte| id.wrapping_mul(31) ^ u16::from(byte));
+        Ok(format!("name: x\nID: {id}\nformat:\n{}", fields.map(line).collect::<String>()))
+    }
+
+    fn write(&self, _file: &str, _text: &str) -> Result<(), TracefsError> {
+        Ok(())
+    }
+}
+
+fn decoders(
+    lacking: &'static str,
+    field: Option<&'static str>,
+) -> Result<Vec<String>, TracefsError> {
+    let events = FakeEvents { lacking, field };
+    Ok([Decoder::of_tasks(&events)?.gaps(), Decoder::of_all(&events)?.gaps()].concat())
+}
+
+#[test]
+fn kernel_with_all_events_has_no_gap() {
+    assert_eq!(decoders("none", None).unwrap(), [""; 0]);
+}
+
+#[test]
+fn each_lacking_optional_event_is_named_with_its_consequence() {
+    let optional = OPTIONAL_TASK_EVENTS.iter().chain(&OPTIONAL_GLOBAL_EVENTS).chain([&STACK]);
+    for event in optional {
+        let gaps = decoders(event, None).unwrap();
+        // Either of two events about submissions is enough, and an exec or a fault in the
+        // kernel is recorded by other events too.
+        let has_replacement = ["io_uring_submit_req", "io_uring_submit_sqe", "page_fault_kernel"]
+            .iter()
+            .any(|replaced| event.ends_with(replaced))
+            || event.ends_with("sched_process_exec");
+        match has_replacement {
+            true => assert_eq!(gaps, [""; 0], "{event}"),
+            false => {
+                assert!(gaps.len() == 1 && gaps[0].starts_with(event), "{event}: {gaps:?}")
+            }
+        }
+    }
+    for (name, _) in CALLS {
+        let event: &'static str = Box::leak(format!("syscalls/sys_enter_{name}").into_boxed_str());
+        let gaps = decoders(event, None).unwrap();
+        match REPLACED_CALLS.contains(&name) {
+            true => assert_eq!(gaps, [""; 0], "{name}"),
+            false => assert_eq!(gaps, [format!("{event}: calls of {name} are not seen")]),
+        }
+    }
+}
+
+#[test]
+fn changed_field_counts_as_a_lacking_event() {
+    let gaps = decoders("sched/sched_waking", Some("pid")).unwrap();
+    assert!(gaps.len() == 1 && gaps[0].starts_with("sched/sched_waking: "), "{gaps:?}");
+}
+
+#[test]
+fn lacking_or_changed_required_event_is_an_error_that_names_it() {
+    for event in REQUIRED_TASK_EVENTS.iter().chain(&REQUIRED_GLOBAL_EVENTS) {
+        let error = decoders(event, None).unwrap_err().to_string();
+        assert!(error.contains(event), "{error}");
+    }
+    let error = decoders("sched/sched_switch", Some("next_pid")).unwrap_err().to_string();
+    assert!(error.contains("sched/sched_switch without"), "{error}");
+}
