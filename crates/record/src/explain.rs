@@ -32,7 +32,8 @@
 //!   other waits. If all waits met writes, they are compared with the fastest tenth.
 //!
 //! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads
-//! by system calls.
+//! by system calls. [`Metadata`](WaitCause::Metadata) and [`Sync`](WaitCause::Sync) are times in
+//! which the program did nothing else. They need a recording with times by activity.
 //!
 //! Charges of threads that waited at the same time are scaled to the time that passed. A finding
 //! needs [`REPORTED_SHARE_MIN`] of the recording's length, [`SECONDS_MIN`], and [`WAITS_MIN`]
@@ -114,6 +115,10 @@ pub enum WaitCause {
     ManyFiles,
     /// Small reads by system calls: processor time.
     Calls,
+    /// Files are looked up, opened or listed.
+    Metadata,
+    /// Writes and `fsync`.
+    Sync,
 }
 
 /// A reported cause.
@@ -215,7 +220,11 @@ impl Explainer {
         }
         let scale = gathered.waits.union_ns() as f64 / (gathered.waited_ns.max(1)) as f64;
         let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * scale.min(1.0)));
-        let costs = costs.chain([(WaitCause::Calls, cause::calls_ns(gathered))]);
+        let costs = costs.chain([
+            (WaitCause::Calls, cause::calls_ns(gathered)),
+            (WaitCause::Metadata, gathered.spent(Activity::Metadata)),
+            (WaitCause::Sync, gathered.spent(Activity::Write)),
+        ]);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {
             ns / length_ns >= REPORTED_SHARE_MIN
                 && ns >= SECONDS_MIN * 1e9
@@ -255,7 +264,15 @@ impl Explainer {
 fn activity_times(gathered: &RecordingData) -> Vec<ActivityTime> {
     let time =
         |(&activity, &ns): (&Activity, &u64)| ActivityTime { activity, seconds: ns as f64 / 1e9 };
-    let mut times: Vec<ActivityTime> = gathered.spent_ns.iter().map(time).collect();
+    let mut spent_ns = gathered.spent_ns.clone();
+    // Children that live on have requests after the end of the program.
+    if !spent_ns.is_empty() {
+        let counted_ns: u64 = spent_ns.values().sum();
+        *spent_ns.entry(Activity::Unknown).or_default() +=
+            gathered.length_ns.saturating_sub(counted_ns);
+    }
+    let mut times: Vec<ActivityTime> =
+        spent_ns.iter().filter(|(_, ns)| **ns > 0).map(time).collect();
     times.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     times
 }

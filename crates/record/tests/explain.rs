@@ -2,9 +2,9 @@
 
 use readpath_record::explain::{Explainer, Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, DeviceOperation, DeviceRecord, FileRecord, OpenRecord, PagesInserted,
-    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingStart,
-    RequestRecord, ThreadName,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, DeviceRecord, FileRecord, OpenRecord,
+    PagesInserted, ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod,
+    RecordingStart, RequestRecord, ThreadName, TimeSpent,
 };
 
 pub(crate) const US: u64 = 1000;
@@ -120,6 +120,31 @@ pub(crate) fn found(explanation: &Explanation) -> Vec<(WaitCause, u64)> {
 /// Offsets without a pattern: 1 MiB apart, backward.
 pub(crate) fn far(at: u64) -> u64 {
     (1000 - at) << 20
+}
+
+/// 100 ms in all. 20 ms of metadata and 60 ms of writes are reported, 4 ms of metadata are not.
+#[test]
+fn times_of_metadata_and_writes_are_findings() {
+    for (metadata_ms, expected) in [
+        (20, &[(WaitCause::Sync, 60), (WaitCause::Metadata, 20)][..]),
+        (4, &[(WaitCause::Sync, 60)]),
+    ] {
+        let mut made = Made::new();
+        made.now = 100_000 * US;
+        for (activity, ms) in [
+            (Activity::Processor, 40 - metadata_ms),
+            (Activity::Metadata, metadata_ms),
+            (Activity::Write, 60),
+        ] {
+            let wall_ns = ms * 1000 * US;
+            made.records.push(Record::TimeSpent(TimeSpent { at_ns: made.now, activity, wall_ns }));
+        }
+        let explanation = made.explained();
+        assert_eq!(found(&explanation), expected);
+        let sum: f64 = explanation.time.iter().map(|time| time.seconds).sum();
+        assert!((sum - explanation.seconds).abs() < 1e-9, "{sum}");
+        assert_eq!(explanation.time[0].activity, Activity::Write);
+    }
 }
 
 #[test]

@@ -11,10 +11,12 @@ mod again;
 mod calls;
 mod depth;
 mod many_files;
+mod metadata;
 mod over_read;
 mod page_faults;
 mod slow_file;
 mod small;
+mod sync;
 mod words;
 mod writers;
 
@@ -118,6 +120,8 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {
         // Both require a minimum number of waits in their own rules.
         WaitCause::SlowFile | WaitCause::Writers => true,
+        // Their times come from the kernel's stacks, not from single waits.
+        WaitCause::Metadata | WaitCause::Sync => true,
         WaitCause::Calls => gathered.calls.count >= calls::CALLS_MIN,
         WaitCause::ManyFiles => many_files::are_many(gathered),
         WaitCause::OverRead => over_read::waits(gathered) >= WAITS_MIN,
@@ -144,6 +148,8 @@ pub(super) fn build_finding(
         WaitCause::Writers => writers::cause_text(gathered),
         WaitCause::ManyFiles => many_files::cause_text(gathered),
         WaitCause::Calls => calls::cause_text(gathered),
+        WaitCause::Metadata => metadata::cause_text(gathered),
+        WaitCause::Sync => sync::cause_text(gathered),
     };
     Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy }
 }

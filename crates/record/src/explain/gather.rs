@@ -186,6 +186,8 @@ pub(super) struct RecordingData {
     pub lost: u64,
     /// Wall time by activity.
     pub spent_ns: BTreeMap<Activity, u64>,
+    /// Number of files opened.
+    pub opens: u64,
     pub files: BTreeMap<u32, FileData>,
     pub threads: BTreeMap<u32, ThreadData>,
     pub devices: BTreeMap<u64, DeviceData>,
@@ -232,6 +234,7 @@ impl RecordingData {
                 facts.task = thread.task;
             }
             Record::Open(open) => {
+                self.opens += 1;
                 let opened = (open.file, open.descriptor);
                 match open.is_direct {
                     true => self.direct.insert(opened),
@@ -246,7 +249,10 @@ impl RecordingData {
                 if request.work == DeviceOperation::Read && request.thread.is_some() {
                     self.devices.entry(request.device).or_default().request(request);
                 }
-                self.length_ns = self.length_ns.max(request.end_ns);
+                // Other programs' requests may end after this program.
+                if request.thread.is_some() {
+                    self.length_ns = self.length_ns.max(request.end_ns);
+                }
             }
             Record::Mapped(mapped) => {
                 let pages = PageRange::covering(mapped.offset, mapped.bytes);
@@ -276,6 +282,11 @@ impl RecordingData {
                 file.written_bytes += written.bytes;
             }
         }
+    }
+
+    /// Wall time of an activity in nanoseconds; 0 if the recording has none.
+    pub fn spent(&self, activity: Activity) -> f64 {
+        self.spent_ns.get(&activity).copied().unwrap_or(0) as f64
     }
 
     /// Returns true if the recording has page cache insertions and measured waits.

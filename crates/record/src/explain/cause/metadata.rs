@@ -1,0 +1,22 @@
+//! Cause: calls about names, folders and attributes of files wait. Each lookup of a name that is
+//! not in memory reads a folder and an inode, one after the other.
+
+use readpath_trace::recording::Activity;
+
+use super::super::gather::RecordingData;
+use super::CauseText;
+use super::words::time;
+
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
+    CauseText {
+        title: "metadata: files are looked up, opened or listed".to_owned(),
+        evidence: format!(
+            "calls such as open, stat and getdents waited {} in all; {} files were opened",
+            time(gathered.spent(Activity::Metadata)),
+            gathered.opens,
+        ),
+        remedy: "look up several files at once (threads, io_uring, `xargs -P`), keep files open, \
+                 list a folder once, or keep many small files in one (an archive, a database)"
+            .to_owned(),
+    }
+}
