@@ -20,6 +20,7 @@ use crate::exit::{CommandResult, Failure};
 use crate::input;
 
 mod advised;
+mod from_set;
 mod output;
 mod preloaded;
 mod sampled;
@@ -75,9 +76,13 @@ pub struct RecordArgs {
     after_help = "The readahead policy `adaptive` follows the program's reads. readahead(2) prefetches \
     the pages that it\npredicts into the page cache, as long as prefetched pages are used. The program \
     reads from the\nkernel as before. Needs root and tracefs (exit code 3 without).\n\n\
+    With --from the pages of a recording are brought in, in the order of their first use, while the\n\
+    program runs. That needs no root. Files with another inode or length are left out. The use of\n\
+    the pages is not observed.\n\n\
     Examples:\n  \
     readpath advise --memory 512MiB -- python3 load_model.py\n  \
-    readpath advise --pid 4242 --for 30s"
+    readpath advise --pid 4242 --for 30s\n  \
+    readpath advise --from start.rec -- python3 server.py"
 )]
 pub struct AdviseArgs {
     /// Program.
@@ -86,6 +91,10 @@ pub struct AdviseArgs {
     /// Recording of the reads [default: none]
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
+    /// Recording of an earlier run: bring its pages in ahead of the program. Several recordings are
+    /// taken together
+    #[arg(long, value_name = "RECORDING", conflicts_with_all = ["output", "pid", "cgroup"])]
+    pub from: Vec<PathBuf>,
     /// Limit of prefetched bytes in the page cache that the program has not used yet
     /// [default: 256MiB, or an eighth of the machine's memory if that is less]
     #[arg(long, value_name = "SIZE")]
@@ -104,6 +113,8 @@ struct RecordPlan {
     is_output_kept: bool,
     is_advised: bool,
     memory: Option<String>,
+    /// Recordings whose pages are brought in. If there are any, nothing is recorded.
+    from: Vec<PathBuf>,
 }
 
 impl RecordPlan {
@@ -118,6 +129,7 @@ impl RecordPlan {
             is_output_kept: true,
             is_advised: false,
             memory: None,
+            from: Vec::new(),
         }
     }
 }
@@ -136,7 +148,7 @@ pub fn record_into(program: ProgramArgs, output: PathBuf, is_kept: bool) -> Comm
 /// Brings pages in ahead of a program's reads.
 pub fn advise(args: AdviseArgs) -> CommandResult {
     let plan = RecordPlan::new(args.program, args.output);
-    run(RecordPlan { is_advised: true, memory: args.memory, ..plan })
+    run(RecordPlan { is_advised: true, memory: args.memory, from: args.from, ..plan })
 }
 
 /// Default path of the recording.
@@ -172,6 +184,9 @@ fn run(args: RecordPlan) -> CommandResult {
     let flag = Arc::clone(&is_interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
+    if let Some(bytes_max) = budget.filter(|_| !args.from.is_empty()) {
+        return from_set::run(&args.from, &args, span, bytes_max, &is_interrupted);
+    }
     file_limit::report_as_error();
     let mut recorder = match Recorder::start() {
         Ok(recorder) => recorder,
@@ -184,6 +199,9 @@ fn run(args: RecordPlan) -> CommandResult {
             return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
+    for gap in recorder.gaps() {
+        notice::print(format_args!("this kernel lacks {gap}"));
+    }
     let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT)));
     let about = |error| match &output {
         Some(path) => Failure::usage_of(path.display(), error),

@@ -6,7 +6,8 @@
 //! - [`cold`]: a cold start, checked;
 //! - [`cleanup`]: the cleanup journal of objects that a killed run leaves;
 //! - [`notice`]: messages on standard error;
-//! - [`queue`]: the kernel's settings of a device.
+//! - [`queue`]: the kernel's settings of a device;
+//! - [`recorded_set`]: the pages of a recording, brought in ahead of a later run.
 
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
@@ -17,5 +18,6 @@ pub mod explain;
 pub mod file_limit;
 pub mod notice;
 pub mod queue;
+pub mod recorded_set;
 pub mod swap_off;
 pub mod tracefs;

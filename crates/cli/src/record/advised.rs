@@ -1,4 +1,4 @@
-//! Report of `watch --advise`: pages brought in, their use, and waits.
+//! Report of `readpath advise`: pages brought in, their use, and waits.
 
 use readpath_record::capture::{AdviceResult, StopReason};
 
@@ -33,7 +33,7 @@ pub fn lines(help: &AdviceResult) -> Vec<String> {
     }
     if measured_waits.iter().all(|(_, waits)| waits.read_bytes > 0) {
         let text = "these waits are of different parts of the run, and no measure of a gain: compare \
-                    the time of a run with --advise and of one without";
+                    the time of a run with advice and of one without";
         lines.push(text.to_owned());
     }
     lines

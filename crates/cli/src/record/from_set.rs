@@ -1,0 +1,127 @@
+//! `readpath advise --from`: brings the pages of recordings in ahead of a program. Needs no root.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use readpath_record::notice;
+use readpath_record::recorded_set::{BroughtIn, RecordedSet};
+use readpath_sim::job::printable;
+
+use super::{RecordPlan, program, program_failure};
+use crate::exit::{CommandResult, Failure};
+use crate::recordings::for_each_record;
+
+/// Interval of looking for the end of the program.
+const WAIT_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Number of files that a message names; it counts the others.
+const NAMED_FILES_MAX: usize = 3;
+
+/// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.
+pub fn run(
+    from: &[PathBuf],
+    plan: &RecordPlan,
+    span: Option<Duration>,
+    bytes_max: u64,
+    is_interrupted: &AtomicBool,
+) -> CommandResult {
+    let mut set = RecordedSet::default();
+    for path in from {
+        set.begin_recording();
+        for_each_record(path, |record| {
+            set.take(&record);
+            Ok(())
+        })?;
+    }
+    if set.is_empty() {
+        let what = "has no read of a file; record the program by `readpath record`";
+        return Err(Failure::usage_of(from[0].display(), what));
+    }
+    let (name, mut command) = program(plan);
+    let is_over = AtomicBool::new(false);
+    let began = Instant::now();
+    let (brought_in, took, ended) = std::thread::scope(|scope| {
+        let bringing_in = scope.spawn(|| {
+            let brought_in = set.bring_in(bytes_max, &is_over);
+            (brought_in, began.elapsed())
+        });
+        let is_stopped = || {
+            is_interrupted.load(Ordering::Relaxed)
+                || span.is_some_and(|span| began.elapsed() >= span)
+        };
+        let ended = run_program(&mut command, is_stopped);
+        is_over.store(true, Ordering::Relaxed);
+        let (brought_in, took) = bringing_in.join().expect("it does not panic");
+        (brought_in, took, ended)
+    });
+    let status = ended.map_err(|error| Failure::usage_of(plan.command[0].display(), error))?;
+    lines(&brought_in, took, &printable(&name)).iter().for_each(notice::print);
+    if status.is_none() {
+        notice::print("the program runs on");
+    }
+    program_failure(&name, status, false)
+}
+
+/// Runs the program until it ends. Returns `None` if `is_stopped` comes first.
+fn run_program(
+    command: &mut Command,
+    is_stopped: impl Fn() -> bool,
+) -> std::io::Result<Option<ExitStatus>> {
+    let mut child: Child = command.spawn()?;
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || is_stopped() {
+            return Ok(status);
+        }
+        std::thread::sleep(WAIT_INTERVAL);
+    }
+}
+
+/// Lines of the report.
+fn lines(result: &BroughtIn, took: Duration, program: &str) -> Vec<String> {
+    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let files =
+        |count: usize| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
+    let usable = result.files as usize - result.changed.len() - result.missing.len();
+    let mut lines = vec![format!(
+        "brought in {} of {} in {:.2} s, next to {program}; {} were in memory",
+        mib(result.bytes),
+        files(usable),
+        took.as_secs_f64(),
+        mib(result.cached_bytes),
+    )];
+    if result.late_bytes > 0 {
+        lines
+            .push(format!("{} were not brought in: {program} ended first", mib(result.late_bytes)));
+    }
+    if result.beyond_limit_bytes > 0 {
+        let beyond = mib(result.beyond_limit_bytes);
+        lines.push(format!("{beyond} were not brought in: --memory allows no more"));
+    }
+    let named = |names: Vec<String>| {
+        let more = names.len().saturating_sub(NAMED_FILES_MAX);
+        let shown = names.into_iter().take(NAMED_FILES_MAX).collect::<Vec<String>>().join(", ");
+        if more == 0 { shown } else { format!("{shown} and {more} more") }
+    };
+    if !result.changed.is_empty() {
+        let names = result.changed.iter().map(|path| printable(&path.to_string_lossy())).collect();
+        lines.push(format!(
+            "{} left out, with another inode or length than in the recording: {}",
+            files(result.changed.len()),
+            named(names)
+        ));
+    }
+    if !result.missing.is_empty() {
+        let name = |(path, why): &(PathBuf, String)| {
+            format!("{}: {why}", printable(&path.to_string_lossy()))
+        };
+        lines.push(format!(
+            "{} left out, which cannot be opened: {}",
+            files(result.missing.len()),
+            named(result.missing.iter().map(name).collect())
+        ));
+    }
+    lines
+}

@@ -1,0 +1,298 @@
+//! Pages that a recorded program read, brought into the page cache ahead of a later run.
+//!
+//! The pages keep the order of their first use. Neighbours within a batch are sorted, so that the
+//! device gets fewer requests. Several threads start the kernel's readahead, each for one group of
+//! pages at a time, and wait until the group has arrived. The device thus has few requests of this
+//! kind at once, and a read of the program waits for few of them. Needs no privileges.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_trace::page_set::PageSet;
+use readpath_trace::recording::Record;
+use rustix::fs::{Advice, fadvise};
+
+use crate::cold;
+
+/// Number of ranges that are sorted together.
+const BATCH_RANGES: usize = 1024;
+/// Largest range in pages that one readahead call gets: 512 KiB.
+const RANGE_PAGES_MAX: u64 = 128;
+/// Ranges of one group; together they have at most [`RANGE_PAGES_MAX`] pages.
+const GROUP_RANGES_MAX: usize = 4;
+/// Number of threads, each with one group under way: up to 32 requests, and 4 MiB.
+const THREADS: usize = 8;
+
+/// Pages of one or several recordings, in the order of their first use.
+#[derive(Debug, Default)]
+pub struct RecordedSet {
+    files: Vec<RecordedFile>,
+    /// File of each path.
+    by_path: HashMap<PathBuf, usize>,
+    /// Files of the present recording, by its numbers.
+    numbers: HashMap<u32, usize>,
+    /// Ranges of new pages: file and pages.
+    ranges: Vec<(usize, PageRange)>,
+}
+
+/// A file of the set, as the recording found it.
+#[derive(Debug)]
+struct RecordedFile {
+    path: PathBuf,
+    /// 0 if unknown.
+    inode: u64,
+    bytes: Option<u64>,
+    pages: PageSet,
+}
+
+/// Result of [`RecordedSet::bring_in`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BroughtIn {
+    /// Number of bytes whose readahead was started.
+    pub bytes: u64,
+    /// Number of bytes that were in memory before.
+    pub cached_bytes: u64,
+    /// Number of bytes left out because of the limit.
+    pub beyond_limit_bytes: u64,
+    /// Number of bytes left out because of the end of the program.
+    pub late_bytes: u64,
+    /// Number of files with pages in the set.
+    pub files: u64,
+    /// Files with another inode or length than in the recording.
+    pub changed: Vec<PathBuf>,
+    /// Files that cannot be opened, with the reason.
+    pub missing: Vec<(PathBuf, String)>,
+}
+
+impl RecordedSet {
+    /// Begins the next recording, whose numbers of files are its own.
+    pub fn begin_recording(&mut self) {
+        self.numbers.clear();
+    }
+
+    /// Adds the pages of a record, if it is a read that returned bytes, or a page fault.
+    pub fn take(&mut self, record: &Record) {
+        match record {
+            Record::File(file) if file.path.starts_with('/') => {
+                let path = PathBuf::from(&file.path);
+                let number = *self.by_path.entry(path.clone()).or_insert_with(|| {
+                    let (inode, bytes) = (file.inode, file.bytes);
+                    self.files.push(RecordedFile { path, inode, bytes, pages: PageSet::default() });
+                    self.files.len() - 1
+                });
+                // The last recording has the newest state.
+                let known = &mut self.files[number];
+                (known.inode, known.bytes) = (file.inode, file.bytes);
+                self.numbers.insert(file.file, number);
+            }
+            Record::Read(read) if read.bytes_read() > 0 => {
+                self.add(read.file, PageRange::covering(read.offset, read.bytes_read()));
+            }
+            Record::Mapped(mapped) if mapped.bytes > 0 => {
+                self.add(mapped.file, PageRange::covering(mapped.offset, mapped.bytes));
+            }
+            _ => {}
+        }
+    }
+
+    /// Adds the pages of a range that are not in the set yet.
+    fn add(&mut self, number: u32, range: PageRange) {
+        let Some(&file) = self.numbers.get(&number) else { return };
+        for page in range.pages() {
+            if self.files[file].pages.add(page, page + 1) == 0 {
+                continue;
+            }
+            match self.ranges.last_mut() {
+                Some((last, run))
+                    if *last == file && run.end == page && run.count() < RANGE_PAGES_MAX =>
+                {
+                    run.end += 1;
+                }
+                _ => self.ranges.push((file, PageRange::new(page, 1))),
+            }
+        }
+    }
+
+    /// True if the set has no page.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// Number of bytes of the set, in whole pages.
+    pub fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|(_, range)| range.count() * PAGE_BYTES).sum()
+    }
+
+    /// Brings the pages into the page cache, at most `bytes_max` that are not there yet, until
+    /// `is_over`. Files that have changed are left out. Returns after the last page has arrived.
+    pub fn bring_in(&self, bytes_max: u64, is_over: &AtomicBool) -> BroughtIn {
+        let mut result = BroughtIn::default();
+        let mut opened: Vec<Option<File>> = Vec::new();
+        for file in &self.files {
+            opened.push(match file.pages.count() {
+                0 => None,
+                _ => match file.open() {
+                    Ok(Some(opened)) => Some(opened),
+                    Ok(None) => {
+                        result.changed.push(file.path.clone());
+                        None
+                    }
+                    Err(error) => {
+                        result.missing.push((file.path.clone(), error.to_string()));
+                        None
+                    }
+                },
+            });
+            result.files += u64::from(file.pages.count() > 0);
+        }
+        let groups = self.groups(&opened);
+        let next = AtomicUsize::new(0);
+        let [bytes, cached, beyond, late] = [const { AtomicU64::new(0) }; 4];
+        let work = || {
+            use_low_priority();
+            while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let mut started: Vec<(&File, PageRange)> = Vec::with_capacity(group.len());
+                for &(file, range) in group {
+                    let Some(file) = &opened[file] else { continue };
+                    let range_bytes = range.count() * PAGE_BYTES;
+                    let count_in = if is_over.load(Ordering::Relaxed) {
+                        &late
+                    } else if is_cached(file, range) {
+                        &cached
+                    } else if bytes.fetch_add(range_bytes, Ordering::Relaxed) + range_bytes
+                        > bytes_max
+                    {
+                        bytes.fetch_sub(range_bytes, Ordering::Relaxed);
+                        &beyond
+                    } else {
+                        read_ahead(file, range);
+                        started.push((file, range));
+                        continue;
+                    };
+                    count_in.fetch_add(range_bytes, Ordering::Relaxed);
+                }
+                wait_for(&started);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..THREADS {
+                // Without further threads, the others do all the work.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        let count = |counter: AtomicU64| counter.into_inner();
+        BroughtIn {
+            bytes: count(bytes),
+            cached_bytes: count(cached),
+            beyond_limit_bytes: count(beyond),
+            late_bytes: count(late),
+            ..result
+        }
+    }
+
+    /// Groups of ranges of the opened files, sorted within batches.
+    fn groups(&self, opened: &[Option<File>]) -> Vec<Vec<(usize, PageRange)>> {
+        let is_opened = |(file, _): &&(usize, PageRange)| opened[*file].is_some();
+        let ranges: Vec<(usize, PageRange)> =
+            self.ranges.iter().filter(is_opened).copied().collect();
+        let mut groups: Vec<Vec<(usize, PageRange)>> = Vec::new();
+        for batch in ranges.chunks(BATCH_RANGES) {
+            for (file, range) in joined(batch) {
+                let pages = |group: &Vec<(usize, PageRange)>| {
+                    group.iter().map(|(_, range)| range.count()).sum::<u64>()
+                };
+                match groups.last_mut() {
+                    Some(group)
+                        if group.len() < GROUP_RANGES_MAX
+                            && pages(group) + range.count() <= RANGE_PAGES_MAX =>
+                    {
+                        group.push((file, range));
+                    }
+                    _ => groups.push(vec![(file, range)]),
+                }
+            }
+        }
+        groups
+    }
+}
+
+/// Ranges of a batch in the order of files and pages, adjacent ones joined.
+fn joined(batch: &[(usize, PageRange)]) -> Vec<(usize, PageRange)> {
+    let mut sorted = batch.to_vec();
+    sorted.sort_by_key(|&(file, range)| (file, range.first));
+    let mut all: Vec<(usize, PageRange)> = Vec::new();
+    for (file, range) in sorted {
+        match all.last_mut() {
+            Some((last, run))
+                if *last == file
+                    && run.end == range.first
+                    && run.count() + range.count() <= RANGE_PAGES_MAX =>
+            {
+                run.end = range.end;
+            }
+            _ => all.push((file, range)),
+        }
+    }
+    all
+}
+
+impl RecordedFile {
+    /// Opens the file; `None` if it has changed since the recording.
+    fn open(&self) -> io::Result<Option<File>> {
+        if !std::fs::metadata(&self.path)?.is_file() {
+            return Ok(None);
+        }
+        let file = File::open(&self.path)?;
+        let found = file.metadata()?;
+        let is_same = (self.inode == 0 || found.ino() == self.inode)
+            && self.bytes.is_none_or(|bytes| found.len() == bytes);
+        // The read that waits for a page must bring in no other page.
+        let _ = fadvise(&file, 0, None, Advice::Random);
+        Ok(is_same.then_some(file))
+    }
+}
+
+/// Starts the kernel's readahead of a range. A page that cannot be read is found out by the program.
+fn read_ahead(file: &File, range: PageRange) {
+    let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
+    // SAFETY: the call accesses no memory of the process.
+    unsafe { libc::readahead(file.as_raw_fd(), offset as libc::off64_t, bytes as usize) };
+}
+
+/// Waits until the last page of each range has arrived.
+fn wait_for(started: &[(&File, PageRange)]) {
+    for (file, range) in started {
+        // An error is the program's to report.
+        let _ = file.read_at(&mut [0], (range.end - 1) * PAGE_BYTES);
+    }
+}
+
+/// Gives the calling thread the lowest of the usual I/O priorities, for schedulers that have them.
+fn use_low_priority() {
+    const WHO_PROCESS: libc::c_int = 1; // IOPRIO_WHO_PROCESS, ioprio_set(2)
+    const CLASS_BEST_EFFORT: libc::c_int = 2;
+    const CLASS_SHIFT: libc::c_int = 13;
+    const LOWEST: libc::c_int = 7;
+    // SAFETY: the call accesses no memory. The calling thread is 0.
+    unsafe {
+        libc::syscall(
+            libc::SYS_ioprio_set,
+            WHO_PROCESS,
+            0,
+            CLASS_BEST_EFFORT << CLASS_SHIFT | LOWEST,
+        )
+    };
+}
+
+/// True if all pages of the range are in the page cache, as far as the kernel says.
+fn is_cached(file: &File, range: PageRange) -> bool {
+    let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
+    cold::cached_pages(file, offset, bytes).is_ok_and(|cached| cached == range.count())
+}
