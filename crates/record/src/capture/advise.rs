@@ -37,7 +37,7 @@ use hand::{AdviceTarget, is_large};
 use ledger::{Ledger, UnusedRange};
 use touches::{PageTouch, SystemTables, Touches};
 use used_up::FileUse;
-use worth::{AdviceCredit, AdviceState, PrefetchReason};
+use worth::{AdviceCredit, AdviceState, PrefetchReason, WholeFileRest};
 
 pub use worth::{StopReason, Waits};
 
@@ -303,7 +303,8 @@ impl Advisor {
         let before =
             self.requested_ranges.get(&task).filter(|asked| asked.continues_request(inode, range));
         if before.is_none() {
-            self.credit.record_access(range.count());
+            let rest = self.whole_file_rest(inode);
+            self.credit.record_access(range.count(), rest);
         }
         let mut is_brought = before.is_some_and(|asked| asked.is_prefetched);
         if !is_large(range) {
@@ -317,11 +318,20 @@ impl Advisor {
         self.decide(inode, range, at_ns);
     }
 
+    /// Unused part of a file, if the prefetch of the whole file has begun.
+    fn whole_file_rest(&self, inode: Inode) -> Option<WholeFileRest> {
+        let file = self.files.get(&inode).filter(|file| file.file_use.has_prefetch_begun())?;
+        let prefetched_pages = self.ledger.pages_of(file.number);
+        Some(WholeFileRest { pages: file.file_use.rest_pages(), prefetched_pages })
+    }
+
     /// Processes pages mapped by a fault. The policy decides unless all are known and unmarked.
     fn on_mapped(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, None, at_ns);
-        self.credit.record_access(range.count());
-        self.used(inode, range, at_ns);
+        let rest = self.whole_file_rest(inode);
+        // A fault reports all pages of a folio, also those that earlier faults have mapped.
+        let new_pages = self.used(inode, range, at_ns);
+        self.credit.record_access(new_pages, rest);
         let Some(file) = self.files.get_mut(&inode) else { return };
         let device = &mut self.devices.entry(file.disk).or_default().evidence;
         let (advised, file_pages) = (&mut file.advised, range.end);
@@ -414,15 +424,23 @@ impl Advisor {
         self.used(asked.inode, range, at_ns);
     }
 
-    fn used(&mut self, inode: Inode, range: PageRange, at_ns: u64) {
-        let Some(file) = self.files.get_mut(&inode) else { return };
+    /// Records the use of pages, and returns how many of them were not used before. In a file that
+    /// is not followed, all count as new.
+    fn used(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
+        let Some(file) = self.files.get_mut(&inode) else { return range.count() };
+        let rest_before = file.file_use.rest_pages();
         file.file_use.record_access(range);
+        let new_pages = match file.file_use.is_followed() {
+            true => rest_before - file.file_use.rest_pages(),
+            false => range.count(),
+        };
         let used = self.ledger.remove_range(file.number, range);
         self.help.used_bytes += used * PAGE_BYTES;
         self.credit.record_used(used);
         if used > 0 {
             self.awake_until_ns = at_ns + AWAKE_NS;
         }
+        new_pages
     }
 
     /// Passes a read to the readahead policy of its file, and prefetches the chosen ranges.

@@ -3,7 +3,7 @@
 //! The ledger holds the prefetched ranges of each file with their times. Used pages and evicted
 //! pages are taken out. The budget limits the pages in the ledger.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use readpath_core::unit::PageRange;
 
@@ -16,6 +16,7 @@ pub(super) struct Ledger {
     by_age: BTreeSet<(u64, u32, u64)>,
     pages: u64,
     pages_max: u64,
+    pages_by_file: HashMap<u32, u64>,
 }
 
 /// A prefetched and unused range of a file.
@@ -30,6 +31,11 @@ impl Ledger {
     /// Number of unused prefetched pages.
     pub fn pages(&self) -> u64 {
         self.pages
+    }
+
+    /// Number of unused prefetched pages of a file.
+    pub fn pages_of(&self, file: u32) -> u64 {
+        self.pages_by_file.get(&file).copied().unwrap_or(0)
     }
 
     /// Maximum of [`pages`](Ledger::pages).
@@ -97,12 +103,18 @@ impl Ledger {
         self.unused_ranges.insert((file, range.first), (range.end, since_ns));
         self.by_age.insert((since_ns, file, range.first));
         self.pages += range.count();
+        *self.pages_by_file.entry(file).or_default() += range.count();
     }
 
     fn remove(&mut self, UnusedRange { file, range, since_ns }: UnusedRange) {
         self.unused_ranges.remove(&(file, range.first));
         self.by_age.remove(&(since_ns, file, range.first));
         self.pages -= range.count();
+        let of_file = self.pages_by_file.entry(file).or_default();
+        *of_file -= range.count();
+        if *of_file == 0 {
+            self.pages_by_file.remove(&file);
+        }
     }
 }
 

@@ -104,6 +104,16 @@ impl FileUse {
         }
     }
 
+    /// False for a file whose pages are too many to be followed.
+    pub fn is_followed(&self) -> bool {
+        !self.used_bitmap.is_empty()
+    }
+
+    /// Number of pages that the program has not used.
+    pub fn rest_pages(&self) -> u64 {
+        self.file_pages.saturating_sub(self.used_pages)
+    }
+
     /// Returns true once the prefetch of the rest has begun.
     pub fn has_prefetch_begun(&self) -> bool {
         self.next.is_some()
@@ -207,6 +217,19 @@ mod tests {
         // A sixth piece shortens the rest.
         let six = [&five[..], &[(160, 160)]].concat();
         assert_eq!(after(&six), Some(PageRange::new(320, 160)));
+    }
+
+    /// A fault reports a folio of 64 pages, and later faults report it again.
+    #[test]
+    fn page_that_is_reported_again_is_used_once() {
+        let mut used_up = FileUse::new(6400);
+        for _ in 0..3 {
+            used_up.record_access(PageRange::new(128, 64));
+            used_up.record_access(PageRange::new(640, 64));
+        }
+        assert!(used_up.is_followed());
+        assert_eq!(used_up.rest_pages(), 6400 - 128);
+        assert!(!FileUse::new(FILE_PAGES_MAX + 1).is_followed());
     }
 
     #[test]

@@ -14,7 +14,8 @@
 //!
 //! - pages were refused for want of credit, and less than a quarter of the pages used since then
 //!   had been prefetched. The share is taken once the program has used as many pages as are
-//!   prefetched and unused;
+//!   prefetched and unused. In a file that is used up in an order of its own, only the prefetched
+//!   part of the rest can be hit: there the limit is half of this part, if that is less;
 //! - more pages than the start were evicted or became stale, and more than were used;
 //! - the program waited 1.5 times as long per byte as without advice.
 //!
@@ -118,10 +119,29 @@ impl Waits {
     }
 }
 
+/// Unused part of a file that is prefetched as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WholeFileRest {
+    /// Pages that the program has not used.
+    pub pages: u64,
+    /// Number of these that are prefetched.
+    pub prefetched_pages: u64,
+}
+
+impl WholeFileRest {
+    /// Pages among `pages` accessed ones that count for the minimum share: twice as many as random
+    /// accesses to the rest would find prefetched. A quarter of these is half of that share.
+    fn expected(self, pages: u64) -> u64 {
+        (2 * pages * self.prefetched_pages).div_ceil(self.pages.max(1)).min(pages)
+    }
+}
+
 /// Counts since the first refusal for want of credit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Refused {
     came_pages: u64,
+    /// Pages that count for the minimum share; at most `came_pages`.
+    expected_pages: u64,
     used_pages: u64,
 }
 
@@ -216,10 +236,12 @@ impl AdviceCredit {
         self.refused.get_or_insert_default();
     }
 
-    /// Records the program's access to pages of an advised file.
-    pub fn record_access(&mut self, pages: u64) {
+    /// Records the program's access to `pages` pages. In a file that is prefetched as a whole,
+    /// `prefetched` pages of the `rest` pages not yet used are prefetched.
+    pub fn record_access(&mut self, pages: u64, whole_file: Option<WholeFileRest>) {
         if let Some(refused) = &mut self.refused {
             refused.came_pages += pages;
+            refused.expected_pages += whole_file.map_or(pages, |rest| rest.expected(pages));
         }
     }
 
@@ -269,11 +291,11 @@ impl AdviceCredit {
         if gone_pages >= least && self.used_pages < gone_pages {
             return Some(StopReason::Unused);
         }
-        if let Some(Refused { came_pages, used_pages }) = self.refused
+        if let Some(Refused { came_pages, expected_pages, used_pages }) = self.refused
             && came_pages >= (standing_pages + self.lost_pages).max(least)
         {
             self.refused = None;
-            if used_pages * HELPED_SHARE_DIVISOR < came_pages {
+            if used_pages * HELPED_SHARE_DIVISOR < expected_pages {
                 return Some(StopReason::Unused);
             }
         }
@@ -358,7 +380,7 @@ mod tests {
                 worth.record_prefetched(pages, EXPECTED);
                 brought += pages;
             }
-            worth.record_access(1);
+            worth.record_access(1, None);
             if used * 16 < brought {
                 worth.record_used(1);
                 used += 1;
@@ -377,11 +399,31 @@ mod tests {
         for step in 0..10_000 {
             assert!(worth.room_pages(EXPECTED) >= 256, "step {step}");
             worth.record_prefetched(256, EXPECTED);
-            worth.record_access(256);
+            worth.record_access(256, None);
             worth.record_used(256);
             assert!(worth.judge((256, 0), step));
         }
         assert_eq!(worth.stop_reason(), None);
+    }
+
+    /// Of 60,000 unused pages 8,000 are prefetched. By hand: 8,000 accesses in random order find
+    /// 1,067 of them, and half of that is enough. A quarter of all accesses would be 2,000.
+    #[test]
+    fn use_of_a_whole_file_is_judged_by_its_prefetched_part() {
+        let rest = WholeFileRest { pages: 60_000, prefetched_pages: 8_000 };
+        for (used_pages, whole_file, pays) in [
+            (1_067, Some(rest), true),
+            (534, Some(rest), true),
+            (533, Some(rest), false),
+            (1_999, None, false),
+            (2_000, None, true),
+        ] {
+            let mut worth = advising();
+            worth.record_refusal();
+            worth.record_access(8_000, whole_file);
+            worth.record_used(used_pages);
+            assert_eq!(worth.judge((8_000, 0), 5), pays, "{used_pages} {whole_file:?}");
+        }
     }
 
     /// The whole-file prefetch waits for use. Within the pieces the policy continues.
@@ -401,7 +443,7 @@ mod tests {
         worth.record_refusal();
         for piece in 0..1000 {
             worth.record_prefetched(200, within);
-            worth.record_access(256);
+            worth.record_access(256, None);
             worth.record_used(200);
             assert!(worth.judge((8192, 0), piece));
         }
