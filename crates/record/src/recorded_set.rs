@@ -259,7 +259,7 @@ impl RecordedFile {
     }
 }
 
-/// Starts the kernel's readahead of a range. A page that cannot be read is found out by the program.
+/// Starts the kernel's readahead of a range. The program finds out a page that cannot be read.
 fn read_ahead(file: &File, range: PageRange) {
     let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
     // SAFETY: the call accesses no memory of the process.

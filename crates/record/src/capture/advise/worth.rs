@@ -236,8 +236,8 @@ impl AdviceCredit {
         self.refused.get_or_insert_default();
     }
 
-    /// Records the program's access to `pages` pages. In a file that is prefetched as a whole,
-    /// `prefetched` pages of the `rest` pages not yet used are prefetched.
+    /// Records the program's access to `pages` pages. `whole_file` is the unused part of their file
+    /// if that is prefetched as a whole.
     pub fn record_access(&mut self, pages: u64, whole_file: Option<WholeFileRest>) {
         if let Some(refused) = &mut self.refused {
             refused.came_pages += pages;
