@@ -15,7 +15,8 @@ bench/results/advise.json.
 - `pread`: the same, each tensor by one call; `pieces`: the same, by calls of 64 KiB;
 - `readrandom`, `seekrandom`: db_bench for ten seconds on a database of a GiB.
 
-The first three rows also have upper bounds. `cached`: the program with its whole file in the page
+The first three rows also run with `advise --from`: the pages of one recorded run, whose order was
+another, are brought in next to the program. They also have upper bounds. `cached`: the program with its whole file in the page
 cache. `foreseen`: another process reads the whole file in order by readahead(2), four calls of
 1,280 KiB at once, from the moment at which the program opens it.
 """
@@ -105,6 +106,7 @@ class Bench:
         self.tensors = folder / "tensors"
         lay_out(self.tensors, arguments.mib)
         self.database = folder / "db"
+        self.recordings = {}
 
     def has(self, name):
         if name in OF_TENSORS:
@@ -148,12 +150,23 @@ class Bench:
         ran = subprocess.run(self.program(name, nth), capture_output=True, text=True, check=True)
         return [*seconds, json.loads(ran.stdout)["seconds"]]
 
-    def run(self, name, nth, is_helped):
+    def recording(self, name):
+        """A recording of one cold run in an order of its own."""
+        if name not in self.recordings:
+            self.drop()
+            path = Path(self.scratch) / f"{name}.rec"
+            command = [one_head.COMMAND, "record", "-o", path, "--", *self.program(name, 1_000_000)]
+            subprocess.run(command, capture_output=True, check=True)
+            self.recordings[name] = path
+        return self.recordings[name]
+
+    def run(self, name, nth, help):
         """Seconds of a run, or of an operation in it, and the report about the advice."""
-        self.drop()
         before = []
-        if is_helped:
-            before = [one_head.COMMAND, "advise", "--memory", self.arguments.memory, "--"]
+        if help:
+            before = [one_head.COMMAND, "advise", "--memory", self.arguments.memory]
+            before += ["--from", self.recording(name), "--"] if help == "recorded" else ["--"]
+        self.drop()
         if name in OF_TENSORS:
             ran = subprocess.run([*before, *self.program(name, nth)], capture_output=True, text=True)
             if ran.returncode:
@@ -189,8 +202,9 @@ def main():
         one_head.Disk(device, is_rotational, served) as disk,
     ):
         Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
-        with one_head.mounted(disk) as folder:
+        with one_head.mounted(disk) as folder, tempfile.TemporaryDirectory() as scratch:
             bench = Bench(arguments, folder)
+            bench.scratch = scratch
             rows.append(floor(bench, arguments.times))
             for name in filter(bench.has, arguments.only or ROWS):
                 rows.append(measure(bench, name, arguments.times))
@@ -214,17 +228,23 @@ def floor(bench, times):
 
 
 def measure(bench, name, times):
-    seconds, told, limits = {False: [], True: []}, [], []
+    ways = ["", "helped", "recorded"] if name in OF_TENSORS else ["", "helped"]
+    seconds, told, limits = {way: [] for way in ways}, [], []
     for nth in range(times):
         if name in OF_TENSORS:
             limits.append(bench.limits(name, nth))
-        for is_helped in [False, True] if nth % 2 == 0 else [True, False]:
-            took, said = bench.run(name, nth, is_helped)
-            seconds[is_helped].append(took)
-            told += [line for line in said.splitlines() if line.startswith("readpath:")] if is_helped else []
-    alone, helped = (statistics.median(seconds[is_helped]) for is_helped in (False, True))
+        for way in ways if nth % 2 == 0 else reversed(ways):
+            took, said = bench.run(name, nth, way)
+            seconds[way].append(took)
+            if way == "helped":
+                told += [line for line in said.splitlines() if line.startswith("readpath:")]
+    alone, helped = (statistics.median(seconds[way]) for way in ("", "helped"))
     print(f"{name:12} alone {alone:.6f} s, helped {helped:.6f} s: {alone / helped:.2f} times as fast", flush=True)
-    row = {"name": name, "ratio": alone / helped, "alone": seconds[False], "helped": seconds[True], "told": told}
+    row = {"name": name, "ratio": alone / helped, "alone": seconds[""], "helped": seconds["helped"], "told": told}
+    if "recorded" in seconds:
+        recorded = statistics.median(seconds["recorded"])
+        print(f"  from a recording {recorded:.6f} s: {alone / recorded:.2f} times as fast", flush=True)
+        row["recorded"] = seconds["recorded"]
     if limits:
         row["foreseen"], row["cached"] = map(list, zip(*limits, strict=True))
         foreseen, cached = statistics.median(row["foreseen"]), statistics.median(row["cached"])

@@ -87,10 +87,11 @@ def print_summary(document: dict) -> None:
     of_best, of_pread, below = [], [], []
     print(f"{'row':36} {'ours':>9} {'best':>9} {'of best':>8} {'of pread':>8}")
     for row in document["results"]:
-        if row["ratio"] is None:
-            print(f"{row['row']:36} not measured: {row['note']}")
+        ours, best = row["ours"], row[row["best"].lower()] if row["best"] else None
+        # Without a complete run of one side, there is nothing to compare.
+        if row["ratio"] is None or not ours["seconds_by_run"] or not best["seconds_by_run"]:
+            print(f"{row['row']:36} not measured: {row['note'] or 'no time was left'}")
             continue
-        ours, best = row["ours"], row[row["best"].lower()]
         of_best.append(row["ratio"])
         pread = row["pread"]["seconds"] / ours["seconds"] if row["pread"] else None
         if pread:
