@@ -18,6 +18,7 @@ pub mod explain;
 pub mod file_limit;
 pub mod notice;
 pub mod queue;
+mod readahead_file;
 pub mod recorded_set;
 pub mod swap_off;
 pub mod tracefs;

@@ -6,9 +6,8 @@
 //! kind at once, and a read of the program waits for few of them. Needs no privileges.
 
 use std::collections::HashMap;
-use std::fs::File;
+use std::fs::Metadata;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -18,7 +17,7 @@ use readpath_trace::page_set::PageSet;
 use readpath_trace::recording::Record;
 use rustix::fs::{Advice, fadvise};
 
-use crate::cold;
+use crate::readahead_file::ReadaheadFile;
 
 /// Number of ranges that are sorted together.
 const BATCH_RANGES: usize = 1024;
@@ -124,16 +123,11 @@ impl RecordedSet {
         self.ranges.is_empty()
     }
 
-    /// Number of bytes of the set, in whole pages.
-    pub fn bytes(&self) -> u64 {
-        self.ranges.iter().map(|(_, range)| range.count() * PAGE_BYTES).sum()
-    }
-
     /// Brings the pages into the page cache, at most `bytes_max` that are not there yet, until
     /// `is_over`. Files that have changed are left out. Returns after the last page has arrived.
     pub fn bring_in(&self, bytes_max: u64, is_over: &AtomicBool) -> BroughtIn {
         let mut result = BroughtIn::default();
-        let mut opened: Vec<Option<File>> = Vec::new();
+        let mut opened: Vec<Option<ReadaheadFile>> = Vec::new();
         for file in &self.files {
             opened.push(match file.pages.count() {
                 0 => None,
@@ -157,13 +151,13 @@ impl RecordedSet {
         let work = || {
             use_low_priority();
             while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let mut started: Vec<(&File, PageRange)> = Vec::with_capacity(group.len());
+                let mut started: Vec<(&ReadaheadFile, PageRange)> = Vec::with_capacity(group.len());
                 for &(file, range) in group {
                     let Some(file) = &opened[file] else { continue };
                     let range_bytes = range.count() * PAGE_BYTES;
                     let count_in = if is_over.load(Ordering::Relaxed) {
                         &late
-                    } else if is_cached(file, range) {
+                    } else if file.cached_pages(range) == Some(range.count()) {
                         &cached
                     } else if bytes.fetch_add(range_bytes, Ordering::Relaxed) + range_bytes
                         > bytes_max
@@ -171,7 +165,7 @@ impl RecordedSet {
                         bytes.fetch_sub(range_bytes, Ordering::Relaxed);
                         &beyond
                     } else {
-                        read_ahead(file, range);
+                        file.read_ahead(range);
                         started.push((file, range));
                         continue;
                     };
@@ -198,7 +192,7 @@ impl RecordedSet {
     }
 
     /// Groups of ranges of the opened files, sorted within batches.
-    fn groups(&self, opened: &[Option<File>]) -> Vec<Vec<(usize, PageRange)>> {
+    fn groups(&self, opened: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
         let is_opened = |(file, _): &&(usize, PageRange)| opened[*file].is_some();
         let ranges: Vec<(usize, PageRange)> =
             self.ranges.iter().filter(is_opened).copied().collect();
@@ -245,32 +239,25 @@ fn joined(batch: &[(usize, PageRange)]) -> Vec<(usize, PageRange)> {
 
 impl RecordedFile {
     /// Opens the file; `None` if it has changed since the recording.
-    fn open(&self) -> io::Result<Option<File>> {
-        if !std::fs::metadata(&self.path)?.is_file() {
-            return Ok(None);
+    fn open(&self) -> io::Result<Option<ReadaheadFile>> {
+        let is_same = |found: &Metadata| {
+            (self.inode == 0 || found.ino() == self.inode)
+                && self.bytes.is_none_or(|bytes| found.len() == bytes)
+        };
+        let opened = ReadaheadFile::open(&self.path, is_same)?;
+        if let Some(opened) = &opened {
+            // The read that waits for a page must bring in no other page.
+            let _ = fadvise(opened.file(), 0, None, Advice::Random);
         }
-        let file = File::open(&self.path)?;
-        let found = file.metadata()?;
-        let is_same = (self.inode == 0 || found.ino() == self.inode)
-            && self.bytes.is_none_or(|bytes| found.len() == bytes);
-        // The read that waits for a page must bring in no other page.
-        let _ = fadvise(&file, 0, None, Advice::Random);
-        Ok(is_same.then_some(file))
+        Ok(opened)
     }
 }
 
-/// Starts the kernel's readahead of a range. The program finds out a page that cannot be read.
-fn read_ahead(file: &File, range: PageRange) {
-    let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
-    // SAFETY: the call accesses no memory of the process.
-    unsafe { libc::readahead(file.as_raw_fd(), offset as libc::off64_t, bytes as usize) };
-}
-
 /// Waits until the last page of each range has arrived.
-fn wait_for(started: &[(&File, PageRange)]) {
+fn wait_for(started: &[(&ReadaheadFile, PageRange)]) {
     for (file, range) in started {
         // An error is the program's to report.
-        let _ = file.read_at(&mut [0], (range.end - 1) * PAGE_BYTES);
+        let _ = file.file().read_at(&mut [0], (range.end - 1) * PAGE_BYTES);
     }
 }
 
@@ -289,10 +276,4 @@ fn use_low_priority() {
             CLASS_BEST_EFFORT << CLASS_SHIFT | LOWEST,
         )
     };
-}
-
-/// True if all pages of the range are in the page cache, as far as the kernel says.
-fn is_cached(file: &File, range: PageRange) -> bool {
-    let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
-    cold::cached_pages(file, offset, bytes).is_ok_and(|cached| cached == range.count())
 }

@@ -6,9 +6,9 @@
 //! restricted to its owner. If the program maps such a file, `process_madvise(2)` advises the
 //! program's own mapping.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::ReadaheadLimits;
@@ -17,23 +17,18 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::event::Inode;
 use super::super::names::kernel_device;
-use crate::cold::cached_pages;
-use crate::queue::KernelQueue;
-
-/// Minimum size in bytes of an advised range per call: the kernel's default readahead window.
-const CALL_BYTES_MIN: u64 = 128 << 10;
+use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 
 /// A file that can be advised.
 #[derive(Debug)]
 pub(super) struct AdviceTarget {
     target_kind: AdviceWay,
     pages: u64,
-    call_bytes: u64,
 }
 
 #[derive(Debug)]
 enum AdviceWay {
-    Opened(File),
+    Opened(ReadaheadFile),
     /// A program's mapping: its process, its first byte in the file, and its address.
     Mapped {
         process: OwnedFd,
@@ -62,10 +57,7 @@ impl AdviceTarget {
     /// Number of absent pages in a range. All pages count as absent where the kernel reports no
     /// number.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
-        let AdviceWay::Opened(file) = &self.target_kind else { return range.count() };
-        let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
-        let cached = if bytes == 0 { Ok(0) } else { cached_pages(file, offset, bytes) };
-        range.count().saturating_sub(cached.unwrap_or(0))
+        range.count().saturating_sub(self.cached_pages(range).unwrap_or(0))
     }
 
     /// Splits a range into parts with absent pages. Returns each part with the number of its absent
@@ -108,29 +100,19 @@ impl AdviceTarget {
     /// Number of resident pages in a range. `None` where the kernel reports no number.
     pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
         let AdviceWay::Opened(file) = &self.target_kind else { return None };
-        cached_pages(file, range.first * PAGE_BYTES, range.count() * PAGE_BYTES).ok()
+        file.cached_pages(range)
     }
 
     /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
     pub fn prefetch(&self, range: PageRange) -> bool {
-        let (mut offset, end) = (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
-        while offset < end {
-            let bytes = self.call_bytes.min(end - offset);
-            let is_begun = match &self.target_kind {
-                // SAFETY: the call accesses no memory of this process.
-                AdviceWay::Opened(file) => unsafe {
-                    libc::readahead(file.as_raw_fd(), offset as i64, bytes as usize) == 0
-                },
-                AdviceWay::Mapped { process, offset: first, address } => {
+        match &self.target_kind {
+            AdviceWay::Opened(file) => file.read_ahead(range),
+            AdviceWay::Mapped { process, offset: first, address } => {
+                for_each_call(range, CALL_BYTES_MIN, |offset, bytes| {
                     offset >= *first && will_need(process, address + (offset - first), bytes)
-                }
-            };
-            if !is_begun {
-                return false;
+                })
             }
-            offset += bytes;
         }
-        true
     }
 
     /// Evicts these pages from the kernel page cache, except dirty and mapped pages.
@@ -139,7 +121,7 @@ impl AdviceTarget {
             (&self.target_kind, std::num::NonZero::new(range.count() * PAGE_BYTES))
         {
             let advice = rustix::fs::Advice::DontNeed;
-            let _ = rustix::fs::fadvise(file, range.first * PAGE_BYTES, Some(bytes), advice);
+            let _ = rustix::fs::fadvise(file.file(), range.first * PAGE_BYTES, Some(bytes), advice);
         }
     }
 }
@@ -152,19 +134,10 @@ pub(super) fn is_large(range: PageRange) -> bool {
 /// Opens the file at a path if it has the given inode.
 fn open(path: &Path, inode: Inode) -> Option<AdviceTarget> {
     let is_it = |found: &fs::Metadata| {
-        found.is_file() && found.ino() == inode.number && kernel_device(found.dev()) == inode.device
+        found.ino() == inode.number && kernel_device(found.dev()) == inode.device
     };
-    fs::metadata(path).ok().filter(is_it)?;
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
-    let found = file.metadata().ok().filter(is_it)?;
-    let queue = KernelQueue::of(&found);
-    let call_bytes = queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
-    Some(AdviceTarget {
-        target_kind: AdviceWay::Opened(file),
-        pages: found.len().div_ceil(PAGE_BYTES),
-        call_bytes: call_bytes.max(CALL_BYTES_MIN),
-    })
+    let file = ReadaheadFile::open(path, is_it).ok()??;
+    Some(AdviceTarget { pages: file.pages(), target_kind: AdviceWay::Opened(file) })
 }
 
 /// Largest mapping of the file in the task with the given folder in `/proc`.
@@ -178,7 +151,6 @@ fn mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
     Some(AdviceTarget {
         target_kind: AdviceWay::Mapped { process: process.ok()?, offset, address },
         pages: (offset + bytes) / PAGE_BYTES,
-        call_bytes: CALL_BYTES_MIN,
     })
 }
 
@@ -221,6 +193,8 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::cold::cached_pages;
+    use std::fs::{File, OpenOptions};
 
     #[test]
     fn proc_maps_line_is_parsed() {

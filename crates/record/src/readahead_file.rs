@@ -1,0 +1,124 @@
+//! A file whose pages are brought into the kernel page cache by `readahead(2)`.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use readpath_core::unit::{PAGE_BYTES, PageRange};
+
+use crate::cold;
+use crate::queue::KernelQueue;
+
+/// Minimum size in bytes of an advised range per call: the kernel's default readahead window.
+pub(crate) const CALL_BYTES_MIN: u64 = 128 << 10;
+
+/// A regular file, opened for reading.
+#[derive(Debug)]
+pub(crate) struct ReadaheadFile {
+    file: File,
+    bytes: u64,
+    /// Largest range that the kernel reads ahead for one call.
+    call_bytes: u64,
+}
+
+impl ReadaheadFile {
+    /// Opens the regular file at a path. `None` if it is no regular file, or not the one that
+    /// `is_it` accepts.
+    ///
+    /// # Errors
+    /// The file cannot be opened or examined.
+    pub fn open(
+        path: &Path,
+        is_it: impl Fn(&Metadata) -> bool,
+    ) -> io::Result<Option<ReadaheadFile>> {
+        let is_accepted = |found: &Metadata| found.is_file() && is_it(found);
+        if !is_accepted(&fs::metadata(path)?) {
+            return Ok(None);
+        }
+        // A pipe may have replaced the file: the open must not wait for a writer.
+        let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+        let found = file.metadata()?;
+        if !is_accepted(&found) {
+            return Ok(None);
+        }
+        let queue = KernelQueue::of(&found);
+        let call_bytes =
+            queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
+        let call_bytes = call_bytes.max(CALL_BYTES_MIN);
+        Ok(Some(ReadaheadFile { file, bytes: found.len(), call_bytes }))
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Length of the file in pages.
+    pub fn pages(&self) -> u64 {
+        self.bytes.div_ceil(PAGE_BYTES)
+    }
+
+    /// Number of resident pages in a range. `None` where the kernel reports no number.
+    pub fn cached_pages(&self, range: PageRange) -> Option<u64> {
+        // A length of 0 would mean the rest of the file.
+        match range.is_empty() {
+            true => Some(0),
+            false => {
+                let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
+                cold::cached_pages(&self.file, offset, bytes).ok()
+            }
+        }
+    }
+
+    /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
+    pub fn read_ahead(&self, range: PageRange) -> bool {
+        for_each_call(range, self.call_bytes, |offset, bytes| {
+            // SAFETY: the call accesses no memory of this process.
+            unsafe { libc::readahead(self.file.as_raw_fd(), offset as i64, bytes as usize) == 0 }
+        })
+    }
+}
+
+/// Calls `call` with the offset and the bytes of each part of a range, of at most `call_bytes`
+/// bytes. Ends with the first part for which it returns false, and returns false then.
+pub(crate) fn for_each_call(
+    range: PageRange,
+    call_bytes: u64,
+    mut call: impl FnMut(u64, u64) -> bool,
+) -> bool {
+    let (mut offset, end) = (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
+    while offset < end {
+        let bytes = call_bytes.min(end - offset);
+        if !call(offset, bytes) {
+            return false;
+        }
+        offset += bytes;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: 130 pages from the third on, in calls of 64 pages.
+    #[test]
+    fn range_is_advised_in_calls_that_the_kernel_does_not_cut() {
+        let range = PageRange::new(2, 130);
+        let mut calls = Vec::new();
+        assert!(for_each_call(range, 64 * PAGE_BYTES, |offset, bytes| {
+            calls.push((offset / PAGE_BYTES, bytes / PAGE_BYTES));
+            true
+        }));
+        assert_eq!(calls, [(2, 64), (66, 64), (130, 2)]);
+        let mut count = 0;
+        assert!(!for_each_call(range, 64 * PAGE_BYTES, |_, _| {
+            count += 1;
+            count < 2
+        }));
+        assert_eq!(count, 2);
+    }
+}
