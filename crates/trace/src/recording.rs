@@ -363,8 +363,8 @@ pub struct Unseen {
     pub waited_ns: u64,
 }
 
-/// What a program does at a moment. The order is the order of precedence: if the threads do several
-/// things, the moment counts as the first of these.
+/// Activity of a program at a moment. The order is the order of precedence: if the threads have
+/// several activities, the moment counts as the first of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
@@ -397,6 +397,26 @@ pub enum Activity {
     /// Unknown.
     #[default]
     Unknown,
+}
+
+impl Activity {
+    /// All activities, in their order and in the order of their encoding.
+    pub const ALL: [Activity; 14] = [
+        Activity::Processor,
+        Activity::ProcessorQueue,
+        Activity::Read,
+        Activity::Fault,
+        Activity::SwapIn,
+        Activity::Memory,
+        Activity::Metadata,
+        Activity::Write,
+        Activity::AsyncIo,
+        Activity::Others,
+        Activity::Sleep,
+        Activity::Lock,
+        Activity::Children,
+        Activity::Unknown,
+    ];
 }
 
 /// Wall time of the program by activity, one record for each activity that occurred.

@@ -1,7 +1,7 @@
 //! Wall time of the recorded program by activity.
 //!
 //! The scheduler's events give the state of each thread: it runs, it could run, or it sleeps. The
-//! kernel adds its own stack to each sleep, and the functions on it tell what the thread waits for
+//! kernel adds its own stack to each sleep. The functions on it identify the wait
 //! ([`stacks`](super::stacks)). Each moment counts as one activity, the first in the order of
 //! [`Activity`] that a thread is in. A program whose threads compute while others read is thus
 //! limited by its processors. Idle threads of a pool wait for locks, so that locks come late. The
@@ -15,7 +15,7 @@ use super::event::{EventData, TraceEvent};
 use super::stacks::StackActivities;
 
 /// Number of activities.
-const ACTIVITIES: usize = Activity::Unknown as usize + 1;
+const ACTIVITIES: usize = Activity::ALL.len();
 
 /// State of all recorded threads, and the time of each activity so far.
 #[derive(Debug, Default)]
@@ -41,7 +41,7 @@ impl TimeSplit {
         self.set(task, Activity::Processor);
     }
 
-    /// Adds a thread of a running program. What it does is unknown until its first event.
+    /// Adds a thread of a running program. Its activity is unknown until its first event.
     pub fn add_running(&mut self, at_ns: u64, task: u32) {
         self.count_until(at_ns);
         self.set(task, Activity::Unknown);
@@ -84,7 +84,7 @@ impl TimeSplit {
         }
     }
 
-    /// Returns the records of a recording from `start_ns` to `end_ns`. None if the
+    /// Returns the records of a recording from `start_ns` to `end_ns`. The list is empty if the
     /// kernel reported no activity.
     pub fn finish(mut self, start_ns: u64, end_ns: u64) -> Vec<Record> {
         self.count_until(end_ns);
@@ -95,7 +95,7 @@ impl TimeSplit {
         }
         // Before the first thread, and after the last.
         self.spent_ns[Activity::Unknown as usize] += at_ns.saturating_sub(counted_ns);
-        let spent = ALL.iter().map(|&activity| (activity, self.spent_ns[activity as usize]));
+        let spent = Activity::ALL.into_iter().zip(self.spent_ns);
         spent
             .filter(|&(_, wall_ns)| wall_ns > 0)
             .map(|(activity, wall_ns)| Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns }))
@@ -132,24 +132,6 @@ impl TimeSplit {
         self.threads[activity as usize] += 1;
     }
 }
-
-/// All activities in order of precedence.
-const ALL: [Activity; ACTIVITIES] = [
-    Activity::Processor,
-    Activity::ProcessorQueue,
-    Activity::Read,
-    Activity::Fault,
-    Activity::SwapIn,
-    Activity::Memory,
-    Activity::Metadata,
-    Activity::Write,
-    Activity::AsyncIo,
-    Activity::Others,
-    Activity::Sleep,
-    Activity::Lock,
-    Activity::Children,
-    Activity::Unknown,
-];
 
 #[cfg(test)]
 mod tests {

@@ -40,24 +40,6 @@ const WAYS: [ReadMethod; 8] = [
 const WORKS: [DeviceOperation; 3] =
     [DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::Other];
 
-/// Values of `Activity` in encoding order.
-const ACTIVITIES: [Activity; 14] = [
-    Activity::Processor,
-    Activity::ProcessorQueue,
-    Activity::Read,
-    Activity::Fault,
-    Activity::SwapIn,
-    Activity::Memory,
-    Activity::Metadata,
-    Activity::Write,
-    Activity::AsyncIo,
-    Activity::Others,
-    Activity::Sleep,
-    Activity::Lock,
-    Activity::Children,
-    Activity::Unknown,
-];
-
 /// Passes each field of a record to `code`.
 pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
     match record {
@@ -171,7 +153,7 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
         }
         Record::TimeSpent(spent) => {
             time(code, &mut spent.at_ns)?;
-            one_of(code, &mut spent.activity, &ACTIVITIES)?;
+            one_of(code, &mut spent.activity, &Activity::ALL)?;
             code.number(&mut spent.wall_ns)
         }
     }
