@@ -159,14 +159,9 @@ fn verdict(explanation: &Explanation) -> String {
     };
     let mut text = format!("{what}: {}", explanation.limit_text);
     if explanation.limit == ProgramLimit::Program {
-        if let Some(longest) = time::longest_without_reads(explanation) {
-            text += &format!("; {longest}");
-        }
-        if let Some(share) =
-            time::unknown_share(explanation).filter(|&share| share >= time::UNKNOWN_SHARE_MIN)
-        {
-            text += &format!("; {:.0} % of its time is unknown", 100.0 * share);
-        }
+        let notes =
+            [time::longest_without_reads(explanation), time::long_unknown_time(explanation)];
+        notes.into_iter().flatten().for_each(|note| text += &format!("; {note}"));
     }
     text + "."
 }

@@ -185,7 +185,7 @@ fn run(args: RecordPlan) -> CommandResult {
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
     if let Some(bytes_max) = budget.filter(|_| !args.from.is_empty()) {
-        return from_set::run(&args.from, &args, span, bytes_max, &is_interrupted);
+        return from_set::run(&args, span, bytes_max, &is_interrupted);
     }
     file_limit::report_as_error();
     let mut recorder = match Recorder::start() {

@@ -143,7 +143,7 @@ impl Recorder {
         })
     }
 
-    /// Events that this kernel lacks, each with what the recording lacks therefore.
+    /// Events that this kernel lacks, each with the resulting gap in the recording.
     pub fn gaps(&self) -> Vec<String> {
         [self.tasks.decoder.gaps(), self.all.decoder.gaps()].concat()
     }

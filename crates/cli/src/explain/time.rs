@@ -7,7 +7,7 @@ use readpath_trace::recording::Activity;
 
 /// Share of the duration from which time of unknown use is reported. Below it, the known times
 /// explain the program.
-pub(super) const UNKNOWN_SHARE_MIN: f64 = 0.1;
+const UNKNOWN_SHARE_MIN: f64 = 0.1;
 
 /// Share of the duration below which activities are shown together.
 const SHOWN_SHARE_MIN: f64 = 0.01;
@@ -15,24 +15,24 @@ const SHOWN_SHARE_MIN: f64 = 0.01;
 /// Writes the wall time by activity. Without it, writes how much time is not explained by the waits
 /// and the processor time.
 pub(super) fn write(out: &mut String, explanation: &Explanation) -> fmt::Result {
-    let seconds = explanation.seconds.max(1e-9);
     if explanation.time.is_empty() {
         return match explanation.other_seconds {
             Some(other) if other >= UNKNOWN_SHARE_MIN * explanation.seconds => writeln!(
                 out,
                 "At least {other:.2} s ({:.0} %) went to neither: writes, locks, sleeps, network or \
                  a busy processor. The recording does not tell them apart.",
-                100.0 * other / seconds
+                percent(other, explanation)
             ),
             _ => Ok(()),
         };
     }
     writeln!(out, "\nIts time, each moment counted once")?;
     let mut line = |name: &str, spent: f64| {
-        writeln!(out, "  {name:44} {spent:8.2} s {:4.0} %", 100.0 * spent / seconds)
+        writeln!(out, "  {name:44} {spent:8.2} s {:4.0} %", percent(spent, explanation))
     };
+    let shown_seconds_min = SHOWN_SHARE_MIN * explanation.seconds;
     let (shown, rest): (Vec<&ActivityTime>, Vec<&ActivityTime>) =
-        explanation.time.iter().partition(|time| time.seconds >= SHOWN_SHARE_MIN * seconds);
+        explanation.time.iter().partition(|time| time.seconds >= shown_seconds_min);
     for time in shown {
         line(name(time.activity), time.seconds)?;
     }
@@ -48,7 +48,7 @@ pub(super) fn longest_without_reads(explanation: &Explanation) -> Option<String>
     let longest = explanation.time.first()?;
     let is_of_reads =
         matches!(longest.activity, Activity::Read | Activity::Fault | Activity::Unknown);
-    let share = 100.0 * longest.seconds / explanation.seconds.max(1e-9);
+    let share = percent(longest.seconds, explanation);
     (!is_of_reads).then(|| {
         format!(
             "most of its time: {}, {:.2} s ({share:.0} %)",
@@ -58,11 +58,17 @@ pub(super) fn longest_without_reads(explanation: &Explanation) -> Option<String>
     })
 }
 
-/// Share of the duration that is unknown; `None` if the recording has no activities.
-pub(super) fn unknown_share(explanation: &Explanation) -> Option<f64> {
-    let is_unknown = |time: &&ActivityTime| time.activity == Activity::Unknown;
-    let unknown = explanation.time.iter().find(is_unknown).map_or(0.0, |time| time.seconds);
-    (!explanation.time.is_empty()).then(|| unknown / explanation.seconds.max(1e-9))
+/// Note about the unknown time, if it is long.
+pub(super) fn long_unknown_time(explanation: &Explanation) -> Option<String> {
+    let unknown = explanation.time.iter().find(|time| time.activity == Activity::Unknown)?;
+    let is_long = unknown.seconds >= UNKNOWN_SHARE_MIN * explanation.seconds;
+    let percent = percent(unknown.seconds, explanation);
+    is_long.then(|| format!("{percent:.0} % of its time is unknown"))
+}
+
+/// Part of the program's duration in percent.
+fn percent(seconds: f64, explanation: &Explanation) -> f64 {
+    100.0 * seconds / explanation.seconds.max(1e-9)
 }
 
 /// Name of an activity.

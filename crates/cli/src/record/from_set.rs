@@ -12,6 +12,7 @@ use readpath_sim::job::printable;
 use super::{RecordPlan, program, program_failure};
 use crate::exit::{CommandResult, Failure};
 use crate::recordings::for_each_record;
+use crate::table;
 
 /// Interval of looking for the end of the program.
 const WAIT_INTERVAL: Duration = Duration::from_millis(2);
@@ -21,14 +22,13 @@ const NAMED_FILES_MAX: usize = 3;
 
 /// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.
 pub fn run(
-    from: &[PathBuf],
     plan: &RecordPlan,
     span: Option<Duration>,
     bytes_max: u64,
     is_interrupted: &AtomicBool,
 ) -> CommandResult {
     let mut set = RecordedSet::default();
-    for path in from {
+    for path in &plan.from {
         set.begin_recording();
         for_each_record(path, |record| {
             set.take(&record);
@@ -37,7 +37,7 @@ pub fn run(
     }
     if set.is_empty() {
         let what = "has no read of a file; record the program by `readpath record`";
-        return Err(Failure::usage_of(from[0].display(), what));
+        return Err(Failure::usage_of(plan.from[0].display(), what));
     }
     let (name, mut command) = program(plan);
     let is_over = AtomicBool::new(false);
@@ -81,7 +81,7 @@ fn run_program(
 
 /// Lines of the report.
 fn lines(result: &BroughtIn, took: Duration, program: &str) -> Vec<String> {
-    let mib = |bytes: u64| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20));
+    let mib = |bytes| format!("{} MiB", table::mib(Some(bytes)));
     let files =
         |count: usize| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
     let usable = result.files as usize - result.changed.len() - result.missing.len();

@@ -169,8 +169,8 @@ impl KernelReads {
         }
     }
 
-    /// Queues reads in the ring while it has room. When it is full, perhaps with stuck reads of one
-    /// file, threads wait for the reads of files that have none in it.
+    /// Queues reads in the ring while it has room. A full ring may contain only stuck reads of one
+    /// file. Threads therefore wait for the reads of files that have none in a full ring.
     fn queue_in_ring(&mut self, free_buffers: &mut Vec<AlignedBytes>) {
         if self.thread_reads == self.reads.len() {
             return;
@@ -195,7 +195,7 @@ impl KernelReads {
             if !has_room && files_in_ring.contains(&open_file) {
                 continue;
             }
-            match handle.file_for_ring().filter(|_| has_room) {
+            match has_room.then(|| handle.file_for_ring()).flatten() {
                 Some(file) => {
                     handle.record_wait(*bytes);
                     let buffer = AlignedBytes::allocate(*bytes as usize, free_buffers.pop());

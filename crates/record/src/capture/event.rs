@@ -219,7 +219,7 @@ impl EventFiles for Instance {
     }
 }
 
-/// Optional events, and what a recording lacks if none of them exists.
+/// Optional events, and the gap in a recording if none of them exists.
 const CONSEQUENCES: [(&[&str], &str); 11] = [
     (&["block/block_bio_queue"], "requests of devices are not assigned to threads"),
     (&["filemap/mm_filemap_get_pages"], "files of reads are known by their descriptors only"),
@@ -340,7 +340,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Events that this kernel lacks, each with what the recording lacks therefore.
+    /// Events that this kernel lacks, each with the resulting gap in the recording.
     pub fn gaps(&self) -> Vec<String> {
         let is_missing = |event: &&str| self.missing.iter().any(|missing| missing == *event);
         let known = CONSEQUENCES.iter().filter(|(events, _)| events.iter().all(is_missing));

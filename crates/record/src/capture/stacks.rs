@@ -1,4 +1,4 @@
-//! What a sleeping thread waits for, from the kernel's stack of its sleep.
+//! Activity of a sleeping thread, from the kernel's stack of its sleep.
 
 use std::collections::HashMap;
 use std::fs;
@@ -179,7 +179,7 @@ impl StackActivities {
         StackActivities { reading: reading.ok(), ..StackActivities::default() }
     }
 
-    /// Returns what a thread with this stack waits for. The addresses are innermost first.
+    /// Returns the activity of a thread with this stack. The addresses are innermost first.
     pub fn activity(&mut self, addresses: &[u64]) -> Activity {
         if let Some(activity) = self.known.get(addresses) {
             return *activity;
@@ -196,7 +196,7 @@ impl StackActivities {
     }
 }
 
-/// Returns what a thread waits for that sleeps in these functions.
+/// Returns the activity of a thread that sleeps in these functions.
 fn activity_of(names: &[&str]) -> Activity {
     // The compiler adds suffixes such as `.isra.0` to the parts of a function.
     let is_one = |name: &str, function: &str| match function.ends_with('_') {

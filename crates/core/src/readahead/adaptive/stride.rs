@@ -108,14 +108,12 @@ impl RandomAccess {
         let ahead = last.wrapping_add_signed(distance);
         Stride { unit_bytes: PAGE_BYTES, distance, length, lead, last, ahead }
     }
-}
 
-impl RandomAccess {
     /// True if the pages between this request and the one before it were used. The first, the
     /// middle and the last one are examined.
     ///
     /// A program that reads the whole file in blocks, each of them backward, misses the last page
-    /// of each block. Such requests alone look like blocks of one page.
+    /// of each block. These requests alone look like blocks of one page.
     fn has_used_gap(&self, pages: &dyn PageView) -> bool {
         let RandomAccess { request, distance_pages, .. } = *self;
         let gap_pages = distance_pages.unsigned_abs().saturating_sub(request.count());

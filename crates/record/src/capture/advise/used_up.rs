@@ -84,7 +84,7 @@ impl FileUse {
     /// Records an access to these pages.
     pub fn record_access(&mut self, range: PageRange) {
         let range = range.clipped(self.file_pages);
-        if self.used_bitmap.is_empty() || range.is_empty() {
+        if !self.is_followed() || range.is_empty() {
             return;
         }
         let goes_on =
@@ -134,8 +134,7 @@ impl FileUse {
         at_ns: u64,
     ) -> Option<PageRange> {
         if self.next.is_none() {
-            let rest_pages = self.file_pages - self.used_pages;
-            if !self.is_read_as_whole() || rest_pages > room_pages {
+            if !self.is_read_as_whole() || self.rest_pages() > room_pages {
                 return None;
             }
             self.next = Some(0);

@@ -14,8 +14,8 @@
 //!
 //! - pages were refused for want of credit, and less than a quarter of the pages used since then
 //!   had been prefetched. The share is taken once the program has used as many pages as are
-//!   prefetched and unused. In a file that is used up in an order of its own, only the prefetched
-//!   part of the rest can be hit: there the limit is half of this part, if that is less;
+//!   prefetched and unused. Random order in a file that is prefetched as a whole can hit only the
+//!   prefetched part of its rest. The limit there is half of that part, if that is less;
 //! - more pages than the start were evicted or became stale, and more than were used;
 //! - the program waited 1.5 times as long per byte as without advice.
 //!
