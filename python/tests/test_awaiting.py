@@ -29,12 +29,16 @@ def large():
         yield file.name, part
 
 
-TRIES = 4
-"""The share is judged by the best of so many: others may need the processor, too."""
+TRIES = 50
+"""Maximum number of reads until one leaves the event loop free. Other programs need the processor, too:
+on a busy machine of two processors the best of four had a share of 0.22."""
+
+HELD_MAX = 0.2
+"""Maximum share of a read for which the event loop may be held. A read that blocks holds it for all of it."""
 
 
 async def longest_gap(reading):
-    """What a read gives, and the longest time for which nothing else could run, as a share of all of it."""
+    """Return the data of a read, and the longest time without another task, as a share of the read's time."""
     gap, last, began = 0.0, time.perf_counter(), time.perf_counter()
     task = asyncio.ensure_future(reading)
     while not task.done():
@@ -44,12 +48,20 @@ async def longest_gap(reading):
     return await task, gap / (time.perf_counter() - began)
 
 
+def leaves_the_loop_free(read, expected):
+    """Read until the event loop is free during a read; check each read's data."""
+    for _ in range(TRIES):
+        data, share = asyncio.run(longest_gap(read()))
+        assert data == expected
+        if share < HELD_MAX:
+            return True
+    return False
+
+
 def test_a_large_local_read_does_not_hold_the_event_loop(large):
     name, part = large
     with readpath.open(name, memory="32MiB") as file:
-        tried = [asyncio.run(longest_gap(file.areadat(0, 32 * MIB))) for _ in range(TRIES)]
-        assert all(data == part * 32 for data, _ in tried)
-        assert min(share for _, share in tried) < 0.2
+        assert leaves_the_loop_free(lambda: file.areadat(0, 32 * MIB), part * 32)
         small = asyncio.run(file.areadat(32 * MIB - 5, 100))
         assert small == part[-5:] + b"1"
 
@@ -60,9 +72,7 @@ def test_a_large_remote_read_does_not_hold_the_event_loop(large):
         options = Options("1MiB", request="1MiB")
         fetch = on_threads(lambda start, end: os.pread(below.fileno(), end - start, start), threads)
         reader = Reader(fetch, 32 * MIB + 1, options)
-        tried = [asyncio.run(longest_gap(reader.aread(0, 32 * MIB))) for _ in range(TRIES)]
-    assert all(data == part * 32 for data, _ in tried)
-    assert min(share for _, share in tried) < 0.2
+        assert leaves_the_loop_free(lambda: reader.aread(0, 32 * MIB), part * 32)
 
 
 def test_threads_end_with_the_loop(large):
