@@ -4,8 +4,8 @@ use std::path::Path;
 
 use readpath::raw::RawFileBuilder;
 use readpath::{Mode, OpenError};
+use readpath_os::queue::QueueLimits;
 use readpath_record::cold;
-use readpath_record::queue::KernelQueue;
 
 use crate::exit::Failure;
 
@@ -30,6 +30,6 @@ pub fn make_cold(
 }
 
 /// Returns the kernel's queue settings of the device below a path, if available.
-pub fn kernel_queue(path: &Path) -> Option<KernelQueue> {
-    KernelQueue::of(&std::fs::metadata(path).ok()?)
+pub fn kernel_queue(path: &Path) -> Option<QueueLimits> {
+    QueueLimits::from_metadata(&std::fs::metadata(path).ok()?)
 }

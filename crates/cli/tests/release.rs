@@ -7,8 +7,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-const PUBLISHED: [&str; 8] = [
+const PUBLISHED: [&str; 9] = [
     "readpath-core",
+    "readpath-os",
     "readpath-models",
     "readpath-sim",
     "readpath-trace",

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::{Advice, Folio, HandleStep, ReadaheadLimits, Recording};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::queue::QueueLimits;
 use rustix::fs::{fadvise, major, minor};
 
 use crate::kernel::fadvise_advice;
@@ -351,22 +352,15 @@ fn file_error(action: &'static str, path: &Path, source: io::Error) -> OracleErr
 }
 
 /// Readahead window and maximum request size of the device with number `device`.
-///
-/// A partition has no queue of its own. The queue of its disk is one level up.
 fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleError> {
-    let device = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
-    let own = device.join("queue");
-    let queue = if own.is_dir() { own } else { device.join("../queue") };
-    let pages = |name: &str| -> Option<u64> {
-        let kib: u64 = fs::read_to_string(queue.join(name)).ok()?.trim().parse().ok()?;
-        Some(kib * 1024 / PAGE_BYTES)
-    };
-    match (pages("read_ahead_kb"), pages("max_sectors_kb")) {
-        (Some(window_pages_max), Some(request_pages_max)) => {
-            Ok(ReadaheadLimits { window_pages_max, request_pages_max })
-        }
-        _ => Err(OracleError::NoQueue { path: path.to_owned(), folder: queue }),
-    }
+    let queue = QueueLimits::from_device_number(device).ok_or_else(|| {
+        let folder = format!("/sys/dev/block/{}:{}/queue", major(device), minor(device));
+        OracleError::NoQueue { path: path.to_owned(), folder: folder.into() }
+    })?;
+    Ok(ReadaheadLimits {
+        window_pages_max: queue.read_ahead_bytes / PAGE_BYTES,
+        request_pages_max: queue.request_bytes_max / PAGE_BYTES,
+    })
 }
 
 fn system_name() -> String {

@@ -10,6 +10,5 @@ pub(crate) mod frames;
 pub(crate) mod process;
 pub(crate) mod raw_memory;
 pub(crate) mod sync;
-pub(crate) mod sysfs;
 pub(crate) mod system_memory;
 pub(crate) mod thread;

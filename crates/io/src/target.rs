@@ -13,13 +13,13 @@ use std::sync::{Arc, OnceLock};
 
 use readpath_core::request::DeviceCaps;
 use readpath_core::unit::{PAGE_BYTES, SECTOR_BYTES};
+use readpath_os::queue::QueueLimits;
 use rustix::fs::{AtFlags, FileType, OFlags, Statx, StatxFlags, makedev};
 use rustix::io::Errno;
 
 use self::identity::Identity;
 use crate::os::process::ForkLocal;
 use crate::os::raw_memory::RawMemory;
-use crate::os::sysfs::QueueLimits;
 
 pub(crate) mod identity;
 mod open_error;

@@ -7,12 +7,12 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use linux_raw_sys::general as raw;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::page_cache;
 use rustix::fs::{Advice, SeekFrom};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -119,7 +119,7 @@ fn check_continue(should_continue: ContinueFn<'_>) -> io::Result<()> {
 
 /// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5 and on hugetlbfs.
 fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
-    let error = match cached_pages(file, 0, 0) {
+    let error = match page_cache::resident_pages(file, 0, 0) {
         Ok(cached) => return Ok(Some(cached)),
         Err(error) => error,
     };
@@ -129,27 +129,6 @@ fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
         // same.
         Some(libc::EPERM) => Ok(Some(pages)),
         _ => Err(error),
-    }
-}
-
-/// Number of resident pages in `bytes` bytes from `offset`, by `cachestat(2)`. 0 bytes means the
-/// rest of the file.
-pub fn cached_pages(file: &File, offset: u64, bytes: u64) -> io::Result<u64> {
-    let range = raw::cachestat_range { off: offset, len: bytes };
-    let mut counted = raw::cachestat {
-        nr_cache: 0,
-        nr_dirty: 0,
-        nr_writeback: 0,
-        nr_evicted: 0,
-        nr_recently_evicted: 0,
-    };
-    // SAFETY: the kernel reads `range` and writes to `counted`. Both are alive.
-    let result = unsafe {
-        libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
-    };
-    match result {
-        0 => Ok(counted.nr_cache),
-        _ => Err(io::Error::last_os_error()),
     }
 }
 

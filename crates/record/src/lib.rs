@@ -17,7 +17,6 @@ pub mod cold;
 pub mod explain;
 pub mod file_limit;
 pub mod notice;
-pub mod queue;
 mod readahead_file;
 pub mod recorded_set;
 pub mod swap_off;

@@ -2,14 +2,12 @@
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
-
-use crate::cold;
-use crate::queue::KernelQueue;
+use readpath_os::page_cache;
+use readpath_os::queue::QueueLimits;
 
 /// Minimum size in bytes of an advised range per call: the kernel's default readahead window.
 pub(crate) const CALL_BYTES_MIN: u64 = 128 << 10;
@@ -44,7 +42,7 @@ impl ReadaheadFile {
         if !is_accepted(&found) {
             return Ok(None);
         }
-        let queue = KernelQueue::of(&found);
+        let queue = QueueLimits::from_metadata(&found);
         let call_bytes =
             queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
         let call_bytes = call_bytes.max(CALL_BYTES_MIN);
@@ -68,7 +66,7 @@ impl ReadaheadFile {
             true => Some(0),
             false => {
                 let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
-                cold::cached_pages(&self.file, offset, bytes).ok()
+                page_cache::resident_pages(&self.file, offset, bytes).ok()
             }
         }
     }
@@ -76,8 +74,7 @@ impl ReadaheadFile {
     /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
     pub fn read_ahead(&self, range: PageRange) -> bool {
         for_each_call(range, self.call_bytes, |offset, bytes| {
-            // SAFETY: the call accesses no memory of this process.
-            unsafe { libc::readahead(self.file.as_raw_fd(), offset as i64, bytes as usize) == 0 }
+            page_cache::read_ahead(&self.file, offset, bytes as usize).is_ok()
         })
     }
 }

@@ -7,7 +7,7 @@ use readpath_core::request::{Op, Outcome, RequestId};
 use readpath_core::unit::Time;
 use readpath_eval::clock::Clock;
 use readpath_eval::kernel::{KernelEngine, KernelError, KernelFile, KernelOptions};
-use readpath_record::queue::KernelQueue;
+use readpath_os::queue::QueueLimits;
 use readpath_sim::report::ResultRow;
 use readpath_sim::workload::{NextAction, Process, ProcessOperation};
 
@@ -42,7 +42,7 @@ pub fn run(run: &JobRun, path: &Path, onlookers: &Onlookers<'_>) -> Result<Resul
 }
 
 /// Kernel readahead window of the device, in KiB.
-fn window_kib(queue: &KernelQueue) -> u64 {
+fn window_kib(queue: &QueueLimits) -> u64 {
     queue.read_ahead_bytes / 1024
 }
 

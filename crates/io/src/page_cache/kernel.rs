@@ -17,13 +17,13 @@
 //! A read that failed there bypasses it too. Its pages leave the path's memory when it ends.
 
 use std::num::NonZero;
-use std::os::fd::AsRawFd;
+use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use linux_raw_sys::general as raw;
 use readpath_core::decision::LoggedDecision;
 use readpath_core::readahead;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::page_cache;
 use rustix::fs::{Advice, fadvise};
 
 use crate::page_cache::PageCache;
@@ -184,40 +184,25 @@ impl KernelFile {
 }
 
 /// True if the kernel reports all these pages as resident.
-pub(crate) fn are_pages_resident(file: &impl AsRawFd, pages: PageRange) -> bool {
+pub(crate) fn are_pages_resident(file: &impl AsFd, pages: PageRange) -> bool {
     resident_page_count(file, pages) == Some(pages.count())
 }
 
 /// Number of resident pages in a range: `cachestat(2)`; `None` if the kernel does not report it.
-pub(crate) fn resident_page_count(file: &impl AsRawFd, pages: PageRange) -> Option<u64> {
+pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<u64> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
         return counted;
     }
-    let range =
-        raw::cachestat_range { off: pages.first * PAGE_BYTES, len: pages.count() * PAGE_BYTES };
-    let mut counted = raw::cachestat {
-        nr_cache: 0,
-        nr_dirty: 0,
-        nr_writeback: 0,
-        nr_evicted: 0,
-        nr_recently_evicted: 0,
-    };
-    // SAFETY: the kernel reads one local struct and writes to the other.
-    let result = unsafe {
-        libc::syscall(raw::__NR_cachestat.into(), file.as_raw_fd(), &range, &mut counted, 0)
-    };
-    (result == 0).then_some(counted.nr_cache)
+    let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
+    page_cache::resident_pages(file, offset, bytes).ok()
 }
 
 /// Starts the kernel's readahead of these pages; false if the kernel rejects it. Pages that it
 /// cannot read are found out by the later read.
-pub(crate) fn read_ahead(file: &impl AsRawFd, pages: PageRange) -> bool {
+pub(crate) fn read_ahead(file: &impl AsFd, pages: PageRange) -> bool {
     let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
-    // SAFETY: the call accesses no memory of the process.
-    let result =
-        unsafe { libc::readahead(file.as_raw_fd(), offset as libc::off64_t, bytes as usize) };
-    result == 0
+    page_cache::read_ahead(file, offset, bytes as usize).is_ok()
 }
 
 /// Drops the pages from the kernel page cache as far as possible (clean and unused ones).

@@ -13,8 +13,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use readpath_os::queue::QueueLimits;
 use readpath_trace::recording::DeviceRecord;
-use rustix::fs::{major, minor};
+use rustix::fs::{major, makedev, minor};
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
@@ -255,7 +256,7 @@ impl FileNames for System {
         let is_part = folder.join("partition").exists();
         let disk = if is_part { folder.parent().unwrap_or(&folder) } else { &folder };
         let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
-        let number = |file: &str| read(file).trim().parse::<u64>().unwrap_or(0);
+        let queue = QueueLimits::from_device_number(makedev(major as u32, minor as u32));
         let whole = read("dev");
         let whole = whole.trim().split_once(':').and_then(|(major, minor)| {
             Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
@@ -263,8 +264,8 @@ impl FileNames for System {
         DeviceRecord {
             device: whole.unwrap_or(device),
             name: disk.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            is_rotational: number("queue/rotational") == 1,
-            readahead_bytes: number("queue/read_ahead_kb") << 10,
+            is_rotational: queue.as_ref().is_some_and(|queue| queue.is_rotational),
+            readahead_bytes: queue.map_or(0, |queue| queue.read_ahead_bytes),
             ..unknown
         }
     }

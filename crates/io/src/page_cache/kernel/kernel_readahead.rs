@@ -20,11 +20,11 @@ use readpath_core::readahead::{
 };
 use readpath_core::request::RequestId;
 use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
+use readpath_os::queue::QueueLimits;
 
 use super::blocking_pool::{BlockingPool, BlockingRead, FileKey, Task};
 use super::{drop_kernel_range, read_ahead};
 use crate::os::clock::Clock;
-use crate::os::sysfs::QueueLimits;
 use crate::os::system_memory::{SystemMemory, total_memory};
 use crate::probes;
 use crate::target::Target;

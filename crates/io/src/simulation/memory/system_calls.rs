@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use linux_raw_sys::general as raw;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_os::queue::QueueLimits;
 use rustix::io::Errno;
 
 use super::{Kernel, PAGE, PAGER_SLEEP_KEY, PageState, WaitingTouch};
-use crate::os::sysfs::QueueLimits;
 use crate::os::system_memory::SystemMemory;
 use crate::simulation::world::{panic_message, world};
 

@@ -193,7 +193,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::cold::cached_pages;
+    use readpath_os::page_cache::resident_pages;
     use std::fs::{File, OpenOptions};
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
         for hand in [by_path, by_descriptor] {
             let hand = hand.expect("it is open here");
             assert_eq!(hand.pages(), 256);
-            if cached_pages(&file, 0, 0).is_ok_and(|cached| cached != 0) {
+            if resident_pages(&file, 0, 0).is_ok_and(|cached| cached != 0) {
                 return println!("skipped: the file system keeps its pages");
             }
             assert!(hand.prefetch(PART));
@@ -263,10 +263,10 @@ mod tests {
         };
         let hand = mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
         assert_eq!((hand.pages(), hand.cached_pages(PART)), (256, None));
-        if cached_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
+        if resident_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
             assert!(hand.prefetch(PART));
-            assert_eq!(cached_pages(&file, 64 * 4096, 64 * 4096).unwrap(), 64);
-            assert_eq!(cached_pages(&file, 0, 0).unwrap(), 64);
+            assert_eq!(resident_pages(&file, 64 * 4096, 64 * 4096).unwrap(), 64);
+            assert_eq!(resident_pages(&file, 0, 0).unwrap(), 64);
         }
         // SAFETY: the mapping was made above and has no references.
         unsafe { rustix::mm::munmap(address, bytes).unwrap() };

@@ -32,8 +32,8 @@ impl QueueLimits {
         QueueLimits::from_device_number(device)
     }
 
-    /// Queue of the device with this number.
-    pub(crate) fn from_device_number(device: u64) -> Option<QueueLimits> {
+    /// Queue of the device with this number, as `stat(2)` reports it.
+    pub fn from_device_number(device: u64) -> Option<QueueLimits> {
         let directory = queue_path(device)?;
         let number = |name: &str| -> Option<u64> {
             std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
@@ -59,4 +59,21 @@ fn bracketed_entry(line: &str) -> Option<&str> {
 fn queue_path(device: u64) -> Option<PathBuf> {
     let node = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
     [node.join("queue"), node.join("../queue")].into_iter().find(|path| path.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chosen_scheduler_is_the_entry_in_brackets() {
+        assert_eq!(bracketed_entry("none [mq-deadline] kyber\n"), Some("mq-deadline"));
+        assert_eq!(bracketed_entry("none\n"), None);
+    }
+
+    /// Major number 0 belongs to file systems without a block device.
+    #[test]
+    fn number_without_a_block_device_has_no_queue() {
+        assert_eq!(QueueLimits::from_device_number(rustix::fs::makedev(0, 1)), None);
+    }
 }

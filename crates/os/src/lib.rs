@@ -1,0 +1,9 @@
+//! Kernel interfaces that the library and the recorder share.
+//!
+//! - [`queue`]: limits of a block device's request queue, from sysfs.
+//! - [`page_cache`]: residency of a file in the kernel page cache, and `readahead(2)`.
+//!
+//! Linux only. No function keeps state, and none needs privileges.
+
+pub mod page_cache;
+pub mod queue;

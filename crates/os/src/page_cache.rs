@@ -1,0 +1,72 @@
+//! Kernel page cache of a file: `cachestat(2)` and `readahead(2)`.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+
+use linux_raw_sys::general as raw;
+
+/// Number of resident pages in `bytes` bytes from `offset`. 0 bytes means the rest of the file.
+///
+/// # Errors
+/// The kernel has no `cachestat(2)` (before Linux 6.5), does not support it for this file (a huge
+/// page file system), or denies it (a file that the process may neither write nor owns).
+pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u64> {
+    let range = raw::cachestat_range { off: offset, len: bytes };
+    let mut counted = raw::cachestat {
+        nr_cache: 0,
+        nr_dirty: 0,
+        nr_writeback: 0,
+        nr_evicted: 0,
+        nr_recently_evicted: 0,
+    };
+    let descriptor = file.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads `range` and writes to `counted`. Both are alive.
+    let result =
+        unsafe { libc::syscall(raw::__NR_cachestat.into(), descriptor, &range, &mut counted, 0) };
+    match result {
+        0 => Ok(counted.nr_cache),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Starts to read `bytes` bytes from `offset` into the page cache, and does not wait for them. The
+/// kernel reads at most its readahead window or its largest request per call, whichever is larger.
+///
+/// # Errors
+/// The file has no page cache (a pipe, a directory), or is not open for reading.
+pub fn read_ahead(file: impl AsFd, offset: u64, bytes: usize) -> io::Result<()> {
+    let descriptor = file.as_fd().as_raw_fd();
+    // SAFETY: the call accesses no memory of the process.
+    match unsafe { libc::readahead(descriptor, offset as libc::off64_t, bytes) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    /// The test's own program is in memory while it runs: its first page is resident.
+    #[test]
+    fn running_program_is_resident() {
+        let file = File::open(std::env::current_exe().unwrap()).unwrap();
+        match resident_pages(&file, 0, 4096) {
+            Ok(pages) => assert_eq!(pages, 1),
+            Err(error) => {
+                let code = error.raw_os_error();
+                assert!([Some(libc::ENOSYS), Some(libc::EPERM)].contains(&code), "{error}");
+            }
+        }
+        read_ahead(&file, 0, 4096).unwrap();
+    }
+
+    #[test]
+    fn pipe_has_no_pages_to_read_ahead() {
+        let (reader, _writer) = io::pipe().unwrap();
+        let error = read_ahead(&reader, 0, 4096).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EINVAL));
+    }
+}
