@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -134,6 +134,14 @@ impl RecordPlan {
     }
 }
 
+/// Number of signals that asked this process to stop since a recording began.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of signals that asked this process to stop since a recording began.
+pub fn signal_count() -> u64 {
+    SIGNALS.load(Ordering::Relaxed)
+}
+
 /// Records a program.
 pub fn record(args: RecordArgs) -> CommandResult {
     run(RecordPlan::new(args.program, args.output))
@@ -182,7 +190,11 @@ fn run(args: RecordPlan) -> CommandResult {
     let budget = args.is_advised.then(|| budget(args.memory.as_deref())).transpose()?;
     let is_interrupted = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&is_interrupted);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
+    let count_signal = move || {
+        SIGNALS.fetch_add(1, Ordering::Relaxed);
+        flag.store(true, Ordering::Relaxed);
+    };
+    ctrlc::set_handler(count_signal)
         .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
     if let Some(bytes_max) = budget.filter(|_| !args.from.is_empty()) {
         return from_set::run(&args, span, bytes_max, &is_interrupted);

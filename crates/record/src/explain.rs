@@ -52,9 +52,11 @@ use serde::Serialize;
 use readpath_trace::recording::{Activity, ReadMethod, Record};
 
 mod cause;
+pub mod gain;
 mod gather;
 mod pattern;
 mod reuse;
+mod sample;
 mod shape;
 mod spans;
 mod wait_sum;
@@ -63,6 +65,7 @@ mod writes;
 pub use reuse::ReusePoint;
 pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatistics};
 
+use gain::Gain;
 use gather::RecordingData;
 
 /// Size below which a request is small. Up to this size, a request takes about constant time on
@@ -136,6 +139,9 @@ pub struct Finding {
     pub evidence: String,
     /// Proposed remedy.
     pub remedy: String,
+    /// Gain of the remedy, if [`measure`](gain::measure) was called.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gain: Option<Gain>,
 }
 
 /// Limit of a program without a reported cause.
@@ -190,6 +196,46 @@ pub struct Explanation {
     pub limit_text: String,
     /// Statistics of its reads.
     pub shape: ReadShape,
+    /// Reads that waited, by cause: a sample, to measure the gains of remedies.
+    #[serde(skip)]
+    pub samples: BTreeMap<WaitCause, SampledWaits>,
+}
+
+/// Sample of the reads that waited for one cause.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SampledWaits {
+    /// Files of the runs.
+    pub files: Vec<SampledFile>,
+    /// Runs in the order of the recording.
+    pub runs: Vec<SampledRun>,
+    /// Number of reads that waited, also beyond the sample.
+    pub waits: u64,
+    /// Sum of their waits in seconds.
+    pub waited_seconds: f64,
+}
+
+/// File of sampled reads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampledFile {
+    /// Path.
+    pub path: String,
+    /// Inode number. 0 if unknown.
+    pub inode: u64,
+    /// Length in bytes at its first occurrence.
+    pub bytes: Option<u64>,
+}
+
+/// Reads of a file, each from the end of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampledRun {
+    /// Index into [`SampledWaits::files`].
+    pub file: usize,
+    /// Offset of the first read in bytes.
+    pub offset: u64,
+    /// Bytes of all reads, at most 256 KiB if they are several.
+    pub bytes: u64,
+    /// Number of reads, at least one.
+    pub reads: u64,
 }
 
 /// Processes the records of a recording one after the other.
@@ -236,6 +282,7 @@ impl Explainer {
             .collect();
         findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let (limit, limit_text) = cause::limit(gathered);
+        let samples = sampled_waits(gathered);
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -256,8 +303,32 @@ impl Explainer {
             limit,
             limit_text,
             shape: shape::of(gathered),
+            samples,
         }
     }
+}
+
+/// Samples with the files that they name.
+fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> {
+    let named = |sample: &sample::RunSample| {
+        let mut numbers: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut sampled = SampledWaits {
+            waits: sample.waits,
+            waited_seconds: sample.waited_ns as f64 / 1e9,
+            ..SampledWaits::default()
+        };
+        for sample::Run { file, offset, bytes, reads } in sample.clone().finish() {
+            let number = *numbers.entry(file).or_insert_with(|| {
+                let data = &gathered.files[&file];
+                let path = data.path.clone();
+                sampled.files.push(SampledFile { path, inode: data.inode, bytes: data.bytes });
+                sampled.files.len() - 1
+            });
+            sampled.runs.push(SampledRun { file: number, offset, bytes, reads });
+        }
+        sampled
+    };
+    gathered.samples.iter().map(|(cause, sample)| (*cause, named(sample))).collect()
 }
 
 /// Wall times by activity, longest first.

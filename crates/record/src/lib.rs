@@ -6,7 +6,6 @@
 //! - [`cold`]: a cold start, checked;
 //! - [`cleanup`]: the cleanup journal of objects that a killed run leaves;
 //! - [`notice`]: messages on standard error;
-//! - [`queue`]: the kernel's settings of a device;
 //! - [`recorded_set`]: the pages of a recording, brought in ahead of a later run.
 
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]

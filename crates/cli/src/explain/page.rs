@@ -4,7 +4,7 @@ use readpath_record::explain::{Explanation, ReadShape};
 use readpath_sim::job::printable;
 
 use super::pictures::{DrawnRead, Pictures};
-use super::{headline, tables, verdict};
+use super::{gains, headline, tables, verdict};
 use crate::html::Page;
 use crate::html::axes::{Axis, PlotArea, percent, plain, time};
 use crate::html::bars::{self, ChartBar};
@@ -57,6 +57,9 @@ fn findings(page: &mut Page, explanation: &Explanation) {
             format!("Evidence: {}.", finding.evidence),
             format!("Remedy: {}.", finding.remedy),
         ]);
+        if let Some(gain) = &finding.gain {
+            page.notes([format!("Gain: {}.", gains::text(gain, finding.seconds))]);
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod support;
 
 mod asynchronous;
 mod causes;
+mod gains;
 mod lookups;
 mod mappings;
 mod modelled;
@@ -54,6 +55,7 @@ fn can_watch(scratch: &Scratch) -> bool {
 struct SlowFile(Child);
 
 impl SlowFile {
+    /// Serves a device below a new folder. `None` without FUSE.
     fn serve(folder: &Path, device: &str, size: &str) -> Option<SlowFile> {
         fs::create_dir(folder).unwrap();
         let mut serve = Command::new(READPATH);
@@ -61,8 +63,9 @@ impl SlowFile {
         let mut child = serve.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let served = SlowFile(child);
-        line.starts_with("ready").then_some(served)
+        let (served, is_ready) = (SlowFile(child), line.starts_with("ready"));
+        assert!(is_ready || !Path::new("/dev/fuse").exists(), "{device} is not served");
+        is_ready.then_some(served)
     }
 }
 

@@ -54,7 +54,7 @@ pub const STREAM: Program = Program { name: "a stream", run: stream };
 pub const IN_MEMORY: Program = Program { name: "reads of what is in memory", run: in_memory };
 
 /// All programs above and below.
-pub const PROGRAMS: [Program; 14] = [
+pub const PROGRAMS: [Program; 15] = [
     DIRECT,
     BUFFERED,
     SMALL,
@@ -69,12 +69,30 @@ pub const PROGRAMS: [Program; 14] = [
     STREAM,
     IN_MEMORY,
     PIECES,
+    SCATTERED,
 ];
 
 /// Program that reads each piece of the slow file once, in an unpredictable order.
 pub const PIECES: Program = Program { name: "pieces in disorder", run: pieces };
 
+/// Program that reads pages of the slow file, one at a time, at unpredictable positions.
+pub const SCATTERED: Program = Program { name: "scattered pages", run: scattered };
+
+/// Number of its reads.
+pub const SCATTERED_READS: u64 = 240;
+
 const PIECE: u64 = MIB;
+
+fn scattered(folder: &Path) {
+    let file = open(&folder.join("slow/device"), 0);
+    forget(&file);
+    advise(&file, libc::POSIX_FADV_RANDOM);
+    let memory = buffer(4 * KIB);
+    let slots = file.metadata().unwrap().len() / (64 * KIB);
+    for slot in random_access(slots).take(SCATTERED_READS as usize) {
+        read_at(&file, memory, slot * 64 * KIB);
+    }
+}
 
 fn pieces(folder: &Path) {
     let file = open(&folder.join("slow/device"), 0);

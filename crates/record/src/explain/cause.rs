@@ -110,6 +110,12 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
     ChargedWaits { by_cause: all.into_iter().collect(), slow }
 }
 
+/// Returns the cause `ManyFiles` for a wait that is charged to it if the small files are many.
+pub(super) fn of_many_files(file: &FileData, cause: Option<WaitCause>) -> Option<WaitCause> {
+    let is_absorbed = many_files::is_small(file) && many_files::absorbs_cause(cause);
+    is_absorbed.then_some(WaitCause::ManyFiles)
+}
+
 /// Returns the cost of small reads by system calls, in nanoseconds.
 pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
     gathered.calls.saved_ns()
@@ -151,7 +157,8 @@ pub(super) fn build_finding(
         WaitCause::Metadata => metadata::cause_text(gathered),
         WaitCause::Sync => sync::cause_text(gathered),
     };
-    Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy }
+    let gain = None;
+    Finding { cause, seconds: ns / 1e9, share, title, evidence, remedy, gain }
 }
 
 /// Texts of a cause.

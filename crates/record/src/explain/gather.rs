@@ -7,6 +7,7 @@ use readpath_core::unit::PageRange;
 
 use super::pattern::{AccessStreams, Step};
 use super::reuse::ReuseSample;
+use super::sample::RunSample;
 use super::spans::IntervalUnion;
 use super::wait_sum::WaitSum;
 use super::writes::WriteInterference;
@@ -44,6 +45,7 @@ const RECENT_MAX: usize = 1 << 10;
 pub(super) struct FileData {
     pub path: String,
     pub device: u64,
+    pub inode: u64,
     pub bytes: Option<u64>,
     pub reads: u64,
     pub got_bytes: u64,
@@ -200,6 +202,8 @@ pub(super) struct RecordingData {
     pub errors: u64,
     pub pattern: AccessStreams,
     pub reuse: ReuseSample,
+    /// Sampled reads that waited, by cause.
+    pub samples: BTreeMap<WaitCause, RunSample>,
     mapped: MappedUse,
     /// Reads without known bytes, by method: their number, and the waits for them in nanoseconds.
     pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
@@ -226,7 +230,8 @@ impl RecordingData {
             Record::File(file) => {
                 let facts = self.files.entry(file.file).or_default();
                 facts.path.clone_from(&file.path);
-                (facts.device, facts.bytes) = (file.device, file.bytes);
+                (facts.device, facts.inode) = (file.device, file.inode);
+                facts.bytes = file.bytes;
             }
             Record::Thread(thread) => {
                 let facts = self.threads.entry(thread.thread).or_default();

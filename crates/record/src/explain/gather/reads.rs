@@ -209,6 +209,12 @@ impl RecordingData {
         file.waits.add(waited_ns, fetched_bytes);
         let cause = cause::of(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
+        let bytes = wait.asked_bytes.max(fetched_bytes);
+        let sampled = [cause, cause::of_many_files(file, cause)];
+        for cause in sampled.into_iter().flatten() {
+            let sample = self.samples.entry(cause).or_default();
+            sample.take(read.file, read.offset, bytes, waited_ns);
+        }
         if let Some(run) = self.pattern.run(reader) {
             charge_run_to_advice(file, &mut run.provisional, wait, (cause, waited_ns));
         }

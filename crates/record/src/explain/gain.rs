@@ -1,0 +1,432 @@
+//! Gains of remedies, measured on the storage of the recorded files.
+//!
+//! A recording with one request at a time does not show the device's speed with sixteen. Direct
+//! reads therefore repeat a sample of the reads that waited, and leave the page cache alone. Some
+//! are repeated as recorded, others as the remedy would request them. Both kinds alternate in
+//! `ROUNDS` rounds, and no read is repeated twice. The ratio of the two times is applied to
+//! the time of the finding.
+//!
+//! A gain is unknown in three cases: a file was replaced, the reads are too few, or the storage has
+//! changed. It has changed if it answers more than `CHANGE_MAX` times as fast as recorded, or as
+//! slowly.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use readpath_core::unit::PageRange;
+use readpath_os::queue::QueueLimits;
+use readpath_trace::page_set::PAGE_BYTES;
+use serde::Serialize;
+
+use super::{
+    Explanation, Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause,
+};
+
+/// Number of rounds, and the least number. Each has reads as recorded and reads with the remedy.
+const ROUNDS: usize = 5;
+const ROUNDS_MIN: usize = 3;
+
+/// Ratio of the measured to the recorded time of a read, or its inverse, from which on the storage
+/// has changed.
+const CHANGE_MAX: f64 = 2.0;
+
+/// Number of requests in flight that a remedy proposes.
+const REMEDY_DEPTH: usize = 16;
+
+/// Size of the requests that the remedy of small reads proposes, in bytes.
+const LARGE_READ_BYTES: u64 = 256 << 10;
+
+/// Aim for the time of a round's reads as recorded.
+const ROUND_TIME: Duration = Duration::from_millis(60);
+
+/// Longest time for one finding. The round in progress is completed.
+const TIME_MAX: Duration = Duration::from_secs(3);
+
+/// Largest number of files opened for a finding.
+const FILES_MAX: usize = 512;
+
+/// Readahead window in bytes where the device's own is not known: the kernel's default.
+const WINDOW_BYTES: u64 = 128 << 10;
+
+/// Gain of a remedy, or the reason why it is unknown.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Gain {
+    /// Measured.
+    Measured {
+        /// Short text for the remedy: "16 reads in flight".
+        with: String,
+        /// Time of the finding in seconds with the remedy: the median of the rounds.
+        seconds: f64,
+        /// Least time of a round in seconds.
+        low: f64,
+        /// Greatest time of a round in seconds.
+        high: f64,
+        /// Number of requests that were measured.
+        requests: u64,
+    },
+    /// Not known, with the reason as text.
+    Unknown(String),
+}
+
+impl Gain {
+    /// Returns true if the remedy was measured and shortens the time of the finding by no more than
+    /// the spread of the rounds, or by less than [`REPORTED_SHARE_MIN`] of it.
+    pub fn is_none(&self, finding_seconds: f64) -> bool {
+        match self {
+            Gain::Measured { seconds, low, high, .. } => {
+                let least = (high - low).max(REPORTED_SHARE_MIN * finding_seconds);
+                finding_seconds - seconds <= least
+            }
+            Gain::Unknown(_) => false,
+        }
+    }
+}
+
+/// Measures the gains of an explanation's findings, where a measurement is possible.
+/// `should_continue` is asked before each round; after false the other findings have no gain.
+///
+/// A remedy without a gain is taken out: [`Finding::remedy`] says so.
+pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
+    let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
+    for finding in &mut explanation.findings {
+        let Some(sample) = explanation.samples.get(&finding.cause) else { continue };
+        let Some(trial) = Trial::of(finding.cause, sample, depth) else { continue };
+        let Some(gain) = trial.gain(finding, sample, should_continue) else { return };
+        if let Gain::Measured { with, .. } = &gain
+            && gain.is_none(finding.seconds)
+        {
+            finding.remedy = format!("none is known: {with} took as long on this storage");
+        }
+        finding.gain = Some(gain);
+    }
+}
+
+/// Method by which the reads of a sample are repeated.
+#[derive(Debug)]
+struct Trial {
+    with: String,
+    /// Number of requests in flight: as recorded, and with the remedy.
+    depths: [usize; 2],
+    /// Size of the remedy's requests. `None`: as recorded. They end with the run.
+    piece_bytes: Option<u64>,
+}
+
+impl Trial {
+    /// Returns the trial of a cause's remedy. `None` if it has no measurable one.
+    fn of(cause: WaitCause, sample: &SampledWaits, depth: usize) -> Option<Trial> {
+        let runs = sample.runs.len().max(1) as f64;
+        let are_in_order =
+            sample.runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs >= 2.0;
+        let trial = |with: &str, remedy_depth, piece_bytes| {
+            Some(Trial { with: with.to_owned(), depths: [depth, remedy_depth], piece_bytes })
+        };
+        match cause {
+            WaitCause::Depth => trial("16 reads in flight", REMEDY_DEPTH, None),
+            WaitCause::ManyFiles => trial("16 files in flight", REMEDY_DEPTH, None),
+            WaitCause::Small => trial("reads of 256 KiB", depth, Some(LARGE_READ_BYTES)),
+            WaitCause::PageFaults if are_in_order => {
+                trial("one request for each run of touched pages", depth, Some(u64::MAX))
+            }
+            WaitCause::PageFaults => trial("16 pages in flight", REMEDY_DEPTH, None),
+            WaitCause::Advice if are_in_order => {
+                let file = sample.files.first().and_then(|file| std::fs::metadata(&file.path).ok());
+                let queue = file.as_ref().and_then(QueueLimits::from_metadata);
+                let window_bytes = queue.map_or(WINDOW_BYTES, |queue| queue.read_ahead_bytes);
+                let window_bytes = window_bytes.clamp(PAGE_BYTES, 1 << 20);
+                // The kernel requests the next window while the program reads the last one.
+                let with = format!("readahead of {} KiB", window_bytes >> 10);
+                trial(&with, depth.max(2), Some(window_bytes))
+            }
+            _ => None,
+        }
+    }
+
+    /// Measures the gain. Returns `None` if `should_continue` returned false.
+    fn gain(
+        &self,
+        finding: &Finding,
+        sample: &SampledWaits,
+        should_continue: &mut dyn FnMut() -> bool,
+    ) -> Option<Gain> {
+        let (files, runs) = match open(sample) {
+            Ok(opened) => opened,
+            Err(reason) => return Some(Gain::Unknown(reason)),
+        };
+        let recorded_seconds = sample.waited_seconds / sample.waits.max(1) as f64;
+        let counts = |rounds| Some((rounds, self.counts(&runs, rounds, recorded_seconds)?));
+        let Some((rounds, counts)) = counts(ROUNDS).or_else(|| counts(ROUNDS_MIN)) else {
+            let known = "reads of files that are still there are too few to measure";
+            return Some(Gain::Unknown(format!("{} {known}", runs.len())));
+        };
+        let began = Instant::now();
+        let (mut as_recorded, mut ratios, mut requests) = (Vec::new(), Vec::new(), 0);
+        let mut rest = &runs[..];
+        for _ in 0..rounds {
+            if !should_continue() {
+                return None;
+            }
+            if began.elapsed() > TIME_MAX && ratios.len() >= ROUNDS_MIN {
+                break;
+            }
+            let mut seconds = [0.0; 2];
+            for way in 0..2 {
+                let (taken, left) = rest.split_at(counts[way]);
+                rest = left;
+                let piece_bytes = if way == 0 { None } else { self.piece_bytes };
+                let list: Vec<Request> =
+                    taken.iter().flat_map(|run| requests_of(run, piece_bytes)).collect();
+                requests += list.len() as u64;
+                let read = |request: &Request, memory: &mut [u8]| {
+                    files[request.file].read_at(memory, request.offset).map(drop)
+                };
+                match seconds_per_read(read, &list, self.depths[way]) {
+                    Ok(measured) => seconds[way] = measured,
+                    Err(error) => return Some(Gain::Unknown(format!("a read failed: {error}"))),
+                }
+            }
+            as_recorded.push(seconds[0] * self.depths[0] as f64);
+            ratios.push(seconds[1] / seconds[0].max(1e-9));
+        }
+        let now_seconds = median(&mut as_recorded);
+        let change = now_seconds / recorded_seconds.max(1e-9);
+        if !(1.0 / CHANGE_MAX..=CHANGE_MAX).contains(&change) {
+            return Some(Gain::Unknown(format!(
+                "the same reads take {:.3} ms now and took {:.3} ms",
+                now_seconds * 1e3,
+                recorded_seconds * 1e3
+            )));
+        }
+        let seconds = finding.seconds * median(&mut ratios);
+        let [low, high] =
+            [ratios[0], ratios[ratios.len() - 1]].map(|ratio| finding.seconds * ratio);
+        Some(Gain::Measured { with: self.with.clone(), seconds, low, high, requests })
+    }
+
+    /// Number of runs per round: as recorded, and with the remedy. `None` if the runs are too few.
+    fn counts(&self, runs: &[OpenRun], rounds: usize, recorded_seconds: f64) -> Option<[usize; 2]> {
+        let reads = runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs.len().max(1) as f64;
+        let run_seconds = (recorded_seconds * reads).max(1e-9);
+        let aim = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
+        // The first requests of a queue have no others in front of them.
+        let [least, least_with] =
+            [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
+        let in_round = runs.len() / rounds;
+        let count = aim.clamp(least, (in_round / 3).max(least));
+        let with =
+            (in_round.saturating_sub(count)).min((3 * aim).clamp(least_with, 8 * least_with));
+        (with >= least_with).then_some([count, with])
+    }
+}
+
+/// Run of an open file.
+#[derive(Clone, Copy, Debug)]
+struct OpenRun {
+    file: usize,
+    offset: u64,
+    bytes: u64,
+    reads: u64,
+}
+
+/// One request, in whole pages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Request {
+    file: usize,
+    offset: u64,
+    bytes: u64,
+    /// Number of recorded reads that it stands for.
+    reads: f64,
+}
+
+/// Opens the files of a sample past the page cache, and returns the runs in them. At most
+/// [`FILES_MAX`] files are opened.
+///
+/// # Errors
+/// As text: no file is the recorded one, or none can be read past the page cache.
+fn open(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
+    let mut reason = "it has no file".to_owned();
+    let mut files = Vec::new();
+    let mut numbers = vec![None; sample.files.len()];
+    for (file, number) in sample.files.iter().zip(&mut numbers) {
+        if files.len() == FILES_MAX {
+            break;
+        }
+        match open_direct(file) {
+            Ok(file) => {
+                *number = Some(files.len());
+                files.push(file);
+            }
+            Err(error) => reason = format!("{}: {error}", file.path),
+        }
+    }
+    if files.is_empty() {
+        return Err(reason);
+    }
+    let open_run = |run: &SampledRun| {
+        let file = numbers[run.file]?;
+        Some(OpenRun { file, offset: run.offset, bytes: run.bytes, reads: run.reads })
+    };
+    Ok((files, sample.runs.iter().filter_map(open_run).collect()))
+}
+
+/// Opens a recorded file for direct reads.
+fn open_direct(recorded: &SampledFile) -> io::Result<File> {
+    let changed = || io::Error::other("the file is not the recorded one");
+    // A pipe or a device of this name is not opened: that may wait, or have an effect.
+    let found = std::fs::metadata(&recorded.path)?;
+    let is_same = found.is_file()
+        && (recorded.inode == 0 || recorded.inode == found.ino())
+        && recorded.bytes.is_none_or(|bytes| bytes <= found.len());
+    if !is_same {
+        return Err(changed());
+    }
+    let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(&recorded.path)?;
+    let opened = file.metadata()?;
+    match (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
+        true => Ok(file),
+        false => Err(changed()),
+    }
+}
+
+/// Splits a run into requests: as recorded, or of `piece_bytes` bytes.
+fn requests_of(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> {
+    let piece_bytes =
+        piece_bytes.unwrap_or(run.bytes / run.reads.max(1)).clamp(1, run.bytes.max(1));
+    let pieces = run.bytes.div_ceil(piece_bytes).max(1);
+    let piece = |number: u64| {
+        let offset = run.offset + number * piece_bytes;
+        let pages = PageRange::covering(offset, piece_bytes.min(run.offset + run.bytes - offset));
+        Request {
+            file: run.file,
+            offset: pages.first * PAGE_BYTES,
+            bytes: pages.count().max(1) * PAGE_BYTES,
+            reads: run.reads as f64 / pieces as f64,
+        }
+    };
+    (0..pieces).map(piece).collect()
+}
+
+/// Reads the requests with `depth` of them in flight, and returns the seconds per recorded read.
+///
+/// The time ends when the last request is taken: by then all but `depth` requests are complete, and
+/// the queue was full all the time.
+fn seconds_per_read(
+    read: impl Fn(&Request, &mut [u8]) -> io::Result<()> + Sync,
+    requests: &[Request],
+    depth: usize,
+) -> io::Result<f64> {
+    let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0) as usize;
+    let next = AtomicUsize::new(0);
+    let ended = Mutex::new(None);
+    let start = Barrier::new(depth + 1);
+    let worker = || -> io::Result<()> {
+        // A direct read needs aligned memory.
+        let mut buffer = vec![0; bytes_max + PAGE_BYTES as usize];
+        let aligned = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
+        start.wait();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(request) = requests.get(number) else { return Ok(()) };
+            if number + 1 == requests.len() {
+                *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            }
+            read(request, &mut buffer[aligned..aligned + request.bytes as usize])?;
+        }
+    };
+    let began = std::thread::scope(|scope| -> io::Result<Instant> {
+        let workers: Vec<_> = (0..depth).map(|_| scope.spawn(worker)).collect();
+        start.wait();
+        let began = Instant::now();
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(began)
+    })?;
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(began);
+    let total: f64 = requests.iter().map(|request| request.reads).sum();
+    let completed = requests.len().saturating_sub(depth) as f64 / requests.len().max(1) as f64;
+    let seconds = ended.saturating_duration_since(began).as_secs_f64();
+    Ok(seconds / (total * completed).max(1e-9))
+}
+
+/// Sorts the values and returns the middle one.
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    /// By hand: 40 KiB from offset 2 KiB in five reads of 8 KiB, and in pieces of 16 KiB.
+    #[test]
+    fn run_is_split_into_requests_of_whole_pages() {
+        let run = OpenRun { file: 2, offset: 2 * KIB, bytes: 40 * KIB, reads: 5 };
+        let request = |offset, bytes, reads| Request {
+            file: 2,
+            offset: offset * KIB,
+            bytes: bytes * KIB,
+            reads,
+        };
+        let recorded = [0, 8, 16, 24, 32].map(|offset| request(offset, 12, 1.0));
+        assert_eq!(requests_of(&run, None), recorded);
+        let reads = 5.0 / 3.0;
+        let pieces = [request(0, 20, reads), request(16, 20, reads), request(32, 12, reads)];
+        assert_eq!(requests_of(&run, Some(16 * KIB)), pieces);
+        assert_eq!(requests_of(&run, Some(u64::MAX)), [request(0, 44, 5.0)]);
+    }
+
+    /// Four readers wait for each other: the measurement ends only if four requests are in flight.
+    #[test]
+    fn requests_are_read_once_each_at_the_depth() {
+        let requests: Vec<Request> = (0..32)
+            .map(|number| Request { file: 0, offset: number * 4096, bytes: 4096, reads: 1.0 })
+            .collect();
+        let (four, read) = (Barrier::new(4), Mutex::new(Vec::new()));
+        let seconds = seconds_per_read(
+            |request, memory| {
+                assert_eq!((memory.len(), memory.as_ptr() as usize % 4096), (4096, 0));
+                read.lock().unwrap().push(request.offset / 4096);
+                four.wait();
+                Ok(())
+            },
+            &requests,
+            4,
+        );
+        assert!(seconds.unwrap() >= 0.0);
+        let mut read = read.into_inner().unwrap();
+        read.sort_unstable();
+        assert_eq!(read, (0..32).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn failed_read_ends_the_measurement() {
+        let requests = [Request { file: 0, offset: 0, bytes: 4096, reads: 1.0 }; 8];
+        let fail = |_: &Request, _: &mut [u8]| Err(io::Error::other("gone"));
+        assert_eq!(seconds_per_read(fail, &requests, 2).unwrap_err().to_string(), "gone");
+    }
+
+    /// By hand: a gain of 0.2 s counts next to a spread of 0.1 s, and not next to one of 0.3 s. A
+    /// gain of 2 % is none.
+    #[test]
+    fn gain_within_its_spread_is_none() {
+        let gain = |seconds, low, high| Gain::Measured {
+            with: String::new(),
+            seconds,
+            low,
+            high,
+            requests: 9,
+        };
+        assert!(!gain(0.8, 0.75, 0.85).is_none(1.0));
+        assert!(gain(0.8, 0.65, 0.95).is_none(1.0));
+        assert!(gain(0.98, 0.979, 0.981).is_none(1.0));
+    }
+}

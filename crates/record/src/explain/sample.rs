@@ -1,0 +1,111 @@
+//! Sample of the reads that waited, to measure the gain of a remedy.
+
+/// Largest number of runs that a sample keeps.
+const RUNS_MAX: usize = 1 << 10;
+
+/// Largest run of several reads in bytes. A longer one continues as another run.
+const RUN_BYTES_MAX: u64 = 256 << 10;
+
+/// Reads of a file, each from the end of the one before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub file: u32,
+    pub offset: u64,
+    pub bytes: u64,
+    pub reads: u64,
+}
+
+/// Runs at equal distances in the order of the recording. Its memory is bounded.
+#[derive(Clone, Debug)]
+pub(super) struct RunSample {
+    /// Number of runs that the sample represents with one.
+    every: u64,
+    /// Number of completed runs.
+    count: u64,
+    runs: Vec<Run>,
+    open: Option<Run>,
+    /// Number of waits, and their sum in nanoseconds.
+    pub waits: u64,
+    pub waited_ns: u64,
+}
+
+impl Default for RunSample {
+    fn default() -> RunSample {
+        RunSample { every: 1, count: 0, runs: Vec::new(), open: None, waits: 0, waited_ns: 0 }
+    }
+}
+
+impl RunSample {
+    /// Takes a read of `bytes` bytes that waited. It continues the last run from its end on.
+    pub fn take(&mut self, file: u32, offset: u64, bytes: u64, waited_ns: u64) {
+        self.waits += 1;
+        self.waited_ns += waited_ns;
+        if let Some(run) = &mut self.open
+            && (run.file, run.offset + run.bytes) == (file, offset)
+            && run.bytes + bytes <= RUN_BYTES_MAX
+        {
+            run.bytes += bytes;
+            run.reads += 1;
+            return;
+        }
+        self.end_run();
+        self.open = Some(Run { file, offset, bytes, reads: 1 });
+    }
+
+    /// Sampled runs, in the order of the recording.
+    pub fn finish(mut self) -> Vec<Run> {
+        self.end_run();
+        self.runs
+    }
+
+    fn end_run(&mut self) {
+        let Some(run) = self.open.take() else { return };
+        if self.count.is_multiple_of(self.every) {
+            self.runs.push(run);
+        }
+        self.count += 1;
+        if self.runs.len() > RUNS_MAX {
+            let mut number = 0;
+            self.runs.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.every *= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By hand: three reads in a row are one run, the fourth lies elsewhere.
+    #[test]
+    fn reads_in_a_row_are_one_run() {
+        let mut sample = RunSample::default();
+        for (offset, bytes) in [(0, 4096), (4096, 4096), (8192, 512), (65536, 4096)] {
+            sample.take(3, offset, bytes, 100);
+        }
+        assert_eq!((sample.waits, sample.waited_ns), (4, 400));
+        let run = |offset, bytes, reads| Run { file: 3, offset, bytes, reads };
+        assert_eq!(sample.finish(), [run(0, 8704, 3), run(65536, 4096, 1)]);
+    }
+
+    /// By hand: 1025 runs are halved to 513, which are every second one.
+    #[test]
+    fn many_runs_are_thinned_evenly() {
+        let mut sample = RunSample::default();
+        (0..=1026).for_each(|number| sample.take(0, number * 8192, 4096, 1));
+        let offsets: Vec<u64> = sample.finish().iter().map(|run| run.offset / 8192).collect();
+        let expected: Vec<u64> = (0..=1026).step_by(2).collect();
+        assert_eq!(offsets, expected);
+    }
+
+    #[test]
+    fn long_run_continues_as_another_one() {
+        let mut sample = RunSample::default();
+        (0..24).for_each(|number| sample.take(0, number * 65536, 65536, 1));
+        let runs = sample.finish();
+        assert_eq!(runs.iter().map(|run| run.reads).collect::<Vec<u64>>(), [4, 4, 4, 4, 4, 4]);
+    }
+}
