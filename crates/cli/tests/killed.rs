@@ -28,11 +28,12 @@ fn killed_once(mut command: Command, is_begun: impl Fn(u32) -> bool) -> Option<u
     has_begun.then_some(process)
 }
 
-/// Repeats `look` until it returns `expected`, for at most 10 s. Another run of the command at this
-/// moment may be the one that removes the leftovers.
+/// Repeats `look` until it returns `expected`, for at most a minute. Another run of the command at
+/// this moment may be the one that removes the leftovers. The kernel removes a tracefs instance
+/// slowly while others trace.
 fn becomes<T: PartialEq + std::fmt::Debug>(expected: &T, look: impl Fn() -> T) {
     let start = Instant::now();
-    while look() != *expected && start.elapsed() < Duration::from_secs(10) {
+    while look() != *expected && start.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(look(), *expected);

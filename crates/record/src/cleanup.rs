@@ -16,6 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, StatxFlags, statx};
 use rustix::mount::{UnmountFlags, unmount};
@@ -205,7 +206,15 @@ fn undo(record: &Path) -> Option<CleanupEntry> {
     let done = match (kind, path) {
         (Some(kind), Some(path)) => {
             let path = PathBuf::from(OsStr::from_bytes(path));
-            remove_object(kind, identity, &path).map(|done| CleanupEntry { path, outcome: done })
+            match remove_object(kind, identity, &path) {
+                None => None,
+                Some(Ok(done)) => Some(CleanupEntry { path, outcome: done.to_owned() }),
+                // The record stays, and the next run tries again.
+                Some(Err(error)) => {
+                    let outcome = format!("it can't be undone: {error}");
+                    return Some(CleanupEntry { path, outcome });
+                }
+            }
         }
         // The record was cut off before it was complete. Its object did not exist yet.
         _ => None,
@@ -222,8 +231,13 @@ fn remove_record(record: &Path) {
     }
 }
 
-/// Removes one object. Returns `None` when it is gone or differs from the recorded object.
-fn remove_object(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<String> {
+/// Removes one object, and returns a text about it. Returns `None` when it is gone or differs from
+/// the recorded object.
+fn remove_object(
+    kind: CleanupKind,
+    recorded: &[u8],
+    path: &Path,
+) -> Option<io::Result<&'static str>> {
     let (result, done) = match kind {
         CleanupKind::File if identity(path).ok()?.as_bytes() == recorded => {
             (fs::remove_file(path), "it has been removed")
@@ -234,7 +248,9 @@ fn remove_object(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<Stri
         CleanupKind::File | CleanupKind::Folder => return None,
         CleanupKind::SwapArea if is_ours(path) => (swap_off(path), "it has been swapped off"),
         CleanupKind::SwapArea => return None,
-        CleanupKind::KernelFolder if path.is_dir() => (fs::remove_dir(path), "it has been removed"),
+        CleanupKind::KernelFolder if path.is_dir() => {
+            (remove_kernel_folder(path), "it has been removed")
+        }
         CleanupKind::KernelFolder => return None,
         CleanupKind::Tracefs | CleanupKind::ServedMount => {
             let is_tracefs = kind == CleanupKind::Tracefs;
@@ -255,10 +271,26 @@ fn remove_object(kind: CleanupKind, recorded: &[u8], path: &Path) -> Option<Stri
             (result, "it has been unmounted")
         }
     };
-    Some(match result {
-        Ok(()) => done.to_owned(),
-        Err(error) => format!("it can't be undone: {error}"),
-    })
+    Some(result.map(|()| done))
+}
+
+/// Longest wait until a folder of the kernel is not in use, and the interval of the attempts.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
+const BUSY_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Removes a folder of the kernel. Children of a killed run may have its files open for a while.
+fn remove_kernel_folder(path: &Path) -> io::Result<()> {
+    let began = Instant::now();
+    loop {
+        match fs::remove_dir(path) {
+            Err(error)
+                if error.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < BUSY_WAIT =>
+            {
+                std::thread::sleep(BUSY_INTERVAL);
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Number of attempts to write a record while other runs remove its empty folder.
@@ -414,6 +446,23 @@ mod tests {
         assert_eq!(left.iter().map(|left| &left.path).collect::<Vec<_>>(), [&dead]);
         assert!(!dead.exists() && replaced.exists());
         assert!(scratch.0.join("elsewhere/below/file").exists());
+    }
+
+    /// A folder that is not empty stands for an object that is in use.
+    #[test]
+    fn object_that_cannot_be_removed_keeps_its_record() {
+        let scratch = Scratch::new("in-use");
+        let (records, path) = (scratch.0.join("records"), scratch.0.join("instance"));
+        fs::create_dir_all(path.join("used")).unwrap();
+        killed(Record::create_in(&records, CleanupKind::KernelFolder, &path).unwrap());
+        for _ in 0..2 {
+            let left = undo_abandoned_in(&records);
+            assert!(left[0].outcome.starts_with("it can't be undone: "), "{}", left[0]);
+            assert!(path.exists());
+        }
+        fs::remove_dir(path.join("used")).unwrap();
+        assert_eq!(undo_abandoned_in(&records)[0].outcome, "it has been removed");
+        assert!(!path.exists() && !records.exists());
     }
 
     #[test]
