@@ -103,6 +103,20 @@ def files(folder: pathlib.Path, with_remedy: bool) -> None:
         list(pool.map(read, range(FILES)))
 
 
+def stream(folder: pathlib.Path, with_remedy: bool) -> None:
+    """Reads of 64 KiB in order through the page cache; the remedy is the window that `explain` names."""
+    device = os.stat(folder).st_dev
+    setting = pathlib.Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/queue/read_ahead_kb")
+    before = setting.read_text()
+    try:
+        if with_remedy:
+            setting.write_text(os.environ["WINDOW_KIB"])
+        file = os.open(folder / "data", os.O_RDONLY)
+        read_all(file, list(range(0, 128 * MIB, 65536)), 65536, 1)
+    finally:
+        setting.write_text(before)
+
+
 PROGRAMS = {
     "direct_4k": (direct_4k, "depth"),
     "buffered_16k": (buffered_16k, "depth"),
@@ -110,6 +124,7 @@ PROGRAMS = {
     "slices": (slices, "page_faults"),
     "advised": (advised, "advice"),
     "files": (files, "many_files"),
+    "stream": (stream, "readahead"),
 }
 
 
@@ -155,6 +170,7 @@ def measure(device: str, folder: pathlib.Path, name: str, times: int) -> dict:
                 findings.append(run)
                 if gain := run.get("gain", {}).get("measured"):
                     predicted.append(run["seconds"] - gain["seconds"])
+                    os.environ["WINDOW_KIB"] = "".join(filter(str.isdigit, gain["with"]))
             else:
                 seconds[way].append(run["seconds"])
     gained = statistics.median(seconds["alone"]) - statistics.median(seconds["remedy"])

@@ -2,7 +2,7 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{major, minor};
 
@@ -50,6 +50,40 @@ impl QueueLimits {
     }
 }
 
+/// Readahead window of the storage below a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadaheadSetting {
+    /// Window in bytes.
+    pub bytes: u64,
+    /// File of sysfs that has the window in KiB, and sets it.
+    pub path: PathBuf,
+}
+
+impl ReadaheadSetting {
+    /// Setting of a block device, of the device below a file's file system, or of a file system
+    /// without one, such as NFS. `None` if sysfs has no setting for it.
+    pub fn from_metadata(metadata: &Metadata) -> Option<ReadaheadSetting> {
+        let device = match metadata.file_type().is_block_device() {
+            true => metadata.rdev(),
+            false => metadata.dev(),
+        };
+        let path = match queue_path(device) {
+            // The folder of a disk has its name; a partition has none of its own.
+            Some(queue) => {
+                let disk = queue.canonicalize().ok()?;
+                let name = disk.parent()?.file_name()?;
+                Path::new("/sys/block").join(name).join("queue/read_ahead_kb")
+            }
+            None => {
+                let number = format!("{}:{}", major(device), minor(device));
+                Path::new("/sys/class/bdi").join(number).join("read_ahead_kb")
+            }
+        };
+        let kib: u64 = std::fs::read_to_string(&path).ok()?.trim().parse().ok()?;
+        Some(ReadaheadSetting { bytes: kib << 10, path })
+    }
+}
+
 /// Returns the entry in brackets of a line such as `none [mq-deadline] kyber`.
 fn bracketed_entry(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
@@ -69,6 +103,17 @@ mod tests {
     fn chosen_scheduler_is_the_entry_in_brackets() {
         assert_eq!(bracketed_entry("none [mq-deadline] kyber\n"), Some("mq-deadline"));
         assert_eq!(bracketed_entry("none\n"), None);
+    }
+
+    /// The two readers of sysfs agree about the device of this source tree, where it has one.
+    #[test]
+    fn setting_is_the_window_of_the_queue() {
+        let here = std::fs::metadata(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let queue = QueueLimits::from_metadata(&here).map(|queue| queue.read_ahead_bytes);
+        match (ReadaheadSetting::from_metadata(&here), queue) {
+            (Some(setting), Some(queue_bytes)) => assert_eq!(setting.bytes, queue_bytes),
+            (setting, queue) => assert!(queue.is_none(), "{setting:?}"),
+        }
     }
 
     /// Major number 0 belongs to file systems without a block device.

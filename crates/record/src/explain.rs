@@ -55,6 +55,7 @@ mod cause;
 pub mod gain;
 mod gather;
 mod pattern;
+pub mod readahead;
 mod reuse;
 mod sample;
 mod shape;
@@ -67,6 +68,7 @@ pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatist
 
 use gain::Gain;
 use gather::RecordingData;
+use readahead::ReadaheadWaits;
 
 /// Size below which a request is small. Up to this size, a request takes about constant time on
 /// today's devices (a drive with 1 GB/s and 60 µs per request: 60 KB).
@@ -122,6 +124,8 @@ pub enum WaitCause {
     Metadata,
     /// Writes and `fsync`.
     Sync,
+    /// The kernel's readahead window is too small for the device.
+    Readahead,
 }
 
 /// A reported cause.
@@ -199,6 +203,10 @@ pub struct Explanation {
     /// Reads that waited, by cause: a sample, to measure the gains of remedies.
     #[serde(skip)]
     pub samples: BTreeMap<WaitCause, SampledWaits>,
+    /// Waits of reads in order for the kernel's readahead. They are a finding only if a measurement
+    /// shows that a larger window is faster.
+    #[serde(skip)]
+    pub readahead: Option<ReadaheadWaits>,
 }
 
 /// Sample of the reads that waited for one cause.
@@ -283,6 +291,7 @@ impl Explainer {
         findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let (limit, limit_text) = cause::limit(gathered);
         let samples = sampled_waits(gathered);
+        let readahead = readahead::waits(gathered, scale.min(1.0));
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -304,6 +313,7 @@ impl Explainer {
             limit_text,
             shape: shape::of(gathered),
             samples,
+            readahead,
         }
     }
 }

@@ -13,10 +13,12 @@
 pub mod capture;
 pub mod cleanup;
 pub mod cold;
+mod direct_reads;
 pub mod explain;
 pub mod file_limit;
 pub mod notice;
 mod readahead_file;
+pub mod readahead_window;
 pub mod recorded_set;
 pub mod swap_off;
 pub mod tracefs;

@@ -13,8 +13,6 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::PageRange;
@@ -22,6 +20,9 @@ use readpath_os::queue::QueueLimits;
 use readpath_trace::page_set::PAGE_BYTES;
 use serde::Serialize;
 
+use crate::direct_reads::{Request, seconds_per_read};
+
+use super::readahead;
 use super::{
     Explanation, Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause,
 };
@@ -103,6 +104,11 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
             finding.remedy = format!("none is known: {with} took as long on this storage");
         }
         finding.gain = Some(gain);
+    }
+    let readahead = explanation.readahead.as_ref();
+    if let Some(found) = readahead.and_then(|waits| readahead::measure(waits, should_continue)) {
+        explanation.findings.push(found);
+        explanation.findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
     }
 }
 
@@ -192,14 +198,8 @@ impl Trial {
             as_recorded.push(seconds[0] * self.depths[0] as f64);
             ratios.push(seconds[1] / seconds[0].max(1e-9));
         }
-        let now_seconds = median(&mut as_recorded);
-        let change = now_seconds / recorded_seconds.max(1e-9);
-        if !(1.0 / CHANGE_MAX..=CHANGE_MAX).contains(&change) {
-            return Some(Gain::Unknown(format!(
-                "the same reads take {:.3} ms now and took {:.3} ms",
-                now_seconds * 1e3,
-                recorded_seconds * 1e3
-            )));
+        if let Err(reason) = change_of(median(&mut as_recorded), recorded_seconds) {
+            return Some(Gain::Unknown(reason));
         }
         let seconds = finding.seconds * median(&mut ratios);
         let [low, high] =
@@ -230,16 +230,6 @@ struct OpenRun {
     offset: u64,
     bytes: u64,
     reads: u64,
-}
-
-/// One request, in whole pages.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Request {
-    file: usize,
-    offset: u64,
-    bytes: u64,
-    /// Number of recorded reads that it stands for.
-    reads: f64,
 }
 
 /// Opens the files of a sample past the page cache, and returns the runs in them. At most
@@ -274,7 +264,7 @@ fn open(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
 }
 
 /// Opens a recorded file for direct reads.
-fn open_direct(recorded: &SampledFile) -> io::Result<File> {
+pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
     let changed = || io::Error::other("the file is not the recorded one");
     // A pipe or a device of this name is not opened: that may wait, or have an effect.
     let found = std::fs::metadata(&recorded.path)?;
@@ -311,47 +301,16 @@ fn requests_of(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> {
     (0..pieces).map(piece).collect()
 }
 
-/// Reads the requests with `depth` of them in flight, and returns the seconds per recorded read.
+/// Compares the time of a read now and in the recording.
 ///
-/// The time ends when the last request is taken: by then all but `depth` requests are complete, and
-/// the queue was full all the time.
-fn seconds_per_read(
-    read: impl Fn(&Request, &mut [u8]) -> io::Result<()> + Sync,
-    requests: &[Request],
-    depth: usize,
-) -> io::Result<f64> {
-    let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0) as usize;
-    let next = AtomicUsize::new(0);
-    let ended = Mutex::new(None);
-    let start = Barrier::new(depth + 1);
-    let worker = || -> io::Result<()> {
-        // A direct read needs aligned memory.
-        let mut buffer = vec![0; bytes_max + PAGE_BYTES as usize];
-        let aligned = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
-        start.wait();
-        loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(request) = requests.get(number) else { return Ok(()) };
-            if number + 1 == requests.len() {
-                *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
-            }
-            read(request, &mut buffer[aligned..aligned + request.bytes as usize])?;
-        }
-    };
-    let began = std::thread::scope(|scope| -> io::Result<Instant> {
-        let workers: Vec<_> = (0..depth).map(|_| scope.spawn(worker)).collect();
-        start.wait();
-        let began = Instant::now();
-        for worker in workers {
-            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        }
-        Ok(began)
-    })?;
-    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(began);
-    let total: f64 = requests.iter().map(|request| request.reads).sum();
-    let completed = requests.len().saturating_sub(depth) as f64 / requests.len().max(1) as f64;
-    let seconds = ended.saturating_duration_since(began).as_secs_f64();
-    Ok(seconds / (total * completed).max(1e-9))
+/// # Errors
+/// As text: they differ by more than [`CHANGE_MAX`].
+pub(super) fn change_of(now_seconds: f64, recorded_seconds: f64) -> Result<(), String> {
+    let change = now_seconds / recorded_seconds.max(1e-12);
+    match (1.0 / CHANGE_MAX..=CHANGE_MAX).contains(&change) {
+        true => Ok(()),
+        false => Err(format!("the same reads take {change:.2} times as long as in the recording")),
+    }
 }
 
 /// Sorts the values and returns the middle one.
@@ -382,36 +341,6 @@ mod tests {
         let pieces = [request(0, 20, reads), request(16, 20, reads), request(32, 12, reads)];
         assert_eq!(requests_of(&run, Some(16 * KIB)), pieces);
         assert_eq!(requests_of(&run, Some(u64::MAX)), [request(0, 44, 5.0)]);
-    }
-
-    /// Four readers wait for each other: the measurement ends only if four requests are in flight.
-    #[test]
-    fn requests_are_read_once_each_at_the_depth() {
-        let requests: Vec<Request> = (0..32)
-            .map(|number| Request { file: 0, offset: number * 4096, bytes: 4096, reads: 1.0 })
-            .collect();
-        let (four, read) = (Barrier::new(4), Mutex::new(Vec::new()));
-        let seconds = seconds_per_read(
-            |request, memory| {
-                assert_eq!((memory.len(), memory.as_ptr() as usize % 4096), (4096, 0));
-                read.lock().unwrap().push(request.offset / 4096);
-                four.wait();
-                Ok(())
-            },
-            &requests,
-            4,
-        );
-        assert!(seconds.unwrap() >= 0.0);
-        let mut read = read.into_inner().unwrap();
-        read.sort_unstable();
-        assert_eq!(read, (0..32).collect::<Vec<u64>>());
-    }
-
-    #[test]
-    fn failed_read_ends_the_measurement() {
-        let requests = [Request { file: 0, offset: 0, bytes: 4096, reads: 1.0 }; 8];
-        let fail = |_: &Request, _: &mut [u8]| Err(io::Error::other("gone"));
-        assert_eq!(seconds_per_read(fail, &requests, 2).unwrap_err().to_string(), "gone");
     }
 
     /// By hand: a gain of 0.2 s counts next to a spread of 0.1 s, and not next to one of 0.3 s. A

@@ -56,6 +56,9 @@ pub(super) struct FileData {
     pub fetched_bytes: u64,
     pub refetched_bytes: u64,
     pub waits: WaitSum,
+    /// Waits of reads in order for the kernel's readahead, and the offset of the first one.
+    pub readahead_waits: WaitSum,
+    pub readahead_offset: Option<u64>,
     /// Waits by cause. `None` means no cause.
     pub charges: BTreeMap<Option<WaitCause>, WaitSum>,
     /// Bytes inserted into the page cache by neither a read nor an advice: the program wrote them.

@@ -4,6 +4,7 @@ use readpath_core::unit::PageRange;
 
 use super::super::cause::{self, ReadWait};
 use super::super::pattern::Step;
+use super::super::readahead;
 use super::super::{ORDERED_BYTES, WaitCause};
 use super::{FileData, INSERTED_RUNS_MAX, Inserted, READ_WITHOUT_WAIT_NS, RecordingData, WaitSum};
 use readpath_trace::page_set::PAGE_BYTES;
@@ -209,6 +210,10 @@ impl RecordingData {
         file.waits.add(waited_ns, fetched_bytes);
         let cause = cause::of(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
+        if cause.is_none() && readahead::holds(wait) {
+            file.readahead_waits.add(waited_ns, fetched_bytes);
+            file.readahead_offset.get_or_insert(read.offset);
+        }
         let bytes = wait.asked_bytes.max(fetched_bytes);
         let sampled = [cause, cause::of_many_files(file, cause)];
         for cause in sampled.into_iter().flatten() {

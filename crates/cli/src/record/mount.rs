@@ -1,0 +1,130 @@
+//! `readpath advise --mount`: the readahead window of a device or file system, by measurement.
+
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use readpath_os::queue::ReadaheadSetting;
+use readpath_record::readahead_window::{FILE_BYTES_MIN, TriedWindow, WindowTrial, compare};
+use readpath_sim::job::printable;
+
+use crate::exit::{CommandResult, Failure};
+use crate::output::print;
+use crate::progress::Interrupt;
+use crate::table::{self, Column, Table};
+
+/// Longest search for a file, and the number of folder entries after which it ends.
+const SEARCH_TIME: Duration = Duration::from_secs(2);
+const ENTRIES_MAX: usize = 20_000;
+
+/// Measures the window of the storage at `place`, a folder, a file or a block device, and prints
+/// the command that sets it.
+pub fn run(place: &Path) -> CommandResult {
+    let interrupt = Interrupt::listen();
+    let named = |error| Failure::usage_of(place.display(), error);
+    let found = fs::metadata(place).map_err(named)?;
+    let setting = ReadaheadSetting::from_metadata(&found).ok_or_else(|| {
+        let what = "the kernel shows no readahead window for it below /sys";
+        Failure::Unavailable(format!("{}: {what}", place.display()))
+    })?;
+    let path = if found.is_dir() { longest_file(place, found.dev())? } else { place.to_owned() };
+    let file = open(&path)?;
+    let continues = &mut || !interrupt.is_signalled();
+    match compare(&file, 0, setting.bytes, continues) {
+        Ok(Some(trial)) => print(&text(&path, &setting, &trial)),
+        Ok(None) => Err(Failure::Interrupted),
+        Err(error) => {
+            let needed = format!("{error}; a file of {} MiB is needed", FILE_BYTES_MIN >> 20);
+            Err(Failure::usage_of(path.display(), needed))
+        }
+    }
+}
+
+/// Opens a file or a block device for direct reads.
+fn open(path: &Path) -> Result<File, Failure> {
+    let kind = fs::metadata(path).map_err(|error| Failure::usage_of(path.display(), error))?;
+    if !kind.is_file() && !kind.file_type().is_block_device() {
+        let what = "is no folder, file or block device";
+        return Err(Failure::usage_of(path.display(), what));
+    }
+    let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    file.map_err(|error| {
+        let what = format!("can't be opened for reads past the page cache: {error}");
+        Failure::usage_of(path.display(), what)
+    })
+}
+
+/// Finds a long file below a folder, on the same file system.
+fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
+    let (began, mut entries) = (Instant::now(), 0);
+    let mut longest: Option<(u64, PathBuf)> = None;
+    let mut folders = VecDeque::from([folder.to_owned()]);
+    while let Some(folder) = folders.pop_front() {
+        // A folder without permission has files that this user cannot read either.
+        let Ok(listed) = fs::read_dir(&folder) else { continue };
+        for entry in listed.flatten() {
+            entries += 1;
+            let Ok(found) = entry.metadata() else { continue };
+            if found.dev() != device {
+                continue;
+            }
+            if found.is_dir() {
+                folders.push_back(entry.path());
+            } else if found.is_file()
+                && longest.as_ref().is_none_or(|(bytes, _)| found.len() > *bytes)
+                && File::open(entry.path()).is_ok()
+            {
+                longest = Some((found.len(), entry.path()));
+            }
+        }
+        if entries >= ENTRIES_MAX || began.elapsed() >= SEARCH_TIME {
+            break;
+        }
+    }
+    match longest {
+        Some((bytes, path)) if bytes >= FILE_BYTES_MIN => Ok(path),
+        _ => {
+            let mib = FILE_BYTES_MIN >> 20;
+            let what = format!(
+                "no readable file of {mib} MiB was found below it, in {entries} entries; name one, \
+                 or the block device"
+            );
+            Err(Failure::usage_of(folder.display(), what))
+        }
+    }
+}
+
+/// Table of the windows, and the command that sets the fastest.
+fn text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String {
+    let columns: [Column<(usize, &TriedWindow)>; 4] = [
+        ("window KiB", |(_, window)| (window.bytes >> 10).to_string()),
+        ("MiB/s", |(_, window)| rate(window.median())),
+        ("lowest", |(_, window)| rate(window.seconds_per_byte[window.seconds_per_byte.len() - 1])),
+        ("highest", |(_, window)| rate(window.seconds_per_byte[0])),
+    ];
+    let rows: Vec<(usize, &TriedWindow)> = trial.tried.iter().enumerate().collect();
+    let table = Table::of(&rows, &columns, 0);
+    let [present, chosen] = [0, trial.chosen].map(|number| trial.tried[number].bytes >> 10);
+    let advice = match trial.chosen {
+        0 => format!(
+            "The present window of {present} KiB is as fast as the fastest; none is proposed."
+        ),
+        _ => format!(
+            "The present window is {} KiB. As root, this sets the smallest of the fastest:\n\n  \
+             echo {chosen} > {}\n\n\
+             It holds for all files on the device, until the next start of the machine. Programs with\n\
+             short runs at random positions may then read more than they use.",
+            setting.bytes >> 10,
+            setting.path.display(),
+        ),
+    };
+    let path = printable(&path.to_string_lossy());
+    format!("Direct reads of {path}, two windows in flight:\n\n{table}\n{advice}\n")
+}
+
+fn rate(seconds_per_byte: f64) -> String {
+    table::number(Some(1.0 / seconds_per_byte / f64::from(1 << 20)), 0)
+}

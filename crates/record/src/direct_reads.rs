@@ -1,0 +1,99 @@
+//! Timed direct reads with a number of requests in flight.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Barrier, Mutex, PoisonError};
+use std::time::Instant;
+
+use readpath_core::unit::PAGE_BYTES;
+
+/// One request, in whole pages.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Request {
+    /// Index into the files of the caller.
+    pub file: usize,
+    /// Offset in bytes, a multiple of a page.
+    pub offset: u64,
+    /// Length in bytes, a multiple of a page.
+    pub bytes: u64,
+    /// Number of reads that it stands for.
+    pub reads: f64,
+}
+
+/// Reads the requests with `depth` of them in flight, and returns the seconds per read.
+///
+/// The time ends when the last request is taken: by then all but `depth` requests are complete, and
+/// the queue was full all the time.
+pub(crate) fn seconds_per_read(
+    read: impl Fn(&Request, &mut [u8]) -> io::Result<()> + Sync,
+    requests: &[Request],
+    depth: usize,
+) -> io::Result<f64> {
+    let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0) as usize;
+    let next = AtomicUsize::new(0);
+    let ended = Mutex::new(None);
+    let start = Barrier::new(depth + 1);
+    let worker = || -> io::Result<()> {
+        // A direct read needs aligned memory.
+        let mut buffer = vec![0; bytes_max + PAGE_BYTES as usize];
+        let aligned = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
+        start.wait();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            let Some(request) = requests.get(number) else { return Ok(()) };
+            if number + 1 == requests.len() {
+                *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            }
+            read(request, &mut buffer[aligned..aligned + request.bytes as usize])?;
+        }
+    };
+    let began = std::thread::scope(|scope| -> io::Result<Instant> {
+        let workers: Vec<_> = (0..depth).map(|_| scope.spawn(worker)).collect();
+        start.wait();
+        let began = Instant::now();
+        for worker in workers {
+            worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        Ok(began)
+    })?;
+    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(began);
+    let total: f64 = requests.iter().map(|request| request.reads).sum();
+    let completed = requests.len().saturating_sub(depth) as f64 / requests.len().max(1) as f64;
+    let seconds = ended.saturating_duration_since(began).as_secs_f64();
+    Ok(seconds / (total * completed).max(1e-9))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four readers wait for each other: the measurement ends only if four requests are in flight.
+    #[test]
+    fn requests_are_read_once_each_at_the_depth() {
+        let requests: Vec<Request> = (0..32)
+            .map(|number| Request { file: 0, offset: number * 4096, bytes: 4096, reads: 1.0 })
+            .collect();
+        let (four, read) = (Barrier::new(4), Mutex::new(Vec::new()));
+        let seconds = seconds_per_read(
+            |request, memory| {
+                assert_eq!((memory.len(), memory.as_ptr() as usize % 4096), (4096, 0));
+                read.lock().unwrap().push(request.offset / 4096);
+                four.wait();
+                Ok(())
+            },
+            &requests,
+            4,
+        );
+        assert!(seconds.unwrap() >= 0.0);
+        let mut read = read.into_inner().unwrap();
+        read.sort_unstable();
+        assert_eq!(read, (0..32).collect::<Vec<u64>>());
+    }
+
+    #[test]
+    fn failed_read_ends_the_measurement() {
+        let requests = [Request { file: 0, offset: 0, bytes: 4096, reads: 1.0 }; 8];
+        let fail = |_: &Request, _: &mut [u8]| Err(io::Error::other("gone"));
+        assert_eq!(seconds_per_read(fail, &requests, 2).unwrap_err().to_string(), "gone");
+    }
+}

@@ -1,0 +1,165 @@
+//! Cause: the kernel's readahead window is too small for the device.
+//!
+//! Reads in order wait for windows that the kernel fetches ahead. Whether larger windows are faster
+//! depends on the device, and the recording does not show it. The finding is therefore made by a
+//! measurement ([`measure`]), on the file with the longest of these waits.
+
+use std::path::Path;
+
+use readpath_os::queue::ReadaheadSetting;
+use readpath_trace::recording::AdviceType;
+
+use super::cause::ReadWait;
+use super::gain::{Gain, change_of, open_direct};
+use super::gather::RecordingData;
+use super::{
+    Finding, ORDERED_BYTES, REPORTED_SHARE_MIN, SECONDS_MIN, SampledFile, WAITS_MIN, WaitCause,
+};
+use crate::readahead_window::{WindowTrial, compare};
+
+/// Waits of reads in order for the kernel's readahead.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReadaheadWaits {
+    /// Time in seconds.
+    pub seconds: f64,
+    /// The time as a fraction of the recording's duration.
+    pub share: f64,
+    /// Number of waits.
+    pub waits: u64,
+    /// File with the longest waits, and the offset of the first of them.
+    pub file: SampledFile,
+    /// Offset in bytes.
+    pub offset: u64,
+    /// Seconds of all waits for this file, for each byte that was read of it.
+    pub seconds_per_byte: f64,
+}
+
+/// Returns true for a read in order that waited for readahead: its own, or one in flight.
+pub(super) fn holds(wait: &ReadWait) -> bool {
+    let is_ahead = wait.prefetched_bytes > 0 || wait.fetched_bytes == 0;
+    let is_random = wait.hint == Some(AdviceType::Random);
+    wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !is_random
+}
+
+/// Returns the waits if they are long enough for a finding. `scale` is the ratio of passed to
+/// waited time.
+pub(super) fn waits(gathered: &RecordingData, scale: f64) -> Option<ReadaheadWaits> {
+    let files = gathered.files.values().filter(|file| !file.is_read_direct);
+    let most = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
+    let seconds =
+        files.clone().map(|file| file.readahead_waits.ns).sum::<u64>() as f64 / 1e9 * scale;
+    let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;
+    let waits = files.map(|file| file.readahead_waits.waits).sum();
+    let offset = most.readahead_offset?;
+    let is_enough = share >= REPORTED_SHARE_MIN && seconds >= SECONDS_MIN && waits >= WAITS_MIN;
+    is_enough.then(|| ReadaheadWaits {
+        seconds,
+        share,
+        waits,
+        file: SampledFile { path: most.path.clone(), inode: most.inode, bytes: most.bytes },
+        offset,
+        seconds_per_byte: most.waits.ns as f64 / 1e9 / most.got_bytes.max(1) as f64,
+    })
+}
+
+/// Compares readahead windows on the file, and returns the finding if a larger one is faster.
+/// Returns `None` also where the comparison is impossible: the file was replaced, is too short or
+/// has no direct reads, the window is unknown, or the storage has changed.
+pub(super) fn measure(
+    waits: &ReadaheadWaits,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> Option<Finding> {
+    let file = open_direct(&waits.file).ok()?;
+    let setting = ReadaheadSetting::from_metadata(&file.metadata().ok()?)?;
+    let trial = compare(&file, waits.offset, setting.bytes, should_continue).ok()??;
+    let present = trial.tried[0].median();
+    change_of(present, waits.seconds_per_byte).ok()?;
+    let finding = finding(waits, &setting, &trial);
+    let gain = finding.gain.as_ref()?;
+    let is_larger = trial.tried[trial.chosen].bytes > setting.bytes;
+    (is_larger && !gain.is_none(waits.seconds)).then_some(finding)
+}
+
+/// Finding of a comparison.
+fn finding(waits: &ReadaheadWaits, setting: &ReadaheadSetting, trial: &WindowTrial) -> Finding {
+    let (present, chosen) = (&trial.tried[0], &trial.tried[trial.chosen]);
+    let seconds = |per_byte: f64| waits.seconds * per_byte / present.median();
+    let kib = chosen.bytes >> 10;
+    let mib_per_s = |per_byte: f64| 1.0 / per_byte / f64::from(1 << 20);
+    let name = disk_name(&setting.path);
+    Finding {
+        cause: WaitCause::Readahead,
+        seconds: waits.seconds,
+        share: waits.share,
+        title: "the kernel's readahead window is small for the device".to_owned(),
+        evidence: format!(
+            "{} reads in order waited for readahead, most of them of {}; the window is {} KiB. Direct \
+             reads of this size, two in flight, have {:.0} MiB a second; of {kib} KiB {:.0}",
+            waits.waits,
+            waits.file.path,
+            setting.bytes >> 10,
+            mib_per_s(present.median()),
+            mib_per_s(chosen.median()),
+        ),
+        remedy: format!(
+            "set the window of {name} to {kib} KiB (`echo {kib} > {}` as root; it holds for all files \
+             there, and programs with short runs then read more than they use), or have {kib} KiB of \
+             reads in flight, ahead of the program",
+            setting.path.display()
+        ),
+        gain: Some(Gain::Measured {
+            with: format!("a readahead window of {kib} KiB"),
+            seconds: seconds(chosen.median()),
+            low: seconds(chosen.seconds_per_byte[0]),
+            high: seconds(chosen.seconds_per_byte[chosen.seconds_per_byte.len() - 1]),
+            requests: trial.tried.iter().map(|window| window.requests).sum(),
+        }),
+    }
+}
+
+/// Name of the disk or file system that a setting belongs to.
+fn disk_name(setting: &Path) -> String {
+    let is_queue = setting.parent().is_some_and(|folder| folder.ends_with("queue"));
+    let name = setting.ancestors().nth(if is_queue { 2 } else { 1 }).and_then(Path::file_name);
+    name.map_or_else(|| "the device".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readahead_window::TriedWindow;
+
+    /// By hand: 128 KiB in order at 10 ns a byte, 2 MiB at 2 ns: 2 s become 0.4 s.
+    #[test]
+    fn finding_names_the_window_and_its_setting() {
+        let waits = ReadaheadWaits {
+            seconds: 2.0,
+            share: 0.8,
+            waits: 100,
+            file: SampledFile { path: "/data".to_owned(), inode: 0, bytes: None },
+            offset: 0,
+            seconds_per_byte: 1e-8,
+        };
+        let path = Path::new("/sys/block/sda/queue/read_ahead_kb").to_owned();
+        let setting = ReadaheadSetting { bytes: 128 << 10, path };
+        let window = |kib: u64, ns: f64| TriedWindow {
+            bytes: kib << 10,
+            requests: 48,
+            seconds_per_byte: vec![0.9e-9 * ns, 1e-9 * ns, 1.1e-9 * ns],
+        };
+        let trial = WindowTrial { tried: vec![window(128, 10.0), window(2048, 2.0)], chosen: 1 };
+        let found = finding(&waits, &setting, &trial);
+        let command = "set the window of sda to 2048 KiB (`echo 2048 > \
+                       /sys/block/sda/queue/read_ahead_kb` as root;";
+        assert!(found.remedy.starts_with(command), "{}", found.remedy);
+        assert!(
+            found.evidence.contains("have 95 MiB a second; of 2048 KiB 477"),
+            "{}",
+            found.evidence
+        );
+        let Some(Gain::Measured { seconds, low, high, .. }) = found.gain else { panic!("no gain") };
+        let near = |value: f64, expected: f64| (value - expected).abs() < 1e-9;
+        assert!(near(seconds, 0.4) && near(low, 0.36) && near(high, 0.44));
+        assert_eq!(disk_name(Path::new("/sys/class/bdi/0:50/read_ahead_kb")), "0:50");
+    }
+}

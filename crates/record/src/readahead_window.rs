@@ -1,0 +1,198 @@
+//! Readahead windows of a device, compared by direct reads of one file.
+//!
+//! The kernel requests the next window when a program reaches the one before. A program that reads
+//! in order thus has two windows in flight. Direct reads of the size of a window, two at a time, do
+//! the same and leave the page cache alone. Each round tries the windows in turn, at positions that
+//! no other try has read. A window that is far behind is not tried again.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use readpath_core::unit::PAGE_BYTES;
+
+use crate::direct_reads::{Request, seconds_per_read};
+
+/// Number of rounds.
+const ROUNDS: usize = 3;
+
+/// Number of windows in flight in a program that reads in order.
+const WINDOWS_IN_FLIGHT: usize = 2;
+
+/// Windows that are compared with the present one, in bytes.
+const WINDOWS: [u64; 4] = [128 << 10, 512 << 10, 2 << 20, 8 << 20];
+
+/// Largest window that is read, in bytes.
+const WINDOW_BYTES_MAX: u64 = 16 << 20;
+
+/// Number of bytes and of windows that a try reads at least.
+const TRY_BYTES: u64 = 2 << 20;
+const TRY_WINDOWS: u64 = 8;
+
+/// Length in bytes that a file needs: each try of the largest window has its own positions.
+pub const FILE_BYTES_MIN: u64 = 64 << 20;
+
+/// Time of a window relative to the fastest, up to which a smaller window is preferred.
+const LEVEL: f64 = 1.1;
+
+/// Time of a window relative to the fastest, from which on it is not tried again.
+const FAR_BEHIND: f64 = 1.5;
+
+/// A window and the rate of reads with it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TriedWindow {
+    /// Window in bytes.
+    pub bytes: u64,
+    /// Number of requests of all rounds.
+    pub requests: u64,
+    /// Seconds for each byte, one value per round, in ascending order.
+    pub seconds_per_byte: Vec<f64>,
+}
+
+impl TriedWindow {
+    /// Median of the rounds, in seconds per byte.
+    pub fn median(&self) -> f64 {
+        self.seconds_per_byte[self.seconds_per_byte.len() / 2]
+    }
+}
+
+/// Windows that were compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WindowTrial {
+    /// The present window, then others.
+    pub tried: Vec<TriedWindow>,
+    /// Index of the present window if it is as fast as the fastest one, within 10 %. Otherwise,
+    /// index of the smallest window that is.
+    pub chosen: usize,
+}
+
+/// Compares the present window with others by reads of a file that is open for direct reads,
+/// from a position on. A present window of 0 bytes means that readahead is off; it reads single
+/// pages. Returns `None` if `should_continue` returned false.
+///
+/// # Errors
+/// A read failed, or the file has less than [`FILE_BYTES_MIN`] bytes (`InvalidInput`).
+pub fn compare(
+    file: &File,
+    offset: u64,
+    present_bytes: u64,
+    should_continue: &mut dyn FnMut() -> bool,
+) -> io::Result<Option<WindowTrial>> {
+    let file_bytes = file.metadata()?.len();
+    let file_bytes = if file_bytes == 0 {
+        rustix::fs::seek(file, rustix::fs::SeekFrom::End(0))?
+    } else {
+        file_bytes
+    };
+    if file_bytes < FILE_BYTES_MIN {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is too short"));
+    }
+    let mut tried: Vec<TriedWindow> = windows(present_bytes)
+        .map(|bytes| TriedWindow { bytes, requests: 0, seconds_per_byte: Vec::new() })
+        .collect();
+    let mut position = offset / PAGE_BYTES * PAGE_BYTES;
+    for _ in 0..ROUNDS {
+        let fastest = tried.iter().filter(|window| !window.seconds_per_byte.is_empty());
+        let fastest =
+            fastest.map(|window| window.seconds_per_byte[0]).fold(f64::INFINITY, f64::min);
+        for (number, window) in tried.iter_mut().enumerate() {
+            if !should_continue() {
+                return Ok(None);
+            }
+            // The present window is compared in each round.
+            let is_behind =
+                window.seconds_per_byte.first().is_some_and(|it| *it > FAR_BEHIND * fastest);
+            if is_behind && number > 0 {
+                continue;
+            }
+            let requests = requests(window.bytes, file_bytes, &mut position);
+            let read = |request: &Request, memory: &mut [u8]| {
+                file.read_at(memory, request.offset).map(drop)
+            };
+            let seconds = seconds_per_read(read, &requests, WINDOWS_IN_FLIGHT)?;
+            window.requests += requests.len() as u64;
+            window.seconds_per_byte.push(seconds / requests[0].bytes as f64);
+        }
+    }
+    Ok(Some(choose(tried)))
+}
+
+/// The present window and the others that are tried.
+fn windows(present_bytes: u64) -> impl Iterator<Item = u64> {
+    let present = present_bytes.next_multiple_of(PAGE_BYTES).clamp(PAGE_BYTES, WINDOW_BYTES_MAX);
+    [present].into_iter().chain(WINDOWS.into_iter().filter(move |bytes| *bytes != present))
+}
+
+/// Requests of one try in order, from `position` on; the file's start follows its end.
+fn requests(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Vec<Request> {
+    let count = TRY_WINDOWS.max(TRY_BYTES / window_bytes);
+    let request = |_| {
+        if *position + window_bytes > file_bytes {
+            *position = 0;
+        }
+        let offset = *position;
+        *position += window_bytes;
+        Request { file: 0, offset, bytes: window_bytes, reads: 1.0 }
+    };
+    (0..count).map(request).collect()
+}
+
+/// Sorts the times and chooses a window.
+fn choose(mut tried: Vec<TriedWindow>) -> WindowTrial {
+    for window in &mut tried {
+        window.seconds_per_byte.sort_by(f64::total_cmp);
+    }
+    let fastest = tried.iter().map(TriedWindow::median).fold(f64::INFINITY, f64::min);
+    let is_level = |number: usize| tried[number].median() <= LEVEL * fastest;
+    let level = (0..tried.len()).filter(|number| is_level(*number));
+    let smallest = level.min_by_key(|number| tried[*number].bytes).unwrap_or(0);
+    let chosen = if is_level(0) { 0 } else { smallest };
+    WindowTrial { tried, chosen }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: u64 = 1 << 10;
+
+    #[test]
+    fn present_window_is_compared_with_others() {
+        let of = |bytes: u64| windows(bytes * KIB).map(|bytes| bytes / KIB).collect::<Vec<u64>>();
+        assert_eq!(of(128), [128, 512, 2048, 8192]);
+        assert_eq!(of(4096), [4096, 128, 512, 2048, 8192]);
+        assert_eq!(of(0), [4, 128, 512, 2048, 8192]);
+    }
+
+    /// By hand: 16 requests of 128 KiB, from 256 KiB before the end on. The third begins at 0.
+    #[test]
+    fn requests_continue_at_the_start_of_the_file() {
+        let end = 64 << 20;
+        let mut position = end - 256 * KIB;
+        let requests = requests(128 * KIB, end, &mut position);
+        let offsets: Vec<u64> = requests.iter().map(|request| request.offset / KIB).collect();
+        assert_eq!(offsets[..4], [end / KIB - 256, end / KIB - 128, 0, 128]);
+        assert_eq!((requests.len(), position), (16, 14 * 128 * KIB));
+    }
+
+    /// By hand: 2.05 is within 10 % of 2.0. Of these two, the smaller window is chosen. A present
+    /// window of 2.15 stays.
+    #[test]
+    fn smallest_of_the_fastest_windows_is_chosen() {
+        let window = |bytes, times: [f64; 3]| TriedWindow {
+            bytes,
+            requests: 0,
+            seconds_per_byte: times.to_vec(),
+        };
+        let tried = vec![
+            window(1, [4.0, 5.0, 6.0]),
+            window(3, [2.0, 2.0, 1.9]),
+            window(2, [2.1, 2.05, 1.9]),
+        ];
+        let trial = choose(tried.clone());
+        assert_eq!(trial.chosen, 2);
+        assert_eq!(trial.tried[2].seconds_per_byte, [1.9, 2.05, 2.1]);
+        let present = [window(4, [2.15; 3])].into_iter().chain(tried).collect();
+        assert_eq!(choose(present).chosen, 0);
+    }
+}
