@@ -6,8 +6,7 @@ usage: bench/gains.py [--device NAME,...] [--only NAME,...] [--times N] [--comma
 
 Needs root. `network` and `nvme` are the emulated devices of `bench/latency.py`, with ext4; `folder`
 is the folder of temporary files. Each program has one fault. It runs alone, under `explain`, and
-with the remedy, in turn, with a cold file; medians count. The predicted gain is the time of the
-finding less its time with the remedy. `--save` writes the rows to bench/results/gains.json.
+with the remedy, in turn, with a cold file; medians count. `--save` writes the rows to bench/results/gains.json.
 """
 
 import argparse
@@ -169,7 +168,7 @@ def measure(device: str, folder: pathlib.Path, name: str, times: int) -> dict:
             if way == "explained":
                 findings.append(run)
                 if gain := run.get("gain", {}).get("measured"):
-                    predicted.append(run["seconds"] - gain["seconds"])
+                    predicted.append(gain["saved_seconds"])
                     os.environ["WINDOW_KIB"] = "".join(filter(str.isdigit, gain["with"]))
             else:
                 seconds[way].append(run["seconds"])

@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use readpath_record::explain::{Explainer, Explanation, ProgramLimit, ReadShape, gain};
+use readpath_record::explain::{self, Explainer, Explanation, ProgramLimit, ReadShape};
 use readpath_sim::job::printable;
 use readpath_trace::recording::ReadMethod;
 
@@ -145,7 +145,7 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     let mut explanation = explainer.finish();
     if args.gains != MeasureGains::Never {
         let signals = record::signal_count();
-        gain::measure(&mut explanation, &mut || record::signal_count() == signals);
+        explain::measure(&mut explanation, &mut || record::signal_count() == signals);
     }
     if let (Some(path), Some(pictures)) = (&args.html, &pictures) {
         page::of(&explanation, pictures).write(path)?;
@@ -219,7 +219,7 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
             writeln!(out, "   Evidence: {}.", finding.evidence)?;
             writeln!(out, "   Remedy: {}.", finding.remedy)?;
             if let Some(gain) = &finding.gain {
-                writeln!(out, "   Gain: {}.", gains::text(gain, finding.seconds))?;
+                writeln!(out, "   Gain: {}.", gains::text(gain, explanation.seconds))?;
             }
         }
     }
@@ -300,14 +300,14 @@ fn method_name(way: ReadMethod) -> String {
 
 /// Tables of the files and of the threads.
 fn tables(shape: &ReadShape) -> [Table; 2] {
-    let files: [Column<readpath_record::explain::FileStatistics>; 5] = [
+    let files: [Column<explain::FileStatistics>; 5] = [
         ("file", |file| printable(&file.path)),
         ("reads", |file| file.reads.to_string()),
         ("MiB returned", |file| table::mib(Some(file.got_bytes))),
         ("MiB fetched", |file| table::mib(Some(file.fetched_bytes))),
         ("waited s", |file| table::number(Some(file.waited_seconds), 3)),
     ];
-    let threads: [Column<readpath_record::explain::ThreadStatistics>; 4] = [
+    let threads: [Column<explain::ThreadStatistics>; 4] = [
         ("thread", |thread| format!("{} {}", printable(&thread.name), thread.task)),
         ("reads", |thread| thread.reads.to_string()),
         ("MiB returned", |thread| table::mib(Some(thread.got_bytes))),

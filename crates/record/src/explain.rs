@@ -54,6 +54,7 @@ use readpath_trace::recording::{Activity, ReadMethod, Record};
 mod cause;
 pub mod gain;
 mod gather;
+mod measure;
 mod pattern;
 pub mod readahead;
 mod reuse;
@@ -63,6 +64,7 @@ mod spans;
 mod wait_sum;
 mod writes;
 
+pub use measure::measure;
 pub use reuse::ReusePoint;
 pub use shape::{FileStatistics, ReadShape, SizeCount, StrideCount, ThreadStatistics};
 
@@ -143,7 +145,7 @@ pub struct Finding {
     pub evidence: String,
     /// Proposed remedy.
     pub remedy: String,
-    /// Gain of the remedy, if [`measure`](gain::measure) was called.
+    /// Gain of the remedy, if [`measure`] was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gain: Option<Gain>,
 }

@@ -2,12 +2,12 @@
 
 use readpath_record::explain::gain::Gain;
 
-/// Returns what a remedy gains, without a full stop. `finding_seconds` is the time of its finding.
-pub fn text(gain: &Gain, finding_seconds: f64) -> String {
+/// Returns the gain of a remedy, without a full stop. `run_seconds` is the time of the recording.
+pub fn text(gain: &Gain, run_seconds: f64) -> String {
     match gain {
-        Gain::Measured { with, seconds, low, high, requests } => format!(
-            "with {with} {seconds:.2} s in place of {finding_seconds:.2} s ({low:.2} to {high:.2}; \
-             measured with {requests} requests)"
+        Gain::Measured { with, saved_seconds, low, high, requests } => format!(
+            "{saved_seconds:.2} s of {run_seconds:.2} s, with {with} ({low:.2} to {high:.2}; measured by \
+             {requests} requests)"
         ),
         Gain::Unknown(reason) => format!("not known: {reason}"),
     }

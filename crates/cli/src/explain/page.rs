@@ -58,7 +58,7 @@ fn findings(page: &mut Page, explanation: &Explanation) {
             format!("Remedy: {}.", finding.remedy),
         ]);
         if let Some(gain) = &finding.gain {
-            page.notes([format!("Gain: {}.", gains::text(gain, finding.seconds))]);
+            page.notes([format!("Gain: {}.", gains::text(gain, explanation.seconds))]);
         }
     }
 }

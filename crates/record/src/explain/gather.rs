@@ -29,10 +29,6 @@ pub(super) use costs::Cost;
 use costs::Costs;
 use hints::Hints;
 
-/// Assumed duration of a read without waiting, in ns, when the recording has no wait times. One ns
-/// per byte for the copy is added, as on a slow machine.
-const READ_WITHOUT_WAIT_NS: u64 = 20_000;
-
 /// Maximum number of page runs that are kept of a thread until a read claims them. It is the number
 /// for a read of 2 GiB with windows of 128 KiB. Older ones count as written.
 const INSERTED_RUNS_MAX: usize = 1 << 14;

@@ -6,7 +6,8 @@ use super::super::cause::{self, ReadWait};
 use super::super::pattern::Step;
 use super::super::readahead;
 use super::super::{ORDERED_BYTES, WaitCause};
-use super::{FileData, INSERTED_RUNS_MAX, Inserted, READ_WITHOUT_WAIT_NS, RecordingData, WaitSum};
+use super::{FileData, INSERTED_RUNS_MAX, Inserted, RecordingData, WaitSum};
+use crate::called_wait::wait_of_call;
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, FaultUse, PagesInserted, ReadMethod, ReadOutcome, ReadRecord,
@@ -91,9 +92,7 @@ impl RecordingData {
             .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
         let waited_ns = match self.is_seen() {
             true => read.waited_ns,
-            // A read that ended by a signal or an empty queue has not waited for a device.
-            false if !may_wait(&read.outcome) => 0,
-            false => read.duration_ns().saturating_sub(READ_WITHOUT_WAIT_NS + got),
+            false => wait_of_call(read, got),
         };
         let is_untold = is_direct || (!self.is_seen() && waited_ns > 0);
         let file = self.files.entry(read.file).or_default();
@@ -252,13 +251,6 @@ impl RecordingData {
             self.reuse.take(read.file, *pages);
         }
     }
-}
-
-/// Returns true if a read with this outcome may have waited for a device: it returned bytes, or the
-/// device failed (`EIO`).
-fn may_wait(outcome: &ReadOutcome) -> bool {
-    const EIO: u32 = 5;
-    matches!(outcome, ReadOutcome::Bytes(_) | ReadOutcome::Error(EIO))
 }
 
 /// Returns true if an advice caused the insertion of pages: it ended after the insertion, and

@@ -1,0 +1,29 @@
+//! Measurements for the findings of an explanation.
+
+use super::Explanation;
+use super::gain::{Gain, Trial};
+use super::readahead;
+
+/// Measures the gains of an explanation's findings, where a measurement is possible.
+/// `should_continue` is asked before each round; after false the other findings have no gain.
+///
+/// A remedy without a gain is taken out: the text of its remedy says so.
+pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() -> bool) {
+    let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
+    for finding in &mut explanation.findings {
+        let Some(sample) = explanation.samples.get(&finding.cause) else { continue };
+        let Some(trial) = Trial::of(finding.cause, sample, depth) else { continue };
+        let Some(gain) = trial.gain(finding, sample, should_continue) else { return };
+        if let Gain::Measured { with, .. } = &gain
+            && gain.is_none(finding.seconds)
+        {
+            finding.remedy = format!("none is known: {with} took as long on this storage");
+        }
+        finding.gain = Some(gain);
+    }
+    let readahead = explanation.readahead.as_ref();
+    if let Some(found) = readahead.and_then(|waits| readahead::measure(waits, should_continue)) {
+        explanation.findings.push(found);
+        explanation.findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
+    }
+}
