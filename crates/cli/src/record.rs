@@ -76,7 +76,8 @@ pub struct RecordArgs {
 #[command(
     after_help = "The readahead policy `adaptive` follows the program's reads. readahead(2) prefetches \
     the pages that it\npredicts into the page cache, as long as prefetched pages are used. The program \
-    reads from the\nkernel as before. Needs root and tracefs (exit code 3 without).\n\n\
+    reads from the\nkernel as before. As root, the kernel's events show all reads (needs tracefs). Without root, the\n\
+    read calls of a COMMAND are seen by a preloaded library, and not mappings, io_uring and stdio.\n\n\
     With --from the pages of a recording are brought in, in the order of their first use, while the\n\
     program runs. That needs no root. Files with another inode or length are left out. The use of\n\
     the pages is not observed.\n\n\
@@ -213,7 +214,9 @@ fn run(args: RecordPlan) -> CommandResult {
     file_limit::report_as_error();
     let mut recorder = match Recorder::start() {
         Ok(recorder) => recorder,
-        Err(_) if may_preload(&args) => return preloaded::run(&args, span, &is_interrupted),
+        Err(_) if may_preload(&args) => {
+            return preloaded::run(&args, span, budget, &is_interrupted);
+        }
         Err(error) => {
             let is_root = rustix::process::geteuid().is_root();
             let process = args.pid.filter(|_| !is_root && !args.is_advised);
@@ -378,7 +381,7 @@ fn has_ended(
 /// True if the command can be recorded with `LD_PRELOAD`: without root, and for a started program
 /// only.
 fn may_preload(args: &RecordPlan) -> bool {
-    !rustix::process::geteuid().is_root() && !args.command.is_empty() && !args.is_advised
+    !rustix::process::geteuid().is_root() && !args.command.is_empty()
 }
 
 /// Failure of the kernel's tracing, with the alternatives for users without root.

@@ -10,6 +10,7 @@
 
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
 
+mod called_wait;
 pub mod capture;
 pub mod cleanup;
 pub mod cold;

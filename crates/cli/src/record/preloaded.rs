@@ -26,6 +26,7 @@ const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 pub fn run(
     args: &RecordPlan,
     span: Option<Duration>,
+    budget_bytes: Option<u64>,
     is_interrupted: &AtomicBool,
 ) -> CommandResult {
     if LIBRARY.is_empty() {
@@ -35,16 +36,31 @@ pub fn run(
                 .to_owned(),
         ));
     }
-    notice::print(
-        "not root: functions put before the C library's record what calls read, and not touches of \
+    notice::print(match budget_bytes {
+        Some(_) => {
+            "not root: pages are brought in for the read calls of the C library; touches of \
+             mappings, io_uring, reads within the C library (stdio), static and setuid programs are not seen"
+        }
+        None => {
+            "not root: functions put before the C library's record what calls read, and not touches of \
          mappings, io_uring, reads within the C library (stdio), static and setuid programs, and what the page \
-         cache had",
-    );
-    let output = args.output.clone().unwrap_or_else(|| PathBuf::from(OUTPUT));
-    let about = |error: std::io::Error| Failure::usage_of(output.display(), error);
+         cache had"
+        }
+    });
+    let output = args.output.clone().or(budget_bytes.is_none().then(|| PathBuf::from(OUTPUT)));
+    let about = |error: std::io::Error| match &output {
+        Some(path) => Failure::usage_of(path.display(), error),
+        None => Failure::usage(error),
+    };
     let mut watch = Preload::start(LIBRARY)
         .map_err(|error| Failure::usage_of("folders for temporary files", error))?;
-    let sink = Output::create(&output).map_err(about)?;
+    if let Some(bytes) = budget_bytes {
+        watch.advise(bytes);
+    }
+    let sink = match &output {
+        Some(path) => Output::create(path).map_err(about)?,
+        None => Output::none(),
+    };
     let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
     let before = CpuTime::of_children();
     let (name, command) = program(args);
@@ -57,9 +73,12 @@ pub fn run(
     let mut looks = Sampled::start(child.id()).ok();
     let (mut samples, mut ended_early, mut is_busy) = (None, OutputError::default(), false);
     while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
-        std::thread::sleep(if is_busy { READ_INTERVAL_BUSY } else { READ_INTERVAL });
+        std::thread::sleep(match is_busy || watch.is_awake() {
+            true => READ_INTERVAL_BUSY,
+            false => READ_INTERVAL,
+        });
         is_busy = watch.record(&mut writer).map_err(about)?;
-        ended_early.check(&sink, Some(&output), began);
+        ended_early.check(&sink, output.as_deref(), began);
         looks = looks.filter(|_| watch.programs() == 0);
         looks.iter_mut().for_each(Sampled::sample_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
@@ -74,7 +93,7 @@ pub fn run(
     let spent = CpuTime::of_children().since(before);
     let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
     let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
-    ended_early.check(&sink, Some(&output), began);
+    ended_early.check(&sink, output.as_deref(), began);
     ended_early.result()?;
     if recorded.programs == 0 {
         samples = samples.or_else(|| looks.map(Sampled::finish));
@@ -91,7 +110,11 @@ pub fn run(
              COMMAND` and `readpath recording import FILE`"
         )));
     }
-    print_summary(args.is_output_kept.then_some(&*output), &recorded.summary, status.is_none());
+    print_summary(
+        output.as_deref().filter(|_| args.is_output_kept),
+        &recorded.summary,
+        status.is_none(),
+    );
     print_unrecorded(&recorded, counts);
     program_failure(&name, status, true)
 }

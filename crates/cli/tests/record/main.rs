@@ -21,6 +21,7 @@ mod programs;
 mod sampled;
 mod time;
 mod unharmed;
+mod unprivileged;
 
 use programs::{PIECES, PROGRAMS, Program};
 use support::{READPATH, Ran, Scratch, is_root};

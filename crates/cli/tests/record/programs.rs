@@ -54,7 +54,7 @@ pub const STREAM: Program = Program { name: "a stream", run: stream };
 pub const IN_MEMORY: Program = Program { name: "reads of what is in memory", run: in_memory };
 
 /// All programs above and below.
-pub const PROGRAMS: [Program; 15] = [
+pub const PROGRAMS: [Program; 16] = [
     DIRECT,
     BUFFERED,
     SMALL,
@@ -70,6 +70,7 @@ pub const PROGRAMS: [Program; 15] = [
     IN_MEMORY,
     PIECES,
     SCATTERED,
+    PIECES_OF_DATA,
 ];
 
 /// Program that reads each piece of the slow file once, in an unpredictable order.
@@ -94,8 +95,19 @@ fn scattered(folder: &Path) {
     }
 }
 
+/// The same of the file `data`.
+pub const PIECES_OF_DATA: Program =
+    Program { name: "pieces of data in disorder", run: pieces_of_data };
+
+fn pieces_of_data(folder: &Path) {
+    read_pieces(&data(folder, 0));
+}
+
 fn pieces(folder: &Path) {
-    let file = open(&folder.join("slow/device"), 0);
+    read_pieces(&open(&folder.join("slow/device"), 0));
+}
+
+fn read_pieces(file: &File) {
     let mut piece = vec![0; 64 * KIB as usize];
     for slot in random_access(file.metadata().unwrap().len() / PIECE) {
         for part in 0..PIECE / (64 * KIB) {

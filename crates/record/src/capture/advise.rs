@@ -107,7 +107,19 @@ pub(super) struct Advisor {
     awake_until_ns: u64,
     /// True if prefetching was on at the last call of `continue_whole_files`.
     has_advised: bool,
+    /// True if the requests of devices are reported. Otherwise costs are learned from waits.
+    sees_requests: bool,
     help: AdviceResult,
+}
+
+/// Read of which only the call was seen, after its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CalledRead {
+    pub task: u32,
+    pub inode: Inode,
+    pub range: PageRange,
+    /// True if the call took as long as a wait for a device.
+    pub has_waited: bool,
 }
 
 impl Advisor {
@@ -130,8 +142,26 @@ impl Advisor {
             checked_ns: 0,
             awake_until_ns: 0,
             has_advised: false,
+            sees_requests: true,
             help: AdviceResult::default(),
         }
+    }
+
+    /// Creates an advisor that gets calls only, and no events of the kernel.
+    pub fn of_calls(budget_bytes: u64) -> Advisor {
+        Advisor { sees_requests: false, ..Advisor::new(budget_bytes) }
+    }
+
+    /// Processes a read of which only the call was seen.
+    pub fn on_call(&mut self, call: CalledRead, names: &mut impl FileNames, at_ns: u64) {
+        let CalledRead { task, inode, range, has_waited } = call;
+        if has_waited {
+            self.on_miss(task, inode, names, at_ns);
+        }
+        let rest = self.whole_file_rest(inode);
+        let new_pages = self.used(inode, range, at_ns);
+        self.credit.record_access(new_pages, rest);
+        self.decide(inode, range, at_ns);
     }
 
     /// True while each event is needed at once. On few processors a wake-up slows the program.
@@ -368,7 +398,8 @@ impl Advisor {
         }
         let device = names.disk(inode.device);
         let disk = device.device;
-        self.missing.insert((disk, inode.number), !device.name.is_empty());
+        let has_requests = self.sees_requests && !device.name.is_empty();
+        self.missing.insert((disk, inode.number), has_requests);
         let path = names.file(inode).map(|named| named.path);
         let hand = match self.files.len() {
             FILES_MAX.. => None,
@@ -430,6 +461,9 @@ impl Advisor {
         let Some(file) = self.files.get_mut(&inode) else { return range.count() };
         let rest_before = file.file_use.rest_pages();
         file.file_use.record_access(range);
+        if let Some(hand) = &mut file.advice_target {
+            hand.record_present(range);
+        }
         let new_pages = match file.file_use.is_followed() {
             true => rest_before - file.file_use.rest_pages(),
             false => range.count(),
@@ -484,7 +518,7 @@ impl Advisor {
         self.make_room(range.count(), at_ns);
         let room = self.budget_pages.saturating_sub(self.ledger.pages());
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
-        let Some(hand) = &file.advice_target else { return 0 };
+        let Some(hand) = &mut file.advice_target else { return 0 };
         let range = range.clipped(hand.pages());
         let credit_pages = self.credit.room_pages(why);
         if range.count() > credit_pages {
@@ -498,6 +532,7 @@ impl Advisor {
                 self.ledger.add(file.number, absent, at_ns);
             }
             is_whole &= hand.prefetch(part);
+            hand.record_present(part);
             self.credit.record_prefetched(absent, why);
             brought += absent;
             self.help.files += u64::from(!std::mem::replace(&mut file.is_helped, true));

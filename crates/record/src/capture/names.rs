@@ -78,6 +78,11 @@ pub(super) struct System {
 const LOOKUPS_MAX: u32 = 512;
 
 impl System {
+    /// Adds the name of a file, where its open is reported by other means than fanotify.
+    pub fn add(&mut self, inode: Inode, named: NamedFile) {
+        self.paths.insert(inode, named);
+    }
+
     /// Starts to record the paths of opened files.
     pub fn new() -> System {
         let fanotify = start_fanotify();

@@ -19,14 +19,18 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use readpath_core::unit::PageRange;
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, EventsLost, OFFSET_MAX, OpenRecord, ReadMethod, ReadOutcome,
-    ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter, ThreadName,
+    AdviceGiven, AdviceType, EventsLost, FileRecord, OFFSET_MAX, OpenRecord, ReadMethod,
+    ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingWriter, ThreadName,
 };
 use rustix::mm::{MapFlags, ProtFlags};
 
-use super::names::{FileNames, System};
+use super::advise::{Advisor, CalledRead};
+use super::event::Inode;
+use super::names::{FileNames, NamedFile, System};
 use super::{RecordingSummary, first_record, now_ns, wall_ns};
+use crate::called_wait::wait_of_call;
 use crate::cleanup::{CleanupKind, Record as CleanupEntry};
 use crate::notice;
 
@@ -77,6 +81,7 @@ pub struct Preload {
     wall_ns: u64,
     lost: u64,
     reads: u64,
+    advisor: Option<Advisor>,
 }
 
 /// Summary of such a recording.
@@ -185,6 +190,7 @@ impl Preload {
             wall_ns: wall_ns(),
             lost: 0,
             reads: 0,
+            advisor: None,
         })
     }
 
@@ -216,6 +222,17 @@ impl Preload {
         command.env(variable, self.folder.join(RING)).spawn()
     }
 
+    /// Starts to prefetch for the reads that are reported. At most `budget_bytes` bytes are
+    /// prefetched and not yet used.
+    pub fn advise(&mut self, budget_bytes: u64) {
+        self.advisor = Some(Advisor::of_calls(budget_bytes));
+    }
+
+    /// Returns true while each read of an advised program is needed at once.
+    pub fn is_awake(&self) -> bool {
+        self.advisor.as_ref().is_some_and(|advisor| advisor.is_awake(now_ns()))
+    }
+
     /// Number of programs that have loaded the library so far.
     pub fn programs(&self) -> u64 {
         self.ring.head().programs.load(Ordering::Relaxed)
@@ -243,6 +260,10 @@ impl Preload {
         for slot in &taken {
             self.put(slot, writer)?;
         }
+        if let Some(advisor) = &mut self.advisor {
+            advisor.check(now_ns());
+            advisor.continue_whole_files(now_ns());
+        }
         let lost = ring.head().lost.load(Ordering::Relaxed).max(self.lost);
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
@@ -269,7 +290,12 @@ impl Preload {
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let seconds = at_ns as f64 / 1e9;
-        let summary = RecordingSummary { seconds, lost: self.lost, unlocated_reads: 0, help: None };
+        let summary = RecordingSummary {
+            seconds,
+            lost: self.lost,
+            unlocated_reads: 0,
+            help: self.advisor.take().map(Advisor::finish),
+        };
         let head = self.ring.head();
         Ok(Preloaded {
             summary,
@@ -356,9 +382,15 @@ impl Preload {
         let (path, bytes) = named.unzip();
         let (path, (device, inode)) = (path.unwrap_or_default(), inode);
         let bytes = bytes.filter(|&bytes| bytes < OFFSET_MAX);
-        let file_record =
-            readpath_trace::recording::FileRecord { file, device, inode, bytes, path };
-        writer.put(Record::File(file_record))?;
+        let record = FileRecord { file, device, inode, bytes, path };
+        if let Some(advisor) = &mut self.advisor {
+            let named = NamedFile { path: record.path.clone(), bytes };
+            self.system.add(Inode { device, number: inode }, named);
+            // The advisor knows files by the disk of their partition.
+            let device = self.system.disk(device).device;
+            advisor.on_record(&Record::File(FileRecord { device, ..record.clone() }));
+        }
+        writer.put(Record::File(record))?;
         Ok(file)
     }
 
@@ -428,6 +460,17 @@ impl Preload {
                 })
             }
         };
+        if let (Record::Read(read), Some(advisor)) = (&record, &mut self.advisor) {
+            let waited_ns = wait_of_call(read, read.bytes_read());
+            let inode = Inode { device: get(&slot.device), number: get(&slot.inode) };
+            let range = PageRange::covering(read.offset, read.bytes_read());
+            let task = get(&slot.task) as u32;
+            let call = CalledRead { task, inode, range, has_waited: waited_ns > 0 };
+            advisor.on_record(&Record::Read(ReadRecord { waited_ns, ..*read }));
+            if !range.is_empty() {
+                advisor.on_call(call, &mut self.system, now_ns());
+            }
+        }
         let is_read = matches!(record, Record::Read(_));
         match writer.put(record) {
             Ok(()) => self.reads += u64::from(is_read),

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::ReadaheadLimits;
 use readpath_core::unit::{PAGE_BYTES, PageRange};
+use readpath_trace::page_set::PageSet;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::event::Inode;
@@ -24,6 +25,9 @@ use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 pub(super) struct AdviceTarget {
     target_kind: AdviceWay,
     pages: u64,
+    /// Pages that were prefetched or used, where the kernel reports no residency: it denies
+    /// `cachestat(2)` for files that the user neither owns nor may write.
+    known: Option<PageSet>,
 }
 
 #[derive(Debug)]
@@ -54,10 +58,29 @@ impl AdviceTarget {
         self.pages
     }
 
-    /// Number of absent pages in a range. All pages count as absent where the kernel reports no
-    /// number.
+    fn new(target_kind: AdviceWay, pages: u64) -> AdviceTarget {
+        let mut target = AdviceTarget { target_kind, pages, known: None };
+        if target.cached_pages(PageRange::new(0, 1)).is_none() {
+            target.known = Some(PageSet::default());
+        }
+        target
+    }
+
+    /// Number of absent pages in a range. Where the kernel reports no number, pages that were
+    /// prefetched or used count as present.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
-        range.count().saturating_sub(self.cached_pages(range).unwrap_or(0))
+        let present = match &self.known {
+            Some(known) => range.pages().filter(|page| known.has(*page)).count() as u64,
+            None => self.cached_pages(range).unwrap_or(0),
+        };
+        range.count().saturating_sub(present)
+    }
+
+    /// Records that these pages were prefetched or used.
+    pub fn record_present(&mut self, range: PageRange) {
+        if let Some(known) = &mut self.known {
+            known.add(range.first, range.end);
+        }
     }
 
     /// Splits a range into parts with absent pages. Returns each part with the number of its absent
@@ -137,7 +160,8 @@ fn open(path: &Path, inode: Inode) -> Option<AdviceTarget> {
         found.ino() == inode.number && kernel_device(found.dev()) == inode.device
     };
     let file = ReadaheadFile::open(path, is_it).ok()??;
-    Some(AdviceTarget { pages: file.pages(), target_kind: AdviceWay::Opened(file) })
+    let pages = file.pages();
+    Some(AdviceTarget::new(AdviceWay::Opened(file), pages))
 }
 
 /// Largest mapping of the file in the task with the given folder in `/proc`.
@@ -148,10 +172,8 @@ fn mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
     let process = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
-    Some(AdviceTarget {
-        target_kind: AdviceWay::Mapped { process: process.ok()?, offset, address },
-        pages: (offset + bytes) / PAGE_BYTES,
-    })
+    let mapped = AdviceWay::Mapped { process: process.ok()?, offset, address };
+    Some(AdviceTarget::new(mapped, (offset + bytes) / PAGE_BYTES))
 }
 
 /// A line of `/proc/PID/maps`.

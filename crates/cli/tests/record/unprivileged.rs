@@ -1,0 +1,56 @@
+//! `readpath advise` by a user without rights, on a slow disk.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::{env, fs};
+
+use crate::gains::{SlowDisk, device};
+use crate::preload::as_nobody;
+use crate::programs::{MIB, PIECES_OF_DATA};
+use crate::support::{Ran, Scratch};
+use crate::{PROGRAM, mib};
+
+/// Length of the file. Its pieces are read once each, in disorder.
+const FILE_MIB: u64 = 64;
+
+/// Number of runs, of which one must not rest because of other load.
+const RUNS_MAX: usize = 5;
+
+#[test]
+fn read_calls_are_advised_without_root() {
+    let scratch = Scratch::under(&env::temp_dir(), "advise-nobody");
+    // Only root makes the disk.
+    if !crate::support::is_root() {
+        return println!("skipped: needs root");
+    }
+    let Some(disk) = SlowDisk::new(&scratch, &device(4, 32)) else {
+        return println!("skipped: needs FUSE, losetup and mkfs.ext4");
+    };
+    let made = scratch.data("made", (FILE_MIB * MIB) as usize);
+    fs::copy(made, disk.folder.join("data")).unwrap();
+    fs::set_permissions(&disk.folder, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink("mounted/data", scratch.path("data")).unwrap();
+    let own = env::current_exe().unwrap();
+    let program = [own.to_str().unwrap(), "--exact", "program", "--ignored", "--nocapture"];
+    let arguments = [&["advise", "--memory", "32MiB", "--"][..], &program].concat();
+    let mut reports = Vec::new();
+    for _ in 0..RUNS_MAX {
+        let Some(mut command) = as_nobody(&scratch, &arguments) else {
+            return println!("skipped: no setpriv(1)");
+        };
+        let ran = Ran::of(command.env(PROGRAM, PIECES_OF_DATA.name).output().unwrap());
+        ran.has_ended(0, "advise");
+        ran.says(&["not root: pages are brought in for the read calls"], "advise");
+        assert!(!scratch.path("readpath.rec").exists(), "none was asked for");
+        let brought = ran.stderr.lines().find(|line| line.contains(" of it used "));
+        if let Some(&[brought, used, standing, counted]) = brought.map(mib).as_deref() {
+            // The user may not count the pages of root's file.
+            assert!(standing <= 32.0 && counted == 0.0, "{}", ran.stderr);
+            assert!(brought <= FILE_MIB as f64, "{}", ran.stderr);
+            if brought >= 8.0 && used >= 0.5 * brought {
+                return;
+            }
+        }
+        reports.push(ran.stderr);
+    }
+    panic!("no run was helped:\n{}", reports.join("\n"));
+}
