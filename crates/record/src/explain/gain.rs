@@ -63,9 +63,9 @@ pub enum Gain {
         with: String,
         /// Time in seconds that the remedy saves: the median of the rounds.
         saved_seconds: f64,
-        /// Least saved time of a round in seconds.
+        /// Least saved time of a round in seconds. Of five rounds, the least is left out.
         low: f64,
-        /// Greatest saved time of a round in seconds.
+        /// Greatest saved time of a round in seconds. Of five rounds, the greatest is left out.
         high: f64,
         /// Number of requests that were measured.
         requests: u64,
@@ -183,8 +183,8 @@ impl Trial {
         Some(Gain::Measured {
             with: self.with.clone(),
             saved_seconds: of_all(median(&mut saved)),
-            low: of_all(saved[0]),
-            high: of_all(saved[saved.len() - 1]),
+            low: of_all(saved[outliers(saved.len())]),
+            high: of_all(saved[saved.len() - 1 - outliers(saved.len())]),
             requests,
         })
     }
@@ -297,6 +297,12 @@ pub(super) fn change_of(now_seconds: f64, recorded_seconds: f64) -> Result<(), S
     }
 }
 
+/// Number of rounds that are left out on each side of the range. One delay of the machine must not
+/// hide a gain that all other rounds have.
+fn outliers(rounds: usize) -> usize {
+    usize::from(rounds >= ROUNDS)
+}
+
 /// Sorts the values and returns the middle one.
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
@@ -325,6 +331,12 @@ mod tests {
         let pieces = [request(0, 20, reads), request(16, 20, reads), request(32, 12, reads)];
         assert_eq!(requests_of(&run, Some(16 * KIB)), pieces);
         assert_eq!(requests_of(&run, Some(u64::MAX)), [request(0, 44, 5.0)]);
+    }
+
+    /// One of five rounds on each side is an outlier, none of three.
+    #[test]
+    fn one_round_of_five_may_be_an_outlier() {
+        assert_eq!([3, 4, 5].map(outliers), [0, 0, 1]);
     }
 
     /// By hand: a gain of 0.2 s counts next to a spread of 0.1 s, and not next to one of 0.3 s. A

@@ -31,8 +31,9 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             gathered.depth(),
             name(file),
         ),
-        remedy: "keep 16 to 32 reads in flight (io_uring or threads), or announce ranges that are \
-                 known in advance with POSIX_FADV_WILLNEED"
-            .to_owned(),
+        remedy:
+            "where no read needs the data of another, keep 16 to 32 reads in flight (io_uring or \
+                 threads), or announce ranges that are known in advance with POSIX_FADV_WILLNEED"
+                .to_owned(),
     }
 }
