@@ -178,7 +178,7 @@ fn verdict(explanation: &Explanation) -> String {
     let what = match explanation.limit {
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
         ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
-        ProgramLimit::Nothing => "No diagnosis",
+        ProgramLimit::Nothing | ProgramLimit::Unknown => "No diagnosis",
         ProgramLimit::Unseen => "Its reads were not recorded",
     };
     let mut text = format!("{what}: {}", explanation.limit_text);

@@ -95,6 +95,9 @@ pub const SECONDS_MIN: f64 = 1e-3;
 /// Ratio to the median of other files above which a file is slow.
 pub const SLOW_FACTOR: f64 = 4.0;
 
+/// Fraction of the recording's duration that may be unknown if no cause is found.
+pub const UNKNOWN_SHARE_MAX: f64 = 0.1;
+
 /// Fraction of the recording's duration above which a cause is reported.
 pub const REPORTED_SHARE_MIN: f64 = 0.05;
 
@@ -162,6 +165,8 @@ pub enum ProgramLimit {
     Device,
     /// Too many of its reads were not seen.
     Unseen,
+    /// It rarely waited for the reads that were seen, and much of its time is not accounted for.
+    Unknown,
 }
 
 /// Wall time of one activity.

@@ -102,7 +102,7 @@ impl Made {
     }
 
     /// Explains the records of a program with this processor time.
-    fn explained_with(mut self, processor_ns: Option<u64>) -> Explanation {
+    pub(crate) fn explained_with(mut self, processor_ns: Option<u64>) -> Explanation {
         let end = RecordingEnd { at_ns: self.now, processor_ns, has_exited: true };
         self.records.push(Record::End(end));
         let mut explainer = Explainer::default();

@@ -19,8 +19,9 @@ pub(super) fn write(out: &mut String, explanation: &Explanation) -> fmt::Result 
         return match explanation.other_seconds {
             Some(other) if other >= UNKNOWN_SHARE_MIN * explanation.seconds => writeln!(
                 out,
-                "At least {other:.2} s ({:.0} %) went to neither: writes, locks, sleeps, network or \
-                 a busy processor. The recording does not tell them apart.",
+                "At least {other:.2} s ({:.0} %) went to neither: writes, locks, sleeps, network, a \
+                 busy processor or, recorded without root, page faults of mappings. The recording \
+                 does not tell them apart.",
                 percent(other, explanation)
             ),
             _ => Ok(()),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::gather::{FileData, RecordingData};
-use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, WAITS_MIN, WaitCause};
+use super::{Finding, ProgramLimit, REPORTED_SHARE_MIN, UNKNOWN_SHARE_MAX, WAITS_MIN, WaitCause};
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 mod advice;
@@ -178,6 +178,15 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     }
     if gathered.reads == 0 {
         return (ProgramLimit::Nothing, "no file was read".to_owned());
+    }
+    let unknown_ns = gathered.unknown_ns();
+    if share < REPORTED_SHARE_MIN && unknown_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64 {
+        let text = format!(
+            "{} of {} went neither to reads that were seen nor, as far as is known, to a processor",
+            time(unknown_ns),
+            time(gathered.length_ns as f64),
+        );
+        return (ProgramLimit::Unknown, text);
     }
     if share < REPORTED_SHARE_MIN {
         let text = format!(

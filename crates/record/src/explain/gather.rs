@@ -293,6 +293,23 @@ impl RecordingData {
         self.spent_ns.get(&activity).copied().unwrap_or(0) as f64
     }
 
+    /// Wall time in nanoseconds in which the program may have waited for reads that were not seen.
+    ///
+    /// As root all waits for reads are seen, and the rest has other uses, unless the times by
+    /// activity say that it is unknown. Without root, touches of mappings are not seen.
+    pub fn unknown_ns(&self) -> f64 {
+        if !self.spent_ns.is_empty() {
+            return self.spent(Activity::Unknown);
+        }
+        let known_ns = self.waits.union_ns() + self.processor_ns.unwrap_or(0);
+        match self.source {
+            RecordingMethod::Preload | RecordingMethod::Strace => {
+                self.length_ns.saturating_sub(known_ns) as f64
+            }
+            _ => 0.0,
+        }
+    }
+
     /// Returns true if the recording has page cache insertions and measured waits.
     pub fn is_seen(&self) -> bool {
         self.source == RecordingMethod::Tracepoints

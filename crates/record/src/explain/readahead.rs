@@ -36,7 +36,8 @@ pub struct ReadaheadWaits {
 
 /// Returns true for a read in order that waited for readahead: its own, or one in flight.
 pub(super) fn holds(wait: &ReadWait) -> bool {
-    let is_ahead = wait.prefetched_bytes > 0 || wait.fetched_bytes == 0;
+    // Without root the requests for a read are not known. The measurement decides.
+    let is_ahead = wait.prefetched_bytes > 0 || wait.fetched_bytes == 0 || !wait.is_request_seen;
     let is_random = wait.hint == Some(AdviceType::Random);
     wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !is_random
 }
