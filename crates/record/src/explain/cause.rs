@@ -181,11 +181,14 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     }
     let unknown_ns = gathered.unknown_ns();
     if share < REPORTED_SHARE_MIN && unknown_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64 {
-        let text = format!(
+        let mut text = format!(
             "{} of {} went neither to reads that were seen nor, as far as is known, to a processor",
             time(unknown_ns),
             time(gathered.length_ns as f64),
         );
+        if !gathered.is_seen() {
+            text += "; a recording as root also has touches of mappings";
+        }
         return (ProgramLimit::Unknown, text);
     }
     if share < REPORTED_SHARE_MIN {
