@@ -212,7 +212,11 @@ fn run(args: RecordPlan) -> CommandResult {
         return from_set::run(&args, span, bytes_max, &is_interrupted);
     }
     file_limit::report_as_error();
-    let mut recorder = match Recorder::start() {
+    let started = match budget {
+        Some(budget_bytes) => Recorder::start_advised(budget_bytes),
+        None => Recorder::start(),
+    };
+    let mut recorder = match started {
         Ok(recorder) => recorder,
         Err(_) if may_preload(&args) => {
             return preloaded::run(&args, span, budget, &is_interrupted);
@@ -238,9 +242,6 @@ fn run(args: RecordPlan) -> CommandResult {
         None => Output::none(),
     };
     let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
-    if let Some(budget) = budget {
-        recorder.advise(budget);
-    }
     let before = CpuTime::of_children();
     let (name, mut child) = start_or_attach(&args, &mut recorder)?;
     writer.put(recorder.first_record(&name)).map_err(about)?;

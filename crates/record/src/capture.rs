@@ -9,7 +9,7 @@
 //! the count. Both instances are removed when the recorder is dropped. Instances of a killed
 //! process are removed by the next run.
 //!
-//! With [`Recorder::advise`] the recorder also prefetches into the kernel page cache for the
+//! With [`Recorder::start_advised`] the recorder also prefetches into the kernel page cache for the
 //! program.
 //!
 //! Recording needs root, and tracefs with the events of system calls (CONFIG_FTRACE_SYSCALLS).
@@ -113,8 +113,29 @@ impl Recorder {
     /// # Errors
     /// [`TracefsError::Unavailable`] without root, without tracefs, or without the events.
     pub fn start() -> Result<Recorder, TracefsError> {
+        Recorder::start_with(Decoder::of_tasks, Some(TimeSplit::start()))
+    }
+
+    /// Prepares to prefetch for recorded programs. At most `budget_bytes` bytes are prefetched and
+    /// not yet used. The recording has no times by activity.
+    ///
+    /// # Errors
+    /// As for [`start`](Recorder::start).
+    pub fn start_advised(budget_bytes: u64) -> Result<Recorder, TracefsError> {
+        let mut recorder = Recorder::start_with(Decoder::of_tasks_without_stacks, None)?;
+        // By default a reader is woken only when a buffer is half full. Older kernels lack the file
+        // and always wake at once.
+        let _ = recorder.tasks.instance.write("buffer_percent", "0");
+        recorder.advisor = Some(Advisor::new(budget_bytes));
+        Ok(recorder)
+    }
+
+    fn start_with(
+        decoder: fn(&Instance) -> Result<Decoder, TracefsError>,
+        times: Option<TimeSplit>,
+    ) -> Result<Recorder, TracefsError> {
         let system = System::new();
-        let tasks = TraceInstance::start(Decoder::of_tasks, true)?;
+        let tasks = TraceInstance::start(decoder, true)?;
         let all = TraceInstance::start(Decoder::of_all, false)?;
         // Without this tracer such reads are only counted.
         let submissions = submitted::Submissions::start(&tasks.instance).ok();
@@ -129,7 +150,7 @@ impl Recorder {
             tasks,
             all,
             tracker: follow,
-            times: Some(TimeSplit::start()),
+            times,
             events: Vec::new(),
             buffer: vec![0; SUB_BUFFER_KIB << 10],
             start_ns,
@@ -244,17 +265,6 @@ impl Recorder {
     /// Returns true when no recorded task lives, by the events processed so far.
     pub fn has_no_tasks(&self) -> bool {
         self.tracker.has_no_tasks()
-    }
-
-    /// Starts to prefetch for the recorded programs. At most `budget_bytes` bytes are prefetched
-    /// and not yet used.
-    pub fn advise(&mut self, budget_bytes: u64) {
-        // By default a reader is woken only when a buffer is half full. Older kernels lack the file
-        // and always wake at once.
-        let _ = self.tasks.instance.write("buffer_percent", "0");
-        self.times = None;
-        event::disable_stacks(&self.tasks.instance);
-        self.advisor = Some(Advisor::new(budget_bytes));
     }
 
     /// Sleeps for `span`. Meanwhile it serves advised programs as soon as events arrive.

@@ -269,8 +269,17 @@ enum PagesOf {
 }
 
 impl Decoder {
-    /// Enables the events of recorded tasks in an instance.
+    /// Enables the events of recorded tasks in an instance, with the kernel's stack at each sleep.
     pub fn of_tasks(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
+        let mut decoder = Decoder::of_tasks_without_stacks(instance)?;
+        if decoder.add_stacks(instance).is_err() {
+            decoder.missing.push(STACK.to_owned());
+        }
+        Ok(decoder)
+    }
+
+    /// Enables the events of recorded tasks in an instance.
+    pub fn of_tasks_without_stacks(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         for (name, call) in CALLS {
             let [enter, exit] = ["enter", "exit"].map(|way| format!("syscalls/sys_{way}_{name}"));
@@ -287,9 +296,6 @@ impl Decoder {
             enable(instance, "syscalls/sys_enter_read")?;
         }
         decoder.add(instance, &REQUIRED_TASK_EVENTS, &OPTIONAL_TASK_EVENTS)?;
-        if decoder.add_stacks(instance).is_err() {
-            decoder.missing.push(STACK.to_owned());
-        }
         Ok(decoder)
     }
 
@@ -500,11 +506,6 @@ fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static s
         }
         _ => (EventKind::UringSubmit(["req", "op_str"].map(field)), &["req", "op_str"]),
     }
-}
-
-/// Removes the trigger of [`Decoder::of_tasks`], if there is one.
-pub(super) fn disable_stacks(instance: &impl EventFiles) {
-    let _ = instance.write("events/sched/sched_switch/trigger", "!stacktrace");
 }
 
 fn enable(instance: &impl EventFiles, name: &str) -> Result<EventLayout, TracefsError> {

@@ -77,6 +77,18 @@ struct Attached {
     is_of_reads: bool,
 }
 
+impl Drop for Submissions {
+    /// The kernel waits some 75 ms for its own readers when an event is closed. Threads wait at the
+    /// same time.
+    fn drop(&mut self) {
+        std::thread::scope(|scope| {
+            for attached in self.attached.drain(..) {
+                scope.spawn(|| drop(attached));
+            }
+        });
+    }
+}
+
 impl Submissions {
     /// Attaches the programs.
     ///
