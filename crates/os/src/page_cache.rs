@@ -8,8 +8,8 @@ use linux_raw_sys::general as raw;
 /// Number of resident pages in `bytes` bytes from `offset`. 0 bytes means the rest of the file.
 ///
 /// # Errors
-/// The kernel has no `cachestat(2)` (before Linux 6.5), does not support it for this file (a huge
-/// page file system), or denies it (a file that the process may neither write nor owns).
+/// `ENOSYS` before Linux 6.5, `EOPNOTSUPP` on a file system of huge pages, and `EPERM` for a file
+/// that the process neither owns nor may write.
 pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u64> {
     let range = raw::cachestat_range { off: offset, len: bytes };
     let mut counted = raw::cachestat {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use readpath_record::explain::{ActivityTime, Explanation};
-use readpath_trace::recording::Activity;
+use readpath_trace::recording::{Activity, ReadMethod};
 
 /// Share of the duration from which time of unknown use is reported. Below it, the known times
 /// explain the program.
@@ -17,13 +17,20 @@ const SHOWN_SHARE_MIN: f64 = 0.01;
 pub(super) fn write(out: &mut String, explanation: &Explanation) -> fmt::Result {
     if explanation.time.is_empty() {
         return match explanation.other_seconds {
-            Some(other) if other >= UNKNOWN_SHARE_MIN * explanation.seconds => writeln!(
-                out,
-                "At least {other:.2} s ({:.0} %) went to neither: writes, locks, sleeps, network, a \
-                 busy processor or, recorded without root, page faults of mappings. The recording \
-                 does not tell them apart.",
-                percent(other, explanation)
-            ),
+            Some(other) if other >= UNKNOWN_SHARE_MIN * explanation.seconds => {
+                let percent = percent(other, explanation);
+                let mut ways = explanation.shape.ways.iter();
+                let uses = match ways.any(|(way, _)| *way == ReadMethod::Fault) {
+                    true => "network or a busy processor",
+                    // A recording without root has no faults.
+                    false => "network, a busy processor or page faults of mappings",
+                };
+                writeln!(
+                    out,
+                    "At least {other:.2} s ({percent:.0} %) went to neither: writes, locks, sleeps, \
+                     {uses}. The recording does not tell them apart."
+                )
+            }
             _ => Ok(()),
         };
     }
