@@ -2,7 +2,8 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Barrier, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::thread;
 use std::time::Instant;
 
 use readpath_core::unit::PAGE_BYTES;
@@ -24,6 +25,9 @@ pub(crate) struct Request {
 ///
 /// The time ends when the last request is taken: by then all but `depth` requests are complete, and
 /// the queue was full all the time.
+///
+/// # Errors
+/// A read failed, or a thread could not be started.
 pub(crate) fn seconds_per_read(
     read: impl Fn(&Request, &mut [u8]) -> io::Result<()> + Sync,
     requests: &[Request],
@@ -32,12 +36,15 @@ pub(crate) fn seconds_per_read(
     let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0) as usize;
     let next = AtomicUsize::new(0);
     let ended = Mutex::new(None);
-    let start = Barrier::new(depth + 1);
+    // Workers wait for the lock. False: not all of them could be started.
+    let gate = RwLock::new(false);
     let worker = || -> io::Result<()> {
         // A direct read needs aligned memory.
         let mut buffer = vec![0; bytes_max + PAGE_BYTES as usize];
         let aligned = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
-        start.wait();
+        if !*gate.read().unwrap_or_else(PoisonError::into_inner) {
+            return Ok(());
+        }
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let Some(request) = requests.get(number) else { return Ok(()) };
@@ -47,9 +54,12 @@ pub(crate) fn seconds_per_read(
             read(request, &mut buffer[aligned..aligned + request.bytes as usize])?;
         }
     };
-    let began = std::thread::scope(|scope| -> io::Result<Instant> {
-        let workers: Vec<_> = (0..depth).map(|_| scope.spawn(worker)).collect();
-        start.wait();
+    let began = thread::scope(|scope| -> io::Result<Instant> {
+        let mut may_start = gate.write().unwrap_or_else(PoisonError::into_inner);
+        let start = |_| thread::Builder::new().spawn_scoped(scope, worker);
+        let workers: Vec<_> = (0..depth).map(start).collect::<io::Result<_>>()?;
+        *may_start = true;
+        drop(may_start);
         let began = Instant::now();
         for worker in workers {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -65,6 +75,8 @@ pub(crate) fn seconds_per_read(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Barrier;
+
     use super::*;
 
     /// Four readers wait for each other: the measurement ends only if four requests are in flight.

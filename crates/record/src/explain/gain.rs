@@ -167,7 +167,11 @@ impl Trial {
                 };
                 match seconds_per_read(read, &list, self.depths[way]) {
                     Ok(measured) => seconds[way] = measured,
-                    Err(error) => return Some(Gain::Unknown(format!("a read failed: {error}"))),
+                    Err(error) => {
+                        return Some(Gain::Unknown(format!(
+                            "the reads cannot be repeated: {error}"
+                        )));
+                    }
                 }
             }
             as_recorded.push(seconds[0] * self.depths[0] as f64);
