@@ -219,15 +219,12 @@ def main() -> None:
 @contextlib.contextmanager
 def storage(device: str) -> Iterator[pathlib.Path]:
     """A folder on a device."""
-    with contextlib.ExitStack() as held:
-        if device == "folder":
-            yield pathlib.Path(held.enter_context(tempfile.TemporaryDirectory(dir="/var/tmp")))
-            return
-        model, is_rotational = latency.DEVICES[device]
-        served = held.enter_context(tempfile.TemporaryDirectory())
-        disk = held.enter_context(one_head.Disk(model, is_rotational, served))
-        pathlib.Path(f"/sys/block/{disk.name}/queue/read_ahead_kb").write_text("128")
-        yield held.enter_context(one_head.mounted(disk))
+    if device == "folder":
+        with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+            yield pathlib.Path(folder)
+    else:
+        with latency.mounted(device, read_ahead_kb=128) as folder:
+            yield folder
 
 
 if __name__ == "__main__":

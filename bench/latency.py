@@ -16,6 +16,7 @@ measures its rows cold, with default options, in fresh processes, next to `pread
 """
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -25,6 +26,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import one_head
 
@@ -53,26 +55,19 @@ def main() -> None:
         sys.exit(__doc__)
     if arguments.command:
         one_head.COMMAND = arguments.command.resolve()
-    device, is_rotational = DEVICES[arguments.device]
-    with (
-        tempfile.TemporaryDirectory() as served,
-        one_head.Disk(device, is_rotational, served) as disk,
-    ):
-        read_ahead = pathlib.Path(f"/sys/block/{disk.name}/queue/read_ahead_kb")
-        read_ahead.write_text(str(arguments.read_ahead_kb))
-        with one_head.mounted(disk) as folder:
-            command = [one_head.COMMAND, "bench", folder, "--states", "cold", "--json"]
-            command += ["--runs", str(arguments.runs), "--minutes", str(arguments.minutes)]
-            command += ["--rows", arguments.rows] if arguments.rows else []
-            command += ["--small"] if arguments.small else []
-            # A row below its bar is exit status 1, and no failure of this measurement.
-            done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    with mounted(arguments.device, arguments.read_ahead_kb) as folder:
+        command = [one_head.COMMAND, "bench", folder, "--states", "cold", "--json"]
+        command += ["--runs", str(arguments.runs), "--minutes", str(arguments.minutes)]
+        command += ["--rows", arguments.rows] if arguments.rows else []
+        command += ["--small"] if arguments.small else []
+        # A row below its bar is exit status 1, and no failure of this measurement.
+        done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if done.returncode not in (0, 1):
         sys.exit(done.returncode)
     document = json.loads(done.stdout)
     document = {
         "machine": f"{platform.machine()}, Linux {platform.release()}, {os.cpu_count()} processors",
-        "device": device,
+        "device": DEVICES[arguments.device][0],
         "read_ahead_kb": arguments.read_ahead_kb,
         **document,
     }
@@ -80,6 +75,20 @@ def main() -> None:
     if arguments.save:
         path = one_head.ROOT / f"bench/results/latency-{arguments.device}.json"
         path.write_text(json.dumps(document, indent=1) + "\n")
+
+
+@contextlib.contextmanager
+def mounted(device: str, read_ahead_kb: int) -> Iterator[pathlib.Path]:
+    """An ext4 file system on an emulated device with this readahead window, as a folder."""
+    model, is_rotational = DEVICES[device]
+    with (
+        tempfile.TemporaryDirectory() as served,
+        one_head.Disk(model, is_rotational, served) as disk,
+    ):
+        read_ahead = pathlib.Path(f"/sys/block/{disk.name}/queue/read_ahead_kb")
+        read_ahead.write_text(str(read_ahead_kb))
+        with one_head.mounted(disk) as folder:
+            yield folder
 
 
 def print_summary(document: dict) -> None:

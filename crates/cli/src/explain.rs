@@ -73,7 +73,7 @@ pub struct ExplainArgs {
     pub html: Option<PathBuf>,
 }
 
-/// When the gains of remedies are measured.
+/// Choice of whether the gains of remedies are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum MeasureGains {

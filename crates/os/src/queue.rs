@@ -25,11 +25,7 @@ impl QueueLimits {
     /// Queue of the device below an open file, or of the device itself. `None` without a device or
     /// an entry in sysfs.
     pub fn from_metadata(metadata: &Metadata) -> Option<QueueLimits> {
-        let device = match metadata.file_type().is_block_device() {
-            true => metadata.rdev(),
-            false => metadata.dev(),
-        };
-        QueueLimits::from_device_number(device)
+        QueueLimits::from_device_number(device_number(metadata))
     }
 
     /// Queue of the device with this number, as `stat(2)` reports it.
@@ -63,10 +59,11 @@ impl ReadaheadSetting {
     /// Setting of a block device, of the device below a file's file system, or of a file system
     /// without one, such as NFS. `None` if sysfs has no setting for it.
     pub fn from_metadata(metadata: &Metadata) -> Option<ReadaheadSetting> {
-        let device = match metadata.file_type().is_block_device() {
-            true => metadata.rdev(),
-            false => metadata.dev(),
-        };
+        ReadaheadSetting::from_device_number(device_number(metadata))
+    }
+
+    /// Setting of the device or file system with this number, as `stat(2)` reports it.
+    pub fn from_device_number(device: u64) -> Option<ReadaheadSetting> {
         let path = match queue_path(device) {
             // The folder of a disk has its name; a partition has none of its own.
             Some(queue) => {
@@ -81,6 +78,14 @@ impl ReadaheadSetting {
         };
         let kib: u64 = std::fs::read_to_string(&path).ok()?.trim().parse().ok()?;
         Some(ReadaheadSetting { bytes: kib << 10, path })
+    }
+}
+
+/// Number of a block device, or of the device below a file's file system.
+fn device_number(metadata: &Metadata) -> u64 {
+    match metadata.file_type().is_block_device() {
+        true => metadata.rdev(),
+        false => metadata.dev(),
     }
 }
 

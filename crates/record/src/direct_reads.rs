@@ -1,12 +1,25 @@
-//! Timed direct reads with a number of requests in flight.
+//! Direct reads: opening a file for them, and their time with a number of requests in flight.
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::thread;
 use std::time::Instant;
 
 use readpath_core::unit::PAGE_BYTES;
+
+/// Opens a file or a block device for direct reads. The caller has checked that it is one. A pipe
+/// in its place is not waited for.
+///
+/// # Errors
+/// The file cannot be opened, or its file system has no direct reads (`InvalidInput`).
+pub fn open(path: &Path) -> io::Result<File> {
+    let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_NOCTTY;
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
 
 /// One request, in whole pages.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -334,7 +334,7 @@ fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> 
             waited_seconds: sample.waited_ns as f64 / 1e9,
             ..SampledWaits::default()
         };
-        for sample::Run { file, offset, bytes, reads } in sample.clone().finish() {
+        for &sample::Run { file, offset, bytes, reads } in sample.runs() {
             let number = *numbers.entry(file).or_insert_with(|| {
                 let data = &gathered.files[&file];
                 let path = data.path.clone();

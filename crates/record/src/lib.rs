@@ -6,6 +6,8 @@
 //! - [`cold`]: a cold start, checked;
 //! - [`cleanup`]: the cleanup journal of objects that a killed run leaves;
 //! - [`notice`]: messages on standard error;
+//! - [`direct_reads`]: reads past the page cache, for measurements;
+//! - [`thinned`]: a bounded sample of a long sequence;
 //! - [`recorded_set`]: the pages of a recording, brought in ahead of a later run.
 
 #![cfg_attr(not(test), warn(clippy::print_stderr, clippy::print_stdout))]
@@ -14,7 +16,7 @@ mod called_wait;
 pub mod capture;
 pub mod cleanup;
 pub mod cold;
-mod direct_reads;
+pub mod direct_reads;
 pub mod explain;
 pub mod file_limit;
 pub mod notice;
@@ -22,4 +24,5 @@ mod readahead_file;
 pub mod readahead_window;
 pub mod recorded_set;
 pub mod swap_off;
+pub mod thinned;
 pub mod tracefs;

@@ -175,7 +175,7 @@ mod tests {
         assert_eq!((requests.len(), position), (16, 14 * 128 * KIB));
     }
 
-    /// By hand: 2.05 is within 10 % of 2.0. Of these two, the smaller window is chosen. A present
+    /// By hand: 2.05 is within 10 % of 2.0. The smaller window of the two is chosen. A present
     /// window of 2.15 stays.
     #[test]
     fn smallest_of_the_fastest_windows_is_chosen() {

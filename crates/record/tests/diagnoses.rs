@@ -3,7 +3,7 @@
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
     AdviceGiven, AdviceType, DeviceOperation, FileRecord, PagesInserted, ReadMethod, ReadRecord,
-    Record, RecordingMethod, RecordingStart, RequestRecord, ThreadName,
+    Record, RecordingMethod, RequestRecord, ThreadName,
 };
 
 use super::explain::{KIB, Made, US, far, found};
@@ -251,18 +251,6 @@ fn writers_are_named_or_said_to_be_unknown() {
     says(&among_writes(None, false), &["the writer of 40 MiB of them is not known"]);
 }
 
-/// Empty recording without root.
-fn without_root() -> Made {
-    let mut made = Made::new();
-    let start = RecordingStart {
-        page_bytes: 4096,
-        source: RecordingMethod::Preload,
-        ..RecordingStart::default()
-    };
-    made.records[0] = Record::Start(start);
-    made
-}
-
 /// A program of 100 ms without waits in its read calls. As root, faults are seen, so its reads have
 /// no fault. Without root it may wait for touches of mappings: by hand, 100 ms less the processor
 /// time of 20 ms are unknown, and 100 ms less 95 ms are few.
@@ -270,8 +258,8 @@ fn without_root() -> Made {
 fn program_with_much_unknown_time_has_no_verdict() {
     for (made, processor_ms, limit) in [
         (Made::new(), 20, ProgramLimit::Program),
-        (without_root(), 20, ProgramLimit::Unknown),
-        (without_root(), 95, ProgramLimit::Program),
+        (Made::by(RecordingMethod::Preload), 20, ProgramLimit::Unknown),
+        (Made::by(RecordingMethod::Preload), 95, ProgramLimit::Program),
     ] {
         let mut made = made;
         made.read(0, ReadMethod::Pread, (0, 4 * KIB), 0, 0);
@@ -285,7 +273,7 @@ fn program_with_much_unknown_time_has_no_verdict() {
 #[test]
 fn buffered_scan_recorded_without_root_is_no_small_request_finding() {
     for (file, expected) in [(0, vec![]), (1, vec![WaitCause::Small])] {
-        let mut made = without_root();
+        let mut made = Made::by(RecordingMethod::Preload);
         for at in 0..800 {
             made.read(file, ReadMethod::Read, (at * 16 * KIB, 16 * KIB), 0, 0);
             if at % 8 == 0 {

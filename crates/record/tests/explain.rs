@@ -97,6 +97,14 @@ impl Made {
         }));
     }
 
+    /// Empty recording by a method.
+    pub(crate) fn by(source: RecordingMethod) -> Made {
+        let mut made = Made::new();
+        let start = RecordingStart { page_bytes: 4096, source, ..RecordingStart::default() };
+        made.records[0] = Record::Start(start);
+        made
+    }
+
     pub(crate) fn explained(self) -> Explanation {
         self.explained_with(None)
     }
@@ -354,13 +362,7 @@ fn findings_are_sorted_by_cost_and_small_costs_omitted() {
 /// Without wait events, the time of a read beyond a call and a copy counts as a wait.
 #[test]
 fn recording_of_system_calls_alone_is_explained() {
-    let mut made = Made::new();
-    let start = RecordingStart {
-        page_bytes: 4096,
-        source: RecordingMethod::Strace,
-        ..RecordingStart::default()
-    };
-    made.records[0] = Record::Start(start);
+    let mut made = Made::by(RecordingMethod::Strace);
     for at in 0..100 {
         made.read(0, ReadMethod::Pread, (far(at), 4 * KIB), 0, 0);
         made.now += 100 * US;

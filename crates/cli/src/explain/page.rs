@@ -81,7 +81,7 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {
         let is_it = |read: &&DrawnRead| pictures.paths.get(&read.file) == Some(&file.path);
-        let reads: Vec<&DrawnRead> = pictures.reads.iter().filter(is_it).collect();
+        let reads: Vec<&DrawnRead> = pictures.reads.items().iter().filter(is_it).collect();
         if reads.is_empty() {
             continue;
         }
@@ -93,7 +93,7 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
         let most = reads.iter().map(|read| piece(read)[3]).fold(0.0, f64::max);
         let field =
             PlotArea::new(seconds(pictures), Axis::linear("MiB in the file", most, plain), 260.0);
-        let each = match pictures.keep_every {
+        let each = match pictures.reads.keep_every() {
             1 => String::new(),
             each => format!(" One of {each} reads is drawn."),
         };
@@ -109,7 +109,7 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
 fn times(page: &mut Page, pictures: &Pictures) {
     page.heading("How long it waits");
     let took_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
-    let reads: Vec<&DrawnRead> = pictures.reads.iter().collect();
+    let reads: Vec<&DrawnRead> = pictures.reads.items().iter().collect();
     let all = || reads.iter().map(|read| took_us(read));
     let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     let field =

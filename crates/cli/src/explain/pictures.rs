@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use readpath_record::thinned::ThinnedList;
 use readpath_trace::recording::{DeviceOperation, ReadOutcome, Record};
 
 /// Maximum number of kept reads. Longer recordings are thinned to every second, fourth, … read.
@@ -32,11 +33,7 @@ pub struct Pictures {
     /// Path of each file, by its number.
     pub paths: BTreeMap<u32, String>,
     /// Kept reads, in order of their ends.
-    pub reads: Vec<DrawnRead>,
-    /// Thinning factor: one of `keep_every` reads is kept.
-    pub keep_every: u64,
-    /// Number of all reads so far.
-    count: u64,
+    pub reads: ThinnedList<DrawnRead>,
     /// Sum over all read requests of their time at the devices, per span.
     busy_ns: Vec<u64>,
     /// Length of a span.
@@ -49,9 +46,7 @@ impl Default for Pictures {
     fn default() -> Pictures {
         Pictures {
             paths: BTreeMap::new(),
-            reads: Vec::new(),
-            keep_every: 1,
-            count: 0,
+            reads: ThinnedList::new(READS_MAX),
             busy_ns: Vec::new(),
             span_ns: SPAN_NS,
             end_ns: 0,
@@ -69,7 +64,7 @@ impl Pictures {
             Record::Read(read) => {
                 self.end_ns = self.end_ns.max(read.end_ns);
                 if let ReadOutcome::Bytes(bytes) = read.outcome {
-                    self.keep(DrawnRead {
+                    self.reads.push(DrawnRead {
                         file: read.file,
                         begin_ns: read.begin_ns,
                         end_ns: read.end_ns,
@@ -95,23 +90,6 @@ impl Pictures {
             ((nth * self.span_ns) as f64 / 1e9, *busy_ns as f64 / self.span_ns as f64)
         };
         spans.map(depth).collect()
-    }
-
-    /// Keeps a read if its number is a multiple of `keep_every`. Drops every second read when too
-    /// many are kept.
-    fn keep(&mut self, read: DrawnRead) {
-        if self.count.is_multiple_of(self.keep_every) {
-            self.reads.push(read);
-        }
-        self.count += 1;
-        if self.reads.len() > READS_MAX {
-            let mut nth = 0;
-            self.reads.retain(|_| {
-                nth += 1;
-                nth % 2 == 1
-            });
-            self.keep_every *= 2;
-        }
     }
 
     /// Adds the time of a request to the spans it covers. Doubles the spans' length when the
@@ -164,8 +142,10 @@ mod tests {
         for end_ns in 0..100_000 {
             pictures.add_record(&Record::Read(ReadRecord { end_ns, ..ReadRecord::default() }));
         }
-        assert!((READS_MAX / 2..=READS_MAX).contains(&pictures.reads.len()));
-        let places = (0..).zip(&pictures.reads);
-        assert!(places.into_iter().all(|(nth, read)| read.end_ns == nth * pictures.keep_every));
+        assert!((READS_MAX / 2..=READS_MAX).contains(&pictures.reads.items().len()));
+        let places = (0..).zip(pictures.reads.items());
+        assert!(
+            places.into_iter().all(|(nth, read)| read.end_ns == nth * pictures.reads.keep_every())
+        );
     }
 }

@@ -1,12 +1,13 @@
 //! `readpath advise --mount`: the readahead window of a device or file system, by measurement.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use readpath_os::queue::ReadaheadSetting;
+use readpath_record::direct_reads;
 use readpath_record::readahead_window::{FILE_BYTES_MIN, TriedWindow, WindowTrial, compare};
 use readpath_sim::job::printable;
 
@@ -49,9 +50,7 @@ fn open(path: &Path) -> Result<File, Failure> {
         let what = "is no folder, file or block device";
         return Err(Failure::usage_of(path.display(), what));
     }
-    let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path);
-    file.map_err(|error| {
+    direct_reads::open(path).map_err(|error| {
         let what = format!("can't be opened for reads past the page cache: {error}");
         Failure::usage_of(path.display(), what)
     })

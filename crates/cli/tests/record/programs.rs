@@ -95,7 +95,7 @@ fn scattered(folder: &Path) {
     }
 }
 
-/// The same of the file `data`.
+/// Program that reads each piece of the file `data` once, in an unpredictable order.
 pub const PIECES_OF_DATA: Program =
     Program { name: "pieces of data in disorder", run: pieces_of_data };
 

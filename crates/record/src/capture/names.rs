@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
-use readpath_os::queue::QueueLimits;
+use readpath_os::queue::{QueueLimits, ReadaheadSetting};
 use readpath_trace::recording::DeviceRecord;
 use rustix::fs::{major, makedev, minor};
 
@@ -249,10 +249,10 @@ impl FileNames for System {
 
     fn disk(&mut self, device: u64) -> DeviceRecord {
         let (major, minor) = (device >> 20, device & 0xf_ffff);
+        let number = makedev(major as u32, minor as u32);
         // A mount of a server is no block device, but has a readahead size.
-        let ahead = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
-        let ahead = fs::read_to_string(ahead).ok().and_then(|text| text.trim().parse::<u64>().ok());
-        let readahead_bytes = ahead.unwrap_or(0) << 10;
+        let readahead_bytes =
+            ReadaheadSetting::from_device_number(number).map_or(0, |setting| setting.bytes);
         let unknown = DeviceRecord { device, readahead_bytes, ..DeviceRecord::default() };
         let Ok(folder) = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")) else {
             return unknown;
@@ -261,7 +261,7 @@ impl FileNames for System {
         let is_part = folder.join("partition").exists();
         let disk = if is_part { folder.parent().unwrap_or(&folder) } else { &folder };
         let read = |file: &str| fs::read_to_string(disk.join(file)).unwrap_or_default();
-        let queue = QueueLimits::from_device_number(makedev(major as u32, minor as u32));
+        let queue = QueueLimits::from_device_number(number);
         let whole = read("dev");
         let whole = whole.trim().split_once(':').and_then(|(major, minor)| {
             Some(major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?)
@@ -269,8 +269,7 @@ impl FileNames for System {
         DeviceRecord {
             device: whole.unwrap_or(device),
             name: disk.file_name().unwrap_or_default().to_string_lossy().into_owned(),
-            is_rotational: queue.as_ref().is_some_and(|queue| queue.is_rotational),
-            readahead_bytes: queue.map_or(0, |queue| queue.read_ahead_bytes),
+            is_rotational: queue.is_some_and(|queue| queue.is_rotational),
             ..unknown
         }
     }

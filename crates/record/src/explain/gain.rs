@@ -10,9 +10,9 @@
 //! changed. It has changed if it answers more than `CHANGE_MAX` times as fast as recorded, or as
 //! slowly.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::PageRange;
@@ -20,7 +20,7 @@ use readpath_os::queue::QueueLimits;
 use readpath_trace::page_set::PAGE_BYTES;
 use serde::Serialize;
 
-use crate::direct_reads::{Request, seconds_per_read};
+use crate::direct_reads::{self, Request, seconds_per_read};
 
 use super::{Finding, REPORTED_SHARE_MIN, SampledFile, SampledRun, SampledWaits, WaitCause};
 
@@ -63,9 +63,9 @@ pub enum Gain {
         with: String,
         /// Time in seconds that the remedy saves: the median of the rounds.
         saved_seconds: f64,
-        /// Least saved time of a round in seconds. Of five rounds, the least is left out.
+        /// Least saved time of a round in seconds. The least of five rounds is left out.
         low: f64,
-        /// Greatest saved time of a round in seconds. Of five rounds, the greatest is left out.
+        /// Greatest saved time of a round in seconds. The greatest of five rounds is left out.
         high: f64,
         /// Number of requests that were measured.
         requests: u64,
@@ -260,8 +260,7 @@ pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
     if !is_same {
         return Err(changed());
     }
-    let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(&recorded.path)?;
+    let file = direct_reads::open(recorded.path.as_ref())?;
     let opened = file.metadata()?;
     match (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
         true => Ok(file),

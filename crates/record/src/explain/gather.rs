@@ -280,6 +280,7 @@ impl RecordingData {
     /// Completes the aggregation at the end of the recording.
     pub fn end(&mut self) {
         self.writes.classify_until(u64::MAX);
+        self.samples.values_mut().for_each(RunSample::end_run);
         for thread in self.threads.values_mut() {
             for written in thread.inserted.drain(..) {
                 let file = self.files.entry(written.file).or_default();

@@ -1,7 +1,7 @@
 //! Cause: the kernel's readahead window is too small for the device.
 //!
-//! Reads in order wait for windows that the kernel fetches ahead. Whether larger windows are faster
-//! depends on the device, and the recording does not show it. The finding is therefore made by a
+//! Reads in order wait for windows that the kernel fetches ahead. A device may be faster with
+//! larger windows, which the recording does not show. The finding is therefore made by a
 //! measurement, on the file with the longest of these waits.
 
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Sample of the reads that waited, to measure the gain of a remedy.
 
+use crate::thinned::ThinnedList;
+
 /// Largest number of runs that a sample keeps.
 const RUNS_MAX: usize = 1 << 10;
 
@@ -18,11 +20,7 @@ pub(super) struct Run {
 /// Runs at equal distances in the order of the recording. Its memory is bounded.
 #[derive(Clone, Debug)]
 pub(super) struct RunSample {
-    /// Number of runs that the sample represents with one.
-    every: u64,
-    /// Number of completed runs.
-    count: u64,
-    runs: Vec<Run>,
+    runs: ThinnedList<Run>,
     open: Option<Run>,
     /// Number of waits, and their sum in nanoseconds.
     pub waits: u64,
@@ -31,7 +29,7 @@ pub(super) struct RunSample {
 
 impl Default for RunSample {
     fn default() -> RunSample {
-        RunSample { every: 1, count: 0, runs: Vec::new(), open: None, waits: 0, waited_ns: 0 }
+        RunSample { runs: ThinnedList::new(RUNS_MAX), open: None, waits: 0, waited_ns: 0 }
     }
 }
 
@@ -52,26 +50,16 @@ impl RunSample {
         self.open = Some(Run { file, offset, bytes, reads: 1 });
     }
 
-    /// Sampled runs, in the order of the recording.
-    pub fn finish(mut self) -> Vec<Run> {
-        self.end_run();
-        self.runs
-    }
-
-    fn end_run(&mut self) {
-        let Some(run) = self.open.take() else { return };
-        if self.count.is_multiple_of(self.every) {
+    /// Ends the last run.
+    pub fn end_run(&mut self) {
+        if let Some(run) = self.open.take() {
             self.runs.push(run);
         }
-        self.count += 1;
-        if self.runs.len() > RUNS_MAX {
-            let mut number = 0;
-            self.runs.retain(|_| {
-                number += 1;
-                number % 2 == 1
-            });
-            self.every *= 2;
-        }
+    }
+
+    /// Sampled runs that have ended, in the order of the recording.
+    pub fn runs(&self) -> &[Run] {
+        self.runs.items()
     }
 }
 
@@ -88,7 +76,8 @@ mod tests {
         }
         assert_eq!((sample.waits, sample.waited_ns), (4, 400));
         let run = |offset, bytes, reads| Run { file: 3, offset, bytes, reads };
-        assert_eq!(sample.finish(), [run(0, 8704, 3), run(65536, 4096, 1)]);
+        sample.end_run();
+        assert_eq!(sample.runs(), [run(0, 8704, 3), run(65536, 4096, 1)]);
     }
 
     /// By hand: 1025 runs are halved to 513, which are every second one.
@@ -96,7 +85,8 @@ mod tests {
     fn many_runs_are_thinned_evenly() {
         let mut sample = RunSample::default();
         (0..=1026).for_each(|number| sample.take(0, number * 8192, 4096, 1));
-        let offsets: Vec<u64> = sample.finish().iter().map(|run| run.offset / 8192).collect();
+        sample.end_run();
+        let offsets: Vec<u64> = sample.runs().iter().map(|run| run.offset / 8192).collect();
         let expected: Vec<u64> = (0..=1026).step_by(2).collect();
         assert_eq!(offsets, expected);
     }
@@ -105,7 +95,10 @@ mod tests {
     fn long_run_continues_as_another_one() {
         let mut sample = RunSample::default();
         (0..24).for_each(|number| sample.take(0, number * 65536, 65536, 1));
-        let runs = sample.finish();
-        assert_eq!(runs.iter().map(|run| run.reads).collect::<Vec<u64>>(), [4, 4, 4, 4, 4, 4]);
+        sample.end_run();
+        assert_eq!(
+            sample.runs().iter().map(|run| run.reads).collect::<Vec<u64>>(),
+            [4, 4, 4, 4, 4, 4]
+        );
     }
 }

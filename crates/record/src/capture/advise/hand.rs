@@ -66,8 +66,8 @@ impl AdviceTarget {
         target
     }
 
-    /// Number of absent pages in a range. Where the kernel reports no number, pages that were
-    /// prefetched or used count as present.
+    /// Number of absent pages in a range. Pages that were prefetched or used count as present
+    /// if the kernel reports no number.
     pub fn absent_pages(&self, range: PageRange) -> u64 {
         let present = match &self.known {
             Some(known) => range.pages().filter(|page| known.has(*page)).count() as u64,

@@ -406,7 +406,7 @@ mod tests {
         assert_eq!(worth.stop_reason(), None);
     }
 
-    /// Of 60,000 unused pages 8,000 are prefetched. By hand: 8,000 accesses in random order find
+    /// 8,000 of 60,000 unused pages are prefetched. By hand: 8,000 accesses in random order find
     /// 1,067 of them, and half of that is enough. A quarter of all accesses would be 2,000.
     #[test]
     fn use_of_a_whole_file_is_judged_by_its_prefetched_part() {
