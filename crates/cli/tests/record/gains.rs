@@ -67,8 +67,15 @@ fn gain_of_more_requests_in_flight_follows_the_device() {
         assert!(part < 1.5, "{part} of the time: {finding:#}");
         assert_eq!(part > 0.5, has_gain, "{part} of the time: {finding:#}");
         assert!(gain["requests"].as_u64().unwrap() <= SCATTERED_READS, "{finding:#}");
+        // On a busy machine more requests also hide delays of the processor: a small gain is true.
+        let saved = |name: &str| gain[name].as_f64().unwrap();
+        let least = (saved("high") - saved("low")).max(0.05 * seconds);
         let remedy = finding["remedy"].as_str().unwrap();
-        assert_eq!(!remedy.starts_with("none is known"), has_gain, "{remedy}");
+        assert_eq!(
+            remedy.starts_with("none is known"),
+            saved("saved_seconds") <= least,
+            "{finding:#}"
+        );
         let text = scratch.run("explain reads.rec --gains always").stdout;
         assert!(text.contains("   Gain: "), "{text}");
 
