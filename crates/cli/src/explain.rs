@@ -4,7 +4,7 @@ use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use readpath_record::explain::{self, Explainer, Explanation, ProgramLimit, ReadShape};
+use readpath_record::explain::{self, Explainer, Explanation, OtherReads, ProgramLimit, ReadShape};
 use readpath_sim::job::printable;
 use readpath_trace::recording::ReadMethod;
 
@@ -190,6 +190,15 @@ fn verdict(explanation: &Explanation) -> String {
     text + "."
 }
 
+/// Sentence about the reads of other programs on a device.
+fn other_reads_text(others: &OtherReads) -> String {
+    format!(
+        "Other programs had {:.1} reads in flight at {} on average. They may have delayed the reads; \
+         by how much is not known.",
+        others.in_flight, others.device
+    )
+}
+
 /// Writes the explanation as text: first line, findings, and the shape of the reads.
 fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     writeln!(out, "{}", headline(explanation))?;
@@ -203,6 +212,9 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
             out,
             "{count} reads by {way} were not recorded; threads waited {seconds:.3} s for them"
         )?;
+    }
+    for others in &explanation.other_reads {
+        writeln!(out, "{}", other_reads_text(others))?;
     }
     writeln!(out)?;
     if explanation.findings.is_empty() {

@@ -18,7 +18,7 @@
 //!    bytes fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on
 //!    average.
 //!
-//! Four causes are found only in the statistics of the whole recording. They take their part of the
+//! Six causes are found only in the statistics of the whole recording. They take their part of the
 //! charges above:
 //!
 //! - [`OverRead`](WaitCause::OverRead): at least half of the bytes fetched of a file were not
@@ -28,8 +28,12 @@
 //!   other.
 //! - [`SlowFile`](WaitCause::SlowFile): each wait for a file, and each byte of it, takes
 //!   [`SLOW_FACTOR`] times as long as for the median of the others.
-//! - [`Writers`](WaitCause::Writers): waits that met writes on the device were twice as long as the
-//!   other waits. If all waits met writes, they are compared with the fastest tenth.
+//! - [`Writers`](WaitCause::Writers): waits that began next to a write on the device were twice as
+//!   long as the other waits. If all waits did, they are compared with the fastest tenth.
+//! - [`Readers`](WaitCause::Readers): the same for the reads of other programs. If all waits began
+//!   next to such reads, nothing is claimed.
+//! - [`Stalls`](WaitCause::Stalls): at most a tenth of the waits take 25 ms or more, and eight times
+//!   the median of their device and size.
 //!
 //! [`Calls`](WaitCause::Calls) is the one cause without a wait: the processor time of small reads
 //! by system calls. [`Metadata`](WaitCause::Metadata) and [`Sync`](WaitCause::Sync) are times in
@@ -54,6 +58,7 @@ use readpath_trace::recording::{Activity, ReadMethod, Record};
 mod cause;
 pub mod gain;
 mod gather;
+mod interference;
 mod measure;
 mod pattern;
 pub mod readahead;
@@ -61,8 +66,8 @@ mod reuse;
 mod sample;
 mod shape;
 mod spans;
+mod stalls;
 mod wait_sum;
-mod writes;
 
 pub use measure::measure;
 pub use reuse::ReusePoint;
@@ -121,6 +126,10 @@ pub enum WaitCause {
     SlowFile,
     /// Writes delay the reads.
     Writers,
+    /// Reads of other programs delay the reads.
+    Readers,
+    /// Few reads take most of the time.
+    Stalls,
     /// Many small files, one after the other.
     ManyFiles,
     /// Small reads by system calls: processor time.
@@ -179,6 +188,15 @@ pub struct ActivityTime {
     pub seconds: f64,
 }
 
+/// Reads of other programs on a device, all the time. Their effect is not known.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OtherReads {
+    /// Name of the device.
+    pub device: String,
+    /// Mean number of their requests in flight.
+    pub in_flight: f64,
+}
+
 /// Result of the diagnosis.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Explanation {
@@ -199,6 +217,9 @@ pub struct Explanation {
     pub lost: u64,
     /// By way: number of reads of which the bytes are not known, and the waits for them in seconds.
     pub unseen: Vec<(ReadMethod, u64, f64)>,
+    /// Devices of the program from which other programs read at least one request at a time on
+    /// average, without a finding about it.
+    pub other_reads: Vec<OtherReads>,
     /// Reported causes, the most costly first.
     pub findings: Vec<Finding>,
     /// Limit of the program without a reported cause.
@@ -256,8 +277,8 @@ pub struct SampledRun {
 /// Processes the records of a recording one after the other.
 ///
 /// Its memory grows with the lengths of the files, not with the number of reads. It takes two bits
-/// for each page that was read or fetched, a third bit if pages are fetched again, and a fourth if
-/// faults mapped pages.
+/// for each page that was read or fetched, a third bit if pages are fetched again, a fourth if
+/// faults mapped pages, and a fifth if the program announced pages.
 #[derive(Debug, Default)]
 pub struct Explainer {
     data: RecordingData,
@@ -297,8 +318,9 @@ impl Explainer {
             .collect();
         findings.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));
         let (limit, limit_text) = cause::limit(gathered);
+        let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
-        let readahead = readahead::waits(gathered, scale.min(1.0));
+        let readahead = readahead::waits(gathered, &charged.left, scale.min(1.0));
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -315,6 +337,7 @@ impl Explainer {
                 .iter()
                 .map(|(&way, &(count, waited_ns))| (way, count, waited_ns as f64 / 1e9))
                 .collect(),
+            other_reads: if has_readers { Vec::new() } else { other_reads(gathered) },
             findings,
             limit,
             limit_text,
@@ -323,6 +346,16 @@ impl Explainer {
             readahead,
         }
     }
+}
+
+/// Devices that the program and others read from, with at least one request of others in flight.
+fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
+    let read = gathered.devices.values().filter(|device| device.read_bytes > 0);
+    let others = read.map(|device| OtherReads {
+        device: device.name.clone(),
+        in_flight: device.other_reads.sum_ns() as f64 / gathered.length_ns.max(1) as f64,
+    });
+    others.filter(|others| others.in_flight >= 1.0).collect()
 }
 
 /// Samples with the files that they name.

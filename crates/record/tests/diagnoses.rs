@@ -288,3 +288,82 @@ fn buffered_scan_recorded_without_root_is_no_small_request_finding() {
         assert_eq!(causes(&made.explained()), expected, "file {file}");
     }
 }
+
+/// A program of 80 reads, half of them next to 50 requests of another program.
+fn next_to_readers(with_alone: bool) -> Explanation {
+    let mut made = Made::new();
+    let read = |made: &mut Made, at, us| {
+        made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, us);
+    };
+    let mut other = Vec::new();
+    for at in 0..80 {
+        if with_alone && at < 40 {
+            read(&mut made, at, 1000);
+            continue;
+        }
+        let begin_ns = made.now;
+        read(&mut made, at, 4000);
+        let request = RequestRecord {
+            begin_ns,
+            end_ns: made.now,
+            device: 7,
+            bytes: 64 * KIB,
+            ..RequestRecord::default()
+        };
+        other.extend(std::iter::repeat_n(Record::Request(request), 50));
+        made.records.append(&mut other);
+    }
+    made.explained()
+}
+
+/// Reads of 1 ms, and as many of 4 ms next to another program's: 40 times 3 ms are lost.
+#[test]
+fn reads_of_another_program_are_a_cause() {
+    let explanation = next_to_readers(true);
+    assert_eq!(found(&explanation)[0], (WaitCause::Readers, 120));
+    says(&explanation, &["other programs read from disk", "a read waits 4.0 ms, otherwise 1.0 ms"]);
+    assert_eq!(explanation.other_reads, []);
+}
+
+/// Next to 50 requests of another program all the time, the wait without them is not known.
+#[test]
+fn reads_of_another_program_all_the_time_are_only_counted() {
+    let explanation = next_to_readers(false);
+    assert_eq!(causes(&explanation), [WaitCause::Depth]);
+    let [others] = &explanation.other_reads[..] else { panic!("{explanation:?}") };
+    assert_eq!((others.device.as_str(), others.in_flight.round()), ("disk", 50.0));
+}
+
+/// By hand: 190 reads of 1 ms and 10 of 100 ms wait 1.19 s, of which 0.99 s are lost to the ten.
+#[test]
+fn few_long_waits_are_a_cause_of_their_own() {
+    let mut made = Made::new();
+    for at in 0..200 {
+        let us = if at % 20 == 7 { 100_000 } else { 1000 };
+        made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, us);
+    }
+    let explanation = made.explained();
+    assert_eq!(found(&explanation), [(WaitCause::Stalls, 990), (WaitCause::Depth, 200)]);
+    says(&explanation, &["10 of 200 waits took 100.0 ms on average, the median 1.0 ms", "83 %"]);
+}
+
+/// Reads of 64 KiB in order, each with a wait of 500 us for pages in flight.
+fn ordered(is_announced: bool) -> Explanation {
+    let mut made = Made::new();
+    if is_announced {
+        made.hint(AdviceType::WillNeed, false);
+        let insert = PagesInserted { bytes: 4 << 20, ..PagesInserted::default() };
+        made.records.push(Record::Insert(insert));
+    }
+    (0..64).for_each(|at| made.read(0, ReadMethod::Pread, (at * 64 * KIB, 64 * KIB), 0, 500));
+    made.explained()
+}
+
+/// The kernel's window has no effect on pages that the program announced. By hand, all reads but the
+/// first end 128 KiB in order or more: 63 wait 31.5 ms.
+#[test]
+fn announced_pages_do_not_wait_for_the_kernels_window() {
+    assert_eq!(ordered(true).readahead, None);
+    let waits = ordered(false).readahead.expect("waits for readahead");
+    assert_eq!((waits.waits, (waits.seconds * 1e4).round()), (63, 315.0));
+}

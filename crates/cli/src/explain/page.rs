@@ -4,7 +4,7 @@ use readpath_record::explain::{Explanation, ReadShape};
 use readpath_sim::job::printable;
 
 use super::pictures::{DrawnRead, Pictures};
-use super::{gains, headline, tables, verdict};
+use super::{gains, headline, other_reads_text, tables, verdict};
 use crate::html::Page;
 use crate::html::axes::{Axis, PlotArea, percent, plain, time};
 use crate::html::bars::{self, ChartBar};
@@ -22,6 +22,9 @@ pub fn of(explanation: &Explanation, pictures: &Pictures) -> Page {
     let mut page = Page::new("What a program reads", &headline(explanation));
     if explanation.lost > 0 {
         page.paragraph(&format!("{} events were lost: figures are too low.", explanation.lost));
+    }
+    for others in &explanation.other_reads {
+        page.paragraph(&other_reads_text(others));
     }
     page.heading("Findings");
     match explanation.findings.is_empty() {

@@ -14,8 +14,10 @@ mod many_files;
 mod metadata;
 mod over_read;
 mod page_faults;
+mod readers;
 mod slow_file;
 mod small;
+mod stalls;
 mod sync;
 mod words;
 mod writers;
@@ -64,6 +66,8 @@ pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
 #[derive(Debug, Default)]
 pub(super) struct ChargedWaits {
     pub by_cause: Vec<(WaitCause, f64)>,
+    /// By file: part of its waits that writers, other readers, stalls and a slow file leave.
+    pub left: BTreeMap<u32, f64>,
     pub slow: Option<slow_file::SlowFile>,
 }
 
@@ -71,6 +75,7 @@ pub(super) struct ChargedWaits {
 pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
     let slow = slow_file::find(gathered);
     let mut all: BTreeMap<WaitCause, f64> = BTreeMap::new();
+    let mut left_of = BTreeMap::new();
     let mut add = |cause, ns: f64| *all.entry(cause).or_default() += ns;
     let is_depth_low = gathered.is_depth_low();
     let are_many = many_files::are_many(gathered);
@@ -82,7 +87,10 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
             left *= 1.0 - part;
         };
         take(WaitCause::Writers, writers::lost_share(gathered, file));
+        take(WaitCause::Readers, readers::lost_share(gathered, file));
+        take(WaitCause::Stalls, stalls::lost_share(gathered, file));
         take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.lost_share(*number)));
+        left_of.insert(*number, left);
         // Unobserved reads may have used the pages that seem unused.
         let is_complete = gathered.unseen.is_empty();
         let lost = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
@@ -107,7 +115,7 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
             }
         }
     }
-    ChargedWaits { by_cause: all.into_iter().collect(), slow }
+    ChargedWaits { by_cause: all.into_iter().collect(), left: left_of, slow }
 }
 
 /// Returns the cause `ManyFiles` for a wait that is charged to it if the small files are many.
@@ -124,8 +132,8 @@ pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
 /// Returns true if a cause was observed often enough to be reported.
 pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     match cause {
-        // Both require a minimum number of waits in their own rules.
-        WaitCause::SlowFile | WaitCause::Writers => true,
+        // They require a minimum number of waits in their own rules.
+        WaitCause::SlowFile | WaitCause::Writers | WaitCause::Readers | WaitCause::Stalls => true,
         // Their times come from the kernel's stacks, not from single waits.
         WaitCause::Metadata | WaitCause::Sync => true,
         WaitCause::Calls => gathered.calls.count >= calls::CALLS_MIN,
@@ -152,6 +160,8 @@ pub(super) fn build_finding(
         WaitCause::Again => again::cause_text(gathered),
         WaitCause::SlowFile => slow_file::cause_text(gathered, charged.slow.as_ref()),
         WaitCause::Writers => writers::cause_text(gathered),
+        WaitCause::Readers => readers::cause_text(gathered),
+        WaitCause::Stalls => stalls::cause_text(gathered),
         WaitCause::ManyFiles => many_files::cause_text(gathered),
         WaitCause::Calls => calls::cause_text(gathered),
         WaitCause::Metadata => metadata::cause_text(gathered),

@@ -5,12 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use readpath_core::unit::PageRange;
 
+use super::interference::Interference;
 use super::pattern::{AccessStreams, Step};
 use super::reuse::ReuseSample;
 use super::sample::RunSample;
 use super::spans::IntervalUnion;
+use super::stalls::StallHistogram;
 use super::wait_sum::WaitSum;
-use super::writes::WriteInterference;
 use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::page_set::{PAGE_BYTES, PageSet};
 use readpath_trace::recording::{
@@ -49,6 +50,8 @@ pub(super) struct FileData {
     /// Pages mapped by faults. The program may have used each of them.
     pub mapped: PageSet,
     pub fetched: PageSet,
+    /// Pages fetched by an advice of the program.
+    advised: PageSet,
     pub fetched_bytes: u64,
     pub refetched_bytes: u64,
     pub waits: WaitSum,
@@ -86,6 +89,13 @@ impl FileData {
             self.refetched.add(first, end);
         }
         again.min(bytes)
+    }
+
+    /// Records a fetch by an advice of the program.
+    fn fetch_advised(&mut self, offset: u64, bytes: u64) {
+        self.fetch(offset, bytes);
+        let pages = PageRange::covering(offset, bytes);
+        self.advised.add(pages.first, pages.end);
     }
 
     /// Returns the number of fetched pages that cannot have been used.
@@ -147,6 +157,8 @@ pub(super) struct DeviceData {
     /// Read requests of recorded threads.
     pub reads: IntervalUnion,
     pub read_bytes: u64,
+    /// Read requests of other programs.
+    pub other_reads: IntervalUnion,
     /// Start and end of the last read requests, in the order of their ends.
     recent: VecDeque<(u64, u64)>,
     /// Waits for bytes that were fetched from it.
@@ -206,7 +218,10 @@ pub(super) struct RecordingData {
     mapped: MappedUse,
     /// Reads without known bytes, by method: their number, and the waits for them in nanoseconds.
     pub unseen: BTreeMap<ReadMethod, (u64, u64)>,
-    pub writes: WriteInterference,
+    /// Waits next to writes, and next to other programs' reads.
+    pub writes: Interference,
+    pub other_reads: Interference,
+    pub stalls: StallHistogram,
     pub calls: Calls,
     /// Number of reads by size, as base-2 logarithms.
     pub sizes: BTreeMap<u32, u64>,
@@ -249,7 +264,15 @@ impl RecordingData {
             Record::Insert(insert) => self.insert(insert),
             Record::Read(read) => self.read(read),
             Record::Request(request) => {
-                self.writes.take(request);
+                match request.work {
+                    DeviceOperation::Write => self.writes.take(request),
+                    DeviceOperation::Read if request.thread.is_none() => {
+                        self.other_reads.take(request);
+                        let device = self.devices.entry(request.device).or_default();
+                        device.other_reads.add(request.begin_ns, request.end_ns);
+                    }
+                    DeviceOperation::Read | DeviceOperation::Other => {}
+                }
                 if request.work == DeviceOperation::Read && request.thread.is_some() {
                     self.devices.entry(request.device).or_default().request(request);
                 }
@@ -280,6 +303,7 @@ impl RecordingData {
     /// Completes the aggregation at the end of the recording.
     pub fn end(&mut self) {
         self.writes.classify_until(u64::MAX);
+        self.other_reads.classify_until(u64::MAX);
         self.samples.values_mut().for_each(RunSample::end_run);
         for thread in self.threads.values_mut() {
             for written in thread.inserted.drain(..) {

@@ -4,6 +4,7 @@
 //! larger windows, which the recording does not show. The finding is therefore made by a
 //! measurement, on the file with the longest of these waits.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use readpath_os::queue::ReadaheadSetting;
@@ -42,13 +43,20 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
     wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !is_random
 }
 
-/// Returns the waits if they are long enough for a finding. `scale` is the ratio of passed to
-/// waited time.
-pub(super) fn waits(gathered: &RecordingData, scale: f64) -> Option<ReadaheadWaits> {
-    let files = gathered.files.values().filter(|file| !file.is_read_direct);
+/// Returns the waits if they are long enough for a finding. `left` is the part of each file's waits
+/// that other causes leave, and `scale` the ratio of passed to waited time.
+pub(super) fn waits(
+    gathered: &RecordingData,
+    left: &BTreeMap<u32, f64>,
+    scale: f64,
+) -> Option<ReadaheadWaits> {
+    let all = gathered.files.iter().filter(|(_, file)| !file.is_read_direct);
+    let waited_ns = all.clone().map(|(number, file)| {
+        file.readahead_waits.ns as f64 * left.get(number).copied().unwrap_or(1.0)
+    });
+    let seconds = waited_ns.sum::<f64>() / 1e9 * scale;
+    let files = all.map(|(_, file)| file);
     let most = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
-    let seconds =
-        files.clone().map(|file| file.readahead_waits.ns).sum::<u64>() as f64 / 1e9 * scale;
     let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;
     let waits = files.map(|file| file.readahead_waits.waits).sum();
     let offset = most.readahead_offset?;

@@ -5,12 +5,16 @@
 //! the baseline. The extra duration is lost.
 
 use super::super::gather::{FileData, RecordingData};
+use super::super::interference::Baseline;
 use super::CauseText;
 use super::words::{bytes, time};
 
 /// Returns the fraction of a file's waits that is lost to writes.
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
-    gathered.writes.lost_share(file.device).map_or(0.0, |(part, _, _)| part)
+    gathered
+        .writes
+        .lost_share(file.device, Baseline::AloneOrFastest)
+        .map_or(0.0, |(part, _, _)| part)
 }
 
 /// Returns the name of the main writer by bytes: a thread of the program, the kernel for the
@@ -46,7 +50,7 @@ fn main_writer(gathered: &RecordingData, device: u64, written: u64) -> String {
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let written = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
     let devices = gathered.devices.iter().filter_map(|(number, device)| {
-        let (_, met, clear) = gathered.writes.lost_share(*number)?;
+        let (_, met, clear) = gathered.writes.lost_share(*number, Baseline::AloneOrFastest)?;
         Some((written(number), *number, &device.name, met, clear))
     });
     let (written, number, name, met, clear) =

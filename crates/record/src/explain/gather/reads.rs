@@ -43,7 +43,7 @@ impl RecordingData {
         thread.inserted.retain(|inserted| {
             let is_advised = covers(advice, inserted);
             if is_advised {
-                file.fetch(inserted.offset, inserted.bytes);
+                file.fetch_advised(inserted.offset, inserted.bytes);
             }
             !is_advised
         });
@@ -57,7 +57,7 @@ impl RecordingData {
         let thread = self.threads.entry(thread).or_default();
         // The pages of an advice come after its record, which has the end time of the call.
         if thread.will_need.as_ref().is_some_and(|advice| covers(advice, &inserted)) {
-            self.files.entry(file).or_default().fetch(offset, bytes);
+            self.files.entry(file).or_default().fetch_advised(offset, bytes);
             return;
         }
         if thread.inserted.len() >= INSERTED_RUNS_MAX {
@@ -209,7 +209,9 @@ impl RecordingData {
         file.waits.add(waited_ns, fetched_bytes);
         let cause = cause::of(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
-        if cause.is_none() && readahead::holds(wait) {
+        // The kernel's window has no effect on pages that the program announced.
+        let is_announced = fetched_bytes == 0 && file.advised.has(read.offset / PAGE_BYTES);
+        if cause.is_none() && readahead::holds(wait) && !is_announced {
             file.readahead_waits.add(waited_ns, fetched_bytes);
             file.readahead_offset.get_or_insert(read.offset);
         }
@@ -228,6 +230,8 @@ impl RecordingData {
         self.waits.add(span.0, span.1);
         if fetched_bytes > 0 {
             self.writes.wait(file.device, span, fetched_bytes);
+            self.other_reads.wait(file.device, span, fetched_bytes);
+            self.stalls.wait(file.device, waited_ns, fetched_bytes);
             let device = self.devices.entry(file.device).or_default();
             device.costs.add(waited_ns, fetched_bytes, device.is_clear(read));
         }

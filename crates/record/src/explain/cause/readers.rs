@@ -1,0 +1,39 @@
+//! Cause: reads of other programs delay the reads.
+//!
+//! The condition is true for a device if reads wait at least twice as long next to other programs'
+//! reads as without them, for equal sizes. The extra duration is lost. If other programs read all
+//! the time, the wait without them is not known, and nothing is claimed.
+
+use super::super::gather::{FileData, RecordingData};
+use super::super::interference::Baseline;
+use super::CauseText;
+use super::words::{bytes, time};
+
+/// Returns the fraction of a file's waits that is lost to other programs' reads.
+pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
+    let lost = gathered.other_reads.lost_share(file.device, Baseline::Alone);
+    lost.map_or(0.0, |(part, _, _)| part)
+}
+
+/// Returns the texts of this cause.
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
+    let read = |device: &u64| gathered.other_reads.bytes.get(device).copied().unwrap_or(0);
+    let devices = gathered.devices.iter().filter_map(|(number, device)| {
+        let (_, met, alone) = gathered.other_reads.lost_share(*number, Baseline::Alone)?;
+        Some((read(number), &device.name, met, alone))
+    });
+    let (read, name, met, alone) =
+        devices.max_by_key(|(read, ..)| *read).expect("a device was charged");
+    CauseText {
+        title: format!("other programs read from {name} at the same time"),
+        evidence: format!(
+            "while they read ({} in all) a read waits {}, otherwise {}",
+            bytes(read as f64),
+            time(met),
+            time(alone),
+        ),
+        remedy: "limit the other readers (io.max, ionice), read at other times, or from another \
+                 device; `iotop` and `pidstat -d` show who reads"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,129 @@
+//! Waits that are far longer than most waits of their device and size.
+
+use std::collections::BTreeMap;
+
+use super::interference::logarithm;
+
+/// Least wait of a stall in nanoseconds. A seek with a rotation of a disk is shorter.
+const STALL_NS_MIN: f64 = 25e6;
+
+/// Least ratio of a stall to the median.
+const STALL_RATIO_MIN: f64 = 8.0;
+
+/// Least number of waits of a size, and of stalls, for a comparison.
+const WAITS_MIN: u64 = 64;
+const STALLS_MIN: u64 = 4;
+
+/// Largest fraction of the waits that are stalls. More of them are a second kind of request.
+const STALLED_SHARE_MAX: f64 = 0.1;
+
+/// Number and sum of waits.
+type Waits = (u64, u64);
+
+/// Waits of each device by size and duration.
+#[derive(Debug, Default)]
+pub(super) struct StallHistogram {
+    /// By device and logarithm of the bytes: waits by logarithm of their duration.
+    classes: BTreeMap<(u64, u32), BTreeMap<u32, Waits>>,
+}
+
+/// Stalls of a device.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stalls {
+    /// Part of the device's waiting time beyond the median that the stalls take.
+    pub lost_share: f64,
+    /// Number of stalls, and of all waits of their sizes.
+    pub count: u64,
+    pub waits: u64,
+    /// Median, and mean stall, in nanoseconds.
+    pub median_ns: f64,
+    pub mean_ns: f64,
+}
+
+impl StallHistogram {
+    /// Records a wait for `bytes` of a device.
+    pub fn wait(&mut self, device: u64, waited_ns: u64, bytes: u64) {
+        let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
+        let (count, sum_ns) = class.entry(logarithm(waited_ns)).or_default();
+        *count += 1;
+        *sum_ns += waited_ns;
+    }
+
+    /// Returns the stalls of a device. `None` if they are too few.
+    pub fn of(&self, device: u64) -> Option<Stalls> {
+        let (mut all_ns, mut stalled_ns, mut lost_ns, mut medians_ns) = (0.0, 0.0, 0.0, 0.0);
+        let (mut count, mut waits) = (0, 0);
+        for (_, class) in self.classes.range((device, 0)..=(device, u32::MAX)) {
+            all_ns += class.values().map(|(_, ns)| *ns as f64).sum::<f64>();
+            let class_waits: u64 = class.values().map(|(count, _)| count).sum();
+            if class_waits < WAITS_MIN {
+                continue;
+            }
+            let median_ns = median(class, class_waits);
+            let least_ns = (STALL_RATIO_MIN * median_ns).max(STALL_NS_MIN);
+            let stalled = class.range(logarithm(least_ns as u64) + 1..);
+            let (class_count, class_ns) =
+                stalled.fold((0, 0), |sum, (_, (count, ns))| (sum.0 + count, sum.1 + ns));
+            waits += class_waits;
+            medians_ns += median_ns * class_waits as f64;
+            if class_count as f64 > STALLED_SHARE_MAX * class_waits as f64 {
+                continue;
+            }
+            count += class_count;
+            stalled_ns += class_ns as f64;
+            lost_ns += class_ns as f64 - median_ns * class_count as f64;
+        }
+        (count >= STALLS_MIN).then(|| Stalls {
+            lost_share: lost_ns / all_ns,
+            count,
+            waits,
+            median_ns: medians_ns / waits as f64,
+            mean_ns: stalled_ns / count as f64,
+        })
+    }
+}
+
+/// Mean of the waits in the class of the median.
+fn median(class: &BTreeMap<u32, Waits>, waits: u64) -> f64 {
+    let mut seen = 0;
+    for &(count, ns) in class.values() {
+        seen += count;
+        if 2 * seen >= waits {
+            return ns as f64 / count as f64;
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stalls(waits: &[(u64, u64)]) -> Option<Stalls> {
+        let mut histogram = StallHistogram::default();
+        for &(count, us) in waits {
+            (0..count).for_each(|_| histogram.wait(3, us * 1000, 4096));
+        }
+        histogram.of(3)
+    }
+
+    /// By hand: 95 waits of 1 ms and 5 of 100 ms take 595 ms, of which 5 times 99 ms are lost.
+    #[test]
+    fn few_long_waits_are_stalls() {
+        let found = stalls(&[(95, 1000), (5, 100_000)]).unwrap();
+        assert!((found.lost_share - 495.0 / 595.0).abs() < 1e-9, "{found:?}");
+        assert_eq!((found.count, found.waits), (5, 100));
+        assert_eq!((found.median_ns, found.mean_ns), (1e6, 100e6));
+    }
+
+    /// Three are chance, waits of 20 ms are seeks, seven times the median is no tail, and a fifth of
+    /// the waits is a second kind of request.
+    #[test]
+    fn other_long_waits_are_no_stalls() {
+        assert_eq!(stalls(&[(97, 1000), (3, 100_000)]), None);
+        assert_eq!(stalls(&[(95, 100), (5, 20_000)]), None);
+        assert_eq!(stalls(&[(95, 10_000), (5, 70_000)]), None);
+        assert_eq!(stalls(&[(80, 1000), (20, 100_000)]), None);
+        assert_eq!(stalls(&[(55, 1000), (5, 100_000)]), None);
+    }
+}
