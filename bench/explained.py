@@ -34,7 +34,8 @@ import one_head
 
 MIB = 1 << 20
 USER = 65534
-# Devices beside the ones of `bench/latency.py`: one with slow answers, one with few connections.
+# Further devices next to the ones of `bench/latency.py`: one with slow answers, one with few
+# connections.
 TAIL = "object,first_byte_min=400us,first_byte_p50=500us,first_byte_p90=600us,first_byte_p99=100ms," \
        "first_byte_max=200ms,connections=16,get_rate=64000"
 latency.DEVICES |= {"tail": (TAIL, "0"), "narrow": (one_head.constant(1_000, 4), "0")}
@@ -197,7 +198,7 @@ FUNCTIONS: dict[str, tuple[str, set[str], Callable[[pathlib.Path], None]]] = {
     "cached": ("network", set(), cached),
     "ahead": ("network", set(), ahead),
 }
-# The same for programs as command lines.
+# Programs that are command lines.
 COMMANDS: dict[str, tuple[str, set[str], Callable[[pathlib.Path], list[str]]]] = {
     "aio_one": ("network", {"depth"},
         lambda it: fio_random(it, "--io_size=4m", "--ioengine=libaio", "--iodepth=1")),
@@ -272,9 +273,11 @@ def explained(folder: pathlib.Path, name: str, as_user: bool) -> dict:
     if name in WARM:
         (folder / "data").read_bytes()
     command = [sys.executable, __file__, "--program", name, "--folder", str(folder)]
+    if as_user:
+        command[0] = "/usr/bin/python3"
     if name in COMMANDS:
         command = COMMANDS[name][2](folder)
-    # What the program prints is not part of the explanation.
+    # The output of the program is dropped.
     command = [one_head.COMMAND, "explain", "--json", "--", "sh", "-c", 'exec "$@" >/dev/null', "sh", *command]
     if as_user:
         command = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", *command]
@@ -318,6 +321,8 @@ def main() -> None:
         with gains.storage(device) as folder:
             lay_out(folder)
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
+            if folder.parent.stat().st_mode & 0o777 == 0o700:
+                folder.parent.chmod(0o711)
             rows += [show(name, explained(folder, name, arguments.user))
                      for name in names if PROGRAMS[name][0] == device]
     print(f"{sum(row['is_right'] for row in rows)} of {len(rows)} right")

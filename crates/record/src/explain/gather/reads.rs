@@ -210,7 +210,7 @@ impl RecordingData {
         let cause = cause::of(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
         // The kernel's window has no effect on pages that the program announced.
-        let is_announced = fetched_bytes == 0 && file.advised.has(read.offset / PAGE_BYTES);
+        let is_announced = file.advised.has(read.offset / PAGE_BYTES);
         if cause.is_none() && readahead::holds(wait) && !is_announced {
             file.readahead_waits.add(waited_ns, fetched_bytes);
             file.readahead_offset.get_or_insert(read.offset);
