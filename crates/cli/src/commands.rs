@@ -12,6 +12,7 @@ use crate::input::with_path;
 use crate::measure::MeasureArgs;
 use crate::record::{AdviseArgs, RecordArgs};
 use crate::recordings::RecordingCommand;
+use crate::top::TopArgs;
 use crate::worker::WorkerTask;
 
 /// Find out why a program waits for storage, help it, and compare policies and devices.
@@ -39,6 +40,7 @@ pub struct Cli {
 pub const GROUPS: &str = "
 My program waits for storage:
   explain       say why a program waits, and what would help
+  top           show which programs wait for which files, now
   record        record what a program reads, into a file
   recording     show, cut, merge, anonymize, import and export recordings
   advise        bring pages into the page cache ahead of a program's reads
@@ -71,6 +73,8 @@ Start with:
 pub enum Command {
     /// Explain why a program waits for storage, and suggest remedies
     Explain(ExplainArgs),
+    /// Show which programs wait for which files, now
+    Top(TopArgs),
     /// Record the reads of an unmodified program into a file
     Record(RecordArgs),
     /// Show, cut, merge, anonymize, import and export recordings

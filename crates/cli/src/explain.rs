@@ -13,6 +13,7 @@ use crate::html::check_writable;
 use crate::output::{print, print_document};
 use crate::record::{self, ProgramArgs};
 use crate::recordings::for_each_record;
+use crate::signals;
 use crate::table::{self, Column, Table};
 
 mod gains;
@@ -144,8 +145,8 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     })?;
     let mut explanation = explainer.finish();
     if args.gains != MeasureGains::Never {
-        let signals = record::signal_count();
-        explain::measure(&mut explanation, &mut || record::signal_count() == signals);
+        let before = signals::number();
+        explain::measure(&mut explanation, &mut || signals::number() == before);
     }
     if let (Some(path), Some(pictures)) = (&args.html, &pictures) {
         page::of(&explanation, pictures).write(path)?;

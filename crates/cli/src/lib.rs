@@ -54,7 +54,9 @@ mod reproduce;
 mod run;
 mod scratch_files;
 mod shells;
+mod signals;
 mod table;
+mod top;
 mod touch_memory;
 mod usage;
 mod validate;
@@ -86,6 +88,7 @@ pub fn main() -> ExitCode {
     }
     let ended = match command {
         Command::Explain(args) => explain::run(args),
+        Command::Top(args) => top::run(&args),
         Command::Record(args) => record::record(args),
         Command::Recording(args) => recordings::run(&args),
         Command::Advise(args) => record::advise(args),

@@ -3,8 +3,6 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -18,6 +16,7 @@ use readpath_trace::recording::RecordingWriter;
 
 use crate::exit::{CommandResult, Failure};
 use crate::input;
+use crate::signals;
 
 mod advised;
 mod from_set;
@@ -143,14 +142,6 @@ impl RecordPlan {
     }
 }
 
-/// Number of signals that asked this process to stop since a recording began.
-static SIGNALS: AtomicU64 = AtomicU64::new(0);
-
-/// Number of signals that asked this process to stop since a recording began.
-pub fn signal_count() -> u64 {
-    SIGNALS.load(Ordering::Relaxed)
-}
-
 /// Records a program.
 pub fn record(args: RecordArgs) -> CommandResult {
     run(RecordPlan::new(args.program, args.output))
@@ -200,16 +191,9 @@ fn run(args: RecordPlan) -> CommandResult {
     });
     let span = span.transpose()?;
     let budget = args.is_advised.then(|| budget(args.memory.as_deref())).transpose()?;
-    let is_interrupted = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&is_interrupted);
-    let count_signal = move || {
-        SIGNALS.fetch_add(1, Ordering::Relaxed);
-        flag.store(true, Ordering::Relaxed);
-    };
-    ctrlc::set_handler(count_signal)
-        .map_err(|error| Failure::Unavailable(format!("can't wait for signals: {error}")))?;
+    signals::count()?;
     if let Some(bytes_max) = budget.filter(|_| !args.from.is_empty()) {
-        return from_set::run(&args, span, bytes_max, &is_interrupted);
+        return from_set::run(&args, span, bytes_max);
     }
     file_limit::report_as_error();
     let started = match budget {
@@ -219,13 +203,12 @@ fn run(args: RecordPlan) -> CommandResult {
     let mut recorder = match started {
         Ok(recorder) => recorder,
         Err(_) if may_preload(&args) => {
-            return preloaded::run(&args, span, budget, &is_interrupted);
+            return preloaded::run(&args, span, budget);
         }
         Err(error) => {
             let is_root = rustix::process::geteuid().is_root();
             let process = args.pid.filter(|_| !is_root && !args.is_advised);
-            let sampled =
-                process.and_then(|process| sampled::run(process, &args, span, &is_interrupted));
+            let sampled = process.and_then(|process| sampled::run(process, &args, span));
             return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
@@ -250,7 +233,7 @@ fn run(args: RecordPlan) -> CommandResult {
     let mut has_exited = false;
     let mut group_listed = began;
     let mut ended_early = OutputError::default();
-    while !is_interrupted.load(Ordering::Relaxed) && !has_exited {
+    while !signals::is_interrupted() && !has_exited {
         recorder.wait(READ_INTERVAL).map_err(about)?;
         recorder.record(&mut writer).map_err(about)?;
         ended_early.check(&sink, output.as_deref(), began);
@@ -352,7 +335,7 @@ fn program_failure(name: &str, status: Option<ExitStatus>, is_recorded: bool) ->
 }
 
 /// Attaches to new processes of a control group. Returns the number of its processes.
-fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usize, Failure> {
+pub(crate) fn attach_group(group: &Path, recorder: &mut Recorder) -> Result<usize, Failure> {
     recorder.attach_group(group).map_err(|error| {
         let what =
             "give the folder of a control group, with a list of its processes in cgroup.procs";
@@ -390,7 +373,8 @@ fn tracing_failure(error: TracefsError) -> Failure {
     let mut text = format!("the reads of a program can't be recorded: {error}");
     if !rustix::process::geteuid().is_root() {
         text += "; run it as root (`sudo readpath record …`). Without root, `readpath record -- COMMAND` \
-            records reads by calls, `--pid N` samples a process, and `advise` is not available";
+            and `readpath advise -- COMMAND` see reads by calls, and `readpath record --pid N` samples a \
+            process";
     }
     Failure::Unavailable(text)
 }

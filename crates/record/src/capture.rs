@@ -116,6 +116,15 @@ impl Recorder {
         Recorder::start_with(Decoder::of_tasks, Some(TimeSplit::start()))
     }
 
+    /// Prepares a recording that is only looked at: without times by activity, which need the stack
+    /// of each sleep.
+    ///
+    /// # Errors
+    /// As for [`start`](Recorder::start).
+    pub fn start_live() -> Result<Recorder, TracefsError> {
+        Recorder::start_with(Decoder::of_tasks_without_stacks, None)
+    }
+
     /// Prepares to prefetch for recorded programs. At most `budget_bytes` bytes are prefetched and
     /// not yet used. The recording has no times by activity.
     ///
@@ -244,8 +253,20 @@ impl Recorder {
     /// # Errors
     /// The folder is not a control group, or one of its processes cannot be recorded.
     pub fn attach_group(&mut self, group: &Path) -> io::Result<usize> {
-        let processes = group::processes(group)?;
-        for &process in &processes {
+        self.attach_processes(&group::processes(group)?)
+    }
+
+    /// Records all processes but this one and the kernel's threads, with their later children.
+    /// Returns the number of processes.
+    ///
+    /// # Errors
+    /// A process cannot be recorded.
+    pub fn attach_all(&mut self) -> io::Result<usize> {
+        self.attach_processes(&group::all_processes()?)
+    }
+
+    fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
+        for &process in processes {
             match self.attach(process) {
                 // The process has ended in the meantime.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -312,6 +333,23 @@ impl Recorder {
     /// # Errors
     /// The recording cannot be written, or the buffers cannot be read.
     pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
+        self.take_records(&mut |record| writer.put(record))
+    }
+
+    /// Time in nanoseconds since the start of the recording, as in its records.
+    pub fn elapsed_ns(&self) -> u64 {
+        now_ns().saturating_sub(self.start_ns)
+    }
+
+    /// Passes on the records of the events since the last call. Call it as often as
+    /// [`record`](Recorder::record).
+    ///
+    /// # Errors
+    /// The buffers cannot be read, or `take` failed.
+    pub fn take_records(
+        &mut self,
+        take: &mut dyn FnMut(Record) -> io::Result<()>,
+    ) -> io::Result<()> {
         let now = now_ns();
         self.advise_on_new_events()?;
         self.read_all()?;
@@ -319,7 +357,7 @@ impl Recorder {
         let limit = now - MARGIN_NS;
         self.process_until(limit);
         let records: Vec<Record> = self.tracker.take_final_records(limit).collect();
-        self.put(records, writer)?;
+        self.put(records, take)?;
         if let Some(advisor) = &mut self.advisor {
             advisor.check(now);
             // The check may have started the advice. From then on each event is needed at once.
@@ -327,7 +365,7 @@ impl Recorder {
         }
         self.rounds += 1;
         if self.rounds.is_multiple_of(CALLS_PER_LOST_COUNT) {
-            self.count_lost(writer)?;
+            self.count_lost(take)?;
         }
         Ok(())
     }
@@ -353,14 +391,15 @@ impl Recorder {
         self.tracker.names().drain();
         self.process_until(u64::MAX);
         let records: Vec<Record> = self.tracker.finish(end_ns).collect();
-        self.put(records, &mut writer)?;
-        self.count_lost(&mut writer)?;
+        let mut write = |record| writer.put(record);
+        self.put(records, &mut write)?;
+        self.count_lost(&mut write)?;
         // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
         let end_ns = self.ended_ns.unwrap_or(end_ns);
         let at_ns = end_ns.saturating_sub(self.start_ns);
         // Without all events of the scheduler, the activities are not known.
         if let Some(times) = self.times.take().filter(|_| self.lost == 0) {
-            self.put(times.finish(self.start_ns, end_ns), &mut writer)?;
+            self.put(times.finish(self.start_ns, end_ns), &mut write)?;
         }
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
@@ -388,17 +427,17 @@ impl Recorder {
         Ok(())
     }
 
-    /// Writes records, and passes each to the advisor.
-    fn put<W: Write>(
+    /// Passes on records, also to the advisor.
+    fn put(
         &mut self,
         records: Vec<Record>,
-        writer: &mut RecordingWriter<W>,
+        take: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> io::Result<()> {
         for record in records {
             if let Some(advisor) = &mut self.advisor {
                 advisor.on_record(&record);
             }
-            writer.put(record)?;
+            take(record)?;
         }
         Ok(())
     }
@@ -421,13 +460,13 @@ impl Recorder {
         }
     }
 
-    /// Writes a record of the events lost since the last call, if any.
-    fn count_lost<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<()> {
+    /// Passes on a record of the events lost since the last call, if any.
+    fn count_lost(&mut self, take: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
         let submissions = self.submissions.as_ref().map_or(0, submitted::Submissions::lost);
         let lost = self.tasks.instance.lost() + self.all.instance.lost() + submissions;
         if lost > self.lost {
             let at_ns = now_ns() - self.start_ns;
-            writer.put(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
+            take(Record::Lost(EventsLost { at_ns, count: lost - self.lost }))?;
             self.lost = lost;
         }
         Ok(())

@@ -277,14 +277,22 @@ pub struct SampledRun {
 /// Processes the records of a recording one after the other.
 ///
 /// Its memory grows with the lengths of the files, not with the number of reads. It takes two bits
-/// for each page that was read or fetched, a third bit if pages are fetched again, a fourth if
-/// faults mapped pages, and a fifth if the program announced pages.
+/// for each page that was read or fetched. Pages that are fetched again, mapped by faults, or
+/// announced by the program take a bit more for each of these.
 #[derive(Debug, Default)]
 pub struct Explainer {
     data: RecordingData,
+    begin_ns: u64,
 }
 
 impl Explainer {
+    /// Explains an interval of a recording, from one time to another. Only its records are taken.
+    pub fn of_interval(begin_ns: u64, end_ns: u64) -> Explainer {
+        let mut data = RecordingData::default();
+        data.length_ns = end_ns;
+        Explainer { data, begin_ns }
+    }
+
     /// Processes the next record.
     pub fn take(&mut self, record: &Record) {
         self.data.take(record);
@@ -293,6 +301,7 @@ impl Explainer {
     /// Returns the result.
     pub fn finish(mut self) -> Explanation {
         self.data.end();
+        self.data.length_ns = self.data.length_ns.saturating_sub(self.begin_ns);
         let gathered = &self.data;
         let length_ns = gathered.length_ns.max(1) as f64;
         let mut charges: BTreeMap<WaitCause, f64> = BTreeMap::new();

@@ -3,6 +3,7 @@
 //! - [`capture`]: recordings from the kernel's tracepoints, from a preloaded library or by
 //!   sampling;
 //! - [`explain`]: causes of waiting time in a recording, their costs and remedies;
+//! - [`live`]: the diagnosis of all recorded processes, interval by interval;
 //! - [`cold`]: a cold start, checked;
 //! - [`cleanup`]: the cleanup journal of objects that a killed run leaves;
 //! - [`notice`]: messages on standard error;
@@ -19,6 +20,7 @@ pub mod cold;
 pub mod direct_reads;
 pub mod explain;
 pub mod file_limit;
+pub mod live;
 pub mod notice;
 mod readahead_file;
 pub mod readahead_window;

@@ -2,4 +2,5 @@
 
 mod diagnoses;
 mod explain;
+mod live;
 mod program_causes;

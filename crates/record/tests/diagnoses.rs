@@ -359,8 +359,8 @@ fn ordered(is_announced: bool) -> Explanation {
     made.explained()
 }
 
-/// The kernel's window has no effect on pages that the program announced. By hand, all reads but the
-/// first end 128 KiB in order or more: 63 wait 31.5 ms.
+/// The kernel's window has no effect on pages that the program announced. By hand, all reads but
+/// the first end 128 KiB in order or more: 63 wait 31.5 ms.
 #[test]
 fn announced_pages_do_not_wait_for_the_kernels_window() {
     assert_eq!(ordered(true).readahead, None);

@@ -12,6 +12,7 @@ use readpath_sim::job::printable;
 use super::{RecordPlan, program, program_failure};
 use crate::exit::{CommandResult, Failure};
 use crate::recordings::for_each_record;
+use crate::signals;
 use crate::table;
 
 /// Interval of looking for the end of the program.
@@ -21,12 +22,7 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(2);
 const NAMED_FILES_MAX: usize = 3;
 
 /// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.
-pub fn run(
-    plan: &RecordPlan,
-    span: Option<Duration>,
-    bytes_max: u64,
-    is_interrupted: &AtomicBool,
-) -> CommandResult {
+pub fn run(plan: &RecordPlan, span: Option<Duration>, bytes_max: u64) -> CommandResult {
     let mut set = RecordedSet::default();
     for path in &plan.from {
         set.begin_recording();
@@ -47,10 +43,8 @@ pub fn run(
             let brought_in = set.bring_in(bytes_max, &is_over);
             (brought_in, began.elapsed())
         });
-        let is_stopped = || {
-            is_interrupted.load(Ordering::Relaxed)
-                || span.is_some_and(|span| began.elapsed() >= span)
-        };
+        let is_stopped =
+            || signals::is_interrupted() || span.is_some_and(|span| began.elapsed() >= span);
         let ended = run_program(&mut command, is_stopped);
         is_over.store(true, Ordering::Relaxed);
         let (brought_in, took) = bringing_in.join().expect("it does not panic");

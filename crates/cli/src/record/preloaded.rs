@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::Child;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use readpath_eval::usage::CpuTime;
@@ -18,17 +17,13 @@ use super::{
     sampled,
 };
 use crate::exit::{CommandResult, Failure};
+use crate::signals;
 
 /// Pause between two looks at the shared memory while it fills quickly.
 const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 
 /// Records until the program ends, the time is over, or a signal comes.
-pub fn run(
-    args: &RecordPlan,
-    span: Option<Duration>,
-    budget_bytes: Option<u64>,
-    is_interrupted: &AtomicBool,
-) -> CommandResult {
+pub fn run(args: &RecordPlan, span: Option<Duration>, budget_bytes: Option<u64>) -> CommandResult {
     if LIBRARY.is_empty() {
         return Err(Failure::Unavailable(
             "who isn't root records by a library for Linux with the GNU C library, and this command was not \
@@ -72,7 +67,7 @@ pub fn run(
     // Sample the process until the preloaded library reports from it.
     let mut looks = Sampled::start(child.id()).ok();
     let (mut samples, mut ended_early, mut is_busy) = (None, OutputError::default(), false);
-    while !is_interrupted.load(Ordering::Relaxed) && status.is_none() {
+    while !signals::is_interrupted() && status.is_none() {
         std::thread::sleep(match is_busy || watch.is_awake() {
             true => READ_INTERVAL_BUSY,
             false => READ_INTERVAL,

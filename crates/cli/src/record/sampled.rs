@@ -2,7 +2,6 @@
 //! files.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use readpath_core::unit::PAGE_BYTES;
@@ -13,6 +12,7 @@ use readpath_record::notice;
 use super::{READ_INTERVAL, RecordPlan};
 use crate::exit::{CommandResult, Failure};
 use crate::output::print;
+use crate::signals;
 use crate::table::{self, Table};
 
 /// Maximum number of files in the table.
@@ -20,12 +20,7 @@ const ROWS_MAX: usize = 20;
 
 /// Samples a process until it ends, the time is over, or a signal comes. Returns `None` if this
 /// user may not inspect it.
-pub fn run(
-    process: u32,
-    args: &RecordPlan,
-    span: Option<Duration>,
-    is_interrupted: &AtomicBool,
-) -> Option<CommandResult> {
+pub fn run(process: u32, args: &RecordPlan, span: Option<Duration>) -> Option<CommandResult> {
     let mut sampled = match Sampled::start(process) {
         Ok(sampled) => sampled,
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
@@ -45,7 +40,7 @@ pub fn run(
     );
     let began = Instant::now();
     let is_over = || span.is_some_and(|span| began.elapsed() >= span);
-    while !is_interrupted.load(Ordering::Relaxed) && !is_over() && !sampled.is_over() {
+    while !signals::is_interrupted() && !is_over() && !sampled.is_over() {
         std::thread::sleep(READ_INTERVAL);
         sampled.sample_if_due();
     }

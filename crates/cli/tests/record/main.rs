@@ -20,6 +20,7 @@ mod preload;
 mod programs;
 mod sampled;
 mod time;
+mod top;
 mod unharmed;
 mod unprivileged;
 

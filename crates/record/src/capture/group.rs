@@ -1,4 +1,4 @@
-//! Processes of a control group.
+//! Processes of a control group, or of the machine.
 
 use std::fs;
 use std::io;
@@ -20,6 +20,22 @@ pub(super) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
         }
     }
     Ok(numbers)
+}
+
+/// Numbers of all processes but this one and the kernel's threads.
+///
+/// # Errors
+/// `/proc` cannot be listed.
+pub(super) fn all_processes() -> io::Result<Vec<u32>> {
+    let names =
+        fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let numbers = names.filter_map(|name| name.parse().ok());
+    let is_program = |number: &u32| {
+        // A kernel thread has no command line, and neither has a process that has ended.
+        *number != std::process::id()
+            && fs::read(format!("/proc/{number}/cmdline")).is_ok_and(|words| !words.is_empty())
+    };
+    Ok(numbers.filter(is_program).collect())
 }
 
 #[cfg(test)]

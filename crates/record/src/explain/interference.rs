@@ -1,9 +1,9 @@
-//! Waits concurrent with requests of others on the same device, and their extra duration. Others are
-//! writes, or the reads of other programs.
+//! Waits concurrent with requests of others on the same device, and their extra duration. Others
+//! are writes, or the reads of other programs.
 //!
 //! The kernel's scheduler or a full queue can delay a request before it reaches the device.
-//! Therefore the reader's wait is used, not the device's time. A wait counts as delayed if a request
-//! of others is in flight when it begins.
+//! Therefore the reader's wait is used, not the device's time. A wait counts as delayed if a
+//! request of others is in flight when it begins.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -37,7 +37,7 @@ struct WaitHistogram {
 pub(super) enum Baseline {
     /// Mean of the waits alone. Without enough of them nothing is lost.
     Alone,
-    /// The same; where they are too few, the longest wait of the fastest tenth.
+    /// Mean of the waits alone. If they are too few, the longest wait of the fastest tenth.
     AloneOrFastest,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Interference {
     classes: BTreeMap<(u64, u32), WaitHistogram>,
     /// Transferred bytes of others by device.
     pub bytes: BTreeMap<u64, u64>,
-    /// The same by device and recorded thread. `None`: by another program or the kernel.
+    /// Transferred bytes by device and recorded thread. `None`: by another program or the kernel.
     by_thread: BTreeMap<(u64, Option<u64>), u64>,
 }
 
@@ -182,8 +182,8 @@ mod tests {
         assert_eq!((met, clear), (300_000.0, 100_000.0));
     }
 
-    /// Fifty waits, each next to a write: 5 of 100 µs, 45 of 300 µs. Nothing is known of waits alone;
-    /// the fastest tenth loses 9 of 14 ms.
+    /// Fifty waits, each next to a write: 5 of 100 µs, 45 of 300 µs. Nothing is known of waits
+    /// alone; the fastest tenth loses 9 of 14 ms.
     #[test]
     fn waits_that_all_met_others_are_compared_with_the_fastest_if_at_all() {
         let mut writes = Interference::default();

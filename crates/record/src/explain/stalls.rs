@@ -116,8 +116,8 @@ mod tests {
         assert_eq!((found.median_ns, found.mean_ns), (1e6, 100e6));
     }
 
-    /// Three are chance, waits of 20 ms are seeks, seven times the median is no tail, and a fifth of
-    /// the waits is a second kind of request.
+    /// Three are chance, waits of 20 ms are seeks, seven times the median is no tail, and a fifth
+    /// of the waits is a second kind of request.
     #[test]
     fn other_long_waits_are_no_stalls() {
         assert_eq!(stalls(&[(97, 1000), (3, 100_000)]), None);

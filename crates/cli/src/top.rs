@@ -1,0 +1,266 @@
+//! `readpath top`: which programs wait for which files, now.
+
+use std::io::{IsTerminal, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use readpath_eval::kernel_trace::TracefsError;
+use readpath_record::capture::Recorder;
+use readpath_record::explain::FileStatistics;
+use readpath_record::file_limit;
+use readpath_record::live::{LiveProcess, LiveReads};
+use readpath_record::notice;
+use readpath_sim::job::{self, printable};
+use rustix::termios::tcgetwinsize;
+use serde_json::json;
+
+use crate::exit::{CommandResult, Failure};
+use crate::output::write_failure;
+use crate::record;
+use crate::signals;
+use crate::table::{self, Table};
+
+/// Interval of reading the kernel's buffers.
+const READ_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Default and least interval between two tables.
+const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// Number of files shown of a process.
+const FILES_SHOWN: usize = 3;
+
+/// Number of lines in a terminal of unknown height.
+const LINES: usize = 24;
+
+/// `readpath top`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Needs root and tracefs with system call events (exit code 3 without). All programs are followed,\n\
+    with the children that they start.\n\n\
+    waited: part of the time in which at least one thread waited for a read\n\
+    cached: part of the returned bytes that no device fetched in this interval\n\
+    in flight: read requests at the device, on average while there were any\n\
+    cause: the most costly cause of the waits in this interval, as `explain` finds it. It needs 16 waits\n\
+    and 5 % of the time. `readpath explain --pid N` looks at a longer time\n\n\
+    In a terminal the table is renewed until ctrl-C. In a pipe each interval is written below the\n\
+    last.\n\n\
+    Examples:\n  \
+    readpath top\n  \
+    readpath top --count 5 --interval 10s > reads.txt\n  \
+    readpath top --cgroup /sys/fs/cgroup/system.slice/postgresql.service"
+)]
+pub struct TopArgs {
+    /// Time between two tables, in seconds or with a unit [default: 2s]
+    #[arg(long, value_name = "TIME")]
+    pub interval: Option<String>,
+    /// Number of tables, after which the command ends [default: until ctrl-C]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+    /// Only this process, with the children that it starts meanwhile
+    #[arg(long, value_name = "N", conflicts_with = "cgroup")]
+    pub pid: Option<u32>,
+    /// Folder of a control group: only its processes, and the groups below it
+    #[arg(long, value_name = "FOLDER")]
+    pub cgroup: Option<PathBuf>,
+    /// Print a JSON object per interval, a line each
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Shows tables until the count is reached, a signal comes, or the process has ended.
+pub fn run(args: &TopArgs) -> CommandResult {
+    let interval = interval(args.interval.as_deref())?;
+    signals::count()?;
+    file_limit::report_as_error();
+    let mut recorder = Recorder::start_live().map_err(unavailable)?;
+    for gap in recorder.gaps() {
+        notice::print(format_args!("this kernel lacks {gap}"));
+    }
+    attach(args, &mut recorder)?;
+    let is_over = || args.pid.is_some_and(|process| !is_alive(process));
+    let mut reads = LiveReads::default();
+    let mut shown = 0;
+    // The recording began with the first process.
+    let mut begin_ns = 0;
+    let mut end = Instant::now() + interval;
+    while args.count.is_none_or(|count| shown < count) && !signals::is_interrupted() && !is_over() {
+        collect(&mut recorder, &mut reads, end).map_err(Failure::usage)?;
+        end = (end + interval).max(Instant::now());
+        // Later processes of the group are found here.
+        if let Some(group) = &args.cgroup {
+            record::attach_group(group, &mut recorder)?;
+        }
+        let end_ns = recorder.elapsed_ns();
+        let seconds = (end_ns - begin_ns) as f64 / 1e9;
+        let (processes, lost) = reads.end_interval(end_ns, is_alive);
+        begin_ns = end_ns;
+        show(&processes, seconds, lost, args.json)?;
+        shown += 1;
+    }
+    if signals::is_interrupted() { Err(Failure::Interrupted) } else { Ok(()) }
+}
+
+/// Failure of the kernel's tracing.
+fn unavailable(error: TracefsError) -> Failure {
+    let mut text = format!("the reads of all programs can't be followed: {error}");
+    if !rustix::process::geteuid().is_root() {
+        text += "; run it as root (`sudo readpath top`). Without root, `readpath explain -- COMMAND` \
+            and `readpath record --pid N` see one program";
+    }
+    Failure::Unavailable(text)
+}
+
+/// Time between two tables.
+fn interval(text: Option<&str>) -> Result<Duration, Failure> {
+    let Some(text) = text else { return Ok(INTERVAL) };
+    let wrong = |expected: &str| Failure::Usage(format!("--interval {text}: expected {expected}"));
+    let span = job::span(text).map_err(|expected| wrong(&expected.to_string()))?;
+    let interval = Duration::from_nanos(span.ns());
+    if interval < INTERVAL_MIN {
+        return Err(wrong("100ms or more"));
+    }
+    Ok(interval)
+}
+
+/// Records the process, the control group or all processes.
+fn attach(args: &TopArgs, recorder: &mut Recorder) -> CommandResult {
+    if let Some(process) = args.pid {
+        return recorder
+            .attach(process)
+            .map_err(|error| Failure::usage_of(format!("process {process}"), error));
+    }
+    if let Some(group) = &args.cgroup {
+        return match record::attach_group(group, recorder)? {
+            0 => Err(Failure::usage_of(group.display(), "it has no process")),
+            _ => Ok(()),
+        };
+    }
+    recorder.attach_all().map(drop).map_err(Failure::usage)
+}
+
+/// Takes the records until a time, or until a signal.
+fn collect(recorder: &mut Recorder, reads: &mut LiveReads, end: Instant) -> std::io::Result<()> {
+    while Instant::now() < end && !signals::is_interrupted() {
+        recorder.wait(READ_INTERVAL)?;
+        recorder.take_records(&mut |record| {
+            reads.take(record);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn is_alive(process: u32) -> bool {
+    std::fs::exists(format!("/proc/{process}")).unwrap_or(false)
+}
+
+/// Writes the table or the JSON object of an interval.
+fn show(processes: &[LiveProcess], seconds: f64, lost: u64, is_json: bool) -> CommandResult {
+    let mut output = std::io::stdout().lock();
+    let text = match is_json {
+        true => format!("{}\n", document(processes, seconds, lost)),
+        false => text(processes, seconds, lost),
+    };
+    let text = match output.is_terminal() && !is_json {
+        true => {
+            let height = tcgetwinsize(&output).map_or(0, |size| usize::from(size.ws_row));
+            let height = if height == 0 { LINES } else { height };
+            let lines: Vec<&str> = text.lines().take(height - 1).collect();
+            // Cursor to the first line, and the screen cleared.
+            format!("\x1b[H\x1b[2J{}\n", lines.join("\n"))
+        }
+        false => text,
+    };
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(write_failure)
+}
+
+/// JSON object of an interval.
+fn document(processes: &[LiveProcess], seconds: f64, lost: u64) -> serde_json::Value {
+    let process = |live: &LiveProcess| {
+        let explanation = &live.explanation;
+        json!({
+            "process": live.process,
+            "program": live.name,
+            "waited_seconds": explanation.waited_seconds.min(seconds),
+            "reads": explanation.shape.reads,
+            "got_bytes": explanation.shape.got_bytes,
+            "fetched_bytes": explanation.shape.fetched_bytes,
+            "depth": explanation.shape.depth,
+            "findings": explanation.findings,
+            "unseen": explanation.unseen,
+            "files": explanation.shape.files,
+        })
+    };
+    let processes: Vec<_> = processes.iter().map(process).collect();
+    json!({ "seconds": seconds, "lost": lost, "processes": processes })
+}
+
+/// Table of an interval, with a line above it.
+fn text(processes: &[LiveProcess], seconds: f64, lost: u64) -> String {
+    let waited = |live: &&LiveProcess| !live.explanation.findings.is_empty();
+    let mut text = format!(
+        "{seconds:.1} s: {} programs read, {} of them lost time to a cause\n",
+        processes.len(),
+        processes.iter().filter(waited).count(),
+    );
+    if lost > 0 {
+        text += &format!("{lost} events were lost: figures are too low\n");
+    }
+    let header = [
+        "process",
+        "program or file",
+        "cause",
+        "waited",
+        "reads/s",
+        "MiB/s",
+        "cached",
+        "in flight",
+    ];
+    let mut table = Table::with_header(header.map(str::to_owned).to_vec(), 3);
+    for live in processes {
+        rows(live, seconds, &mut table);
+    }
+    text + &table.to_string() + "\n"
+}
+
+/// Adds the rows of a process and of its files.
+fn rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
+    let explanation = &live.explanation;
+    let shape = &explanation.shape;
+    let cells = |waited: f64, reads: u64, got: u64, fetched: u64, depth: String| {
+        let cached = (got > 0).then(|| 100.0 * (1.0 - (fetched as f64 / got as f64).min(1.0)));
+        let per_second = |count: f64| Some(count / seconds);
+        [
+            format!("{:.0} %", (100.0 * waited / seconds).min(100.0)),
+            table::number(per_second(reads as f64), 0),
+            table::number(per_second(got as f64 / f64::from(1 << 20)), 1),
+            cached.map_or_else(|| "-".to_owned(), |cached| format!("{cached:.0} %")),
+            depth,
+        ]
+    };
+    // What stands after the colon is the explanation of the name.
+    let title = explanation.findings.first().map(|finding| &finding.title);
+    let cause = title.map_or("-", |title| title.split(':').next().unwrap_or(title));
+    let unseen: u64 = explanation.unseen.iter().map(|(_, count, _)| count).sum();
+    let cause = match unseen {
+        0 => cause.to_owned(),
+        _ => format!("{cause} ({unseen} reads not seen)"),
+    };
+    let depth = if shape.depth > 0.0 { format!("{:.1}", shape.depth) } else { "-".to_owned() };
+    let mut row = vec![live.process.to_string(), printable(&live.name), cause];
+    let waited = explanation.waited_seconds;
+    row.extend(cells(waited, shape.reads, shape.got_bytes, shape.fetched_bytes, depth));
+    table.row(row);
+    // Libraries and the like are read by every program.
+    let matters = |file: &&FileStatistics| {
+        file.waited_seconds >= 0.01 * seconds || 10 * file.got_bytes >= shape.got_bytes
+    };
+    for file in shape.files.iter().filter(matters).take(FILES_SHOWN) {
+        let mut row = vec!["  ".to_owned(), printable(&file.path), String::new()];
+        let waited = file.waited_seconds;
+        row.extend(cells(waited, file.reads, file.got_bytes, file.fetched_bytes, String::new()));
+        table.row(row);
+    }
+}

@@ -1,0 +1,185 @@
+//! Reads of all recorded processes, explained interval by interval.
+//!
+//! Each process has an explanation of its own. The requests of the others count as theirs. What
+//! happened before the interval has no effect, but for open files and hints.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use readpath_trace::recording::{
+    AdviceGiven, AdviceType, DeviceRecord, FileRecord, OpenRecord, Record, RecordingStart,
+    RequestRecord, ThreadName,
+};
+
+use crate::explain::{Explainer, Explanation};
+
+/// Maximum number of hints that are kept of a file. Older ones are dropped first.
+const HINTS_MAX: usize = 64;
+
+/// Reads of one process in an interval.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LiveProcess {
+    /// Process ID.
+    pub process: u32,
+    /// Name of its first thread, or of any if that one is not known.
+    pub name: String,
+    /// Diagnosis of the interval.
+    pub explanation: Explanation,
+}
+
+/// Collects the records of an interval. Its memory grows with the records of the interval, and with
+/// the number of files that were ever read.
+#[derive(Debug, Default)]
+pub struct LiveReads {
+    /// Start of the interval in nanoseconds since the start of the recorder.
+    begin_ns: u64,
+    records: Vec<Record>,
+    devices: BTreeMap<u64, DeviceRecord>,
+    files: BTreeMap<u32, FileRecord>,
+    threads: BTreeMap<u32, ThreadName>,
+    processes: BTreeMap<u32, ProcessFiles>,
+    lost: u64,
+}
+
+/// Open files and hints of a process.
+#[derive(Debug, Default)]
+struct ProcessFiles {
+    opens: BTreeMap<(u32, u64), OpenRecord>,
+    hints: BTreeMap<u32, Vec<AdviceGiven>>,
+}
+
+impl LiveReads {
+    /// Takes the next record.
+    pub fn take(&mut self, record: Record) {
+        match record {
+            Record::Device(device) => {
+                self.devices.insert(device.device, device);
+            }
+            Record::File(file) => {
+                self.files.insert(file.file, file);
+            }
+            Record::Thread(thread) => {
+                self.threads.insert(thread.thread, thread);
+            }
+            Record::Open(open) => {
+                let files = self.files_of(open.thread);
+                files.opens.insert((open.file, open.descriptor), open);
+            }
+            Record::Lost(lost) => self.lost += lost.count,
+            Record::Start(_) | Record::End(_) | Record::Map(_) | Record::TimeSpent(_) => {}
+            Record::Evict(_) => {}
+            other => self.records.push(other),
+        }
+    }
+
+    /// Ends the interval at a time since the start of the recorder. Returns the processes that
+    /// read, the one with the longest waits first, and the number of lost events.
+    ///
+    /// Files and hints of processes for which `is_alive` is false are forgotten.
+    pub fn end_interval(
+        &mut self,
+        end_ns: u64,
+        is_alive: impl Fn(u32) -> bool,
+    ) -> (Vec<LiveProcess>, u64) {
+        let records = std::mem::take(&mut self.records);
+        let read = records.iter().filter_map(|record| match record {
+            Record::Read(read) => Some(read.thread),
+            Record::Unseen(unseen) => Some(unseen.thread),
+            _ => None,
+        });
+        let processes: BTreeSet<u32> = read.map(|thread| self.process_of(thread)).collect();
+        let mut live: Vec<LiveProcess> =
+            processes.into_iter().map(|process| self.explain(process, &records, end_ns)).collect();
+        live.sort_by(|a, b| {
+            let waits = |process: &LiveProcess| process.explanation.waited_seconds;
+            let bytes = |process: &LiveProcess| process.explanation.shape.got_bytes;
+            waits(b).total_cmp(&waits(a)).then(bytes(b).cmp(&bytes(a)))
+        });
+        for record in &records {
+            let Record::Advice(advice) = record else { continue };
+            if advice.hint != AdviceType::WillNeed {
+                let hints = self.files_of(advice.thread).hints.entry(advice.file).or_default();
+                hints.push(advice.clone());
+                let over = hints.len().saturating_sub(HINTS_MAX);
+                hints.drain(..over);
+            }
+        }
+        self.threads.retain(|_, thread| is_alive(thread.process));
+        self.processes.retain(|process, _| is_alive(*process));
+        self.begin_ns = end_ns;
+        (live, std::mem::take(&mut self.lost))
+    }
+
+    /// Explains the reads of a process.
+    fn explain(&self, process: u32, records: &[Record], end_ns: u64) -> LiveProcess {
+        let names = self.threads.values().filter(|thread| thread.process == process);
+        let first = names.clone().find(|thread| thread.task == process).or(names.clone().next());
+        let name = first.map(|thread| thread.name.clone()).unwrap_or_default();
+        let mut explainer = Explainer::of_interval(self.begin_ns, end_ns);
+        let start = RecordingStart { program: name.clone(), ..RecordingStart::default() };
+        explainer.take(&Record::Start(start));
+        for device in self.devices.values() {
+            explainer.take(&Record::Device(device.clone()));
+        }
+        let own: Vec<Record> =
+            records.iter().filter_map(|record| self.record_for(process, record)).collect();
+        let files: BTreeSet<u32> = own.iter().filter_map(file_of).collect();
+        for file in files.iter().filter_map(|file| self.files.get(file)) {
+            explainer.take(&Record::File(file.clone()));
+        }
+        for thread in names {
+            explainer.take(&Record::Thread(thread.clone()));
+        }
+        if let Some(known) = self.processes.get(&process) {
+            for ((file, _), open) in &known.opens {
+                if files.contains(file) {
+                    explainer.take(&Record::Open(open.clone()));
+                }
+            }
+            for file in &files {
+                for hint in known.hints.get(file).into_iter().flatten() {
+                    explainer.take(&Record::Advice(hint.clone()));
+                }
+            }
+        }
+        own.iter().for_each(|record| explainer.take(record));
+        LiveProcess { process, name, explanation: explainer.finish() }
+    }
+
+    /// The record as the recording of one process would have it. `None` if it belongs to another.
+    fn record_for(&self, process: u32, record: &Record) -> Option<Record> {
+        let thread = match record {
+            Record::Request(request) => {
+                let is_own = |thread: &u64| self.process_of(*thread as u32) == process;
+                let thread = request.thread.filter(is_own);
+                return Some(Record::Request(RequestRecord { thread, ..request.clone() }));
+            }
+            Record::Read(read) => read.thread,
+            Record::Insert(insert) => insert.thread,
+            Record::Mapped(mapped) => mapped.thread,
+            Record::Advice(advice) => advice.thread,
+            Record::Unseen(unseen) => unseen.thread,
+            _ => return None,
+        };
+        (self.process_of(thread) == process).then(|| record.clone())
+    }
+
+    /// Process of a thread; 0 if it is not known.
+    fn process_of(&self, thread: u32) -> u32 {
+        self.threads.get(&thread).map_or(0, |thread| thread.process)
+    }
+
+    fn files_of(&mut self, thread: u32) -> &mut ProcessFiles {
+        self.processes.entry(self.process_of(thread)).or_default()
+    }
+}
+
+/// File that a record is about.
+fn file_of(record: &Record) -> Option<u32> {
+    match record {
+        Record::Read(read) => Some(read.file),
+        Record::Insert(insert) => Some(insert.file),
+        Record::Mapped(mapped) => Some(mapped.file),
+        Record::Advice(advice) => Some(advice.file),
+        _ => None,
+    }
+}
