@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use readpath_core::decision::LoggedDecision;
 use readpath_core::readahead::{
@@ -268,6 +268,16 @@ impl KernelReadTimer<'_> {
             kernel_readahead.record_request_cost(started, ended, bytes);
         }
         bytes
+    }
+}
+
+/// Advised pages of a closed file have no reader: they must not count against other files.
+impl Drop for FileKernelReadahead {
+    fn drop(&mut self) {
+        let advised = self.advised.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let device = self.path_readahead.evidence.lock();
+        let mut device = device.unwrap_or_else(PoisonError::into_inner);
+        advised.on_evicted(PageRange { first: 0, end: u64::MAX }, &mut device);
     }
 }
 

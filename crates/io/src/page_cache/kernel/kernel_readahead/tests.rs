@@ -174,3 +174,31 @@ fn ascending_stream_is_advised_of_nothing_within_the_kernels_window() {
         model.now += cost_ns(bytes);
     }
 }
+
+/// A stream that ends before its advised pages are used, and a file that is closed then: the pages
+/// count against no other file.
+#[test]
+fn unused_advice_of_a_closed_file_is_forgotten() {
+    let path_readahead = Arc::new(PathKernelReadahead::new(Clock::start(), false));
+    let _ = path_readahead.memory_pages.set(16 << 10);
+    let mut now = Time(MS);
+    for number in 0..3 {
+        let file = FileKernelReadahead::new(Arc::clone(&path_readahead), number);
+        let policy = Mutex::default();
+        for at in 0..64 {
+            let access = PolicyAccess {
+                offset: at * 64 * 1024,
+                bytes: 64 * 1024,
+                is_continuation: at > 0,
+                was_without_readahead: false,
+                is_submitted: false,
+                first_absent: Some(at * 64 * 1024),
+            };
+            now = Time(now.0 + MS);
+            file.decide(&policy, now, FILE_BYTES, window, access);
+        }
+        assert!(path_readahead.evidence().standing_pages > 0, "file {number}");
+        drop(file);
+        assert_eq!(path_readahead.evidence().standing_pages, 0, "file {number}");
+    }
+}
