@@ -90,6 +90,7 @@ impl Engine {
         backend: Option<&str>,
         kept_max: Count,
         kernel_cache: Option<bool>,
+        whole_file_bytes: Option<u64>,
     ) -> PyResult<Engine> {
         let page_cache = page_cache.map(page_cache_named).transpose()?;
         let kind = backend.map(backend_named).transpose()?;
@@ -104,6 +105,7 @@ impl Engine {
         options = given(options, depth, Builder::depth);
         options = given(options, kind, Builder::backend);
         options = given(options, kernel_cache, Builder::kernel_cache);
+        options = given(options, whole_file_bytes, Builder::whole_file_memory);
         let path = options.clone().build().map_err(|error| not_built(&error))?;
         let eighth = |bytes: u64| (bytes / 8).next_multiple_of(PAGE_BYTES).min(PIECE_BYTES_MAX);
         let piece_bytes = memory_bytes.map_or(PIECE_BYTES_MAX, eighth);
@@ -152,6 +154,7 @@ pub fn counted<'py>(py: Python<'py>, path: &ReadPath) -> PyResult<Bound<'py, PyD
     all.set_item("kernel_waits", stats.kernel_waits)?;
     all.set_item("kernel_read_bytes", stats.kernel_read_bytes)?;
     all.set_item("kernel_advised_bytes", stats.kernel_advised_bytes)?;
+    all.set_item("kernel_whole_file_bytes", stats.kernel_whole_file_bytes)?;
     all.set_item("backend", stats.backend.map(|backend| backend.to_string()))?;
     Ok(all)
 }

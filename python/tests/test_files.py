@@ -513,3 +513,15 @@ def test_page_cache_modes_and_options_without_effect(tmp_path):
         readpath.ReadPath(page_cache="none", eviction="lru")
     with pytest.raises(ValueError, match="kernel, own or none"):
         readpath.ReadPath(page_cache="mine")
+
+
+def test_whole_file_memory_is_an_option_of_the_kernel_page_cache(path):
+    for size in (0, "64MiB", None):
+        within = readpath.ReadPath(whole_file_memory=size)
+        with within.open(path) as file:
+            assert file.read(4) == path.read_bytes()[:4]
+            assert within.stats()["kernel_whole_file_bytes"] == 0
+    with pytest.raises(ValueError, match="choose the page cache `kernel`"):
+        readpath.ReadPath(whole_file_memory="64MiB", page_cache="own")
+    with pytest.raises(ValueError, match="memory soon: expected"):
+        readpath.ReadPath(whole_file_memory="soon")

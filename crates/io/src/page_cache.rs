@@ -96,6 +96,9 @@ impl fmt::Display for OptionError {
         }
         write!(f, "option `{option}` has no effect with the page cache `{page_cache}`; ")?;
         match (*option, page_cache) {
+            ("whole_file_memory", _) => {
+                f.write_str("choose the page cache `kernel`, or leave the option out")
+            }
             ("depth" | "scheduler" | "backend" | "held_memory", _) => f.write_str(
                 "choose the page cache `own` (a size of `memory` does too) or `none`, or leave the \
                  option out",

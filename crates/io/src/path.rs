@@ -60,6 +60,7 @@ impl ReadPath {
             kernel_waits: through_kernel.waits,
             kernel_read_bytes: through_kernel.waited_bytes,
             kernel_advised_bytes: through_kernel.advised_bytes,
+            kernel_whole_file_bytes: through_kernel.whole_file_bytes,
             ..Stats::default()
         };
         let Some(engine) = owner.existing_engine() else { return by_kernel };
@@ -157,4 +158,6 @@ pub struct Stats {
     /// Bytes that the path advised the kernel to read ahead, in addition to the kernel's own
     /// readahead.
     pub kernel_advised_bytes: u64,
+    /// The part of these bytes by which files were read whole: [`Builder::whole_file_memory`].
+    pub kernel_whole_file_bytes: u64,
 }

@@ -94,6 +94,11 @@ impl Stats {
                 "Bytes that the kernel was advised to read ahead.",
                 integer(self.kernel_advised_bytes),
             ),
+            (
+                "kernel_whole_file_bytes_total",
+                "The part of these bytes by which files were read whole.",
+                integer(self.kernel_whole_file_bytes),
+            ),
         ];
         let mut text = String::new();
         for (name, help, value) in numbers {

@@ -105,6 +105,7 @@ class Engine:
         backend: str | None,
         kept_max: int,
         kernel_cache: bool | None,
+        whole_file_bytes: int | None,
     ) -> Self: ...
     @property
     def page_cache(self) -> str: ...

@@ -56,11 +56,15 @@ class ReadPath:
       opened ones. Each keeps a descriptor, and the disk space of a deleted file.
     - `kernel_cache`: for an own page cache. True, the default, if pages that are resident in the
       kernel are read from there. Otherwise every page is read from the device once.
+    - `whole_file_memory`: for the page cache `kernel`. Largest file that a lone random reader may
+      have read ahead whole: bytes, or "256MiB". Default: a sixteenth of the available memory, at
+      most 512 MiB. 0 means that no file is read whole beyond 64 MiB.
 
     An option without effect on the page cache is a ValueError.
     """
 
-    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction", "page_cache")
+    NAMES = ("memory", "readahead", "scheduler", "depth", "backend", "keep_files", "kernel_cache", "eviction", "page_cache",
+             "whole_file_memory")
     """Names of the options, in their order."""
 
     def __init__(
@@ -74,6 +78,7 @@ class ReadPath:
         kernel_cache: bool | None = None,
         eviction: str | None = None,
         page_cache: str | None = None,
+        whole_file_memory: str | int | None = None,
         **old_names: Any,
     ) -> None:
         """Builds a read path.
@@ -85,11 +90,16 @@ class ReadPath:
         if old_names:
             eviction = present_names({**old_names, "eviction": eviction})["eviction"]
         self._options = (
-            memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction, page_cache
+            memory, readahead, scheduler, depth, backend, keep_files, kernel_cache, eviction, page_cache,
+            whole_file_memory
         )
         budget = None if memory is None else memory_bytes(memory)
+        whole = None if whole_file_memory is None else 0
+        if whole_file_memory not in (None, 0, "0"):
+            whole = memory_bytes(whole_file_memory)
         self._engine = _native.Engine(
-            page_cache, budget, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache
+            page_cache, budget, readahead, scheduler, eviction, depth, backend, keep_files, kernel_cache,
+            whole
         )
 
     @property
@@ -136,6 +146,7 @@ class PathOptions(TypedDict, total=False):
     kernel_cache: bool | None
     eviction: str | None
     page_cache: str | None
+    whole_file_memory: str | int | None
 
 
 def is_url(path_or_url: PathLike) -> bool:

@@ -44,6 +44,8 @@ pub struct KernelCachedPages {
     marks: BTreeSet<u64>,
     /// Advised pages that were not read since.
     unused_pages: u64,
+    /// Number of them in the spare memory. Used pages count as pages of the spare memory first.
+    spare_unused_pages: u64,
     /// Consecutive reads that touched no advised page and no mark.
     consecutive_other_reads: u32,
     evidence: FileEvidence,
@@ -104,8 +106,11 @@ impl KernelCachedPages {
 
     /// Removes advised pages from the counts because they were used or are gone.
     fn remove_unused(&mut self, pages: u32, device: &mut DeviceEvidence) {
+        let spare = u64::from(pages).min(self.spare_unused_pages);
         self.unused_pages -= u64::from(pages);
-        device.standing_pages -= u64::from(pages);
+        self.spare_unused_pages -= spare;
+        device.spare_standing_pages -= spare;
+        device.standing_pages -= u64::from(pages) - spare;
         if pages > 0 {
             self.consecutive_other_reads = 0;
         }
@@ -228,9 +233,15 @@ impl KernelPageView<'_> {
             window.known[part.word] |= added;
             window.unused[part.word] |= added;
             let count = u64::from(added.count_ones());
-            self.device.added_pages += count;
-            self.device.standing_pages += count;
             self.advised.unused_pages += count;
+            if self.advised.evidence.fills_spare {
+                self.advised.spare_unused_pages += count;
+                self.device.spare_standing_pages += count;
+                self.device.spare_added_pages += count;
+            } else {
+                self.device.added_pages += count;
+                self.device.standing_pages += count;
+            }
         }
         self.advised.consecutive_other_reads = 0;
         match self.advised_ranges.last_mut() {
@@ -285,13 +296,17 @@ impl PageView for KernelPageView<'_> {
         self.add_absent(folio.range(), is_marked)
     }
 
-    /// Adds at most half of the memory in unused pages over all readers.
+    /// Adds at most half of the memory in unused pages over all readers, or the spare memory.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
         let mut left = range.clipped(self.file_pages);
         let mut is_marked = is_marked;
         while let Some(run) = self.absent_run(left) {
             left.first = run.end;
-            let room = (self.device.memory_pages / 2).saturating_sub(self.device.standing_pages);
+            let device = &self.device;
+            let room = match self.advised.evidence.fills_spare {
+                true => device.spare_pages.saturating_sub(device.spare_standing_pages),
+                false => (device.memory_pages / 2).saturating_sub(device.standing_pages),
+            };
             let taken = PageRange::new(run.first, run.count().min(room));
             if taken.is_empty() {
                 return false;

@@ -52,6 +52,13 @@ pub struct DeviceEvidence {
     pub estimate: DeviceEstimate,
     /// Size of the cache in pages.
     pub memory_pages: u64,
+    /// Further memory in pages that would stay free. A file of a lone reader may be read whole into
+    /// it. 0: none.
+    pub spare_pages: u64,
+    /// Prefetched pages in that memory that are not used yet.
+    pub spare_standing_pages: u64,
+    /// Total number of pages ever prefetched into that memory.
+    pub spare_added_pages: u64,
     /// Reads that have begun and not ended, the current one included.
     pub open_reads: u64,
     /// Prefetched pages in the cache that are not used yet.
@@ -350,6 +357,8 @@ pub struct FileEvidence {
     pub whole_file_end: Option<u64>,
     /// Number of pages read by whole-file prefetch, of the file or a part of it.
     pub whole_file_pages: u64,
+    /// True while pages are added to the spare memory ([`DeviceEvidence::spare_pages`]).
+    pub fills_spare: bool,
     /// Marginal costs, in pages, of random-access requests that found all pages cached: the cost
     /// that the prefetch avoided.
     pub cost_avoided_pages: u64,

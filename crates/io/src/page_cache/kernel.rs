@@ -35,6 +35,7 @@ pub(crate) mod buffered_file;
 pub(crate) mod kernel_readahead;
 pub(crate) mod residency_sampling;
 mod resident_file;
+mod spare_memory;
 
 use buffered_file::BufferedFile;
 use kernel_readahead::{FileKernelReadahead, HandlePolicy, KernelReadTotals, PathKernelReadahead};

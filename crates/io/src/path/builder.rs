@@ -53,6 +53,7 @@ pub struct Builder {
     backend: Option<BackendKind>,
     logs_decisions: bool,
     coherence: Coherence,
+    whole_file_bytes_max: Option<u64>,
     /// Value of the option `kernel_cache`.
     uses_kernel_cache: Option<bool>,
 }
@@ -73,6 +74,7 @@ impl Builder {
     /// | option | `Kernel` | `Own` | `None` |
     /// |---|---|---|---|
     /// | `coherence`, `log_decisions` | yes | yes | yes |
+    /// | `whole_file_memory` | yes | error | error |
     /// | `scheduler`, `depth`, `backend`, `held_memory` | error | yes | yes |
     /// | `memory`, `readahead`, `eviction`, `kernel_cache` | error | yes | error |
     pub fn page_cache(mut self, page_cache: PageCache) -> Builder {
@@ -175,6 +177,20 @@ impl Builder {
         self
     }
 
+    /// Largest file in bytes that a lone reader may have read ahead whole, with
+    /// [`PageCache::Kernel`]. Default: a sixteenth of the available memory, at most 512 MiB. 0
+    /// means that no file is read whole beyond 64 MiB. A named size takes at most half of the
+    /// available memory.
+    ///
+    /// One thread that reads a file at random waits for each read. Once it has paid for half of the
+    /// file in waits, the file is read from its beginning, in steps. The steps cost at most a
+    /// sixteenth of the waits so far, plus the waits that were avoided since.
+    /// [`Stats::kernel_whole_file_bytes`] counts them.
+    pub fn whole_file_memory(mut self, bytes: u64) -> Builder {
+        self.whole_file_bytes_max = Some(bytes);
+        self
+    }
+
     /// Reads from the kernel page cache with [`PageCache::Own`]. Default yes.
     ///
     /// Yes: pages that are resident there (the file was just written, or another program reads it)
@@ -210,18 +226,19 @@ impl Builder {
             ("eviction", self.eviction.is_some()),
             ("kernel_cache", self.uses_kernel_cache.is_some()),
         ];
+        let kernel_options = [("whole_file_memory", self.whole_file_bytes_max.is_some())];
         let refuse = |options: &[(&'static str, bool)]| {
             let given = options.iter().find(|(_, is_given)| *is_given);
             given.map_or(Ok(page_cache), |(option, _)| Err(OptionError { option, page_cache }))
         };
         match page_cache {
             PageCache::Kernel => refuse(&cache_options).and_then(|_| refuse(&queue_options)),
-            PageCache::None => refuse(&cache_options),
+            PageCache::None => refuse(&cache_options).and_then(|_| refuse(&kernel_options)),
             PageCache::Own { bytes } => match self.memory_bytes {
                 Some(_) if self.memory_bytes != bytes => {
                     Err(OptionError { option: "memory", page_cache })
                 }
-                _ => Ok(page_cache),
+                _ => refuse(&kernel_options),
             },
         }
     }
@@ -239,7 +256,11 @@ impl Builder {
         let coherence = self.coherence;
         let pages = match page_cache {
             PageCache::Kernel => {
-                let readahead = PathKernelReadahead::new(Clock::start(), self.logs_decisions);
+                let readahead = PathKernelReadahead::new(
+                    Clock::start(),
+                    self.logs_decisions,
+                    self.whole_file_bytes_max,
+                );
                 let pages = PathPages::Kernel(Arc::new(readahead));
                 let owner = LazyEngine::with_builder(coherence, pages, Box::new(self));
                 return Ok(ReadPath::from_engine(Arc::new(owner)));

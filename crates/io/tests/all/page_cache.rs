@@ -16,7 +16,7 @@ fn stats_of(file: &File) -> Stats {
 type Case = (&'static str, fn(Builder) -> Builder, &'static [PageCache]);
 
 /// The table in the documentation of `Builder::page_cache`.
-const CASES: [Case; 9] = {
+const CASES: [Case; 10] = {
     use PageCache::{Kernel, None};
     [
         ("coherence", |it| it.coherence(readpath::Coherence::EachMiss), &[]),
@@ -28,6 +28,7 @@ const CASES: [Case; 9] = {
         ("readahead", |it| it.readahead("adaptive"), &[Kernel, None]),
         ("eviction", |it| it.eviction("adaptive"), &[Kernel, None]),
         ("kernel_cache", |it| it.kernel_cache(true), &[Kernel, None]),
+        ("whole_file_memory", |it| it.whole_file_memory(1 << 20), &[OWN, None]),
     ]
 };
 
@@ -46,7 +47,9 @@ fn option_without_effect_is_an_error_that_names_the_cure() {
             let text = error.to_string();
             let said =
                 format!("option `{option}` has no effect with the page cache `{page_cache}`");
-            assert!(text.starts_with(&said) && text.contains("page cache `own`"), "{text}");
+            let cure = if option == "whole_file_memory" { "kernel" } else { "own" };
+            let cure = format!("choose the page cache `{cure}`");
+            assert!(text.starts_with(&said) && text.contains(&cure), "{text}");
         }
         // An option does not change the default mode.
         let built = give(ReadPath::builder()).build();

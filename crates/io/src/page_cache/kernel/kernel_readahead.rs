@@ -23,6 +23,7 @@ use readpath_core::unit::{PAGE_BYTES, PageRange, Time};
 use readpath_os::queue::QueueLimits;
 
 use super::blocking_pool::{BlockingPool, BlockingRead, FileKey, Task};
+use super::spare_memory::SpareMemory;
 use super::{drop_kernel_range, read_ahead};
 use crate::os::clock::Clock;
 use crate::os::system_memory::{SystemMemory, total_memory};
@@ -61,6 +62,8 @@ pub(crate) struct PathKernelReadahead {
     windows: Mutex<BTreeMap<u64, KernelWindow>>,
     /// Memory that the policy assumes, in pages.
     memory_pages: OnceLock<u64>,
+    /// Memory that a whole file may fill for a lone reader.
+    spare: SpareMemory,
     /// Threads that wait for reads of tasks and batches.
     waiter: BlockingPool,
     /// Threads that give advice where the call may block. Separate from `waiter`, so reads continue
@@ -134,6 +137,7 @@ pub(crate) struct KernelReadTotals {
     pub(crate) waits: u64,
     pub(crate) waited_bytes: u64,
     pub(crate) advised_bytes: u64,
+    pub(crate) whole_file_bytes: u64,
 }
 
 /// Answer of the policy, and the page ranges to advise.
@@ -144,7 +148,11 @@ struct PolicyDecision {
 
 impl PathKernelReadahead {
     /// Starts without knowledge.
-    pub(crate) fn new(clock: Clock, logs_decisions: bool) -> PathKernelReadahead {
+    pub(crate) fn new(
+        clock: Clock,
+        logs_decisions: bool,
+        whole_file_bytes_max: Option<u64>,
+    ) -> PathKernelReadahead {
         let mut evidence = DeviceEvidence::default();
         evidence.log.set_enabled(logs_decisions);
         PathKernelReadahead {
@@ -157,6 +165,7 @@ impl PathKernelReadahead {
             advised_bytes: AtomicU64::new(0),
             windows: Mutex::default(),
             memory_pages: OnceLock::new(),
+            spare: SpareMemory::new(whole_file_bytes_max),
             waiter: BlockingPool::new(),
             adviser: BlockingPool::new(),
         }
@@ -168,6 +177,7 @@ impl PathKernelReadahead {
             waits: self.waits.load(Ordering::Relaxed),
             waited_bytes: self.waited_bytes.load(Ordering::Relaxed),
             advised_bytes: self.advised_bytes.load(Ordering::Relaxed),
+            whole_file_bytes: self.evidence().spare_added_pages * PAGE_BYTES,
         }
     }
 
@@ -416,6 +426,8 @@ impl FileKernelReadahead {
             first_absent,
         } = access;
         let request = PageRange::covering(offset, bytes);
+        // A task's read has others next to it.
+        let spare_pages = if is_submitted { 0 } else { self.path_readahead.spare.pages(now) };
         let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
         let mut advised_ranges = Vec::new();
         let mut policy_pages = None;
@@ -431,6 +443,7 @@ impl FileKernelReadahead {
             if !advised.is_quiet(request) {
                 device.now = now;
                 device.memory_pages = self.path_readahead.memory_pages();
+                device.spare_pages = spare_pages;
                 device.open_reads =
                     self.path_readahead.reads_in_progress.load(Ordering::Relaxed).max(1);
                 policy.read(

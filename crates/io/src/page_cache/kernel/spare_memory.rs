@@ -1,0 +1,51 @@
+//! Memory that a file read whole may fill, beyond the memory that the readahead policy assumes.
+
+use std::sync::Mutex;
+
+use readpath_core::unit::{PAGE_BYTES, Time};
+
+use crate::os::system_memory::SystemMemory;
+
+/// Part of the available memory, and most bytes:
+/// [`KernelCachedPages`](readpath_core::readahead::KernelCachedPages) remembers 512 MiB of a file.
+const AVAILABLE_DIVISOR: u64 = 16;
+const BYTES_MAX: u64 = 512 << 20;
+
+/// Part of the available memory with a named limit.
+const NAMED_DIVISOR: u64 = 2;
+
+/// Time between two measurements of the available memory, at least.
+const PERIOD_NS: u64 = 1_000_000_000;
+
+/// Spare memory, measured at most once a second.
+#[derive(Debug)]
+pub(super) struct SpareMemory {
+    /// Limit in bytes, if the option was given.
+    named_bytes: Option<u64>,
+    /// Pages, and the time of the last measurement.
+    measured: Mutex<(u64, Option<Time>)>,
+}
+
+impl SpareMemory {
+    /// Not measured yet.
+    pub(super) fn new(named_bytes: Option<u64>) -> SpareMemory {
+        SpareMemory { named_bytes, measured: Mutex::default() }
+    }
+
+    /// Number of pages, at time `now`. 0 if the system does not report its memory.
+    pub(super) fn pages(&self, now: Time) -> u64 {
+        let (limit, divisor) = match self.named_bytes {
+            Some(0) => return 0,
+            Some(named) => (named.min(BYTES_MAX), NAMED_DIVISOR),
+            None => (BYTES_MAX, AVAILABLE_DIVISOR),
+        };
+        let mut measured = self.measured.lock().expect("a measurement doesn't panic");
+        let (pages, at) = &mut *measured;
+        if at.is_none_or(|at| now.since(at).ns() >= PERIOD_NS) {
+            *at = Some(now);
+            let available = SystemMemory::measure().map_or(0, |memory| memory.available_bytes);
+            *pages = (available / divisor).min(limit) / PAGE_BYTES;
+        }
+        *pages
+    }
+}
