@@ -116,6 +116,8 @@ pub(in crate::page_cache) struct PolicyAccess {
     pub(in crate::page_cache) is_continuation: bool,
     /// True if the run before it was read without the kernel's readahead.
     pub(in crate::page_cache) was_without_readahead: bool,
+    /// True for a read of a task or a batch: others may be in flight next to it.
+    pub(in crate::page_cache) is_of_task: bool,
     /// True if the advice must include the read itself.
     pub(in crate::page_cache) is_submitted: bool,
     /// First byte known to be absent, if any.
@@ -423,11 +425,11 @@ impl FileKernelReadahead {
             is_continuation,
             was_without_readahead,
             is_submitted,
+            is_of_task,
             first_absent,
         } = access;
         let request = PageRange::covering(offset, bytes);
-        // A task's read has others next to it.
-        let spare_pages = if is_submitted { 0 } else { self.path_readahead.spare.pages(now) };
+        let spare_pages = if is_of_task { 0 } else { self.path_readahead.spare.pages(now) };
         let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
         let mut advised_ranges = Vec::new();
         let mut policy_pages = None;

@@ -137,7 +137,7 @@ impl Handle {
         let (mut is_without_readahead, mut was_advised) = (false, false);
         if is_prefetching || no_readahead_from.is_some() || !reads.continues_unreported_read(offset)
         {
-            let access = self.policy_access(offset, bytes, no_readahead_from, false, first_absent);
+            let access = self.policy_access(offset, bytes, no_readahead_from, first_absent);
             let answer = file.readahead.read(&self.kernel_policy, &file.target, access);
             reads.set_no_readahead(answer.is_kernel_readahead_off);
             // The kernel reads nothing ahead of a read that continues no run.
@@ -184,13 +184,11 @@ impl Handle {
             readahead.read(
                 &self.kernel_policy,
                 target,
-                self.policy_access(
-                    offset,
-                    bytes,
-                    reads.no_readahead_start(offset),
-                    !is_resident,
-                    None,
-                ),
+                PolicyAccess {
+                    is_submitted: !is_resident,
+                    is_of_task: true,
+                    ..self.policy_access(offset, bytes, reads.no_readahead_start(offset), None)
+                },
             );
         }
         is_resident
@@ -248,7 +246,11 @@ impl Handle {
             file_readahead.read(
                 &self.kernel_policy,
                 target,
-                self.policy_access(offset, bytes, no_readahead_from, true, None),
+                PolicyAccess {
+                    is_submitted: true,
+                    is_of_task: true,
+                    ..self.policy_access(offset, bytes, no_readahead_from, None)
+                },
             );
         }
         let seen = buffered_file.read_nowait(offset, false, buffers);
@@ -260,7 +262,11 @@ impl Handle {
             file_readahead.read(
                 &self.kernel_policy,
                 target,
-                self.policy_access(offset, bytes, no_readahead_from, true, first_absent),
+                PolicyAccess {
+                    is_submitted: true,
+                    is_of_task: true,
+                    ..self.policy_access(offset, bytes, no_readahead_from, first_absent)
+                },
             );
         }
         let new_read =
@@ -272,14 +278,13 @@ impl Handle {
         }
     }
 
-    /// Access to show to the policy. For a run that is read alone it includes the skipped reads of
-    /// the run.
+    /// Access of a blocking read to show to the policy. For a run that is read alone it includes
+    /// the skipped reads of the run.
     fn policy_access(
         &self,
         offset: u64,
         bytes: u64,
         no_readahead_from: Option<u64>,
-        is_submitted: bool,
         first_absent: Option<u64>,
     ) -> PolicyAccess {
         let reads = self.read_counters.kernel_reads();
@@ -292,7 +297,8 @@ impl Handle {
             bytes: end - from,
             is_continuation,
             was_without_readahead,
-            is_submitted,
+            is_submitted: false,
+            is_of_task: false,
             first_absent,
         }
     }

@@ -19,6 +19,7 @@ struct Model {
     brought: u64,
     last_end: Option<u64>,
     alone_from: Option<u64>,
+    is_of_task: bool,
 }
 
 fn window() -> KernelWindow {
@@ -46,6 +47,7 @@ impl Model {
             brought: 0,
             last_end: None,
             alone_from: None,
+            is_of_task: false,
         }
     }
 
@@ -69,6 +71,7 @@ impl Model {
                 is_continuation: goes_on,
                 was_without_readahead: alone_from.is_some(),
                 is_submitted: false,
+                is_of_task: self.is_of_task,
                 first_absent: absent.first().map(|&page| offset.max(page * PAGE)),
             };
             let (now, policy) = (Time(self.now), &self.policy);
@@ -167,6 +170,7 @@ fn ascending_stream_is_advised_of_nothing_within_the_kernels_window() {
             is_continuation: true,
             was_without_readahead: false,
             is_submitted: false,
+            is_of_task: false,
             first_absent: Some(offset),
         };
         let wanted =
@@ -197,6 +201,7 @@ fn unused_advice_of_a_closed_file_is_forgotten() {
                 is_continuation: at > 0,
                 was_without_readahead: false,
                 is_submitted: false,
+                is_of_task: false,
                 first_absent: Some(at * 64 * 1024),
             };
             now = Time(now.0 + MS);
@@ -210,8 +215,9 @@ fn unused_advice_of_a_closed_file_is_forgotten() {
 
 /// Reads of 4 KiB at 1,000 distinct random places, next to `others` reads. Returns the number of
 /// reads that waited, and of pages in memory at the end.
-fn scattered(whole_file_memory: u64, others: u64) -> (u64, u64) {
+fn scattered(whole_file_memory: u64, others: u64, is_of_task: bool) -> (u64, u64) {
     let mut model = Model::with_whole_file_memory(whole_file_memory);
+    model.is_of_task = is_of_task;
     model.steered.path_readahead.reads_in_progress.store(1 + others, Ordering::Relaxed);
     let pages = FILE_BYTES / PAGE;
     let (mut waits, mut state, mut seen) = (0, 7_u64, BTreeSet::new());
@@ -231,12 +237,14 @@ fn scattered(whole_file_memory: u64, others: u64) -> (u64, u64) {
 /// the avoided waits. Without spare memory, or next to other reads, nearly each read waits.
 #[test]
 fn file_of_a_lone_random_reader_is_read_whole_within_its_budget() {
-    // None, too many readers, and less than the file.
-    for (whole_file_memory, others) in [(0, 0), (FILE_BYTES, 8), (FILE_BYTES / 2, 0)] {
-        let (waits, pages) = scattered(whole_file_memory, others);
+    // None, too many readers, less than the file, and a task.
+    let without =
+        [(0, 0, false), (FILE_BYTES, 8, false), (FILE_BYTES / 2, 0, false), (FILE_BYTES, 0, true)];
+    for (whole_file_memory, others, is_of_task) in without {
+        let (waits, pages) = scattered(whole_file_memory, others, is_of_task);
         assert!(waits >= 990 && pages < 1100, "{whole_file_memory}: {waits}, {pages}");
     }
-    let (waits, pages) = scattered(FILE_BYTES, 0);
+    let (waits, pages) = scattered(FILE_BYTES, 0, false);
     assert!((260..700).contains(&waits), "{waits}");
     let extra_max = 51 * (waits / 16 + (1000 - waits));
     assert!(pages > 2 * 1000 && pages <= 1000 + extra_max, "{pages}, {extra_max}");
