@@ -240,7 +240,7 @@ fn rows(live: &LiveProcess, seconds: f64, table: &mut Table) {
             depth,
         ]
     };
-    // What stands after the colon is the explanation of the name.
+    // A title has the name, a colon and the explanation.
     let title = explanation.findings.first().map(|finding| &finding.title);
     let cause = title.map_or("-", |title| title.split(':').next().unwrap_or(title));
     let unseen: u64 = explanation.unseen.iter().map(|(_, count, _)| count).sum();

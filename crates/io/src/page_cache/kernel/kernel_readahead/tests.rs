@@ -237,7 +237,7 @@ fn scattered(whole_file_memory: u64, others: u64, is_of_task: bool) -> (u64, u64
 /// the avoided waits. Without spare memory, or next to other reads, nearly each read waits.
 #[test]
 fn file_of_a_lone_random_reader_is_read_whole_within_its_budget() {
-    // None, too many readers, less than the file, and a task.
+    // No memory, too many readers, less memory than the file, and a task.
     let without =
         [(0, 0, false), (FILE_BYTES, 8, false), (FILE_BYTES / 2, 0, false), (FILE_BYTES, 0, true)];
     for (whole_file_memory, others, is_of_task) in without {
