@@ -1,7 +1,7 @@
 //! Reads of all recorded processes, explained interval by interval.
 //!
-//! Each process has an explanation of its own. The requests of the others count as theirs. What
-//! happened before the interval has no effect, but for open files and hints.
+//! Each process has an explanation of its own. The requests of the others count as theirs. Of
+//! the time before the interval only open files and hints have an effect.
 
 use std::collections::{BTreeMap, BTreeSet};
 

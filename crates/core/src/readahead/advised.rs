@@ -16,6 +16,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::{DeviceEvidence, Evidence, FileEvidence, Folio, PageView, ReadaheadState};
+use crate::observed::DECAY_WINDOW;
 use crate::unit::PageRange;
 
 /// Pages of one remembered window, 2 MiB.
@@ -82,6 +83,11 @@ impl KernelCachedPages {
     /// not counted.
     pub fn readahead_state(&self, device: &DeviceEvidence) -> ReadaheadState {
         ReadaheadState::of(device, &self.evidence, None)
+    }
+
+    /// Returns true if enough of the file was requested at random for reading it whole.
+    pub fn may_be_read_whole(&self, file_pages: u64) -> bool {
+        self.evidence.is_asked(DECAY_WINDOW, file_pages)
     }
 
     /// Returns true if a reader is still expected at advised or marked pages.

@@ -369,6 +369,11 @@ impl FileEvidence {
     pub fn new(number: u32) -> FileEvidence {
         FileEvidence { number, ..FileEvidence::default() }
     }
+
+    /// Returns true if random-access requests asked for the `share`th part of the file or more.
+    pub(super) fn is_asked(&self, share: u64, file_pages: u64) -> bool {
+        share * self.scattered_pages >= file_pages
+    }
 }
 
 #[cfg(test)]

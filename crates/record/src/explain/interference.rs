@@ -182,8 +182,8 @@ mod tests {
         assert_eq!((met, clear), (300_000.0, 100_000.0));
     }
 
-    /// Fifty waits, each next to a write: 5 of 100 µs, 45 of 300 µs. Nothing is known of waits
-    /// alone; the fastest tenth loses 9 of 14 ms.
+    /// Fifty waits, each next to a write: 5 of 100 µs, 45 of 300 µs. There are
+    /// no waits alone. Compared with the fastest tenth, 9 of 14 ms are lost.
     #[test]
     fn waits_that_all_met_others_are_compared_with_the_fastest_if_at_all() {
         let mut writes = Interference::default();

@@ -40,8 +40,8 @@ const SHARE_ASKED: u64 = 8;
 /// Least price of a page of the spare memory in picoseconds: the time at 1 GB/s, and the processor
 /// time of the kernel that adds it. Random reads of one size do not separate the cost of a request
 /// from the cost of its bytes. On a disk with 1 GB/s, reads of 16 KiB made a page seem to take 1.1
-/// µs, and 223 MiB were prefetched for 54 µs a read, in 0.3 s. 256 MiB advised take 0.08 s of
-/// processor time (`bench/notes/access-patterns.md`).
+/// µs. For waits of 54 µs a read, 223 MiB were then prefetched in 0.3 s. Advice for 256 MiB takes
+/// 0.08 s of processor time (`bench/notes/access-patterns.md`).
 const SPARE_PAGE_PS: u64 = 5_300_000;
 
 /// Accounts for a request that continues no stream, and reads the next piece if the budget allows
@@ -60,8 +60,8 @@ pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView)
         file.cost_avoided_pages += marginal_cost;
     }
     let cost_paid_pages = file.cost_paid_pages;
-    let is_asked = |share: u64| share * file.scattered_pages >= file_pages;
-    let fits = file_pages <= device.memory_pages / if is_asked(SHARE_ASKED) { 1 } else { 4 };
+    let is_much_asked = file.is_asked(SHARE_ASKED, file_pages);
+    let fits = file_pages <= device.memory_pages / if is_much_asked { 1 } else { 4 };
     let fills_spare = !fits && device.spare_pages > 0;
     let may_be_read = match fills_spare {
         true => {
@@ -75,7 +75,7 @@ pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView)
         true => 2 * at_spare_price(device, cost_paid_pages) >= file_pages,
         false => 2 * cost_paid_pages >= file_pages,
     };
-    let begins = is_asked(DECAY_WINDOW) && is_spent;
+    let begins = file.is_asked(DECAY_WINDOW, file_pages) && is_spent;
     if passes {
         return;
     }

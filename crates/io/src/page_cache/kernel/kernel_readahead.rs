@@ -429,8 +429,8 @@ impl FileKernelReadahead {
             first_absent,
         } = access;
         let request = PageRange::covering(offset, bytes);
-        let spare_pages = if is_of_task { 0 } else { self.path_readahead.spare.pages(now) };
         let read_request = ReadRequest { offset, bytes, file_bytes, is_congested: false };
+        let file_pages = read_request.file_pages();
         let mut advised_ranges = Vec::new();
         let mut policy_pages = None;
         let has_advised_part;
@@ -445,7 +445,12 @@ impl FileKernelReadahead {
             if !advised.is_quiet(request) {
                 device.now = now;
                 device.memory_pages = self.path_readahead.memory_pages();
-                device.spare_pages = spare_pages;
+                // Only for random readers: the first measurement takes longer than a short
+                // program's reads.
+                device.spare_pages = match !is_of_task && advised.may_be_read_whole(file_pages) {
+                    true => self.path_readahead.spare.pages(now),
+                    false => 0,
+                };
                 device.open_reads =
                     self.path_readahead.reads_in_progress.load(Ordering::Relaxed).max(1);
                 policy.read(
@@ -453,7 +458,7 @@ impl FileKernelReadahead {
                     &mut KernelPageView {
                         advised: &mut advised,
                         device: &mut device,
-                        file_pages: read_request.file_pages(),
+                        file_pages,
                         advised_ranges: &mut advised_ranges,
                     },
                 );
