@@ -76,6 +76,8 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
     let slow = slow_file::find(gathered);
     let mut all: BTreeMap<WaitCause, f64> = BTreeMap::new();
     let mut left_of = BTreeMap::new();
+    // Many files share a device.
+    let mut lost_of_device: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
     let mut add = |cause, ns: f64| *all.entry(cause).or_default() += ns;
     let is_depth_low = gathered.is_depth_low();
     let are_many = many_files::are_many(gathered);
@@ -86,9 +88,14 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
             add(cause, waited * left * part);
             left *= 1.0 - part;
         };
-        take(WaitCause::Writers, writers::lost_share(gathered, file));
-        take(WaitCause::Readers, readers::lost_share(gathered, file));
-        take(WaitCause::Stalls, stalls::lost_share(gathered, file));
+        let lost = lost_of_device.entry(file.device).or_insert_with(|| {
+            [
+                (WaitCause::Writers, writers::lost_share(gathered, file.device)),
+                (WaitCause::Readers, readers::lost_share(gathered, file.device)),
+                (WaitCause::Stalls, stalls::lost_share(gathered, file.device)),
+            ]
+        });
+        lost.iter().for_each(|(cause, part)| take(*cause, *part));
         take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.lost_share(*number)));
         left_of.insert(*number, left);
         // Unobserved reads may have used the pages that seem unused.

@@ -4,14 +4,14 @@
 //! reads as without them, for equal sizes. The extra duration is lost. If other programs read all
 //! the time, the wait without them is not known, and nothing is claimed.
 
-use super::super::gather::{FileData, RecordingData};
+use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
 use super::CauseText;
 use super::words::{bytes, time};
 
-/// Returns the fraction of a file's waits that is lost to other programs' reads.
-pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
-    let lost = gathered.other_reads.lost_share(file.device, Baseline::Alone);
+/// Returns the fraction of a device's waits that is lost to other programs' reads.
+pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
+    let lost = gathered.other_reads.lost_share(device, Baseline::Alone);
     lost.map_or(0.0, |(part, _, _)| part)
 }
 

@@ -3,31 +3,31 @@
 //! The rule is in [`super::super::stalls`]. It does not hold for a device where writes or other
 //! programs' reads delay the reads: they explain the long waits.
 
-use super::super::gather::{FileData, RecordingData};
+use super::super::gather::RecordingData;
 use super::super::stalls::Stalls;
 use super::words::time;
 use super::{CauseText, readers, writers};
 
-/// Returns the stalls of a file's device.
-fn of(gathered: &RecordingData, file: &FileData) -> Option<Stalls> {
+/// Returns the stalls of a device.
+fn of(gathered: &RecordingData, device: u64) -> Option<Stalls> {
     let is_explained =
-        writers::lost_share(gathered, file) > 0.0 || readers::lost_share(gathered, file) > 0.0;
-    gathered.stalls.of(file.device).filter(|_| !is_explained)
+        writers::lost_share(gathered, device) > 0.0 || readers::lost_share(gathered, device) > 0.0;
+    gathered.stalls.of(device).filter(|_| !is_explained)
 }
 
-/// Returns the fraction of a file's waits that is lost to stalls.
-pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
-    of(gathered, file).map_or(0.0, |stalls| stalls.lost_share)
+/// Returns the fraction of a device's waits that is lost to stalls.
+pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
+    of(gathered, device).map_or(0.0, |stalls| stalls.lost_share)
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let of_files =
-        gathered.files.values().filter_map(|file| Some((file.device, of(gathered, file)?)));
-    let (device, stalls) = of_files
+    let devices = gathered.devices.iter();
+    let stalled =
+        devices.filter_map(|(number, device)| Some((&device.name, of(gathered, *number)?)));
+    let (name, stalls) = stalled
         .max_by(|(_, a), (_, b)| a.lost_share.total_cmp(&b.lost_share))
         .expect("a device was charged");
-    let name = gathered.devices.get(&device).map_or("the device", |device| device.name.as_str());
     CauseText {
         title: format!("few answers of {name} take far longer than the others"),
         evidence: format!(

@@ -4,17 +4,14 @@
 //! otherwise, for equal sizes. If almost all reads are concurrent with writes, the fastest tenth is
 //! the baseline. The extra duration is lost.
 
-use super::super::gather::{FileData, RecordingData};
+use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
 use super::CauseText;
 use super::words::{bytes, time};
 
-/// Returns the fraction of a file's waits that is lost to writes.
-pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
-    gathered
-        .writes
-        .lost_share(file.device, Baseline::AloneOrFastest)
-        .map_or(0.0, |(part, _, _)| part)
+/// Returns the fraction of a device's waits that is lost to writes.
+pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
+    gathered.writes.lost_share(device, Baseline::AloneOrFastest).map_or(0.0, |(part, _, _)| part)
 }
 
 /// Returns the name of the main writer by bytes: a thread of the program, the kernel for the
