@@ -1,8 +1,9 @@
 //! `readpath top`: reads of a program with a known rate, made by fio.
 
 use std::fs;
+use std::io::{BufRead, BufReader, copy, sink};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -43,6 +44,17 @@ impl Drop for Reader {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Output of `top` once its first interval is printed. A thread reads on, so that the pipe
+/// never fills.
+fn started(top: &mut Child) -> JoinHandle<()> {
+    let mut output = BufReader::new(top.stdout.take().unwrap());
+    let mut first = String::new();
+    assert!(output.read_line(&mut first).unwrap() > 0, "top ended without output");
+    spawn(move || {
+        let _ = copy(&mut output, &mut sink());
+    })
 }
 
 /// Process of an interval.
@@ -91,8 +103,8 @@ fn programs_and_their_files_are_shown_while_they_read() {
 
     // It ends with the process.
     let mut top = scratch.command(["top", "--interval", "200ms", "--pid", &number.to_string()]);
-    let mut top = top.stdout(Stdio::null()).spawn().unwrap();
-    sleep(Duration::from_millis(500));
+    let mut top = top.stdout(Stdio::piped()).spawn().unwrap();
+    let _output = started(&mut top);
     drop(reader);
     assert!(top.wait().unwrap().success());
 }
@@ -103,9 +115,9 @@ fn top_ends_at_ctrl_c_and_when_its_output_is_closed() {
     if !can_watch(&scratch) {
         return;
     }
-    let mut top = scratch.command(["top", "--interval", "60s"]);
-    let mut top = top.stdout(Stdio::null()).spawn().unwrap();
-    sleep(Duration::from_millis(1000));
+    let mut top = scratch.command(["top", "--interval", "100ms"]);
+    let mut top = top.stdout(Stdio::piped()).spawn().unwrap();
+    let _output = started(&mut top);
     let number = i32::try_from(top.id()).unwrap();
     let pid = rustix::process::Pid::from_raw(number).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
