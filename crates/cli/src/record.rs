@@ -50,8 +50,8 @@ pub struct ProgramArgs {
 #[command(
     after_help = "As root, the kernel's tracepoints record the reads (needs tracefs with system call \
     events; exit\ncode 3 without). Without root, a preloaded library records a COMMAND's read calls of \
-    the C library.\nIt misses accesses to mappings, io_uring, reads within the C library (stdio), static \
-    and setuid\nprograms, and the state of the page cache. A running process of the same user (--pid) is \
+    the C library.\nIt misses accesses to mappings, io_uring, formatted input (fscanf), static and setuid \
+    programs,\nand the state of the page cache. A running process of the same user (--pid) is \
     sampled ten\ntimes a second: its positions in files, and their pages in the page cache. That \
     makes no recording.\n\n\
     A recording contains the names of files and threads, and the position and time of each read. It\n\
@@ -76,7 +76,7 @@ pub struct RecordArgs {
     after_help = "The readahead policy `adaptive` follows the program's reads. readahead(2) prefetches \
     the pages that it\npredicts into the page cache, as long as prefetched pages are used. The program \
     reads from the\nkernel as before. As root, the kernel's events show all reads (needs tracefs). Without root, the\n\
-    read calls of a COMMAND are seen by a preloaded library, and not mappings, io_uring and stdio.\n\n\
+    read calls of a COMMAND are seen by a preloaded library, and not mappings and io_uring.\n\n\
     With --from the pages of a recording are brought in, in the order of their first use, while the\n\
     program runs. That needs no root. Files with another inode or length are left out. The use of\n\
     the pages is not observed.\n\n\

@@ -1,13 +1,13 @@
 //! Functions that are called in place of the C library's.
 
-use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::c::{self, iovec, off64_t, ssize_t};
 use crate::files::call_and_forget;
 use crate::layout::ADVICE;
-use crate::{ReadPosition, RecordedCall, is_recorded, sandbox, set_errno, thread};
+use crate::{ReadPosition, RecordedCall, aio, is_recorded, sandbox, set_errno, stdio, thread};
 
 /// Addresses of the C library's functions. Null before the search.
 static NEXT: [AtomicPtr<c_void>; NAMES.len()] = [const { AtomicPtr::new(null_mut()) }; NAMES.len()];
@@ -37,9 +37,12 @@ const fn terminated(name: &'static str) -> &'static CStr {
 }
 
 /// Defines the functions by name and arguments. In the expression, `real` is a closure that calls
-/// the C library's function.
+/// the C library's function. A call goes through at once where the condition after `if` is false.
 macro_rules! before {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty = |$real:ident| $recorded:expr;)*) => {
+    ($(
+        fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty $(, if $condition:expr)?
+            => |$real:ident| $recorded:expr;
+    )*) => {
         /// Index of each function in `NEXT`. Reads and advice come first, the others from `close`
         /// on.
         enum Function { $($name),* }
@@ -63,7 +66,7 @@ macro_rules! before {
                 if address.is_null() {
                     // An older C library without this function.
                     set_errno(c::ENOSYS);
-                    return -1;
+                    return -1_isize as $result;
                 }
                 // SAFETY: the C library's function of this name has these arguments.
                 let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
@@ -72,15 +75,32 @@ macro_rules! before {
                 $recorded as $result
             }
 
+            /// A call that the condition does not let through.
+            #[inline(never)]
+            unsafe extern "C" fn checked($($argument: $type),*) -> $result {
+                let address = NEXT[AT].load(Ordering::Relaxed);
+                if AT < Function::close as usize && !address.is_null() && !is_recorded() {
+                    // SAFETY: as in `rest`.
+                    let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
+                    // SAFETY: the arguments of the original call.
+                    return unsafe { function($($argument),*) };
+                }
+                // SAFETY: the arguments of the original call.
+                unsafe { rest($($argument),*) }
+            }
+
+            #[allow(unused_mut, unused_assignments, reason = "most functions have no condition")]
+            let mut is_passed = false;
+            $(is_passed = !$condition;)?
             let address = NEXT[AT].load(Ordering::Relaxed);
-            if AT < Function::close as usize && !address.is_null() && !is_recorded() {
+            if is_passed && !address.is_null() {
                 // SAFETY: as in `rest`.
                 let function = unsafe { core::mem::transmute::<*mut c_void, Real>(address) };
                 // SAFETY: the arguments of the original call.
                 return unsafe { function($($argument),*) };
             }
             // SAFETY: the arguments of the original call.
-            unsafe { rest($($argument),*) }
+            unsafe { checked($($argument),*) }
         }
         )*
     };
@@ -96,18 +116,23 @@ fn call_sigaltstack(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> s
     result
 }
 
-/// Calls `syscall(2)` and handles the calls that concern sandboxes and signal stacks.
+/// Calls `syscall(2)`, and handles the calls of AIO, of sandboxes and of signal stacks.
 #[inline(always)]
 fn call_syscall(
     number: c_long,
-    first: c_long,
-    second: c_long,
+    (first, second, third, fourth): (c_long, c_long, c_long, c_long),
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    if number == c::number::SIGALTSTACK {
-        return call_sigaltstack(first as *const c::stack, real);
+    match number {
+        c::number::SIGALTSTACK => call_sigaltstack(first as *const c::stack, real),
+        c::number::IO_SUBMIT if is_recorded() => {
+            aio::submit(second, third as *mut *mut c_void, real)
+        }
+        c::number::IO_GETEVENTS | c::number::IO_PGETEVENTS if is_recorded() => {
+            aio::fetch(fourth as *const aio::Event, real)
+        }
+        _ => sandbox::call_and_enter(sandbox::is_entry_by_number(number, first, second), real),
     }
-    sandbox::call_and_enter(sandbox::is_entry_by_number(number, first, second), real)
 }
 
 #[inline(always)]
@@ -148,45 +173,97 @@ fn advice(descriptor: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> Re
 }
 
 before! {
-    fn read(fd: c_int, to: *mut c_void, bytes: usize) -> ssize_t = |real| here(0, fd, bytes).make(real);
+    fn read(fd: c_int, to: *mut c_void, bytes: usize) -> ssize_t => |real| here(0, fd, bytes).make(real);
     fn __read_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize) -> ssize_t
-        = |real| here(0, fd, bytes).make(real);
+        => |real| here(0, fd, bytes).make(real);
     fn pread(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
-        = |real| at(1, fd, offset, bytes).make(real);
+        => |real| at(1, fd, offset, bytes).make(real);
     fn pread64(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
-        = |real| at(1, fd, offset, bytes).make(real);
+        => |real| at(1, fd, offset, bytes).make(real);
     fn __pread_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
-        = |real| at(1, fd, offset, bytes).make(real);
+        => |real| at(1, fd, offset, bytes).make(real);
     fn __pread64_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
-        = |real| at(1, fd, offset, bytes).make(real);
+        => |real| at(1, fd, offset, bytes).make(real);
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t
-        = |real| call(2, fd, ReadPosition::Current, None).make(real);
+        => |real| call(2, fd, ReadPosition::Current, None).make(real);
     fn preadv(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        = |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).make(real);
     fn preadv64(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        = |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).make(real);
     fn preadv2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        = |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).make(real);
     fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        = |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).make(real);
     fn sendfile(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        = |real| copied(fd, offset, bytes).make(real);
+        => |real| copied(fd, offset, bytes).make(real);
     fn sendfile64(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        = |real| copied(fd, offset, bytes).make(real);
+        => |real| copied(fd, offset, bytes).make(real);
     fn copy_file_range(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
-        -> ssize_t = |real| copied(fd, offset, bytes).make(real);
+        -> ssize_t => |real| copied(fd, offset, bytes).make(real);
     fn posix_fadvise(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
-        = |real| advice(fd, offset, bytes, what).make(real);
+        => |real| advice(fd, offset, bytes, what).make(real);
     fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
-        = |real| advice(fd, offset, bytes, what).make(real);
-    fn close(fd: c_int) -> c_int = |real| call_and_forget(Some(fd), real);
-    fn dup2(from: c_int, to: c_int) -> c_int = |real| call_and_forget(Some(to), real);
-    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = |real| call_and_forget(Some(to), real);
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = |real| call_and_forget(None, real);
-    fn fclose(stream: *mut c_void) -> c_int = |real| call_and_forget(None, real);
+        => |real| advice(fd, offset, bytes, what).make(real);
+    fn fread(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
+        if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
+    fn fread_unlocked(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
+        if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
+    fn __fread_chk(to: *mut c_void, room: usize, bytes: usize, count: usize, stream: *mut c_void) -> usize,
+        if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
+    fn __fread_unlocked_chk(to: *mut c_void, room: usize, bytes: usize, count: usize, stream: *mut c_void)
+        -> usize, if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
+    fn fgetc(stream: *mut c_void) -> c_int, if stdio::lacks(stream, 1)
+        => |real| stdio::refill(stream, real);
+    fn getc(stream: *mut c_void) -> c_int, if stdio::lacks(stream, 1)
+        => |real| stdio::refill(stream, real);
+    fn _IO_getc(stream: *mut c_void) -> c_int, if stdio::lacks(stream, 1)
+        => |real| stdio::refill(stream, real);
+    fn fgetc_unlocked(stream: *mut c_void) -> c_int, if stdio::lacks(stream, 1)
+        => |real| stdio::refill(stream, real);
+    fn getc_unlocked(stream: *mut c_void) -> c_int, if stdio::lacks(stream, 1)
+        => |real| stdio::refill(stream, real);
+    fn __uflow(stream: *mut c_void) -> c_int, if stdio::lacks(stream, 1)
+        => |real| stdio::refill(stream, real);
+    fn fgets(to: *mut c_char, bytes: c_int, stream: *mut c_void) -> *mut c_char,
+        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+    fn fgets_unlocked(to: *mut c_char, bytes: c_int, stream: *mut c_void) -> *mut c_char,
+        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+    fn __fgets_chk(to: *mut c_char, room: usize, bytes: c_int, stream: *mut c_void) -> *mut c_char,
+        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+    fn __fgets_unlocked_chk(to: *mut c_char, room: usize, bytes: c_int, stream: *mut c_void) -> *mut c_char,
+        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_text, real);
+    fn getline(line: *mut *mut c_char, room: *mut usize, stream: *mut c_void) -> ssize_t,
+        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_line, real);
+    fn getdelim(line: *mut *mut c_char, room: *mut usize, end: c_int, stream: *mut c_void) -> ssize_t,
+        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_line, real);
+    fn __getdelim(line: *mut *mut c_char, room: *mut usize, end: c_int, stream: *mut c_void) -> ssize_t,
+        if stdio::may_lack_line(stream) => |real| stdio::line(stream, stdio::length_of_line, real);
+    fn fseek(stream: *mut c_void, offset: c_long, whence: c_int) -> c_int
+        => |real| stdio::seek(stream, real);
+    fn fseeko(stream: *mut c_void, offset: off64_t, whence: c_int) -> c_int
+        => |real| stdio::seek(stream, real);
+    fn fseeko64(stream: *mut c_void, offset: off64_t, whence: c_int) -> c_int
+        => |real| stdio::seek(stream, real);
+    fn fsetpos(stream: *mut c_void, position: *const c_void) -> c_int
+        => |real| stdio::seek(stream, real);
+    fn fsetpos64(stream: *mut c_void, position: *const c_void) -> c_int
+        => |real| stdio::seek(stream, real);
+    fn io_submit(context: *mut c_void, count: c_long, requests: *mut *mut c_void) -> c_int
+        => |real| aio::submit(count, requests, real);
+    fn io_getevents(context: *mut c_void, least: c_long, most: c_long, events: *mut aio::Event, timeout: *mut c_void)
+        -> c_int => |real| aio::fetch(events, real);
+    fn io_pgetevents(context: *mut c_void, least: c_long, most: c_long, events: *mut aio::Event,
+        timeout: *mut c_void, signals: *mut c_void) -> c_int => |real| aio::fetch(events, real);
+    fn close(fd: c_int) -> c_int => |real| call_and_forget(Some(fd), real);
+    fn dup2(from: c_int, to: c_int) -> c_int => |real| call_and_forget(Some(to), real);
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int => |real| call_and_forget(Some(to), real);
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int
+        => |real| call_and_forget(None, real);
+    fn fclose(stream: *mut c_void) -> c_int => |real| call_and_forget(None, real);
     fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int
-        = |real| sandbox::call_and_enter(sandbox::is_entry(option, a), real);
-    fn sigaltstack(stack: *const c::stack, old: *mut c::stack) -> c_int = |real| call_sigaltstack(stack, real);
+        => |real| sandbox::call_and_enter(sandbox::is_entry(option, a), real);
+    fn sigaltstack(stack: *const c::stack, old: *mut c::stack) -> c_int
+        => |real| call_sigaltstack(stack, real);
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long
-        = |real| call_syscall(number, a, b, real);
+        => |real| call_syscall(number, (a, b, c, d), real);
 }

@@ -14,6 +14,13 @@ pub struct timespec {
     pub nanoseconds: c_long,
 }
 
+/// `struct iovec` with addresses in another process, for `process_vm_readv(2)`.
+#[repr(C)]
+pub struct memory_piece {
+    pub begin: *const c_void,
+    pub bytes: usize,
+}
+
 /// `stack_t` of `sigaltstack(2)`.
 #[repr(C)]
 pub struct stack {
@@ -72,6 +79,16 @@ unsafe extern "C" {
     ) -> c_int;
     pub fn readlink(path: *const c_char, buffer: *mut c_char, bytes: usize) -> ssize_t;
     pub fn clock_gettime(clock: c_int, time: *mut timespec) -> c_int;
+    pub fn process_vm_readv(
+        process: c_int,
+        local: *const memory_piece,
+        local_count: c_long,
+        remote: *const memory_piece,
+        remote_count: c_long,
+        flags: c_long,
+    ) -> ssize_t;
+    pub fn fileno(stream: *mut c_void) -> c_int;
+    pub fn strlen(text: *const c_char) -> usize;
     pub fn prctl(option: c_int, ...) -> c_int;
     pub fn getpid() -> c_int;
     pub fn gettid() -> c_int;
@@ -118,6 +135,9 @@ pub mod number {
     pub const PRCTL: c_long = 157;
     pub const SECCOMP: c_long = 317;
     pub const SIGALTSTACK: c_long = 131;
+    pub const IO_GETEVENTS: c_long = 208;
+    pub const IO_SUBMIT: c_long = 209;
+    pub const IO_PGETEVENTS: c_long = 333;
 }
 
 /// Numbers of system calls on all newer architectures.
@@ -128,4 +148,7 @@ pub mod number {
     pub const PRCTL: c_long = 167;
     pub const SECCOMP: c_long = 277;
     pub const SIGALTSTACK: c_long = 132;
+    pub const IO_GETEVENTS: c_long = 4;
+    pub const IO_SUBMIT: c_long = 2;
+    pub const IO_PGETEVENTS: c_long = 292;
 }

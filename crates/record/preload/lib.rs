@@ -23,6 +23,9 @@
 //! the question costs as much as a small read. Functions of the C library that close or replace a
 //! descriptor end that at once.
 //!
+//! **Reads within the C library** (`fread`, `getline`, `fseek`) are recorded by the functions that
+//! cause them (`stdio.rs`). Reads of AIO are recorded when their results are fetched (`aio.rs`).
+//!
 //! The build script of the command builds this library with `panic=abort`.
 
 #![cfg_attr(panic = "abort", no_std)]
@@ -34,11 +37,13 @@ use core::ffi::c_int;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
+mod aio;
 mod before;
 mod c;
 mod files;
 mod layout;
 mod sandbox;
+mod stdio;
 mod thread;
 
 use c::{off64_t, ssize_t};
@@ -66,6 +71,7 @@ extern "C" fn begin() {
             return;
         }
         before::find_all();
+        stdio::find_library();
         let descriptor = c::open(path, c::O_RDWR | c::O_CLOEXEC);
         if descriptor < 0 {
             return;
@@ -112,6 +118,15 @@ fn is_recorded() -> bool {
         ring.head().unrecorded.fetch_add(1, Ordering::Relaxed);
     }
     is_harmless
+}
+
+/// Returns true if another thread entered a sandbox during a call, which is counted then.
+fn has_entered_sandbox(ring: RecordRing) -> bool {
+    let is_entered = sandbox::is_entered();
+    if is_entered {
+        ring.head().unrecorded.fetch_add(1, Ordering::Relaxed);
+    }
+    is_entered
 }
 
 /// Draws a ticket for a free cell. Counts a lost read when the ring is full.
@@ -189,24 +204,23 @@ impl RecordedCall {
         let Some(ring) = ring() else { return real() };
         let begin_ns = now_ns();
         let result = real();
-        if sandbox::is_entered() {
-            // Another thread entered a sandbox in the meantime.
-            ring.head().unrecorded.fetch_add(1, Ordering::Relaxed);
+        if has_entered_sandbox(ring) {
             return result;
         }
         let (end_ns, number) = (now_ns(), errno());
-        self.record(ring, begin_ns, end_ns, result);
+        if self.method >= ADVICE && result != 0 {
+            // The result is an error's number: the kernel ignored the advice.
+            return result;
+        }
+        let value = if result < 0 { -(number as i64) } else { result as i64 };
+        self.record(ring, begin_ns, end_ns, value);
         set_errno(number);
         result
     }
 
+    /// Records the call. `result`: bytes read, or the negative number of an error.
     #[inline(never)]
-    fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: ssize_t) {
-        if self.method >= ADVICE && result != 0 {
-            // The result is an error's number: the kernel ignored the advice.
-            return;
-        }
-        let result = if result < 0 { -(errno() as i64) } else { result as i64 };
+    fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
         let moved = result.max(0) as u64;
         let offset = match self.from {
             ReadPosition::At(offset) => offset,

@@ -34,12 +34,12 @@ pub fn run(args: &RecordPlan, span: Option<Duration>, budget_bytes: Option<u64>)
     notice::print(match budget_bytes {
         Some(_) => {
             "not root: pages are brought in for the read calls of the C library; touches of \
-             mappings, io_uring, reads within the C library (stdio), static and setuid programs are not seen"
+             mappings, io_uring, formatted input (fscanf), static and setuid programs are not seen"
         }
         None => {
-            "not root: functions put before the C library's record what calls read, and not touches of \
-         mappings, io_uring, reads within the C library (stdio), static and setuid programs, and what the page \
-         cache had"
+            "not root: functions put before the C library's record what calls, stdio and AIO read, and not \
+             touches of mappings, io_uring, formatted input (fscanf), static and setuid programs, and what \
+             the page cache had"
         }
     });
     let output = args.output.clone().or(budget_bytes.is_none().then(|| PathBuf::from(OUTPUT)));
@@ -121,9 +121,10 @@ fn has_ended(child: &Child) -> std::io::Result<bool> {
     Ok(waitid(WaitId::Pid(process), options)?.is_some())
 }
 
-/// Prints the number of reads that the kernel counts beyond the recorded ones.
+/// Prints the number of reads that the kernel counts beyond the recorded ones. The kernel does not
+/// count asynchronous reads.
 fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>) {
-    let Preloaded { reads, sandboxed, unrecorded, .. } = recorded;
+    let Preloaded { reads, asynchronous_reads, sandboxed, unrecorded, .. } = recorded;
     if *sandboxed > 0 {
         notice::print(format_args!(
             "{sandboxed} of the programs entered a sandbox (seccomp): recording there would end them, so \
@@ -141,7 +142,7 @@ fn print_unrecorded(recorded: &Preloaded, counts: Option<KernelCounts>) {
             "{reads} reads of files were seen; the kernel counts {} calls that read, {} more: of pipes, \
              terminals and sockets, of loaders, and those that can't be seen so",
             counts.reads,
-            counts.reads.saturating_sub(*reads),
+            counts.reads.saturating_sub(reads - asynchronous_reads),
         )),
         None => notice::print(format_args!("{reads} reads of files were seen")),
     }

@@ -19,6 +19,7 @@ mod modelled;
 mod preload;
 mod programs;
 mod sampled;
+mod streams;
 mod time;
 mod top;
 mod unharmed;

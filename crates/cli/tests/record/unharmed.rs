@@ -19,7 +19,7 @@ const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/record/unharmed
 const STACK_ROOM: u64 = 1024;
 
 /// Folder with the file `data` and the program, compiled with `flags`; `None` without a compiler.
-fn scratch(name: &str, flags: &[&str]) -> Option<Scratch> {
+pub(crate) fn scratch(name: &str, flags: &[&str]) -> Option<Scratch> {
     let scratch = Scratch::under(&std::env::temp_dir(), name);
     scratch.data("data", 256 << 10);
     let mut compiler = Command::new("cc");
@@ -39,7 +39,7 @@ fn scratch(name: &str, flags: &[&str]) -> Option<Scratch> {
 }
 
 /// Runs a program under a recording, as a user without rights; `None` if that is impossible.
-fn recorded(scratch: &Scratch, arguments: &[&str]) -> Option<Ran> {
+pub(crate) fn recorded(scratch: &Scratch, arguments: &[&str]) -> Option<Ran> {
     recorded_with(scratch, arguments, |_| ())
 }
 

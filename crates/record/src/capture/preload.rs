@@ -2,10 +2,10 @@
 //!
 //! A library (the crate `readpath-preload`) is loaded into the program and its children. It reports
 //! each read in shared memory. Both crates include the file with its layout. Some reads bypass
-//! these functions: touches of mappings, io_uring, and reads within the C library (stdio). The
-//! library is not loaded into statically linked programs, into programs with other privileges than
-//! their starter, and into programs that clear their environment. The kernel's count of reads for
-//! the program and its children shows the missing share.
+//! these functions: touches of mappings, io_uring, and formatted input (`fscanf`). The library is
+//! not loaded into statically linked programs, into programs with other privileges than their
+//! starter, and into programs that clear their environment. The kernel's count of reads for the
+//! program and its children shows the missing share.
 //!
 //! The reports come from the recorded program. They are checked, and a false report can only make
 //! its own recording wrong.
@@ -81,6 +81,7 @@ pub struct Preload {
     wall_ns: u64,
     lost: u64,
     reads: u64,
+    asynchronous_reads: u64,
     advisor: Option<Advisor>,
 }
 
@@ -93,6 +94,8 @@ pub struct Preloaded {
     pub programs: u64,
     /// Number of recorded reads.
     pub reads: u64,
+    /// Number of the recorded reads that were asynchronous (AIO).
+    pub asynchronous_reads: u64,
     /// Number of programs that entered a sandbox (seccomp), in which they are not recorded.
     pub sandboxed: u64,
     /// Number of calls that were not recorded: in a sandbox, or on a small signal stack.
@@ -190,6 +193,7 @@ impl Preload {
             wall_ns: wall_ns(),
             lost: 0,
             reads: 0,
+            asynchronous_reads: 0,
             advisor: None,
         })
     }
@@ -301,6 +305,7 @@ impl Preload {
             summary,
             programs: self.programs(),
             reads: self.reads,
+            asynchronous_reads: self.asynchronous_reads,
             sandboxed: head.sandboxed.load(Ordering::Relaxed),
             unrecorded: head.unrecorded.load(Ordering::Relaxed),
         })
@@ -471,9 +476,12 @@ impl Preload {
                 advisor.on_call(call, &mut self.system, now_ns());
             }
         }
-        let is_read = matches!(record, Record::Read(_));
+        let way = if let Record::Read(read) = &record { Some(read.way) } else { None };
         match writer.put(record) {
-            Ok(()) => self.reads += u64::from(is_read),
+            Ok(()) => {
+                self.reads += u64::from(way.is_some());
+                self.asynchronous_reads += u64::from(way == Some(ReadMethod::Aio));
+            }
             // No kernel returns such values, so the program's report is discarded.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
                 self.ring.head().lost.fetch_add(1, Ordering::Relaxed);
@@ -491,12 +499,13 @@ impl Drop for Preload {
 }
 
 /// Read methods, by the numbers in the slots.
-const WAYS: [ReadMethod; 5] = [
+const WAYS: [ReadMethod; 6] = [
     ReadMethod::Read,
     ReadMethod::Pread,
     ReadMethod::Readv,
     ReadMethod::Preadv,
     ReadMethod::Copied,
+    ReadMethod::Aio,
 ];
 
 const PRELOAD: &str = "LD_PRELOAD";

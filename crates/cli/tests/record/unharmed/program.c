@@ -1,7 +1,9 @@
 /* Programs that work alone, and which a recording must not end. The first argument names one; each reads the file `data`
    and prints `finished`. */
 #define _GNU_SOURCE
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
@@ -14,6 +16,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static char memory[4096];
@@ -80,6 +83,68 @@ static void on_stack(size_t bytes) {
     fflush(stdout);
 }
 
+/* Reads by streams of the C library, whose buffer has 4 KiB. */
+static void streams(void) {
+    static char text[100000];
+    FILE *stream = fopen("data", "r");
+    if (fread(text, 10, 1, stream) != 1) _exit(8);
+    if (fread(text, 1, 90, stream) != 90) _exit(8);
+    if (fread(text, 1, 10000, stream) != 10000) _exit(8);
+    if (fseek(stream, 50000, SEEK_SET) || fread(text, 10, 1, stream) != 1) _exit(8);
+    if (fseek(stream, 50100, SEEK_SET) || fread(text, 10, 1, stream) != 1) _exit(8);
+    ungetc(7, stream);
+    if (getc(stream) != 7) _exit(8);
+    for (int nth = 0; nth < 3200; nth++)
+        if (getc_unlocked(stream) == EOF) _exit(8);
+    if (fseek(stream, 262000, SEEK_SET) || fread(text, 1000, 1, stream) != 0) _exit(8);
+    fclose(stream);
+    stream = fopen("lines", "r");
+    char *line = NULL;
+    size_t room = 0, bytes = 0;
+    for (int nth = 0; nth < 50; nth++)
+        if (getline(&line, &room, stream) != 100) _exit(8);
+    while (fgets(text, sizeof text, stream)) bytes += strlen(text);
+    if (bytes != 5000) _exit(8);
+    fclose(stream);
+    /* The end of a pipe, and a stream that can't be read. */
+    stream = popen("echo some text", "r");
+    if (!fgets(text, sizeof text, stream) || strcmp(text, "some text\n")) _exit(8);
+    pclose(stream);
+    stream = fopen("/", "r");
+    errno = 0;
+    if (fread(text, 1, 10, stream) || errno != EISDIR) _exit(8);
+    fclose(stream);
+}
+
+/* Asynchronous reads, and wrong addresses. */
+static void asynchronous(void) {
+    aio_context_t context = 0;
+    struct iocb requests[40] = {0}, *list[40];
+    struct io_event events[40];
+    struct iovec pieces[2] = {{memory, 100}, {memory + 100, 200}};
+    if (syscall(SYS_io_setup, 64, &context)) _exit(8);
+    for (int nth = 0; nth < 40; nth++) {
+        list[nth] = &requests[nth];
+        requests[nth] = (struct iocb){.aio_fildes = file, .aio_lio_opcode = IOCB_CMD_PREAD,
+                                      .aio_buf = (unsigned long)memory, .aio_nbytes = 300, .aio_offset = nth * 5000};
+    }
+    requests[39].aio_lio_opcode = IOCB_CMD_PREADV;
+    requests[39].aio_buf = (unsigned long)pieces;
+    requests[39].aio_nbytes = 2;
+    if (syscall(SYS_io_submit, context, 40, list) != 40) _exit(8);
+    for (long fetched = 0; fetched < 40;) {
+        long count = syscall(SYS_io_getevents, context, 1, 40, events, NULL);
+        if (count < 1) _exit(8);
+        for (int nth = 0; nth < count; nth++)
+            if (events[nth].res != 300) _exit(8);
+        fetched += count;
+    }
+    if (syscall(SYS_io_submit, context, 1, (void *)8) != -1 || errno != EFAULT) _exit(8);
+    list[0] = (void *)16;
+    if (syscall(SYS_io_submit, context, 1, list) != -1 || errno != EFAULT) _exit(8);
+    syscall(SYS_io_destroy, context);
+}
+
 int main(int count, char **arguments) {
     const char *name = arguments[1];
     file = open("data", O_RDONLY);
@@ -119,6 +184,8 @@ int main(int count, char **arguments) {
         reads(3);
     }
     if (!strcmp(name, "reader")) reads(5);
+    if (!strcmp(name, "streams")) streams();
+    if (!strcmp(name, "asynchronous")) asynchronous();
     if (!strcmp(name, "sleeper")) {
         for (int nth = 0; nth < 200; nth++) {
             reads(1);

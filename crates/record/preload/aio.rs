@@ -1,0 +1,212 @@
+//! Asynchronous reads (`io_submit(2)`). A read is recorded when its result is fetched, from the
+//! time of its submission to the time of the fetch.
+
+use core::ffi::{c_int, c_long, c_void};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use crate::c::{self, memory_piece, ssize_t};
+use crate::layout::RecordRing;
+use crate::{
+    ReadPosition, RecordedCall, errno, has_entered_sandbox, now_ns, ring, set_errno, thread,
+};
+
+/// Method number of AIO.
+const METHOD: u64 = 5;
+
+/// Requests that are copied at once. The copies lie on the stack, which may be a small one.
+const AT_ONCE: usize = 16;
+
+/// Places that are tried for a request. When all are taken, the request is counted as lost.
+const ATTEMPTS: usize = 16;
+
+/// Values of [`Submitted::request`] for a free place, and for one that is being written.
+const FREE: u64 = 0;
+const TAKEN: u64 = 1;
+
+/// Read requests of AIO, with one buffer and with several.
+const READ: u16 = 0;
+const VECTORED_READ: u16 = 7;
+
+/// `struct iocb` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Request {
+    data: u64,
+    key_and_flags: [u32; 2],
+    operation: u16,
+    priority: i16,
+    descriptor: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    _rest: [u64; 2],
+}
+
+/// `struct io_event` of the kernel.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Event {
+    _data: u64,
+    request: u64,
+    result: i64,
+    _result2: i64,
+}
+
+/// A read that was submitted and whose result was not yet fetched.
+struct Submitted {
+    /// Address of the request, or [`FREE`], or [`TAKEN`].
+    request: AtomicU64,
+    begin_ns: AtomicU64,
+    descriptor: AtomicU64,
+    offset: AtomicU64,
+    /// Requested bytes; [`u64::MAX`] for a vector.
+    bytes: AtomicU64,
+}
+
+impl Submitted {
+    const fn free() -> Submitted {
+        Submitted {
+            request: AtomicU64::new(FREE),
+            begin_ns: AtomicU64::new(0),
+            descriptor: AtomicU64::new(0),
+            offset: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Hash table of the submitted reads.
+static SUBMITTED: [Submitted; 4096] = [const { Submitted::free() }; 4096];
+
+/// Places of a request in the table.
+fn places(request: u64) -> impl Iterator<Item = &'static Submitted> {
+    let first = (request >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+    let at = move |nth| (first as usize + nth) & (SUBMITTED.len() - 1);
+    (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(at(nth)))
+}
+
+/// Takes the place that holds `old`.
+fn take(place: &Submitted, old: u64) -> bool {
+    let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
+    place.request.compare_exchange(old, TAKEN, success, failure).is_ok()
+}
+
+/// Enters a read that is about to be submitted. An older entry for the same address is replaced.
+fn enter(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) {
+    let taken = places(address)
+        .find(|place| take(place, address))
+        .or_else(|| places(address).find(|place| take(place, FREE)));
+    let Some(place) = taken else {
+        ring.head().lost.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
+    set(&place.begin_ns, begin_ns);
+    set(&place.descriptor, u64::from(request.descriptor));
+    set(&place.offset, request.offset as u64);
+    set(&place.bytes, if request.operation == READ { request.bytes } else { u64::MAX });
+    place.request.store(address, Ordering::Release);
+}
+
+/// Copies memory of the program, whose addresses may be wrong. Returns false if the kernel could
+/// not read all of it.
+fn has_copied<T, const N: usize>(to: &mut [T; N], from: &memory_piece) -> bool {
+    if from.bytes > size_of_val(to) {
+        return false;
+    }
+    let local = memory_piece { begin: (&raw const *to).cast(), bytes: from.bytes };
+    let process = (thread::task() >> 32) as c_int;
+    // SAFETY: the local piece is within `to`, and the kernel checks the other address.
+    let copied = unsafe { c::process_vm_readv(process, &raw const local, 1, from, 1, 0) };
+    copied == from.bytes as ssize_t
+}
+
+/// Enters the reads of a submission. The kernel has not yet checked their addresses.
+#[inline(never)]
+fn enter_all(ring: RecordRing, count: usize, requests: *const u64) {
+    let begin_ns = now_ns();
+    for first in (0..count).step_by(AT_ONCE) {
+        let mut addresses = [0_u64; AT_ONCE];
+        let taken = AT_ONCE.min(count - first);
+        let begin = requests.wrapping_add(first).cast();
+        let list = memory_piece { begin, bytes: taken * size_of::<u64>() };
+        if !has_copied(&mut addresses, &list) {
+            return;
+        }
+        for &address in addresses.iter().take(taken) {
+            let mut request = [EMPTY_REQUEST];
+            let begin = address as *const c_void;
+            if !has_copied(&mut request, &memory_piece { begin, bytes: size_of::<Request>() }) {
+                return;
+            }
+            let [request] = request;
+            if address > TAKEN && matches!(request.operation, READ | VECTORED_READ) {
+                enter(ring, address, &request, begin_ns);
+            }
+        }
+    }
+}
+
+const EMPTY_REQUEST: Request = Request {
+    data: 0,
+    key_and_flags: [0; 2],
+    operation: u16::MAX,
+    priority: 0,
+    descriptor: 0,
+    buffer: 0,
+    bytes: 0,
+    offset: 0,
+    _rest: [0; 2],
+};
+
+/// Submits requests, and enters the reads among them before, as another thread may fetch their
+/// results at once.
+#[inline(always)]
+pub fn submit(
+    count: c_long,
+    requests: *mut *mut c_void,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    let Some(ring) = ring() else { return real() };
+    if count > 0 && !requests.is_null() {
+        let number = errno();
+        enter_all(ring, count as usize, requests.cast());
+        set_errno(number);
+    }
+    real()
+}
+
+/// Fetches results, and records the reads among them.
+#[inline(always)]
+pub fn fetch(events: *const Event, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    let Some(ring) = ring() else { return real() };
+    let count = real();
+    if count > 0 && !has_entered_sandbox(ring) {
+        let number = errno();
+        record_all(ring, events, count as usize);
+        set_errno(number);
+    }
+    count
+}
+
+#[inline(never)]
+fn record_all(ring: RecordRing, events: *const Event, count: usize) {
+    let end_ns = now_ns();
+    for nth in 0..count {
+        // SAFETY: the kernel has written `count` events there.
+        let event = unsafe { events.add(nth).read_unaligned() };
+        let Some(place) = places(event.request).find(|place| take(place, event.request)) else {
+            continue;
+        };
+        let get = |field: &AtomicU64| field.load(Ordering::Relaxed);
+        let (begin_ns, bytes) = (get(&place.begin_ns), get(&place.bytes));
+        let call = RecordedCall {
+            method: METHOD,
+            descriptor: get(&place.descriptor) as c_int,
+            from: ReadPosition::At(get(&place.offset)),
+            requested_bytes: (bytes != u64::MAX).then_some(bytes as usize),
+        };
+        place.request.store(FREE, Ordering::Release);
+        call.record(ring, begin_ns, end_ns, event.result);
+    }
+}
