@@ -215,6 +215,10 @@ COMMANDS: dict[str, tuple[str, set[str], Callable[[pathlib.Path], list[str]]]] =
     "cat": ("network", {"readahead"}, lambda it: ["cat", f"{it}/data"]),
     "stalls_uring": ("tail", {"stalls"},
         lambda it: fio_random(it, "--io_size=4m", "--ioengine=io_uring", "--iodepth=1")),
+    "aio_buffered": ("network", {"direct"},
+        lambda it: fio(it, "--rw=randread", "--bs=4k", "--io_size=4m", "--ioengine=libaio", "--iodepth=16")),
+    "aio_journal": ("journal", {"direct"},
+        lambda it: fio_random(it, "--io_size=4m", "--ioengine=libaio", "--iodepth=16")),
     "sleep": ("network", set(), lambda it: ["sleep", "0.5"]),
     "aio_deep": ("network", set(),
         lambda it: fio_random(it, "--io_size=32m", "--ioengine=libaio", "--iodepth=32")),
@@ -228,6 +232,17 @@ NEXT_TO_READERS = {"next_to_bursts": True, "stream_next_to_bursts": True, "next_
 WARM = {"cached", "small_calls"}
 BY_CALLS = ["direct_4k", "buffered_16k", "fread", "aio_one", "uring_one", "dd_direct", "uring_small", "files",
             "grep", "tar", "advised", "direct_again", "cat", "compute", "sleep", "cached", "aio_deep"]
+
+
+@contextlib.contextmanager
+def storage(device: str) -> Iterator[pathlib.Path]:
+    """Storage of `bench/gains.py`. With `journal`, direct reads go through the page cache."""
+    if device == "journal":
+        with latency.mounted("network", read_ahead_kb=128, options="data=journal") as folder:
+            yield folder
+    else:
+        with gains.storage(device) as folder:
+            yield folder
 
 
 def lay_out(folder: pathlib.Path) -> None:
@@ -318,7 +333,7 @@ def main() -> None:
     names = arguments.only.split(",") if arguments.only else BY_CALLS if arguments.user else list(PROGRAMS)
     rows = []
     for device in dict.fromkeys(PROGRAMS[name][0] for name in names):
-        with gains.storage(device) as folder:
+        with storage(device) as folder:
             lay_out(folder)
             subprocess.run(["chmod", "-R", "a+rX", folder], check=True)
             if folder.parent.stat().st_mode & 0o777 == 0o700:

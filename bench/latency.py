@@ -78,7 +78,7 @@ def main() -> None:
 
 
 @contextlib.contextmanager
-def mounted(device: str, read_ahead_kb: int) -> Iterator[pathlib.Path]:
+def mounted(device: str, read_ahead_kb: int, options: str = "defaults") -> Iterator[pathlib.Path]:
     """An ext4 file system on an emulated device with this readahead window, as a folder."""
     model, is_rotational = DEVICES[device]
     with (
@@ -87,7 +87,7 @@ def mounted(device: str, read_ahead_kb: int) -> Iterator[pathlib.Path]:
     ):
         read_ahead = pathlib.Path(f"/sys/block/{disk.name}/queue/read_ahead_kb")
         read_ahead.write_text(str(read_ahead_kb))
-        with one_head.mounted(disk) as folder:
+        with one_head.mounted(disk, options) as folder:
             yield folder
 
 

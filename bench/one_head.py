@@ -90,11 +90,11 @@ class Disk:
 
 
 @contextlib.contextmanager
-def mounted(disk: pathlib.Path) -> Iterator[pathlib.Path]:
-    """A new ext4 file system on the disk, in a temporary folder."""
+def mounted(disk: pathlib.Path, options: str = "defaults") -> Iterator[pathlib.Path]:
+    """A new ext4 file system on the disk, in a temporary folder. `options` of `mount`."""
     subprocess.run(["mkfs.ext4", "-q", "-E", "nodiscard", disk], check=True)
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(["mount", disk, folder], check=True)
+        subprocess.run(["mount", "-o", options, disk, folder], check=True)
         try:
             yield pathlib.Path(folder)
         finally:

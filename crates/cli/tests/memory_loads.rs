@@ -12,6 +12,7 @@ use std::process::{Child, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use support::disk::LoopDevice;
 use support::{READPATH, Ran, Scratch, has, is_root};
 
 /// 6,144 pages with a memory of 4,096.
@@ -178,23 +179,6 @@ fn block_device_with_overwrite_serves_as_swap_area() {
     let pages_in = row["pages_in"].as_u64().unwrap();
     assert!(row["device_bytes"].as_u64().unwrap() >= pages_in * 4_096, "{row}");
     assert!(row["device_requests"].as_u64().unwrap() > 0);
-}
-
-/// Loop device, detached when the test ends.
-struct LoopDevice(String);
-
-impl LoopDevice {
-    fn over(file: &Path) -> Option<LoopDevice> {
-        let made = std::process::Command::new("losetup").args(["-f", "--show"]).arg(file).output();
-        let made = made.ok().filter(|output| output.status.success())?;
-        Some(LoopDevice(String::from_utf8(made.stdout).unwrap().trim().to_owned()))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("losetup").args(["-d", &self.0]).status();
-    }
 }
 
 /// Starts an endless run and waits until it swaps; `None` where it cannot run.

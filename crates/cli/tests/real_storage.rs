@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use support::disk::LoopDevice;
 use support::{InMemory, RANDOM, Ran, Scratch, is_root};
 
 #[test]
@@ -316,28 +317,11 @@ fn full_disk_is_reported_and_the_partial_file_removed() {
     assert!(ran.results()[0]["note"].as_str().unwrap().contains("lives in memory"));
 }
 
-/// Loop device over a file, detached at the end.
-struct Loop(String);
-
-impl Loop {
-    fn over(file: &Path) -> Option<Loop> {
-        let output = Command::new("losetup").args(["-f", "--show"]).arg(file).output().ok()?;
-        let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        output.status.success().then_some(Loop(name))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["-d", &self.0]).status();
-    }
-}
-
 #[test]
 fn block_device_is_accepted_as_storage() {
     let scratch = Scratch::new("block");
     let data = scratch.data("data", 4 << 20);
-    let Some(device) = is_root().then(|| Loop::over(&data)).flatten() else {
+    let Some(device) = is_root().then(|| LoopDevice::over(&data)).flatten() else {
         return println!("skipped: block_device_is_accepted_as_storage needs root and losetup");
     };
     scratch.file("j.fio", RANDOM);

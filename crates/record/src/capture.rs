@@ -35,6 +35,7 @@ mod follow;
 mod group;
 mod layout;
 mod maps;
+mod mounts;
 mod names;
 pub mod preload;
 mod ring;

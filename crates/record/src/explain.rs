@@ -18,6 +18,10 @@
 //!    bytes fetched for it are large, and the device had less than [`LOW_DEPTH`] requests on
 //!    average.
 //!
+//! [`Direct`](WaitCause::Direct) precedes `Small`: AIO submitted the read, and it filled the page
+//! cache, so the submission waited for it. The bytes that direct reads fetch into the page cache
+//! without need are charged to it as well.
+//!
 //! Six causes are found only in the statistics of the whole recording. They take their part of the
 //! charges above:
 //!
@@ -132,6 +136,8 @@ pub enum WaitCause {
     Stalls,
     /// Many small files, one after the other.
     ManyFiles,
+    /// Direct or asynchronous reads go through the page cache.
+    Direct,
     /// Small reads by system calls: processor time.
     Calls,
     /// Files are looked up, opened or listed.

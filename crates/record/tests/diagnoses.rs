@@ -347,6 +347,24 @@ fn few_long_waits_are_a_cause_of_their_own() {
     says(&explanation, &["10 of 200 waits took 100.0 ms on average, the median 1.0 ms", "83 %"]);
 }
 
+/// 200 reads of AIO wait 100 us each. If they fill the page cache, their submissions wait for them.
+#[test]
+fn asynchronous_reads_through_the_page_cache_are_a_cause() {
+    // File 1 was opened with O_DIRECT.
+    let reads_of = |file, fetched| {
+        let mut made = Made::new();
+        (0..200).for_each(|at| made.read(file, ReadMethod::Aio, (far(at), 4 * KIB), fetched, 100));
+        made.explained()
+    };
+    let explanation = reads_of(0, 4 * KIB);
+    assert_eq!(found(&explanation), [(WaitCause::Direct, 20)]);
+    says(&explanation, &["AIO without O_DIRECT", "200 reads of AIO waited 100 µs each"]);
+    let explanation = reads_of(1, 4 * KIB);
+    assert_eq!(found(&explanation), [(WaitCause::Direct, 20)]);
+    says(&explanation, &["direct reads go through", "200 of 200 direct reads", "btrfs"]);
+    assert_eq!(causes(&reads_of(1, 0)), [WaitCause::Depth]);
+}
+
 /// Reads of 64 KiB in order, each with a wait of 500 us for pages in flight.
 fn ordered(is_announced: bool) -> Explanation {
     let mut made = Made::new();

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use serde_json::Value;
 
 use crate::programs::{DATA_BYTES, SCATTERED, SCATTERED_READS, STREAM};
+use crate::support::disk::{LoopDevice, Mounted};
 use crate::support::{Scratch, has};
 use crate::{SlowFile, can_watch, watch};
 
@@ -89,50 +89,33 @@ fn gain_of_more_requests_in_flight_follows_the_device() {
 
 /// Ext4 file system on a slow device, with the kernel's default window. It is unmounted on drop.
 pub(crate) struct SlowDisk {
-    pub folder: PathBuf,
-    loop_device: String,
+    mounted: Mounted,
     _slow: SlowFile,
 }
 
 impl SlowDisk {
     /// Makes the file system. `None` where FUSE or a tool is missing.
     pub fn new(scratch: &Scratch, device: &str) -> Option<SlowDisk> {
-        // `mkfs.ext4` knows no `--version`.
-        let has_mkfs = Command::new("mkfs.ext4").arg("-V").output().is_ok();
-        if !has_mkfs || !has("losetup") || !has("mount") {
+        if !has("losetup") || !has("mount") {
             return None;
         }
         let slow = SlowFile::serve(&scratch.path("slow"), device, "512M")?;
-        let mut attach = Command::new("losetup");
-        attach.args(["--direct-io=on", "--find", "--show"]).arg(scratch.path("slow/device"));
-        let loop_device = String::from_utf8(attach.output().unwrap().stdout).unwrap();
-        let loop_device = loop_device.trim().to_owned();
-        assert!(!loop_device.is_empty(), "no loop device");
-        let folder = scratch.path("mounted");
-        fs::create_dir(&folder).unwrap();
-        let disk = SlowDisk { folder, loop_device, _slow: slow };
-        run("mkfs.ext4", ["-q", "-E", "nodiscard", &disk.loop_device]);
-        run("mount", [&disk.loop_device, disk.folder.to_str().unwrap()]);
-        fs::write(disk.setting(), "128").unwrap();
-        Some(disk)
+        let device = LoopDevice::direct_over(&scratch.path("slow/device"))?;
+        let make = ["mkfs.ext4", "-q", "-E", "nodiscard"];
+        let mounted = Mounted::new(device, scratch.path("mounted"), &make, "defaults")?;
+        fs::write(mounted.device.readahead_setting(), "128").unwrap();
+        Some(SlowDisk { mounted, _slow: slow })
+    }
+
+    /// Root of the file system.
+    pub fn folder(&self) -> &Path {
+        &self.mounted.folder
     }
 
     /// File of sysfs with the readahead window.
     fn setting(&self) -> PathBuf {
-        let name = Path::new(&self.loop_device).file_name().unwrap();
-        Path::new("/sys/block").join(name).join("queue/read_ahead_kb")
+        self.mounted.device.readahead_setting()
     }
-}
-
-impl Drop for SlowDisk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.folder).status();
-        let _ = Command::new("losetup").args(["--detach", &self.loop_device]).status();
-    }
-}
-
-fn run<const N: usize>(program: &str, arguments: [&str; N]) {
-    assert!(Command::new(program).args(arguments).status().unwrap().success(), "{program}");
 }
 
 /// By hand: 4 ms a request and two windows of 128 KiB in flight are 64 MiB a second. Windows of
@@ -147,8 +130,8 @@ fn small_readahead_window_is_found_and_its_setting_named() {
         return println!("skipped: needs FUSE, losetup and mkfs.ext4");
     };
     let made = scratch.data("made", DATA_BYTES as usize);
-    fs::copy(made, disk.folder.join("data")).unwrap();
-    run("sync", []);
+    fs::copy(made, disk.folder().join("data")).unwrap();
+    rustix::fs::sync();
     std::os::unix::fs::symlink("mounted/data", scratch.path("data")).unwrap();
 
     let found = (0..RUNS_MAX).find_map(|_| {
@@ -165,7 +148,7 @@ fn small_readahead_window_is_found_and_its_setting_named() {
     let part = gain["saved_seconds"].as_f64().unwrap() / found["seconds"].as_f64().unwrap();
     assert!(part > 0.5, "{part} of the time: {found:#}");
 
-    let place = disk.folder.to_str().unwrap();
+    let place = disk.folder().to_str().unwrap();
     let advised = scratch.run(&format!("advise --mount {place}"));
     advised.has_ended(0, place);
     assert!(advised.stdout.contains("The present window is 128 KiB."), "{}", advised.stdout);

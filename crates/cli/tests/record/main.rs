@@ -16,6 +16,7 @@ mod gains;
 mod lookups;
 mod mappings;
 mod modelled;
+mod mounted;
 mod preload;
 mod programs;
 mod sampled;

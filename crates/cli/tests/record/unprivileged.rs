@@ -26,8 +26,8 @@ fn read_calls_are_advised_without_root() {
         return println!("skipped: needs FUSE, losetup and mkfs.ext4");
     };
     let made = scratch.data("made", (FILE_MIB * MIB) as usize);
-    fs::copy(made, disk.folder.join("data")).unwrap();
-    fs::set_permissions(&disk.folder, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::copy(made, disk.folder().join("data")).unwrap();
+    fs::set_permissions(disk.folder(), fs::Permissions::from_mode(0o755)).unwrap();
     symlink("mounted/data", scratch.path("data")).unwrap();
     let own = env::current_exe().unwrap();
     let program = [own.to_str().unwrap(), "--exact", "program", "--ignored", "--nocapture"];

@@ -1,6 +1,7 @@
 //! Shared support of the command's tests: a scratch folder, and runs of the command.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 
+pub mod disk;
 pub mod serve;
 
 use std::ffi::OsStr;

@@ -6,8 +6,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -15,12 +15,13 @@ use std::time::Duration;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
 use readpath_os::queue::{QueueLimits, ReadaheadSetting};
 use readpath_trace::recording::DeviceRecord;
-use rustix::fs::{major, makedev, minor};
+use rustix::fs::makedev;
 
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::event::Inode;
 use super::maps::{MappedPage, Mapping};
+use super::mounts;
 
 /// Maximum number of paths. They include files opened by other programs.
 const PATHS_MAX: usize = 1 << 18;
@@ -86,8 +87,7 @@ impl System {
     /// Starts to record the paths of opened files.
     pub fn new() -> System {
         let fanotify = start_fanotify();
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let without_storage = without_storage(&mounts);
+        let without_storage = mounts::without_storage(&mounts::table());
         System { fanotify, paths: HashMap::new(), without_storage, lookups: LOOKUPS_MAX }
     }
 
@@ -112,43 +112,11 @@ impl System {
 
 /// Stores path and length of an open file by its inode.
 fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
-    let Ok(file) = rustix::fs::fstat(&descriptor) else { return };
-    let inode = Inode { device: kernel_device(file.st_dev), number: file.st_ino };
-    let link = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&descriptor.as_fd()));
-    if let Ok(path) = fs::read_link(link) {
-        let path = path.to_string_lossy().into_owned();
-        paths.insert(inode, NamedFile { path, bytes: Some(file.st_size as u64) });
-    }
-}
-
-/// File systems whose files the kernel makes up.
-const WITHOUT_STORAGE: [&str; 14] = [
-    "proc",
-    "sysfs",
-    "cgroup",
-    "cgroup2",
-    "devpts",
-    "mqueue",
-    "debugfs",
-    "tracefs",
-    "securityfs",
-    "configfs",
-    "pstore",
-    "bpf",
-    "binfmt_misc",
-    "efivarfs",
-];
-
-/// Returns the device numbers of these file systems from the text of `mountinfo`, proc(5).
-fn without_storage(mounts: &str) -> HashSet<u64> {
-    let device = |line: &str| {
-        let (mount, file_system) = line.split_once(" - ")?;
-        let kind = file_system.split(' ').next()?;
-        let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
-        let number = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
-        WITHOUT_STORAGE.contains(&kind).then_some(number)
-    };
-    mounts.lines().filter_map(device).collect()
+    let link = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()));
+    let (Ok(file), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { return };
+    let path = path.to_string_lossy().into_owned();
+    let named = NamedFile { path, bytes: Some(file.len()) };
+    paths.insert(mounts::inode_at(&link, &file), named);
 }
 
 /// Watches each file system with storage. Returns `None` when fanotify is refused.
@@ -159,7 +127,7 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
         | InitFlags::FAN_UNLIMITED_QUEUE;
     let files = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_LARGEFILE;
     let fanotify = Arc::new(Fanotify::init(flags, files).ok()?);
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    let mounts = mounts::table();
     let mut marked = HashSet::new();
     let mut served = Vec::new();
     for line in mounts.lines() {
@@ -218,7 +186,7 @@ impl FileNames for System {
         if !found.is_file() && !found.file_type().is_block_device() {
             return None;
         }
-        let inode = Inode { device: kernel_device(found.dev()), number: found.ino() };
+        let inode = mounts::inode_at(&path, &found);
         let named = NamedFile {
             path: fs::read_link(&path).ok()?.to_string_lossy().into_owned(),
             bytes: Some(found.len()),
@@ -248,6 +216,11 @@ impl FileNames for System {
     }
 
     fn disk(&mut self, device: u64) -> DeviceRecord {
+        if device >> 20 == 0
+            && let Some(disk) = mounts::disk_of_btrfs(device)
+        {
+            return self.disk(disk);
+        }
         let (major, minor) = (device >> 20, device & 0xf_ffff);
         let number = makedev(major as u32, minor as u32);
         // A mount of a server is no block device, but has a readahead size.
@@ -317,24 +290,4 @@ fn pagemap(place: &MappedPage) -> Option<PageRange> {
     let below = entries[..at].iter().rev().take_while(|is_present| **is_present).count();
     let above = entries[at..].iter().take_while(|is_present| **is_present).count();
     Some(PageRange { first: place.page - below as u64, end: place.page + above as u64 })
-}
-
-/// Converts a device number of `stat(2)` to the kernel's form: major × 2²⁰ + minor.
-pub(super) fn kernel_device(device: u64) -> u64 {
-    u64::from(major(device)) << 20 | u64::from(minor(device))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Lines as in proc(5): an optional field, and a disk.
-    #[test]
-    fn file_systems_without_storage_are_known_by_their_device() {
-        let mounts = "22 28 0:20 / /sys rw,nosuid - sysfs sysfs rw\n\
-                      23 28 0:21 / /proc rw shared:5 - proc proc rw\n\
-                      28 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
-                      30 28 0:25 / /memory rw - tmpfs tmpfs rw\n";
-        assert_eq!(without_storage(mounts), HashSet::from([20, 21]));
-    }
 }

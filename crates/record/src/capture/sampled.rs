@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use readpath_core::unit::{PAGE_BYTES, PageRange};
 
 use super::event::Inode;
-use super::names::{FileNames, System, kernel_device};
+use super::mounts;
+use super::names::{FileNames, System};
 use super::preload::KernelCounts;
 use crate::cold::residency_flags;
 
@@ -226,8 +227,7 @@ impl Sampled {
 impl TrackedFile {
     fn begin(at: &Path, inode: Inode, path: String) -> Option<TrackedFile> {
         let found = fs::metadata(at).ok()?;
-        let is_it = found.ino() == inode.number && kernel_device(found.dev()) == inode.device;
-        if !is_it {
+        if mounts::inode_at(at, &found) != inode {
             return None;
         }
         let mut followed = TrackedFile {

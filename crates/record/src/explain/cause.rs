@@ -10,6 +10,7 @@ mod advice;
 mod again;
 mod calls;
 mod depth;
+mod direct;
 mod many_files;
 mod metadata;
 mod over_read;
@@ -41,6 +42,8 @@ pub(super) struct ReadWait {
     pub refetched_bytes: u64,
     /// Number of fetched bytes beyond the requested pages.
     pub prefetched_bytes: u64,
+    /// True if the read brought pages into the page cache while it was made.
+    pub has_filled_cache: bool,
     /// True if a device request for the read is certain: the page cache was observed, or bypassed.
     pub is_request_seen: bool,
     /// Length of its file, if known.
@@ -52,10 +55,11 @@ type CauseCondition = fn(&ReadWait) -> bool;
 
 /// Returns the cause of a single wait, or `None`.
 pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
-    const RULES: [(WaitCause, CauseCondition); 5] = [
+    const RULES: [(WaitCause, CauseCondition); 6] = [
         (WaitCause::Again, again::holds),
         (WaitCause::Advice, advice::holds),
         (WaitCause::PageFaults, page_faults::holds),
+        (WaitCause::Direct, direct::holds),
         (WaitCause::Small, small::holds),
         (WaitCause::Depth, depth::holds),
     ];
@@ -101,6 +105,10 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
         // Unobserved reads may have used the pages that seem unused.
         let is_complete = gathered.unseen.is_empty();
         let lost = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
+        let over_read = match file.is_through_cache() {
+            true => WaitCause::Direct,
+            false => WaitCause::OverRead,
+        };
         let is_one_of_many = are_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
             let ns = charge.ns as f64 * left;
@@ -111,13 +119,14 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
                         add(WaitCause::ManyFiles, ns);
                     }
                 }
-                None => add(WaitCause::OverRead, ns * lost),
+                None => add(over_read, ns * lost),
                 Some(WaitCause::Depth) => {
-                    add(WaitCause::OverRead, ns * lost);
+                    add(over_read, ns * lost);
                     if is_depth_low {
                         add(WaitCause::Depth, ns * (1.0 - lost));
                     }
                 }
+                Some(WaitCause::Direct) if !is_depth_low => {}
                 Some(cause) => add(*cause, ns),
             }
         }
@@ -146,6 +155,7 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
         WaitCause::Calls => gathered.calls.count >= calls::CALLS_MIN,
         WaitCause::ManyFiles => many_files::are_many(gathered),
         WaitCause::OverRead => over_read::waits(gathered) >= WAITS_MIN,
+        WaitCause::Direct => direct::waits(gathered) >= WAITS_MIN,
         _ => gathered.charged(cause).0.waits >= WAITS_MIN,
     }
 }
@@ -162,6 +172,7 @@ pub(super) fn build_finding(
         WaitCause::Depth => depth::cause_text(gathered),
         WaitCause::Small => small::cause_text(gathered),
         WaitCause::OverRead => over_read::cause_text(gathered),
+        WaitCause::Direct => direct::cause_text(gathered),
         WaitCause::PageFaults => page_faults::cause_text(gathered),
         WaitCause::Advice => advice::cause_text(gathered),
         WaitCause::Again => again::cause_text(gathered),

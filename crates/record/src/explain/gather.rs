@@ -66,8 +66,9 @@ pub(super) struct FileData {
     /// them is a request.
     pub parts: u64,
     pub part_bytes: u64,
-    /// True if the file was read by direct I/O.
-    pub is_read_direct: bool,
+    /// Number of reads by direct I/O, and of those that filled the page cache.
+    pub direct_reads: u64,
+    pub cached_direct_reads: u64,
     /// Number of small reads by system calls.
     pub small_calls: u64,
     /// Hints for reads, and for accesses to mappings.
@@ -116,6 +117,12 @@ impl FileData {
     /// Returns true if a part of the file has this hint for mapped access.
     pub fn has_mapped_hint(&self, hint: AdviceType) -> bool {
         self.mapped_hints.has(hint)
+    }
+
+    /// Returns true if direct reads filled the page cache: one in eight, as later ones find their
+    /// pages there. Reads that pass the cache never fill it.
+    pub fn is_through_cache(&self) -> bool {
+        self.cached_direct_reads * 8 > self.direct_reads
     }
 
     /// Returns the charges to a cause.

@@ -50,7 +50,7 @@ pub(super) fn waits(
     left: &BTreeMap<u32, f64>,
     scale: f64,
 ) -> Option<ReadaheadWaits> {
-    let all = gathered.files.iter().filter(|(_, file)| !file.is_read_direct);
+    let all = gathered.files.iter().filter(|(_, file)| file.direct_reads == 0);
     let waited_ns = all.clone().map(|(number, file)| {
         file.readahead_waits.ns as f64 * left.get(number).copied().unwrap_or(1.0)
     });

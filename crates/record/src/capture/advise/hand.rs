@@ -8,7 +8,6 @@
 
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use readpath_core::readahead::ReadaheadLimits;
@@ -17,7 +16,7 @@ use readpath_trace::page_set::PageSet;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::super::event::Inode;
-use super::super::names::kernel_device;
+use super::super::mounts;
 use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 
 /// A file that can be advised.
@@ -156,9 +155,7 @@ pub(super) fn is_large(range: PageRange) -> bool {
 
 /// Opens the file at a path if it has the given inode.
 fn open(path: &Path, inode: Inode) -> Option<AdviceTarget> {
-    let is_it = |found: &fs::Metadata| {
-        found.ino() == inode.number && kernel_device(found.dev()) == inode.device
-    };
+    let is_it = |found: &fs::Metadata| mounts::inode_at(path, found) == inode;
     let file = ReadaheadFile::open(path, is_it).ok()??;
     let pages = file.pages();
     Some(AdviceTarget::new(AdviceWay::Opened(file), pages))
@@ -237,7 +234,7 @@ mod tests {
         file.write_all(&vec![7; 1 << 20]).unwrap();
         file.sync_all().unwrap();
         let found = file.metadata().unwrap();
-        let inode = Inode { device: kernel_device(found.dev()), number: found.ino() };
+        let inode = mounts::inode_at(&path, &found);
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         (path, file, inode)
     }

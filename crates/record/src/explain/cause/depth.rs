@@ -5,7 +5,7 @@
 //! requests on average. A page fault requests one page but can have megabytes fetched around it. It
 //! then waits for this data, and concurrent requests would wait as well.
 
-use super::super::gather::RecordingData;
+use super::super::gather::{FileData, RecordingData};
 use super::super::{LARGE_BYTES, WaitCause};
 use super::words::{bytes, time};
 use super::{CauseText, ReadWait, name};
@@ -24,12 +24,16 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         title: "one request at a time: the device waits for the program".to_owned(),
         evidence: format!(
             "{} reads of {} at random positions waited {} each, with {:.1} requests at the device on \
-             average; most of them read {}",
+             average; most of them read {}{}",
             charge.waits,
             bytes(charge.bytes as f64 / waits),
             time(charge.ns as f64 / waits),
             gathered.depth(),
             name(file),
+            match file.is_some_and(FileData::is_through_cache) {
+                true => ", whose direct reads go through the page cache",
+                false => "",
+            },
         ),
         remedy:
             "where no read needs the data of another, keep 16 to 32 reads in flight (io_uring or \

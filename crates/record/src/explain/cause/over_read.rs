@@ -44,7 +44,8 @@ pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
 }
 
 fn files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
-    gathered.files.values().filter(|file| lost_share(gathered, file) > 0.0)
+    let files = gathered.files.values().filter(|file| !file.is_through_cache());
+    files.filter(|file| lost_share(gathered, file) > 0.0)
 }
 
 /// Returns the number of waits that are judged.

@@ -31,7 +31,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             bytes(charge.bytes as f64 / (charge.ns.max(1) as f64 / 1e9)),
             name(file),
         ),
-        remedy: match file.is_some_and(|file| file.is_read_direct) {
+        remedy: match file.is_some_and(|file| file.direct_reads > 0) {
             true => {
                 "read 256 KiB or more at once, or without O_DIRECT, so that the kernel reads ahead"
             }

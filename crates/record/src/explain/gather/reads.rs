@@ -94,6 +94,7 @@ impl RecordingData {
             true => read.waited_ns,
             false => wait_of_call(read, got),
         };
+        let has_filled_cache = fetched.bytes > 0;
         let is_untold = is_direct || (!self.is_seen() && waited_ns > 0);
         let file = self.files.entry(read.file).or_default();
         if got > 0 && fetched.bytes == 0 && is_untold {
@@ -110,7 +111,8 @@ impl RecordingData {
         let is_seen = self.is_seen();
         let file = self.files.entry(read.file).or_default();
         file.small_calls += u64::from(is_small_call);
-        file.is_read_direct |= is_direct;
+        file.direct_reads += u64::from(is_direct);
+        file.cached_direct_reads += u64::from(is_direct && has_filled_cache);
         if waited_ns == 0 {
             return;
         }
@@ -127,6 +129,7 @@ impl RecordingData {
             fetched_bytes: fetched.bytes,
             refetched_bytes: fetched.refetched_bytes,
             prefetched_bytes: fetched.prefetched_bytes,
+            has_filled_cache,
             is_request_seen: is_seen || is_direct,
             file_bytes: file.bytes,
         };

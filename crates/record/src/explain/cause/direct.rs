@@ -1,0 +1,80 @@
+//! Cause: reads that were meant to pass the page cache go through it.
+//!
+//! Some file systems serve direct reads (`O_DIRECT`) through the page cache: btrfs for compressed
+//! files, ext4 with `data=journal` or encryption. AIO without `O_DIRECT` does so everywhere. A
+//! read of this kind fills the cache, and the kernel may fetch more than the read asks for. A
+//! submission of AIO then waits for its reads, one after the other.
+//!
+//! The rule for a single wait holds for a read at an unpredictable position that AIO submitted and
+//! that filled the page cache. It is reported if devices had less than two concurrent requests on
+//! average. Other direct reads of a file count if one in eight filled the cache. The bytes
+//! that they fetch without need are charged here, and not to [`over_read`].
+
+use super::super::WaitCause;
+use super::super::gather::{FileData, RecordingData};
+use super::words::{bytes, time};
+use super::{CauseText, ReadWait, name, over_read};
+use readpath_trace::page_set::PAGE_BYTES;
+use readpath_trace::recording::ReadMethod;
+
+/// Returns true if a submission waited for its read.
+pub(super) fn holds(wait: &ReadWait) -> bool {
+    wait.way == ReadMethod::Aio && wait.has_filled_cache && !wait.is_sequential
+}
+
+/// Files whose unneeded bytes are charged to this cause.
+fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
+    let files = gathered.files.values().filter(|file| file.is_through_cache());
+    files.filter(|file| over_read::lost_share(gathered, file) > 0.0)
+}
+
+/// Returns the number of waits that this cause is charged with.
+pub(super) fn waits(gathered: &RecordingData) -> u64 {
+    let of_files: u64 = over_read_files(gathered).map(|file| file.cached_direct_reads).sum();
+    gathered.charged(WaitCause::Direct).0.waits + of_files
+}
+
+/// Returns the texts of this cause.
+pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
+    let (charge, charged) = gathered.charged(WaitCause::Direct);
+    let most = over_read_files(gathered).max_by_key(|file| file.cached_direct_reads);
+    let file = charged.or(most);
+    let is_direct = file.is_some_and(|file| file.direct_reads > 0);
+    let title = match is_direct {
+        true => "direct reads go through the page cache".to_owned(),
+        false => "AIO without O_DIRECT: each submission waits for its reads".to_owned(),
+    };
+    let (filled, direct) =
+        file.map_or((0, 0), |file| (file.cached_direct_reads, file.direct_reads));
+    let mut parts = Vec::new();
+    if is_direct {
+        parts.push(format!(
+            "{filled} of {direct} direct reads of {} filled the page cache",
+            name(file)
+        ));
+    }
+    if charge.waits > 0 {
+        parts.push(format!(
+            "{} reads of AIO waited {} each, with {:.1} requests at the device on average; most of them \
+             read {}",
+            charge.waits,
+            time(charge.ns as f64 / charge.waits as f64),
+            gathered.depth(),
+            name(charged),
+        ));
+    }
+    if let Some(file) = most {
+        let fetched = (file.fetched.count() * PAGE_BYTES) as f64;
+        let used = fetched - (file.unused_pages() * PAGE_BYTES) as f64;
+        parts.push(format!("{} were fetched and {} of them used", bytes(fetched), bytes(used)));
+    }
+    let remedy = match is_direct {
+        true => {
+            "find out why the file system does so (compression on btrfs: `btrfs property set FILE \
+             compression none`, and write the file anew; data=journal or encryption on ext4); or read \
+             without O_DIRECT, with 16 to 32 reads in flight by io_uring or threads"
+        }
+        false => "open the file with O_DIRECT, or use io_uring, and keep 16 to 32 reads in flight",
+    };
+    CauseText { title, evidence: parts.join("; "), remedy: remedy.to_owned() }
+}
