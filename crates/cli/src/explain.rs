@@ -193,9 +193,13 @@ fn verdict(explanation: &Explanation) -> String {
 
 /// Sentence about the reads of other programs on a device.
 fn other_reads_text(others: &OtherReads) -> String {
+    let most = others
+        .most
+        .as_ref()
+        .map_or_else(String::new, |(name, task)| format!(", most of them by {name} (task {task})"));
     format!(
-        "Other programs had {:.1} reads in flight at {} on average. They may have delayed the reads; \
-         by how much is not known.",
+        "Other programs had {:.1} reads in flight at {} on average{most}. They may have delayed the \
+         reads; by how much is not known.",
         others.in_flight, others.device
     )
 }

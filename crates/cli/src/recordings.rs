@@ -209,8 +209,8 @@ fn cut(args: &CutArgs) -> CommandResult {
             Record::Lost(lost) => lost.at_ns,
             Record::Mapped(mapped) => mapped.at_ns,
             Record::Unseen(unseen) => unseen.at_ns,
-            // These times belong to the whole recording.
-            Record::TimeSpent(_) => return None,
+            // These totals belong to the whole recording.
+            Record::TimeSpent(_) | Record::OthersRequests(_) => return None,
             // Names, openings, mappings and advice stay: later records depend on them.
             _ => from,
         };

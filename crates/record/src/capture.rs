@@ -402,6 +402,8 @@ impl Recorder {
         if let Some(times) = self.times.take().filter(|_| self.lost == 0) {
             self.put(times.finish(self.start_ns, end_ns), &mut write)?;
         }
+        let others = self.tracker.take_others(at_ns);
+        self.put(others, &mut write)?;
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
         let unplaced = self.tracker.unlocated_reads();

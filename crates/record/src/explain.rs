@@ -57,7 +57,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use readpath_trace::recording::{Activity, ReadMethod, Record};
+use readpath_trace::recording::{Activity, DeviceOperation, ReadMethod, Record};
 
 mod cause;
 pub mod gain;
@@ -201,6 +201,8 @@ pub struct OtherReads {
     pub device: String,
     /// Mean number of their requests in flight.
     pub in_flight: f64,
+    /// Name and task of the program that read most, if known.
+    pub most: Option<(String, u32)>,
 }
 
 /// Result of the diagnosis.
@@ -365,10 +367,13 @@ impl Explainer {
 
 /// Devices that the program and others read from, with at least one request of others in flight.
 fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
-    let read = gathered.devices.values().filter(|device| device.read_bytes > 0);
-    let others = read.map(|device| OtherReads {
+    let read = gathered.devices.iter().filter(|(_, device)| device.read_bytes > 0);
+    let others = read.map(|(number, device)| OtherReads {
         device: device.name.clone(),
         in_flight: device.other_reads.sum_ns() as f64 / gathered.length_ns.max(1) as f64,
+        most: gathered
+            .main_other(*number, DeviceOperation::Read)
+            .map(|other| (other.name.clone(), other.task)),
     });
     others.filter(|others| others.in_flight >= 1.0).collect()
 }

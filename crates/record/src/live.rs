@@ -66,7 +66,7 @@ impl LiveReads {
             }
             Record::Lost(lost) => self.lost += lost.count,
             Record::Start(_) | Record::End(_) | Record::Map(_) | Record::TimeSpent(_) => {}
-            Record::Evict(_) => {}
+            Record::Evict(_) | Record::OthersRequests(_) => {}
             other => self.records.push(other),
         }
     }

@@ -2,8 +2,8 @@
 
 use readpath_record::explain::{Explanation, ProgramLimit, WaitCause};
 use readpath_trace::recording::{
-    AdviceGiven, AdviceType, DeviceOperation, FileRecord, PagesInserted, ReadMethod, ReadRecord,
-    Record, RecordingMethod, RequestRecord, ThreadName,
+    AdviceGiven, AdviceType, DeviceOperation, FileRecord, OthersRequests, PagesInserted,
+    ReadMethod, ReadRecord, Record, RecordingMethod, RequestRecord, ThreadName,
 };
 
 use super::explain::{KIB, Made, US, far, found};
@@ -292,6 +292,15 @@ fn buffered_scan_recorded_without_root_is_no_small_request_finding() {
 /// A program of 80 reads, half of them next to 50 requests of another program.
 fn next_to_readers(with_alone: bool) -> Explanation {
     let mut made = Made::new();
+    let others = OthersRequests {
+        device: 7,
+        work: DeviceOperation::Read,
+        task: 12,
+        name: "grep".to_owned(),
+        bytes: 1 << 20,
+        ..OthersRequests::default()
+    };
+    made.records.push(Record::OthersRequests(others));
     let read = |made: &mut Made, at, us| {
         made.read(1, ReadMethod::Pread, (far(at), 4 * KIB), 0, us);
     };
@@ -322,6 +331,7 @@ fn reads_of_another_program_are_a_cause() {
     let explanation = next_to_readers(true);
     assert_eq!(found(&explanation)[0], (WaitCause::Readers, 120));
     says(&explanation, &["other programs read from disk", "a read waits 4.0 ms, otherwise 1.0 ms"]);
+    says(&explanation, &["1 MiB of them were read by grep (task 12)"]);
     assert_eq!(explanation.other_reads, []);
 }
 
@@ -332,6 +342,7 @@ fn reads_of_another_program_all_the_time_are_only_counted() {
     assert_eq!(causes(&explanation), [WaitCause::Depth]);
     let [others] = &explanation.other_reads[..] else { panic!("{explanation:?}") };
     assert_eq!((others.device.as_str(), others.in_flight.round()), ("disk", 50.0));
+    assert_eq!(others.most, Some(("grep".to_owned(), 12)));
 }
 
 /// By hand: 190 reads of 1 ms and 10 of 100 ms wait 1.19 s, of which 0.99 s are lost to the ten.

@@ -12,7 +12,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 8 | `D2 72 65 61 64 72 65 63`: a byte that is no text, then `readrec` |
-//! | 4 | the version: 3; 2 has no `TimeSpent`, 1 also no `Mapped`, `Unseen` and `aio` |
+//! | 4 | the version: 4; 3 has no `OthersRequests`, 2 no `TimeSpent`, 1 no `Mapped`, `Unseen` and `aio` |
 //! | … | blocks, up to the end of the file |
 //!
 //! A block is:
@@ -69,19 +69,21 @@ mod merge;
 mod read;
 pub mod strace;
 mod sums;
+mod totals;
 mod write;
 
 pub use mapped::{FaultUse, MappedUse};
 
 pub use merge::MergedRecords;
 pub use read::RecordingReader;
+pub use totals::{Activity, OthersRequests, TimeSpent};
 pub use write::RecordingWriter;
 
 /// First bytes of a recording.
 pub const MAGIC: [u8; 8] = *b"\xd2readrec";
 
 /// Version of the format that is written.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Oldest version that can be read. Its format is [`VERSION`] without the newer record kinds.
 pub const VERSION_OLDEST: u32 = 1;
@@ -363,73 +365,6 @@ pub struct Unseen {
     pub waited_ns: u64,
 }
 
-/// Activity of a program at a moment. The order is the order of precedence: if the threads have
-/// several activities, the moment counts as the first of them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activity {
-    /// A thread runs on a processor.
-    Processor,
-    /// A thread could run and waits for a processor.
-    ProcessorQueue,
-    /// A read of a file waits.
-    Read,
-    /// A page fault waits for its file.
-    Fault,
-    /// A page fault waits for the swap area.
-    SwapIn,
-    /// A thread waits until the kernel has freed memory.
-    Memory,
-    /// A call about names, folders or attributes of files waits.
-    Metadata,
-    /// A write or an `fsync` waits.
-    Write,
-    /// A thread waits for completions of AIO or io_uring.
-    AsyncIo,
-    /// A thread waits for a pipe, a socket, a terminal or an event.
-    Others,
-    /// A thread sleeps for a time that it chose.
-    Sleep,
-    /// A thread waits for a lock, or for another thread.
-    Lock,
-    /// A process waits for its children, which are recorded too.
-    Children,
-    /// Unknown.
-    #[default]
-    Unknown,
-}
-
-impl Activity {
-    /// All activities, in their order and in the order of their encoding.
-    pub const ALL: [Activity; 14] = [
-        Activity::Processor,
-        Activity::ProcessorQueue,
-        Activity::Read,
-        Activity::Fault,
-        Activity::SwapIn,
-        Activity::Memory,
-        Activity::Metadata,
-        Activity::Write,
-        Activity::AsyncIo,
-        Activity::Others,
-        Activity::Sleep,
-        Activity::Lock,
-        Activity::Children,
-        Activity::Unknown,
-    ];
-}
-
-/// Wall time of the program by activity, one record for each activity that occurred.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct TimeSpent {
-    /// Time at which the recording ended.
-    pub at_ns: u64,
-    /// Activity.
-    pub activity: Activity,
-    /// Wall time. The records of all activities sum to the duration of the recording.
-    pub wall_ns: u64,
-}
-
 /// Contiguous pages were inserted into the page cache by one thread within one call.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PagesInserted {
@@ -549,6 +484,8 @@ pub enum Record {
     Unseen(Unseen),
     /// Wall time of one activity.
     TimeSpent(TimeSpent),
+    /// Requests of another program.
+    OthersRequests(OthersRequests),
 }
 
 impl Record {
@@ -571,6 +508,7 @@ impl Record {
             Record::Mapped(_) => 14,
             Record::Unseen(_) => 15,
             Record::TimeSpent(_) => 16,
+            Record::OthersRequests(_) => 17,
         }
     }
 
@@ -593,6 +531,7 @@ impl Record {
             14 => || Record::Mapped(Mapped::default()),
             15 => || Record::Unseen(Unseen::default()),
             16 => || Record::TimeSpent(TimeSpent::default()),
+            17 => || Record::OthersRequests(OthersRequests::default()),
             _ => return None,
         })
     }

@@ -101,7 +101,8 @@ impl RecordingInput {
             | Record::Evict(_)
             | Record::Request(_)
             | Record::Unseen(_)
-            | Record::TimeSpent(_) => {}
+            | Record::TimeSpent(_)
+            | Record::OthersRequests(_) => {}
         }
     }
 

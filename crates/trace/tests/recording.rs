@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use readpath_trace::TraceError;
 use readpath_trace::recording::{
     Activity, AdviceGiven, AdviceType, CALL_BYTES_MAX, DeviceOperation, DeviceRecord, EventsLost,
-    FileMapped, FileRecord, MAGIC, Mapped, OpenRecord, PagesEvicted, PagesInserted, ReadMethod,
-    ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingReader,
+    FileMapped, FileRecord, MAGIC, Mapped, OpenRecord, OthersRequests, PagesEvicted, PagesInserted,
+    ReadMethod, ReadOutcome, ReadRecord, Record, RecordingEnd, RecordingMethod, RecordingReader,
     RecordingStart, RecordingWriter, RequestRecord, SUM_MAX, ThreadName, TimeSpent, Unseen,
 };
 
@@ -150,6 +150,10 @@ fn any_event() -> impl Strategy<Value = Record> {
             let activity = if reads { Activity::Read } else { Activity::Unknown };
             Record::TimeSpent(TimeSpent { at_ns, activity, wall_ns })
         }),
+        1 => (at.clone(), ".{0,20}", 0..1_u64 << 50).prop_map(|(at_ns, name, bytes)| {
+            let (device, work) = (1 << 20 | 2, DeviceOperation::Write);
+            Record::OthersRequests(OthersRequests { at_ns, device, work, task: 7, name, count: 3, bytes })
+        }),
         1 => (at, 0..1_u64 << 50).prop_map(|(at_ns, count)| Record::Lost(EventsLost { at_ns, count })),
     ]
 }
@@ -250,6 +254,15 @@ fn encoded_bytes_match_the_format_description() {
             ..ReadRecord::default()
         }),
         Record::TimeSpent(TimeSpent { at_ns: 990, activity: Activity::Lock, wall_ns: 7 }),
+        Record::OthersRequests(OthersRequests {
+            at_ns: 990,
+            device: 0,
+            work: DeviceOperation::Write,
+            task: 9,
+            name: "dd".to_owned(),
+            count: 2,
+            bytes: 200,
+        }),
         Record::End(RecordingEnd { at_ns: 990, processor_ns: None, has_exited: true }),
     ];
     let body = [
@@ -263,11 +276,14 @@ fn encoded_bytes_match_the_format_description() {
         &[8, 0xd0, 0x0f, 100, 60, 0, 1, 4, 0, 0x80, 1, 0x80, 2, 0xf0, 1],
         // 10 back: 10 × 2 - 1; waiting for a lock, the 11th activity after the first; 7.
         &[16, 19, 11, 7],
+        // At the same time; device 0; a write, the second operation; task 9; "dd"; 2 requests; 200
+        // bytes.
+        &[17, 0, 0, 1, 9, 2, b'd', b'd', 2, 0xc8, 1],
         &[13, 0, 0, 1],
     ]
     .concat();
     let mut expected = MAGIC.to_vec();
-    expected.extend([3, 0, 0, 0]);
+    expected.extend([4, 0, 0, 0]);
     expected.extend([body.len() as u8, 0, 0, 0]);
     expected.extend(crc32fast::hash(&body).to_le_bytes());
     expected.extend(body);
@@ -330,12 +346,12 @@ fn invalid_records_are_refused_by_the_writer_and_by_the_reader() {
     assert!(error_of(&names()[1..]).contains("the first record is not a start"));
     assert!(error_of(&[names(), vec![end(), end()]].concat()).contains("after the last"));
     let mut later = written(&names());
-    // Versions 1 to 3 are accepted, a later version is not.
-    for version in 1..=3 {
+    // Versions 1 to 4 are accepted, a later version is not.
+    for version in 1..=4 {
         later[8] = version;
         assert_eq!(read(&later).0, names());
     }
-    later[8] = 4;
-    assert_eq!(read(&later).1, Some(TraceError::Version { version: 4 }));
+    later[8] = 5;
+    assert_eq!(read(&later).1, Some(TraceError::Version { version: 5 }));
     assert_eq!(read(b"fio version 3 iolog\n").1, Some(TraceError::NoRecording));
 }

@@ -120,7 +120,7 @@ pub(super) enum EventData {
     /// A task ends.
     TaskEnds,
     /// A task queues a block range, which becomes one or more requests.
-    Queue { device: u64, sector: u64, sectors: u64 },
+    Queue { device: u64, sector: u64, sectors: u64, name: String },
     /// A request is sent to a device.
     Issue { device: u64, sector: u64, bytes: u64, flags: String },
     /// A device completes a request or a part of it.
@@ -153,10 +153,9 @@ const REQUIRED_TASK_EVENTS: [&str; 3] =
     ["filemap/mm_filemap_add_to_page_cache", "sched/sched_switch", "task/task_newtask"];
 
 /// Events of recorded tasks that older kernels lack.
-const OPTIONAL_TASK_EVENTS: [&str; 12] = [
+const OPTIONAL_TASK_EVENTS: [&str; 11] = [
     PAGE_FAULT,
     "exceptions/page_fault_kernel",
-    "block/block_bio_queue",
     "filemap/mm_filemap_get_pages",
     "filemap/mm_filemap_fault",
     "filemap/mm_filemap_map_pages",
@@ -182,9 +181,10 @@ const SLEEP_STACK_TRIGGER: &str = "stacktrace if prev_state & 255";
 /// are far more frequent than the others. A write to a file mapping has events of `filemap`.
 const READ_FAULT_FILTER: &str = "!(error_code & 2)";
 
-/// Events without a task: required and optional ones.
+/// Events of all tasks: required and optional ones.
 const REQUIRED_GLOBAL_EVENTS: [&str; 2] = ["block/block_rq_issue", "block/block_rq_complete"];
-const OPTIONAL_GLOBAL_EVENTS: [&str; 1] = ["filemap/mm_filemap_delete_from_page_cache"];
+const OPTIONAL_GLOBAL_EVENTS: [&str; 2] =
+    ["block/block_bio_queue", "filemap/mm_filemap_delete_from_page_cache"];
 
 /// Decoder of an instance's events.
 #[derive(Debug, Default)]
@@ -252,7 +252,7 @@ enum EventKind {
     PageFault(EventField),
     Exec,
     TaskEnds,
-    Queue([EventField; 3]),
+    Queue([EventField; 4]),
     Issue([EventField; 4]),
     Complete([EventField; 3]),
     UringSubmit([EventField; 2]),
@@ -412,10 +412,11 @@ impl Decoder {
             EventKind::PageFault(address) => EventData::PageFault { address: address.of(bytes) },
             EventKind::Exec => EventData::Exec,
             EventKind::TaskEnds => EventData::TaskEnds,
-            EventKind::Queue([device, sector, sectors]) => EventData::Queue {
+            EventKind::Queue([device, sector, sectors, name]) => EventData::Queue {
                 device: device.of(bytes),
                 sector: sector.of(bytes),
                 sectors: sectors.of(bytes),
+                name: name.text_of(bytes),
             },
             EventKind::Issue([device, sector, length, flags]) => EventData::Issue {
                 device: device.of(bytes),
@@ -492,7 +493,8 @@ fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static s
         "sched_process_exec" => (EventKind::Exec, &[]),
         "sched_process_exit" => (EventKind::TaskEnds, &[]),
         "block_bio_queue" => {
-            (EventKind::Queue(["dev", "sector", "nr_sector"].map(field)), &["dev", "sector"])
+            let names = ["dev", "sector", "nr_sector", "comm"];
+            (EventKind::Queue(names.map(field)), &["dev", "sector"])
         }
         "block_rq_issue" => {
             let names = ["dev", "sector", "bytes", "rwbs"];

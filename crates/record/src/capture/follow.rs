@@ -21,6 +21,7 @@ use super::folios::Folios;
 use super::maps::{MappedPage, Maps, UNKNOWN};
 use super::names::{FileNames, NamedFile};
 use super::tables::{DescriptorTableId, DescriptorTarget, Tables};
+use requests::OtherTasks;
 
 mod advice;
 mod asynchronous;
@@ -39,9 +40,6 @@ const PAGE_BYTES: u64 = 4096;
 /// Time in nanoseconds after the start of a fault, after which a fault without a wait is complete.
 const FAULT_TIMEOUT_NS: u64 = 2_000_000;
 
-/// Maximum number of queued block ranges. All are discarded beyond it.
-const QUEUED_MAX: usize = 1 << 16;
-
 /// State of all recorded tasks.
 #[derive(Debug)]
 pub(super) struct TaskTracker<N> {
@@ -57,10 +55,11 @@ pub(super) struct TaskTracker<N> {
     /// Disk of each device, by the kernel's numbers.
     disks: HashMap<u64, u64>,
     named_disks: BTreeSet<u64>,
-    /// Block ranges requested by recorded tasks. By disk and first sector: the end sector and the
+    /// Block ranges requested by tasks. By disk and first sector: the end sector and the
     /// task.
     queued: BTreeMap<(u64, u64), (u64, u32)>,
     issued: HashMap<(u64, u64), Issued>,
+    others: OtherTasks,
     pending: Asynchronous,
     /// True when reads of AIO and io_uring are reported with their ranges.
     has_submissions: bool,
@@ -133,7 +132,7 @@ struct Issued {
     bytes: u64,
     work: DeviceOperation,
     is_ahead: bool,
-    /// Recorded task that requested it.
+    /// Task that requested it.
     task: Option<u32>,
 }
 
@@ -153,6 +152,7 @@ impl<N: FileNames> TaskTracker<N> {
             named_disks: BTreeSet::new(),
             queued: BTreeMap::new(),
             issued: HashMap::new(),
+            others: OtherTasks::default(),
             pending: Asynchronous::default(),
             has_submissions: false,
             lengths: HashMap::new(),
@@ -212,6 +212,11 @@ impl<N: FileNames> TaskTracker<N> {
         match event.data {
             EventData::Issue { device, sector, bytes, flags } => {
                 self.issue(at, (device, sector), bytes, &flags);
+            }
+            EventData::Queue { device, sector, sectors, name } if !self.is_recorded(event.task) => {
+                self.name_other(event.task, name);
+                let disk = self.disk(device);
+                self.queue(event.task, (disk, sector), sectors);
             }
             EventData::Complete { device, sector, sectors } => {
                 self.complete(at, device, sector, sectors);
@@ -317,12 +322,9 @@ impl<N: FileNames> TaskTracker<N> {
                 self.abandon(at, Some(number));
                 self.remove_task(number);
             }
-            EventData::Queue { device, sector, sectors } => {
-                if self.queued.len() >= QUEUED_MAX {
-                    self.queued.clear();
-                }
+            EventData::Queue { device, sector, sectors, .. } => {
                 let disk = self.disk(device);
-                self.queued.insert((disk, sector), (sector + sectors, number));
+                self.queue(number, (disk, sector), sectors);
                 self.on_aio_request(number, disk, sector, sectors);
             }
             EventData::UringSubmit { request, operation } => {

@@ -15,8 +15,8 @@ use super::wait_sum::WaitSum;
 use super::{LOW_DEPTH, WaitCause};
 use readpath_trace::page_set::{PAGE_BYTES, PageSet};
 use readpath_trace::recording::{
-    Activity, AdviceGiven, AdviceType, DeviceOperation, MappedUse, ReadMethod, ReadRecord, Record,
-    RecordingMethod, RequestRecord, Unseen,
+    Activity, AdviceGiven, AdviceType, DeviceOperation, MappedUse, OthersRequests, ReadMethod,
+    ReadRecord, Record, RecordingMethod, RequestRecord, Unseen,
 };
 
 mod calls;
@@ -228,6 +228,8 @@ pub(super) struct RecordingData {
     /// Waits next to writes, and next to other programs' reads.
     pub writes: Interference,
     pub other_reads: Interference,
+    /// Requests of other programs, by program.
+    pub others: Vec<OthersRequests>,
     pub stalls: StallHistogram,
     pub calls: Calls,
     /// Number of reads by size, as base-2 logarithms.
@@ -303,6 +305,7 @@ impl RecordingData {
             Record::TimeSpent(spent) => {
                 *self.spent_ns.entry(spent.activity).or_default() += spent.wall_ns;
             }
+            Record::OthersRequests(others) => self.others.push(others.clone()),
             Record::Map(_) | Record::Evict(_) => {}
         }
     }
@@ -345,6 +348,13 @@ impl RecordingData {
     /// Returns true if the recording has page cache insertions and measured waits.
     pub fn is_seen(&self) -> bool {
         self.source == RecordingMethod::Tracepoints
+    }
+
+    /// Returns the program, other than the recorded one, with most bytes of an operation on a
+    /// device.
+    pub fn main_other(&self, device: u64, work: DeviceOperation) -> Option<&OthersRequests> {
+        let others = self.others.iter().filter(|it| it.device == device && it.work == work);
+        others.filter(|it| !it.name.is_empty()).max_by_key(|it| it.bytes)
     }
 
     /// Returns the bytes that the program wrote into the page cache of files on a device.

@@ -156,6 +156,15 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
             one_of(code, &mut spent.activity, &Activity::ALL)?;
             code.number(&mut spent.wall_ns)
         }
+        Record::OthersRequests(others) => {
+            time(code, &mut others.at_ns)?;
+            code.number(&mut others.device)?;
+            one_of(code, &mut others.work, &WORKS)?;
+            small(code, &mut others.task)?;
+            code.text(&mut others.name)?;
+            code.number(&mut others.count)?;
+            code.number(&mut others.bytes)
+        }
     }
 }
 

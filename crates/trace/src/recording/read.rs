@@ -179,6 +179,7 @@ impl<R: io::Read> RecordingReader<R> {
                 };
             }
             Record::End(_) => self.state = BlockState::Over,
+            Record::OthersRequests(it) => device = Some(it.device),
             Record::Start(_) | Record::Lost(_) | Record::TimeSpent(_) => {}
         }
         if file.is_some_and(|file| !self.files.contains(&file)) {

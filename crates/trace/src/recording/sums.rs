@@ -75,6 +75,12 @@ impl RecordingSums {
                 let took_ns = it.end_ns - it.begin_ns;
                 add(&mut self.took_ns, took_ns, "requests that took more than 36 years together")?;
             }
+            // These requests are counted by their own records too.
+            Record::OthersRequests(it) => {
+                until_ns = it.at_ns;
+                at_most(SUM_MAX, it.bytes, "requests for more than 2⁶⁰ bytes together")?;
+                at_most(SUM_MAX, it.count, "more than 2⁶⁰ requests")?;
+            }
             Record::Lost(it) => {
                 until_ns = it.at_ns;
                 add(&mut self.lost, it.count, "more than 2⁶⁰ lost events")?;

@@ -25,7 +25,8 @@ fn window(first: u64) -> EventData {
 /// the task still submits requests for later pages. Then the task sleeps twice.
 #[test]
 fn fault_waits_for_all_its_sleeps() {
-    let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 16 };
+    let queue =
+        |sector| EventData::Queue { device: DISK, sector, sectors: 16, name: String::new() };
     let issue =
         |sector| EventData::Issue { device: DISK, sector, bytes: 8192, flags: "RA".to_owned() };
     let mut events = mapping();

@@ -1,6 +1,8 @@
 //! Event sequences of the kernel, with the records worked out by hand.
 
-use readpath_trace::recording::{AdviceType, DeviceRecord, ReadMethod, ReadRecord, RequestRecord};
+use readpath_trace::recording::{
+    AdviceType, DeviceRecord, OthersRequests, ReadMethod, ReadRecord, RequestRecord,
+};
 
 use super::super::event::{Sleep, SubmittedRead};
 use super::super::maps::{MappedPage, Mapping};
@@ -93,7 +95,15 @@ fn read_record_has_file_offset_and_wait() {
         (21, EventData::CacheRead { inode: INODE, first: 0, end: 2 }),
         (22, EventData::Insert { inode: INODE, first: 0, count: 4 }),
         (23, EventData::Insert { inode: INODE, first: 4, count: 4 }),
-        (24, EventData::Queue { device: INODE.device, sector: 800, sectors: 64 }),
+        (
+            24,
+            EventData::Queue {
+                device: INODE.device,
+                sector: 800,
+                sectors: 64,
+                name: String::new(),
+            },
+        ),
         (25, EventData::Issue { device: DISK, sector: 800, bytes: 32768, flags: "RA".to_owned() }),
         (26, switch(70, 0, true)),
         // The stack of the sleep, and the wake-up, are no end of the wait.
@@ -266,13 +276,47 @@ fn file_and_mapping_advice_is_recorded() {
     );
 }
 
+/// Two bios of a task that is not recorded become one request, next to a request of no known task.
+/// A kernel thread issues both.
+#[test]
+fn requests_of_other_programs_are_counted_by_the_task_that_queued_them() {
+    let queue = |sector, name: &str| TraceEvent {
+        at_ns: 10,
+        task: 77,
+        data: EventData::Queue { device: DISK, sector, sectors: 8, name: name.to_owned() },
+    };
+    let of_kernel = |at_ns, data| TraceEvent { at_ns, task: 5, data };
+    let issue =
+        |sector, bytes| EventData::Issue { device: DISK, sector, bytes, flags: "W".to_owned() };
+    let complete = |sector, sectors| EventData::Complete { device: DISK, sector, sectors };
+    let mut tracker = TaskTracker::new(Known, 0);
+    tracker.add_task(70, 70, "cat");
+    tracker.take(queue(800, "dd"));
+    tracker.take(queue(808, "dd"));
+    tracker.take(of_kernel(20, issue(800, 8192)));
+    tracker.take(of_kernel(21, issue(4000, 4096)));
+    tracker.take(of_kernel(30, complete(800, 16)));
+    tracker.take(of_kernel(31, complete(4000, 8)));
+    let expected = OthersRequests {
+        at_ns: 40,
+        device: DISK,
+        work: DeviceOperation::Write,
+        task: 77,
+        name: "dd".to_owned(),
+        count: 1,
+        bytes: 8192,
+    };
+    assert_eq!(tracker.take_others(40), [Record::OthersRequests(expected)]);
+    assert!(tracker.queued.is_empty(), "{:?}", tracker.queued);
+}
+
 /// Without a reported sleep, the time of a device request counts as a wait if the task cannot
 /// continue without it.
 #[test]
 fn miss_without_a_sleep_event_counts_device_time_as_wait() {
     let issue =
         |sector| EventData::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
-    let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 8 };
+    let queue = |sector| EventData::Queue { device: DISK, sector, sectors: 8, name: String::new() };
     let complete = |sector| EventData::Complete { device: DISK, sector, sectors: 8 };
     let records = records(vec![
         (10, enter(SystemCall::Pread, [5, 0, 4096, 65536])),
@@ -304,7 +348,7 @@ fn miss_without_a_sleep_event_counts_device_time_as_wait() {
 fn task_event_after_a_sleep_ends_the_wait() {
     let records = records(vec![
         (10, EventData::Fault { inode: INODE, page: 7 }),
-        (11, EventData::Queue { device: DISK, sector: 80, sectors: 8 }),
+        (11, EventData::Queue { device: DISK, sector: 80, sectors: 8, name: String::new() }),
         (12, EventData::Issue { device: DISK, sector: 80, bytes: 4096, flags: "R".to_owned() }),
         (15, switch(70, 0, true)),
         (45, EventData::Complete { device: DISK, sector: 80, sectors: 8 }),
@@ -343,7 +387,7 @@ fn spans(records: &[Record]) -> Vec<(u64, u64, u64, u64)> {
 /// first is waited for in `io_getevents`.
 #[test]
 fn direct_aio_read_ends_when_the_program_receives_it() {
-    let ask = |sector| EventData::Queue { device: DISK, sector, sectors: 8 };
+    let ask = |sector| EventData::Queue { device: DISK, sector, sectors: 8, name: String::new() };
     let issue =
         |sector| EventData::Issue { device: DISK, sector, bytes: 4096, flags: "R".to_owned() };
     let complete = |sector| EventData::Complete { device: DISK, sector, sectors: 8 };

@@ -8,6 +8,7 @@ use super::super::gather::RecordingData;
 use super::super::interference::Baseline;
 use super::CauseText;
 use super::words::{bytes, time};
+use readpath_trace::recording::DeviceOperation;
 
 /// Returns the fraction of a device's waits that is lost to writes.
 pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
@@ -37,10 +38,29 @@ fn main_writer(gathered: &RecordingData, device: u64, written: u64) -> String {
             bytes(cached as f64)
         );
     }
-    format!(
-        "the writer of {} of them is not known: none of the recorded threads",
-        bytes((written - own) as f64)
-    )
+    match gathered.main_other(device, DeviceOperation::Write) {
+        Some(other) if is_kernel(&other.name) => format!(
+            "{} of them were written back by the kernel ({}) for programs that are not recorded",
+            bytes(other.bytes as f64),
+            other.name
+        ),
+        Some(other) => format!(
+            "{} of them were written by {} (task {})",
+            bytes(other.bytes as f64),
+            other.name,
+            other.task
+        ),
+        None => format!(
+            "the writer of {} of them is not known: none of the recorded threads",
+            bytes((written - own) as f64)
+        ),
+    }
+}
+
+/// Returns true for the name of a kernel thread that writes for programs: `kworker/u8:1`,
+/// `jbd2/sda1-8`, `btrfs-transacti`.
+fn is_kernel(name: &str) -> bool {
+    ["kworker/", "jbd2/", "btrfs-", "xfsaild/", "loop"].iter().any(|it| name.starts_with(it))
 }
 
 /// Returns the texts of this cause.

@@ -1,0 +1,92 @@
+//! Records with totals, which come at the end of a recording.
+
+use serde::Serialize;
+
+use super::DeviceOperation;
+
+/// Activity of a program at a moment. The order is the order of precedence: if the threads have
+/// several activities, the moment counts as the first of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// A thread runs on a processor.
+    Processor,
+    /// A thread could run and waits for a processor.
+    ProcessorQueue,
+    /// A read of a file waits.
+    Read,
+    /// A page fault waits for its file.
+    Fault,
+    /// A page fault waits for the swap area.
+    SwapIn,
+    /// A thread waits until the kernel has freed memory.
+    Memory,
+    /// A call about names, folders or attributes of files waits.
+    Metadata,
+    /// A write or an `fsync` waits.
+    Write,
+    /// A thread waits for completions of AIO or io_uring.
+    AsyncIo,
+    /// A thread waits for a pipe, a socket, a terminal or an event.
+    Others,
+    /// A thread sleeps for a time that it chose.
+    Sleep,
+    /// A thread waits for a lock, or for another thread.
+    Lock,
+    /// A process waits for its children, which are recorded too.
+    Children,
+    /// Unknown.
+    #[default]
+    Unknown,
+}
+
+impl Activity {
+    /// All activities, in their order and in the order of their encoding.
+    pub const ALL: [Activity; 14] = [
+        Activity::Processor,
+        Activity::ProcessorQueue,
+        Activity::Read,
+        Activity::Fault,
+        Activity::SwapIn,
+        Activity::Memory,
+        Activity::Metadata,
+        Activity::Write,
+        Activity::AsyncIo,
+        Activity::Others,
+        Activity::Sleep,
+        Activity::Lock,
+        Activity::Children,
+        Activity::Unknown,
+    ];
+}
+
+/// Wall time of the program by activity, one record for each activity that occurred.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TimeSpent {
+    /// Time at which the recording ended.
+    pub at_ns: u64,
+    /// Activity.
+    pub activity: Activity,
+    /// Wall time. The records of all activities sum to the duration of the recording.
+    pub wall_ns: u64,
+}
+
+/// Requests that tasks of one name, outside the recorded program, issued to a device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct OthersRequests {
+    /// Time at which the recording ended.
+    pub at_ns: u64,
+    /// Device.
+    pub device: u64,
+    /// Type of the requests.
+    pub work: DeviceOperation,
+    /// Number of the first such task.
+    pub task: u32,
+    /// Name of the tasks. A task may issue requests for another one: a kernel thread
+    /// (`kworker/…`) for the program that wrote into the page cache.
+    pub name: String,
+    /// Number of requests.
+    pub count: u64,
+    /// Their length in bytes.
+    pub bytes: u64,
+}
