@@ -20,8 +20,10 @@ fn traces() -> Option<PathBuf> {
 }
 
 /// Policies implemented by both simulators: readpath's name and libCacheSim's name.
-const POLICIES: [(&str, &str); 6] = [
+const POLICIES: [(&str, &str); 8] = [
     ("lru", "LRU"),
+    ("2q", "TwoQ"),
+    ("sieve", "Sieve"),
     ("s3fifo", "S3FIFO"),
     ("arc", "ARC"),
     ("lirs", "LIRS"),
@@ -55,7 +57,7 @@ fn published(text: &str) -> BTreeMap<(String, u64, String), f64> {
 fn compare(folder: &Path, trace: &str, sizes: &str) -> usize {
     let published = published(&std::fs::read_to_string(folder.join("miss-ratios.txt")).unwrap());
     let scratch = Scratch::new(&format!("ratios-{trace}"));
-    let policies = POLICIES[..5].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
+    let policies = POLICIES[..7].iter().map(|(ours, _)| *ours).collect::<Vec<_>>().join(",");
     let path = folder.join(trace);
     let ran = scratch.run(&format!(
         "cachesim {} --eviction {policies} --sizes {sizes} --first 4000000 --json",

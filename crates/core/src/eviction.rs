@@ -30,8 +30,11 @@ mod lru;
 mod places;
 mod queues;
 mod s3fifo;
+mod sieve;
 mod simulation;
+mod slru;
 mod two_lists;
+mod two_queues;
 
 pub use adaptive::AdaptiveEviction;
 pub use arc::Arc;
@@ -41,9 +44,12 @@ pub use lirs::Lirs;
 pub use lru::Lru;
 pub use places::{FrameLists, List};
 pub use s3fifo::S3Fifo;
+pub use sieve::Sieve;
 pub use simulation::Simulation;
+pub use slru::Slru;
 pub use two_lists::TwoLists;
 pub(crate) use two_lists::refill;
+pub use two_queues::TwoQueues;
 
 /// The eviction policies by name, each with a one-line description.
 pub const POLICIES: &[Policy] = &[
@@ -56,6 +62,21 @@ pub const POLICIES: &[Policy] = &[
         name: "lru",
         line: "evicts the least recently used page",
         source: include_str!("eviction/lru.rs"),
+    },
+    Policy {
+        name: "slru",
+        line: "two LRU lists: a use moves a page to the protected one, with four fifths of the memory",
+        source: include_str!("eviction/slru.rs"),
+    },
+    Policy {
+        name: "2q",
+        line: "a queue for new pages; pages that return after they left it get an LRU list",
+        source: include_str!("eviction/two_queues.rs"),
+    },
+    Policy {
+        name: "sieve",
+        line: "one queue; a hand clears the marks of used pages and evicts the first without one",
+        source: include_str!("eviction/sieve.rs"),
     },
     Policy {
         name: "s3fifo",
@@ -230,6 +251,9 @@ pub fn build(spec: &Spec, pages: u32) -> Result<Box<dyn EvictionPolicy>, SpecErr
     let policy: Box<dyn EvictionPolicy> = match spec.name.as_str() {
         "two-lists" => Box::new(TwoLists),
         "lru" => Box::new(Lru),
+        "slru" => Box::new(Slru::new(pages)),
+        "2q" => Box::new(TwoQueues::new(pages)),
+        "sieve" => Box::new(Sieve::new()),
         "s3fifo" => Box::new(S3Fifo::new(pages)),
         "arc" => Box::new(Arc::new(pages)),
         "lirs" => Box::new(Lirs::new(pages)),

@@ -24,8 +24,8 @@ const OTHER_NAMES: &str = "\
     openat2 order own page_cluster page_cluster_max page_fault_kernel piece posix_fadvise \
     post_op_attr pread pread64 preadv preadv2 processor psychic psync ramp_time random randseed \
     rate_ignore_thinktime raw read read_ahead_kb read_at readahead readv recursion_misses region \
-    replay_redirect replay_scale ring rmdir rsize rt runs s3fifo secure sendfile sequential slots \
-    spawn_blocking splice ssd st_dev st_ino st_rdev stat stonewall strace strided swapoff swaps \
+    replay_redirect replay_scale ring rmdir rsize rt runs s3fifo secure sendfile sequential sieve \
+    slots slru spawn_blocking splice ssd st_dev st_ino st_rdev stat stonewall strace strided swapoff swaps \
     sweep sync sync_noidle sys_enter_io_submit taus258 taus88 trace_pipe_raw unlink usdt \
     verify_only vfork w wait_busy wait_request waits window";
 

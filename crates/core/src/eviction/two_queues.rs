@@ -1,0 +1,142 @@
+//! `2q`: a first-in first-out queue for new pages, and an LRU list for pages that return.
+//!
+//! How it works (2Q in its full version: Johnson and Shasha, VLDB 1994): a page enters the queue
+//! *A1in*, and uses do not move it there. If A1in has more than a quarter of the memory, its oldest
+//! page leaves, and is remembered as a ghost in *A1out*. Otherwise the least recently used page of
+//! the list *Am* leaves, and is not remembered. A page that returns while it is a ghost enters Am.
+//! A1out has as many ghosts as half of the memory has pages.
+//!
+//! Uses shortly after the first one say little, so only a page that returns after it has left A1in
+//! counts as used again. The quarter and the half are the authors' values.
+//!
+//! If uses are known only from access bits, Am is a clock: a used page at its end moves to the
+//! front.
+
+use super::{AccessBits, EvictionPolicy, FrameLists, GhostList, Ghosts, List, PageKey, PageOrigin};
+use crate::page::FrameId;
+
+const A1IN: List = List::PROBATION;
+const AM: List = List::REUSED;
+const A1OUT: GhostList = GhostList::First;
+
+/// Notes of a victim: the list that it left.
+const FROM_A1IN: u32 = 0;
+const FROM_AM: u32 = 1;
+
+/// The eviction policy `2q`.
+#[derive(Debug)]
+pub struct TwoQueues {
+    a1in_max: u32,
+    ghosts: Ghosts,
+    /// A page that was requested and whose ghost is taken already.
+    returning: Option<PageKey>,
+}
+
+/// Number of ghosts for a cache of `pages` pages.
+fn ghosts_max(pages: u32) -> u32 {
+    pages / 2
+}
+
+impl TwoQueues {
+    /// Creates the policy for a cache of `pages` pages.
+    pub fn new(pages: u32) -> TwoQueues {
+        TwoQueues { a1in_max: pages / 4, ghosts: Ghosts::new(ghosts_max(pages)), returning: None }
+    }
+
+    /// The list of the next victim.
+    fn next_list(&self, lists: &FrameLists) -> List {
+        let is_first = lists.pages(A1IN) > self.a1in_max || lists.pages(AM) == 0;
+        if is_first { A1IN } else { AM }
+    }
+}
+
+impl EvictionPolicy for TwoQueues {
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
+        let is_back = self.returning.take() == Some(page) || self.ghosts.take(page).is_some();
+        lists.push(frame, if is_back { AM } else { A1IN });
+    }
+
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        if lists.list_of(frame) == Some(AM) {
+            lists.renew(frame, AM);
+        }
+    }
+
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
+        loop {
+            let list = self.next_list(lists);
+            let frame = lists.pop(list)?;
+            if list == AM && access_bits.uses(frame) > 0 {
+                lists.push(frame, AM);
+                continue;
+            }
+            lists.set_note(frame, if list == AM { FROM_AM } else { FROM_A1IN });
+            return Some(frame);
+        }
+    }
+
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        if lists.note(frame) == FROM_A1IN {
+            self.ghosts.remember(A1OUT, page, 0);
+        }
+    }
+
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        lists.oldest(self.next_list(lists))
+    }
+
+    /// The ghost is taken before the victim's ghost displaces it.
+    fn demand(&mut self, page: PageKey) {
+        self.returning = self.ghosts.take(page).map(|_| page);
+    }
+
+    /// A victim that did not leave returns to the list that it left.
+    fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
+        lists.push(frame, if lists.note(frame) == FROM_AM { AM } else { A1IN });
+    }
+
+    fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
+        lists.push(frame, if is_kept { AM } else { A1IN });
+    }
+
+    fn resize(&mut self, _lists: &mut FrameLists, _access_bits: &dyn AccessBits, pages: u32) {
+        self.a1in_max = pages / 4;
+        self.ghosts.resize(ghosts_max(pages));
+    }
+
+    fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
+        ghosts.resize(self.ghosts.most());
+        self.ghosts = ghosts;
+        None
+    }
+
+    fn release_ghosts(&mut self) -> Option<Ghosts> {
+        Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::simulation::trial::victims;
+    use super::*;
+
+    /// Worked by hand, four pages, A1in of one: the use of 1 in A1in moves nothing, so 5 evicts 1.
+    /// 1 returns from A1out to Am, and 2 leaves. 6 and 7 evict 3 and 4, as A1in is too long.
+    #[test]
+    fn only_a_page_that_returns_counts_as_used_again() {
+        let references = [1, 2, 3, 4, 1, 5, 1, 6, 7];
+        assert_eq!(victims(TwoQueues::new(4), 4, references), [1, 2, 3, 4]);
+    }
+
+    /// Worked by hand: 5 and 6 evict 1 and 2. As 1, 2 and 3 return, 3, 4 and 5 leave. A1in has its
+    /// length of one now. 1 is used, so 7 evicts the least recently used page of Am: 2.
+    #[test]
+    fn with_a_short_first_queue_the_least_recently_used_returned_page_leaves() {
+        let references = [1, 2, 3, 4, 5, 6, 1, 2, 3, 1, 7];
+        assert_eq!(victims(TwoQueues::new(4), 4, references), [1, 2, 3, 4, 5, 2]);
+    }
+}
