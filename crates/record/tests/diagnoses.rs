@@ -269,6 +269,37 @@ fn program_with_much_unknown_time_has_no_verdict() {
     }
 }
 
+/// Without root, 10 ms of 100 ms went to reads, less the time of a copy, and 80 ms are unknown: the
+/// device is not named as the limit.
+#[test]
+fn waits_for_some_reads_next_to_much_unknown_time_are_no_verdict() {
+    let mut made = Made::by(RecordingMethod::Preload);
+    for at in 0..10 {
+        made.read(0, ReadMethod::Pread, (at * 256 * KIB, 256 * KIB), 0, 1000);
+    }
+    made.now = 100_000 * US;
+    let explanation = made.explained_with(Some(10_000_000));
+    assert_eq!((causes(&explanation), explanation.limit), (vec![], ProgramLimit::Unknown));
+    assert!(explanation.limit_text.contains("; it waited 7.2 ms for reads"), "{explanation:?}");
+}
+
+/// Members of an archive, read without root: 8 KiB at a header, then 8 KiB at its data, 64 bytes
+/// later. The second read waits for its last page. Its first two are in the page cache.
+#[test]
+fn overlapping_reads_recorded_without_root_are_not_fetched_again() {
+    for rounds in [1, 2] {
+        let mut made = Made::by(RecordingMethod::Preload);
+        for at in (0..100).cycle().take(rounds * 100) {
+            made.read(0, ReadMethod::Read, (far(at), 8 * KIB), 0, 1000);
+            made.read(0, ReadMethod::Read, (far(at) + 64, 8 * KIB), 0, 1000);
+        }
+        // Read again as a whole, with waits as long, the pages had left memory.
+        let causes = causes(&made.explained());
+        assert_eq!(causes.contains(&WaitCause::Again), rounds == 2, "{causes:?}");
+        assert!(causes.contains(&WaitCause::Depth), "{causes:?}");
+    }
+}
+
 /// Without root: sequential reads of 16 KiB, one in eight with 1 ms.
 #[test]
 fn buffered_scan_recorded_without_root_is_no_small_request_finding() {

@@ -208,12 +208,15 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
         return (ProgramLimit::Nothing, "no file was read".to_owned());
     }
     let unknown_ns = gathered.unknown_ns();
-    if share < REPORTED_SHARE_MIN && unknown_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64 {
+    if unknown_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64 {
         let mut text = format!(
             "{} of {} went neither to reads that were seen nor, as far as is known, to a processor",
             time(unknown_ns),
             time(gathered.length_ns as f64),
         );
+        if share >= REPORTED_SHARE_MIN {
+            text += &format!("; it waited {} for reads", time(waited as f64));
+        }
         if !gathered.is_seen() {
             text += "; a recording as root also has touches of mappings";
         }
@@ -230,10 +233,10 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     let busy: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
     let moved: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
     if moved == 0 {
-        let text = format!(
-            "it waited {} for reads, and no request of its own was seen at a device",
-            time(waited as f64),
-        );
+        let mut text = format!("it waited {} for reads", time(waited as f64));
+        if gathered.is_seen() {
+            text += ", and no request of its own was seen at a device";
+        }
         return (ProgramLimit::Device, text);
     }
     let rate = moved as f64 / (busy.max(1) as f64 / 1e9);

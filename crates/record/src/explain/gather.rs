@@ -92,6 +92,20 @@ impl FileData {
         again.min(bytes)
     }
 
+    /// Records the fetch of a read that waited, where the page cache is not observed. Its pages that
+    /// were read before are taken to be in memory, unless there are no others. Returns the number
+    /// of fetched bytes, and of those fetched again.
+    fn fetch_absent(&mut self, offset: u64, bytes: u64) -> (u64, u64) {
+        let pages = PageRange::covering(offset, bytes);
+        let absent = self.fetched.add(pages.first, pages.end);
+        if absent == 0 {
+            return (bytes, self.fetch(offset, bytes));
+        }
+        let fetched_bytes = bytes.min(absent * PAGE_BYTES);
+        self.fetched_bytes += fetched_bytes;
+        (fetched_bytes, 0)
+    }
+
     /// Records a fetch by an advice of the program.
     fn fetch_advised(&mut self, offset: u64, bytes: u64) {
         self.fetch(offset, bytes);

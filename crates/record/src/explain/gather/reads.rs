@@ -98,11 +98,11 @@ impl RecordingData {
         let is_untold = is_direct || (!self.is_seen() && waited_ns > 0);
         let file = self.files.entry(read.file).or_default();
         if got > 0 && fetched.bytes == 0 && is_untold {
-            fetched = FetchedBytes {
-                bytes: got,
-                refetched_bytes: file.fetch(read.offset, got),
-                ..fetched
+            let (bytes, refetched_bytes) = match is_direct {
+                true => (got, file.fetch(read.offset, got)),
+                false => file.fetch_absent(read.offset, got),
             };
+            fetched = FetchedBytes { bytes, refetched_bytes, ..fetched };
         }
         if !is_retry {
             self.take_pages(read, fault.as_ref(), step);
