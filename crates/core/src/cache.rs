@@ -427,6 +427,7 @@ impl Cache {
         }
     }
 
+    /// Frees a frame: its page leaves the cache, and the frame returns to the supply.
     fn release(&mut self, id: FrameId) {
         self.change(id, |frame| {
             frame.state = FrameState::Free;

@@ -45,7 +45,7 @@ pub trait ChunkingPolicy {
     /// completed.
     ///
     /// It is never `None` without a chunk in flight.
-    fn next(&self, facts: &TransferProgress) -> Option<u64>;
+    fn next(&self, progress: &TransferProgress) -> Option<u64>;
 
     /// The largest chunk in bytes: the size of a buffer.
     fn chunk_bytes(&self) -> u64;

@@ -331,9 +331,9 @@ impl DecisionLog {
 
     /// Logs a decision of a policy. `decision` is called only while the log is on.
     #[inline]
-    pub fn log_with(&mut self, at: Time, decision: impl FnOnce() -> Decision) {
+    pub fn log_with(&mut self, time: Time, decision: impl FnOnce() -> Decision) {
         if self.is_on {
-            self.enqueue(LoggedDecision { at, decision: decision() });
+            self.enqueue(LoggedDecision { at: time, decision: decision() });
         }
     }
 
@@ -495,6 +495,7 @@ fn optional(
     }
 }
 
+/// Name of a priority class in the log.
 fn class_name(class: Class) -> &'static str {
     match class {
         Class::RealTime => "rt",

@@ -69,52 +69,56 @@ struct InDeviceRequest {
 }
 
 impl DeviceEstimate {
-    /// Number of pages that take as long as a request without its bytes; at least 1.
+    /// Cost of a single request (latency plus service time), as the number of pages that the device
+    /// transfers in that time; at least 1.
     pub fn request_cost_pages(&self) -> u64 {
         (self.costs.request_ps() / self.costs.page_ps()).max(1)
     }
 
-    /// Number of pages that occupy the device as long as a request without its bytes.
+    /// Service time of a request, as the number of pages that the device transfers in that time.
+    /// The device serves no other request meanwhile.
     pub fn request_service_pages(&self) -> u64 {
         self.costs.service_ps() / self.costs.page_ps()
     }
 
-    /// Cost of a request without its bytes, in nanoseconds.
+    /// Duration of a single request without the transfer of its pages, in nanoseconds: latency plus
+    /// service time.
     pub fn request_ns(&self) -> u64 {
         self.costs.request_ps() / 1_000
     }
 
-    /// Cost of a page at the device's best rate, in picoseconds.
+    /// Time to transfer a page at the device's best rate, in picoseconds.
     pub fn page_ps(&self) -> u64 {
         self.costs.page_ps()
     }
 
-    /// Cost for its reader of one more request of `pages` pages, beyond its service time, while
-    /// `others` wait too; in pages.
+    /// Cost of one more request of `pages` pages for its reader, beyond its service time, while
+    /// `others` other readers wait too. The unit is the transfer time of a page.
     ///
     /// The latency counts as far as the device would otherwise be idle. It counts in full if the
     /// reader is alone, and not at all if others keep the device busy. It is at most the reader's
     /// share among all waiting readers: the pages that save one reader a request are read at once,
     /// and all others wait for them.
     pub fn request_waits_pages(&self, pages: u64, others: u64) -> u64 {
-        let service_time = self.request_service_pages();
-        let latency = self.request_cost_pages().saturating_sub(service_time);
+        let service_pages = self.request_service_pages();
+        let latency_pages = self.request_cost_pages().saturating_sub(service_pages);
         let mean_pages = if self.mean_pages == 0 { pages } else { self.mean_pages / EWMA_WINDOW };
-        let idle = PROBABILITY_UNIT * latency
-            / inverse_idle_probability(others, mean_pages + service_time, latency);
-        idle.min(latency / (others + 1))
+        let idle_pages = PROBABILITY_UNIT * latency_pages
+            / inverse_idle_probability(others, mean_pages + service_pages, latency_pages);
+        idle_pages.min(latency_pages / (others + 1))
     }
 
-    /// Records the dispatch of a request, with its sectors if known.
+    /// Records the dispatch of a request at time `now`. `sectors` is its sector range, or `None` if
+    /// unknown; it shows if the request begins at the end of the one before.
     pub fn on_dispatch(&mut self, now: Time, id: RequestId, sectors: Option<Range<u64>>) {
-        let at = id.0 as usize;
-        if at >= self.in_device.len() {
-            self.in_device.resize(at + 1, InDeviceRequest::default());
+        let index = id.0 as usize;
+        if index >= self.in_device.len() {
+            self.in_device.resize(index + 1, InDeviceRequest::default());
         }
-        let is_discontiguous =
-            self.next_sector.is_none() || self.next_sector != sectors.as_ref().map(|it| it.start);
+        let is_discontiguous = self.next_sector.is_none()
+            || self.next_sector != sectors.as_ref().map(|sectors| sectors.start);
         self.next_sector = sectors.map(|sectors| sectors.end);
-        self.in_device[at] = InDeviceRequest {
+        self.in_device[index] = InDeviceRequest {
             dispatched: now,
             number: self.dispatches,
             is_discontiguous,
@@ -123,29 +127,31 @@ impl DeviceEstimate {
         self.dispatches += 1;
     }
 
-    /// Records the completion of a request of `bytes` bytes. It was still in the device at
-    /// `not_before`, the time of the poll before this one.
+    /// Updates the estimate by the completion of a request of `bytes` bytes, found by the poll at
+    /// time `now`. `not_before` is the time of the poll before, when the request was still in the
+    /// device. If its duration is too uncertain, it is ignored, and so are all requests dispatched
+    /// until now.
     pub fn on_completion(&mut self, now: Time, not_before: Time, id: RequestId, bytes: u64) {
-        let own = self.in_device[id.0 as usize];
+        let request = self.in_device[id.0 as usize];
         let pages = bytes / PAGE_BYTES;
-        self.completed_totals.jumps += u64::from(own.is_discontiguous);
+        self.completed_totals.jumps += u64::from(request.is_discontiguous);
         self.completed_totals.pages += pages;
         self.mean_pages = match self.mean_pages {
             0 => pages * EWMA_WINDOW,
             mean => mean - mean / EWMA_WINDOW + pages,
         };
-        let took_ns = now.since(own.dispatched).ns();
-        let is_known =
-            UNCERTAINTY_DIVISOR_MAX * now.since(not_before.max(own.dispatched)).ns() <= took_ns;
+        let duration_ns = now.since(request.dispatched).ns();
+        let is_known = UNCERTAINTY_DIVISOR_MAX * now.since(not_before.max(request.dispatched)).ns()
+            <= duration_ns;
         if !is_known {
             self.ignored_before = self.dispatches;
-        } else if own.number >= self.ignored_before {
+        } else if request.number >= self.ignored_before {
             self.costs.observe(RequestTiming {
-                duration_ns: took_ns,
-                is_discontiguous: own.is_discontiguous,
+                duration_ns,
+                is_discontiguous: request.is_discontiguous,
                 pages,
-                completed_jumps: self.completed_totals.jumps - own.completed_before.jumps,
-                completed_pages: self.completed_totals.pages - own.completed_before.pages,
+                completed_jumps: self.completed_totals.jumps - request.completed_before.jumps,
+                completed_pages: self.completed_totals.pages - request.completed_before.pages,
             });
         }
     }
@@ -155,7 +161,8 @@ impl DeviceEstimate {
 const PROBABILITY_UNIT: u64 = 1 << 16;
 
 /// Inverse of the probability that a device is idle, in units of 1/[`PROBABILITY_UNIT`]. Each of
-/// `others` readers alternately waits for `latency` and occupies the device for `busy`.
+/// `others` readers alternately waits for `latency` and occupies the device for `busy`, both in one
+/// unit.
 ///
 /// The machine repairman model: `I(n) = 1 + n × busy ÷ latency × I(n - 1)`, and `I(0) = 1`.
 fn inverse_idle_probability(others: u64, busy: u64, latency: u64) -> u64 {

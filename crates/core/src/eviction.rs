@@ -115,7 +115,8 @@ impl PageKey {
         PageKey::from_number((file.0 as u64) << 40 ^ page)
     }
 
-    /// The key of the page or block with a number.
+    /// Key of the page or block with this number, for callers without files. Different numbers
+    /// have different keys.
     pub const fn from_number(number: u64) -> PageKey {
         PageKey(splitmix::mixed(number))
     }

@@ -78,9 +78,12 @@ impl LengthDistribution {
         LengthDistribution { is_of_requests: true, ..LengthDistribution::default() }
     }
 
-    /// Records that a run has grown from `before` to `length` pages, each at least 1.
-    pub fn record_growth(&mut self, before: u64, length: u64) {
-        self.steps[step_of(before)..step_of(length)].iter_mut().for_each(|step| step.record(true));
+    /// Records that a run has grown from `length_before` to `length` pages, each at least 1. It
+    /// counts as continued at each step between them.
+    pub fn record_growth(&mut self, length_before: u64, length: u64) {
+        self.steps[step_of(length_before)..step_of(length)]
+            .iter_mut()
+            .for_each(|step| step.record(true));
     }
 
     /// Records that a run ended with `length` pages.
@@ -111,12 +114,19 @@ impl LengthDistribution {
         ahead.min(pages_max)
     }
 
-    /// Best window, in requests of `each` pages, for a run of `length` such requests (at least 1).
-    /// A request costs as much as `marginal_cost` pages. The result is at most `max`.
-    pub fn window(&self, length: u64, each: u64, marginal_cost: u64, max: u64) -> u64 {
+    /// Best window for a run of `length` requests (at least 1) of `request_pages` pages each. A
+    /// request costs as much as `marginal_cost` pages. The result is a number of requests, at most
+    /// `requests_max`.
+    pub fn window(
+        &self,
+        length: u64,
+        request_pages: u64,
+        marginal_cost: u64,
+        requests_max: u64,
+    ) -> u64 {
         let (mut ahead, mut used) = (0, PROBABILITY_ONE);
-        for piece in self.pieces(length).take_while(|piece| piece.ahead < max) {
-            let pays = |count| piece.pays(used, count, each, marginal_cost);
+        for piece in self.pieces(length).take_while(|piece| piece.ahead < requests_max) {
+            let pays = |count| piece.pays(used, count, request_pages, marginal_cost);
             if !pays(piece.pages) {
                 ahead = piece.ahead + last_of(piece.pages, pays);
                 break;
@@ -124,7 +134,7 @@ impl LengthDistribution {
             used += piece.used(piece.pages);
             ahead = piece.ahead + piece.pages;
         }
-        ahead.min(max)
+        ahead.min(requests_max)
     }
 
     /// Probability, of [`PROBABILITY_ONE`], that a run of `length` requests (at least 1) reaches
@@ -220,11 +230,11 @@ impl CurvePiece {
 
     /// Returns true if reading its first `count` pays, with `used_before` expected used pages
     /// before it, of [`PROBABILITY_ONE`].
-    fn pays(&self, used_before: u64, count: u64, each: u64, marginal_cost: u64) -> bool {
-        let used = u128::from(used_before + self.used(count)) * u128::from(each);
-        let paid = u128::from(marginal_cost + (1 + self.ahead + count) * each);
-        used * u128::from(self.inverse_at(count))
-            <= paid * u128::from(PROBABILITY_ONE * PROBABILITY_ONE)
+    fn pays(&self, used_before: u64, count: u64, request_pages: u64, marginal_cost: u64) -> bool {
+        let used_pages = u128::from(used_before + self.used(count)) * u128::from(request_pages);
+        let cost = u128::from(marginal_cost + (1 + self.ahead + count) * request_pages);
+        used_pages * u128::from(self.inverse_at(count))
+            <= cost * u128::from(PROBABILITY_ONE * PROBABILITY_ONE)
     }
 }
 

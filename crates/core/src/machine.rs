@@ -504,17 +504,17 @@ impl Machine {
         self.files.frames_of(read)
     }
 
-    /// Calls `each` with the buffers of a device request, in the order of its sectors.
-    pub fn request_buffers(&self, id: RequestId, mut each: impl FnMut(Buffer)) {
+    /// Calls `emit` with the buffers of a device request, in the order of its sectors.
+    pub fn request_buffers(&self, id: RequestId, mut emit: impl FnMut(Buffer)) {
         self.base.queue.for_each_part(id, |content, bytes| match content {
             RequestContent::Pages { file, range, .. } => {
                 let cache = &self.base.frames.cache;
-                cache.for_each_frame(file, range, |frame| each(Buffer::Frame(frame)));
+                cache.for_each_frame(file, range, |frame| emit(Buffer::Frame(frame)));
             }
             RequestContent::Slots { range, .. } => range.pages().for_each(|slot| {
-                each(Buffer::Frame(self.memory.frame_of_slot(&self.base, slot)));
+                emit(Buffer::Frame(self.memory.frame_of_slot(&self.base, slot)));
             }),
-            RequestContent::Direct { read, offset } => each(Buffer::Caller { read, offset, bytes }),
+            RequestContent::Direct { read, offset } => emit(Buffer::Caller { read, offset, bytes }),
         });
     }
 

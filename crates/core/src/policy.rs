@@ -50,14 +50,15 @@ impl Policy {
     }
 }
 
-/// The error for a name that is not in `policies`.
+/// Creates the error for a name that is not in `policies`. `kind` is the kind of policy, for the
+/// message.
 pub(crate) fn unknown(
     kind: &'static str,
     name: &str,
     policies: impl Iterator<Item = &'static Policy>,
 ) -> SpecError {
-    let known = policies.map(|policy| policy.name).collect();
-    SpecError::UnknownName { kind, name: name.to_owned(), known }
+    let names = policies.map(|policy| policy.name).collect();
+    SpecError::UnknownName { kind, name: name.to_owned(), known: names }
 }
 
 /// Error in a [`Spec`].

@@ -132,11 +132,11 @@ pub trait PageView {
         true
     }
 
-    /// Number of cached pages directly before `page`, counted up to `most`.
-    fn cached_run_before(&self, page: u64, most: u64) -> u64 {
-        (1..=most.min(page))
-            .find(|&back| !self.is_cached(page - back))
-            .map_or(most.min(page), |back| back - 1)
+    /// Number of cached pages directly before `page`, without a gap; at most `pages_max`.
+    fn cached_run_before(&self, page: u64, pages_max: u64) -> u64 {
+        (1..=pages_max.min(page))
+            .find(|&distance| !self.is_cached(page - distance))
+            .map_or(pages_max.min(page), |distance| distance - 1)
     }
 }
 

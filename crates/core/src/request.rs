@@ -223,8 +223,8 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// A completion at an exactly known time.
-    pub const fn at(at: Time, id: RequestId, outcome: Outcome) -> Completion {
-        Completion { id, at, not_before: at, outcome }
+    /// Creates a completion at an exactly known time.
+    pub const fn at(time: Time, id: RequestId, outcome: Outcome) -> Completion {
+        Completion { id, at: time, not_before: time, outcome }
     }
 }

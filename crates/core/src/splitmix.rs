@@ -18,12 +18,13 @@ pub const fn mixed(state: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// A hash in two products, for tables that use its high bits: Fibonacci hashing (Knuth 6.4) twice.
-/// After one product, strides that are powers of two leave only a few patterns in the high bits.
+/// Hashes a value by two products (Fibonacci hashing, Knuth 6.4, twice), for tables that use the
+/// high bits. After one product, strides that are powers of two leave only a few patterns in the
+/// high bits.
 #[inline]
-pub const fn spread(number: u64) -> u64 {
-    let once = number.wrapping_mul(STEP);
-    (once ^ once >> 32).wrapping_mul(STEP)
+pub const fn spread(value: u64) -> u64 {
+    let product = value.wrapping_mul(STEP);
+    (product ^ product >> 32).wrapping_mul(STEP)
 }
 
 #[cfg(test)]

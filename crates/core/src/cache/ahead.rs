@@ -79,16 +79,17 @@ impl FirstUseWaits {
         }
     }
 
-    /// Records the first use of a page added at `then`. Its waiting time counts as at most the time
-    /// to refill the memory.
-    pub(super) fn record_first_use(&mut self, then: u32, memory_pages: u32) {
-        self.longest = self.longest.max(self.now.wrapping_sub(then)).min(memory_pages);
+    /// Records the first use of a prefetched page. `added_at` is the count of added pages at which
+    /// it was added. The waiting time counts as at most `memory_pages`, the size of the memory.
+    pub(super) fn record_first_use(&mut self, added_at: u32, memory_pages: u32) {
+        self.longest = self.longest.max(self.now.wrapping_sub(added_at)).min(memory_pages);
     }
 
-    /// Returns true if a page added at `then` has exceeded its lifetime.
-    fn is_over(&self, then: u32, memory_pages: u32) -> bool {
+    /// Returns true if a prefetched page has exceeded its lifetime. `added_at` is the count of
+    /// added pages at which it was added.
+    fn is_over(&self, added_at: u32, memory_pages: u32) -> bool {
         let life = (LIFETIME_FACTOR * self.longest).max(memory_pages / LIFETIME_MIN_DIVISOR);
-        self.now.wrapping_sub(then) > life
+        self.now.wrapping_sub(added_at) > life
     }
 }
 

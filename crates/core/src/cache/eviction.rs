@@ -75,8 +75,8 @@ impl Cache {
         match &self.sharer {
             None => pages,
             Some(_) => {
-                let wanted = pages.min(self.budget_pages().into()) as u32;
-                self.free_unreserved(wanted).min(wanted).into()
+                let frames_wanted = pages.min(self.budget_pages().into()) as u32;
+                self.free_unreserved(frames_wanted).min(frames_wanted).into()
             }
         }
     }
@@ -122,6 +122,8 @@ impl Cache {
         self.end_set_aside();
     }
 
+    /// Allows or forbids other processes that share the cache to pin frames. No effect without a
+    /// sharer.
     fn allow_pins(&mut self, may_pin: bool) {
         if let Some(sharer) = &mut self.sharer {
             sharer.allow_pins(may_pin);
@@ -170,30 +172,35 @@ impl Cache {
         }
     }
 
-    /// Takes the next page of a file to leave off its list. `taken`: the number of victims taken
-    /// before it.
-    pub(super) fn next_victim(&mut self, taken: u32, asks_left: &mut u32) -> Option<FrameId> {
+    /// Removes the next page to leave from its list; `None` if no list has a page. `victims_taken`
+    /// is the number of victims removed and not evicted yet. `queries_left` is the number of
+    /// further queries for uses of pages by other processes; each query reduces it.
+    pub(super) fn next_victim(
+        &mut self,
+        victims_taken: u32,
+        queries_left: &mut u32,
+    ) -> Option<FrameId> {
         while let Some(id) =
             self.frame_lists.oldest(FrameList::PREFETCHED).filter(|&id| self.is_stale(id))
         {
-            if !self.enter_policy_if_used(id, asks_left) {
+            if !self.enter_policy_if_used(id, queries_left) {
                 self.frame_lists.unlink(id);
                 return Some(id);
             }
         }
-        let Cache {
-            policy, frame_lists: places, sharer, frames, unused, counters, credits, ..
-        } = self;
-        let mut looking = CacheAccessBits {
+        let Cache { policy, frame_lists, sharer, frames, unused, counters, credits, .. } = self;
+        let mut access_bits = CacheAccessBits {
             sharer,
             frames,
             unused,
             counters,
             credits,
-            taken,
-            queries_left: asks_left,
+            taken: victims_taken,
+            queries_left,
         };
-        policy.victim(places, &mut looking).or_else(|| places.pop(FrameList::PREFETCHED))
+        policy
+            .victim(frame_lists, &mut access_bits)
+            .or_else(|| frame_lists.pop(FrameList::PREFETCHED))
     }
 
     /// The page of a file that eviction would check next.
@@ -281,12 +288,12 @@ impl Cache {
         let (first, unused) = self.unused.word_at(word);
         let is_filled = |&id: &FrameId| self.state(id) == FrameState::Filled;
         let filled = frames_of(first, unused).filter(is_filled);
-        let wanted = filled.fold(0, |wanted, id| wanted | 1 << (id.0 - first.0));
-        if wanted == 0 {
+        let filled_bits = filled.fold(0, |filled_bits, id| filled_bits | 1 << (id.0 - first.0));
+        if filled_bits == 0 {
             return;
         }
         let Some(sharer) = &mut self.sharer else { return };
-        let [used, again] = sharer.take_uses_of(first, wanted);
+        let [used, again] = sharer.take_uses_of(first, filled_bits);
         for id in frames_of(first, used) {
             self.touch(id);
             if again >> (id.0 - first.0) & 1 != 0 {

@@ -27,27 +27,29 @@ impl RefaultTable {
         RefaultTable { evicted_keys: alloc::vec![0; 1 << SLOTS_LOG2], pages: 0 }
     }
 
+    /// Number of evicted pages that returned, since the start.
     pub(super) fn pages(&self) -> u64 {
         self.pages
     }
 
-    /// Records the eviction of a page.
+    /// Stores the key bits of an evicted page, to recognize its return.
     pub(super) fn record_eviction(&mut self, page: PageKey) {
-        let (place, note) = noted(page);
-        self.evicted_keys[place] = note;
+        let (slot, key_bits) = noted(page);
+        self.evicted_keys[slot] = key_bits;
     }
 
-    /// Records that a page enters, and counts a return.
+    /// Counts a return if the entering page is among the stored evicted pages, and removes it from
+    /// them.
     pub(super) fn record_entry(&mut self, page: PageKey) {
-        let (place, note) = noted(page);
-        if self.evicted_keys[place] == note {
-            self.evicted_keys[place] = 0;
+        let (slot, key_bits) = noted(page);
+        if self.evicted_keys[slot] == key_bits {
+            self.evicted_keys[slot] = 0;
             self.pages += 1;
         }
     }
 }
 
-/// The slot of a page, and its stored key bits, which are never 0.
+/// Returns the slot of a page, and the key bits that are stored there, which are never 0.
 fn noted(page: PageKey) -> (usize, u32) {
     ((page.0 >> (u64::BITS - SLOTS_LOG2)) as usize, page.0 as u32 | 1)
 }

@@ -36,18 +36,20 @@ impl Cache {
         self.add_run_of(file, range, entry, false, added)
     }
 
-    /// Implements `add_run`, for a file or for memory.
+    /// Adds the absent pages of `range` as pages in flight, as far as frames are available. Calls
+    /// `on_added` with each page and its frame. Returns the number of added pages. `is_memory` is
+    /// true for pages of a mapping (swap), false for pages of a file.
     pub(super) fn add_run_of(
         &mut self,
         file: FileId,
         range: PageRange,
         entry: RunEntry,
         is_memory: bool,
-        mut added: impl FnMut(u64, FrameId),
+        mut on_added: impl FnMut(u64, FrameId),
     ) -> u64 {
-        let wanted = range.count().min(self.budget_pages().into()) as u32;
-        self.collect_next_uses(wanted);
-        let count = self.frames_for(wanted, entry.is_pinned);
+        let pages_wanted = range.count().min(self.budget_pages().into()) as u32;
+        self.collect_next_uses(pages_wanted);
+        let count = self.frames_for(pages_wanted, entry.is_pinned);
         let enters = !entry.is_ahead || self.policy.enters_unused();
         let how = if entry.is_ahead { Entered::Prefetch } else { Entered::Demand };
         self.waits.added(count, self.budget_pages());
@@ -55,7 +57,7 @@ impl Cache {
             frames,
             supply,
             table,
-            frame_lists: places,
+            frame_lists: lists,
             policy,
             unused,
             refaults,
@@ -63,7 +65,7 @@ impl Cache {
             ..
         } = self;
         let run = PageRange::new(range.first, count.into());
-        for (page, home) in table.homes(file, run) {
+        for (page, table_home) in table.homes(file, run) {
             let id = supply.take().expect("as many are free as are added");
             if let Some(refaults) = refaults {
                 refaults.record_entry(PageKey::of(file, page));
@@ -73,7 +75,7 @@ impl Cache {
                 page,
                 pins: u32::from(entry.is_pinned),
                 state: FrameState::InFlight(RequestId(u32::MAX)),
-                next_in_table: table.insert(file, home, id),
+                next_in_table: table.insert(file, table_home, id),
                 order: entry.order,
                 is_marked: page - range.first < entry.marked,
                 // The use that it is read for is still to come. Uses of memory are reported in
@@ -83,25 +85,25 @@ impl Cache {
                 memory: memory::MemoryFlags::of(is_memory),
             };
             match frames.get_mut(id.0 as usize) {
-                Some(place) => *place = frame,
+                Some(slot) => *slot = frame,
                 // Frames are used for the first time in ascending order.
                 None => frames.push(frame),
             }
             if is_memory {
                 // It is listed once it has arrived; its age counts from here on.
-                places.push(id, FrameList::MEMORY_CLEAN);
-                places.unlink(id);
-                places.set_note(id, waits.now());
+                lists.push(id, FrameList::MEMORY_CLEAN);
+                lists.unlink(id);
+                lists.set_note(id, waits.now());
             } else if enters {
-                policy.enter(places, id, PageKey::of(file, page), how);
+                policy.enter(lists, id, PageKey::of(file, page), how);
             } else {
-                places.push(id, FrameList::PREFETCHED);
-                places.set_note(id, waits.now());
+                lists.push(id, FrameList::PREFETCHED);
+                lists.set_note(id, waits.now());
             }
             if entry.is_ahead {
                 unused.insert(id);
             }
-            added(page, id);
+            on_added(page, id);
         }
         if entry.is_ahead {
             self.counters.readahead_pages += u64::from(count);
@@ -127,13 +129,14 @@ impl Cache {
         self.table.absent_run(&self.frames, file, range)
     }
 
-    /// Calls `each` with the frames of pages that are all cached, in order.
-    pub fn for_each_frame(&self, file: FileId, range: PageRange, mut each: impl FnMut(FrameId)) {
-        let mut before = FrameId(u32::MAX);
+    /// Calls `visit` with the frames of the pages of `range` in ascending order. All pages must be
+    /// cached.
+    pub fn for_each_frame(&self, file: FileId, range: PageRange, mut visit: impl FnMut(FrameId)) {
+        let mut previous = FrameId(u32::MAX);
         for page in range.pages() {
-            if let Some(id) = self.table.find_after(&self.frames, before, file, page) {
-                each(id);
-                before = id;
+            if let Some(id) = self.table.find_after(&self.frames, previous, file, page) {
+                visit(id);
+                previous = id;
             }
         }
     }
@@ -168,11 +171,11 @@ impl Cache {
         self.share(file, first, &come[..count], marked);
     }
 
-    /// The frame of a page in flight, checked first directly behind the frame `before`.
+    /// Returns the frame of a page in flight. Checks first the frame directly behind `previous`.
     #[inline]
-    fn in_flight_after(&self, before: FrameId, file: FileId, page: u64) -> FrameId {
-        let found = self.table.find_after(&self.frames, before, file, page);
-        found.expect("a page in flight is in the table")
+    fn in_flight_after(&self, previous: FrameId, file: FileId, page: u64) -> FrameId {
+        let frame = self.table.find_after(&self.frames, previous, file, page);
+        frame.expect("a page in flight is in the table")
     }
 }
 

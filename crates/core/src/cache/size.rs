@@ -39,21 +39,22 @@ impl Cache {
         self.policy_pages
     }
 
-    /// Replaces the eviction policy by one built for `pages` pages, which takes over the present
-    /// pages in their order.
+    /// Replaces the eviction policy by one built for `pages` pages. The new policy adopts the
+    /// present pages in the old policy's order of eviction, the first victim first. The old
+    /// policy's learned state is lost; [`resize_policy`](Cache::resize_policy) keeps it.
     pub fn replace_policy(&mut self, policy: Box<dyn EvictionPolicy>, pages: u32) {
-        let order = self.policy.give_up(&mut self.frame_lists);
+        let eviction_order = self.policy.give_up(&mut self.frame_lists);
         (self.policy, self.policy_pages) = (policy, pages);
-        for (id, is_kept) in order {
+        for (id, is_kept) in eviction_order {
             let key = self.frame(id).key();
             self.policy.adopt(&mut self.frame_lists, id, key, is_kept);
         }
     }
 
-    /// Sets the number of pages of the eviction policy, which keeps its learned state.
+    /// Adapts the eviction policy to a memory of `pages` pages. It keeps its learned state.
     pub fn resize_policy(&mut self, pages: u32) {
-        let Cache { policy, frame_lists: places, frames, .. } = self;
-        policy.resize(places, &PageKeys(frames), pages);
+        let Cache { policy, frame_lists, frames, .. } = self;
+        policy.resize(frame_lists, &PageKeys(frames), pages);
         self.policy_pages = pages;
     }
 

@@ -94,12 +94,13 @@ impl FreeFrames {
         self.used[mark..].reverse();
     }
 
-    /// Adds up to `frames` frames to circulation.
+    /// Adds up to `frames` frames to circulation: first withdrawn frames, then frames that were
+    /// never used, as far as they exist.
     pub(super) fn grow(&mut self, frames: u32) {
-        let again = (self.withdrawn.len() as u32 - self.withdrawn_free).min(frames);
-        self.withdrawn_free += again;
-        let left = self.frames_max - self.first_never_used - self.never_used_free;
-        self.never_used_free += left.min(frames - again);
+        let returned = (self.withdrawn.len() as u32 - self.withdrawn_free).min(frames);
+        self.withdrawn_free += returned;
+        let never_used = self.frames_max - self.first_never_used - self.never_used_free;
+        self.never_used_free += never_used.min(frames - returned);
     }
 
     /// Removes up to `frames` free frames from circulation, first those that were never used.
@@ -116,12 +117,12 @@ impl FreeFrames {
         withdrawing
     }
 
-    /// Records that the memory of frames was taken back.
+    /// Records that the environment has taken back the memory of these frames.
     pub(super) fn withdrawn(&mut self, frames: &[FrameId]) {
         self.withdrawing -= frames.len() as u32;
         // Inserts them before the frames that are in circulation again.
-        let place = self.withdrawn.len() - self.withdrawn_free as usize;
-        self.withdrawn.splice(place..place, frames.iter().copied());
+        let index = self.withdrawn.len() - self.withdrawn_free as usize;
+        self.withdrawn.splice(index..index, frames.iter().copied());
     }
 }
 

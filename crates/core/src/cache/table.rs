@@ -66,6 +66,7 @@ impl PageTableIndex {
         PageTableIndex { heads: alloc::vec![0; heads].into_boxed_slice(), pages: Vec::new() }
     }
 
+    /// Adds a file without pages, and returns its identifier.
     pub(super) fn add_file(&mut self) -> FileId {
         self.pages.push(0);
         FileId(self.pages.len() as u32 - 1)
@@ -81,25 +82,27 @@ impl PageTableIndex {
         self.find_at(frames, self.group(file, page).home(page), file, page)
     }
 
-    /// As `find`, but first checks the frame after `before`, where the neighbouring page often is.
+    /// Returns the frame of a page, as `find`. Checks first the frame after `previous`, where the
+    /// neighbouring page often is.
     #[inline]
     pub(super) fn find_after(
         &self,
         frames: &[Frame],
-        before: FrameId,
+        previous: FrameId,
         file: FileId,
         page: u64,
     ) -> Option<FrameId> {
-        let next = FrameId(before.0.wrapping_add(1));
-        match frames.get(next.0 as usize) {
+        let candidate = FrameId(previous.0.wrapping_add(1));
+        match frames.get(candidate.0 as usize) {
             Some(frame) if frame.page == page && frame.file == file && frame.is_in_table() => {
-                Some(next)
+                Some(candidate)
             }
             _ => self.find(frames, file, page),
         }
     }
 
-    /// The frame of a page that belongs to the chain at `home`.
+    /// Returns the frame of a page. The page must belong to the chain at head `home`, and its frame
+    /// may be absent.
     #[inline]
     pub(super) fn find_at(
         &self,
@@ -108,13 +111,13 @@ impl PageTableIndex {
         file: FileId,
         page: u64,
     ) -> Option<FrameId> {
-        let mut at = self.heads[home];
-        while let Some(id) = frame_of(at) {
+        let mut link = self.heads[home];
+        while let Some(id) = frame_of(link) {
             let frame = &frames[id.0 as usize];
             if frame.page == page && frame.file == file {
                 return Some(id);
             }
-            at = frame.next_in_table;
+            link = frame.next_in_table;
         }
         None
     }
@@ -155,7 +158,7 @@ impl PageTableIndex {
         Some(PageRange { first, end })
     }
 
-    /// The first cached page of the range whose frame satisfies `is_match`.
+    /// Returns the first cached page of the range whose frame satisfies `is_match`, with its frame.
     pub(super) fn first_where(
         &self,
         frames: &[Frame],
@@ -166,10 +169,10 @@ impl PageTableIndex {
         if self.is_empty(file) {
             return None;
         }
-        let near = range.clipped(range.first.saturating_add(frames.len() as u64));
-        let mut cached = self.cached_run(frames, file, near);
+        let searched = range.clipped(range.first.saturating_add(frames.len() as u64));
+        let mut cached = self.cached_run(frames, file, searched);
         let found = cached.find(|&(_, id)| is_match(&frames[id.0 as usize]));
-        if found.is_some() || near == range {
+        if found.is_some() || searched == range {
             return found;
         }
         (0..)
@@ -180,7 +183,8 @@ impl PageTableIndex {
             .min()
     }
 
-    /// The frames of the cached pages of the range, in the order of the pages or of the frames.
+    /// Returns the frames of the cached pages of the range. Their order is the order of the pages,
+    /// or of the frames if the range has more pages than there are frames.
     pub(super) fn cached(&self, frames: &[Frame], file: FileId, range: PageRange) -> Vec<FrameId> {
         if self.is_empty(file) {
             return Vec::new();
@@ -188,8 +192,8 @@ impl PageTableIndex {
         if range.count() <= frames.len() as u64 {
             return self.cached_run(frames, file, range).map(|(_, id)| id).collect();
         }
-        let all = (0..).map(FrameId).zip(frames);
-        all.filter(|(_, frame)| frame.holds(file, range)).map(|(id, _)| id).collect()
+        let numbered_frames = (0..).map(FrameId).zip(frames);
+        numbered_frames.filter(|(_, frame)| frame.holds(file, range)).map(|(id, _)| id).collect()
     }
 
     /// The cached pages of a range, and their frames.
@@ -241,6 +245,8 @@ struct HeadGroup {
 }
 
 impl HeadGroup {
+    /// Returns the heads of the group of neighbouring pages that contains `page`. The table has
+    /// 2^`heads_log2` heads.
     #[inline]
     fn holding(file: FileId, page: u64, heads_log2: u32) -> HeadGroup {
         // Hashes the extent, then the group's position in its extent, and the page's position in

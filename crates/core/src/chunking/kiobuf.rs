@@ -27,8 +27,9 @@ impl Kiobuf {
 }
 
 impl ChunkingPolicy for Kiobuf {
-    fn next(&self, facts: &TransferProgress) -> Option<u64> {
-        (facts.in_flight == 0).then_some(self.chunk_bytes.min(facts.bytes_left))
+    /// One chunk at a time: returns `None` while one is in flight.
+    fn next(&self, progress: &TransferProgress) -> Option<u64> {
+        (progress.in_flight == 0).then_some(self.chunk_bytes.min(progress.bytes_left))
     }
 
     fn chunk_bytes(&self) -> u64 {

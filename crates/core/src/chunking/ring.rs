@@ -44,8 +44,9 @@ impl RingChunking {
 }
 
 impl ChunkingPolicy for RingChunking {
-    fn next(&self, facts: &TransferProgress) -> Option<u64> {
-        (facts.in_flight < self.depth).then_some(self.chunk_bytes.min(facts.bytes_left))
+    /// Keeps `depth` chunks in flight: returns `None` while as many are.
+    fn next(&self, progress: &TransferProgress) -> Option<u64> {
+        (progress.in_flight < self.depth).then_some(self.chunk_bytes.min(progress.bytes_left))
     }
 
     fn chunk_bytes(&self) -> u64 {

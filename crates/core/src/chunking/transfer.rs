@@ -91,16 +91,18 @@ impl RawTransfer {
         self.covered_end
     }
 
-    /// The next chunk to submit, if the policy allows one now.
+    /// Returns the next chunk to submit, and counts it as in flight. Returns `None` if the policy
+    /// allows none now, no bytes are left, or the transfer was stopped.
     pub fn poll_chunk(&mut self, policy: &dyn ChunkingPolicy) -> Option<Chunk> {
         let bytes_left = self.covered_end - self.next;
         if bytes_left == 0 || self.stopped.is_some() {
             return None;
         }
-        let wanted = policy.next(&TransferProgress { bytes_left, in_flight: self.in_flight })?;
-        let bytes = match wanted - wanted % self.alignment_bytes {
+        let allowed_bytes =
+            policy.next(&TransferProgress { bytes_left, in_flight: self.in_flight })?;
+        let bytes = match allowed_bytes - allowed_bytes % self.alignment_bytes {
             0 => self.alignment_bytes,
-            whole => whole,
+            aligned => aligned,
         };
         let chunk = Chunk { offset: self.next, bytes: bytes.min(bytes_left) };
         self.next += chunk.bytes;

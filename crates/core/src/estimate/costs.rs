@@ -78,14 +78,16 @@ pub(super) struct DeviceCosts {
 }
 
 impl Default for DeviceCosts {
+    /// Initial costs in picoseconds, with independent uncertainties.
     fn default() -> DeviceCosts {
-        let are = [i128::from(INITIAL_LATENCY_NS) * 1_000, 0, i128::from(INITIAL_PAGE_PS)];
-        let alone =
-            |at: usize| core::array::from_fn(|with| if at == with { COVARIANCE_UNIT } else { 0 });
+        let initial = [i128::from(INITIAL_LATENCY_NS) * 1_000, 0, i128::from(INITIAL_PAGE_PS)];
+        let row_of_unit_matrix = |row: usize| {
+            core::array::from_fn(|column| if row == column { COVARIANCE_UNIT } else { 0 })
+        };
         DeviceCosts {
-            estimates: are,
+            estimates: initial,
             initial_deviation: [0; 3],
-            covariance: core::array::from_fn(alone),
+            covariance: core::array::from_fn(row_of_unit_matrix),
         }
     }
 }
@@ -96,7 +98,7 @@ impl DeviceCosts {
         (self.estimates[LATENCY] + self.estimates[SERVICE_TIME]) as u64
     }
 
-    /// Part of that for which it occupies the device.
+    /// Part of the duration of a request for which it occupies the device, in picoseconds.
     pub(super) fn service_ps(&self) -> u64 {
         self.estimates[SERVICE_TIME] as u64
     }
@@ -134,30 +136,32 @@ impl DeviceCosts {
         self.initial_deviation = [took, took, i128::from(MIN_SAMPLES) * page];
     }
 
-    /// Updates the Kalman filter: the combination of costs with coefficients `times` was measured
-    /// as `took`.
-    fn fit(&mut self, times: [i128; 3], took: i128) {
-        for at in 0..3 {
-            let own = &mut self.covariance[at][at];
-            *own = (*own).max(1);
-            if *own < COVARIANCE_UNIT {
-                *own += COVARIANCE_UNIT / i128::from(DECAY_WINDOW * DECAY_WINDOW);
+    /// Updates the costs by one measurement (Kalman filter). The sum of the costs times
+    /// `coefficients` was measured as `measured_ps` picoseconds.
+    fn fit(&mut self, coefficients: [i128; 3], measured_ps: i128) {
+        for cost in 0..3 {
+            let variance = &mut self.covariance[cost][cost];
+            *variance = (*variance).max(1);
+            if *variance < COVARIANCE_UNIT {
+                *variance += COVARIANCE_UNIT / i128::from(DECAY_WINDOW * DECAY_WINDOW);
             }
         }
-        let expected = dot(times, self.estimates);
-        let noise = expected.max(took / 16);
+        let expected_ps = dot(coefficients, self.estimates);
+        let noise_ps = expected_ps.max(measured_ps / 16);
         // Coefficients, scaled by the initial standard deviations relative to the noise.
-        let weights: [i128; 3] = core::array::from_fn(|at| {
-            ((times[at] * self.initial_deviation[at]) * WEIGHT_UNIT / noise).min(WEIGHT_UNIT << 30)
+        let weights: [i128; 3] = core::array::from_fn(|cost| {
+            ((coefficients[cost] * self.initial_deviation[cost]) * WEIGHT_UNIT / noise_ps)
+                .min(WEIGHT_UNIT << 30)
         });
         let shares = self.covariance.map(|row| dot(row, weights) / WEIGHT_UNIT);
-        let all = dot(weights, shares) / WEIGHT_UNIT + COVARIANCE_UNIT;
-        let gains = shares.map(|share| share * COVARIANCE_UNIT / all);
-        for (at, gain) in gains.into_iter().enumerate() {
-            self.estimates[at] +=
-                gain * (took - expected) / noise * self.initial_deviation[at] / COVARIANCE_UNIT;
-            for (with, share) in shares.into_iter().enumerate() {
-                self.covariance[at][with] -= gain * share / COVARIANCE_UNIT;
+        let total_variance = dot(weights, shares) / WEIGHT_UNIT + COVARIANCE_UNIT;
+        let gains = shares.map(|share| share * COVARIANCE_UNIT / total_variance);
+        for (cost, gain) in gains.into_iter().enumerate() {
+            self.estimates[cost] += gain * (measured_ps - expected_ps) / noise_ps
+                * self.initial_deviation[cost]
+                / COVARIANCE_UNIT;
+            for (other, share) in shares.into_iter().enumerate() {
+                self.covariance[cost][other] -= gain * share / COVARIANCE_UNIT;
             }
         }
         self.keep_in_bounds();
@@ -166,19 +170,20 @@ impl DeviceCosts {
     /// Raises each estimate below its minimum to the minimum, and moves the others by their
     /// covariance with it.
     fn keep_in_bounds(&mut self) {
-        let least = [0, 0, i128::from(PAGE_PS_MIN)];
-        for at in [SERVICE_TIME, LATENCY, PAGE] {
-            let off = least[at] - self.estimates[at];
-            if off <= 0 {
+        let minima = [0, 0, i128::from(PAGE_PS_MIN)];
+        for cost in [SERVICE_TIME, LATENCY, PAGE] {
+            let shortfall = minima[cost] - self.estimates[cost];
+            if shortfall <= 0 {
                 continue;
             }
-            for with in 0..3 {
-                let part = off * self.covariance[with][at] / self.covariance[at][at].max(1);
-                self.estimates[with] +=
-                    part.saturating_mul(self.initial_deviation[with]) / self.initial_deviation[at];
+            for other in 0..3 {
+                let part =
+                    shortfall * self.covariance[other][cost] / self.covariance[cost][cost].max(1);
+                self.estimates[other] += part.saturating_mul(self.initial_deviation[other])
+                    / self.initial_deviation[cost];
             }
         }
-        self.estimates = core::array::from_fn(|at| self.estimates[at].max(least[at]));
+        self.estimates = core::array::from_fn(|cost| self.estimates[cost].max(minima[cost]));
     }
 }
 

@@ -165,13 +165,13 @@ impl AdaptiveEviction {
     }
 
     /// Rebuilds the bitmap of frames that contain sampled pages.
-    fn mark_sampled(&mut self, places: &FrameLists, looks: &dyn AccessBits) {
-        self.sampled.resize(places.frames().max(self.pages).div_ceil(WORD_FRAMES) as usize, 0);
+    fn mark_sampled(&mut self, lists: &FrameLists, access_bits: &dyn AccessBits) {
+        self.sampled.resize(lists.frames().max(self.pages).div_ceil(WORD_FRAMES) as usize, 0);
         for word in 0..self.sampled.len() {
             let first = word as u32 * WORD_FRAMES;
             let frames = (first..first + WORD_FRAMES).map(FrameId);
             let is_marked = |&frame: &FrameId| {
-                is_of_policy(places, frame) && self.is_sampled(looks.page(frame))
+                is_of_policy(lists, frame) && self.is_sampled(access_bits.page(frame))
             };
             self.sampled[word] =
                 frames.filter(is_marked).fold(0, |bits, FrameId(at)| bits | 1 << (at - first));
@@ -180,7 +180,7 @@ impl AdaptiveEviction {
     }
 
     /// Records a reference to a sampled page in every simulation, and selects the next policy in
-    /// force. `is_hit` says whether the page was in the cache.
+    /// force. `is_hit` is true if the page was in the cache.
     fn refer(&mut self, page: PageKey, is_hit: bool) {
         let is_simulated_hit =
             self.candidates.each_mut().map(|candidate| candidate.simulation.reference(page));
@@ -196,17 +196,25 @@ impl AdaptiveEviction {
         self.references += 1;
         if self.references >= self.sample_pages {
             self.references = 0;
-            self.candidates.iter_mut().for_each(|one| one.misses -= one.misses / FADING);
+            self.candidates
+                .iter_mut()
+                .for_each(|candidate| candidate.misses -= candidate.misses / FADING);
             self.excess -= self.excess / FADING;
         }
-        let least = (0..CANDIDATES.len()).min_by_key(|&at| self.candidates[at].misses);
-        let least = least.expect("there are candidates");
+        let best = (0..CANDIDATES.len()).min_by_key(|&index| self.candidates[index].misses);
+        let best = best.expect("there are candidates");
         let lead_max = u64::from(self.sample_pages) * MISS / LEAD_SHARE;
-        let misses_max = self.candidates[least].misses + lead_max;
-        self.candidates.iter_mut().for_each(|one| one.misses = one.misses.min(misses_max));
-        let [mine, others] = [self.in_force, least].map(|at| self.candidates[at].misses);
-        self.next_in_force =
-            if mine - others > self.advantage(mine) { least } else { self.in_force };
+        let misses_max = self.candidates[best].misses + lead_max;
+        self.candidates
+            .iter_mut()
+            .for_each(|candidate| candidate.misses = candidate.misses.min(misses_max));
+        let [own_misses, best_misses] =
+            [self.in_force, best].map(|index| self.candidates[index].misses);
+        self.next_in_force = if own_misses - best_misses > self.advantage(own_misses) {
+            best
+        } else {
+            self.in_force
+        };
     }
 
     /// Lead that a candidate needs over the policy in force, whose simulated misses are `misses`.
@@ -219,20 +227,22 @@ impl AdaptiveEviction {
         share.max(chance) * MISS + self.excess
     }
 
-    /// Switches to the selected candidate, which adopts the resident pages and the ghosts.
-    fn change(&mut self, places: &mut FrameLists, looks: &dyn AccessBits) {
-        let order = self.policy.give_up(places);
+    /// Switches to the selected candidate. It adopts the resident pages in the order of eviction of
+    /// the policy before, and that policy's ghosts (evicted pages that are remembered).
+    fn change(&mut self, lists: &mut FrameLists, access_bits: &dyn AccessBits) {
+        let eviction_order = self.policy.give_up(lists);
         let ghosts = self.policy.release_ghosts().or_else(|| self.ghosts.take());
         self.policy = built(self.candidates[self.next_in_force].name, self.pages);
-        for (frame, is_kept) in order {
-            self.policy.adopt(places, frame, looks.page(frame), is_kept);
+        for (frame, is_kept) in eviction_order {
+            self.policy.adopt(lists, frame, access_bits.page(frame), is_kept);
         }
         self.ghosts = ghosts.and_then(|ghosts| self.policy.inherit(ghosts));
         self.in_force = self.next_in_force;
     }
 
-    /// Records the uses that the access bits show for the sampled pages of the next bitmap word.
-    fn look(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) {
+    /// Records the uses that the access bits show for the sampled pages of the next bitmap word. A
+    /// use counts as a reference in every simulation.
+    fn look(&mut self, lists: &mut FrameLists, access_bits: &mut dyn AccessBits) {
         let first = self.word as u32 * WORD_FRAMES;
         let mut bits = self.sampled[self.word];
         self.word = (self.word + 1) % self.sampled.len();
@@ -240,8 +250,8 @@ impl AdaptiveEviction {
             let frame = FrameId(first + bits.trailing_zeros());
             bits &= bits - 1;
             // The frame may meanwhile contain a page that is on none of the policy's lists.
-            for _ in 0..if is_of_policy(places, frame) { looks.uses(frame) } else { 0 } {
-                self.used(places, frame, looks.page(frame));
+            for _ in 0..if is_of_policy(lists, frame) { access_bits.uses(frame) } else { 0 } {
+                self.used(lists, frame, access_bits.page(frame));
             }
         }
     }
@@ -255,8 +265,8 @@ fn is_sampled(page: PageKey, sample_pages: u32, pages: u32) -> bool {
 }
 
 /// True if the frame is on one of the policy's lists.
-fn is_of_policy(places: &FrameLists, frame: FrameId) -> bool {
-    places.list_of(frame).is_some_and(|list| List::OF_POLICY.contains(&list))
+fn is_of_policy(lists: &FrameLists, frame: FrameId) -> bool {
+    lists.list_of(frame).is_some_and(|list| List::OF_POLICY.contains(&list))
 }
 
 /// Size of the sample's memory in pages, for a cache of `pages` pages.
@@ -270,11 +280,12 @@ fn built(name: &'static str, pages: u32) -> Box<dyn EvictionPolicy> {
 }
 
 impl EvictionPolicy for AdaptiveEviction {
-    fn enter(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
+    /// Adds the page to the policy in force. A sampled page counts as a miss.
+    fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, entry: PageOrigin) {
         if let Some(ghosts) = &mut self.ghosts {
             ghosts.take(page);
         }
-        self.policy.enter(places, frame, page, entry);
+        self.policy.enter(lists, frame, page, entry);
         let (word, bit) = ((frame.0 / WORD_FRAMES) as usize, 1 << (frame.0 % WORD_FRAMES));
         if word >= self.sampled.len() {
             self.sampled.resize(word + 1, 0);
@@ -287,58 +298,68 @@ impl EvictionPolicy for AdaptiveEviction {
         }
     }
 
-    fn used(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.policy.used(places, frame, page);
+    /// Records a use in the policy in force. A sampled page counts as a hit.
+    fn used(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        self.policy.used(lists, frame, page);
         if self.is_sampled(page) {
             self.refer(page, true);
         }
     }
 
-    fn victim(&mut self, places: &mut FrameLists, looks: &mut dyn AccessBits) -> Option<FrameId> {
-        self.look(places, looks);
+    /// Records uses of sampled pages, switches to the selected policy if it has changed, and
+    /// returns the victim of the policy in force.
+    fn victim(
+        &mut self,
+        lists: &mut FrameLists,
+        access_bits: &mut dyn AccessBits,
+    ) -> Option<FrameId> {
+        self.look(lists, access_bits);
         if self.next_in_force != self.in_force {
-            self.change(places, looks);
+            self.change(lists, access_bits);
         }
-        self.policy.victim(places, looks)
+        self.policy.victim(lists, access_bits)
     }
 
-    fn evicted(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
+    /// Remembers the page as a ghost, here or in the policy in force.
+    fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
         match &mut self.ghosts {
             Some(ghosts) => ghosts.remember(GhostList::First, page, 0),
-            None => self.policy.evicted(places, frame, page),
+            None => self.policy.evicted(lists, frame, page),
         }
     }
 
-    fn oldest(&mut self, places: &mut FrameLists) -> Option<FrameId> {
-        self.policy.oldest(places)
+    fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
+        self.policy.oldest(lists)
     }
 
     fn demand(&mut self, page: PageKey) {
         self.policy.demand(page);
     }
 
-    fn resize(&mut self, places: &mut FrameLists, looks: &dyn AccessBits, pages: u32) {
-        self.policy.resize(places, looks, pages);
+    /// Adapts the policy in force, the ghosts and the sample to a memory of `pages` pages.
+    fn resize(&mut self, lists: &mut FrameLists, access_bits: &dyn AccessBits, pages: u32) {
+        self.policy.resize(lists, access_bits, pages);
         if let Some(ghosts) = &mut self.ghosts {
             ghosts.resize(pages);
         }
-        let (pages_before, sample_before) = (self.pages, self.sample_pages);
+        let (pages_before, sample_pages_before) = (self.pages, self.sample_pages);
         (self.pages, self.sample_pages) = (pages, sample_of(pages));
         // First resize the old sample in proportion to the cache, then drop pages outside the new
         // sample.
-        let scaled = u64::from(sample_before) * u64::from(pages) / u64::from(pages_before);
-        let scaled = (scaled as u32).clamp(1, sample_before);
+        let scaled_pages =
+            u64::from(sample_pages_before) * u64::from(pages) / u64::from(pages_before);
+        let scaled_pages = (scaled_pages as u32).clamp(1, sample_pages_before);
         let AdaptiveEviction { candidates, sample_pages, .. } = self;
         for candidate in candidates {
-            candidate.simulation.resize(scaled);
+            candidate.simulation.resize(scaled_pages);
             candidate.simulation.retain(|page| is_sampled(page, *sample_pages, pages));
             candidate.simulation.resize(*sample_pages);
         }
-        self.mark_sampled(places, looks);
+        self.mark_sampled(lists, access_bits);
     }
 
-    fn restore_victim(&mut self, places: &mut FrameLists, frame: FrameId, page: PageKey) {
-        self.policy.restore_victim(places, frame, page);
+    fn restore_victim(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
+        self.policy.restore_victim(lists, frame, page);
     }
 }
 

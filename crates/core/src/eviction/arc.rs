@@ -120,21 +120,24 @@ impl EvictionPolicy for Arc {
         lists.push(frame, if is_kept { T2 } else { T1 });
     }
 
-    /// The target of T1 stays the same share of the memory.
+    /// Adapts the lists of ghosts to a memory of `pages` pages. The target of T1 stays the same
+    /// share of the memory.
     fn resize(&mut self, lists: &mut FrameLists, _looks: &dyn AccessBits, pages: u32) {
         self.target = (u128::from(self.target) * u128::from(pages) / u128::from(self.pages)) as u64;
         self.pages = pages;
-        let [first, second] = [T1, T2].map(|list| lists.pages(list));
-        while self.ghosts.count(B1) > pages.saturating_sub(first) {
+        let [t1_pages, t2_pages] = [T1, T2].map(|list| lists.pages(list));
+        while self.ghosts.count(B1) > pages.saturating_sub(t1_pages) {
             self.ghosts.forget_oldest(B1);
         }
-        let all = first + second + self.ghosts.count(B1);
-        while self.ghosts.count(B2) > (2 * pages).saturating_sub(all) {
+        let remembered_pages = t1_pages + t2_pages + self.ghosts.count(B1);
+        while self.ghosts.count(B2) > (2 * pages).saturating_sub(remembered_pages) {
             self.ghosts.forget_oldest(B2);
         }
         self.ghosts.resize(pages + 1);
     }
 
+    /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
+    /// is left over.
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
         ghosts.resize(self.ghosts.most());
         self.ghosts = ghosts;

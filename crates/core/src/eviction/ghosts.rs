@@ -61,14 +61,14 @@ pub struct Ghosts {
 }
 
 impl Ghosts {
-    /// Creates an empty set of at most `most` ghosts.
-    pub fn new(most: u32) -> Ghosts {
+    /// Creates an empty set of at most `ghosts_max` ghosts.
+    pub fn new(ghosts_max: u32) -> Ghosts {
         Ghosts {
             ghosts: Vec::new(),
-            heads: alloc::vec![NO_GHOST; (most as usize).max(1)],
+            heads: alloc::vec![NO_GHOST; (ghosts_max as usize).max(1)],
             lines: [EMPTY; 2],
             free: NO_GHOST,
-            ghosts_max: most,
+            ghosts_max,
         }
     }
 
@@ -82,23 +82,23 @@ impl Ghosts {
         self.ghosts_max
     }
 
-    /// Sets the largest number of ghosts. Excess ghosts are dropped: first the oldest of the first
-    /// line, then of the second.
-    pub fn resize(&mut self, most: u32) {
-        while self.count(GhostList::First) + self.count(GhostList::Second) > most {
+    /// Sets the largest number of ghosts, and keeps the newest. Excess ghosts are dropped: first
+    /// the oldest of the first line, then of the second.
+    pub fn resize(&mut self, ghosts_max: u32) {
+        while self.count(GhostList::First) + self.count(GhostList::Second) > ghosts_max {
             self.forget_oldest(if self.count(GhostList::First) > 0 {
                 GhostList::First
             } else {
                 GhostList::Second
             });
         }
-        let old = core::mem::replace(self, Ghosts::new(most));
+        let old = core::mem::replace(self, Ghosts::new(ghosts_max));
         for (ends, line) in old.lines.into_iter().zip([GhostList::First, GhostList::Second]) {
-            let mut at = ends.oldest;
-            while at != NO_GHOST {
-                let Ghost { page, word, newer, .. } = old.ghosts[at as usize];
+            let mut index = ends.oldest;
+            while index != NO_GHOST {
+                let Ghost { page, word, newer, .. } = old.ghosts[index as usize];
                 self.remember(line, PageKey(page.into()), word);
-                at = newer;
+                index = newer;
             }
         }
     }
@@ -122,7 +122,7 @@ impl Ghosts {
         let was_newest = self.lines[line as usize].newest;
         let ghost =
             Ghost { page: key, word, newer: NO_GHOST, older: was_newest, next: self.heads[home] };
-        let at = match self.free {
+        let index = match self.free {
             NO_GHOST => {
                 self.ghosts.push(ghost);
                 self.ghosts.len() as u32 - 1
@@ -133,28 +133,29 @@ impl Ghosts {
                 free
             }
         };
-        self.heads[home] = at;
+        self.heads[home] = index;
         let ends = &mut self.lines[line as usize];
-        ends.newest = at;
+        ends.newest = index;
         ends.count += 1;
         match was_newest {
-            NO_GHOST => ends.oldest = at,
-            _ => self.ghosts[was_newest as usize].newer = at,
+            NO_GHOST => ends.oldest = index,
+            _ => self.ghosts[was_newest as usize].newer = index,
         }
     }
 
-    /// Removes a page, if it is remembered. Returns its line and its word.
+    /// Removes a page, if it is remembered. Returns its line and its word; `None` if it is not
+    /// remembered.
     pub fn take(&mut self, page: PageKey) -> Option<(GhostList, u32)> {
         let home = self.home(page);
-        let mut at = self.heads[home];
-        while at != NO_GHOST {
-            let ghost = self.ghosts[at as usize];
+        let mut index = self.heads[home];
+        while index != NO_GHOST {
+            let ghost = self.ghosts[index as usize];
             if (ghost.page ^ page.0 as u32) >> 1 == 0 {
                 let line = if ghost.page & 1 == 0 { GhostList::First } else { GhostList::Second };
-                self.remove(at, home, line);
+                self.remove(index, home, line);
                 return Some((line, ghost.word));
             }
-            at = ghost.next;
+            index = ghost.next;
         }
         None
     }
@@ -167,10 +168,10 @@ impl Ghosts {
 
     /// Drops the oldest ghost of a line, if there is one.
     pub fn forget_oldest(&mut self, line: GhostList) {
-        let at = self.lines[line as usize].oldest;
-        if at != NO_GHOST {
-            let home = self.home_of(self.ghosts[at as usize].page);
-            self.remove(at, home, line);
+        let index = self.lines[line as usize].oldest;
+        if index != NO_GHOST {
+            let home = self.home_of(self.ghosts[index as usize].page);
+            self.remove(index, home, line);
         }
     }
 
@@ -188,12 +189,12 @@ impl Ghosts {
         self.lines = [GhostListEnds { newest, oldest, count: first.count + second.count }, EMPTY];
     }
 
-    /// Removes a ghost from its hash chain and its line.
-    fn remove(&mut self, at: u32, home: usize, line: GhostList) {
-        let Ghost { newer, older, next, .. } = self.ghosts[at as usize];
+    /// Removes the ghost at `index` from its hash chain (`home`) and its line, and frees its entry.
+    fn remove(&mut self, index: u32, home: usize, line: GhostList) {
+        let Ghost { newer, older, next, .. } = self.ghosts[index as usize];
         let ghosts = self.ghosts.as_mut_slice();
         let mut link = &mut self.heads[home];
-        while *link != at {
+        while *link != index {
             link = &mut ghosts[*link as usize].next;
         }
         *link = next;
@@ -207,8 +208,8 @@ impl Ghosts {
             NO_GHOST => ends.oldest = newer,
             _ => self.ghosts[older as usize].newer = newer,
         }
-        self.ghosts[at as usize].next = self.free;
-        self.free = at;
+        self.ghosts[index as usize].next = self.free;
+        self.free = index;
     }
 
     /// Index of the hash chain of a page.

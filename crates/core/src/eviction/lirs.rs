@@ -76,16 +76,17 @@ impl Lirs {
         self.lir_max = pages.saturating_sub(self.hir_max);
     }
 
-    /// The number for a new use.
+    /// Advances the count of uses, and returns it as the number of a new use.
     fn number(&mut self) -> u32 {
         self.use_counter = self.use_counter.wrapping_add(1);
         self.use_counter
     }
 
-    /// Returns true if a page whose last use has this number is in the stack.
-    fn is_in_stack(&self, lists: &FrameLists, number: u32) -> bool {
-        let age = |number: u32| self.use_counter.wrapping_sub(number);
-        lists.oldest(LIR).is_some_and(|oldest| age(number) < age(lists.note(oldest)))
+    /// Returns true if a page whose last use has this number is in the stack, as it is newer than
+    /// the oldest LIR page.
+    fn is_in_stack(&self, lists: &FrameLists, use_number: u32) -> bool {
+        let age = |use_number: u32| self.use_counter.wrapping_sub(use_number);
+        lists.oldest(LIR).is_some_and(|oldest| age(use_number) < age(lists.note(oldest)))
     }
 
     /// Makes a page, which is on no list, LIR, as just used.
@@ -100,19 +101,19 @@ impl Lirs {
         self.note_use(lists, frame);
     }
 
-    /// Records the number of a use of the page.
+    /// Records a use of the page now: the number of the use, and that its uses are known.
     fn note_use(&mut self, lists: &mut FrameLists, frame: FrameId) {
         let number = self.number();
         lists.set_note(frame, number);
         lists.set_uses(frame, USES_CHECKED);
     }
 
-    /// Demotes the oldest LIR pages to HIR until the limit is met. If access bits can be read
-    /// (`looks`), pages that were used stay LIR.
+    /// Demotes the oldest LIR pages to HIR until the limit is met. With `access_bits`, pages that
+    /// were used stay LIR. Then drops the ghosts that have left the stack.
     fn demote(&mut self, lists: &mut FrameLists, mut access_bits: Option<&mut dyn AccessBits>) {
         while lists.pages(LIR) > self.lir_max {
             let Some(oldest) = lists.pop(LIR) else { return };
-            let uses = access_bits.as_deref_mut().map(|looks| looks.uses(oldest));
+            let uses = access_bits.as_deref_mut().map(|bits| bits.uses(oldest));
             if uses.is_some_and(|uses| uses > 0) {
                 self.keep(lists, oldest);
             } else {
@@ -189,6 +190,7 @@ impl EvictionPolicy for Lirs {
         None
     }
 
+    /// Adopts a page of another policy. The first ones become HIR up to the limit, the others LIR.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, _is_kept: bool) {
         self.has_evicted = true;
         // The first adopted pages wait, because they are the next victims. The others are in the
@@ -206,6 +208,8 @@ impl EvictionPolicy for Lirs {
         self.share(pages);
     }
 
+    /// Takes over the ghosts of another policy, up to the own limit. Returns `None`, because none
+    /// is left over.
     fn inherit(&mut self, mut ghosts: Ghosts) -> Option<Ghosts> {
         // The time of their use is unknown. They stay in the stack while an adopted page is LIR.
         ghosts.join(self.use_counter);
@@ -218,10 +222,11 @@ impl EvictionPolicy for Lirs {
         Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
     }
 
+    /// Remembers the evicted page if it is still in the stack.
     fn evicted(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey) {
-        let number = lists.note(frame);
-        if self.is_in_stack(lists, number) {
-            self.ghosts.remember(GhostList::First, page, number);
+        let use_number = lists.note(frame);
+        if self.is_in_stack(lists, use_number) {
+            self.ghosts.remember(GhostList::First, page, use_number);
         }
     }
 

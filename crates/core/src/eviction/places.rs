@@ -83,9 +83,9 @@ impl FrameLists {
     /// Puts a frame that is on no list at the newest end of one.
     #[inline]
     pub fn push(&mut self, frame: FrameId, list: List) {
-        let at = frame.0 as usize;
-        if at >= self.nodes.len() {
-            self.nodes.resize(at + 1, ABSENT);
+        let index = frame.0 as usize;
+        if index >= self.nodes.len() {
+            self.nodes.resize(index + 1, ABSENT);
         }
         debug_assert!(!self.is_listed(frame), "a frame is on one list at most");
         self.pushes = self.pushes.wrapping_add(1);
@@ -96,7 +96,7 @@ impl FrameLists {
             NO_FRAME => ends.oldest = frame.0,
             _ => self.nodes[was_newest as usize].newer = frame.0,
         }
-        let node = &mut self.nodes[at];
+        let node = &mut self.nodes[index];
         (node.newer, node.older) = (NO_FRAME, was_newest);
         (node.stamp, node.list) = (self.pushes, list.0);
     }

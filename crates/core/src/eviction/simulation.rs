@@ -84,12 +84,12 @@ impl Simulation {
         }
     }
 
+    /// Evicts the victim of the policy from the simulated cache, and returns its key.
     fn evict(&mut self) -> PageKey {
-        let Simulation { policy, lists: places, frames, .. } = self;
-        let victim =
-            policy.victim(places, frames).expect("every page is on a list of the policy's");
+        let Simulation { policy, lists, frames, .. } = self;
+        let victim = policy.victim(lists, frames).expect("every page is on a list of the policy's");
         let page = frames.page(victim);
-        policy.evicted(places, victim, page);
+        policy.evicted(lists, victim, page);
         frames.remove(victim);
         page
     }
@@ -134,22 +134,27 @@ impl SimulatedFrames {
         }
     }
 
+    /// Frames of the hash chain that begins with frame `head`.
     fn chain(&self, head: u32) -> impl Iterator<Item = u32> {
-        let on = |at: u32| (at != NO_FRAME).then_some(at);
-        core::iter::successors(on(head), move |&at| on(self.next[at as usize]))
+        let frame_index = |index: u32| (index != NO_FRAME).then_some(index);
+        core::iter::successors(frame_index(head), move |&index| {
+            frame_index(self.next[index as usize])
+        })
     }
 
+    /// Returns the frame of a page, or `None` if it is absent.
     fn find(&self, page: PageKey) -> Option<FrameId> {
-        let mut at = self.heads[self.home(page)];
-        while at != NO_FRAME {
-            if self.pages[at as usize] == page {
-                return Some(FrameId(at));
+        let mut index = self.heads[self.home(page)];
+        while index != NO_FRAME {
+            if self.pages[index as usize] == page {
+                return Some(FrameId(index));
             }
-            at = self.next[at as usize];
+            index = self.next[index as usize];
         }
         None
     }
 
+    /// Puts a page into a free frame, and returns the frame.
     fn add(&mut self, page: PageKey) -> FrameId {
         let home = self.home(page);
         let next = self.heads[home];
@@ -169,15 +174,16 @@ impl SimulatedFrames {
         frame
     }
 
+    /// Removes the page of a frame from the hash table, and frees the frame.
     fn remove(&mut self, frame: FrameId) {
         let home = self.home(self.pages[frame.0 as usize]);
         let next = self.next.as_mut_slice();
-        let behind = next[frame.0 as usize];
+        let next_frame = next[frame.0 as usize];
         let mut link = &mut self.heads[home];
         while *link != frame.0 {
             link = &mut next[*link as usize];
         }
-        *link = behind;
+        *link = next_frame;
         self.free.push(frame);
     }
 }

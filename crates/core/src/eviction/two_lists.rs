@@ -30,6 +30,8 @@ const ACTIVE: List = List::REUSED;
 pub struct TwoLists;
 
 impl EvictionPolicy for TwoLists {
+    /// Adds the page to the inactive list. A requested page has its first use, a prefetched one
+    /// none.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, entry: PageOrigin) {
         lists.push(frame, INACTIVE);
         lists.set_uses(frame, u8::from(entry == PageOrigin::Demand));
@@ -71,11 +73,14 @@ impl EvictionPolicy for TwoLists {
 
     fn evicted(&mut self, _places: &mut FrameLists, _frame: FrameId, _page: PageKey) {}
 
+    /// Returns the oldest inactive page, after active pages were moved there if the inactive list
+    /// is too short.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         refill(lists, INACTIVE, ACTIVE, 0, |lists, frame| lists.set_uses(frame, 0));
         lists.oldest(INACTIVE)
     }
 
+    /// Adopts a page of another policy: a kept page becomes active, others inactive with one use.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
         lists.push(frame, if is_kept { ACTIVE } else { INACTIVE });
         lists.set_uses(frame, u8::from(!is_kept));

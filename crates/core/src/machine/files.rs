@@ -153,6 +153,9 @@ impl MachineFiles {
     }
 
     /// Adds a file of `bytes` bytes from `start_sector` on.
+    ///
+    /// # Errors
+    /// The file would end behind the end of the device.
     pub(super) fn add(
         &mut self,
         base: &mut SharedState,
@@ -165,12 +168,12 @@ impl MachineFiles {
             return Err(BeyondDevice { end_sector, device_sectors });
         }
         let id = self.files_free.pop().unwrap_or_else(|| base.frames.cache.add_file());
-        let at = id.0 as usize;
-        if at >= self.files.len() {
-            self.files.resize_with(at + 1, MachineFile::default);
+        let index = id.0 as usize;
+        if index >= self.files.len() {
+            self.files.resize_with(index + 1, MachineFile::default);
         }
         let evidence = FileEvidence::new(id.0);
-        self.files[at] = MachineFile { bytes, start_sector, evidence };
+        self.files[index] = MachineFile { bytes, start_sector, evidence };
         Ok(id)
     }
 
@@ -211,6 +214,8 @@ impl MachineFiles {
         handle.last_page = Some(end.saturating_sub(1) / PAGE_BYTES);
     }
 
+    /// Sets the maker of readahead policies for the files opened later, and makes the queue learn
+    /// costs.
     pub(super) fn set_policy_maker(&mut self, make: PolicyMaker, queue: &mut RequestQueue) {
         // The policies that it will make are unknown: they may ask for the costs of requests.
         queue.learn_costs();

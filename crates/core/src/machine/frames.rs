@@ -80,23 +80,24 @@ impl Frames {
         Ok(Frames { cache, eviction, is_policy_applied: is_fitted, budget, shared_pages_max })
     }
 
-    /// Changes the number of frames. Returns those whose memory is to be taken back. The number
-    /// does not fall below the reserved, shared and held frames.
+    /// Changes the number of frames to `pages`, but not below the reserved, shared and held frames.
+    /// Adapts the eviction policy if the number differs much. Returns the frames whose memory is to
+    /// be taken back.
     pub(super) fn resize(&mut self, pages: u32) -> Vec<FrameId> {
-        let before = self.cache.budget_pages();
+        let pages_before = self.cache.budget_pages();
         if !self.is_policy_applied {
             self.apply_policy(pages);
         }
-        let withdrawing = if pages >= before {
-            self.cache.grow(pages - before);
+        let withdrawing = if pages >= pages_before {
+            self.cache.grow(pages - pages_before);
             Vec::new()
         } else {
-            let spare = self.budget.room().saturating_sub(self.unready_pages());
-            self.cache.shrink(u64::from(before - pages).min(spare) as u32)
+            let spare_pages = self.budget.room().saturating_sub(self.unready_pages());
+            self.cache.shrink(u64::from(pages_before - pages).min(spare_pages) as u32)
         };
         // A policy that learns the hits of a smaller memory learns them from the pages evicted now.
-        let fitted = self.cache.policy_pages();
-        if self.is_policy_applied && pages.abs_diff(fitted) > fitted / 4 {
+        let policy_pages = self.cache.policy_pages();
+        if self.is_policy_applied && pages.abs_diff(policy_pages) > policy_pages / 4 {
             self.cache.resize_policy(pages.max(1));
         }
         self.budget.pages = u64::from(self.cache.budget_pages()) - self.shared_pages_max;

@@ -299,12 +299,13 @@ impl SwapState {
     /// The number of lacking frames is added to the ready ones, up to a quarter of the memory (half
     /// of the share for prefetch). Each call without a lack reduces it by one of 256.
     fn adapt_ready_frames(&mut self, lacking_pages: u64, memory_pages: u32) {
-        let kept = match lacking_pages {
+        let kept_pages = match lacking_pages {
             0 => self.ready_ahead_pages - self.ready_ahead_pages.div_ceil(256),
             _ => self.ready_ahead_pages,
         };
-        let most = memory_pages / 4;
-        self.ready_ahead_pages = (u64::from(kept) + lacking_pages).min(most.into()) as u32;
+        let pages_max = memory_pages / 4;
+        self.ready_ahead_pages =
+            (u64::from(kept_pages) + lacking_pages).min(pages_max.into()) as u32;
     }
 }
 
@@ -473,11 +474,11 @@ impl MachineMemory {
         self.mappings[memory.0 as usize].file
     }
 
-    /// The mapping whose pages have this identifier in the cache.
+    /// Returns the mapping whose pages have the identifier `file` in the cache.
     fn memory_of(&self, file: FileId) -> MemoryId {
-        let at = self.mappings.partition_point(|mapping| mapping.file < file);
-        debug_assert_eq!(self.mappings[at].file, file, "only memory swaps");
-        MemoryId(at as u32)
+        let index = self.mappings.partition_point(|mapping| mapping.file < file);
+        debug_assert_eq!(self.mappings[index].file, file, "only memory swaps");
+        MemoryId(index as u32)
     }
 
     fn slot_of(&self, memory: MemoryId, page: u64) -> Option<u64> {

@@ -166,11 +166,11 @@ impl RequestQueue {
 
     /// Sets the priority of a process's later requests.
     pub(super) fn set_priority(&mut self, process: ProcessId, priority: Priority) {
-        let at = process.0 as usize;
-        if at >= self.priorities.len() {
-            self.priorities.resize(at + 1, Priority::default());
+        let index = process.0 as usize;
+        if index >= self.priorities.len() {
+            self.priorities.resize(index + 1, Priority::default());
         }
-        self.priorities[at] = priority;
+        self.priorities[index] = priority;
     }
 
     pub(super) fn priority(&self, process: ProcessId) -> Priority {
@@ -231,7 +231,7 @@ impl RequestQueue {
         self.payloads.wait(id, waiter);
     }
 
-    /// Returns true if `waiter` waits for the request, or for one that was merged into it.
+    /// Returns true if `waiter` waits for the request, or for a request that was merged into it.
     pub(super) fn has_waiter(&self, id: RequestId, waiter: Waiter) -> bool {
         self.requests.parts(id).any(|part| self.payloads.has_waiter(part, waiter))
     }
@@ -280,11 +280,11 @@ impl RequestQueue {
         self.wake
     }
 
-    /// Calls `each` with the parts of a request in the order of its sectors: the content and the
-    /// size of each.
-    pub(super) fn for_each_part(&self, id: RequestId, mut each: impl FnMut(RequestContent, u64)) {
+    /// Calls `visit` with the parts of a request, in the order of its sectors. The arguments are
+    /// the content and the size in bytes of the part.
+    pub(super) fn for_each_part(&self, id: RequestId, mut visit: impl FnMut(RequestContent, u64)) {
         for part in self.requests.parts(id) {
-            each(self.payloads.content(part), self.requests.opened(part).bytes());
+            visit(self.payloads.content(part), self.requests.opened(part).bytes());
         }
     }
 
@@ -310,17 +310,18 @@ impl RequestQueue {
         self.ending = Some(EndingRequest { next: Some(id), start, outcome, is_merged });
     }
 
-    /// The next part of the ended request; its identifier may be reused.
+    /// Returns the next part of the ended request, or `None` after the last one. The identifier of
+    /// the part may be reused.
     pub(super) fn poll_ended(&mut self) -> Option<EndedPart> {
         let ending = self.ending.as_mut()?;
         let part = ending.next?;
         let request;
         (request, ending.next) = self.requests.close(part);
-        let before = (request.start - ending.start) * SECTOR_BYTES;
+        let offset_bytes = (request.start - ending.start) * SECTOR_BYTES;
         let outcome = match ending.outcome {
             Outcome::Done => PartOutcome::Moved(request.bytes()),
             Outcome::Short { bytes } => {
-                PartOutcome::Moved(bytes.saturating_sub(before).min(request.bytes()))
+                PartOutcome::Moved(bytes.saturating_sub(offset_bytes).min(request.bytes()))
             }
             Outcome::Failed(error) => PartOutcome::Failed(error),
         };

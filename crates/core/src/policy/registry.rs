@@ -29,19 +29,19 @@ pub enum RegisterError {
 }
 
 impl RegisterError {
-    /// Checks the form of a name, and that none of the `known` names equals it.
+    /// Checks the form of a name, and that none of `names` equals it.
     ///
     /// # Errors
     /// The name is malformed or taken.
     pub fn check<'a>(
         name: &str,
-        mut known: impl Iterator<Item = &'a str>,
+        mut names: impl Iterator<Item = &'a str>,
     ) -> Result<(), RegisterError> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
         if name.is_empty() || !name.bytes().all(is_part) {
             return Err(RegisterError::BadName { name: name.to_owned() });
         }
-        match known.any(|known| known == name) {
+        match names.any(|known| known == name) {
             true => Err(RegisterError::NameTaken { name: name.to_owned() }),
             false => Ok(()),
         }

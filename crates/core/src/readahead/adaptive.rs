@@ -122,10 +122,11 @@ struct AccessContext {
 }
 
 impl AccessContext {
-    /// Collects the cache state of the request's pages. A touch counts as one page.
-    fn by(
+    /// Collects the cache state of the pages of a read request or a touch. A touch of a mapping
+    /// (`is_touch`) counts as one page.
+    fn of(
         request: PageRange,
-        ask: &ReadRequest,
+        read: &ReadRequest,
         is_touch: bool,
         pages: &dyn PageView,
     ) -> AccessContext {
@@ -137,9 +138,9 @@ impl AccessContext {
         }
         let (offset, bytes) = match is_touch {
             true => (request.first * PAGE_BYTES, PAGE_BYTES),
-            false => (ask.offset, ask.bytes),
+            false => (read.offset, read.bytes),
         };
-        let file_pages = ask.file_pages();
+        let file_pages = read.file_pages();
         AccessContext { request, offset, bytes, file_pages, waits, misses, is_marked, is_touch }
     }
 
@@ -165,51 +166,52 @@ impl AdaptiveReadahead {
         self.streams.back()?.wanted_anywhere()
     }
 
-    /// Processes a request that waits, reaches a mark, or touches an unused prefetched page.
-    fn seen(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
-        for page in seen.request.pages() {
+    /// Processes a request that waits, reaches a mark, or touches an unused prefetched page. Clears
+    /// its marks, assigns it to a stream, and prefetches if that pays.
+    fn process(&mut self, access: AccessContext, pages: &mut dyn PageView) {
+        for page in access.request.pages() {
             if let Some(folio) = pages.marked(page) {
                 pages.clear_mark(folio);
             }
         }
-        let is_in_gaps = self.gaps.is_continued_by(seen.request);
-        self.gaps.observe(seen.request, pages);
-        if is_in_gaps && self.gaps.read_ahead(&seen, pages) {
+        let is_in_gaps = self.gaps.is_continued_by(access.request);
+        self.gaps.observe(access.request, pages);
+        if is_in_gaps && self.gaps.read_ahead(&access, pages) {
             return;
         }
-        match self.continued_by(&seen, pages) {
-            Some(at) => {
-                self.reaches.remove(at);
-                let mut stream = self.streams.remove(at).expect("it was found there");
-                let is_due = seen.is_due() || !stream.has_gone_on();
-                stream.advance(&seen, pages);
+        match self.continued_by(&access, pages) {
+            Some(index) => {
+                self.reaches.remove(index);
+                let mut stream = self.streams.remove(index).expect("it was found there");
+                let is_due = access.is_due() || !stream.has_gone_on();
+                stream.advance(&access, pages);
                 self.goes_down = stream.is_backward();
                 // After `POSIX_FADV_RANDOM`, equally spaced requests may be coincidence: do not
                 // prefetch strides.
                 let is_random = self.advice == Advice::Random && stream.is_strided();
                 self.has_gone_on |= !is_random;
                 if is_due && !is_random {
-                    stream.read_ahead(seen, pages);
+                    stream.read_ahead(access, pages);
                 }
                 self.push(stream);
             }
             None => {
                 let reads_gaps =
-                    self.advice != Advice::Random && self.gaps.read_ahead(&seen, pages);
+                    self.advice != Advice::Random && self.gaps.read_ahead(&access, pages);
                 if !reads_gaps {
-                    self.random_access(seen, pages);
+                    self.random_access(access, pages);
                 }
             }
         }
     }
 
     /// Returns the index of the most recent stream that the request continues.
-    fn continued_by(&self, seen: &AccessContext, pages: &dyn PageView) -> Option<usize> {
-        let request = seen.request;
-        self.reaches.last(request, |at| {
-            let reach = self.streams[at].reach();
+    fn continued_by(&self, access: &AccessContext, pages: &dyn PageView) -> Option<usize> {
+        let request = access.request;
+        self.reaches.last(request, |index| {
+            let reach = self.streams[index].reach();
             let touches = reach.first <= request.end && request.first <= reach.end;
-            touches && self.streams[at].is_continued_by(seen, pages)
+            touches && self.streams[index].is_continued_by(access, pages)
         })
     }
 
@@ -221,14 +223,14 @@ impl AdaptiveReadahead {
 
     /// Processes a request that continues no stream. It becomes a stream of its own, replaces the
     /// oldest one if there are too many, and may cause a whole-file prefetch.
-    fn random_access(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
-        let request = seen.request;
+    fn random_access(&mut self, access: AccessContext, pages: &mut dyn PageView) {
+        let request = access.request;
         if let Some(stream) = self.streams.back_mut() {
-            stream.left(pages);
+            stream.record_leave(pages);
         }
-        let random_access = RandomAccess::after(self.last_scattered, &seen);
+        let random_access = RandomAccess::after(self.last_scattered, &access);
         let stride = random_access.stride(self.last_scattered, pages);
-        let (is_above, is_below) = random_access.way();
+        let (is_above, is_below) = random_access.is_above_or_below();
         self.rises = if is_above { self.rises + 1 } else { 0 };
         self.falls = if is_below { self.falls + 1 } else { 0 };
         self.last_scattered = Some(random_access);
@@ -243,15 +245,15 @@ impl AdaptiveReadahead {
         let mut stream = match (stride, begin) {
             (Some(stride), _) => ReadStream::strided(request, stride, begun_at),
             (None, RunBegin::Sequential) => ReadStream::begun(request, begin, begun_at),
-            _ => ReadStream::begun(request, begin, begun_at).taken_to_go(self.goes_down),
+            _ => ReadStream::begun(request, begin, begun_at).assume_direction(self.goes_down),
         };
         if !is_random {
-            stream.read_ahead(seen, pages);
+            stream.read_ahead(access, pages);
             // A reader that moves over the file in one direction does not return to the pages it
             // skipped.
             let passes = self.gaps.is_rising() || self.rises.max(self.falls) >= EWMA_WINDOW;
             if matches!(begin, RunBegin::Request { .. }) && self.advice != Advice::Random {
-                sweep::sweep(seen, passes, pages);
+                sweep::sweep(access, passes, pages);
             }
         }
         if self.streams.len() == STREAMS_MAX
@@ -265,20 +267,26 @@ impl AdaptiveReadahead {
 }
 
 impl ReadaheadPolicy for AdaptiveReadahead {
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
-        let seen = AccessContext::by(ask.request().clipped(ask.file_pages()), ask, false, pages);
-        if seen.is_due() {
-            self.seen(seen, pages);
+    /// Processes a read if its reader waits or reaches a mark. Ignores other reads.
+    fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
+        let access =
+            AccessContext::of(read.request().clipped(read.file_pages()), read, false, pages);
+        if access.is_due() {
+            self.process(access, pages);
         }
     }
 
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
-        let seen = AccessContext::by(PageRange::new(page, 1), ask, true, pages);
-        if seen.is_due() || pages.is_unused(page) {
-            self.seen(seen, pages);
+    /// Processes a touch of a mapping if its reader waits, reaches a mark or touches an unused
+    /// page.
+    fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
+        let access = AccessContext::of(PageRange::new(page, 1), read, true, pages);
+        if access.is_due() || pages.is_unused(page) {
+            self.process(access, pages);
         }
     }
 
+    /// Sets the advice for later requests, and forgets that a request continued a stream. Ignores
+    /// advice for single ranges.
     fn advise(&mut self, advice: Advice) {
         if matches!(advice, Advice::Normal | Advice::Sequential | Advice::Random) {
             self.advice = advice;
@@ -286,6 +294,7 @@ impl ReadaheadPolicy for AdaptiveReadahead {
         }
     }
 
+    /// True: [`record_window`] logs each prefetched window with its reason.
     fn keeps_log(&self) -> bool {
         true
     }
@@ -301,14 +310,16 @@ impl ReadaheadPolicy for AdaptiveReadahead {
     }
 }
 
-/// Records the prefetched range, and logs the decision with the estimates it is based on.
-fn say(pages: &mut dyn PageView, ahead: LatestReadahead) {
+/// Records the prefetched window as the newest of its file. If the log is on, logs the window
+/// (first page, pages, shape, reason) with the number of readers, the request costs and the unused
+/// pages that it is based on.
+fn record_window(pages: &mut dyn PageView, window: LatestReadahead) {
     let Evidence { device, file } = pages.evidence();
-    file.newest = Some(ahead);
+    file.newest = Some(window);
     if !device.log.is_on() {
         return;
     }
-    let LatestReadahead { range, shape, why, behind, size } = ahead;
+    let LatestReadahead { range, shape, why, behind, size } = window;
     let decision = Decision::ReadAhead {
         file: file.number,
         first: range.first,

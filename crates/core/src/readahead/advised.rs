@@ -62,9 +62,13 @@ struct AdvisedWindow {
 }
 
 impl KernelCachedPages {
-    /// Creates the state of a file without known pages. The number of the file is for the log.
-    pub fn new(number: u32) -> KernelCachedPages {
-        KernelCachedPages { evidence: FileEvidence::new(number), ..KernelCachedPages::default() }
+    /// Creates the state of a file without known pages. `file_number` identifies the file in the
+    /// decision log.
+    pub fn new(file_number: u32) -> KernelCachedPages {
+        KernelCachedPages {
+            evidence: FileEvidence::new(file_number),
+            ..KernelCachedPages::default()
+        }
     }
 
     /// Returns true if a read of these pages need not be reported to a policy: all were read or
@@ -153,9 +157,10 @@ impl KernelCachedPages {
         self.marks.retain(|&mark| !range.contains(mark));
     }
 
-    /// The window of that number, created if it is new. At the limit, the oldest window is dropped.
-    fn window(&mut self, number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
-        if !self.windows.contains_key(&number) {
+    /// Returns the window with this number (its first page divided by the window size), created if
+    /// it is new. At the limit, the oldest window is dropped with its marks.
+    fn window(&mut self, window_number: u64, device: &mut DeviceEvidence) -> &mut AdvisedWindow {
+        if !self.windows.contains_key(&window_number) {
             if self.window_order.len() == WINDOWS_MAX
                 && let Some(oldest) = self.window_order.pop_front()
                 && let Some(window) = self.windows.remove(&oldest)
@@ -163,12 +168,12 @@ impl KernelCachedPages {
                 let unused: u32 = window.unused.iter().map(|word| word.count_ones()).sum();
                 self.remove_unused(unused, device);
                 let first = oldest * WINDOW_PAGES;
-                let gone = PageRange::new(first, WINDOW_PAGES);
-                self.marks.retain(|&mark| !gone.contains(mark));
+                let dropped = PageRange::new(first, WINDOW_PAGES);
+                self.marks.retain(|&mark| !dropped.contains(mark));
             }
-            self.window_order.push_back(number);
+            self.window_order.push_back(window_number);
         }
-        self.windows.entry(number).or_default()
+        self.windows.entry(window_number).or_default()
     }
 
     /// Returns true if the bit of `page` is set in the bit set that `bits` selects.
@@ -257,15 +262,15 @@ impl KernelPageView<'_> {
         }
     }
 
-    /// The first run of absent pages in a range; `None` if all pages are known.
+    /// Returns the first run of absent pages in a range; `None` if all pages are known.
     fn absent_run(&self, range: PageRange) -> Option<PageRange> {
-        let mut absent = parts(range).flat_map(|part| {
+        let mut absent_pages = parts(range).flat_map(|part| {
             let bits = part.mask & !part.of(&self.advised.windows, |window| &window.known);
             (0..WORD_PAGES).filter(move |bit| bits >> bit & 1 == 1).map(move |bit| part.first + bit)
         });
-        let first = absent.next()?;
+        let first = absent_pages.next()?;
         let mut end = first + 1;
-        while absent.next() == Some(end) {
+        while absent_pages.next() == Some(end) {
             end += 1;
         }
         Some(PageRange { first, end })
@@ -293,6 +298,7 @@ impl PageView for KernelPageView<'_> {
         self.advised.marks.contains(&page).then_some(Folio { first: page, order: 0 })
     }
 
+    /// Removes the mark of the folio's first page, and the count of reads elsewhere.
     fn clear_mark(&mut self, folio: Folio) {
         self.advised.marks.remove(&folio.first);
         self.advised.consecutive_other_reads = 0;
@@ -302,26 +308,27 @@ impl PageView for KernelPageView<'_> {
         self.add_absent(folio.range(), is_marked)
     }
 
-    /// Adds at most half of the memory in unused pages over all readers, or the spare memory.
+    /// Adds absent pages: at most half of the memory in unused pages over all readers, or the spare
+    /// memory. Returns false at that limit. With `is_marked`, the first added page is marked.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
-        let mut left = range.clipped(self.file_pages);
+        let mut remaining = range.clipped(self.file_pages);
         let mut is_marked = is_marked;
-        while let Some(run) = self.absent_run(left) {
-            left.first = run.end;
+        while let Some(run) = self.absent_run(remaining) {
+            remaining.first = run.end;
             let device = &self.device;
             let room = match self.advised.evidence.fills_spare {
                 true => device.spare_pages.saturating_sub(device.spare_standing_pages),
                 false => (device.memory_pages / 2).saturating_sub(device.standing_pages),
             };
-            let taken = PageRange::new(run.first, run.count().min(room));
-            if taken.is_empty() {
+            let added = PageRange::new(run.first, run.count().min(room));
+            if added.is_empty() {
                 return false;
             }
             if mem::take(&mut is_marked) {
-                self.advised.marks.insert(taken.first);
+                self.advised.marks.insert(added.first);
             }
-            self.take(taken);
-            if taken.count() < run.count() {
+            self.take(added);
+            if added.count() < run.count() {
                 return false;
             }
         }

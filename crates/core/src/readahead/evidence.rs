@@ -84,16 +84,20 @@ impl DeviceEvidence {
         self.marginal_cost(pages).0
     }
 
-    /// The marginal cost, and its larger part.
+    /// Returns the marginal cost of a request of `pages` pages, in pages, and the name of its
+    /// larger part for the log.
     fn marginal_cost(&self, pages: u64) -> (u64, &'static str) {
-        let others = self.open_reads.saturating_sub(1);
-        let waits = self.estimate.request_waits_pages(pages, others);
-        let service_time = self.estimate.request_service_pages();
-        ((service_time + waits).max(1), if service_time > waits { "occupies" } else { "waits" })
+        let other_readers = self.open_reads.saturating_sub(1);
+        let wait_pages = self.estimate.request_waits_pages(pages, other_readers);
+        let service_pages = self.estimate.request_service_pages();
+        (
+            (service_pages + wait_pages).max(1),
+            if service_pages > wait_pages { "occupies" } else { "waits" },
+        )
     }
 
-    /// The window with the least expected cost for a run of `length` requests of `each` pages that
-    /// began as `begin`.
+    /// Returns the window with the least expected cost for a run of `length` requests of
+    /// `request_pages` pages that began as `begin`.
     ///
     /// The cost is the marginal cost of a request plus the pages that the run is unlikely to reach
     /// ([`LengthDistribution`]). The window has at most 16 times that marginal cost: beyond it,
@@ -102,7 +106,7 @@ impl DeviceEvidence {
     /// After a request that continues no stream, a page is prefetched only if it is more likely
     /// used than wasted. Many such requests would each bring in unused pages, and the marginal cost
     /// does not include the harm to other readers.
-    pub fn window(&self, begin: RunBegin, length: u64, each: u64) -> WindowTarget {
+    pub fn window(&self, begin: RunBegin, length: u64, request_pages: u64) -> WindowTarget {
         let lengths = self.lengths.of(begin);
         let prefetch_requests = match begin {
             RunBegin::Request { .. } | RunBegin::Part if length == 1 => {
@@ -110,41 +114,59 @@ impl DeviceEvidence {
             }
             _ => u64::MAX,
         };
-        let (marginal_cost, why) = self.marginal_cost(each);
-        let pays =
-            lengths.window(length, each, marginal_cost, WINDOW_COST_FACTOR * marginal_cost / each);
-        WindowTarget { pages: each * pays.min(prefetch_requests), why }
+        let (marginal_cost, why) = self.marginal_cost(request_pages);
+        let window_requests = lengths.window(
+            length,
+            request_pages,
+            marginal_cost,
+            WINDOW_COST_FACTOR * marginal_cost / request_pages,
+        );
+        WindowTarget { pages: request_pages * window_requests.min(prefetch_requests), why }
     }
 
     /// Returns true if reading more now, before the reader waits, has a positive expected gain.
     ///
-    /// The run has `length` requests of `each` pages, and takes the first of the new pages if it
-    /// goes on for `ahead` more requests. The avoided wait is weighed against a wasted request and
-    /// page.
-    pub fn pays_ahead(&self, begin: RunBegin, length: u64, each: u64, ahead: u64) -> bool {
-        let probability = self.lengths.of(begin).probability_of_reaching(length, ahead);
+    /// The run has `length` requests of `request_pages` pages, and takes the first of the new pages
+    /// if it goes on for `requests_ahead` more requests. The avoided wait is weighed against a
+    /// wasted request and page.
+    pub fn pays_ahead(
+        &self,
+        begin: RunBegin,
+        length: u64,
+        request_pages: u64,
+        requests_ahead: u64,
+    ) -> bool {
+        let probability = self.lengths.of(begin).probability_of_reaching(length, requests_ahead);
         let wasted_cost = self.estimate.request_service_pages() + 1;
-        probability * self.marginal_cost_pages(each) > (PROBABILITY_ONE - probability) * wasted_cost
+        probability * self.marginal_cost_pages(request_pages)
+            > (PROBABILITY_ONE - probability) * wasted_cost
     }
 
     /// Number of the next `count` blocks of a stride that may each be read by a separate request.
-    /// The stride has `length` requests of `each` pages, and the first block is `ahead` blocks on.
+    /// The stride has `length` requests of `request_pages` pages, and the first block is
+    /// `blocks_ahead` blocks on.
     ///
     /// Returns `count` if at least three of four strides of that length go on. Otherwise each block
     /// must pay for itself. A wasted block costs two requests' service time: one for the block, and
     /// one for the seek back to the block that the reader requests instead. A distance that repeats
     /// less often than one time in four is no stride, because the most common distance of random
     /// requests repeats as often.
-    pub fn blocks_that_pay(&self, length: u64, each: u64, ahead: u64, count: u64) -> u64 {
+    pub fn blocks_that_pay(
+        &self,
+        length: u64,
+        request_pages: u64,
+        blocks_ahead: u64,
+        count: u64,
+    ) -> u64 {
         let strides = self.lengths.of(RunBegin::Stride);
         match 4 * strides.probability_of_reaching(length, 1) / PROBABILITY_ONE {
             0 => 0,
             3.. => count,
             _ => {
                 let wasted_cost = 2 * self.estimate.request_service_pages() + 1;
-                let marginal_cost = self.marginal_cost_pages(each);
-                let pays = |&nth: &u64| {
-                    let probability = strides.probability_of_reaching(length, ahead + nth);
+                let marginal_cost = self.marginal_cost_pages(request_pages);
+                let pays = |&index: &u64| {
+                    let probability = strides.probability_of_reaching(length, blocks_ahead + index);
                     probability * marginal_cost > (PROBABILITY_ONE - probability) * wasted_cost
                 };
                 (0..count).take_while(pays).count() as u64
@@ -323,18 +345,19 @@ pub struct RegionCounts {
 }
 
 impl RegionCounts {
-    /// The region that holds `page` in a file of `file_pages` pages, and its counts.
+    /// Returns the region that contains `page` in a file of `file_pages` pages, and the counts of
+    /// random requests in it. The first call sets the size of the regions.
     pub fn at(&mut self, page: u64, file_pages: u64) -> (PageRange, &mut RandomAccess) {
         if self.seen.is_empty() {
-            let least = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
-            self.pages_each = least.max(REGION_PAGES);
+            let pages_min = file_pages.div_ceil(REGIONS_MAX).next_power_of_two();
+            self.pages_each = pages_min.max(REGION_PAGES);
         }
-        let at = page / self.pages_each;
-        if at as usize >= self.seen.len() {
-            self.seen.resize(at as usize + 1, RandomAccess::default());
+        let index = page / self.pages_each;
+        if index as usize >= self.seen.len() {
+            self.seen.resize(index as usize + 1, RandomAccess::default());
         }
-        let region = PageRange::new(at * self.pages_each, self.pages_each).clipped(file_pages);
-        (region, &mut self.seen[at as usize])
+        let region = PageRange::new(index * self.pages_each, self.pages_each).clipped(file_pages);
+        (region, &mut self.seen[index as usize])
     }
 }
 
@@ -365,14 +388,15 @@ pub struct FileEvidence {
 }
 
 impl FileEvidence {
-    /// Creates the empty evidence of the file with that number.
-    pub fn new(number: u32) -> FileEvidence {
-        FileEvidence { number, ..FileEvidence::default() }
+    /// Creates empty evidence for a file. `file_number` identifies the file in the decision log.
+    pub fn new(file_number: u32) -> FileEvidence {
+        FileEvidence { number: file_number, ..FileEvidence::default() }
     }
 
-    /// Returns true if random-access requests asked for the `share`th part of the file or more.
-    pub(super) fn is_asked(&self, share: u64, file_pages: u64) -> bool {
-        share * self.scattered_pages >= file_pages
+    /// Returns true if random-access requests covered at least the fraction 1/`divisor` of the
+    /// file.
+    pub(super) fn is_asked(&self, divisor: u64, file_pages: u64) -> bool {
+        divisor * self.scattered_pages >= file_pages
     }
 }
 

@@ -125,84 +125,85 @@ impl OnDemand {
         Ok(OnDemand { folio_order_max: order as u8, ..OnDemand::new(&limits) })
     }
 
-    /// Handles an absent page. `request` is the number of pages that the read still needs from
-    /// `page` on.
+    /// Handles an absent page, for which the reader waits: sets the window and adds its pages.
+    /// `request_pages` is the number of pages that the read still needs from `page` on.
     fn synchronous(
         &mut self,
         page: u64,
-        request: u64,
-        ask: &ReadRequest,
+        request_pages: u64,
+        read: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 || self.is_random {
             // The walk adds the rest when it gets there, unless a mark on the way has brought it in
             // by then.
-            let most = self.request_pages_max.max(self.window_pages_max);
-            return add_single_pages(page, request.min(most), 0, ask, pages);
+            let pages_max = self.request_pages_max.max(self.window_pages_max);
+            return add_single_pages(page, request_pages.min(pages_max), 0, read, pages);
         }
-        let most = self.pages_max(request);
+        let pages_max = self.pages_max(request_pages);
         let follows = self.previous_end.is_some_and(|end| page.wrapping_sub(end / PAGE_BYTES) <= 1);
-        if page == 0 || request > most || follows {
-            self.size = first_window_pages(request, most);
-            self.async_size = if self.size > request { self.size - request } else { self.size / 2 };
+        if page == 0 || request_pages > pages_max || follows {
+            self.size = first_window_pages(request_pages, pages_max);
+            self.async_size =
+                if self.size > request_pages { self.size - request_pages } else { self.size / 2 };
         } else {
-            let run = run_before(page, most, pages);
-            if run <= request {
-                return add_single_pages(page, request, 0, ask, pages);
+            let run = run_before(page, pages_max, pages);
+            if run <= request_pages {
+                return add_single_pages(page, request_pages, 0, read, pages);
             }
             // A run that reaches the start of the file counts double.
             let run = if run == page { run * 2 } else { run };
-            self.size = most.min(run + request);
+            self.size = pages_max.min(run + request_pages);
             self.async_size = 1;
         }
         self.start = page;
         self.order = 0;
-        self.submit(ask, pages);
+        self.submit(read, pages);
     }
 
-    /// Handles the marked folio that holds `page`: reads the next window. `request` is the number
-    /// of pages that the read needs from `page` on.
+    /// Handles the marked folio that contains `page`, before the reader waits: adds the next
+    /// window. `request_pages` is the number of pages that the read needs from `page` on.
     fn asynchronous(
         &mut self,
         folio: Folio,
         page: u64,
-        request: u64,
-        ask: &ReadRequest,
+        request_pages: u64,
+        read: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
         if self.window_pages_max == 0 {
             return;
         }
         pages.clear_mark(folio);
-        let most = self.pages_max(request);
+        let pages_max = self.pages_max(request_pages);
         let expected = (self.start + self.size - self.async_size) >> folio.order << folio.order;
         if page == expected {
             self.start += self.size;
-            self.size = self.size.max(next_size(self.size, most));
+            self.size = self.size.max(next_size(self.size, pages_max));
         } else {
-            let Some(start) = absent_from(page + 1, most, pages) else { return };
+            let Some(start) = absent_from(page + 1, pages_max, pages) else { return };
             self.start = start;
-            self.size = next_size(start - page + request, most);
+            self.size = next_size(start - page + request_pages, pages_max);
         }
         self.order += 2;
-        let alignment = 1u64 << u32::from(self.order).min(most.trailing_zeros());
+        let alignment = 1u64 << u32::from(self.order).min(pages_max.trailing_zeros());
         let end = self.start + self.size;
         let aligned_end = end - end % alignment;
         if aligned_end > self.start {
             self.size = aligned_end - self.start;
         }
         self.async_size = self.size;
-        self.submit(ask, pages);
+        self.submit(read, pages);
     }
 
     /// Adds the window of the state, in the largest folios that the order allows.
-    fn submit(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
+    fn submit(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.folio_order_max == 0 {
             self.order = 0;
-            return add_single_pages(self.start, self.size, self.async_size, ask, pages);
+            return add_single_pages(self.start, self.size, self.async_size, read, pages);
         }
         self.order = self.order.min(self.folio_order_max).min(self.size.max(1).ilog2() as u8);
-        let end = (self.start + self.size).min(ask.file_pages());
+        let end = (self.start + self.size).min(read.file_pages());
         let mark = self.start + self.size - self.async_size;
         let mut page = self.start;
         while page < end {
@@ -212,8 +213,8 @@ impl OnDemand {
             }
             let folio = Folio { first: page, order };
             if folio.range().pages().any(|page| pages.is_cached(page)) {
-                let left = self.start + self.size - page;
-                return add_single_pages(page, left, self.async_size, ask, pages);
+                let pages_left = self.start + self.size - page;
+                return add_single_pages(page, pages_left, self.async_size, read, pages);
             }
             if !pages.add(folio, page == mark) {
                 return;
@@ -310,27 +311,27 @@ impl ReadaheadPolicy for OnDemand {
     }
 }
 
-/// Size in pages of a stream's first window, which includes the `request`. No window has more than
-/// `most` pages.
-pub fn first_window_pages(request: u64, most: u64) -> u64 {
-    let size = request.next_power_of_two();
-    if size <= most / 32 {
+/// Size in pages of a stream's first window, which includes the request of `request_pages` pages.
+/// No window has more than `pages_max` pages.
+pub fn first_window_pages(request_pages: u64, pages_max: u64) -> u64 {
+    let size = request_pages.next_power_of_two();
+    if size <= pages_max / 32 {
         size * 4
-    } else if size <= most / 4 {
+    } else if size <= pages_max / 4 {
         size * 2
     } else {
-        most
+        pages_max
     }
 }
 
-/// The size of the window after one of `size` pages.
-fn next_size(size: u64, most: u64) -> u64 {
-    if size < most / 16 {
+/// Size in pages of the window after a window of `size` pages; at most `pages_max`.
+fn next_size(size: u64, pages_max: u64) -> u64 {
+    if size < pages_max / 16 {
         size * 4
-    } else if size <= most / 2 {
+    } else if size <= pages_max / 2 {
         size * 2
     } else {
-        most
+        pages_max
     }
 }
 

@@ -100,6 +100,7 @@ impl PageView for PageTable {
         self.find(page).filter(|&(_, is_marked)| is_marked).map(|(folio, _)| folio)
     }
 
+    /// Clears the mark of a folio, if the folio is cached.
     fn clear_mark(&mut self, folio: Folio) {
         if let Some((_, is_marked)) = self.folios.get_mut(&folio.first) {
             *is_marked = false;
@@ -112,9 +113,9 @@ impl PageView for PageTable {
             "{folio:?} is not aligned to its size"
         );
         let last = folio.range().end - 1;
-        let before = self.folios.range(..=last).next_back();
+        let previous = self.folios.range(..=last).next_back();
         assert!(
-            before.is_none_or(|(&first, &(order, _))| first + (1 << order) <= folio.first),
+            previous.is_none_or(|(&first, &(order, _))| first + (1 << order) <= folio.first),
             "{folio:?} overlaps a cached folio"
         );
         self.folios.insert(folio.first, (folio.order, is_marked));

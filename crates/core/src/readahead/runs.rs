@@ -106,27 +106,27 @@ impl RunsPolicy {
         Ok(RunsPolicy::new(window_pages(spec, limits)?))
     }
 
-    /// Handles a touch of these pages: continues, reverses or starts a run.
-    fn touch(&mut self, touched: PageRange, ask: &ReadRequest, pages: &mut dyn PageView) {
+    /// Handles a touch of these pages: continues, reverses or starts a run, and may add a window.
+    fn touch(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
         let found = self.runs.iter().rposition(|run| {
-            let place = run.way.along(touched).first;
-            run.first <= place && place <= run.window_end
+            let position = run.way.along(touched).first;
+            run.first <= position && position <= run.window_end
         });
-        let way = found.map_or(TouchOrder::Up, |at| self.runs[at].way);
-        let mut places = way.along(touched).pages();
-        let absent = places.find(|&place| !pages.is_cached(way.at(place)));
+        let order = found.map_or(TouchOrder::Up, |index| self.runs[index].way);
+        let mut positions = order.along(touched).pages();
+        let absent = positions.find(|&position| !pages.is_cached(order.at(position)));
         match (found, absent) {
-            (Some(at), Some(absent)) if absent >= self.runs[at].window_end => {
-                self.continue_run(at, touched, ask, pages);
+            (Some(index), Some(absent)) if absent >= self.runs[index].window_end => {
+                self.continue_run(index, touched, read, pages);
             }
-            (Some(at), None) => self.note_use(at, touched, ask, pages),
+            (Some(index), None) => self.note_use(index, touched, read, pages),
             // This includes a page of a window that was evicted before its touch.
             (_, Some(_)) => match self.find_reversed(touched) {
-                Some(at) => {
-                    self.runs[at].reverse();
-                    self.continue_run(at, touched, ask, pages);
+                Some(index) => {
+                    self.runs[index].reverse();
+                    self.continue_run(index, touched, read, pages);
                 }
-                None => self.begin(touched, ask, pages),
+                None => self.begin(touched, read, pages),
             },
             (None, None) => {}
         }
@@ -143,19 +143,19 @@ impl RunsPolicy {
 
     /// The assumed direction of a new run: the more frequent one among the remembered runs.
     fn usual_direction(&self) -> TouchOrder {
-        let ways = self.runs.iter().filter(|run| run.touched() > 1).map(|run| run.way);
+        let orders = self.runs.iter().filter(|run| run.touched() > 1).map(|run| run.way);
         let (mut up, mut down) = (0, 0);
-        ways.for_each(|way| *if way == TouchOrder::Up { &mut up } else { &mut down } += 1);
+        orders.for_each(|order| *if order == TouchOrder::Up { &mut up } else { &mut down } += 1);
         if down > up { TouchOrder::Down } else { TouchOrder::Up }
     }
 
     /// Starts a run at the touched pages and reads its first window.
-    fn begin(&mut self, touched: PageRange, ask: &ReadRequest, pages: &mut dyn PageView) {
-        let way = self.usual_direction();
-        let places = way.along(touched);
+    fn begin(&mut self, touched: PageRange, read: &ReadRequest, pages: &mut dyn PageView) {
+        let order = self.usual_direction();
+        let positions = order.along(touched);
         let recent = self.runs.iter().rev().take(RECENT_RUNS);
         let is_length_measured = recent.filter_map(TouchedRun::length).count() < KNOWN_LENGTHS_MIN;
-        let unknown = match self.advice {
+        let first_pages = match self.advice {
             Advice::Sequential => u64::MAX,
             Advice::Random => 1,
             _ => FIRST_PAGES,
@@ -164,47 +164,58 @@ impl RunsPolicy {
             self.runs.pop_front();
         }
         self.runs.push_back(TouchedRun {
-            way,
-            first: places.first,
-            touched_end: places.end,
-            window_end: places.first,
+            way: order,
+            first: positions.first,
+            touched_end: positions.end,
+            window_end: positions.first,
             window_pages: 0,
             trigger: None,
             last: None,
             is_length_measured,
             was_late: true,
         });
-        let at = self.runs.len() - 1;
+        let index = self.runs.len() - 1;
         let is_sequential = self.advice == Advice::Sequential;
-        let usual = if is_sequential { None } else { self.usual_rest_after_window(at, pages) };
-        self.read_window(at, usual.unwrap_or(unknown).max(touched.count()), ask, pages);
+        let usual_pages =
+            if is_sequential { None } else { self.usual_rest_after_window(index, pages) };
+        self.read_window(
+            index,
+            usual_pages.unwrap_or(first_pages).max(touched.count()),
+            read,
+            pages,
+        );
     }
 
-    /// Continues a run behind its window, whose reader waits for the touched pages.
+    /// Continues the run at `index` behind its window. Its reader waits for the touched pages.
     fn continue_run(
         &mut self,
-        at: usize,
+        index: usize,
         touched: PageRange,
-        ask: &ReadRequest,
+        read: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
-        let come = self.runs[at].pages_so_far();
-        let usual = self.usual_rest_after_window(at, pages);
-        let run = &mut self.runs[at];
-        let places = run.way.along(touched);
-        run.touched_end = run.touched_end.max(places.end);
+        let pages_so_far = self.runs[index].pages_so_far();
+        let usual_pages = self.usual_rest_after_window(index, pages);
+        let run = &mut self.runs[index];
+        let positions = run.way.along(touched);
+        run.touched_end = run.touched_end.max(positions.end);
         run.was_late = true;
-        let missing = places.end.saturating_sub(run.window_end);
-        self.read_window(at, usual.unwrap_or(come).max(missing).max(1), ask, pages);
+        let missing_pages = positions.end.saturating_sub(run.window_end);
+        self.read_window(
+            index,
+            usual_pages.unwrap_or(pages_so_far).max(missing_pages).max(1),
+            read,
+            pages,
+        );
     }
 
-    /// Handles a touch of window pages that are cached or being read. At the trigger it reads the
-    /// next window.
+    /// Handles a touch of window pages that are cached or being read, in the run at `index`. Clears
+    /// their marks. At the trigger it reads the next window.
     fn note_use(
         &mut self,
-        at: usize,
+        index: usize,
         touched: PageRange,
-        ask: &ReadRequest,
+        read: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
         for page in touched.pages() {
@@ -212,59 +223,67 @@ impl RunsPolicy {
                 pages.clear_mark(folio);
             }
         }
-        let run = &mut self.runs[at];
-        let places = run.way.along(touched);
-        run.touched_end = run.touched_end.max(places.end.min(run.window_end));
-        if run.last.is_some_and(|last| places.contains(last)) {
+        let run = &mut self.runs[index];
+        let positions = run.way.along(touched);
+        run.touched_end = run.touched_end.max(positions.end.min(run.window_end));
+        if run.last.is_some_and(|last| positions.contains(last)) {
             run.touched_end = run.window_end;
         }
-        run.was_late |= !pages.is_filled(run.way.at(places.first));
-        if run.trigger.is_some_and(|trigger| places.contains(trigger)) && !ask.is_congested {
+        run.was_late |= !pages.is_filled(run.way.at(positions.first));
+        if run.trigger.is_some_and(|trigger| positions.contains(trigger)) && !read.is_congested {
             run.trigger = None;
-            let size = self.next_ahead(at, pages);
+            let size = self.next_ahead(index, pages);
             if size > 0 {
-                self.runs[at].was_late = false;
-                self.read_window(at, size, ask, pages);
+                self.runs[index].was_late = false;
+                self.read_window(index, size, read, pages);
             }
         }
     }
 
-    /// Size of the next window of a run whose reader is in the middle of the current one; may be 0.
-    fn next_ahead(&self, at: usize, pages: &mut dyn PageView) -> u64 {
-        let run = self.runs[at];
-        if !self.is_stream(at, run.touched()) {
-            return self.usual_rest_within_window(at, pages);
+    /// Size in pages of the next window of the run at `index`, whose reader is in the middle of the
+    /// current one. May be 0.
+    fn next_ahead(&self, index: usize, pages: &mut dyn PageView) -> u64 {
+        let run = self.runs[index];
+        if !self.is_stream(index, run.touched()) {
+            return self.usual_rest_within_window(index, pages);
         }
-        let wanted = if run.was_late { 2 * run.window_pages } else { run.window_pages };
+        let next_pages = if run.was_late { 2 * run.window_pages } else { run.window_pages };
         match self.advice {
-            Advice::Sequential => wanted,
-            _ => wanted.min(run.touched().saturating_sub(run.window_end - run.touched_end)),
+            Advice::Sequential => next_pages,
+            _ => next_pages.min(run.touched().saturating_sub(run.window_end - run.touched_end)),
         }
     }
 
-    /// Reads the absent pages of the run's next `size` pages, and sets the marks.
-    fn read_window(&mut self, at: usize, size: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
-        let size = size.min(self.size_max(pages).max(ask.request().count()));
-        let run = self.runs[at];
-        let file = run.way.along(PageRange::new(0, ask.file_pages()));
-        let window = PageRange::new(run.window_end, size).clipped(file.end);
-        let goes_on = self.is_stream(at, run.pages_so_far())
-            || !self.is_outgrown(at, window.end.saturating_sub(run.first));
+    /// Adds the absent pages of the next `pages_max` pages of the run at `index`, and sets the
+    /// marks. The window ends earlier if memory is short.
+    fn read_window(
+        &mut self,
+        index: usize,
+        pages_max: u64,
+        read: &ReadRequest,
+        pages: &mut dyn PageView,
+    ) {
+        let pages_max = pages_max.min(self.size_max(pages).max(read.request().count()));
+        let run = self.runs[index];
+        let file_positions = run.way.along(PageRange::new(0, read.file_pages()));
+        let window = PageRange::new(run.window_end, pages_max).clipped(file_positions.end);
+        let may_go_on = self.is_stream(index, run.pages_so_far())
+            || !self.is_outgrown(index, window.end.saturating_sub(run.first));
         let middle = window.first + window.count() / 2;
-        let last = window.pages().rev().find(|&place| !pages.is_cached(run.way.at(place)));
-        let run = &mut self.runs[at];
+        let last = window.pages().rev().find(|&position| !pages.is_cached(run.way.at(position)));
+        let run = &mut self.runs[index];
         run.last = last;
-        run.trigger = (goes_on && window.count() > 1).then_some(middle);
-        run.window_pages = size;
+        run.trigger = (may_go_on && window.count() > 1).then_some(middle);
+        run.window_pages = pages_max;
         run.window_end = window.end.max(run.window_end);
-        for place in window.pages() {
-            let is_marked = last == Some(place)
-                || run.trigger == Some(place)
-                || (run.is_length_measured && is_length_mark(place - run.first));
-            let page = run.way.at(place);
+        for position in window.pages() {
+            let is_marked = last == Some(position)
+                || run.trigger == Some(position)
+                || (run.is_length_measured && is_length_mark(position - run.first));
+            let page = run.way.at(position);
             if !pages.is_cached(page) && !pages.add(Folio::holding(page, 0), is_marked) {
                 // Memory is short: the window ends here.
-                run.window_end = place.max(run.touched_end);
+                run.window_end = position.max(run.touched_end);
                 break;
             }
         }
@@ -278,67 +297,72 @@ impl RunsPolicy {
         self.window_pages_max.min(by_cost.max(REQUEST_PAGES)).min(by_memory.max(1))
     }
 
-    /// Returns true if the run, of length `come`, is a stream.
-    fn is_stream(&self, at: usize, come: u64) -> bool {
+    /// Returns true if the run at `index`, of length `pages`, is a stream: it goes on until it is
+    /// known to end.
+    fn is_stream(&self, index: usize, pages: u64) -> bool {
         match self.advice {
             Advice::Random => false,
             Advice::Sequential => true,
-            _ => come >= STREAM_PAGES && self.is_outgrown(at, come),
+            _ => pages >= STREAM_PAGES && self.is_outgrown(index, pages),
         }
     }
 
-    /// The known lengths of all runs except the run `at`.
-    fn lengths(&self, at: usize) -> impl Iterator<Item = u64> {
-        let others = self.runs.iter().enumerate().filter(move |&(other, _)| other != at);
-        others.filter_map(|(_, run)| run.length())
+    /// Known lengths of all runs except the run at `index`, in pages.
+    fn lengths(&self, index: usize) -> impl Iterator<Item = u64> {
+        let other_runs =
+            self.runs.iter().enumerate().filter(move |&(other_index, _)| other_index != index);
+        other_runs.filter_map(|(_, run)| run.length())
     }
 
-    /// Returns true if no other remembered run came farther than `pages`.
-    fn is_outgrown(&self, at: usize, pages: u64) -> bool {
-        self.lengths(at).all(|length| length <= pages)
+    /// Returns true if no remembered run except the run at `index` came farther than `pages`.
+    fn is_outgrown(&self, index: usize, pages: u64) -> bool {
+        self.lengths(index).all(|length| length <= pages)
     }
 
-    /// The usual remaining length of a run that goes on behind its window; `None` if no remembered
-    /// run came farther.
-    fn usual_rest_after_window(&self, at: usize, pages: &mut dyn PageView) -> Option<u64> {
-        let come = self.runs[at].pages_so_far();
-        let rests = self.lengths(at).filter(|&length| length > come).map(|length| length - come);
-        rests.min_by_key(|&size| (self.cost(at, come, size, pages), size))
+    /// Usual remaining length, in pages, of the run at `index`, which goes on behind its window.
+    /// `None` if no remembered run came farther.
+    fn usual_rest_after_window(&self, index: usize, pages: &mut dyn PageView) -> Option<u64> {
+        let pages_so_far = self.runs[index].pages_so_far();
+        let rests = self
+            .lengths(index)
+            .filter(|&length| length > pages_so_far)
+            .map(|length| length - pages_so_far);
+        rests.min_by_key(|&size| (self.cost(index, pages_so_far, size, pages), size))
     }
 
-    /// The usual remaining length of a run that may still end within its window; 0 if reading later
-    /// is cheaper.
-    fn usual_rest_within_window(&self, at: usize, pages: &mut dyn PageView) -> u64 {
-        let run = self.runs[at];
-        let sizes = self.lengths(at).map(|length| length.saturating_sub(run.pages_so_far()));
-        sizes.min_by_key(|&size| (self.cost(at, run.touched(), size, pages), size)).unwrap_or(0)
+    /// Usual remaining length, in pages, of the run at `index`, which may still end within its
+    /// window. 0 if reading later is cheaper.
+    fn usual_rest_within_window(&self, index: usize, pages: &mut dyn PageView) -> u64 {
+        let run = self.runs[index];
+        let sizes = self.lengths(index).map(|length| length.saturating_sub(run.pages_so_far()));
+        sizes.min_by_key(|&size| (self.cost(index, run.touched(), size, pages), size)).unwrap_or(0)
     }
 
-    /// Cost, in pages, that a window of `size` pages behind the current one would have had, summed
-    /// over the remembered runs longer than `come`.
-    fn cost(&self, at: usize, come: u64, size: u64, pages: &mut dyn PageView) -> u64 {
+    /// Cost, in pages, that a window of `size` pages behind the current one would have had. It is
+    /// the sum over the remembered runs longer than `pages_so_far`, except the run at `index`.
+    fn cost(&self, index: usize, pages_so_far: u64, size: u64, pages: &mut dyn PageView) -> u64 {
         let estimate = &pages.evidence().device.estimate;
         let request_pages = estimate.request_cost_pages().max(REQUEST_PAGES);
-        let window_end = self.runs[at].pages_so_far();
+        let window_end = self.runs[index].pages_so_far();
         let rests = self
-            .lengths(at)
-            .filter(|&length| length > come)
+            .lengths(index)
+            .filter(|&length| length > pages_so_far)
             .map(|length| length.saturating_sub(window_end));
         rests.map(|rest| if rest > size { request_pages } else { size - rest }).sum()
     }
 }
 
 impl ReadaheadPolicy for RunsPolicy {
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
-        let touched = ask.request().clipped(ask.file_pages());
+    fn read(&mut self, read: &ReadRequest, pages: &mut dyn PageView) {
+        let touched = read.request().clipped(read.file_pages());
         if !touched.is_empty() {
-            self.touch(touched, ask, pages);
+            self.touch(touched, read, pages);
         }
     }
 
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
-        if page < ask.file_pages() {
-            self.touch(PageRange::new(page, 1), ask, pages);
+    fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
+        if page < read.file_pages() {
+            self.touch(PageRange::new(page, 1), read, pages);
         }
     }
 

@@ -134,17 +134,17 @@ impl Window {
             self.next = NextWindow::Pages((self.window_pages_max / 2).max(1));
             return self.new_window(page, 0, ask, pages);
         }
-        let original = self.next_pages();
+        let window_pages = self.next_pages();
         self.previous_page = Some(page);
         let is_hit = self.start <= page && page <= self.start + self.size as u64;
-        let wanted = original + if is_hit { 2 } else { -2 };
-        if wanted <= 0 {
+        let next_pages = window_pages + if is_hit { 2 } else { -2 };
+        if next_pages <= 0 {
             return self.turn_off();
         }
-        self.next = NextWindow::Pages(wanted.min(self.window_pages_max));
+        self.next = NextWindow::Pages(next_pages.min(self.window_pages_max));
         if self.start <= page && page < self.start + self.size as u64 {
             if self.ahead.is_none() {
-                self.new_ahead(original, ask, pages);
+                self.new_ahead(window_pages, ask, pages);
             }
         } else if let Some(ahead) = self.ahead
             && ahead.start == page
@@ -156,11 +156,13 @@ impl Window {
             self.ahead = None;
             self.previous_page = Some(ahead.start);
         } else {
-            self.new_window(page, original, ask, pages);
+            self.new_window(page, window_pages, ask, pages);
         }
     }
 
-    /// Handles a page that was announced and is absent when the read reaches it.
+    /// Handles a page that was announced and is absent when the read reaches it: reduces the next
+    /// window. While readahead is off, counts consecutive misses, and turns it on again at the
+    /// largest window.
     pub(super) fn note_miss(&mut self, page: u64) {
         match self.next {
             NextWindow::Pages(next) => {
@@ -168,7 +170,7 @@ impl Window {
             }
             _ if self.window_pages_max == 0 => {}
             _ => {
-                let follows = self.previous_page.is_some_and(|before| before + 1 == page);
+                let follows = self.previous_page.is_some_and(|previous| previous + 1 == page);
                 self.size = if follows { self.size + 1 } else { (self.size - 1).max(0) };
                 if self.size >= self.window_pages_max {
                     let max = self.window_pages_max;

@@ -89,16 +89,16 @@ impl RequestTable {
         id
     }
 
-    /// Closes an unmerged request, or the next part of a merged one. Returns it as it was opened,
-    /// and the part to be closed next.
+    /// Closes an unmerged request, or the next part of a merged one. Returns the request as it was
+    /// opened, and the part to be closed next. `None`: all parts are closed.
     pub fn close(&mut self, id: RequestId) -> (Request, Option<RequestId>) {
         let slot = self.slots.remove(id.0 as usize);
-        let next = slot.next.get();
-        if next.is_some_and(|part| self.slot(part).head == id) {
+        let next_part = slot.next.get();
+        if next_part.is_some_and(|part| self.slot(part).head == id) {
             // The next request with this identifier is not the head of the remaining parts.
-            self.set_head(next, |part| part);
+            self.set_head(next_part, |part| part);
         }
-        (slot.opened(), next)
+        (slot.opened(), next_part)
     }
 
     /// Closes a request with all its parts.
@@ -151,7 +151,7 @@ impl RequestTable {
         self.slot(id).next.get().is_some()
     }
 
-    /// A part as it was opened, without later merges.
+    /// Returns a part as it was opened, without the requests merged into it later.
     pub fn opened(&self, part: RequestId) -> Request {
         self.slot(part).opened()
     }

@@ -94,6 +94,7 @@ pub struct AdaptiveScheduler {
     reads_in_device: u32,
     /// Mean duration of the first request of a slice; 0 before the first.
     first_request_ns: u64,
+    /// Log of the decisions and their reasons, for diagnosis. The caller enables and drains it.
     log: DecisionLog,
 }
 
@@ -171,10 +172,11 @@ impl AdaptiveScheduler {
         self.reads_open + self.reads_in_device
     }
 
-    /// Returns true if one more read may go, of a process with `own` reads in progress.
-    fn may_dispatch(&self, own: u32) -> bool {
+    /// Returns true if one more read may be dispatched for a process with `own_reads` reads in
+    /// progress.
+    fn may_dispatch(&self, own_reads: u32) -> bool {
         let depth = if self.is_uneven { self.depth_tuner.allowed() } else { None };
-        own == 0 || depth.is_none_or(|depth| self.under_way() < depth)
+        own_reads == 0 || depth.is_none_or(|depth| self.under_way() < depth)
     }
 
     /// Makes parked reads dispatchable, as far as the limit or the depth allows.
@@ -202,11 +204,11 @@ impl AdaptiveScheduler {
         parked.min_by_key(|(_, it)| (it.under_way(), it.parked_since)).map(|(&id, _)| id)
     }
 
-    /// Makes the oldest parked read of the process dispatchable.
+    /// Moves the oldest parked read of the process to the dispatchable reads.
     fn open_oldest(&mut self, id: ProcessId, requests: &RequestTable) {
         let process = self.processes.get_mut(&id).expect("who is parked is known");
-        let (place, _) = process.parked.oldest(requests).expect("it has parked reads");
-        let waiting = process.parked.remove(place).expect("the oldest is there");
+        let (key, _) = process.parked.oldest(requests).expect("it has parked reads");
+        let waiting = process.parked.remove(key).expect("the oldest is there");
         self.parked -= usize::from(process.parked.is_empty());
         process.open += 1;
         self.reads_open += 1;
@@ -274,22 +276,23 @@ impl AdaptiveScheduler {
         idled_for.map(|process| process.last_completion + IDLE_TIMEOUT).min()
     }
 
-    /// Reads in progress of processes without a place: dispatched under another limit.
+    /// Number of reads in progress of processes without a place. They were dispatched under another
+    /// limit.
     fn foreign_requests(&self) -> u32 {
         if self.active_tuner.allowed().is_none() {
             return 0;
         }
-        let others = self.processes.values().filter(|process| process.turn.is_none());
-        others.map(ProcessHistory::under_way).sum()
+        let without_place = self.processes.values().filter(|process| process.turn.is_none());
+        without_place.map(ProcessHistory::under_way).sum()
     }
 
-    /// Records the dispatch time of a read.
+    /// Records the dispatch of a read at time `now`, and counts it as in the device.
     fn record_dispatch(&mut self, now: Time, id: RequestId) {
-        let at = id.0 as usize;
-        if at >= self.sent.len() {
-            self.sent.resize(at + 1, Time::ZERO);
+        let index = id.0 as usize;
+        if index >= self.sent.len() {
+            self.sent.resize(index + 1, Time::ZERO);
         }
-        self.sent[at] = now;
+        self.sent[index] = now;
         self.reads_in_device += 1;
     }
 
@@ -323,22 +326,22 @@ impl AdaptiveScheduler {
     /// Updates the limit on active processes after a completed read, if enough processes are near.
     fn tune_active(&mut self, now: Time, served: ServedRead) {
         let (contention, processes) = (&self.contention, &self.processes);
-        let may_gain = || {
+        let may_start_trial = || {
             let near = NearCounts::of(processes, now);
             near.near_total >= 2 && 2 * near.near_total >= near.all && contention.is_contended()
         };
         let is_set = self.active_tuner.allowed().is_some();
-        let more = self.active_tuner.allowed().map_or(0, |few| 2 * few as usize);
-        let found = match is_set && self.completions.is_multiple_of(EWMA_WINDOW) {
+        let doubled_limit = self.active_tuner.allowed().map_or(0, |limit| 2 * limit as usize);
+        let result = match is_set && self.completions.is_multiple_of(EWMA_WINDOW) {
             true if NearCounts::of(processes, now).near_or_unknown < 2 => {
                 self.active_tuner.reset("far")
             }
-            _ if is_set => self
-                .active_tuner
-                .completed(now, served, || more < NearCounts::of(processes, now).near_or_unknown),
-            _ => self.active_tuner.completed(now, served, may_gain),
+            _ if is_set => self.active_tuner.completed(now, served, || {
+                doubled_limit < NearCounts::of(processes, now).near_or_unknown
+            }),
+            _ => self.active_tuner.completed(now, served, may_start_trial),
         };
-        if let Some(ProbeResult { setting, why, kib_per_s, all_kib_per_s }) = found {
+        if let Some(ProbeResult { setting, why, kib_per_s, all_kib_per_s }) = result {
             self.contention = Contention::default();
             self.log.log_with(now, || Decision::Limit {
                 limit: setting,
@@ -353,22 +356,22 @@ impl AdaptiveScheduler {
     /// requests queued and others few.
     fn tune_depth(&mut self, now: Time, served: ServedRead) {
         if self.completions.is_multiple_of(EWMA_WINDOW) {
-            let here = self
+            let present = self
                 .processes
                 .values()
-                .filter(|it| it.has_outstanding_reads() || it.is_idled_for(now));
-            self.is_uneven = QueueDepth::is_uneven(here.map(|process| process.queue_depth));
+                .filter(|process| process.has_outstanding_reads() || process.is_idled_for(now));
+            self.is_uneven = QueueDepth::is_uneven(present.map(|process| process.queue_depth));
         }
         if !self.is_uneven {
             return;
         }
         let is_settled = self.depth_tuner.allowed().is_none_or(|depth| served.in_progress <= depth);
-        let found = self.depth_tuner.completed(
+        let result = self.depth_tuner.completed(
             now,
             ServedRead { is_undisturbed: is_settled, ..served },
             || true,
         );
-        if let Some(ProbeResult { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = found {
+        if let Some(ProbeResult { setting: Some(depth), kib_per_s, all_kib_per_s, .. }) = result {
             let most_kib_per_s = all_kib_per_s;
             self.log.log_with(now, || Decision::Depth { depth, kib_per_s, most_kib_per_s });
         }
@@ -388,10 +391,13 @@ struct NearCounts {
 }
 
 impl NearCounts {
+    /// Counts the processes with outstanding reads or for which the device is kept idle, and among
+    /// them the processes near to each other.
     fn of(processes: &BTreeMap<ProcessId, ProcessHistory>, now: Time) -> NearCounts {
         let mut near = NearCounts { all: 0, near_total: 0, near_or_unknown: 0 };
-        for process in
-            processes.values().filter(|it| it.has_outstanding_reads() || it.is_idled_for(now))
+        for process in processes
+            .values()
+            .filter(|process| process.has_outstanding_reads() || process.is_idled_for(now))
         {
             near.all += 1;
             near.near_total += usize::from(process.locality.is_near());
@@ -416,10 +422,10 @@ impl Scheduler for AdaptiveScheduler {
         process
             .queue_depth
             .record_request(u64::from(process.under_way()) + process.parked.count() as u64);
-        let own = process.under_way();
+        let reads_in_progress = process.under_way();
         let may_go = match self.active_tuner.allowed() {
             Some(_) => process.turn.is_some(),
-            None => self.may_dispatch(own),
+            None => self.may_dispatch(reads_in_progress),
         };
         let process = self.processes.get_mut(&requests[id].process).expect("it was just seen");
         if may_go && process.parked.is_empty() {
@@ -431,8 +437,8 @@ impl Scheduler for AdaptiveScheduler {
                 }
                 Inserted::Merged { with: None, .. } => {}
                 // The merged request may belong to another process.
-                Inserted::Merged { with: Some(gone), .. } => {
-                    self.remove_dispatchable(requests[gone].process);
+                Inserted::Merged { with: Some(absorbed), .. } => {
+                    self.remove_dispatchable(requests[absorbed].process);
                 }
             }
             return inserted;
@@ -499,6 +505,7 @@ impl Scheduler for AdaptiveScheduler {
         self.open.idled_for(id, requests);
     }
 
+    /// Number of requests that are not in the device, parked or dispatchable.
     fn queued(&self) -> usize {
         if self.parked == 0 {
             return self.open.count();
@@ -507,6 +514,7 @@ impl Scheduler for AdaptiveScheduler {
         self.open.count() + parked.sum::<usize>()
     }
 
+    /// Marks the process as ended. Its state is dropped once its last request has completed.
     fn process_ended(&mut self, _now: Time, process: ProcessId) {
         let Some(ended) = self.processes.get_mut(&process) else { return };
         ended.has_ended = true;

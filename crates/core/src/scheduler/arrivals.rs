@@ -41,21 +41,22 @@ impl<T> ArrivalQueue<T> {
         self.count
     }
 
-    pub(super) fn push(&mut self, number: u64, value: T) {
+    /// Adds a value at the end. `arrival` is its number, larger than all numbers before.
+    pub(super) fn push(&mut self, arrival: u64, value: T) {
         if self.values.is_empty() {
             self.removed_bits.clear();
-            self.first_word = number / 64;
+            self.first_word = arrival / 64;
         }
-        if self.first_word + self.removed_bits.len() as u64 <= number / 64 {
+        if self.first_word + self.removed_bits.len() as u64 <= arrival / 64 {
             self.removed_bits.push_back(0);
         }
-        self.values.push_back((number, value));
+        self.values.push_back((arrival, value));
         self.count += 1;
     }
 
-    /// Removes the value of that number, which must be present.
-    pub(super) fn remove(&mut self, number: u64) {
-        self.removed_bits[(number / 64 - self.first_word) as usize] |= 1 << (number % 64);
+    /// Removes the value with number `arrival`, which must be present.
+    pub(super) fn remove(&mut self, arrival: u64) {
+        self.removed_bits[(arrival / 64 - self.first_word) as usize] |= 1 << (arrival % 64);
         self.count -= 1;
         while let Some((first, _)) = self.values.front()
             && self.is_removed(*first)
@@ -64,7 +65,7 @@ impl<T> ArrivalQueue<T> {
         }
         if self.values.len() > 2 * self.count + REMOVED_MIN {
             let mut values = core::mem::take(&mut self.values);
-            values.retain(|(number, _)| !self.is_removed(*number));
+            values.retain(|(arrival, _)| !self.is_removed(*arrival));
             self.values = values;
         }
         let first_word = self.values.front().map_or(0, |(first, _)| first / 64);
@@ -79,9 +80,9 @@ impl<T> ArrivalQueue<T> {
         self.values.front()
     }
 
-    /// Returns true if the value of that number was removed.
-    fn is_removed(&self, number: u64) -> bool {
-        self.removed_bits[(number / 64 - self.first_word) as usize] >> (number % 64) & 1 == 1
+    /// Returns true if the value with number `arrival` was removed.
+    fn is_removed(&self, arrival: u64) -> bool {
+        self.removed_bits[(arrival / 64 - self.first_word) as usize] >> (arrival % 64) & 1 == 1
     }
 }
 

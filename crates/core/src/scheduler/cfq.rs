@@ -104,6 +104,7 @@ pub struct Cfq {
     last_late_sync: Jiffies,
     queueing: QueueingDetector,
 
+    /// Log of the decisions and their reasons, for diagnosis. The caller enables and drains it.
     log: DecisionLog,
 }
 
@@ -158,6 +159,7 @@ impl Cfq {
         }
     }
 
+    /// Number of requests in the device, synchronous and asynchronous.
     fn in_device(&self) -> u32 {
         self.in_device_sync + self.in_device_async
     }
@@ -177,15 +179,15 @@ impl Cfq {
         Some(Inserted::Merged { into, with })
     }
 
-    /// Adds the request to its queue, updates the statistics of process and queue, and checks for
-    /// preemption.
-    fn enqueue(&mut self, now: Time, id: QueueId, new: RequestId, requests: &RequestTable) {
+    /// Adds the request to the queue `id`, updates the statistics of process and queue, and checks
+    /// if the queue may interrupt the active one.
+    fn enqueue(&mut self, now: Time, id: QueueId, request_id: RequestId, requests: &RequestTable) {
         let jiffy = jiffies(now);
-        let request = &requests[new];
+        let request = &requests[request_id];
         self.queued += 1;
         let queue = &mut self.queues[id];
-        let place = queue.requests.insert(WaitingRequest { id: new, arrived: now }, requests);
-        queue.next = nearer(queue.next, Some(place), self.head, &self.tunables);
+        let key = queue.requests.insert(WaitingRequest { id: request_id, arrived: now }, requests);
+        queue.next = nearer(queue.next, Some(key), self.head, &self.tunables);
         if queue.position.is_none() {
             self.put_in_trees(jiffy, id, false);
         }
@@ -194,10 +196,10 @@ impl Cfq {
         let process = self.processes.get_mut(&request.process);
         let process = process.expect("queue_for knows each process that sends a request");
         process.record_think_time(jiffy, self.tunables.slice_idle);
-        let think = ThinkTime { mean: process.think_time(), is_alive: true };
+        let think_time = ThinkTime { mean: process.think_time(), is_alive: true };
         self.queues[id].seek.observe(request.start, request.sectors);
         self.record_seeky_since(jiffy, id);
-        self.update_idle_window(now, id, think);
+        self.update_idle_window(now, id, think_time);
 
         if self.active == Some(id) {
             self.on_arrival_while_idling(now, id, request);
@@ -206,8 +208,9 @@ impl Cfq {
         }
     }
 
-    /// Sends one request of the active queue to the device. It is the next by sector, or the oldest
-    /// if that has waited too long, which is checked once per slice.
+    /// Sends one request of the active queue `id` to the device, and returns it. It is the next by
+    /// sector, or the oldest if that has waited too long, which is checked once per slice. `limit`
+    /// is the depth limit, for the log.
     fn send(
         &mut self,
         now: Time,
@@ -222,14 +225,15 @@ impl Cfq {
         } else {
             let fifo_expire = self.tunables.fifo_expire(queue.is_sync);
             let is_expired = |arrived| jiffy >= jiffies(arrived) + fifo_expire;
-            let oldest = queue.requests.oldest(requests).filter(|(_, it)| is_expired(it.arrived));
-            oldest.map(|(place, _)| place)
+            let oldest =
+                queue.requests.oldest(requests).filter(|(_, waiting)| is_expired(waiting.arrived));
+            oldest.map(|(key, _)| key)
         };
-        let place = expired.or(queue.next).expect("a queue with requests has a next one");
-        queue.next = follower(&queue.requests, place, &self.tunables);
-        let WaitingRequest { id: name, arrived } =
-            queue.requests.remove(place).expect("next is among the requests");
-        let request = &requests[name];
+        let key = expired.or(queue.next).expect("a queue with requests has a next one");
+        queue.next = follower(&queue.requests, key, &self.tunables);
+        let WaitingRequest { id: request_id, arrived } =
+            queue.requests.remove(key).expect("next is among the requests");
+        let request = &requests[request_id];
         queue.in_device += 1;
         queue.slice_dispatched += 1;
         queue.must_dispatch = false;
@@ -239,14 +243,14 @@ impl Cfq {
         self.head = request.end();
         self.active_process = Some(request.process);
         *self.in_device_of(request.is_sync) += 1;
-        let at = name.0 as usize;
-        if at >= self.sent.len() {
-            self.sent.resize(at + 1, None);
+        let index = request_id.0 as usize;
+        if index >= self.sent.len() {
+            self.sent.resize(index + 1, None);
         }
-        self.sent[at] = Some(SentRequest { queue: id, arrived: jiffies(arrived) });
+        self.sent[index] = Some(SentRequest { queue: id, arrived: jiffies(arrived) });
         let in_device = self.in_device();
         self.log.log_with(now, || Decision::Dispatch {
-            request: name,
+            request: request_id,
             queue: Some(id.0),
             process: request.process,
             start: request.start,
@@ -256,7 +260,7 @@ impl Cfq {
             in_device,
             limit,
         });
-        name
+        request_id
     }
 
     /// The count of synchronous or asynchronous requests in the device.
@@ -327,14 +331,17 @@ impl Scheduler for Cfq {
         self.queues.release(id);
     }
 
+    /// Number of requests that are not in the device.
     fn queued(&self) -> usize {
         self.queued
     }
 
+    /// Forgets an ended process, and removes its queue once the queue is empty.
     fn process_ended(&mut self, now: Time, process: ProcessId) {
         self.forget_process(now, process);
     }
 
+    /// Log of the decisions and their reasons.
     fn decisions(&mut self) -> Option<&mut DecisionLog> {
         Some(&mut self.log)
     }

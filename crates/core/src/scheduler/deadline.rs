@@ -98,7 +98,8 @@ impl Deadline {
         !self.queued[Op::Read as usize].is_empty()
     }
 
-    /// Chooses the next request: of the current batch, or the first of a new one.
+    /// Chooses the next request: of the current batch, or the first of a new one. Returns its key;
+    /// `None` if no request waits.
     fn choose(&mut self, now: Time, requests: &RequestTable) -> Option<SectorKey> {
         if self.in_batch < self.tunables.fifo_batch
             && let Some(next) = self.next_in_order(self.direction)
@@ -111,7 +112,7 @@ impl Deadline {
         let oldest = self.expired(self.direction, now, requests);
         oldest.or_else(|| self.next_in_order(self.direction)).or_else(|| {
             // No request at a higher sector: the next sweep starts at the oldest.
-            self.queued[self.direction as usize].oldest(requests).map(|(place, _)| place)
+            self.queued[self.direction as usize].oldest(requests).map(|(key, _)| key)
         })
     }
 
@@ -137,14 +138,14 @@ impl Deadline {
         self.queued[op as usize].first_from(self.next_sector[op as usize])
     }
 
-    /// The oldest request of this direction, if it is past its deadline.
+    /// Returns the oldest request of this direction, if it is past its deadline.
     fn expired(&self, op: Op, now: Time, requests: &RequestTable) -> Option<SectorKey> {
         let wait_max = match op {
             Op::Read => self.tunables.read_expire,
             Op::Write => self.tunables.write_expire,
         };
-        let (place, oldest) = self.queued[op as usize].oldest(requests)?;
-        (oldest.arrived + wait_max <= now).then_some(place)
+        let (key, oldest) = self.queued[op as usize].oldest(requests)?;
+        (oldest.arrived + wait_max <= now).then_some(key)
     }
 }
 

@@ -30,9 +30,10 @@ impl Scheduler for Noop {
         self.queued.insert_or_merge(now, id, requests, self.sectors_max)
     }
 
+    /// Sends the oldest request.
     fn dispatch(&mut self, _now: Time, requests: &RequestTable) -> Dispatch {
-        let oldest = self.queued.oldest(requests).map(|(place, _)| place);
-        match oldest.and_then(|place| self.queued.remove(place)) {
+        let oldest = self.queued.oldest(requests).map(|(key, _)| key);
+        match oldest.and_then(|key| self.queued.remove(key)) {
             Some(waiting) => Dispatch::Request(waiting.id),
             None => Dispatch::Nothing,
         }

@@ -138,34 +138,34 @@ impl QueuedRequests {
         }
     }
 
-    /// Adds a request without merging.
+    /// Adds a request without merging, and returns its key.
     pub(super) fn insert(&mut self, waiting: WaitingRequest, requests: &RequestTable) -> SectorKey {
         self.arrivals += 1;
-        let place = SectorKey { start: requests[waiting.id].start, arrival: self.arrivals };
+        let key = SectorKey { start: requests[waiting.id].start, arrival: self.arrivals };
         if self.is_empty() {
-            self.only = Some((place, waiting));
-            return place;
+            self.only = Some((key, waiting));
+            return key;
         }
-        for (place, waiting) in self.only.take().into_iter().chain([(place, waiting)]) {
-            self.by_arrival.push(place.arrival, waiting);
-            self.put(place, waiting, requests);
+        for (key, waiting) in self.only.take().into_iter().chain([(key, waiting)]) {
+            self.by_arrival.push(key.arrival, waiting);
+            self.put(key, waiting, requests);
         }
-        place
+        key
     }
 
     /// Adds a request to the order by sector.
-    fn put(&mut self, place: SectorKey, waiting: WaitingRequest, requests: &RequestTable) {
+    fn put(&mut self, key: SectorKey, waiting: WaitingRequest, requests: &RequestTable) {
         let sectors = requests[waiting.id].sectors;
-        self.by_sector.insert(place, SectorEntry { waiting, sectors });
+        self.by_sector.insert(key, SectorEntry { waiting, sectors });
     }
 
-    /// Removes the request at `place`.
-    pub(super) fn remove(&mut self, place: SectorKey) -> Option<WaitingRequest> {
-        if let Some((_, only)) = self.only.take_if(|(at, _)| *at == place) {
+    /// Removes the request at `key`; `None` if there is none.
+    pub(super) fn remove(&mut self, key: SectorKey) -> Option<WaitingRequest> {
+        if let Some((_, only)) = self.only.take_if(|(only_key, _)| *only_key == key) {
             return Some(only);
         }
-        let SectorEntry { waiting, .. } = self.by_sector.remove(&place)?;
-        self.by_arrival.remove(place.arrival);
+        let SectorEntry { waiting, .. } = self.by_sector.remove(&key)?;
+        self.by_arrival.remove(key.arrival);
         Some(waiting)
     }
 
@@ -182,41 +182,41 @@ impl QueuedRequests {
         self.next_at_or_after(SectorKey::before_all_at(sector))
     }
 
-    /// The position of a request, if it is queued here.
+    /// Returns the key of a request, if it is queued here.
     pub(super) fn find(&self, id: RequestId, requests: &RequestTable) -> Option<SectorKey> {
-        if let Some((place, only)) = &self.only {
-            return (only.id == id).then_some(*place);
+        if let Some((key, only)) = &self.only {
+            return (only.id == id).then_some(*key);
         }
         let start = requests[id].start;
-        let mut place = SectorKey::before_all_at(start);
+        let mut key = SectorKey::before_all_at(start);
         loop {
-            let (there, SectorEntry { waiting, .. }) = self.by_sector.from(&place)?;
-            if there.start != start || waiting.id == id {
-                return (there.start == start).then_some(there);
+            let (found_key, SectorEntry { waiting, .. }) = self.by_sector.from(&key)?;
+            if found_key.start != start || waiting.id == id {
+                return (found_key.start == start).then_some(found_key);
             }
-            place = there.behind();
+            key = found_key.behind();
         }
     }
 
-    /// The request before `place` in sector order.
-    pub(super) fn previous(&self, place: SectorKey) -> Option<SectorKey> {
+    /// Returns the request before `key` in sector order.
+    pub(super) fn previous(&self, key: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
-            return Some(only).filter(|&only| only < place);
+            return Some(only).filter(|&only| only < key);
         }
-        self.by_sector.before(&place).map(|(place, _)| place)
+        self.by_sector.before(&key).map(|(key, _)| key)
     }
 
-    /// The request after `place` in sector order.
-    pub(super) fn next(&self, place: SectorKey) -> Option<SectorKey> {
-        self.next_at_or_after(place.behind())
+    /// Returns the request after `key` in sector order.
+    pub(super) fn next(&self, key: SectorKey) -> Option<SectorKey> {
+        self.next_at_or_after(key.behind())
     }
 
-    /// The first request at `place` or after it.
-    fn next_at_or_after(&self, place: SectorKey) -> Option<SectorKey> {
+    /// Returns the first request at `key` or after it.
+    fn next_at_or_after(&self, key: SectorKey) -> Option<SectorKey> {
         if let Some((only, _)) = self.only {
-            return Some(only).filter(|&only| only >= place);
+            return Some(only).filter(|&only| only >= key);
         }
-        self.by_sector.from(&place).map(|(place, _)| place)
+        self.by_sector.from(&key).map(|(key, _)| key)
     }
 
     /// Merges the request `id` with a queued neighbour, if there is one. The grown request is
@@ -227,32 +227,42 @@ impl QueuedRequests {
         requests: &mut RequestTable,
         sectors_max: u32,
     ) -> Option<MergeResult> {
-        if let Some((place, waiting)) = &mut self.only {
+        if let Some((key, waiting)) = &mut self.only {
             let into = waiting.id;
             if !may_merge(&requests[into], &requests[id], sectors_max) {
                 return None;
             }
             requests.merge(into, id);
-            let from = *place;
-            place.start = requests[into].start;
-            return Some(MergeResult { into, with: None, from: [Some(from), None], to: *place });
+            let former_key = *key;
+            key.start = requests[into].start;
+            return Some(MergeResult {
+                into,
+                with: None,
+                from: [Some(former_key), None],
+                to: *key,
+            });
         }
         if self.by_sector.is_empty() {
             return None;
         }
-        let (first, one) = self.neighbour(&requests[id], requests, sectors_max)?;
+        let (first, first_request) = self.neighbour(&requests[id], requests, sectors_max)?;
         self.by_sector.remove(&first);
-        let grown = joined(&requests[one.id], &requests[id]);
-        let Some((second, other)) = self.neighbour(&grown, requests, sectors_max) else {
-            requests.merge(one.id, id);
-            let to = self.put_back(first, one, requests);
-            return Some(MergeResult { into: one.id, with: None, from: [Some(first), None], to });
+        let grown = joined(&requests[first_request.id], &requests[id]);
+        let Some((second, second_request)) = self.neighbour(&grown, requests, sectors_max) else {
+            requests.merge(first_request.id, id);
+            let to = self.put_back(first, first_request, requests);
+            return Some(MergeResult {
+                into: first_request.id,
+                with: None,
+                from: [Some(first), None],
+                to,
+            });
         };
         self.by_sector.remove(&second);
         let is_first_older = first.arrival < second.arrival;
-        let (place, older, absorbed, younger) = match is_first_older {
-            true => (first, one, second, other),
-            false => (second, other, first, one),
+        let (key, older, absorbed, younger) = match is_first_older {
+            true => (first, first_request, second, second_request),
+            false => (second, second_request, first, first_request),
         };
         self.by_arrival.remove(absorbed.arrival);
         let (into, with) = (older.id, younger.id);
@@ -261,54 +271,55 @@ impl QueuedRequests {
         let is_beside = requests[id].touches(&requests[with]);
         requests.merge(if is_beside { id } else { into }, with);
         requests.merge(into, id);
-        let to = self.put_back(place, older, requests);
-        let from = [Some(first), Some(second)];
-        Some(MergeResult { into, with: Some(with), from, to })
+        let to = self.put_back(key, older, requests);
+        let former_keys = [Some(first), Some(second)];
+        Some(MergeResult { into, with: Some(with), from: former_keys, to })
     }
 
-    /// Returns a grown request to the order by sector; its position by arrival is unchanged.
+    /// Adds a grown request to the order by sector again, and returns its new key. Its position by
+    /// arrival is unchanged.
     fn put_back(
         &mut self,
-        before: SectorKey,
+        former_key: SectorKey,
         waiting: WaitingRequest,
         requests: &RequestTable,
     ) -> SectorKey {
-        let place = SectorKey { start: requests[waiting.id].start, ..before };
-        self.put(place, waiting, requests);
-        place
+        let key = SectorKey { start: requests[waiting.id].start, ..former_key };
+        self.put(key, waiting, requests);
+        key
     }
 
-    /// A queued request that may be merged with `request`, which is not queued. A request that ends
-    /// at its start is preferred to one that starts at its end.
+    /// Returns a queued request that may be merged with `request`, which is not queued. A request
+    /// that ends at its start is preferred to one that starts at its end.
     fn neighbour(
         &self,
         request: &Request,
         requests: &RequestTable,
         sectors_max: u32,
     ) -> Option<(SectorKey, WaitingRequest)> {
-        let fits = |(_, there): &(SectorKey, &SectorEntry)| {
-            may_merge(&requests[there.waiting.id], request, sectors_max)
+        let fits = |(_, entry): &(SectorKey, &SectorEntry)| {
+            may_merge(&requests[entry.waiting.id], request, sectors_max)
         };
         // A request that starts further before either ends before it, or is too large together with
         // it.
-        let is_close = |(place, _): &(SectorKey, &SectorEntry)| {
-            request.start - place.start <= u64::from(sectors_max)
+        let is_close = |(key, _): &(SectorKey, &SectorEntry)| {
+            request.start - key.start <= u64::from(sectors_max)
         };
-        let ends_there = |(place, there): &(SectorKey, &SectorEntry)| {
-            place.start + u64::from(there.sectors) == request.start
+        let ends_there = |(key, entry): &(SectorKey, &SectorEntry)| {
+            key.start + u64::from(entry.sectors) == request.start
         };
-        let starts_there = |(place, _): &(SectorKey, &SectorEntry)| place.start == request.end();
+        let starts_there = |(key, _): &(SectorKey, &SectorEntry)| key.start == request.end();
         let (before, next) = self.by_sector.around(&SectorKey::before_all_at(request.start));
         let behind = || match next {
             // This one overlaps the request; a later one may touch its end.
-            Some((place, _)) if place.start < request.end() => {
+            Some((key, _)) if key.start < request.end() => {
                 self.by_sector.from(&SectorKey::before_all_at(request.end()))
             }
             _ => next,
         };
         let found = before.filter(is_close).filter(ends_there).filter(fits);
         let found = found.or_else(|| behind().filter(starts_there).filter(fits));
-        found.map(|(place, there)| (place, there.waiting))
+        found.map(|(key, entry)| (key, entry.waiting))
     }
 }
 
@@ -321,7 +332,7 @@ fn may_merge(one: &Request, other: &Request, sectors_max: u32) -> bool {
         && one.sectors.saturating_add(other.sectors) <= sectors_max
 }
 
-/// The request that covers two touching ones.
+/// Returns the request that covers two touching requests.
 fn joined(one: &Request, other: &Request) -> Request {
     let sectors = one.sectors + other.sectors;
     Request { start: one.start.min(other.start), sectors, ..*one }

@@ -73,7 +73,7 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.firsts[nth] = self.firsts[nth].min(key);
     }
 
-    /// Removes a value.
+    /// Removes the value of a key. Returns `None` if the key is absent.
     pub(super) fn remove(&mut self, key: &K) -> Option<V> {
         if self.runs.is_empty() {
             return None;
@@ -97,22 +97,22 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.around(key).1
     }
 
-    /// The last entry before `key`, and the first one at or after it. The values are not read here,
-    /// because they may be far away in memory.
+    /// Returns the last entry before `key`, and the first one at or after it. The values are not
+    /// read here, because they may be far away in memory.
     #[inline]
     pub(super) fn around(&self, key: &K) -> (Pair<'_, K, V>, Pair<'_, K, V>) {
         if self.runs.is_empty() {
             return (None, None);
         }
-        let nth = self.run_of(key);
-        let run = &self.runs[nth];
-        let at = run.place(key);
-        let before = match at {
-            0 => nth.checked_sub(1).and_then(|nth| self.runs[nth].last()),
-            _ => run.get(at - 1),
+        let block = self.run_of(key);
+        let run = &self.runs[block];
+        let index = run.place(key);
+        let before = match index {
+            0 => block.checked_sub(1).and_then(|block| self.runs[block].last()),
+            _ => run.get(index - 1),
         };
-        let from = run.get(at).or_else(|| self.runs.get(nth + 1)?.get(0));
-        (before, from)
+        let at_or_after = run.get(index).or_else(|| self.runs.get(block + 1)?.get(0));
+        (before, at_or_after)
     }
 
     /// Index of the block that holds the key, or would hold it.
@@ -149,10 +149,10 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         self.keys().partition_point(|there| there < key)
     }
 
-    /// The entry at an index, if there is one.
+    /// Returns the entry at an index, if there is one.
     #[inline]
-    fn get(&self, at: usize) -> Pair<'_, K, V> {
-        self.keys().get(at).map(|key| (*key, &self.pairs.values[at]))
+    fn get(&self, index: usize) -> Pair<'_, K, V> {
+        self.keys().get(index).map(|key| (*key, &self.pairs.values[index]))
     }
 
     fn last(&self) -> Pair<'_, K, V> {
@@ -192,11 +192,12 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
     }
 
     /// Appends the entries of the next block; they must fit.
-    fn append(&mut self, behind: &SortedRun<K, V>) {
-        let all = self.count + behind.count;
-        self.pairs.keys[self.count..all].copy_from_slice(behind.keys());
-        self.pairs.values[self.count..all].copy_from_slice(&behind.pairs.values[..behind.count]);
-        self.count = all;
+    fn append(&mut self, next_block: &SortedRun<K, V>) {
+        let total = self.count + next_block.count;
+        self.pairs.keys[self.count..total].copy_from_slice(next_block.keys());
+        self.pairs.values[self.count..total]
+            .copy_from_slice(&next_block.pairs.values[..next_block.count]);
+        self.count = total;
     }
 }
 

@@ -88,8 +88,8 @@ impl AdaptiveSwapin {
         Ok(AdaptiveSwapin::default())
     }
 
-    /// Selects the pages to read ahead of a fault, if a decision is due. `is_miss`: the fault's
-    /// page must be read anyway.
+    /// Selects the pages to read ahead of a fault; `None` if no decision is due or nothing pays.
+    /// `is_miss` is true if the fault's page must be read anyway.
     fn ahead(
         &mut self,
         fault: &SwapFault,
@@ -108,46 +108,48 @@ impl AdaptiveSwapin {
         }
         let plan = self.plan(fault, by_slot, by_address, costs, swapped);
         let plan = plan.and_then(|plan| {
-            let room = swapped.prefetch_room(plan.pages);
-            plan.log_plan(room, fault, [by_slot, by_address], costs, swapped);
-            let is_crumb = room == 0 || (!is_miss && room < plan.pages / 2);
-            (!is_crumb).then(|| plan.cut(room, fault, by_slot, by_address, swapped))
+            let room_pages = swapped.prefetch_room(plan.pages);
+            plan.log_plan(room_pages, fault, [by_slot, by_address], costs, swapped);
+            let is_crumb = room_pages == 0 || (!is_miss && room_pages < plan.pages / 2);
+            (!is_crumb).then(|| plan.cut(room_pages, fault, by_slot, by_address, swapped))
         });
         // Counts the places of the leading run before the first page that stays absent.
-        let stays_absent = |place| {
+        let stays_absent = |position| {
             let slot = match slots_lead {
-                true => swapped.absent_page(place).map(|_| place),
-                false => swapped.absent_slot(fault.memory, place),
+                true => swapped.absent_page(position).map(|_| position),
+                false => swapped.absent_slot(fault.memory, position),
             };
             slot.is_some_and(|slot| match plan {
                 Some(SwapRead::Slots(range)) => !range.contains(slot),
-                Some(SwapRead::Pages(range)) => slots_lead || !range.contains(place),
+                Some(SwapRead::Pages(range)) => slots_lead || !range.contains(position),
                 None => true,
             })
         };
-        let places = leading.outward(leading.ahead).take_while(|&at| !stays_absent(at)).count();
+        let prefetched_count =
+            leading.outward(leading.ahead).take_while(|&position| !stays_absent(position)).count();
         let runs = if slots_lead { &mut self.slots } else { self.addresses_of(fault) };
-        runs.newest_mut().defer_decision(places as u64);
+        runs.newest_mut().defer_decision(prefetched_count as u64);
         plan
     }
 
-    /// The runs by address of the fault's mapping.
+    /// Returns the runs by address of the fault's mapping.
     fn addresses_of(&mut self, fault: &SwapFault) -> &mut FaultRuns {
-        let at = fault.memory.0 as usize;
-        if at >= self.addresses.len() {
-            self.addresses.resize_with(at + 1, FaultRuns::default);
+        let index = fault.memory.0 as usize;
+        if index >= self.addresses.len() {
+            self.addresses.resize_with(index + 1, FaultRuns::default);
         }
-        &mut self.addresses[at]
+        &mut self.addresses[index]
     }
 
-    /// The runs that the fault belongs to, by slot and by address.
+    /// Records the fault in the runs by slot and by address, and returns the two runs that it
+    /// belongs to, by slot first.
     fn runs_of(&mut self, fault: &SwapFault, costs: SwapCosts) -> (FaultRun, FaultRun) {
-        let horizon = |places| PredictionBounds {
-            places,
+        let bounds = |end| PredictionBounds {
+            places: end,
             likelihood_min: PROBABILITY_ONE * (costs.fault as u64 + 1) / (2 * costs.fault as u64),
             pages_max: costs.pages_max,
         };
-        let (pages, slots) = (horizon(fault.memory_pages), horizon(fault.slots));
+        let (pages, slots) = (bounds(fault.memory_pages), bounds(fault.slots));
         let by_address = self.addresses_of(fault).fault(fault.page, pages);
         let by_slot = self.slots.fault(fault.slot, slots);
         (by_slot, by_address)
@@ -171,7 +173,8 @@ impl AdaptiveSwapin {
         (best.value > 0).then_some(best)
     }
 
-    /// The plan along the slots: as far as predicted pages outweigh the others.
+    /// Returns the plan along the slots with the highest value. A predicted page adds the cost of a
+    /// fault, any other page and each request reduces the value.
     fn plan_by_slot(
         &self,
         fault: &SwapFault,
@@ -186,13 +189,13 @@ impl AdaptiveSwapin {
             value: 0,
         };
         let (mut value, mut pages, mut requests, mut is_in_request) = (0, 0, 0, false);
-        let all = match run.is_backward() {
+        let candidates = match run.is_backward() {
             true => PageRange { first: 0, end: fault.slot },
             false => PageRange { first: fault.slot + 1, end: fault.slots },
         };
         // Stops where the loss exceeds the cost of the largest window.
         let lost_max = WINDOW_COST_FACTOR as i64 * costs.fault;
-        for slot in run.outward(all).take(4 * costs.pages_max as usize) {
+        for slot in run.outward(candidates).take(4 * costs.pages_max as usize) {
             let Some((memory, page)) = swapped.absent_page(slot) else {
                 is_in_request = false;
                 continue;
@@ -256,7 +259,8 @@ impl SwapCosts {
 }
 
 impl SwapinPlan {
-    /// Logs the plan and the numbers behind it.
+    /// Logs the plan, if the log is on, with the values behind it: runs, costs, room and unused
+    /// pages.
     fn log_plan(
         &self,
         room_pages: u64,
@@ -324,6 +328,7 @@ impl SwapinPolicy for AdaptiveSwapin {
         self.ahead(fault, false, swapped)
     }
 
+    /// Returns the pages to read with the page of the fault, at least its slot.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         let fault_slot_only = SwapRead::Slots(PageRange::new(fault.slot, 1));
         self.ahead(fault, true, swapped).unwrap_or(fault_slot_only)

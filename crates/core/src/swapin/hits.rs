@@ -42,10 +42,10 @@ impl HitRate {
     /// Initial number of hits: the first fault reads a whole block of 8.
     const HITS_AT_START: u64 = 4;
 
-    pub(super) fn new(pages_max: u64, pages_least: u64, halves: bool) -> HitRate {
+    pub(super) fn new(pages_max: u64, pages_min: u64, halves: bool) -> HitRate {
         HitRate {
             pages_max,
-            pages_min: pages_least,
+            pages_min,
             halves,
             hits: Self::HITS_AT_START,
             previous: None,
@@ -53,21 +53,22 @@ impl HitRate {
         }
     }
 
+    /// Counts a used prefetched page. Reads nothing.
     pub(super) fn hit(&mut self) {
         self.hits += 1;
     }
 
-    /// Number of pages that a fault at `place` (a slot, or a page of a mapping) reads. Resets the
-    /// hits.
-    pub(super) fn pages(&mut self, place: u64) -> u64 {
+    /// Number of pages to read at a fault at `position` (a slot, or a page of a mapping). Resets
+    /// the count of hits.
+    pub(super) fn pages(&mut self, position: u64) -> u64 {
         if self.pages_max == 1 {
             return 1;
         }
         let mut pages = core::mem::take(&mut self.hits) + 2;
         if pages == 2 {
-            let is_adjacent = self.previous.is_some_and(|last| last.abs_diff(place) == 1);
+            let is_adjacent = self.previous.is_some_and(|last| last.abs_diff(position) == 1);
             pages = if is_adjacent { 2 } else { self.pages_min };
-            self.previous = Some(place);
+            self.previous = Some(position);
         } else {
             pages = pages.next_power_of_two().max(4);
         }
@@ -78,9 +79,9 @@ impl HitRate {
         self.last_pages
     }
 
-    /// Records the place of the last fault, hit or not, for a policy that follows the direction.
-    pub(super) fn record_fault(&mut self, place: u64) {
-        self.previous = Some(place);
+    /// Records the position of the last fault, hit or not, for a policy that follows the direction.
+    pub(super) fn record_fault(&mut self, position: u64) {
+        self.previous = Some(position);
     }
 
     /// The recorded place; `None` before the first.
@@ -103,8 +104,8 @@ impl Hits {
     pub fn from_spec(spec: &Spec) -> Result<Hits, SpecError> {
         spec.only(&["page_cluster", "halving", "least"])?;
         let halves = spec.integer("halving", 0, 0..=1)? == 1;
-        let least = spec.integer("least", 1, 1..=2)?;
-        Ok(Hits { rate: HitRate::new(pages_max(spec)?, least, halves) })
+        let pages_min = spec.integer("least", 1, 1..=2)?;
+        Ok(Hits { rate: HitRate::new(pages_max(spec)?, pages_min, halves) })
     }
 
     /// The version of 2012, with at most `pages_max` pages.

@@ -64,11 +64,11 @@ impl Vma {
 
     /// The state of the fault's mapping, created if it is new.
     fn mapping(&mut self, fault: &SwapFault) -> &mut HitRate {
-        let at = fault.memory.0 as usize;
-        if at >= self.mappings.len() {
-            self.mappings.resize(at + 1, self.initial_rate);
+        let index = fault.memory.0 as usize;
+        if index >= self.mappings.len() {
+            self.mappings.resize(index + 1, self.initial_rate);
         }
-        &mut self.mappings[at]
+        &mut self.mappings[index]
     }
 
     /// The policy by slot for this fault, if one applies.
@@ -93,7 +93,8 @@ impl SwapinPolicy for Vma {
         None
     }
 
-    /// Lays a window by the rule of `hits` in the direction of the mapping's last two faults.
+    /// Selects a window by the rule of `hits`, in the direction of the mapping's last two faults.
+    /// Without a direction, the fault is in the middle.
     fn miss(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         if let Some(policy) = self.by_slot(fault) {
             return policy.miss(fault, swapped);
@@ -102,13 +103,13 @@ impl SwapinPolicy for Vma {
         let previous = mapping.previous();
         let pages = mapping.pages(fault.page);
         mapping.record_fault(fault.page);
-        let before = match previous {
+        let pages_before = match previous {
             Some(last) if last + 1 == fault.page => 0,
             Some(last) if last == fault.page + 1 => pages - 1,
             _ => (pages - 1) / 2,
         };
-        let first = fault.page.saturating_sub(before);
-        let end = fault.page - before.min(fault.page) + pages;
+        let first = fault.page.saturating_sub(pages_before);
+        let end = fault.page - pages_before.min(fault.page) + pages;
         SwapRead::Pages(PageRange { first, end }.clipped(fault.memory_pages))
     }
 

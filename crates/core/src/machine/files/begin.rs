@@ -163,13 +163,13 @@ impl MachineFiles {
         (handle, pages)
     }
 
-    /// Lets the read wait for every request that brings one of these pages; ends the read if there
-    /// is none.
+    /// Makes the read wait for every request that brings one of these pages. Completes the read if
+    /// there is none.
     fn wait_for_in_flight(&mut self, base: &mut SharedState, id: ReadId, pages: PageRange) {
         let read = &mut self.reads[id.0 as usize];
-        let at = |page: u64| (page - read.range.first) as usize;
+        let index = |page: u64| (page - read.range.first) as usize;
         let mut last = None;
-        for &frame in &read.frames[at(pages.first)..at(pages.end)] {
+        for &frame in &read.frames[index(pages.first)..index(pages.end)] {
             if frame != NO_FRAME
                 && let FrameState::InFlight(request) = base.frames.cache.state(frame)
                 && last != Some(request)
@@ -184,8 +184,9 @@ impl MachineFiles {
         }
     }
 
-    /// Creates requests for the runs of added pages. With `is_demand_whole`, each absent run of the
-    /// requested pages (`demand`) is sent whole.
+    /// Creates device requests for the runs of added pages, and clears the runs. With
+    /// `is_demand_whole`, the requested pages (`demand`) are joined across windows, and each absent
+    /// run of them is sent whole.
     fn send_file_runs(
         &mut self,
         now: Time,
@@ -198,19 +199,19 @@ impl MachineFiles {
         let pages_max = base.queue.request_pages_max();
         let start_sector = self.file(file).start_sector;
         let priority = base.queue.priority(process);
-        let ahead = base.frames.cache.credit(file).need();
+        let prefetch_need = base.frames.cache.credit(file).need();
         // Requested pages are joined across the windows that added them.
-        let asked = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
-        let (asked, windows) = self.runs.split_at_mut(asked);
+        let demand_runs = if is_demand_whole { demand_first(&mut self.runs, demand) } else { 0 };
+        let (demand_runs, windows) = self.runs.split_at_mut(demand_runs);
         let mut send = |window: &mut [PageRange]| {
             let joined = join_adjacent(window);
             for &run in &window[..joined] {
                 cut(run, demand, pages_max, |range| {
-                    let asked = PageRange {
+                    let requested = PageRange {
                         first: range.first.max(demand.first),
                         end: range.end.min(demand.end),
                     };
-                    let ahead_pages = (range.count() - asked.count()) as u32;
+                    let ahead_pages = (range.count() - requested.count()) as u32;
                     let request = Request {
                         op: Op::Read,
                         start: start_sector + range.first * PAGE_SECTORS,
@@ -218,7 +219,7 @@ impl MachineFiles {
                         process,
                         priority,
                         is_sync: true,
-                        need: if asked.is_empty() { ahead } else { Need::Demand },
+                        need: if requested.is_empty() { prefetch_need } else { Need::Demand },
                     };
                     let content = RequestContent::Pages {
                         file,
@@ -231,12 +232,13 @@ impl MachineFiles {
                 });
             }
         };
-        send(asked);
+        send(demand_runs);
         windows.split_mut(|run| run.is_empty()).for_each(send);
         self.runs.clear();
     }
 
-    /// Splits a direct transfer into the largest requests of the device.
+    /// Sends a direct transfer (without the cache) as requests of the device's largest size.
+    /// Completes it at once if it is empty.
     pub(in crate::machine) fn start_direct(
         &mut self,
         now: Time,
@@ -252,28 +254,30 @@ impl MachineFiles {
         let process = read.transfer.process;
         let priority = base.queue.priority(process);
         // The last piece reaches to the end of the sector, or of the device's alignment.
-        let unit = u64::from(base.queue.caps().alignment_sectors);
-        let sectors = read.bytes.div_ceil(SECTOR_BYTES).next_multiple_of(unit);
+        let alignment_sectors = u64::from(base.queue.caps().alignment_sectors);
+        let sectors = read.bytes.div_ceil(SECTOR_BYTES).next_multiple_of(alignment_sectors);
         if sectors == 0 {
             return self.finish(base, id);
         }
-        let piece_max = u64::from(base.queue.caps().request_sectors_max) / unit * unit;
-        read.pending = sectors.div_ceil(piece_max) as u32;
-        let mut at = 0;
-        while at < sectors {
-            let piece = piece_max.min(sectors - at);
+        let piece_sectors_max = u64::from(base.queue.caps().request_sectors_max)
+            / alignment_sectors
+            * alignment_sectors;
+        read.pending = sectors.div_ceil(piece_sectors_max) as u32;
+        let mut sent_sectors = 0;
+        while sent_sectors < sectors {
+            let piece_sectors = piece_sectors_max.min(sectors - sent_sectors);
             let request = Request {
                 op,
-                start: start + at,
-                sectors: piece as u32,
+                start: start + sent_sectors,
+                sectors: piece_sectors as u32,
                 process,
                 priority,
                 is_sync,
                 need: Need::of(is_sync),
             };
-            let content = RequestContent::Direct { read: id, offset: at * SECTOR_BYTES };
+            let content = RequestContent::Direct { read: id, offset: sent_sectors * SECTOR_BYTES };
             base.queue.send(now, request, content);
-            at += piece;
+            sent_sectors += piece_sectors;
         }
     }
 }

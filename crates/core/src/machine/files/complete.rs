@@ -10,8 +10,8 @@ use crate::request::{DeviceError, Need, Request};
 use crate::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 impl MachineFiles {
-    /// Processes the end of a request for pages, successful or not. Returns the list of waiters for
-    /// reuse.
+    /// Processes the end of a request for pages, successful or not: fills or fails its pages, and
+    /// advances the reads that wait for it. Returns the list of waiters for reuse.
     pub(in crate::machine) fn complete_pages(
         &mut self,
         now: Time,
@@ -20,7 +20,7 @@ impl MachineFiles {
         pages: RequestPages,
     ) -> Vec<Waiter> {
         let EndedPart { request, outcome, is_merged, waiters, .. } = ended;
-        let RequestPages { file, range: tried, .. } = pages;
+        let RequestPages { file, range: tried_pages, .. } = pages;
         let range = pages.whole();
         if let PartOutcome::Failed(_) = outcome
             && self.has_unneeded_data(&waiters, range, is_merged)
@@ -29,7 +29,7 @@ impl MachineFiles {
             return waiters;
         }
         if let Some(next) = pages.search(outcome).filter(|_| !waiters.is_empty()) {
-            base.frames.cache.fill_run(file, tried.clipped(next.range.first));
+            base.frames.cache.fill_run(file, tried_pages.clipped(next.range.first));
             self.continue_search(now, base, request, next, &waiters);
             return waiters;
         }
@@ -61,7 +61,8 @@ impl MachineFiles {
                     PartOutcome::Moved(_) => ReadError::Shrunk { offset: good_end.max(offset) },
                 };
                 // With several failed requests, the lowest missing byte counts.
-                let is_behind = |before: ReadError| before.offset().is_some_and(|at| at > offset);
+                let is_behind =
+                    |known: ReadError| known.offset().is_some_and(|known| known > offset);
                 if read.error.is_none_or(is_behind) {
                     read.error = Some(error);
                 }
@@ -73,7 +74,9 @@ impl MachineFiles {
         waiters
     }
 
-    /// Processes the end of a piece of a direct transfer. Returns the list of waiters for reuse.
+    /// Processes the end of a piece of a direct transfer. `offset` is the position of the piece in
+    /// the transfer, in bytes. Completes the transfer after its last piece. Returns the list of
+    /// waiters for reuse.
     pub(in crate::machine) fn complete_direct(
         &mut self,
         base: &mut SharedState,
@@ -90,12 +93,12 @@ impl MachineFiles {
             return waiters;
         }
         let read = self.get_mut(id);
-        let at = read.transfer.offset + offset;
-        let due = request.bytes().min(read.bytes - offset);
+        let file_offset = read.transfer.offset + offset;
+        let expected_bytes = request.bytes().min(read.bytes - offset);
         let error = match outcome {
-            PartOutcome::Failed(error) => Some(ReadError::Device { offset: at, error }),
-            PartOutcome::Moved(bytes) if bytes < due => {
-                Some(ReadError::Shrunk { offset: at + bytes })
+            PartOutcome::Failed(error) => Some(ReadError::Device { offset: file_offset, error }),
+            PartOutcome::Moved(bytes) if bytes < expected_bytes => {
+                Some(ReadError::Shrunk { offset: file_offset + bytes })
             }
             PartOutcome::Moved(_) => None,
         };
@@ -169,23 +172,23 @@ impl MachineFiles {
         }
     }
 
-    /// Continues the search for the bad page of a failed request. Waiters that need none of the
-    /// remaining pages are served.
+    /// Continues the search for the bad page of a failed request with the pages `next_try`. Waiters
+    /// that need none of the remaining pages are advanced.
     fn continue_search(
         &mut self,
         now: Time,
         base: &mut SharedState,
         request: Request,
-        next: RequestPages,
+        next_try: RequestPages,
         waiters: &[Waiter],
     ) {
-        let left = next.whole();
+        let remaining = next_try.whole();
         let needs_some = |read: &ReadId| {
             let needed = self.get(*read).range;
-            needed.first < left.end && left.first < needed.end
+            needed.first < remaining.end && remaining.first < needed.end
         };
         let readers: Vec<ReadId> = waiters.iter().copied().map(reader).filter(needs_some).collect();
-        self.retry_pages(base, request, next, &readers);
+        self.retry_pages(base, request, next_try, &readers);
         for id in waiters.iter().copied().map(reader) {
             let read = self.get_mut(id);
             read.pending -= 1;

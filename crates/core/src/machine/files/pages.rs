@@ -127,8 +127,8 @@ impl FilePages<'_> {
     /// Adds a single requested page, if it is absent. Returns false if another read's request for
     /// it has failed, and there is no frame for this read's own try.
     fn add_page(&mut self, page: u64) -> bool {
-        let at = (page - self.demand.first) as usize;
-        let frame = self.frames[at];
+        let index = (page - self.demand.first) as usize;
+        let frame = self.frames[index];
         if frame != NO_FRAME && self.cache.state(frame) == FrameState::Failed {
             if self.cache.pins(frame) == 1 {
                 // No other read has pinned the frame: it becomes free for the next try.
@@ -139,15 +139,15 @@ impl FilePages<'_> {
             } else {
                 return false;
             }
-            self.frames[at] = NO_FRAME;
+            self.frames[index] = NO_FRAME;
         }
-        if self.frames[at] == NO_FRAME {
+        if self.frames[index] == NO_FRAME {
             // Another read may have brought it in meanwhile.
             match self.cache.find(self.file, page) {
                 Some(frame) => {
                     self.cache.pin(frame);
                     self.cache.release_reservation(1);
-                    self.frames[at] = frame;
+                    self.frames[index] = frame;
                 }
                 None => {
                     self.begin_window();
@@ -160,14 +160,15 @@ impl FilePages<'_> {
 
     /// Adds the requested pages that are still absent.
     fn add_demand(&mut self) {
-        let mut at = 0;
-        while at < self.frames.len() {
-            let absent = self.frames[at..].iter().take_while(|&&frame| frame == NO_FRAME).count();
-            if absent > 0 {
-                let first = self.demand.first + at as u64;
-                self.add_run(PageRange::new(first, absent as u64), 0, 0);
+        let mut index = 0;
+        while index < self.frames.len() {
+            let absent_count =
+                self.frames[index..].iter().take_while(|&&frame| frame == NO_FRAME).count();
+            if absent_count > 0 {
+                let first = self.demand.first + index as u64;
+                self.add_run(PageRange::new(first, absent_count as u64), 0, 0);
             }
-            at += absent + 1;
+            index += absent_count + 1;
         }
     }
 
@@ -231,16 +232,19 @@ impl PageView for FilePages<'_> {
         self.cache.find(self.file, page).is_some()
     }
 
+    /// True if the page is in the cache with its data.
     fn is_filled(&self, page: u64) -> bool {
         let frame = self.cache.find(self.file, page);
         frame.is_some_and(|frame| self.cache.state(frame) == FrameState::Filled)
     }
 
+    /// True if the page was prefetched and not used yet.
     fn is_unused(&self, page: u64) -> bool {
         let frame = self.cache.find(self.file, page);
         frame.is_some_and(|frame| self.cache.is_unused(frame))
     }
 
+    /// Evidence of the device and the file, with the present sizes of memory and of unused pages.
     fn evidence(&mut self) -> Evidence<'_> {
         let Evidence { device, file } = &mut self.evidence;
         let memory_pages = u64::from(self.cache.budget_pages());
@@ -249,6 +253,7 @@ impl PageView for FilePages<'_> {
         Evidence { device, file }
     }
 
+    /// Separates the following pages from the window before: they are sent as separate requests.
     fn begin_window(&mut self) {
         // An empty run separates the windows before and after it.
         self.runs.push(PageRange::default());
@@ -266,13 +271,13 @@ impl PageView for FilePages<'_> {
         self.cache.clear_mark(self.file, folio);
     }
 
-    /// Adds a folio, split at the requested pages. Refuses it if its prefetched part exceeds the
-    /// budget, the credit or the limit of the cache.
+    /// Adds a folio, split at the requested pages. Returns false, and adds nothing, if its
+    /// prefetched part exceeds the budget, the credit or the limit of the cache.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         let parts = self.cut_at_demand(folio.range().clipped(self.file_pages));
-        let ahead = parts[0].count() + parts[2].count();
-        if !self.budget.has_room_for(ahead + self.unready_pages)
-            || self.prefetch_room(ahead) < ahead
+        let ahead_pages = parts[0].count() + parts[2].count();
+        if !self.budget.has_room_for(ahead_pages + self.unready_pages)
+            || self.prefetch_room(ahead_pages) < ahead_pages
         {
             return false;
         }
@@ -283,12 +288,13 @@ impl PageView for FilePages<'_> {
     }
 
     /// Adds absent pages run by run, split at the requested pages. Stops at the first prefetched
-    /// page beyond the budget, the credit or the limit of the cache.
+    /// page beyond the budget, the credit or the limit of the cache, and then returns false. With
+    /// `is_marked`, the first added page is marked.
     fn add_absent(&mut self, range: PageRange, is_marked: bool) -> bool {
-        let mut left = range.clipped(self.file_pages);
+        let mut remaining = range.clipped(self.file_pages);
         let mut marked = u64::from(is_marked);
-        while let Some(run) = self.cache.absent_run(self.file, left) {
-            left.first = run.end;
+        while let Some(run) = self.cache.absent_run(self.file, remaining) {
+            remaining.first = run.end;
             for part in self.cut_at_demand(run).into_iter().filter(|part| !part.is_empty()) {
                 let room = self.budget.room().saturating_sub(self.unready_pages);
                 let is_ahead = !self.demand.contains(part.first);

@@ -42,6 +42,7 @@ pub(super) struct SwapArea {
 }
 
 impl SwapArea {
+    /// Creates an area of `slots` free slots from `start_sector` on. A slot holds one page.
     pub(super) fn new(start_sector: u64, slots: u64) -> SwapArea {
         SwapArea {
             start_sector,
@@ -76,26 +77,29 @@ impl SwapArea {
         })
     }
 
-    /// Finds a run of free slots, at least one and at most `wanted`, without taking them. `None` if
-    /// all slots are taken.
-    pub(super) fn find_run(&mut self, wanted: u64) -> Option<PageRange> {
+    /// Finds a run of free slots, at least one and at most `slots_max`, without taking them. The
+    /// search begins where the last one ended. `None` if all slots are taken.
+    pub(super) fn find_run(&mut self, slots_max: u64) -> Option<PageRange> {
         if self.free == 0 {
             return None;
         }
         let slots = self.slots();
-        let first = (0..slots).map(|nth| (self.cursor + nth) % slots).find(|&at| self.is_free(at));
-        let mut at = first.expect("a slot is free");
-        let end = slots.min(at + SEARCH_SLOTS);
+        let first = (0..slots)
+            .map(|distance| (self.cursor + distance) % slots)
+            .find(|&slot| self.is_free(slot));
+        let mut slot = first.expect("a slot is free");
+        let end = slots.min(slot + SEARCH_SLOTS);
         let mut longest = PageRange::default();
-        while at < end {
-            let length = (at..end).take(wanted as usize).take_while(|&at| self.is_free(at)).count();
+        while slot < end {
+            let length =
+                (slot..end).take(slots_max as usize).take_while(|&slot| self.is_free(slot)).count();
             if length as u64 > longest.count() {
-                longest = PageRange::new(at, length as u64);
+                longest = PageRange::new(slot, length as u64);
             }
-            if longest.count() == wanted {
+            if longest.count() == slots_max {
                 break;
             }
-            at += length as u64 + 1;
+            slot += length as u64 + 1;
         }
         self.cursor = longest.end % slots;
         Some(longest)

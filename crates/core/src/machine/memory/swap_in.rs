@@ -51,7 +51,8 @@ impl MachineMemory {
         page
     }
 
-    /// Reads the slot of a fault, whose page was already added, and the pages that the policy adds.
+    /// Handles a fault on a page that was swapped out: reads its slot, whose page was already
+    /// added, and the pages that the policy selects.
     pub(super) fn swap_in(
         &mut self,
         now: Time,
@@ -59,11 +60,12 @@ impl MachineMemory {
         fault: &SwapFault,
         process: ProcessId,
     ) {
-        let wanted = self.call_policy(now, base, |policy, swapped| policy.miss(fault, swapped));
-        self.read_swapped(now, base, Some(fault.slot), Some(wanted), fault, process);
+        let selected = self.call_policy(now, base, |policy, swapped| policy.miss(fault, swapped));
+        self.read_swapped(now, base, Some(fault.slot), Some(selected), fault, process);
     }
 
-    /// Handles a fault on a prefetched page, at which the policy may read more.
+    /// Handles a fault on a prefetched page that is in memory: reads the further pages that the
+    /// policy selects.
     pub(super) fn swap_in_at_hit(
         &mut self,
         now: Time,
@@ -71,20 +73,21 @@ impl MachineMemory {
         fault: &SwapFault,
         process: ProcessId,
     ) {
-        let wanted = self.call_policy(now, base, |policy, swapped| policy.hit(fault, swapped));
-        self.read_swapped(now, base, None, wanted, fault, process);
+        let selected = self.call_policy(now, base, |policy, swapped| policy.hit(fault, swapped));
+        self.read_swapped(now, base, None, selected, fault, process);
     }
 
-    /// Calls the policy with the present state, and adapts the number of ready frames to its needs.
+    /// Runs `call` with the policy and the present state, and returns its result. Adapts the number
+    /// of ready frames to the frames that the policy lacked.
     fn call_policy<T>(
         &mut self,
         now: Time,
         base: &mut SharedState,
-        ask: impl FnOnce(&mut dyn SwapinPolicy, &mut dyn SwappedPageQueries) -> T,
+        call: impl FnOnce(&mut dyn SwapinPolicy, &mut dyn SwappedPageQueries) -> T,
     ) -> T {
         let is_short = base.queue.is_congested();
         let cache = &base.frames.cache;
-        let spare = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
+        let spare_pages = cache.ready_pages().saturating_sub(self.swap.ready_pages / 2);
         let waiting_faults = base.frames.budget.pinned + base.waiting.len() as u64;
         let evidence = &mut base.queue.evidence;
         evidence.now = now;
@@ -94,31 +97,32 @@ impl MachineMemory {
             cache,
             mappings: &self.mappings,
             area: &self.swap.area,
-            room_pages: if is_short { 0 } else { spare.into() },
+            room_pages: if is_short { 0 } else { spare_pages.into() },
             lacking_pages: 0,
             waiting_faults,
             evidence,
         };
-        let wanted = ask(&mut *self.swap.policy, &mut swapped);
+        let selected = call(&mut *self.swap.policy, &mut swapped);
         let lacking_pages = swapped.lacking_pages;
         self.swap.adapt_ready_frames(lacking_pages, cache.budget_pages());
-        wanted
+        selected
     }
 
-    /// Reads a slot that a fault waits for, if there is one, and the pages that the policy wants.
+    /// Reads the slot `demand_slot`, for which a fault waits, if there is one, and the pages that
+    /// the policy selected. The request with the slot of the fault goes first.
     fn read_swapped(
         &mut self,
         now: Time,
         base: &mut SharedState,
-        demand: Option<u64>,
-        wanted: Option<SwapRead>,
+        demand_slot: Option<u64>,
+        selected: Option<SwapRead>,
         fault: &SwapFault,
         process: ProcessId,
     ) {
         let mut runs = core::mem::take(&mut self.runs);
-        let own = demand.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
-        runs.extend(demand.map(|_| own));
-        match wanted {
+        let demand_range = demand_slot.map_or(PageRange::default(), |slot| PageRange::new(slot, 1));
+        runs.extend(demand_slot.map(|_| demand_range));
+        match selected {
             None => {}
             Some(SwapRead::Slots(range)) => {
                 let slots = range.clipped(fault.slots).pages();
@@ -134,13 +138,14 @@ impl MachineMemory {
         let joined = join_adjacent(&mut runs);
         runs.truncate(joined);
         // The run with the page of the fault goes first.
-        if let Some(first) = runs.iter().position(|run| !own.is_empty() && run.contains(own.first))
+        if let Some(first) =
+            runs.iter().position(|run| !demand_range.is_empty() && run.contains(demand_range.first))
         {
             runs[..=first].rotate_right(1);
         }
         for run in runs.drain(..) {
-            cut(run, own, base.queue.request_pages_max(), |range| {
-                let has_waiting_fault = demand.is_some_and(|slot| range.contains(slot));
+            cut(run, demand_range, base.queue.request_pages_max(), |range| {
+                let has_waiting_fault = demand_slot.is_some_and(|slot| range.contains(slot));
                 let ahead = range.count() - u64::from(has_waiting_fault);
                 self.read_slots(now, base, range, ahead as u32, process);
             });
@@ -294,12 +299,16 @@ struct SwappedOut<'a> {
 }
 
 impl SwappedPageQueries for SwappedOut<'_> {
+    /// Slot of a page that is swapped out; `None` if the page is in memory, being read, or without
+    /// a slot.
     fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64> {
         let mapping = &self.mappings[memory.0 as usize];
         let slot = mapping.slot_of(page)?;
         self.cache.find(mapping.file, page).is_none().then_some(slot)
     }
 
+    /// Mapping and page whose data is in a slot; `None` if the slot is free or the page is in
+    /// memory.
     fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)> {
         let owner = self.area.owner(slot)?;
         let file = self.mappings[owner.memory.0 as usize].file;
@@ -307,6 +316,8 @@ impl SwappedPageQueries for SwappedOut<'_> {
         is_absent.then_some((owner.memory, owner.page))
     }
 
+    /// Number of pages, up to `pages`, for which frames are ready. Records the number of lacking
+    /// frames.
     fn prefetch_room(&mut self, pages: u64) -> u64 {
         self.lacking_pages = pages.saturating_sub(self.room_pages);
         pages.min(self.room_pages)

@@ -147,8 +147,8 @@ impl MachineMemory {
         base.frames.cache.end_set_aside();
     }
 
-    /// Makes the neighbours of a leaving page leave with it, on both sides, as far as they are at
-    /// least `age_min` old, and up to the size of a write.
+    /// Makes the neighbours of a leaving page leave with it, on both sides, up to the size of a
+    /// write. A neighbour leaves only if its age, in pages added since, is at least `age_min`.
     fn start_leaving_neighbours(
         &mut self,
         base: &mut SharedState,
@@ -156,16 +156,16 @@ impl MachineMemory {
         page: u64,
         age_min: u32,
     ) {
-        let mut left = self.swap.write_pages_max - 1;
+        let mut pages_left = self.swap.write_pages_max - 1;
         for step in [1, -1] {
             let mut neighbour = page;
-            while left > 0
+            while pages_left > 0
                 && let Some(next) = neighbour.checked_add_signed(step)
                 && let Some(frame) = base.frames.cache.leave_if_old(file, next, age_min)
             {
                 self.start_leaving(base, frame);
                 neighbour = next;
-                left -= 1;
+                pages_left -= 1;
             }
         }
     }
@@ -242,11 +242,11 @@ impl MachineMemory {
         !self.swap.is_full
     }
 
-    /// Finds free slots for `pages` pages, or for some of them. `None` if there are none (or no
-    /// page is left).
+    /// Finds a run of free slots for up to `pages` pages. If no slot is free, takes back the slot
+    /// of a clean page in memory. `None` if there is none, or `pages` is 0.
     fn find_slots(&mut self, base: &mut SharedState, pages: u64) -> Option<PageRange> {
-        let wanted = pages.min(self.swap.write_pages_max);
-        if wanted == 0 {
+        let slots_max = pages.min(self.swap.write_pages_max);
+        if slots_max == 0 {
             return None;
         }
         if self.swap.area.free_slots() == 0 {
@@ -263,7 +263,7 @@ impl MachineMemory {
             let frame = base.frames.cache.find(file, owner.page).expect("it was found just now");
             self.make_dirty(base, owner.memory, owner.page, frame);
         }
-        self.swap.area.find_run(wanted)
+        self.swap.area.find_run(slots_max)
     }
 
     /// Processes the end of a write of slots, successful or not. Pages that could not be written

@@ -25,7 +25,7 @@
 //! designs: `bench/notes/access-patterns.md`.
 
 use super::super::{DeviceEvidence, PageView, WINDOW_COST_FACTOR};
-use super::{AccessContext, LatestReadahead, say};
+use super::{AccessContext, LatestReadahead, record_window};
 use crate::observed::{DECAY_WINDOW, EWMA_WINDOW};
 use crate::unit::{PageRange, Time};
 
@@ -82,28 +82,28 @@ impl RisingGaps {
         self.requests >= EWMA_WINDOW
     }
 
-    /// Records a request. One that lies before the last one, or more than 4 MiB behind it, begins a
-    /// rise.
+    /// Updates the counts by a request. A request that begins before the position, or more than 4
+    /// MiB behind it, begins a new rise.
     pub(super) fn observe(&mut self, request: PageRange, pages: &mut dyn PageView) {
         let is_rising = request.end > self.position
             && request.first <= self.position + EWMA_WINDOW * DECAY_WINDOW;
         if self.requests == 0 || !is_rising {
-            let since = pages.evidence().device.now;
+            let now = pages.evidence().device.now;
             *self = RisingGaps {
                 position: request.end,
                 requests: 1,
                 used_pages: request.count(),
-                phase: Phase { since, begin: request.first, ..Phase::default() },
+                phase: Phase { since: now, begin: request.first, ..Phase::default() },
                 failures: self.failures,
                 ..RisingGaps::default()
             };
             return;
         }
-        let between = self.position..request.first.max(self.position);
-        let passed = between.end - between.start;
+        let skipped_range = self.position..request.first.max(self.position);
+        let skipped_pages = skipped_range.end - skipped_range.start;
         let pages = &*pages;
         let (mut used, mut gaps, mut was_used) = (0, 0, true);
-        for page in between {
+        for page in skipped_range {
             let is_used = pages.is_cached(page) && !pages.is_unused(page);
             used += u64::from(is_used);
             gaps += u64::from(was_used && !is_used);
@@ -117,7 +117,7 @@ impl RisingGaps {
         // other readers, or of earlier times, so they are no evidence of a rise.
         self.phase.gaps += if self.ahead.is_some() { gaps } else { gaps.min(1) };
         self.phase.used_pages += used_pages;
-        self.skipped_pages += passed - used;
+        self.skipped_pages += skipped_pages - used;
         self.position = request.end;
         if self.gaps >= DECAY_WINDOW {
             for count in [&mut self.gaps, &mut self.used_pages, &mut self.skipped_pages] {
@@ -161,9 +161,10 @@ impl RisingGaps {
             && EWMA_WINDOW * self.used_pages >= 2 * (self.used_pages + self.skipped_pages)
     }
 
-    /// Reads the next pages with their gaps, if that pays. Returns false if it does not.
-    pub(super) fn read_ahead(&mut self, seen: &AccessContext, pages: &mut dyn PageView) -> bool {
-        let request = seen.request;
+    /// Prefetches the next pages with their gaps, if that pays. Returns false if it does not pay,
+    /// so that the caller treats the request in another way.
+    pub(super) fn read_ahead(&mut self, access: &AccessContext, pages: &mut dyn PageView) -> bool {
+        let request = access.request;
         let device = &mut *pages.evidence().device;
         if !self.pays(device) {
             if self.ahead.take().is_some() {
@@ -175,25 +176,25 @@ impl RisingGaps {
             self.separate_ns = self.phase.page_ns(device.now);
             self.phase = Phase { since: device.now, begin: request.end, ..Phase::default() };
         }
-        let each = self.mean_piece();
-        let shown = EWMA_WINDOW * (each + self.mean_gap());
-        let passed = shown + request.end - self.phase.begin;
+        let piece_pages = self.mean_piece();
+        let sample_pages = EWMA_WINDOW * (piece_pages + self.mean_gap());
+        let passed = sample_pages + request.end - self.phase.begin;
         let bounds = [
-            (WINDOW_COST_FACTOR * device.marginal_cost_pages(each), "occupies"),
+            (WINDOW_COST_FACTOR * device.marginal_cost_pages(piece_pages), "occupies"),
             (passed, "passed"),
             (device.stream_share_pages(), "memory"),
         ];
         let (size, why) = bounds.into_iter().min_by_key(|bound| bound.0).expect("three bounds");
         let first = self.ahead.unwrap_or(0).max(request.end);
         let room = size.saturating_sub(first - request.end);
-        let window = PageRange::new(first, room).clipped(seen.file_pages);
-        if window.is_empty() || (!seen.waits && room < size / 2) {
+        let window = PageRange::new(first, room).clipped(access.file_pages);
+        if window.is_empty() || (!access.waits && room < size / 2) {
             self.ahead = Some(first);
             return true;
         }
         // A single marked page may be skipped, so as many are marked as hold several requests.
         let middle = window.first + window.count() / 2;
-        let marked = EWMA_WINDOW * (each + self.mean_gap());
+        let marked = EWMA_WINDOW * (piece_pages + self.mean_gap());
         let [begin, marks, rest] = [
             window.clipped(middle),
             PageRange { first: middle, end: middle + marked }.clipped(window.end),
@@ -210,7 +211,10 @@ impl RisingGaps {
         self.ahead = Some(end);
         let range = window.clipped(end);
         if !range.is_empty() {
-            say(pages, LatestReadahead { range, shape: "gaps", why, behind: passed, size });
+            record_window(
+                pages,
+                LatestReadahead { range, shape: "gaps", why, behind: passed, size },
+            );
         }
         true
     }

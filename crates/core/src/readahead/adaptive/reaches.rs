@@ -27,34 +27,36 @@ impl Reaches {
         self.ends.push(end);
     }
 
-    /// Removes the range of the stream at index `at`.
-    pub(super) fn remove(&mut self, at: usize) {
-        self.firsts.remove(at);
-        self.ends.remove(at);
+    /// Removes the range of the stream at `index`; later streams move down by one.
+    pub(super) fn remove(&mut self, index: usize) {
+        self.firsts.remove(index);
+        self.ends.remove(index);
     }
 
     /// Returns the index of the last range that the request overlaps or touches and for which
-    /// `is_it` returns true.
+    /// `is_match` returns true. Each range belongs to the stream at the same index.
     pub(super) fn last(
         &self,
         request: PageRange,
-        mut is_it: impl FnMut(usize) -> bool,
+        mut is_match: impl FnMut(usize) -> bool,
     ) -> Option<usize> {
         let [first, end] = cut(request);
         let touches = |(&low, &high): (&i32, &i32)| (low <= end) & (first <= high);
         let (rest, firsts) = self.firsts.as_rchunks::<AT_A_TIME>();
         let (_, ends) = self.ends.as_rchunks::<AT_A_TIME>();
-        let mut last_of = |from: usize, to: usize| {
-            let mut all = from..to;
-            all.rfind(|&at| touches((&self.firsts[at], &self.ends[at])) && is_it(at))
+        let mut last_of = |begin: usize, end: usize| {
+            let mut indices = begin..end;
+            indices.rfind(|&index| {
+                touches((&self.firsts[index], &self.ends[index])) && is_match(index)
+            })
         };
-        for (nth, (firsts, ends)) in firsts.iter().zip(ends).enumerate().rev() {
+        for (block, (firsts, ends)) in firsts.iter().zip(ends).enumerate().rev() {
             // Compares all ranges of the block without an early exit, so that the compiler
             // vectorizes the loop.
             let is_any = firsts.iter().zip(ends).fold(false, |any, one| any | touches(one));
-            let from = rest.len() + nth * AT_A_TIME;
-            if is_any && let Some(at) = last_of(from, from + AT_A_TIME) {
-                return Some(at);
+            let begin = rest.len() + block * AT_A_TIME;
+            if is_any && let Some(index) = last_of(begin, begin + AT_A_TIME) {
+                return Some(index);
             }
         }
         last_of(0, rest.len())

@@ -17,9 +17,9 @@ pub(super) struct SequentialRun {
 }
 
 impl SequentialRun {
-    /// Creates a run of `behind` used pages, whose first request had `each` pages.
-    pub(super) fn begun(begin: RunBegin, each: u64, behind: u64) -> SequentialRun {
-        SequentialRun { begin, each: each.max(1), behind, ended_with: None }
+    /// Creates a run of `used_pages` used pages, whose first request had `request_pages` pages.
+    pub(super) fn begun(begin: RunBegin, request_pages: u64, used_pages: u64) -> SequentialRun {
+        SequentialRun { begin, each: request_pages.max(1), behind: used_pages, ended_with: None }
     }
 
     /// Length in requests of the first request's size.
@@ -38,15 +38,16 @@ impl SequentialRun {
         pages > 2 * self.each || 2 * pages < self.each
     }
 
-    /// Records that the reader used `pages` more pages. Undoes an end that was recorded too early.
+    /// Records that the reader used `pages` more pages, in the run and in the distribution of run
+    /// lengths. Undoes an end that was recorded too early.
     pub(super) fn grew(&mut self, pages: u64, device: &mut DeviceEvidence) {
-        let before = self.length();
+        let length_before = self.length();
         self.behind += pages;
         let length_distribution = device.lengths.of_mut(self.begin);
         if let Some(length) = self.ended_with.take() {
             length_distribution.undo_end(length);
         }
-        length_distribution.record_growth(before, self.length());
+        length_distribution.record_growth(length_before, self.length());
     }
 
     /// Records the run's end. `unseen_pages` is the estimated number of pages used without a call

@@ -3,7 +3,7 @@
 use super::super::{DeviceEvidence, Era, PageView, RunBegin};
 use super::run::SequentialRun;
 use super::stride::Stride;
-use super::{AccessContext, LatestReadahead, say};
+use super::{AccessContext, LatestReadahead, record_window};
 use crate::observed::{EWMA_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
@@ -79,8 +79,9 @@ impl ReadStream {
         }
     }
 
-    /// Sets the assumed direction, which is the direction of the stream continued last.
-    pub(super) fn taken_to_go(self, goes_down: bool) -> ReadStream {
+    /// Sets the direction that is assumed until a request confirms it: the direction of the stream
+    /// continued last.
+    pub(super) fn assume_direction(self, goes_down: bool) -> ReadStream {
         ReadStream { goes_down, ..self }
     }
 
@@ -149,8 +150,8 @@ impl ReadStream {
     ///
     /// Pages between the position and the request must have been used. A reader that jumps into
     /// prefetched pages does not continue the stream.
-    pub(super) fn is_continued_by(&self, seen: &AccessContext, pages: &dyn PageView) -> bool {
-        let request = seen.request;
+    pub(super) fn is_continued_by(&self, access: &AccessContext, pages: &dyn PageView) -> bool {
+        let request = access.request;
         let is_forward = || {
             self.last.first <= request.first
                 && request.first <= self.ahead.max(self.last.end)
@@ -165,7 +166,7 @@ impl ReadStream {
         };
         match self.shape {
             StreamShape::Strided(stride) => {
-                let steps = stride.steps_to(seen);
+                let steps = stride.steps_to(access);
                 let is_ahead = (1..=stride.steps_ahead().max(1)).contains(&steps);
                 is_ahead && stride.blocks_between(steps).all(|block| was_used(block, pages))
             }
@@ -186,17 +187,17 @@ impl ReadStream {
         }
     }
 
-    /// Moves the reader's position to `request`. Halves the window if a prefetched page of the
-    /// request was evicted.
-    pub(super) fn advance(&mut self, seen: &AccessContext, pages: &mut dyn PageView) {
-        let request = seen.request;
+    /// Moves the reader's position to the request, and adds the pages to the run. Halves the window
+    /// if a prefetched page of the request was evicted.
+    pub(super) fn advance(&mut self, access: &AccessContext, pages: &mut dyn PageView) {
+        let request = access.request;
         if !self.has_gone_on() {
             self.turn(request);
         }
         let was_ahead = |page: u64| match self.shape {
             StreamShape::Open | StreamShape::Forward => page < self.ahead,
             StreamShape::Backward => page >= self.ahead,
-            StreamShape::Strided(stride) => !stride.is_next_ahead(seen),
+            StreamShape::Strided(stride) => !stride.is_next_ahead(access),
         };
         let is_evicted = request.pages().any(|page| was_ahead(page) && !pages.is_cached(page));
         if is_evicted {
@@ -209,16 +210,16 @@ impl ReadStream {
                 StreamShape::Open | StreamShape::Forward => request.end,
             };
         }
-        let on = self.pages_on_to(request, |stride| stride.steps_to(seen));
+        let new_pages = self.pages_on_to(request, |stride| stride.steps_to(access));
         if let StreamShape::Strided(stride) = &mut self.shape {
-            stride.advance(seen);
+            stride.advance(access);
         }
         let is_of_other_size =
             !self.is_strided() && self.newest().is_of_other_size(request.count());
         let device = &mut *pages.evidence().device;
-        self.run.grew(on, device);
+        self.run.grew(new_pages, device);
         if let Some(part) = &mut self.part {
-            part.grew(on, device);
+            part.grew(new_pages, device);
         }
         if is_of_other_size {
             self.part =
@@ -227,7 +228,7 @@ impl ReadStream {
         self.last = request;
     }
 
-    /// Sets the direction from the second request.
+    /// Sets the direction of the stream from its second request.
     fn turn(&mut self, request: PageRange) {
         let goes_down = request.first < self.last.first;
         match self.shape {
@@ -242,8 +243,9 @@ impl ReadStream {
         }
     }
 
-    /// Records the end of the run, because the reader went elsewhere.
-    pub(super) fn left(&mut self, pages: &mut dyn PageView) {
+    /// Records the end of the run, because the reader went elsewhere. Pages used without a report
+    /// count as part of the run.
+    pub(super) fn record_leave(&mut self, pages: &mut dyn PageView) {
         let unseen = self.pages_unseen(pages);
         self.ended(unseen, pages.evidence().device);
     }
@@ -301,9 +303,11 @@ impl ReadStream {
         device.streams.remove_stream(self.counted.take());
     }
 
-    /// Prefetches the next window, if the reader waits or another request pays for itself.
-    pub(super) fn read_ahead(&mut self, seen: AccessContext, pages: &mut dyn PageView) {
-        let AccessContext { request, file_pages, .. } = seen;
+    /// Prefetches the next window, if the reader waits or another request pays for itself. The
+    /// window is the least of the target, the limit after evictions, and the pages that stay in
+    /// memory.
+    pub(super) fn read_ahead(&mut self, access: AccessContext, pages: &mut dyn PageView) {
+        let AccessContext { request, file_pages, .. } = access;
         let device = &mut *pages.evidence().device;
         let is_at_end = match self.shape {
             StreamShape::Backward => request.first == 0,
@@ -315,11 +319,11 @@ impl ReadStream {
             self.counted = device.record_stream_progress(self.counted);
         }
         let newest = *self.newest();
-        let (begin, each, length) = (newest.begin, newest.each, newest.length());
-        let wanted = device.window(begin, length, each);
-        self.wanted = wanted.pages;
+        let (begin, request_pages, length) = (newest.begin, newest.each, newest.length());
+        let target = device.window(begin, length, request_pages);
+        self.wanted = target.pages;
         let bounds = [
-            (wanted.pages, wanted.why),
+            (target.pages, target.why),
             (self.window_limit, "evicted"),
             (self.pages_that_live(device), "memory"),
         ];
@@ -348,12 +352,12 @@ impl ReadStream {
                 if first > request.end && is_crumb {
                     return;
                 }
-                let ahead = (first + 1 - request.end).div_ceil(each);
-                if !seen.waits && !device.pays_ahead(begin, length, each, ahead) {
+                let ahead = (first + 1 - request.end).div_ceil(request_pages);
+                if !access.waits && !device.pays_ahead(begin, length, request_pages, ahead) {
                     return;
                 }
                 let has_room_for_two = why != "memory" || 2 * window.count() <= size;
-                self.add_forward(window, seen, has_room_for_two, pages);
+                self.add_forward(window, access, has_room_for_two, pages);
                 window
             }
             StreamShape::Strided(mut stride) => {
@@ -363,19 +367,19 @@ impl ReadStream {
                 }
                 let steps_ahead = stride.steps_ahead() as u64 - 1;
                 let block_pages = stride.block_pages(request.count());
-                let all = (size.min(share) / block_pages).max(1);
+                let blocks_max = (size.min(share) / block_pages).max(1);
                 // Keep up to one and a half windows ahead, so that a small disk array has enough
                 // requests to sort.
-                let count = (3 * all / 2).saturating_sub(steps_ahead).min(all);
-                let pays = || device.pays_ahead(begin, length, each, steps_ahead + 1);
-                if count < (all / 4).max(1) || !(seen.waits || pays()) {
+                let count = (3 * blocks_max / 2).saturating_sub(steps_ahead).min(blocks_max);
+                let pays = || device.pays_ahead(begin, length, request_pages, steps_ahead + 1);
+                if count < (blocks_max / 4).max(1) || !(access.waits || pays()) {
                     return;
                 }
                 let gap = stride.gap_pages(block_pages);
                 let reads_through = gap < block_pages && gap < gap_pages_max;
                 let count = match reads_through {
                     true => count,
-                    false => device.blocks_that_pay(length, each, steps_ahead + 1, count),
+                    false => device.blocks_that_pay(length, request_pages, steps_ahead + 1, count),
                 };
                 self.add_blocks(stride, count, reads_through, file_pages, pages)
             }
@@ -386,7 +390,7 @@ impl ReadStream {
         self.window = size;
         self.window_limit = self.window_limit.saturating_mul(2);
         let (shape, behind) = (self.shape.name(), self.run.behind);
-        say(pages, LatestReadahead { range: added, shape, why, behind, size });
+        record_window(pages, LatestReadahead { range: added, shape, why, behind, size });
     }
 
     /// Maximum number of pages ahead of the reader that remain in memory until the reader reaches
@@ -396,31 +400,31 @@ impl ReadStream {
     /// these is its number of used pages, divided by all pages requested since it began. While
     /// these numbers are small, the share is one divided by the number of streams.
     fn pages_that_live(&self, device: &DeviceEvidence) -> u64 {
-        let asked = device.requested_pages().saturating_sub(self.begun_at);
-        let all = asked + EWMA_WINDOW * device.streams.count();
-        device.memory_pages * (self.run.behind + EWMA_WINDOW) / all.max(1)
+        let requested_pages = device.requested_pages().saturating_sub(self.begun_at);
+        let weighted_pages = requested_pages + EWMA_WINDOW * device.streams.count();
+        device.memory_pages * (self.run.behind + EWMA_WINDOW) / weighted_pages.max(1)
     }
 
-    /// Prefetches a forward window. Its middle page is marked, so that the next window is read
-    /// while the reader still has half of this one. If memory has no room for two windows, the last
-    /// page is marked instead.
+    /// Prefetches a forward window, and moves `ahead` behind the added pages. Its middle page is
+    /// marked, so that the next window is read while the reader still has half of this one. If
+    /// memory has no room for two windows, the last page is marked instead.
     fn add_forward(
         &mut self,
         window: PageRange,
-        seen: AccessContext,
+        access: AccessContext,
         has_room_for_two: bool,
         pages: &mut dyn PageView,
     ) {
-        let request = seen.request;
-        let early =
+        let request = access.request;
+        let unmarked_pages =
             if has_room_for_two { window.count() / 2 } else { window.count().saturating_sub(1) };
-        if !(self.has_gone_on() || seen.is_touch) {
+        if !(self.has_gone_on() || access.is_touch) {
             // Mark each page, so that the reader's next position is reported wherever it is.
             let has_room = |page| pages.add_absent(PageRange::new(page, 1), true);
             self.ahead = if window.pages().all(has_room) { window.end } else { request.end };
             return;
         }
-        let middle = window.first + early;
+        let middle = window.first + unmarked_pages;
         let is_half = pages.add_absent(window.clipped(middle), false);
         let is_whole = pages.add_absent(PageRange { first: middle, ..window }, true);
         // If the window was cut short, the next one begins after the pages that were added. The
@@ -461,44 +465,47 @@ impl ReadStream {
         file_pages: u64,
         pages: &mut dyn PageView,
     ) -> PageRange {
-        let mut all = PageRange::default();
-        let mut before = stride.before_ahead_pages();
-        for nth in 0..count {
-            let asked = stride.ahead_pages().clipped(file_pages);
-            if asked.is_empty() {
+        let mut covered = PageRange::default();
+        let mut previous_block = stride.before_ahead_pages();
+        for index in 0..count {
+            let block = stride.ahead_pages().clipped(file_pages);
+            if block.is_empty() {
                 break;
             }
             let range = match reads_through {
                 true => PageRange {
-                    first: asked.first.min(before.end),
-                    end: asked.end.max(before.first).min(file_pages),
+                    first: block.first.min(previous_block.end),
+                    end: block.end.max(previous_block.first).min(file_pages),
                 },
-                false => asked,
+                false => block,
             };
-            let is_marked = nth == count / 4;
+            let is_marked = index == count / 4;
             let has_room = match stride.is_contiguous() {
                 // The rest of the last block, whose request alone has arrived, is read first.
                 true => {
-                    let rest = if nth == 0 { before } else { PageRange::default() };
-                    let first_used = stride.first_used(asked).clipped(file_pages);
+                    let rest = if index == 0 { previous_block } else { PageRange::default() };
+                    let first_used = stride.first_used(block).clipped(file_pages);
                     pages.add_absent(rest, false)
                         && pages.add_absent(first_used, is_marked)
-                        && pages.add_absent(asked, false)
+                        && pages.add_absent(block, false)
                 }
-                false => pages.add_absent(asked, is_marked),
+                false => pages.add_absent(block, is_marked),
             };
             if !has_room || !pages.add_absent(range, false) {
                 break;
             }
-            all = match nth {
+            covered = match index {
                 0 => range,
-                _ => PageRange { first: all.first.min(range.first), end: all.end.max(range.end) },
+                _ => PageRange {
+                    first: covered.first.min(range.first),
+                    end: covered.end.max(range.end),
+                },
             };
-            before = asked;
+            previous_block = block;
             stride.pass();
         }
         self.shape = StreamShape::Strided(stride);
-        all
+        covered
     }
 }
 

@@ -44,24 +44,30 @@ pub(super) struct RandomAccess {
 }
 
 impl RandomAccess {
-    /// Creates the record of a request from the preceding one.
-    pub(super) fn after(before: Option<RandomAccess>, seen: &AccessContext) -> RandomAccess {
-        let AccessContext { request, offset, bytes, .. } = *seen;
-        let from = |place: u64, of: fn(&RandomAccess) -> u64| {
-            before.map_or(0, |before| place.wrapping_sub(of(&before)) as i64)
+    /// Creates the record of a request from the record of the preceding request that continued no
+    /// stream.
+    pub(super) fn after(previous: Option<RandomAccess>, access: &AccessContext) -> RandomAccess {
+        let AccessContext { request, offset, bytes, .. } = *access;
+        let distance = |position: u64, position_of: fn(&RandomAccess) -> u64| {
+            previous.map_or(0, |previous| position.wrapping_sub(position_of(&previous)) as i64)
         };
         RandomAccess {
             request,
             offset,
             bytes,
-            distance_pages: from(request.first, |before| before.request.first),
-            distance_bytes: from(offset, |before| before.offset),
-            missed: if seen.misses { before.map_or(0, |before| before.missed) + 1 } else { 0 },
+            distance_pages: distance(request.first, |access| access.request.first),
+            distance_bytes: distance(offset, |access| access.offset),
+            missed: if access.misses {
+                previous.map_or(0, |previous| previous.missed) + 1
+            } else {
+                0
+            },
         }
     }
 
-    /// Returns whether the request lies above the previous one, and whether below.
-    pub(super) fn way(&self) -> (bool, bool) {
+    /// Returns two flags: the request lies above the previous one, and it lies below the previous
+    /// one.
+    pub(super) fn is_above_or_below(&self) -> (bool, bool) {
         (self.distance_pages > 0, self.distance_pages < 0)
     }
 
@@ -72,16 +78,16 @@ impl RandomAccess {
     /// the three requests must therefore have missed a page.
     pub(super) fn stride(
         &self,
-        before: Option<RandomAccess>,
+        previous: Option<RandomAccess>,
         pages: &dyn PageView,
     ) -> Option<Stride> {
-        let before = before.filter(|_| self.missed >= 3)?;
+        let previous = previous.filter(|_| self.missed >= 3)?;
         let is_of_bytes =
-            self.distance_bytes == before.distance_bytes && self.bytes == before.bytes;
-        let is_of_pages = self.distance_pages == before.distance_pages
-            && self.request.count() == before.request.count();
+            self.distance_bytes == previous.distance_bytes && self.bytes == previous.bytes;
+        let is_of_pages = self.distance_pages == previous.distance_pages
+            && self.request.count() == previous.request.count();
         let (unit_bytes, distance, length, last) = match (is_of_bytes, is_of_pages) {
-            (_, true) if before.has_used_gap(pages) => return Some(self.contiguous_blocks()),
+            (_, true) if previous.has_used_gap(pages) => return Some(self.contiguous_blocks()),
             (true, _) => (1, self.distance_bytes, self.bytes, self.offset),
             (_, true) => {
                 (PAGE_BYTES, self.distance_pages, self.request.count(), self.request.first)
@@ -127,11 +133,11 @@ impl RandomAccess {
 }
 
 impl Stride {
-    /// Pages of the block at `place`, in the stride's unit. Empty if the block lies before the
-    /// file.
-    fn pages_at(&self, place: u64) -> PageRange {
+    /// Returns the pages of the block at `offset`, in the stride's unit. Empty if the block lies
+    /// before the file.
+    fn pages_at(&self, offset: u64) -> PageRange {
         // An offset before the file has wrapped around.
-        match place.wrapping_sub(self.lead).checked_mul(self.unit_bytes) {
+        match offset.wrapping_sub(self.lead).checked_mul(self.unit_bytes) {
             Some(offset) if offset <= i64::MAX as u64 => {
                 PageRange::covering(offset, self.length * self.unit_bytes)
             }
@@ -181,17 +187,17 @@ impl Stride {
     }
 
     /// Position of the request in the stride's unit.
-    fn place_of(&self, seen: &AccessContext) -> u64 {
+    fn position_of(&self, access: &AccessContext) -> u64 {
         match self.unit_bytes {
-            1 => seen.offset,
-            _ => seen.request.first,
+            1 => access.offset,
+            _ => access.request.first,
         }
     }
 
     /// Number of strides from the last block to the request, or 0 if it lies off the stride.
-    pub(super) fn steps_to(&self, seen: &AccessContext) -> i64 {
-        let way = self.place_of(seen).wrapping_sub(self.last) as i64;
-        if way % self.distance == 0 { way / self.distance } else { 0 }
+    pub(super) fn steps_to(&self, access: &AccessContext) -> i64 {
+        let distance = self.position_of(access).wrapping_sub(self.last) as i64;
+        if distance % self.distance == 0 { distance / self.distance } else { 0 }
     }
 
     /// Pages of the blocks between the last one and the block `steps` strides further on.
@@ -207,25 +213,26 @@ impl Stride {
         self.ahead.wrapping_sub(self.last) as i64 / self.distance
     }
 
-    /// Number of strides from the last block to the block that ends with `page`, or 0.
+    /// Number of strides from the last block to the block that ends with `page`, or 0 if no block
+    /// ends with it.
     pub(super) fn steps_to_last_page(&self, page: u64) -> i64 {
-        let at = page.saturating_mul(PAGE_BYTES) / self.unit_bytes;
-        let nearest = at.wrapping_sub(self.last) as i64 / self.distance;
+        let position = page.saturating_mul(PAGE_BYTES) / self.unit_bytes;
+        let nearest = position.wrapping_sub(self.last) as i64 / self.distance;
         let ends_there = |steps: &i64| {
-            let place = self.last.wrapping_add_signed(steps.saturating_mul(self.distance));
-            self.pages_at(place).end == page + 1
+            let block = self.last.wrapping_add_signed(steps.saturating_mul(self.distance));
+            self.pages_at(block).end == page + 1
         };
         (nearest - 1..=nearest + 1).find(ends_there).unwrap_or(0)
     }
 
     /// True if the request is the next block to be prefetched.
-    pub(super) fn is_next_ahead(&self, seen: &AccessContext) -> bool {
-        self.place_of(seen) == self.ahead
+    pub(super) fn is_next_ahead(&self, access: &AccessContext) -> bool {
+        self.position_of(access) == self.ahead
     }
 
     /// Sets the last block to the request.
-    pub(super) fn advance(&mut self, seen: &AccessContext) {
-        self.last = self.place_of(seen);
+    pub(super) fn advance(&mut self, access: &AccessContext) {
+        self.last = self.position_of(access);
     }
 
     /// Moves the last block on by `steps` strides.

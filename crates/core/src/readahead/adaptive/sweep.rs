@@ -27,7 +27,7 @@
 //!   cost paid in it, or the budget from other regions, equals its pages.
 
 use super::super::{DeviceEvidence, Evidence, FileEvidence, PageView, WINDOW_COST_FACTOR};
-use super::{AccessContext, LatestReadahead, say};
+use super::{AccessContext, LatestReadahead, record_window};
 use crate::observed::{DECAY_WINDOW, MIN_SAMPLES};
 use crate::unit::PageRange;
 
@@ -44,17 +44,17 @@ const SHARE_ASKED: u64 = 8;
 /// 0.08 s of processor time (`bench/notes/access-patterns.md`).
 const SPARE_PAGE_PS: u64 = 5_300_000;
 
-/// Accounts for a request that continues no stream, and reads the next piece if the budget allows
-/// it. A reader that moves over the file in one direction (`passes`) does not return, so nothing is
-/// read for it.
-pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView) {
-    let AccessContext { request, file_pages, is_touch, .. } = seen;
-    let absent = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
+/// Accounts for a request that continues no stream, and prefetches the next piece of the file if
+/// the budget allows it. A reader that moves over the file in one direction (`passes`) does not
+/// return, so nothing is read for it.
+pub(super) fn sweep(access: AccessContext, passes: bool, pages: &mut dyn PageView) {
+    let AccessContext { request, file_pages, is_touch, .. } = access;
+    let absent_pages = request.pages().filter(|&page| !pages.is_cached(page)).count() as u64;
     let Evidence { device, file } = pages.evidence();
     let marginal_cost = device.marginal_cost_pages(request.count());
-    if absent > 0 {
+    if absent_pages > 0 {
         file.scattered_requests += 1;
-        file.scattered_pages += absent;
+        file.scattered_pages += absent_pages;
         file.cost_paid_pages += marginal_cost;
     } else {
         file.cost_avoided_pages += marginal_cost;
@@ -75,19 +75,19 @@ pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView)
         true => 2 * at_spare_price(device, cost_paid_pages) >= file_pages,
         false => 2 * cost_paid_pages >= file_pages,
     };
-    let begins = file.is_asked(DECAY_WINDOW, file_pages) && is_spent;
+    let may_begin = file.is_asked(DECAY_WINDOW, file_pages) && is_spent;
     if passes {
         return;
     }
     if read_end == 0
-        && absent > 0
+        && absent_pages > 0
         && let Some((region, cost_paid_pages)) =
             dense_region(request, marginal_cost, file_pages, budget_earned, device, file)
     {
         return read(region, "region", cost_paid_pages, is_touch, pages);
     }
     if read_end >= file_pages {
-        if absent > 0 {
+        if absent_pages > 0 {
             // The whole file was read and pages are missing, so they were evicted. Accounting
             // starts again.
             *file = FileEvidence { newest: file.newest, ..FileEvidence::new(file.number) };
@@ -98,7 +98,7 @@ pub(super) fn sweep(seen: AccessContext, passes: bool, pages: &mut dyn PageView)
         && file_pages <= device.spare_pages
         && latency_pays(device, request.count());
     let may_fill = if fills_spare { fits_spare } else { read_end > 0 || fits };
-    if !may_fill || (read_end == 0 && !begins) {
+    if !may_fill || (read_end == 0 && !may_begin) {
         return;
     }
     let cost_pages = device.estimate.request_cost_pages();
@@ -132,13 +132,13 @@ fn at_spare_price(device: &DeviceEvidence, cost_pages: u64) -> u64 {
 fn read(
     range: PageRange,
     why: &'static str,
-    behind: u64,
+    cost_paid_pages: u64,
     is_touch: bool,
     pages: &mut dyn PageView,
 ) {
-    let tells = |page: u64| !is_touch || page.is_multiple_of(MIN_SAMPLES);
-    let is_there = |page: &u64| pages.add_absent(PageRange::new(*page, 1), tells(*page));
-    let count = range.pages().take_while(is_there).count() as u64;
+    let is_marked = |page: u64| !is_touch || page.is_multiple_of(MIN_SAMPLES);
+    let is_added = |page: &u64| pages.add_absent(PageRange::new(*page, 1), is_marked(*page));
+    let count = range.pages().take_while(is_added).count() as u64;
     let file = &mut *pages.evidence().file;
     file.whole_file_pages += count;
     if why == "asked" {
@@ -146,7 +146,10 @@ fn read(
     }
     if count > 0 {
         let range = range.clipped(range.first + count);
-        say(pages, LatestReadahead { range, shape: "sweep", why, behind, size: count });
+        record_window(
+            pages,
+            LatestReadahead { range, shape: "sweep", why, behind: cost_paid_pages, size: count },
+        );
     }
 }
 
@@ -166,16 +169,16 @@ fn dense_region(
     device: &DeviceEvidence,
     file: &mut FileEvidence,
 ) -> Option<(PageRange, u64)> {
-    let (region, seen) = file.regions.at(request.first, file_pages);
-    seen.cost_paid_pages = seen.cost_paid_pages.saturating_add(cost_pages as u32);
-    seen.requests += 1;
-    let more = u64::from(seen.requests).saturating_sub(MIN_SAMPLES);
+    let (region, access) = file.regions.at(request.first, file_pages);
+    access.cost_paid_pages = access.cost_paid_pages.saturating_add(cost_pages as u32);
+    access.requests += 1;
+    let more = u64::from(access.requests).saturating_sub(MIN_SAMPLES);
     let is_denser = more * file_pages >= 3 * file.scattered_requests * region.count();
-    let cost_paid_pages = u64::from(seen.cost_paid_pages);
+    let cost_paid_pages = u64::from(access.cost_paid_pages);
     let is_paid = budget_earned > 0 && cost_paid_pages.max(budget_earned) >= region.count();
     if !(is_denser && is_paid && region.count() <= pages_max(device)) {
         return None;
     }
-    *seen = Default::default();
+    *access = Default::default();
     Some((region, cost_paid_pages))
 }

@@ -26,13 +26,13 @@ const LEVEL_BITS: u32 = 6;
 /// Shift of the root of the deepest tree, in bits.
 const SHIFT_MAX: u32 = 60;
 
-/// Counts the cached pages directly before `page` (which is above 0), as the kernel does. The
-/// result is at most `most - 1`, or `page` itself if the run appears to reach the start of the
+/// Number of cached pages directly before `page` (which is above 0), counted as in the kernel. The
+/// result is at most `pages_max - 1`, or `page` itself if the run appears to reach the start of the
 /// file.
-pub(super) fn run_before(page: u64, most: u64, pages: &dyn PageView) -> u64 {
+pub(super) fn run_before(page: u64, pages_max: u64, pages: &dyn PageView) -> u64 {
     let mut walk = TreeSearch::load(page - 1, pages);
     let mut is_cached = walk.is_cached;
-    for _ in 1..most {
+    for _ in 1..pages_max {
         if !is_cached {
             break;
         }
@@ -41,11 +41,12 @@ pub(super) fn run_before(page: u64, most: u64, pages: &dyn PageView) -> u64 {
     page.wrapping_sub(walk.index).wrapping_sub(1)
 }
 
-/// The first absent page from `page` on, as the kernel finds it, within `most` pages.
-pub(super) fn absent_from(page: u64, most: u64, pages: &dyn PageView) -> Option<u64> {
+/// Returns the first absent page from `page` on, as the kernel finds it. `None` if it is not among
+/// the next `pages_max` pages.
+pub(super) fn absent_from(page: u64, pages_max: u64, pages: &dyn PageView) -> Option<u64> {
     let mut walk = TreeSearch::load(page, pages);
     let mut is_cached = walk.is_cached;
-    for _ in 1..most {
+    for _ in 1..pages_max {
         if !is_cached {
             break;
         }

@@ -53,9 +53,9 @@ impl Contention {
         let completions = self.now.completions + self.before.completions;
         let mean_ns = (self.now.latency_ns + self.before.latency_ns) / completions.max(1);
         let contention = (self.now.in_device + self.before.in_device) / completions.max(1);
-        let part = (contention / 3).clamp(2, 8);
+        let third = (contention / 3).clamp(2, 8);
         let quickest_ns = self.now.quickest_ns.min(self.before.quickest_ns);
-        contention >= 2 && completions >= 2 * part && quickest_ns * part <= mean_ns
+        contention >= 2 && completions >= 2 * third && quickest_ns * third <= mean_ns
     }
 }
 

@@ -29,17 +29,18 @@ pub(super) struct Locality {
 }
 
 impl Locality {
-    /// Records a new request of the process.
+    /// Updates the mean nearness of the process's requests by a new request. A request is near if
+    /// it begins close to the end of the previous one and is no longer than it.
     pub(super) fn observe(&mut self, request: &Request) {
-        let mut longest = request.sectors;
+        let mut longest_sectors = request.sectors;
         if let Some((last_end, longest_before)) = self.last {
-            longest = longest.max(longest_before);
+            longest_sectors = longest_sectors.max(longest_before);
             let is_close = request.start.abs_diff(last_end) <= NEAR_SECTORS;
-            let near = if is_close && request.sectors <= longest_before { ALL } else { 0 };
+            let sample = if is_close && request.sectors <= longest_before { ALL } else { 0 };
             self.requests = (self.requests + 1).min(EWMA_WINDOW);
-            self.near = (self.near * (self.requests - 1) + near) / self.requests;
+            self.near = (self.near * (self.requests - 1) + sample) / self.requests;
         }
-        self.last = Some((request.end(), longest));
+        self.last = Some((request.end(), longest_sectors));
     }
 
     /// Returns true if the requests are known to be near.

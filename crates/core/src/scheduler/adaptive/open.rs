@@ -44,6 +44,8 @@ impl ReadyRequests {
         }
     }
 
+    /// Adds a request to the speculative or the needed ones, and merges it with a neighbour if
+    /// possible.
     pub(super) fn insert(
         &mut self,
         now: Time,
@@ -91,9 +93,9 @@ impl ReadyRequests {
         dispatch
     }
 
-    /// Moves a speculative read to the needed ones.
-    fn move_to_demand(&mut self, place: SectorKey, requests: &RequestTable) {
-        let waiting = self.speculative.remove(place).expect("it waits there");
+    /// Moves the speculative read at `key` to the needed reads.
+    fn move_to_demand(&mut self, key: SectorKey, requests: &RequestTable) {
+        let waiting = self.speculative.remove(key).expect("it waits there");
         self.first.admit(waiting, requests);
     }
 

@@ -51,12 +51,16 @@ impl Parameter {
         }
     }
 
-    /// Returns true if a rate that was `before` indicates another device or load. The margin for
-    /// processes is wider, because service in time slices varies.
-    fn is_other_load(self, kib_per_s: u64, before: u64) -> bool {
+    /// Returns true if the change from `kib_per_s_before` to `kib_per_s` indicates another device
+    /// or load. The margin for processes is wider, because service in time slices varies.
+    fn is_other_load(self, kib_per_s: u64, kib_per_s_before: u64) -> bool {
         match self {
-            Parameter::Processes => 2 * kib_per_s < before || kib_per_s > 2 * before,
-            Parameter::Requests => 3 * kib_per_s < 2 * before || 2 * kib_per_s > 3 * before,
+            Parameter::Processes => {
+                2 * kib_per_s < kib_per_s_before || kib_per_s > 2 * kib_per_s_before
+            }
+            Parameter::Requests => {
+                3 * kib_per_s < 2 * kib_per_s_before || 2 * kib_per_s > 3 * kib_per_s_before
+            }
         }
     }
 }
@@ -110,9 +114,9 @@ struct MeasuringEpoch {
 }
 
 impl MeasuringEpoch {
-    /// Throughput of the epoch in KiB/s.
-    fn kib_per_s(&self, until: Time) -> u64 {
-        let span_ns = self.began.map_or(0, |began| until.since(began).ns());
+    /// Throughput from the begin of the epoch to `now`, in KiB/s.
+    fn kib_per_s(&self, now: Time) -> u64 {
+        let span_ns = self.began.map_or(0, |began| now.since(began).ns());
         self.bytes * 1_000_000 / 1024 * 1000 / span_ns.max(1)
     }
 }
@@ -267,38 +271,45 @@ impl ThroughputTuner {
         }
     }
 
-    /// Evaluates an epoch under the current setting, and starts a trial if one is due.
+    /// Evaluates an epoch under the current setting, and starts a trial if one is due. `kib_per_s`
+    /// is the throughput of the epoch, `mean_depth` the mean value of the tuned parameter in it.
+    /// Returns a result if the setting was reset.
     fn judge_current(
         &mut self,
         now: Time,
         kib_per_s: u64,
-        mean: u32,
+        mean_depth: u32,
         may_start_trial: impl FnOnce() -> bool,
     ) -> Option<ProbeResult> {
-        let before = self.mean_kib_per_s;
+        let mean_before = self.mean_kib_per_s;
         self.epochs = (self.epochs + 1).min(MIN_SAMPLES);
-        self.mean_kib_per_s = (before * (self.epochs - 1) + kib_per_s) / self.epochs;
-        let (kept, usual) = (self.mean_kib_per_s, self.reference_kib_per_s);
-        if self.epochs == MIN_SAMPLES && usual > 0 && self.parameter.is_other_load(kept, usual) {
+        self.mean_kib_per_s = (mean_before * (self.epochs - 1) + kib_per_s) / self.epochs;
+        let (current_kib_per_s, reference_kib_per_s) =
+            (self.mean_kib_per_s, self.reference_kib_per_s);
+        if self.epochs == MIN_SAMPLES
+            && reference_kib_per_s > 0
+            && self.parameter.is_other_load(current_kib_per_s, reference_kib_per_s)
+        {
             self.quiet_until = now;
-            let was_set = self.reset("another");
+            let result = self.reset("another");
             self.begin_epoch(now);
-            return was_set;
+            return result;
         }
         if self.setting.is_none() {
-            self.all_kib_per_s = kept;
+            self.all_kib_per_s = current_kib_per_s;
         }
-        if self.epochs == MIN_SAMPLES && usual == 0 {
-            self.reference_kib_per_s = kept;
+        if self.epochs == MIN_SAMPLES && reference_kib_per_s == 0 {
+            self.reference_kib_per_s = current_kib_per_s;
         }
         // The first epoch of all at once includes the initial requests, so it is not used.
         if now < self.quiet_until || self.epochs < 2 || !may_start_trial() {
             return None;
         }
-        let next = if self.next_trial_is_all { None } else { self.next(mean) };
+        let next_setting = if self.next_trial_is_all { None } else { self.next(mean_depth) };
         self.next_trial_is_all = false;
-        if next != self.setting {
-            self.trial = Some(SettingTrial { setting: next, began: now, first_kib_per_s: None });
+        if next_setting != self.setting {
+            self.trial =
+                Some(SettingTrial { setting: next_setting, began: now, first_kib_per_s: None });
             self.epoch = MeasuringEpoch::default();
         }
         None
@@ -317,28 +328,29 @@ impl ThroughputTuner {
         }
     }
 
-    /// Evaluates a trial: keeps its setting, gives it up, or repeats it.
+    /// Evaluates the epoch of a trial: keeps its setting, drops it, or repeats it. Returns the new
+    /// setting with the reason, or `None` if the setting stays.
     fn judge_trial(
         &mut self,
         now: Time,
         trial: SettingTrial,
         kib_per_s: u64,
-        mean: u32,
+        mean_depth: u32,
     ) -> Option<ProbeResult> {
         self.epoch = MeasuringEpoch::default();
-        let took = now.since(trial.began);
-        let before = self.setting;
+        let trial_duration = now.since(trial.began);
+        let setting_before = self.setting;
         let why = match trial.setting {
             None => {
                 self.all_kib_per_s = kib_per_s;
                 if self.parameter.is_enough(self.mean_kib_per_s, kib_per_s) {
-                    return self.pause_trials(now, took);
+                    return self.pause_trials(now, trial_duration);
                 }
                 self.setting = match self.parameter {
                     Parameter::Processes => None,
-                    Parameter::Requests => {
-                        before.map(|few| (4 * few).div_ceil(3)).filter(|&it| it < mean)
-                    }
+                    Parameter::Requests => setting_before
+                        .map(|limit| (4 * limit).div_ceil(3))
+                        .filter(|&limit| limit < mean_depth),
                 };
                 self.uses_fine_steps = true;
                 self.epochs = 0;
@@ -348,7 +360,7 @@ impl ThroughputTuner {
                 let kib_per_s =
                     trial.first_kib_per_s.map_or(kib_per_s, |first| (first + kib_per_s) / 2);
                 let is_more = self.parameter == Parameter::Requests
-                    || before.is_none()
+                    || setting_before.is_none()
                     || 4 * kib_per_s > 5 * self.mean_kib_per_s;
                 if !(is_more && self.parameter.is_enough(kib_per_s, self.all_kib_per_s)) {
                     // With a few dozen requests on a few disks the rate varies by a tenth: the
@@ -365,7 +377,7 @@ impl ThroughputTuner {
                         return None;
                     }
                     self.next_trial_is_all = self.setting.is_some();
-                    return self.pause_trials(now, took);
+                    return self.pause_trials(now, trial_duration);
                 }
                 self.setting = trial.setting;
                 (self.mean_kib_per_s, self.epochs) = (kib_per_s, 1);

@@ -20,14 +20,16 @@ pub(super) struct QueueDepth {
 }
 
 impl QueueDepth {
-    /// Records a new request while `others` of the process are outstanding.
-    pub(super) fn record_request(&mut self, others: u64) {
+    /// Updates the mean depth by a new request, while `outstanding` other requests of the process
+    /// are outstanding. Only the first request of a burst counts.
+    pub(super) fn record_request(&mut self, outstanding: u64) {
         if core::mem::replace(&mut self.is_burst, true) {
             return;
         }
         self.samples = (self.samples + 1).min(EWMA_WINDOW);
-        self.mean_scaled =
-            (self.mean_scaled * (self.samples - 1) + (others + 1) * EWMA_WINDOW) / self.samples;
+        self.mean_scaled = (self.mean_scaled * (self.samples - 1)
+            + (outstanding + 1) * EWMA_WINDOW)
+            / self.samples;
     }
 
     /// Records a completion.
@@ -37,12 +39,13 @@ impl QueueDepth {
 
     /// Returns true if some processes keep at least 16 requests, and others a quarter of the
     /// largest depth or less.
-    pub(super) fn is_uneven(all: impl Iterator<Item = QueueDepth>) -> bool {
-        let (mut least, mut most) = (u64::MAX, 0);
-        for queue_depth in all.filter(|queue_depth| queue_depth.samples == EWMA_WINDOW) {
-            (least, most) = (least.min(queue_depth.mean_scaled), most.max(queue_depth.mean_scaled));
+    pub(super) fn is_uneven(queue_depths: impl Iterator<Item = QueueDepth>) -> bool {
+        let (mut depth_min, mut depth_max) = (u64::MAX, 0);
+        for queue_depth in queue_depths.filter(|queue_depth| queue_depth.samples == EWMA_WINDOW) {
+            (depth_min, depth_max) =
+                (depth_min.min(queue_depth.mean_scaled), depth_max.max(queue_depth.mean_scaled));
         }
-        most >= EWMA_WINDOW * EWMA_WINDOW && least <= most / 4
+        depth_max >= EWMA_WINDOW * EWMA_WINDOW && depth_min <= depth_max / 4
     }
 }
 

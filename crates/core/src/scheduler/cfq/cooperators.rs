@@ -30,22 +30,21 @@ impl Cfq {
             && queue.priority.class != Class::Idle
             && queue.position.is_some()
             && self.active != Some(id);
-        let place =
-            queue.next.filter(|_| is_findable).map(|next| (queue.priority.level, next.start));
-        let before = core::mem::replace(&mut queue.next_sector_key, place);
-        if before == place {
+        let key = queue.next.filter(|_| is_findable).map(|next| (queue.priority.level, next.start));
+        let key_before = core::mem::replace(&mut queue.next_sector_key, key);
+        if key_before == key {
             return;
         }
-        if let Some((level, sector)) = before {
+        if let Some((level, sector)) = key_before {
             self.by_sector.remove(&(level, sector, id));
         }
-        if let Some((level, sector)) = place {
+        if let Some((level, sector)) = key {
             self.by_sector.insert((level, sector, id));
         }
     }
 
-    /// A queue of the same level and class whose next request is close to the head, and its
-    /// distance. Neither of the two queues may be seeky.
+    /// Returns a queue of the same level and class whose next request is close to the head, and the
+    /// distance in sectors. Neither of the two queues may be seeky.
     pub(super) fn close_cooperator(&self, id: QueueId) -> Option<(QueueId, u64)> {
         let queue = &self.queues[id];
         if !queue.is_sync
@@ -60,20 +59,21 @@ impl Cfq {
         let ahead = self.by_sector.range(head..).next();
         let behind = self.by_sector.range(..head).next_back();
         let distance = |&(_, sector, _): &(u8, u64, QueueId)| sector.abs_diff(self.head);
-        let place = ahead
+        let entry = ahead
             .into_iter()
             .chain(behind)
-            .filter(|place| place.0 == level)
-            .min_by_key(|place| distance(place))?;
-        let other = &self.queues[place.2];
-        let is_partner = distance(place) <= CLOSE_SECTORS
-            && !other.seek.is_seeky()
-            && (other.priority.class == Class::RealTime)
+            .filter(|entry| entry.0 == level)
+            .min_by_key(|entry| distance(entry))?;
+        let candidate = &self.queues[entry.2];
+        let is_partner = distance(entry) <= CLOSE_SECTORS
+            && !candidate.seek.is_seeky()
+            && (candidate.priority.class == Class::RealTime)
                 == (queue.priority.class == Class::RealTime);
-        is_partner.then(|| (place.2, distance(place)))
+        is_partner.then(|| (entry.2, distance(entry)))
     }
 
-    /// Joins two queues: the processes of the smaller one move to the larger one.
+    /// Joins two queues, whose requests are `distance` sectors apart: the processes of the smaller
+    /// queue move to the larger one at their next request.
     pub(super) fn join(&mut self, now: Time, one: QueueId, other: QueueId, distance: u64) {
         let Some(other) = self.end_of_joins(other, one) else { return };
         if self.queues[one].joins.is_some()

@@ -96,8 +96,9 @@ impl Cfq {
         }
     }
 
-    /// The limit of a queue: half the quantum. Beyond it, the only busy queue is unlimited, and
-    /// other queues have the whole quantum early in a slice.
+    /// Returns the limit of requests of a queue in the device: half the quantum. Beyond it, the
+    /// only busy queue is unlimited (`None`), and other queues have the whole quantum early in a
+    /// slice. Returns the reason as error if no more requests may be sent.
     fn queue_limit(&self, now: Jiffies, id: QueueId) -> Result<Option<u32>, DepthLimit> {
         let queue = &self.queues[id];
         let in_device = queue.in_device;
@@ -111,8 +112,8 @@ impl Cfq {
         if self.trees.busy() == 1 {
             return Ok(None);
         }
-        let after = now + self.tunables.slice_idle * Jiffies::from(in_device);
-        if queue.slice_end.is_none_or(|end| after > end) {
+        let serving_end = now + self.tunables.slice_idle * Jiffies::from(in_device);
+        if queue.slice_end.is_none_or(|end| serving_end > end) {
             return Err(DepthLimit { why: "slice_used_soon", in_device, limit });
         }
         Ok(Some(self.tunables.quantum))

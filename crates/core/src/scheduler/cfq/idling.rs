@@ -58,7 +58,8 @@ impl Cfq {
         if queue.has_idle_window && !self.is_idling_useless() {
             return true;
         }
-        queue.is_sync && queue.position.is_some_and(|it| self.trees.queues_in_tree_of(it) == 1)
+        queue.is_sync
+            && queue.position.is_some_and(|position| self.trees.queues_in_tree_of(position) == 1)
     }
 
     /// Returns true for a device without a head that queues internally: idling never pays.
@@ -66,30 +67,37 @@ impl Cfq {
         !self.is_rotational && self.queueing.is_queueing()
     }
 
-    /// Handles an empty active queue: keeps the device idle for it, or logs the reason against it.
+    /// Handles an empty active queue: keeps the device idle for its next request, or logs the
+    /// reason against it.
     pub(super) fn try_idle(&mut self, now: Time, id: QueueId) {
         let jiffy = jiffies(now);
-        let think = self.active_think();
-        let refusal = self.idle_refusal(jiffy, id, think);
+        let think_time = self.active_think();
+        let refusal = self.idle_refusal(jiffy, id, think_time);
         if let Some(why) = refusal {
-            let think_ms = think.mean_ms();
+            let think_ms = think_time.mean_ms();
             self.log.log_with(now, || Decision::NoIdle { queue: id.0, why, think_ms });
             return;
         }
-        let until = jiffy + self.tunables.slice_idle;
-        self.idle_until = Some(until);
+        let until_jiffy = jiffy + self.tunables.slice_idle;
+        self.idle_until = Some(until_jiffy);
         self.queues[id].is_idled_for = true;
         let has_window = self.queues[id].has_idle_window;
         self.log.log_with(now, || Decision::IdleStart {
             queue: id.0,
-            until_ms: until,
+            until_ms: until_jiffy,
             why: if has_window { "idle_window" } else { "last_of_tree" },
-            think_ms: think.mean_ms(),
+            think_ms: think_time.mean_ms(),
         });
     }
 
-    /// The reason against idling for the queue; `None` if the device may be kept idle.
-    fn idle_refusal(&self, now: Jiffies, id: QueueId, think: ThinkTime) -> Option<&'static str> {
+    /// Returns the reason against keeping the device idle for the queue; `None` if the device may
+    /// be kept idle.
+    fn idle_refusal(
+        &self,
+        now: Jiffies,
+        id: QueueId,
+        think_time: ThinkTime,
+    ) -> Option<&'static str> {
         let queue = &self.queues[id];
         if self.is_idling_useless() {
             return Some("device_without_head_queues_itself");
@@ -103,12 +111,12 @@ impl Cfq {
         if queue.in_device > 0 {
             return Some("requests_in_device");
         }
-        if !think.is_alive {
+        if !think_time.is_alive {
             return Some("process_ended");
         }
-        let left = queue.slice_end.map(|end| end - now);
-        match (left, think.mean) {
-            (Some(left), Some(mean)) if left < mean => Some("slice_ends_before_it_thinks"),
+        let left_ms = queue.slice_end.map(|end| end - now);
+        match (left_ms, think_time.mean) {
+            (Some(left_ms), Some(mean)) if left_ms < mean => Some("slice_ends_before_it_thinks"),
             _ => None,
         }
     }
@@ -165,10 +173,14 @@ impl Cfq {
         now >= end || is_thinking_longer || end - now == 1
     }
 
-    /// The think time of the process whose request was sent last.
+    /// Think time of the process whose request was sent last: the time from a completion to its
+    /// next request.
     fn active_think(&self) -> ThinkTime {
         let process = self.active_process.and_then(|process| self.processes.get(&process));
-        ThinkTime { mean: process.and_then(|it| it.think_time()), is_alive: process.is_some() }
+        ThinkTime {
+            mean: process.and_then(|process| process.think_time()),
+            is_alive: process.is_some(),
+        }
     }
 }
 

@@ -3,22 +3,22 @@
 use super::tunables::CfqTunables;
 use crate::scheduler::requests::{QueuedRequests, SectorKey};
 
-/// The request to serve after the one at `place`. The candidates are the next one (or the first of
-/// all after the last) and the previous one.
+/// Returns the request to serve after the request at `key`. The candidates are the next one (or the
+/// first of all after the last) and the previous one.
 pub(super) fn follower(
     requests: &QueuedRequests,
-    place: SectorKey,
+    key: SectorKey,
     tunables: &CfqTunables,
 ) -> Option<SectorKey> {
-    let first = || requests.first_from(0).filter(|&first| first != place);
-    let next = requests.next(place).or_else(first);
-    nearer(next, requests.previous(place), place.start, tunables)
+    let first = || requests.first_from(0).filter(|&first| first != key);
+    let next = requests.next(key).or_else(first);
+    nearer(next, requests.previous(key), key.start, tunables)
 }
 
-/// Chooses the request to serve first when the head is at `head`. It is the nearer one ahead. A
-/// request at most `back_seek_max` behind counts with its distance times `back_seek_penalty`.
-/// Requests further behind come last, the lowest sector first, because the head reaches it first
-/// after a sweep back.
+/// Chooses the request to serve first when the head is at sector `head`. It is the nearer one
+/// ahead. A request at most `back_seek_max` behind counts with its distance times
+/// `back_seek_penalty`. Requests further behind come last, the lowest sector first, because the
+/// head reaches it first after a sweep back.
 pub(super) fn nearer(
     one: Option<SectorKey>,
     other: Option<SectorKey>,
@@ -26,15 +26,17 @@ pub(super) fn nearer(
     tunables: &CfqTunables,
 ) -> Option<SectorKey> {
     let (Some(one), Some(other)) = (one, other) else { return one.or(other) };
-    let distance = |place: SectorKey| match head.checked_sub(place.start) {
-        None | Some(0) => Some(place.start - head),
+    let distance = |key: SectorKey| match head.checked_sub(key.start) {
+        None | Some(0) => Some(key.start - head),
         Some(behind) if behind <= tunables.back_seek_max_sectors() => {
             Some(behind.saturating_mul(tunables.back_seek_penalty))
         }
         Some(_) => None,
     };
     let is_one = match (distance(one), distance(other)) {
-        (Some(a), Some(b)) if a != b => a < b,
+        (Some(one_distance), Some(other_distance)) if one_distance != other_distance => {
+            one_distance < other_distance
+        }
         (Some(_), Some(_)) => one.start >= other.start,
         (Some(_), None) => true,
         (None, Some(_)) => false,

@@ -54,6 +54,7 @@ pub(super) struct DecayingMean {
 }
 
 impl DecayingMean {
+    /// Adds a distance in sectors to the decaying mean.
     pub(super) fn add(&mut self, value: u64) {
         self.samples = (7 * self.samples + SAMPLE) / 8;
         self.total = (7 * self.total + SAMPLE * value) / 8;

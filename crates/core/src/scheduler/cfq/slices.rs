@@ -21,22 +21,22 @@ pub(super) fn slice_of_level(tunables: &CfqTunables, is_sync: bool, level: u8) -
     base + base / SLICE_SCALE * (LEVEL_DEFAULT - Jiffies::from(level))
 }
 
-/// The slice of a queue while `average` queues of its class are busy. With `low_latency` it shrinks
-/// so that all get a slice within `target_latency`, but not below two idle times (scaled as the
-/// slice).
+/// Returns the slice of a queue, in ms, while `busy_queues` queues of its class are busy. With
+/// `low_latency` it shrinks so that all get a slice within `target_latency`, but not below two idle
+/// times (scaled as the slice).
 pub(super) fn scaled_slice(
     tunables: &CfqTunables,
     is_sync: bool,
     level: u8,
-    average: u32,
+    busy_queues: u32,
 ) -> Jiffies {
     let slice = slice_of_level(tunables, is_sync, level);
-    let round = tunables.slice_sync * Jiffies::from(average);
-    if !tunables.low_latency || round <= tunables.target_latency {
+    let round_ms = tunables.slice_sync * Jiffies::from(busy_queues);
+    if !tunables.low_latency || round_ms <= tunables.target_latency {
         return slice;
     }
-    let least = slice.min(2 * tunables.slice_idle * slice / tunables.slice_sync);
-    (slice * tunables.target_latency / round).max(least)
+    let slice_min = slice.min(2 * tunables.slice_idle * slice / tunables.slice_sync);
+    (slice * tunables.target_latency / round_ms).max(slice_min)
 }
 
 /// Number of requests that an asynchronous queue may send in one slice while others wait.

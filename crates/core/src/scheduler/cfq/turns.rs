@@ -184,34 +184,29 @@ impl Cfq {
             return;
         }
         let level = queue.priority.level.min(7);
-        let most = slices::async_requests_per_slice(&self.tunables, level);
+        let requests_max = slices::async_requests_per_slice(&self.tunables, level);
         if queue.is_idle_class() {
             self.end_slice(now, "idle_class", false);
-        } else if !queue.is_sync && queue.slice_dispatched >= most {
+        } else if !queue.is_sync && queue.slice_dispatched >= requests_max {
             self.end_slice(now, "async_requests_used", false);
         }
     }
 
-    /// Ends the slice of the active queue. With `is_timed`, the unused or overrun time counts for
-    /// its next position in the tree.
+    /// Ends the slice of the active queue; `why` is the reason for the log. With `is_timed`, the
+    /// unused or overrun time counts for its next position in the tree.
     pub(super) fn end_slice(&mut self, now: Time, why: &'static str, is_timed: bool) {
         let Some(id) = self.active else { return };
         let jiffy = jiffies(now);
         self.stop_idling(now, id, why);
         let queue = &mut self.queues[id];
-        let left = queue.slice_end.map(|end| end - jiffy);
+        let left_ms = queue.slice_end.map(|end| end - jiffy);
         let dispatched = queue.slice_dispatched;
-        self.log.log_with(now, || Decision::SliceEnd {
-            queue: id.0,
-            why,
-            left_ms: left,
-            dispatched,
-        });
+        self.log.log_with(now, || Decision::SliceEnd { queue: id.0, why, left_ms, dispatched });
         queue.is_idled_for = false;
         queue.is_waited_for = false;
         queue.must_split |= queue.is_shared && !queue.seek.is_mean() && queue.seek.is_seeky();
-        if let Some(left) = left.filter(|_| is_timed) {
-            queue.residual = left;
+        if let Some(left_ms) = left_ms.filter(|_| is_timed) {
+            queue.residual = left_ms;
         }
         self.active = None;
         self.active_process = None;

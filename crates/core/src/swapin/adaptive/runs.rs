@@ -64,19 +64,19 @@ pub(super) struct PredictionBounds {
 }
 
 impl FaultRuns {
-    /// Records a fault at `place`: it continues a run, or begins one, which becomes the newest.
-    /// Returns the run with its prediction.
-    pub(super) fn fault(&mut self, place: u64, horizon: PredictionBounds) -> FaultRun {
-        let at = self.runs.iter().rposition(|run| run.is_continued_at(place));
-        let mut run = match at {
-            Some(at) => {
-                let mut run = self.runs.remove(at);
-                let before = run.length;
-                run.advance(place);
+    /// Records a fault at `position` (an address in pages, or a slot): it continues a run, or
+    /// begins one, which becomes the newest. Returns the run with its prediction.
+    pub(super) fn fault(&mut self, position: u64, bounds: PredictionBounds) -> FaultRun {
+        let index = self.runs.iter().rposition(|run| run.is_continued_at(position));
+        let mut run = match index {
+            Some(index) => {
+                let mut run = self.runs.remove(index);
+                let length_before = run.length;
+                run.advance(position);
                 if core::mem::take(&mut run.has_ended) {
-                    self.lengths.undo_end(before);
+                    self.lengths.undo_end(length_before);
                 }
-                self.lengths.record_growth(before, run.length);
+                self.lengths.record_growth(length_before, run.length);
                 self.is_backward = run.direction == RunDirection::Backward;
                 run
             }
@@ -84,7 +84,7 @@ impl FaultRuns {
                 // Limits the number of runs: with a run next to most places, a random fault would
                 // continue one by chance.
                 let runs_max =
-                    (horizon.places / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
+                    (bounds.places / DECAY_WINDOW).clamp(MIN_SAMPLES, STREAMS_MAX as u64);
                 if self.runs.len() as u64 >= runs_max {
                     self.runs.remove(0);
                 }
@@ -92,10 +92,10 @@ impl FaultRuns {
                     last.has_ended = true;
                     self.lengths.record_end(last.length);
                 }
-                FaultRun::begun(place)
+                FaultRun::begun(position)
             }
         };
-        run.ahead = self.predicted_places(&run, horizon);
+        run.ahead = self.predicted_places(&run, bounds);
         self.runs.push(run);
         run
     }
@@ -105,9 +105,9 @@ impl FaultRuns {
         self.runs.last_mut().expect("there was a fault")
     }
 
-    /// Returns true if some run is predicted to reach the place.
-    pub(super) fn is_predicted(&self, place: u64) -> bool {
-        self.runs.iter().rev().any(|run| run.ahead.contains(place))
+    /// Returns true if some run is predicted to reach the position.
+    pub(super) fn is_predicted(&self, position: u64) -> bool {
+        self.runs.iter().rev().any(|run| run.ahead.contains(position))
     }
 
     /// The places that the run is predicted to reach.
@@ -126,14 +126,15 @@ impl FaultRuns {
 }
 
 impl FaultRun {
-    fn begun(place: u64) -> FaultRun {
+    /// Creates a run with one fault, at `position`.
+    fn begun(position: u64) -> FaultRun {
         FaultRun {
             direction: RunDirection::Open,
-            last: place,
+            last: position,
             has_ended: false,
             length: 1,
             ahead: PageRange::default(),
-            due: place,
+            due: position,
         }
     }
 
@@ -142,26 +143,27 @@ impl FaultRun {
         self.ahead.end <= self.last
     }
 
-    /// The places of a range in the order in which the run reaches them.
+    /// Positions of a range in the order in which the run reaches them.
     pub(super) fn outward(&self, range: PageRange) -> impl Iterator<Item = u64> + use<> {
         let PageRange { first, end } = range;
         let is_backward = self.is_backward();
-        (first..end).map(move |at| if is_backward { first + (end - 1 - at) } else { at })
+        (first..end)
+            .map(move |position| if is_backward { first + (end - 1 - position) } else { position })
     }
 
-    /// The part of `range` that holds the nearest `count` places (at least 1) for which `is_wanted`
-    /// holds.
+    /// Returns the part of `range` that contains the nearest `count` positions (at least 1) for
+    /// which `is_match` returns true. Returns the whole range if there are fewer.
     pub(super) fn nearest(
         &self,
         range: PageRange,
         count: u64,
-        is_wanted: impl Fn(u64) -> bool,
+        is_match: impl Fn(u64) -> bool,
     ) -> PageRange {
-        let mut wanted = self.outward(range).filter(|&place| is_wanted(place));
-        match (wanted.nth(count as usize - 1), self.is_backward()) {
+        let mut matching = self.outward(range).filter(|&position| is_match(position));
+        match (matching.nth(count as usize - 1), self.is_backward()) {
             (None, _) => range,
-            (Some(place), true) => PageRange { first: place, ..range },
-            (Some(place), false) => PageRange { end: place + 1, ..range },
+            (Some(position), true) => PageRange { first: position, ..range },
+            (Some(position), false) => PageRange { end: position + 1, ..range },
         }
     }
 
@@ -174,28 +176,29 @@ impl FaultRun {
         }
     }
 
-    /// Defers the next decision. The next `places` places are in memory or being read, and half of
-    /// them may be used first.
-    pub(super) fn defer_decision(&mut self, places: u64) {
-        let half = places.div_ceil(2).max(1);
+    /// Defers the next decision. The next `positions` positions are in memory or being read, and
+    /// half of them may be used first.
+    pub(super) fn defer_decision(&mut self, positions: u64) {
+        let half = positions.div_ceil(2).max(1);
         let is_backward = self.is_backward();
         self.due = if is_backward { self.last.saturating_sub(half) } else { self.last + half };
     }
 
-    /// Returns true if a fault at `place` is next to the last one, or at the same place.
-    fn is_continued_at(&self, place: u64) -> bool {
-        place.abs_diff(self.last) <= 1
+    /// Returns true if a fault at `position` is next to the last one, or at the same position.
+    fn is_continued_at(&self, position: u64) -> bool {
+        position.abs_diff(self.last) <= 1
     }
 
-    /// Adds a fault at `place`. A fault against the direction counts, but does not move the run.
-    fn advance(&mut self, place: u64) {
-        let way = if place > self.last { RunDirection::Forward } else { RunDirection::Backward };
-        if place == self.last {
+    /// Adds a fault at `position`. A fault against the direction counts, but does not move the run.
+    fn advance(&mut self, position: u64) {
+        let direction =
+            if position > self.last { RunDirection::Forward } else { RunDirection::Backward };
+        if position == self.last {
             return;
         }
         self.length += 1;
-        if self.direction == RunDirection::Open || self.direction == way {
-            (self.direction, self.last) = (way, place);
+        if self.direction == RunDirection::Open || self.direction == direction {
+            (self.direction, self.last) = (direction, position);
         }
     }
 }
