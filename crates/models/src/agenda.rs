@@ -29,10 +29,11 @@ impl<T> EventQueue<T> {
         EventQueue { heap: BinaryHeap::new(), added: 0 }
     }
 
-    /// Schedules the event `what` at time `at`.
-    pub fn add(&mut self, at: Time, event: T) {
+    /// Schedules `event` at `time`. Events of the same time keep the order in which they were
+    /// added.
+    pub fn add(&mut self, time: Time, event: T) {
         self.added += 1;
-        self.heap.push(Reverse(QueuedEvent { at, order: self.added, event }));
+        self.heap.push(Reverse(QueuedEvent { at: time, order: self.added, event }));
     }
 
     /// Returns the time of the next event.

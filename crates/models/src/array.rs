@@ -145,20 +145,21 @@ pub const PARAMETERS: [ParameterSpec; 13] = [
     },
 ];
 
-/// Puts a controller in front of `members`. `settings` has been read with [`PARAMETERS`].
+/// Creates a controller in front of `members`, the array's disks. `settings` has been read with
+/// [`PARAMETERS`].
 pub fn build(settings: &ParameterValues, members: BoxedDevice) -> Controller {
     let sectors = |key| settings.of(key) / SECTOR_BYTES;
-    let most = u64::from(members.caps().request_sectors_max);
+    let request_sectors_max = u64::from(members.caps().request_sectors_max);
     // The cost per miss was fitted to disks and is no estimate for other members.
     let is_for_disks = members.caps().is_rotational || settings.is_given("miss");
-    let miss = if is_for_disks { "miss" } else { "miss_solid" };
+    let miss_key = if is_for_disks { "miss" } else { "miss_solid" };
     let parts = ControllerParts {
         overhead: Time(settings.of("overhead")),
-        miss: Time(settings.of(miss)),
+        miss: Time(settings.of(miss_key)),
         link_bytes_per_second: Some(settings.of("link")),
         cache_bytes: settings.of("cache"),
         caches_all_reads: false,
-        line_sectors: LINE_SECTORS.min(sectors("stripe")).min(most),
+        line_sectors: LINE_SECTORS.min(sectors("stripe")).min(request_sectors_max),
         readahead_sectors: sectors("readahead"),
         readahead_all_sectors: sectors("readahead_all"),
         readahead_after_sectors: sectors("readahead_after"),

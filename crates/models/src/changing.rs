@@ -46,16 +46,18 @@ impl Changing {
         first: BoxedDevice,
         second: BoxedDevice,
     ) -> Result<Changing, SpecError> {
-        let at = Time(ParameterValues::read(spec, &PARAMETERS)?.of("at"));
-        let (a, b) = (first.caps(), second.caps());
+        let change_time = Time(ParameterValues::read(spec, &PARAMETERS)?.of("at"));
+        let (first_caps, second_caps) = (first.caps(), second.caps());
         let caps = DeviceCaps {
-            sectors: a.sectors.min(b.sectors),
-            request_sectors_max: a.request_sectors_max.min(b.request_sectors_max),
-            depth_max: a.depth_max.min(b.depth_max),
-            is_rotational: a.is_rotational || b.is_rotational,
-            alignment_sectors: a.alignment_sectors.max(b.alignment_sectors),
+            sectors: first_caps.sectors.min(second_caps.sectors),
+            request_sectors_max: first_caps
+                .request_sectors_max
+                .min(second_caps.request_sectors_max),
+            depth_max: first_caps.depth_max.min(second_caps.depth_max),
+            is_rotational: first_caps.is_rotational || second_caps.is_rotational,
+            alignment_sectors: first_caps.alignment_sectors.max(second_caps.alignment_sectors),
         };
-        Ok(Changing { caps, first, second, at, flushes_in_flight: Vec::new() })
+        Ok(Changing { caps, first, second, at: change_time, flushes_in_flight: Vec::new() })
     }
 }
 
@@ -64,6 +66,7 @@ impl Device for Changing {
         self.caps
     }
 
+    /// Sends the request to the device of the time `now`.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let device = if now < self.at { &mut self.first } else { &mut self.second };
         device.submit(now, request);
@@ -80,6 +83,8 @@ impl Device for Changing {
         [self.first.next_event(), self.second.next_event()].into_iter().flatten().min()
     }
 
+    /// Returns the next completion of either device. A flush completes with the second of its two
+    /// completions.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             let completion = self.first.poll(now).or_else(|| self.second.poll(now))?;

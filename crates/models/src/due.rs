@@ -31,24 +31,24 @@ impl<T> FifoEvents<T> {
         self.next
     }
 
-    /// Appends an event at `at`, which must not be earlier than the last event.
+    /// Appends an event at `time`, which must not be earlier than the time of the last event.
     #[inline]
-    pub fn push(&mut self, at: Time, thing: T) {
+    pub fn push(&mut self, time: Time, event: T) {
         debug_assert!(
-            self.events.back().is_none_or(|(last, _)| *last <= at),
+            self.events.back().is_none_or(|(last, _)| *last <= time),
             "in the order of time"
         );
         if self.events.is_empty() {
-            self.next = at;
+            self.next = time;
         }
-        self.events.push_back((at, thing));
+        self.events.push_back((time, event));
     }
 
-    /// Removes and returns the first event.
+    /// Removes and returns the first event with its time; `None` if there is none.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, T)> {
         let first = self.events.pop_front()?;
-        self.next = self.events.front().map_or(NEVER, |(at, _)| *at);
+        self.next = self.events.front().map_or(NEVER, |(time, _)| *time);
         Some(first)
     }
 }

@@ -34,30 +34,31 @@ impl EarliestEvent {
         EarliestEvent { nodes, leaves }
     }
 
-    /// Sets the time of the part's next event; `None` means no event.
+    /// Sets the time of the next event of part number `part`; `None` means no event.
     #[inline]
-    pub fn set(&mut self, part: u32, at: Option<Time>) {
-        let mut place = self.leaves + part as usize;
-        let mut winner = node(at.map_or(NEVER, Time::ns), part);
-        self.nodes[place] = winner;
-        while place > 1 {
-            winner = winner.min(self.nodes[place ^ 1]);
-            place >>= 1;
-            self.nodes[place] = winner;
+    pub fn set(&mut self, part: u32, time: Option<Time>) {
+        let mut index = self.leaves + part as usize;
+        let mut earliest = node(time.map_or(NEVER, Time::ns), part);
+        self.nodes[index] = earliest;
+        while index > 1 {
+            earliest = earliest.min(self.nodes[index ^ 1]);
+            index >>= 1;
+            self.nodes[index] = earliest;
         }
     }
 
-    /// Returns the time of the earliest event and the number of its part.
+    /// Returns the time of the earliest event and the number of its part; `None` if no part has an
+    /// event.
     #[inline]
     pub fn first(&self) -> Option<(Time, u32)> {
-        let (at, part) = ((self.nodes[1] >> 32) as u64, self.nodes[1] as u32);
-        (at != NEVER).then_some((Time(at), part))
+        let (time_ns, part) = ((self.nodes[1] >> 32) as u64, self.nodes[1] as u32);
+        (time_ns != NEVER).then_some((Time(time_ns), part))
     }
 }
 
 /// Packs time and part number into one integer that sorts by time, then by part.
-const fn node(at: u64, part: u32) -> u128 {
-    (at as u128) << 32 | part as u128
+const fn node(time_ns: u64, part: u32) -> u128 {
+    (time_ns as u128) << 32 | part as u128
 }
 
 #[cfg(test)]

@@ -88,10 +88,14 @@ impl Faulty {
         let settings = ParameterValues::read(spec, &PARAMETERS)?;
         let count = |key| Some(settings.of(key)).filter(|&count| count > 0);
         let mut faults = Vec::new();
-        let mut add = |strikes: Option<FaultSelector>, effect| {
+        let mut add = |selector: Option<FaultSelector>, effect| {
             let is_slow = matches!(effect, FaultEffect::Delay(_));
-            let since = if is_slow { Time(settings.of("slow_from")) } else { Time::ZERO };
-            faults.extend(strikes.map(|strikes| FaultRule { selector: strikes, effect, since }));
+            let start_time = if is_slow { Time(settings.of("slow_from")) } else { Time::ZERO };
+            faults.extend(selector.map(|selector| FaultRule {
+                selector,
+                effect,
+                since: start_time,
+            }));
         };
         let eio = FaultEffect::Fail(DeviceError::Medium);
         let bad_start = settings.of("bad_from") / SECTOR_BYTES;
@@ -143,18 +147,20 @@ impl Device for Faulty {
         self.inner.caps()
     }
 
+    /// Records the effects of all faults that select the request, and submits the request to the
+    /// inner device.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.submitted += 1;
-        let (number, draw) = (self.submitted, &mut self.draw);
+        let (request_number, draw) = (self.submitted, &mut self.draw);
         let effects: Vec<FaultEffect> = self
             .faults
             .iter()
             .filter(|fault| now >= fault.since)
             .filter(|fault| match &fault.selector {
                 FaultSelector::Sectors(bad) => request.start < bad.end && bad.start < request.end(),
-                FaultSelector::Every(n) => number.is_multiple_of(*n),
+                FaultSelector::Every(n) => request_number.is_multiple_of(*n),
                 FaultSelector::OneIn(n) => draw.below(*n) == 0,
-                FaultSelector::After(n) => number > *n,
+                FaultSelector::After(n) => request_number > *n,
             })
             .map(|fault| fault.effect)
             .collect();
@@ -173,6 +179,7 @@ impl Device for Faulty {
         [self.inner.next_event(), self.delayed.next_at()].into_iter().flatten().min()
     }
 
+    /// Returns the next completion, with the effects of the faults applied.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         if let Some((_, completion)) = self.delayed.take_due(now) {
             return Some(completion);
@@ -186,15 +193,15 @@ impl Device for Faulty {
     }
 }
 
-/// Declares one parameter of `faulty`.
+/// Declares one parameter of `faulty`, which is off by default.
 const fn parameter_spec(
     key: &'static str,
-    what: &'static str,
+    description: &'static str,
     quantity: ParameterQuantity,
     default: u64,
 ) -> ParameterSpec {
     let source = "chosen: off unless given, a fault is what a test asks for";
-    ParameterSpec { key, description: what, quantity, default, least: 0, most: 1 << 50, source }
+    ParameterSpec { key, description, quantity, default, least: 0, most: 1 << 50, source }
 }
 
 /// Parameters of `faulty`.

@@ -182,12 +182,12 @@ impl FieldBlock {
     /// # Errors
     /// Fails if the field is missing, is not a whole number, or is out of bounds.
     pub fn integer(&self, key: &str, bounds: NumberBounds) -> Result<u64, FileError> {
-        let number = self.number(key, bounds)?;
-        if number.fract() != 0.0 {
-            let problem = format!("{number} is not a whole number of {}", bounds.unit);
+        let value = self.number(key, bounds)?;
+        if value.fract() != 0.0 {
+            let problem = format!("{value} is not a whole number of {}", bounds.unit);
             return Err(self.error(key, problem));
         }
-        Ok(number as u64)
+        Ok(value as u64)
     }
 
     /// Returns the whole number of the field `key`, or `default` if it is absent.

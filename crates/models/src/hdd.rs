@@ -141,11 +141,11 @@ impl Hdd {
         self.last_medium_request == Some(id)
     }
 
-    /// Returns the platter's angle in revolutions from the index mark when the last of `sectors`
-    /// sectors from `start` has passed the head.
+    /// Returns the platter's angle when the last of `sectors` sectors from `start` has passed the
+    /// head. The unit is revolutions from the index mark.
     pub(crate) fn end_revolutions(&self, start: u64, sectors: u32) -> f64 {
-        let place = self.geometry.locate(start + u64::from(sectors) - 1);
-        place.angle.wrapping_add(place.sector_width) as f64 / 2f64.powi(64)
+        let position = self.geometry.locate(start + u64::from(sectors) - 1);
+        position.angle.wrapping_add(position.sector_width) as f64 / 2f64.powi(64)
     }
 
     /// Returns the cylinder of `sector`.
@@ -163,19 +163,20 @@ impl Hdd {
         Time(self.mechanics.period_ns())
     }
 
-    /// Computes all decisions of the drive up to `now`.
+    /// Makes all decisions of the drive up to the time `now`, in ns.
     fn catch_up(&mut self, now: u64) {
-        while let Some(at) = self.next_decision().filter(|at| *at <= now) {
-            self.decide(at);
+        while let Some(time_ns) = self.next_decision().filter(|time_ns| *time_ns <= now) {
+            self.decide(time_ns);
         }
     }
 
-    /// Returns the time at which the arm gets its next task.
+    /// Returns the time, in ns, at which the arm gets its next task: a command, a write from the
+    /// cache, or a flush. `None` if nothing waits.
     fn next_decision(&self) -> Option<u64> {
-        let flush = self.flushes.front().map(|(understood_at, _)| *understood_at);
+        let flush = self.flushes.front().map(|(overhead_end_ns, _)| *overhead_end_ns);
         let ready_at = match flush {
             // A waiting flush blocks all other work.
-            Some(at) => self.written.ready_at().unwrap_or(at),
+            Some(overhead_end_ns) => self.written.ready_at().unwrap_or(overhead_end_ns),
             None => match (self.queue.ready_at(), self.written.ready_at()) {
                 (Some(command), Some(written)) => command.min(written),
                 (command, written) => command.or(written)?,
@@ -184,13 +185,13 @@ impl Hdd {
         Some(ready_at.max(self.free_at))
     }
 
-    /// Schedules the completion of a request.
-    fn finish(&mut self, id: RequestId, at: u64) {
-        self.finished.push(Reverse((at, self.finished_count, id.0)));
+    /// Schedules the completion of request `id` at `end_ns`.
+    fn finish(&mut self, id: RequestId, end_ns: u64) {
+        self.finished.push(Reverse((end_ns, self.finished_count, id.0)));
         self.finished_count += 1;
     }
 
-    /// Selects the overhead by the direction of the previous command.
+    /// Overhead of a command in ns. It depends on the direction of the previous command.
     fn overhead_ns(&self, times: CommandTimes) -> u64 {
         if queue::is_read(self.last_op) { times.after_read_ns } else { times.after_write_ns }
     }
@@ -207,6 +208,7 @@ impl Device for Hdd {
         }
     }
 
+    /// Accepts a request at time `now`: puts it into the queue, or answers it from the cache.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let now = now.0;
         self.catch_up(now);
@@ -217,14 +219,18 @@ impl Device for Hdd {
         self.last_op = request.op;
     }
 
+    /// Queues a flush. It takes the controller's overhead first, then waits until all cached writes
+    /// are on the medium.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.catch_up(now.0);
-        let understood_at = now.0 + self.overhead_ns(self.drive.controller.write_hit);
-        self.flushes.push_back((understood_at, id));
+        let overhead_end_ns = now.0 + self.overhead_ns(self.drive.controller.write_hit);
+        self.flushes.push_back((overhead_end_ns, id));
     }
 
+    /// Returns the time of the next completion or decision. The write-back of an idle drive is no
+    /// event, because no request waits for it.
     fn next_event(&self) -> Option<Time> {
-        let finish = self.finished.peek().map(|Reverse((at, ..))| *at);
+        let finish = self.finished.peek().map(|Reverse((time_ns, ..))| *time_ns);
         // No request waits for the write-back of an idle drive.
         let has_waiting_request = !self.queue.is_empty() || !self.flushes.is_empty();
         let decision = if has_waiting_request { self.next_decision() } else { None };
@@ -234,14 +240,16 @@ impl Device for Hdd {
         }
     }
 
+    /// Computes the drive's decisions up to `now`. Returns the next completion, or `None` if there
+    /// is none yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         self.catch_up(now.0);
-        let Reverse((at, ..)) = *self.finished.peek()?;
-        if at > now.0 {
+        let Reverse((end_ns, ..)) = *self.finished.peek()?;
+        if end_ns > now.0 {
             return None;
         }
-        let Reverse((at, _, id)) = self.finished.pop()?;
-        Some(Completion::at(Time(at), RequestId(id), Outcome::Done))
+        let Reverse((end_ns, _, id)) = self.finished.pop()?;
+        Some(Completion::at(Time(end_ns), RequestId(id), Outcome::Done))
     }
 }
 

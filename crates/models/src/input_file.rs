@@ -38,10 +38,10 @@ pub fn read_at_most(source: impl Read, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     source.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
-        let what = format!(
+        let message = format!(
             "it has more than {bytes_max} bytes, the most that is read here; name a shorter one"
         );
-        return Err(io::Error::new(ErrorKind::FileTooLarge, what));
+        return Err(io::Error::new(ErrorKind::FileTooLarge, message));
     }
     Ok(bytes)
 }

@@ -209,25 +209,25 @@ impl PositionGenerator {
         PositionGenerator { cell, storage_bytes, draw, ends, turn: 0 }
     }
 
-    /// Returns the next position.
+    /// Returns the offset of the next request in bytes, and advances the pattern.
     pub fn step(&mut self) -> u64 {
-        let places = self.storage_bytes / self.cell.bytes;
+        let positions = self.storage_bytes / self.cell.bytes;
         self.turn = (self.turn + 1) % self.ends.len();
         let end = self.ends[self.turn];
         let last = self.storage_bytes - self.cell.bytes;
         let offset = match self.cell.access {
-            ProfileAccess::Random => self.draw.below(places) * self.cell.bytes,
+            ProfileAccess::Random => self.draw.below(positions) * self.cell.bytes,
             ProfileAccess::Following | ProfileAccess::Streams(_) => end,
             ProfileAccess::Near(distance) => {
-                let span = distance.unsigned_abs();
-                let far = aligned(span + self.draw.below(span), PROBE_BYTES);
-                if distance > 0 { end + far } else { end.wrapping_sub(far) }
+                let span_bytes = distance.unsigned_abs();
+                let distance_bytes = aligned(span_bytes + self.draw.below(span_bytes), PROBE_BYTES);
+                if distance > 0 { end + distance_bytes } else { end.wrapping_sub(distance_bytes) }
             }
         };
         // Beyond either end of the storage, the next position is random.
         let offset = match offset <= last {
             true => offset,
-            false => self.draw.below(places) * self.cell.bytes,
+            false => self.draw.below(positions) * self.cell.bytes,
         };
         self.ends[self.turn] = offset + self.cell.bytes;
         offset
@@ -313,11 +313,12 @@ struct RunningStatistics {
 }
 
 impl RunningStatistics {
+    /// Adds a value to mean and variance (Welford's method).
     fn add(&mut self, value: f64) {
         self.count += 1.0;
-        let from_mean = value - self.mean;
-        self.mean += from_mean / self.count;
-        self.squares += from_mean * (value - self.mean);
+        let deviation = value - self.mean;
+        self.mean += deviation / self.count;
+        self.squares += deviation * (value - self.mean);
     }
 
     /// Returns true if the standard error of the mean is below 1 % of it.

@@ -99,18 +99,19 @@ impl MeasuredDevice {
         Ok(MeasuredDevice::new(&description_with_overrides(spec)?, seed))
     }
 
-    /// Builds the storage from its description.
+    /// Builds the storage from its description. `seed` selects the sequence of random response
+    /// times.
     pub fn new(description: &StorageDescription, seed: u64) -> MeasuredDevice {
         let random = ResponseTimes::new(&description.random, &description.depths);
         let following = ResponseTimes::new(&description.following, &description.depths);
-        let alone = random.single_request_ns(description.probe_bytes);
+        let alone_ns = random.single_request_ns(description.probe_bytes);
         let mut near: Vec<(f64, f64)> = description
             .near
             .iter()
-            .map(|near| (signed_root(near.distance), near.us * 1e3 - alone))
+            .map(|near| (signed_root(near.distance), near.us * 1e3 - alone_ns))
             .collect();
-        let at_end = (0.0, following.single_request_ns(description.probe_bytes) - alone);
-        near.insert(near.partition_point(|point| point.0 < 0.0), at_end);
+        let at_distance_0 = (0.0, following.single_request_ns(description.probe_bytes) - alone_ns);
+        near.insert(near.partition_point(|point| point.0 < 0.0), at_distance_0);
         let far_extra_ns = far_extra_ns(&near, description.bytes);
         let streams = &description.streams;
         let stream_switch_ns = match streams.count {
@@ -122,7 +123,7 @@ impl MeasuredDevice {
             .zip(&description.spread_us)
             .map(|(share, us)| (share, Time((us * 1e3) as u64)))
             .collect();
-        let mean = points.windows(2).map(|pair| {
+        let mean_parts = points.windows(2).map(|pair| {
             let middle = (pair[0].1.ns() + pair[1].1.ns()) as f64 / 2.0;
             (pair[1].0 - pair[0].0) as f64 / 1e6 * middle
         });
@@ -141,7 +142,7 @@ impl MeasuredDevice {
             ends: VecDeque::new(),
             streams: streams.count.max(1) as usize,
             stream_switch_ns,
-            spread_mean: mean.sum::<f64>().max(1.0),
+            spread_mean: mean_parts.sum::<f64>().max(1.0),
             spread: Quantiles::new(points).expect("a description's quantiles rise"),
             draw: SeededRng::new(seed),
             now: Time::ZERO,
@@ -151,22 +152,23 @@ impl MeasuredDevice {
         }
     }
 
-    /// Returns whether a request continues an earlier one, and its extra time in ns relative to a
-    /// single request of the same type.
+    /// Returns true if a request for the sectors from `start` to `end` continues an earlier one,
+    /// and its extra time in ns relative to a single request of the same type. Records the end of
+    /// the request.
     fn classify_request(&mut self, start: u64, end: u64) -> (bool, f64) {
-        let known = self.ends.iter().position(|&other| other == start);
-        let classify_request = match known {
+        let stream_index = self.ends.iter().position(|&other| other == start);
+        let classification = match stream_index {
             Some(0) => (true, 0.0),
             Some(_) => (true, self.stream_switch_ns),
             None => (false, self.ends.front().map_or(0.0, |&last| self.near_extra_ns(start, last))),
         };
-        match known {
+        match stream_index {
             Some(index) => drop(self.ends.remove(index)),
             None if self.ends.len() == self.streams => drop(self.ends.pop_back()),
             None => {}
         }
         self.ends.push_front(end);
-        classify_request
+        classification
     }
 
     /// Returns the extra time in ns of a request that starts at a distance from the last end.
@@ -184,15 +186,16 @@ impl MeasuredDevice {
         self.now = now;
     }
 
-    /// Recomputes the speed of each request after a change of the queue depth.
+    /// Recomputes the speed of each request after a change of the queue depth, and the time of the
+    /// next completion.
     fn update_speeds(&mut self) {
         let count = self.in_flight.len() as u32;
         self.next = None;
         for request in &mut self.in_flight {
             let responses = if request.is_following { &self.following } else { &self.random };
             request.speed = (WORK_PER_REQUEST / responses.ns(request.place, count)).max(1);
-            let at = self.now + Time(request.left.div_ceil(request.speed));
-            self.next = Some(self.next.map_or(at, |next| next.min(at)));
+            let end_time = self.now + Time(request.left.div_ceil(request.speed));
+            self.next = Some(self.next.map_or(end_time, |next| next.min(end_time)));
         }
     }
 }
@@ -202,22 +205,23 @@ impl Device for MeasuredDevice {
         self.caps
     }
 
+    /// Accepts a request at time `now`. Draws its work, and updates the speeds of all requests.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         self.advance(now);
         let (is_following, extra_ns) = self.classify_request(request.start, request.end());
         let responses = if is_following { &self.following } else { &self.random };
-        let place = responses.place(u64::from(request.sectors) * SECTOR_BYTES);
-        let alone_ns = responses.ns(place, 1) as f64;
+        let interval = responses.place(u64::from(request.sectors) * SECTOR_BYTES);
+        let alone_ns = responses.ns(interval, 1) as f64;
         let mut share = ((alone_ns + extra_ns) / alone_ns).max(0.01);
         if !is_following {
             share *= self.spread.draw(&mut self.draw).ns() as f64 / self.spread_mean;
         }
-        let left = (WORK_PER_REQUEST as f64 * share.clamp(0.001, 1_000.0)) as u64;
+        let work = (WORK_PER_REQUEST as f64 * share.clamp(0.001, 1_000.0)) as u64;
         self.in_flight.push(MeasuredRequest {
             id: request.id,
             is_following,
-            place,
-            left,
+            place: interval,
+            left: work,
             speed: 1,
         });
         self.update_speeds();
@@ -232,16 +236,17 @@ impl Device for MeasuredDevice {
         self.done.front().map(|completion| completion.at).or(self.next)
     }
 
+    /// Computes the completions up to `now`. Returns the next one, or `None` if there is none yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.done.is_empty()
-            && let Some(at) = self.next
-            && at <= now
+            && let Some(time) = self.next
+            && time <= now
         {
-            self.advance(at);
+            self.advance(time);
             let done = &mut self.done;
             self.in_flight.retain(|request| {
                 if request.left == 0 {
-                    done.push_back(Completion::at(at, request.id, Outcome::Done));
+                    done.push_back(Completion::at(time, request.id, Outcome::Done));
                 }
                 request.left > 0
             });
@@ -255,8 +260,8 @@ impl Device for MeasuredDevice {
 /// `None` beyond the greatest measured distance.
 fn near_ns(near: &[(f64, f64)], distance: i64) -> Option<f64> {
     let root = signed_root(distance);
-    let above = near.partition_point(|point| point.0 <= root);
-    let (low, high) = (near.get(above.checked_sub(1)?)?, near.get(above)?);
+    let next_index = near.partition_point(|point| point.0 <= root);
+    let (low, high) = (near.get(next_index.checked_sub(1)?)?, near.get(next_index)?);
     Some(low.1 + (high.1 - low.1) * (root - low.0) / (high.0 - low.0))
 }
 
@@ -268,14 +273,14 @@ fn far_extra_ns(near: &[(f64, f64)], bytes: u64) -> f64 {
     const STEPS: u32 = 4096;
     let (mut near_sum, mut far_share) = (0.0, 0.0);
     for step in 0..STEPS {
-        let part = (f64::from(step) + 0.5) / f64::from(STEPS);
+        let distance_share = (f64::from(step) + 0.5) / f64::from(STEPS);
         // Probability density of the distance between two uniformly distributed positions, as a
         // part of the whole.
-        let share = (1.0 - part) / f64::from(STEPS);
-        for distance in [part * bytes as f64, -part * bytes as f64] {
+        let probability = (1.0 - distance_share) / f64::from(STEPS);
+        for distance in [distance_share * bytes as f64, -distance_share * bytes as f64] {
             match near_ns(near, distance as i64) {
-                Some(ns) => near_sum += share * ns,
-                None => far_share += share,
+                Some(ns) => near_sum += probability * ns,
+                None => far_share += probability,
             }
         }
     }

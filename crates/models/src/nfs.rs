@@ -209,21 +209,22 @@ impl Nfs {
         );
     }
 
-    /// Handles a reply at the client and completes the request with its last call.
-    fn answered(&mut self, now: Time, number: u32, outcome: Outcome) {
+    /// Handles the reply to call `call_number` at the client: frees a slot, and completes the
+    /// request after its last call.
+    fn answered(&mut self, now: Time, call_number: u32, outcome: Outcome) {
         self.slots_used -= 1;
-        let call = self.calls.take(number);
-        let this = &mut self.requests[call.request];
-        this.calls_left -= 1;
+        let call = self.calls.take(call_number);
+        let nfs_request = &mut self.requests[call.request];
+        nfs_request.calls_left -= 1;
         match outcome {
             Outcome::Done => {}
-            Outcome::Failed(error) => this.error = this.error.or(Some(error)),
+            Outcome::Failed(error) => nfs_request.error = nfs_request.error.or(Some(error)),
             Outcome::Short { bytes } => {
-                let good = (call.start - this.request.start) * SECTOR_BYTES + bytes;
-                this.good_bytes = this.good_bytes.min(good);
+                let good_bytes = (call.start - nfs_request.request.start) * SECTOR_BYTES + bytes;
+                nfs_request.good_bytes = nfs_request.good_bytes.min(good_bytes);
             }
         }
-        if this.calls_left > 0 {
+        if nfs_request.calls_left > 0 {
             return;
         }
         let NfsRequest { request, good_bytes, error, .. } = self.requests.take(call.request);
@@ -243,6 +244,7 @@ impl Device for Nfs {
         self.caps
     }
 
+    /// Splits a request into calls, and sends as many as there are slots.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let calls_left = request.sectors.div_ceil(self.call_sectors_max);
         let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
@@ -266,37 +268,40 @@ impl Device for Nfs {
         self.events.add(now + draw_one_way_latency, NfsEvent::CommitAtServer(id));
     }
 
+    /// Returns the time of the next completion or event, of client or server.
     fn next_event(&self) -> Option<Time> {
         let done = self.done.front().map(|completion| completion.at);
         [done, self.events.next_at(), self.server.next_event()].into_iter().flatten().min()
     }
 
+    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
+    /// yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.done.is_empty() {
             while let Some(completion) = self.server.poll(now) {
                 self.served(now, &completion);
             }
-            let Some((at, event)) = self.events.take_due(now) else {
+            let Some((time, event)) = self.events.take_due(now) else {
                 self.serve(now);
                 break;
             };
             match event {
                 NfsEvent::AtServer(call) => self.calls_without_thread.push_back(call),
                 NfsEvent::CommitAtServer(id) => {
-                    let name = RequestId(FIRST_COMMIT_ID + self.commits_sent % FIRST_COMMIT_ID);
+                    let flush_id = RequestId(FIRST_COMMIT_ID + self.commits_sent % FIRST_COMMIT_ID);
                     self.commits_sent += 1;
-                    self.commits.push((name, id));
-                    self.server.flush(at, name);
+                    self.commits.push((flush_id, id));
+                    self.server.flush(time, flush_id);
                 }
                 NfsEvent::Committed(id) => {
-                    self.done.push_back(Completion::at(at, id, Outcome::Done));
+                    self.done.push_back(Completion::at(time, id, Outcome::Done));
                 }
                 NfsEvent::Answered(call, outcome) => {
-                    self.answered(at, call, outcome);
-                    self.send(at);
+                    self.answered(time, call, outcome);
+                    self.send(time);
                 }
             }
-            self.serve(at);
+            self.serve(time);
         }
         self.done.pop_front()
     }

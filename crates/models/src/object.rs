@@ -114,22 +114,23 @@ impl Object {
         }
     }
 
-    /// Sends the next block of a request and schedules the following event.
+    /// Sends the next block of the request in `slot`, and schedules the following event: the next
+    /// block, or the end of the request.
     fn send_block(&mut self, now: Time, slot: u32) {
         let ObjectRequest { request, bytes_left } = self.slots[slot];
         let bytes = bytes_left.min(BLOCK_BYTES);
         let network_done = self.network[request.op as usize].queue_transfer(now, bytes);
-        let at = network_done.max(now + self.connection.time(bytes));
+        let sent_time = network_done.max(now + self.connection.time(bytes));
         self.slots[slot].bytes_left -= bytes;
         if bytes < bytes_left {
-            self.events.add(at, ObjectEvent::Move(slot));
+            self.events.add(sent_time, ObjectEvent::Move(slot));
             return;
         }
-        let answer = match request.op {
+        let answer_latency = match request.op {
             Op::Read => Time::ZERO,
             Op::Write => self.first_byte.draw(&mut self.draw),
         };
-        self.events.add(at + answer, ObjectEvent::End(slot));
+        self.events.add(sent_time + answer_latency, ObjectEvent::End(slot));
     }
 }
 
@@ -138,6 +139,7 @@ impl Device for Object {
         self.caps
     }
 
+    /// Queues a request for a connection.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes_left = u64::from(request.sectors) * SECTOR_BYTES;
         self.waiting.push_back(self.slots.add(ObjectRequest { request, bytes_left }));
@@ -154,18 +156,20 @@ impl Device for Object {
         self.events.next_at()
     }
 
+    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
+    /// yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             match self.events.take_due(now)? {
-                (at, ObjectEvent::Move(slot)) => self.send_block(at, slot),
-                (at, ObjectEvent::Flushed(id)) => {
-                    return Some(Completion::at(at, id, Outcome::Done));
+                (time, ObjectEvent::Move(slot)) => self.send_block(time, slot),
+                (time, ObjectEvent::Flushed(id)) => {
+                    return Some(Completion::at(time, id, Outcome::Done));
                 }
-                (at, ObjectEvent::End(slot)) => {
+                (time, ObjectEvent::End(slot)) => {
                     self.connections_used -= 1;
-                    self.connect(at);
+                    self.connect(time);
                     let id = self.slots.take(slot).request.id;
-                    return Some(Completion::at(at, id, Outcome::Done));
+                    return Some(Completion::at(time, id, Outcome::Done));
                 }
             }
         }
@@ -187,17 +191,17 @@ const S3_GUIDELINES: &str =
 /// Source of the measured latencies and of the bandwidth.
 const SOURCE_DURNER_2023: &str = "measured: S3 by Durner, Leis, Neumann, PVLDB 16(11), 2023";
 
-/// Declares one quantile of the first-byte latency.
+/// Declares one quantile of the first-byte latency. `default` is in ns.
 const fn first_byte(
     key: &'static str,
-    what: &'static str,
+    description: &'static str,
     default: u64,
     source: &'static str,
 ) -> ParameterSpec {
     let (least, most) = (0, 100_000_000_000);
     ParameterSpec {
         key,
-        description: what,
+        description,
         quantity: ParameterQuantity::Time,
         default,
         least,

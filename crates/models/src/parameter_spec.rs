@@ -66,9 +66,9 @@ impl ParameterValues {
         spec: &Spec,
         parameter_specs: &[ParameterSpec],
     ) -> Result<ParameterValues, SpecError> {
-        let known: Vec<&'static str> =
+        let keys: Vec<&'static str> =
             parameter_specs.iter().map(|parameter_spec| parameter_spec.key).collect();
-        spec.only(&known)?;
+        spec.only(&keys)?;
         let values = parameter_specs
             .iter()
             .map(|parameter_spec| match spec.parameters.get(parameter_spec.key) {
@@ -205,25 +205,29 @@ impl ParameterQuantity {
         }
     }
 
-    /// Parses a number with at most nine decimals and a suffix. Returns the exact value, computed
-    /// without floating point.
+    /// Parses a number with at most nine decimals and a suffix. Returns the exact value in the base
+    /// unit, computed without floating point. Returns `None` if the text is malformed or the value
+    /// is no whole number.
     fn parse(self, text: &str) -> Option<u64> {
         let text = text.to_ascii_lowercase();
         let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(number_end);
         let scale = self.suffixes().iter().find(|(name, _)| *name == suffix)?.1;
-        let (whole, decimals) = number.split_once('.').unwrap_or((number, ""));
-        if decimals.len() > 9 || (whole.is_empty() && decimals.is_empty()) {
+        let (integer, decimals) = number.split_once('.').unwrap_or((number, ""));
+        if decimals.len() > 9 || (integer.is_empty() && decimals.is_empty()) {
             return None;
         }
-        let whole: u128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        let part: u128 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
-        let one = 10u128.pow(u32::try_from(decimals.len()).ok()?);
-        let scaled = whole.checked_mul(one)?.checked_add(part)?.checked_mul(u128::from(scale))?;
-        if scaled % one != 0 {
+        let integer: u128 = if integer.is_empty() { 0 } else { integer.parse().ok()? };
+        let fraction: u128 = if decimals.is_empty() { 0 } else { decimals.parse().ok()? };
+        let denominator = 10u128.pow(u32::try_from(decimals.len()).ok()?);
+        let scaled = integer
+            .checked_mul(denominator)?
+            .checked_add(fraction)?
+            .checked_mul(u128::from(scale))?;
+        if scaled % denominator != 0 {
             return None;
         }
-        u64::try_from(scaled / one).ok()
+        u64::try_from(scaled / denominator).ok()
     }
 
     /// Formats the value for output. [`parse`](ParameterQuantity::parse) reads it back.

@@ -20,10 +20,10 @@ impl<T> NumberedSlab<T> {
         self.0.insert(thing) as u32
     }
 
-    /// Removes and returns an object. Its key can be reused.
+    /// Removes and returns the object with number `key`. The key can be reused.
     #[inline]
-    pub fn take(&mut self, number: u32) -> T {
-        self.0.remove(number as usize)
+    pub fn take(&mut self, key: u32) -> T {
+        self.0.remove(key as usize)
     }
 
     /// Number of objects in the slab.
@@ -40,16 +40,18 @@ impl<T> Default for NumberedSlab<T> {
 
 impl<T> Index<u32> for NumberedSlab<T> {
     type Output = T;
+    /// Returns the object with number `key`.
     #[inline]
-    fn index(&self, number: u32) -> &T {
-        &self.0[number as usize]
+    fn index(&self, key: u32) -> &T {
+        &self.0[key as usize]
     }
 }
 
 impl<T> IndexMut<u32> for NumberedSlab<T> {
+    /// Returns the object with number `key` for changes.
     #[inline]
-    fn index_mut(&mut self, number: u32) -> &mut T {
-        &mut self.0[number as usize]
+    fn index_mut(&mut self, key: u32) -> &mut T {
+        &mut self.0[key as usize]
     }
 }
 

@@ -96,13 +96,15 @@ impl Raid0 {
         let sizes: Vec<u64> = members.iter().map(|member| member.caps.sectors).collect();
         let layout = StripeLayout::new(&sizes, chunk_sectors);
         assert!(layout.sectors() > 0, "no member has room for one chunk");
-        let each = |of: fn(&DeviceCaps) -> u32| members.iter().map(move |member| of(&member.caps));
+        let member_values = |value_of: fn(&DeviceCaps) -> u32| {
+            members.iter().map(move |member| value_of(&member.caps))
+        };
         let caps = DeviceCaps {
             sectors: layout.sectors(),
-            request_sectors_max: each(|caps| caps.request_sectors_max).min().unwrap_or(1),
-            depth_max: each(|caps| caps.depth_max).fold(0, u32::saturating_add),
+            request_sectors_max: member_values(|caps| caps.request_sectors_max).min().unwrap_or(1),
+            depth_max: member_values(|caps| caps.depth_max).fold(0, u32::saturating_add),
             is_rotational: members.iter().any(|member| member.caps.is_rotational),
-            alignment_sectors: each(|caps| caps.alignment_sectors).max().unwrap_or(1),
+            alignment_sectors: member_values(|caps| caps.alignment_sectors).max().unwrap_or(1),
         };
         Raid0 {
             caps,
@@ -186,19 +188,21 @@ impl Device for Raid0 {
         self.caps
     }
 
+    /// Splits a request into pieces of the members, and submits as many as the members accept.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let mut pieces = std::mem::take(&mut self.pieces);
         self.layout.cut(request.start, request.sectors, &mut pieces);
         let good_bytes = u64::from(request.sectors) * SECTOR_BYTES;
         let slot =
             self.slots.add(StripedRequest { request, parts_left: 0, good_bytes, error: None });
-        for whole in &pieces {
-            let most = self.members[whole.member as usize].caps.request_sectors_max;
-            let mut rest = *whole;
-            while rest.sectors > 0 {
-                let piece = MemberPiece { sectors: rest.sectors.min(most), ..rest };
-                rest.start += u64::from(piece.sectors);
-                rest.sectors -= piece.sectors;
+        for full_piece in &pieces {
+            let sectors_max = self.members[full_piece.member as usize].caps.request_sectors_max;
+            let mut remaining = *full_piece;
+            while remaining.sectors > 0 {
+                let piece =
+                    MemberPiece { sectors: remaining.sectors.min(sectors_max), ..remaining };
+                remaining.start += u64::from(piece.sectors);
+                remaining.sectors -= piece.sectors;
                 let part = self.parts.add(PendingPiece { slot, piece: Some(piece) });
                 self.slots[slot].parts_left += 1;
                 self.members[piece.member as usize].waiting.push_back(part);
@@ -210,6 +214,7 @@ impl Device for Raid0 {
         self.pieces = pieces;
     }
 
+    /// Flushes all members. The flush completes with its last member.
     fn flush(&mut self, now: Time, id: RequestId) {
         let request = DeviceRequest { id, op: Op::Write, start: 0, sectors: 0 };
         let parts_left = self.members.len() as u32;
@@ -222,13 +227,16 @@ impl Device for Raid0 {
         }
     }
 
+    /// Returns the time of the next completion or member event.
     fn next_event(&self) -> Option<Time> {
         match self.done.front() {
             Some(completion) => Some(completion.at),
-            None => self.next.first().map(|(at, _)| at),
+            None => self.next.first().map(|(time, _)| time),
         }
     }
 
+    /// Computes the members' events up to `now`. Returns the next completion, or `None` if there is
+    /// none yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         if self.done.is_empty() {
             self.advance(now);
@@ -298,23 +306,24 @@ impl StripeLayout {
         chunk * self.chunk_sectors + offset
     }
 
-    /// Splits a request into one piece per member, in order of the first chunk on each.
+    /// Splits a request of `sectors` sectors from `start` into one piece per member, in order of
+    /// the first chunk on each. Writes the pieces to `pieces`.
     fn cut(&mut self, start: u64, sectors: u32, pieces: &mut Vec<MemberPiece>) {
         pieces.clear();
         let end = start + u64::from(sectors);
-        let mut at = start;
-        while at < end {
-            let part_end = end.min((at / self.chunk_sectors + 1) * self.chunk_sectors);
-            let (member, place) = self.place(at);
-            let sectors = (part_end - at) as u32;
+        let mut sector = start;
+        while sector < end {
+            let chunk_end = end.min((sector / self.chunk_sectors + 1) * self.chunk_sectors);
+            let (member, member_sector) = self.place(sector);
+            let sectors = (chunk_end - sector) as u32;
             match self.open[member as usize] {
                 Some(index) => pieces[index].sectors += sectors,
                 None => {
                     self.open[member as usize] = Some(pieces.len());
-                    pieces.push(MemberPiece { member, start: place, sectors });
+                    pieces.push(MemberPiece { member, start: member_sector, sectors });
                 }
             }
-            at = part_end;
+            sector = chunk_end;
         }
         for piece in pieces.iter() {
             self.open[piece.member as usize] = None;

@@ -26,9 +26,9 @@ impl SeededRng {
         ((u128::from(self.bits()) * u128::from(limit)) >> 64) as u64
     }
 
-    /// Returns a number from `least` to `most`, both inclusive.
-    pub fn between(&mut self, least: u64, most: u64) -> u64 {
-        least + self.below(most - least + 1)
+    /// Returns a random number from `min` to `max`, both inclusive.
+    pub fn between(&mut self, min: u64, max: u64) -> u64 {
+        min + self.below(max - min + 1)
     }
 
     /// Returns true with probability 1 / `chances`.
@@ -60,16 +60,16 @@ impl Quantiles {
         }
     }
 
-    /// Draws a random time.
-    pub fn draw(&self, draw: &mut SeededRng) -> Time {
+    /// Draws a random time from the distribution.
+    pub fn draw(&self, rng: &mut SeededRng) -> Time {
         // The probability has a resolution of 10⁻¹², fine enough for the rarest interval.
-        let share = draw.below(1_000_000_000_000);
-        let above = self.points.partition_point(|point| point.0 * 1_000_000 <= share);
-        let (low, high) = (self.points[above - 1], self.points[above]);
+        let share = rng.below(1_000_000_000_000);
+        let next_index = self.points.partition_point(|point| point.0 * 1_000_000 <= share);
+        let (low, high) = (self.points[next_index - 1], self.points[next_index]);
         let (low_share, high_share) = (low.0 * 1_000_000, high.0 * 1_000_000);
         let span = u128::from((high.1 - low.1).ns());
-        let part = span * u128::from(share - low_share) / u128::from(high_share - low_share);
-        low.1 + Time(part as u64)
+        let part_ns = span * u128::from(share - low_share) / u128::from(high_share - low_share);
+        low.1 + Time(part_ns as u64)
     }
 }
 

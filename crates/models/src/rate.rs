@@ -45,10 +45,11 @@ impl Link {
         Link { rate: Bandwidth::new(bytes_per_second), free_at: Time::ZERO }
     }
 
-    /// Queues a transfer whose data is ready at `ready`. Returns the time of its last byte.
+    /// Queues a transfer of `bytes` bytes whose data is ready at `ready_time`. Returns the time of
+    /// its last byte.
     #[inline]
-    pub fn queue_transfer(&mut self, ready: Time, bytes: u64) -> Time {
-        self.free_at = self.free_at.max(ready) + self.rate.time(bytes);
+    pub fn queue_transfer(&mut self, ready_time: Time, bytes: u64) -> Time {
+        self.free_at = self.free_at.max(ready_time) + self.rate.time(bytes);
         self.free_at
     }
 }

@@ -71,8 +71,8 @@ static REGISTERED: RwLock<Vec<DeviceEntry>> = RwLock::new(Vec::new());
 pub fn register(device: DeviceEntry) -> Result<(), RegisterError> {
     let mut registered = REGISTERED.write().unwrap_or_else(PoisonError::into_inner);
     let built_in = DEVICES.iter().map(|(name, _)| *name);
-    let known = built_in.chain(registered.iter().map(|device| device.name));
-    RegisterError::check(device.name, known)?;
+    let names = built_in.chain(registered.iter().map(|device| device.name));
+    RegisterError::check(device.name, names)?;
     registered.push(device);
     Ok(())
 }
@@ -275,14 +275,15 @@ struct MemberGroup {
 }
 
 impl ComposedDevice {
-    /// Parses `NAME:2xA+B,key=…,A.key=…`.
+    /// Parses `NAME:2xA+B,key=…,A.key=…`: the name of a composed device, its members, and the
+    /// parameters of both.
     fn parse(spec: &Spec) -> Result<ComposedDevice, SpecError> {
         let (name, list) = spec.name.split_once(':').unwrap_or((&spec.name, default_members(spec)));
         let mut members: Vec<MemberGroup> = Vec::new();
         let mut count_all = 0u32;
         // A device with one member passes a `+` on to that member if the member is composed.
-        let is_one = matches!(name, "nfs" | "faulty") && list.contains(':');
-        for item in list.split(|letter| letter == '+' && !is_one) {
+        let has_one_member = matches!(name, "nfs" | "faulty") && list.contains(':');
+        for item in list.split(|letter| letter == '+' && !has_one_member) {
             let (count, member) = match item.split_once('x') {
                 Some((count, member)) if count.bytes().all(|byte| byte.is_ascii_digit()) => {
                     (count.parse().map_err(|_| refused(spec, list))?, member)
@@ -295,20 +296,20 @@ impl ComposedDevice {
             }
             members.push(MemberGroup { count, spec: Spec::plain(member) });
         }
-        let mut own = Spec::plain(name);
+        let mut own_spec = Spec::plain(name);
         for (key, value) in &spec.parameters {
-            let mut is_taken = false;
+            let mut is_of_member = false;
             for member in &mut members {
                 if let Some(member_key) = key_of_member(key, &member.spec) {
                     member.spec.parameters.insert(member_key.to_owned(), value.clone());
-                    is_taken = true;
+                    is_of_member = true;
                 }
             }
-            if !is_taken {
-                own.parameters.insert(key.clone(), value.clone());
+            if !is_of_member {
+                own_spec.parameters.insert(key.clone(), value.clone());
             }
         }
-        Ok(ComposedDevice { own, members })
+        Ok(ComposedDevice { own: own_spec, members })
     }
 
     /// Builds the members as a striped array. `settings` contains the stripe size.

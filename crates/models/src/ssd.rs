@@ -209,23 +209,24 @@ impl Ssd {
         }
     }
 
-    /// Reads the data of a request: pages in the write buffer directly, the others from flash.
+    /// Reads the data of the request in `slot`: pages in the write buffer directly, the others from
+    /// flash.
     fn read_data(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
-        let mut at = request.start * SECTOR_BYTES;
+        let mut offset = request.start * SECTOR_BYTES;
         let end = request.end() * SECTOR_BYTES;
         let mut buffered_bytes = 0;
-        while at < end {
-            let page = at >> self.layout.page_shift;
+        while offset < end {
+            let page = offset >> self.layout.page_shift;
             let part_end = end.min((page + 1) << self.layout.page_shift);
-            let bytes = (part_end - at) as u32;
-            if self.buffer.holds(PageRange::covering(at, u64::from(bytes))) {
+            let bytes = (part_end - offset) as u32;
+            if self.buffer.holds(PageRange::covering(offset, u64::from(bytes))) {
                 buffered_bytes += bytes;
             } else {
                 let (die, row) = self.layout.place(page);
                 self.flash.read(now, die, row, slot, bytes);
             }
-            at = part_end;
+            offset = part_end;
         }
         if buffered_bytes > 0 {
             self.send(now, slot, buffered_bytes);
@@ -299,39 +300,39 @@ impl Ssd {
     /// Handles the earliest event up to `now`. Returns false if there is none.
     #[inline]
     fn step(&mut self, now: Time) -> bool {
-        let read = self.reads_in_controller.next();
-        let write = self.writes_arriving.next();
-        let crossing = self.writes_on_link.next();
-        let (flash, die) = self.flash.next_event().unwrap_or((NEVER, 0));
-        let flush = self.flushes_arriving.next();
-        let at = read.min(write).min(crossing).min(flash).min(flush);
-        if at > now || at == NEVER {
+        let read_time = self.reads_in_controller.next();
+        let write_time = self.writes_arriving.next();
+        let link_time = self.writes_on_link.next();
+        let (flash_time, die) = self.flash.next_event().unwrap_or((NEVER, 0));
+        let flush_time = self.flushes_arriving.next();
+        let event_time = read_time.min(write_time).min(link_time).min(flash_time).min(flush_time);
+        if event_time > now || event_time == NEVER {
             return false;
         }
-        if flush == at {
+        if flush_time == event_time {
             let (_, id) = self.flushes_arriving.pop().expect("its time was read");
-            self.begin_flush(at, id);
+            self.begin_flush(event_time, id);
             return true;
         }
-        if flash == at {
-            match self.flash.advance(at, die) {
-                FlashEvent::Read { slot, bytes } => self.finish_page(at, slot, bytes),
+        if flash_time == event_time {
+            match self.flash.advance(event_time, die) {
+                FlashEvent::Read { slot, bytes } => self.finish_page(event_time, slot, bytes),
                 FlashEvent::Program => {
                     self.buffer.release();
-                    self.end_flushes(at);
-                    self.admit_writes(at);
+                    self.end_flushes(event_time);
+                    self.admit_writes(event_time);
                 }
                 FlashEvent::Nothing => {}
             }
-        } else if read == at {
+        } else if read_time == event_time {
             let (_, slot) = self.reads_in_controller.pop().expect("its time was read");
-            self.begin_read(at, slot);
-        } else if write == at {
+            self.begin_read(event_time, slot);
+        } else if write_time == event_time {
             let (_, slot) = self.writes_arriving.pop().expect("its time was read");
-            self.begin_write(at, slot);
+            self.begin_write(event_time, slot);
         } else {
             let (_, slot) = self.writes_on_link.pop().expect("its time was read");
-            self.queue_write(at, slot);
+            self.queue_write(event_time, slot);
         }
         true
     }
@@ -357,6 +358,7 @@ impl Device for Ssd {
         self.caps
     }
 
+    /// Accepts a request at time `now`. The controller starts one command per interval.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let bytes = request.sectors * SECTOR_BYTES as u32;
         debug_assert!(self.slots.count() < self.caps.depth_max as usize, "the drive is full");
@@ -369,6 +371,7 @@ impl Device for Ssd {
         }
     }
 
+    /// Accepts a flush at time `now`. It begins after the overhead of a write.
     #[inline]
     fn flush(&mut self, now: Time, id: RequestId) {
         let started_at = self.controller_free.max(now);
@@ -376,31 +379,35 @@ impl Device for Ssd {
         self.flushes_arriving.push(started_at + self.write_overhead, id);
     }
 
+    /// Returns the time of the next event; `None` if nothing is in progress.
     #[inline]
     fn next_event(&self) -> Option<Time> {
-        let flash = self.flash.next_event().map_or(NEVER, |(at, _)| at);
+        let flash = self.flash.next_event().map_or(NEVER, |(time, _)| time);
         let arriving = self.reads_in_controller.next().min(self.writes_arriving.next());
         let done = self.reads_done.next().min(self.writes_done.next());
         let done = done.min(self.flushes_done.next()).min(self.flushes_arriving.next());
-        let at = flash.min(arriving).min(done).min(self.writes_on_link.next());
-        (at != NEVER).then_some(at)
+        let time = flash.min(arriving).min(done).min(self.writes_on_link.next());
+        (time != NEVER).then_some(time)
     }
 
+    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
+    /// yet.
     #[inline]
     fn poll(&mut self, now: Time) -> Option<Completion> {
         while self.step(now) {}
-        if let Some((at, id)) = self.flushes_done.pop() {
-            return Some(Completion::at(at, id, Outcome::Done));
+        if let Some((time, id)) = self.flushes_done.pop() {
+            return Some(Completion::at(time, id, Outcome::Done));
         }
-        let read = self.reads_done.next();
-        let write = self.writes_done.next();
-        if read.min(write) > now {
+        let read_time = self.reads_done.next();
+        let write_time = self.writes_done.next();
+        if read_time.min(write_time) > now {
             return None;
         }
-        let done = if read <= write { &mut self.reads_done } else { &mut self.writes_done };
-        let (at, slot) = done.pop()?;
+        let done =
+            if read_time <= write_time { &mut self.reads_done } else { &mut self.writes_done };
+        let (time, slot) = done.pop()?;
         let id = self.slots.take(slot).request.id;
-        Some(Completion::at(at, id, Outcome::Done))
+        Some(Completion::at(time, id, Outcome::Done))
     }
 }
 

@@ -163,15 +163,16 @@ impl Controller {
         self.parts.cache_bytes >= self.parts.line_sectors * SECTOR_BYTES
     }
 
-    /// Starts a request after its overhead: a read in the cache, a write on the link.
+    /// Starts the request in `slot` after its overhead: a read in the cache, a write on the link.
     fn on_overhead_passed(&mut self, now: Time, slot: u32) {
         let request = self.slots[slot].request;
         match request.op {
             Op::Read => self.read(now, slot, request),
             Op::Write => {
                 let bytes = u64::from(request.sectors) * SECTOR_BYTES;
-                let at = self.link_in.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
-                self.events.add(at, ControllerEvent::DataIn(slot));
+                let arrival_time =
+                    self.link_in.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
+                self.events.add(arrival_time, ControllerEvent::DataIn(slot));
             }
         }
     }
@@ -348,18 +349,20 @@ impl Controller {
         self.inner.flush(now, RequestId(index));
     }
 
-    /// Sends the data of a read over the link and schedules its completion.
+    /// Sends the data of the read in `slot` over the link, and schedules its completion with
+    /// `outcome`.
     fn send_read_data(&mut self, now: Time, slot: u32, outcome: Outcome) {
         let bytes = match outcome {
             Outcome::Done => u64::from(self.slots[slot].request.sectors) * SECTOR_BYTES,
             Outcome::Short { bytes } => bytes,
             Outcome::Failed(_) => 0,
         };
-        let at = self.link_out.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
-        self.events.add(at, ControllerEvent::Answered(slot, outcome));
+        let sent_time = self.link_out.as_mut().map_or(now, |wire| wire.queue_transfer(now, bytes));
+        self.events.add(sent_time, ControllerEvent::Answered(slot, outcome));
     }
 
-    /// Handles a completed request of the device according to its purpose.
+    /// Handles a completed request of the members according to its purpose: answers a direct
+    /// request, accounts a write-back, or marks the read lines as present.
     fn finish_job(&mut self, now: Time, completion: &Completion) {
         let (job, request) = self.jobs.take(completion.id.0);
         if let ControllerJob::Flush(id) = job {
@@ -378,18 +381,18 @@ impl Controller {
                 self.write_cache_used -= u64::from(request.sectors) * SECTOR_BYTES;
                 self.admit_writes(now);
                 if self.write_cache_used == 0 {
-                    let held = std::mem::take(&mut self.flushes_waiting);
-                    held.into_iter().for_each(|id| self.flush_members(now, id));
+                    let waiting_flushes = std::mem::take(&mut self.flushes_waiting);
+                    waiting_flushes.into_iter().for_each(|id| self.flush_members(now, id));
                 }
             }
             ControllerJob::Fill(first, end) if completion.outcome == Outcome::Done => {
                 for line in first..end {
                     self.lines.mark_present(line);
                     while let Some(slot) = self.lines.next_waiter(line) {
-                        let this = &mut self.slots[slot];
-                        let request = this.request;
-                        this.lines_left -= 1;
-                        let is_last = this.lines_left == 0;
+                        let waiter = &mut self.slots[slot];
+                        let request = waiter.request;
+                        waiter.lines_left -= 1;
+                        let is_last = waiter.lines_left == 0;
                         self.evict_read_line(line, &request);
                         if is_last {
                             self.send_read_data(now, slot, Outcome::Done);
@@ -423,6 +426,7 @@ impl Device for Controller {
         DeviceCaps { depth_max: self.parts.depth_max, ..self.inner_caps }
     }
 
+    /// Accepts a request at time `now`. Its overhead begins at once.
     fn submit(&mut self, now: Time, request: DeviceRequest) {
         let slot = self.slots.add(ControllerRequest { request, lines_left: 0 });
         self.events.add(now + self.parts.overhead, ControllerEvent::Understood(slot));
@@ -436,28 +440,32 @@ impl Device for Controller {
         [self.events.next_at(), self.inner.next_event()].into_iter().flatten().min()
     }
 
+    /// Computes the events up to `now`. Returns the next completion, or `None` if there is none
+    /// yet.
     fn poll(&mut self, now: Time) -> Option<Completion> {
         loop {
             while let Some(completion) = self.inner.poll(now) {
                 self.finish_job(now, &completion);
                 self.submit_queued(now);
             }
-            let (at, event) = self.events.take_due(now)?;
+            let (time, event) = self.events.take_due(now)?;
             match event {
-                ControllerEvent::Understood(slot) => self.on_overhead_passed(at, slot),
-                ControllerEvent::DataIn(slot) => self.receive_write_data(at, slot),
-                ControllerEvent::FlushUnderstood(id) => self.begin_flush(at, id),
-                ControllerEvent::Flushed(id) => return Some(Completion::at(at, id, Outcome::Done)),
+                ControllerEvent::Understood(slot) => self.on_overhead_passed(time, slot),
+                ControllerEvent::DataIn(slot) => self.receive_write_data(time, slot),
+                ControllerEvent::FlushUnderstood(id) => self.begin_flush(time, id),
+                ControllerEvent::Flushed(id) => {
+                    return Some(Completion::at(time, id, Outcome::Done));
+                }
                 ControllerEvent::Issued(index) => {
                     self.is_processor_busy = false;
-                    self.issue(at, index);
+                    self.issue(time, index);
                 }
                 ControllerEvent::Answered(slot, outcome) => {
                     let id = self.slots.take(slot).request.id;
-                    return Some(Completion::at(at, id, outcome));
+                    return Some(Completion::at(time, id, outcome));
                 }
             }
-            self.submit_queued(at);
+            self.submit_queued(time);
         }
     }
 }

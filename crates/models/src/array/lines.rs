@@ -53,15 +53,15 @@ impl LineCache {
         }
     }
 
-    /// Reserves room for `line`, which is absent and now being read. Returns false if there is no
-    /// room.
+    /// Reserves room for `line`, which is absent and now being read. Discards a random present line
+    /// if the cache is full. Returns false if there is no room.
     pub fn reserve_line(&mut self, line: u64) -> bool {
         if self.cached_lines.len() >= self.lines_max {
             if self.present.is_empty() {
                 return false;
             }
-            let place = self.draw.below(self.present.len() as u64) as usize;
-            self.discard(self.present[place]);
+            let index = self.draw.below(self.present.len() as u64) as usize;
+            self.discard(self.present[index]);
         }
         self.cached_lines.insert(line, None);
         true

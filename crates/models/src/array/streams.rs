@@ -30,18 +30,18 @@ impl ControllerStreams {
         ControllerStreams { streams_max, inactive_after_requests, streams: Vec::new(), heard: 0 }
     }
 
-    /// Records a request. Returns the number of sectors that its stream had read in sequence
-    /// before.
+    /// Records a request for the sectors from `start` to `end`. Returns the number of sectors that
+    /// its stream had read in sequence before; 0 if it begins a stream.
     pub fn record_request(&mut self, start: u64, end: u64) -> u64 {
         self.heard += 1;
         if let Some(stream) = self.streams.iter_mut().find(|stream| stream.next_sector == start) {
-            let before = stream.run_sectors;
+            let sectors_before = stream.run_sectors;
             *stream = ControllerStream {
                 next_sector: end,
-                run_sectors: before + (end - start),
+                run_sectors: sectors_before + (end - start),
                 heard: self.heard,
             };
-            return before;
+            return sectors_before;
         }
         let stream =
             ControllerStream { next_sector: end, run_sectors: end - start, heard: self.heard };

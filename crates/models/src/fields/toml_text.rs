@@ -29,13 +29,14 @@ pub fn parse(text: &str, file: &Path) -> Result<FieldBlock, FileError> {
 struct LineOffsets(Vec<usize>);
 
 impl LineOffsets {
+    /// Collects the offsets of the line ends in a text.
     fn new(text: &str) -> LineOffsets {
-        LineOffsets(text.match_indices('\n').map(|(at, _)| at).collect())
+        LineOffsets(text.match_indices('\n').map(|(offset, _)| offset).collect())
     }
 
-    /// Returns the line number of a byte offset.
-    fn of(&self, at: usize) -> usize {
-        self.0.partition_point(|end| *end < at) + 1
+    /// Returns the line number of a byte offset, counted from 1.
+    fn of(&self, byte_offset: usize) -> usize {
+        self.0.partition_point(|end| *end < byte_offset) + 1
     }
 }
 
@@ -71,7 +72,8 @@ fn block(
     }
 }
 
-/// Converts a TOML value.
+/// Converts the TOML value `item` of the field `key`. `line` is its line in `file`; nested values get
+/// their own line from `lines`.
 fn value(
     item: &DeValue<'_>,
     file: &str,
@@ -79,25 +81,25 @@ fn value(
     key: &str,
     lines: &LineOffsets,
 ) -> FieldValue {
-    let number =
+    let parsed =
         |text: &str| text.parse().map_or(FieldValue::Text(text.to_owned()), FieldValue::Number);
     match item {
         DeValue::String(text) => FieldValue::Text(text.to_string()),
-        DeValue::Integer(digits) if digits.radix() == 10 => number(digits.as_str()),
+        DeValue::Integer(digits) if digits.radix() == 10 => parsed(digits.as_str()),
         // The digits must be read in their radix: 0x10 is 16.
         DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
-            .map_or(FieldValue::Text(digits.to_string()), |number| {
-                FieldValue::Number(number as f64)
+            .map_or(FieldValue::Text(digits.to_string()), |parsed| {
+                FieldValue::Number(parsed as f64)
             }),
-        DeValue::Float(digits) => number(digits.as_str()),
-        DeValue::Boolean(is_so) => FieldValue::Number(f64::from(u8::from(*is_so))),
+        DeValue::Float(digits) => parsed(digits.as_str()),
+        DeValue::Boolean(flag) => FieldValue::Number(f64::from(u8::from(*flag))),
         DeValue::Datetime(time) => FieldValue::Text(time.to_string()),
         DeValue::Array(items) => {
-            let item = |item: &toml::Spanned<DeValue<'_>>| {
-                let line = lines.of(item.span().start);
-                (line, value(item.get_ref(), file, line, key, lines))
+            let element = |element: &toml::Spanned<DeValue<'_>>| {
+                let line = lines.of(element.span().start);
+                (line, value(element.get_ref(), file, line, key, lines))
             };
-            FieldValue::List(items.iter().map(item).collect())
+            FieldValue::List(items.iter().map(element).collect())
         }
         DeValue::Table(table) => FieldValue::Block(block(table, file, line, key, lines)),
     }

@@ -37,6 +37,8 @@ pub(super) struct ReadAheadState {
 }
 
 impl ReadAheadRun {
+    /// Creates a read-ahead into cache segment `segment`, from sector `next` up to sector `limit`.
+    /// It begins at time `since` (ns), with the arm at `arm_track`.
     pub(super) fn new(
         segment: usize,
         next: u64,
@@ -62,7 +64,8 @@ impl ReadAheadRun {
         self.arm_track
     }
 
-    /// Advances to `now`. Afterwards `next` is the first sector that is not completely read.
+    /// Advances to the time `now`, in ns. Afterwards `next` is the first sector that is not
+    /// completely read. Returns the times at which the arm can leave.
     pub(super) fn advance(
         &mut self,
         now: u64,
@@ -70,13 +73,13 @@ impl ReadAheadRun {
         mechanics: &Mechanics,
     ) -> ReadAheadState {
         while self.next < self.limit && self.since < now {
-            let place = geometry.locate(self.next);
-            let left = self.limit - self.next;
-            let sectors = left.min(u64::from(place.run_sectors)) as u32;
-            let settled_at = self.since + mechanics.move_ns(self.arm_track, &place, Op::Read);
+            let position = geometry.locate(self.next);
+            let sectors_left = self.limit - self.next;
+            let sectors = sectors_left.min(u64::from(position.run_sectors)) as u32;
+            let settled_at = self.since + mechanics.move_ns(self.arm_track, &position, Op::Read);
             let times = (self.since, settled_at, 0);
-            let pass = mechanics.pass(times, &place, sectors, Op::Read);
-            let on_track = HeadPosition { cylinder: place.cylinder, head: place.head };
+            let pass = mechanics.pass(times, &position, sectors, Op::Read);
+            let on_track = HeadPosition { cylinder: position.cylinder, head: position.head };
             if pass.end <= now {
                 (self.next, self.since, self.arm_track) =
                     (self.next + u64::from(sectors), pass.end, on_track);
@@ -94,11 +97,12 @@ impl ReadAheadRun {
                     arm_track: on_track,
                 };
             }
-            let read = mechanics.sectors_in(now - pass.begin, place.sector_width);
-            let end_of_sector =
-                pass.begin + mechanics.rotation_ns((read + 1).wrapping_mul(place.sector_width));
-            (self.next, self.arm_track) = (self.next + read, on_track);
-            self.since = pass.begin + mechanics.rotation_ns(read.wrapping_mul(place.sector_width));
+            let sectors_read = mechanics.sectors_in(now - pass.begin, position.sector_width);
+            let end_of_sector = pass.begin
+                + mechanics.rotation_ns((sectors_read + 1).wrapping_mul(position.sector_width));
+            (self.next, self.arm_track) = (self.next + sectors_read, on_track);
+            self.since = pass.begin
+                + mechanics.rotation_ns(sectors_read.wrapping_mul(position.sector_width));
             return ReadAheadState {
                 free_at: end_of_sector,
                 stopped_at: now,

@@ -55,11 +55,12 @@ impl MediumFlow {
         }
     }
 
-    /// Returns the number of sectors in the cache at time `at`.
-    fn arrived_at(&self, at: u64) -> u32 {
-        let since_ns = at.saturating_sub(self.begin).min(self.duration_ns());
-        let came = (since_ns * u64::from(self.arriving_sectors)).checked_div(self.duration_ns());
-        self.cached_sectors + came.unwrap_or(0) as u32
+    /// Returns the number of sectors in the cache at `time_ns`.
+    fn arrived_at(&self, time_ns: u64) -> u32 {
+        let elapsed_ns = time_ns.saturating_sub(self.begin).min(self.duration_ns());
+        let arrived =
+            (elapsed_ns * u64::from(self.arriving_sectors)).checked_div(self.duration_ns());
+        self.cached_sectors + arrived.unwrap_or(0) as u32
     }
 
     /// Duration of the arrival.
@@ -87,59 +88,60 @@ impl HostFeed {
 }
 
 impl Hdd {
-    /// Transfers a read's sectors to the host as they arrive. A release of the bus takes
-    /// `leave_ns`. Returns the end of the transfer.
+    /// Transfers a read's sectors to the host as they arrive, and occupies the bus. A release of
+    /// the bus takes `leave_ns`. Returns the end of the transfer in ns.
     pub(super) fn send(&mut self, bus: BusState, leave_ns: u64, flow: MediumFlow) -> u64 {
         let controller = &self.drive.controller;
         let (sectors, sector_ns) = (flow.sectors(), controller.bus_read_sector_ns);
-        let (mark, prepare_ns) =
+        let (mark_sectors, prepare_ns) =
             (controller.bus_after.sectors_of(sectors), controller.data_preparation_ns);
         let start = match bus {
             BusState::Held { from } => from,
-            BusState::Left { from } => flow.has(mark).max(from) + controller.reselect_ns,
+            BusState::Left { from } => flow.has(mark_sectors).max(from) + controller.reselect_ns,
         };
-        let mut at = self.bus_free_at.max(start + prepare_ns);
+        let mut end_ns = self.bus_free_at.max(start + prepare_ns);
         if controller.leaves_bus {
-            let mut sent = 0;
-            while sent < sectors {
-                let there = flow.arrived_at(at);
-                if there > sent {
-                    at += sector_ns * u64::from(there - sent);
-                    sent = there;
+            let mut sent_sectors = 0;
+            while sent_sectors < sectors {
+                let arrived = flow.arrived_at(end_ns);
+                if arrived > sent_sectors {
+                    end_ns += sector_ns * u64::from(arrived - sent_sectors);
+                    sent_sectors = arrived;
                     continue;
                 }
-                let next = flow.has(sectors.min(sent + mark));
-                at = next.max(at + leave_ns) + controller.reselect_again_ns + prepare_ns;
+                let next_data_ns = flow.has(sectors.min(sent_sectors + mark_sectors));
+                end_ns =
+                    next_data_ns.max(end_ns + leave_ns) + controller.reselect_again_ns + prepare_ns;
             }
         } else {
-            at = (at + sector_ns * u64::from(sectors)).max(flow.has(sectors) + sector_ns);
+            end_ns = (end_ns + sector_ns * u64::from(sectors)).max(flow.has(sectors) + sector_ns);
         }
-        self.bus_free_at = at;
-        at
+        self.bus_free_at = end_ns;
+        end_ns
     }
 
-    /// Transfers a write's sectors from the host, as early as `bus` allows. The arm is free for the
-    /// write at time `at`.
-    pub(super) fn receive(&mut self, at: u64, bus: BusState, sectors: u32) -> HostFeed {
+    /// Transfers a write's sectors from the host, as early as `bus` allows, and occupies the bus.
+    /// The arm is free for the write at `arm_free_ns`. Returns the arrival of the data.
+    pub(super) fn receive(&mut self, arm_free_ns: u64, bus: BusState, sectors: u32) -> HostFeed {
         let controller = &self.drive.controller;
         let start = match bus {
             BusState::Held { from } => from,
             BusState::Left { from } if controller.buffers_waiting_writes => {
                 from + controller.reselect_ns
             }
-            BusState::Left { from } => from.max(at) + controller.reselect_ns,
+            BusState::Left { from } => from.max(arm_free_ns) + controller.reselect_ns,
         };
-        let from = self.bus_free_at.max(start + controller.data_preparation_ns);
+        let start_ns = self.bus_free_at.max(start + controller.data_preparation_ns);
         let sector_ns = controller.bus_write_sector_ns;
-        self.bus_free_at = from + sector_ns * u64::from(sectors);
+        self.bus_free_at = start_ns + sector_ns * u64::from(sectors);
         // DiskSim's source, for drives with the extra disconnection: ten sectors or all of a write,
         // fifteen for a write of 45 or more.
-        let least = match controller.early_disconnect {
+        let sectors_to_start = match controller.early_disconnect {
             Some(_) if sectors < 45 => sectors.min(10),
             Some(_) => 15,
             None => 1,
         };
-        HostFeed { from, sector_ns, sectors_to_start: least }
+        HostFeed { from: start_ns, sector_ns, sectors_to_start }
     }
 }
 

@@ -278,8 +278,8 @@ fn even_zones(
     mechanics: &MechanicsSpec,
 ) -> Result<Vec<DiskZone>, FileError> {
     let revolution_ms = 60e3 / mechanics.rpm;
-    let most = bounds(1.0, f64::from(cylinders), "zones (the cylinders)");
-    let zones = block.integer("zones", most)? as u32;
+    let zone_bounds = bounds(1.0, f64::from(cylinders), "zones (the cylinders)");
+    let zones = block.integer("zones", zone_bounds)? as u32;
     let outer = block.number("outer_track_sectors", TRACK)?;
     let inner = block.number("inner_track_sectors", bounds(1.0, outer, "sectors (the outer)"))?;
     let skew = bounds(0.0, revolution_ms, "ms (a revolution)");
@@ -288,14 +288,15 @@ fn even_zones(
     let track_skew_ms = block.number_or("track_skew_ms", needed_ms, skew)?;
     let cylinder_skew_ms = block.number_or("cylinder_skew_ms", needed_ms, skew)?;
     block.reject_unread()?;
-    let bound = |index: u32| (u64::from(cylinders) * u64::from(index) / u64::from(zones)) as u32;
+    let first_cylinder =
+        |index: u32| (u64::from(cylinders) * u64::from(index) / u64::from(zones)) as u32;
     let zone = |index: u32| {
-        let part = f64::from(index) / f64::from((zones - 1).max(1));
-        let track_sectors = (outer + (inner - outer) * part).round();
+        let fraction = f64::from(index) / f64::from((zones - 1).max(1));
+        let track_sectors = (outer + (inner - outer) * fraction).round();
         let sectors = |ms: f64| (ms / revolution_ms * track_sectors).ceil();
         DiskZone {
-            first_cylinder: bound(index),
-            last_cylinder: bound(index + 1) - 1,
+            first_cylinder: first_cylinder(index),
+            last_cylinder: first_cylinder(index + 1) - 1,
             track_sectors: track_sectors as u32,
             track_skew_sectors: sectors(track_skew_ms),
             cylinder_skew_sectors: sectors(cylinder_skew_ms),
@@ -307,19 +308,20 @@ fn even_zones(
 
 /// Reads the table `cache`.
 fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
-    let segment = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
-    let ahead = bounds(0.0, segment as f64, "sectors (the segment's size)");
+    let segment_sectors = block.integer("segment_sectors", bounds(1.0, 1e9, "sectors"))?;
+    let ahead_bounds = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
     let read_ahead = block.choice("read_ahead", ReadAhead::Segment, &READ_AHEADS)?;
-    let most = block.integer_or("read_ahead_sectors_max", segment, ahead)?;
+    let read_ahead_max =
+        block.integer_or("read_ahead_sectors_max", segment_sectors, ahead_bounds)?;
     let segments = block.integer("segments", bounds(1.0, 65_536.0, "segments"))?;
     let spec = CacheSpec {
         is_enabled: block.switch_or("enabled", true)?,
         segments: segments as u32,
-        segment_sectors: segment as u32,
+        segment_sectors: segment_sectors as u32,
         has_write_segment: block.switch_or("write_segment", false)?,
         read_ahead,
-        read_ahead_sectors_max: most as u32,
-        read_ahead_sectors_min: block.integer_or("read_ahead_sectors_min", 0, ahead)? as u32,
+        read_ahead_sectors_max: read_ahead_max as u32,
+        read_ahead_sectors_min: block.integer_or("read_ahead_sectors_min", 0, ahead_bounds)? as u32,
         ahead_over_requested: block.switch_or("ahead_over_requested", true)?,
         ahead_on_hit: block.switch_or("ahead_on_hit", true)?,
         caches_passing_sectors: block.switch_or("keeps_passing", false)?,
@@ -332,7 +334,7 @@ fn cache(block: &FieldBlock) -> Result<CacheSpec, FileError> {
         stops_on_arrival: false,
         writes: WriteCacheSpec {
             spans: block.integer_or("early_writes", 0, bounds(0.0, 65_536.0, "writes"))? as u32,
-            sectors: block.integer_or("write_sectors", segments * segment, SECTORS)?,
+            sectors: block.integer_or("write_sectors", segments * segment_sectors, SECTORS)?,
         },
         flushes_first: block.switch_or("flushes_first", false)?,
         appends: AppendPolicy::Always,
@@ -347,24 +349,25 @@ fn controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec,
         let ns = ns(overhead.number(key, MS)?);
         Ok::<_, FileError>(CommandTimes { after_read_ns: ns, after_write_ns: ns })
     };
-    let optional = |key: &str| Ok::<_, FileError>(ns(overhead.number_or(key, 0.0, MS)?));
+    let optional_ns = |key: &str| Ok::<_, FileError>(ns(overhead.number_or(key, 0.0, MS)?));
     // Time of a 512-byte sector: 512 / (MB/s) in µs.
-    let rate = bus.number("mb_per_s", bounds(0.001, 1e6, "MB/s"))?;
-    let bus_sector_ns = (512.0 * 1000.0 / rate).round() as u64;
-    let part = bus.number_or("starts_after_part", 0.0, bounds(0.0, 1.0, "(a part of the read)"))?;
+    let mb_per_s = bus.number("mb_per_s", bounds(0.001, 1e6, "MB/s"))?;
+    let bus_sector_ns = (512.0 * 1000.0 / mb_per_s).round() as u64;
+    let fraction =
+        bus.number_or("starts_after_part", 0.0, bounds(0.0, 1.0, "(a part of the read)"))?;
     let spec = ControllerSpec {
         read_hit: times("read_hit_ms")?,
         read_miss: times("read_miss_ms")?,
         write_hit: times("write_hit_ms")?,
         write_miss: times("write_miss_ms")?,
-        data_preparation_ns: optional("data_preparation_ms")?,
-        reselect_ns: optional("reselect_ms")?,
-        reselect_again_ns: optional("reselect_ms")?,
-        read_completion_ns: optional("read_completion_ms")?,
-        write_completion_ns: optional("write_completion_ms")?,
+        data_preparation_ns: optional_ns("data_preparation_ms")?,
+        reselect_ns: optional_ns("reselect_ms")?,
+        reselect_again_ns: optional_ns("reselect_ms")?,
+        read_completion_ns: optional_ns("read_completion_ms")?,
+        write_completion_ns: optional_ns("write_completion_ms")?,
         bus_read_sector_ns: bus_sector_ns,
         bus_write_sector_ns: bus_sector_ns,
-        bus_after: WaterMark::Part((part * 1024.0) as u32),
+        bus_after: WaterMark::Part((fraction * 1024.0) as u32),
         buffers_waiting_writes: true,
         ..ControllerSpec::default()
     };
@@ -376,12 +379,12 @@ fn controller(overhead: &FieldBlock, bus: &FieldBlock) -> Result<ControllerSpec,
 /// Reads the table `queue`.
 fn queue(block: &FieldBlock) -> Result<QueueSpec, FileError> {
     let depth = block.integer("depth", bounds(1.0, 4096.0, "commands"))?;
-    let most = bounds(1.0, depth as f64, "commands (the depth)");
+    let window_bounds = bounds(1.0, depth as f64, "commands (the depth)");
     let orders = [("positioning", QueuePolicy::Positioning), ("elevator", QueuePolicy::Elevator)];
     let spec = QueueSpec {
         order: block.choice("order", QueuePolicy::Positioning, &orders)?,
         depth: depth as u32,
-        window: block.integer_or("window", depth, most)? as u32,
+        window: block.integer_or("window", depth, window_bounds)? as u32,
         age_limit_ns: ns(block.number_or("age_limit_ms", 10_000.0, bounds(0.0, 1e6, "ms"))?),
         combines_writes: block.switch_or("joins_writes", false)?,
     };

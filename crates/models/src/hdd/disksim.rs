@@ -45,14 +45,15 @@ pub(super) const SWITCH_LEVELS: NumberBounds = bounds(0.0, 4.0, "(a level)");
 /// Queue depth for 0 in the file, which means "no limit".
 const DEPTH_WITHOUT_LIMIT: u64 = 256;
 
-/// Reads the drive that the file at `path` describes. Returns it with its fields.
+/// Reads the drive that the DiskSim file at `path` describes. `read` returns the text of a file.
+/// Returns the drive and the block of its fields.
 pub(super) fn load(
     path: &Path,
     read: ReadText<'_>,
 ) -> Result<(DriveDescription, FieldBlock), FileError> {
     let statements = read_statements(path, read)?;
     let blocks = &statements.blocks;
-    let whole = |problem: String| FileError {
+    let file_error = |problem: String| FileError {
         file: path.display().to_string(),
         line: 0,
         field: String::new(),
@@ -60,35 +61,36 @@ pub(super) fn load(
     };
     let path_to_disk = match &statements.topology {
         Some(root) => path_to_disk(root).ok_or_else(|| {
-            whole("its topology has no `disksim_disk`; other devices are not modelled".to_owned())
+            file_error(
+                "its topology has no `disksim_disk`; other devices are not modelled".to_owned(),
+            )
         })?,
         None => Vec::new(),
     };
-    let described = |name: &str| {
+    let block_of = |name: &str| {
         let instance = statements.instances.iter().find(|(instance, _)| instance == name);
         let kind = instance.map_or(name, |(_, kind)| kind.as_str());
-        blocks
-            .iter()
-            .find(|block| block.name == kind)
-            .ok_or_else(|| whole(format!("`{name}` is in its topology, and no block describes it")))
+        blocks.iter().find(|block| block.name == kind).ok_or_else(|| {
+            file_error(format!("`{name}` is in its topology, and no block describes it"))
+        })
     };
     let disk = match path_to_disk.last() {
-        Some(part) => described(&part.name)?,
+        Some(part) => block_of(&part.name)?,
         None => blocks.iter().find(|block| block.kind == "disksim_disk").ok_or_else(|| {
-            whole(
+            file_error(
                 "holds no `disksim_disk NAME { … }` block; name the .diskspecs or .parv file, not \
                  the .model"
                     .to_owned(),
             )
         })?,
     };
-    let mut way = HostPath::default();
-    let carries =
+    let mut host_path = HostPath::default();
+    let is_bus_or_controller =
         |part: &&&SystemPart| matches!(part.kind.as_str(), "disksim_bus" | "disksim_ctlr");
-    for part in path_to_disk.iter().filter(carries) {
-        way.pass(described(&part.name)?)?;
+    for part in path_to_disk.iter().filter(is_bus_or_controller) {
+        host_path.pass(block_of(&part.name)?)?;
     }
-    let mut unmodelled = way.unmodelled.clone();
+    let mut unmodelled = host_path.unmodelled.clone();
     for name in WITHOUT_EFFECT {
         disk.find(name);
     }
@@ -115,13 +117,13 @@ pub(super) fn load(
         queue: queue(disk, &mut unmodelled)?,
         unmodelled,
     };
-    way.bound(&mut drive.controller);
+    host_path.bound(&mut drive.controller);
     model.reject_unread()?;
     disk.reject_unread()?;
     Ok((drive, disk.clone()))
 }
 
-/// Returns the path from the root of a topology to its first drive.
+/// Returns the path from the root of a topology to its first drive; `None` if it has no drive.
 fn path_to_disk(part: &SystemPart) -> Option<Vec<&SystemPart>> {
     if part.kind == "disksim_disk" {
         return Some(vec![part]);
@@ -140,9 +142,9 @@ struct HostPath {
 }
 
 impl HostPath {
-    /// Adds the times of one bus or controller on the path.
+    /// Adds the arbitration and transfer times of one bus or controller on the path to the host.
     fn pass(&mut self, part: &FieldBlock) -> Result<(), FileError> {
-        let (read, write) = match part.kind.as_str() {
+        let (read_key, write_key) = match part.kind.as_str() {
             "disksim_bus" => {
                 // A bus with interleaved transfers needs no arbitration.
                 let is_shared = part.number_or("type", 1.0, bounds(1.0, 2.0, "(a type)"))? == 2.0;
@@ -155,27 +157,27 @@ impl HostPath {
                 let scale =
                     part.number_or("Scale for delays", 0.0, bounds(0.0, 1000.0, "times"))?;
                 if scale > 0.0 {
-                    let instead = "the controller takes no time of its own";
-                    self.unmodelled.push(no_effect_message(part, "Scale for delays", instead));
+                    let effect = "the controller takes no time of its own";
+                    self.unmodelled.push(no_effect_message(part, "Scale for delays", effect));
                 }
                 if part.find("Cache").is_some() {
-                    let instead = "the controller keeps nothing";
-                    self.unmodelled.push(no_effect_message(part, "Cache", instead));
+                    let effect = "the controller keeps nothing";
+                    self.unmodelled.push(no_effect_message(part, "Cache", effect));
                 }
                 ("Bulk sector transfer time", "Bulk sector transfer time")
             }
         };
-        self.read_sector_ns = self.read_sector_ns.max(ns(part.number_or(read, 0.0, MS)?));
-        self.write_sector_ns = self.write_sector_ns.max(ns(part.number_or(write, 0.0, MS)?));
+        self.read_sector_ns = self.read_sector_ns.max(ns(part.number_or(read_key, 0.0, MS)?));
+        self.write_sector_ns = self.write_sector_ns.max(ns(part.number_or(write_key, 0.0, MS)?));
         Ok(())
     }
 
     /// Applies the limits of the path to the drive. The slowest component determines the time per
     /// sector. Arbitration is added for the command and for each return to the bus.
     fn bound(&self, controller: &mut ControllerSpec) {
-        let slower = |own: &mut u64, way: u64| *own = (*own).max(way);
-        slower(&mut controller.bus_read_sector_ns, self.read_sector_ns);
-        slower(&mut controller.bus_write_sector_ns, self.write_sector_ns);
+        let limit = |drive_ns: &mut u64, path_ns: u64| *drive_ns = (*drive_ns).max(path_ns);
+        limit(&mut controller.bus_read_sector_ns, self.read_sector_ns);
+        limit(&mut controller.bus_write_sector_ns, self.write_sector_ns);
         let commands = [
             &mut controller.read_hit,
             &mut controller.read_miss,
@@ -233,10 +235,10 @@ fn queue(disk: &FieldBlock, unmodelled: &mut Vec<String>) -> Result<QueueSpec, F
 fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     let segments = disk.integer("Number of buffer segments", bounds(0.0, 65_536.0, "segments"))?;
     let segment_sectors = disk.integer("Segment size (in blks)", bounds(1.0, 1e9, "sectors"))?;
-    let ahead = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
-    let writes = bounds(1.0, segments.max(1) as f64, "segments (their number)");
+    let ahead_bounds = bounds(0.0, segment_sectors as f64, "sectors (the segment's size)");
+    let write_bounds = bounds(1.0, segments.max(1) as f64, "segments (their number)");
     // At most one segment has written data at a time, see `AppendPolicy`.
-    disk.integer("Maximum number of write segments", writes)?;
+    disk.integer("Maximum number of write segments", write_bounds)?;
     let level = disk.integer("Fast write level", bounds(0.0, 2.0, "(a level)"))?;
     let combines = disk.switch_or("Combine seq writes", true)?;
     let keeps_request = disk.number("Read-ahead over requested", bounds(-1.0, 1.0, "(a level)"))?;
@@ -250,12 +252,12 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
     // Rules of DiskSim's source: a minimum above the maximum replaces it. A maximum of 0 means only
     // the segment's limit. A stated maximum applies even if it overwrites requested data. The level
     // that reads to the end of the next track has no maximum.
-    let least = disk.integer("Minimum read-ahead (blks)", ahead)?;
-    let most = disk.integer("Maximum read-ahead (blks)", ahead)?.max(least);
-    let (most, over_requested) = match (read_ahead, most) {
+    let ahead_min = disk.integer("Minimum read-ahead (blks)", ahead_bounds)?;
+    let ahead_max = disk.integer("Maximum read-ahead (blks)", ahead_bounds)?.max(ahead_min);
+    let (ahead_max, over_requested) = match (read_ahead, ahead_max) {
         (ReadAhead::NextTrack, _) => (u64::from(u32::MAX), true),
         (_, 0) => (segment_sectors, keeps_request != 0.0),
-        (_, most) => (most, true),
+        (_, ahead_max) => (ahead_max, true),
     };
     Ok(CacheSpec {
         is_enabled: disk.integer("Enable caching in buffer", SWITCH_LEVELS)? > 0 && segments > 0,
@@ -263,8 +265,8 @@ fn cache(disk: &FieldBlock) -> Result<CacheSpec, FileError> {
         segment_sectors: segment_sectors as u32,
         has_write_segment: disk.switch_or("Use separate write segment", false)?,
         read_ahead,
-        read_ahead_sectors_max: most as u32,
-        read_ahead_sectors_min: if read_ahead == ReadAhead::None { 0 } else { least as u32 },
+        read_ahead_sectors_max: ahead_max as u32,
+        read_ahead_sectors_min: if read_ahead == ReadAhead::None { 0 } else { ahead_min as u32 },
         ahead_over_requested: over_requested,
         releases: if keeps_request < 0.0 {
             ReleasePolicy::Requested

@@ -17,7 +17,8 @@ use crate::fields::{FieldBlock, FieldValue, FileError, NumberBounds, bounds};
 /// Valid extra settle times. The delay is negative in some extracted files (dec_rz26).
 const SETTLE: NumberBounds = bounds(-10_000.0, 10_000.0, "ms");
 
-/// Reads and checks the layout of the surfaces.
+/// Reads and checks the layout of the surfaces. Adds a message to `unmodelled` for each field
+/// without effect.
 pub(super) fn layout(
     model: &FieldBlock,
     unmodelled: &mut Vec<String>,
@@ -30,7 +31,7 @@ pub(super) fn layout(
         let problem = format!("`{}` is not a layout that is known; dm_layout_g1 is", block.kind);
         return Err(model.error("Layout Model", problem));
     }
-    let range = block.integer("Rangesize for sparing", bounds(1.0, 1e8, "cylinders"))?;
+    let range_cylinders = block.integer("Rangesize for sparing", bounds(1.0, 1e8, "cylinders"))?;
     let sparing = match block.integer("Sparing scheme used", bounds(0.0, 10.0, "(a scheme)"))? {
         0 => SparingScheme::None,
         1 => SparingScheme::TracksPerZone,
@@ -40,7 +41,7 @@ pub(super) fn layout(
         5 => SparingScheme::CylinderFront,
         6 => SparingScheme::CylinderFrontSlipToEnd,
         7 => SparingScheme::EndOfDisk,
-        8 => SparingScheme::PerRange { cylinders: range as u32 },
+        8 => SparingScheme::PerRange { cylinders: range_cylinders as u32 },
         9 => SparingScheme::PerZone,
         _ => SparingScheme::PerZoneSlipToEnd,
     };
@@ -50,10 +51,10 @@ pub(super) fn layout(
             1 => TrackOrder::SerpentineInZone,
             _ => TrackOrder::SerpentineOnDisk,
         };
-    let in_turns = skew_in_turns(block, false)?;
+    let skews_in_turns = skew_in_turns(block, false)?;
     let blocks = block.blocks("Zones")?;
     let zones = blocks.iter().map(|block| {
-        let mut zone = zone_of(block, in_turns)?;
+        let mut zone = zone_of(block, skews_in_turns)?;
         if remove_beyond_zone(&mut zone, sparing, heads as u32) {
             unmodelled.push(no_effect_message(
                 block,
@@ -147,7 +148,8 @@ fn zone_of(block: &FieldBlock, layout_in_turns: bool) -> Result<DiskZone, FileEr
     Ok(zone)
 }
 
-/// Reads the mechanical model.
+/// Reads the mechanical model. Adds a message to `unmodelled` for each field without effect. `read`
+/// returns the text of a file.
 pub(super) fn mechanics(
     block: &FieldBlock,
     (zero_latency_read, zero_latency_write): (bool, bool),
@@ -209,7 +211,7 @@ pub(super) fn mechanics(
 
 /// Reads the seek curve.
 fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError> {
-    let three = || {
+    let data_sheet_seeks = || {
         Ok::<_, FileError>(DataSheetSeeks {
             single_ms: block.number("Single cylinder seek time", MS)?,
             average_ms: block.number("Average seek time", MS)?,
@@ -218,16 +220,16 @@ fn seek_curve(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileE
     };
     match block.required_text("Seek type")? {
         "constant" => Ok(SeekCurve::Constant { ms: block.number("Constant seek time", MS)? }),
-        "linear" => three().map(SeekCurve::Linear),
-        "curve" => three().map(SeekCurve::Lee),
+        "linear" => data_sheet_seeks().map(SeekCurve::Linear),
+        "curve" => data_sheet_seeks().map(SeekCurve::Lee),
         "hpl" => hpl(block).map(SeekCurve::Hpl),
         "hplplus10" => {
-            let ten = block.numbers("First ten seek times", MS)?;
-            let count = ten.len();
-            let ten = ten.try_into().map_err(|_| {
+            let first_ten = block.numbers("First ten seek times", MS)?;
+            let count = first_ten.len();
+            let first_ten = first_ten.try_into().map_err(|_| {
                 block.error("First ten seek times", format!("has {count} times; expected 10 (ms)"))
             })?;
-            Ok(SeekCurve::HplPlusTen(hpl(block)?, ten))
+            Ok(SeekCurve::HplPlusTen(hpl(block)?, first_ten))
         }
         "extracted" => table(block, read),
         other => {
@@ -272,7 +274,7 @@ fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError>
     let mut points = Vec::new();
     let mut lines = Vec::new();
     for (index, line) in text.lines().enumerate() {
-        let at = |problem: String| FileError {
+        let line_error = |problem: String| FileError {
             file: file.clone(),
             line: index + 1,
             field: String::new(),
@@ -284,12 +286,14 @@ fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError>
             continue;
         }
         let [distance, time] = words[..] else {
-            return Err(at(format!("`{line}` is not a distance in cylinders and a time in ms")));
+            return Err(line_error(format!(
+                "`{line}` is not a distance in cylinders and a time in ms"
+            )));
         };
         match (distance.parse::<u32>(), time.parse::<f64>()) {
             (Ok(distance), Ok(ms)) if (0.0..=10_000.0).contains(&ms) => points.push((distance, ms)),
             _ => {
-                return Err(at(format!(
+                return Err(line_error(format!(
                     "`{line}` is not a distance in cylinders and a time in ms"
                 )));
             }

@@ -47,14 +47,16 @@ pub(super) fn read_statements(path: &Path, read: ReadText<'_>) -> Result<Stateme
     statements_of(path, read, 0)
 }
 
-/// Reads a file at nesting level `depth`.
+/// Reads the statements of a file and the files that it includes. `depth` is the nesting level of
+/// includes.
 fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statements, FileError> {
     let file = path.display().to_string();
-    let whole = |problem| FileError { file: file.clone(), line: 0, field: String::new(), problem };
-    let text = read(path).map_err(whole)?;
+    let file_error =
+        |problem| FileError { file: file.clone(), line: 0, field: String::new(), problem };
+    let text = read(path).map_err(file_error)?;
     let tokens = tokens(&text, &file)?;
     let mut parser = FileParser { tokens, at: 0, file: file.clone(), path, read, depth };
-    let mut all = Statements::default();
+    let mut statements = Statements::default();
     while parser.peek().is_some() {
         if parser.take(&FileToken::Comma) {
             continue;
@@ -63,22 +65,22 @@ fn statements_of(path: &Path, read: ReadText<'_>, depth: usize) -> Result<Statem
         let kind = parser.words()?;
         if let Some(name) = kind.strip_prefix("source ") {
             let included = parser.included(line, name)?;
-            all.blocks.extend(included.blocks);
-            all.instances.extend(included.instances);
-            all.topology = all.topology.or(included.topology);
+            statements.blocks.extend(included.blocks);
+            statements.instances.extend(included.instances);
+            statements.topology = statements.topology.or(included.topology);
         } else if kind == "instantiate" {
-            parser.instances(&mut all.instances)?;
+            parser.instances(&mut statements.instances)?;
         } else if let Some(root) = kind.strip_prefix("topology ") {
-            all.topology = Some(parser.part(root)?);
+            statements.topology = Some(parser.part(root)?);
         } else {
             parser.expect(&FileToken::Open, "`{` after the block's name")?;
-            all.blocks.push(parser.block(kind)?);
+            statements.blocks.push(parser.block(kind)?);
         }
     }
-    if all.blocks.is_empty() {
-        return Err(whole("holds no block; expected `disksim_disk NAME { … }`".to_owned()));
+    if statements.blocks.is_empty() {
+        return Err(file_error("holds no block; expected `disksim_disk NAME { … }`".to_owned()));
     }
-    Ok(all)
+    Ok(statements)
 }
 
 /// A token of the file format.
@@ -170,10 +172,10 @@ impl FileParser<'_> {
         self.tokens.get(self.at).map(|(_, token)| token)
     }
 
-    /// Returns the line of the next token, or of the last one at the end.
+    /// Returns the line of the next token, or of the last one at the end of the file.
     fn line(&self) -> usize {
-        let at = self.at.min(self.tokens.len().saturating_sub(1));
-        self.tokens.get(at).map_or(0, |(line, _)| *line)
+        let index = self.at.min(self.tokens.len().saturating_sub(1));
+        self.tokens.get(index).map_or(0, |(line, _)| *line)
     }
 
     /// Consumes `token` if it is next. Returns true in that case.
@@ -352,14 +354,15 @@ impl FileParser<'_> {
     }
 }
 
-/// Returns the names from `first` to `last`, which differ in their final number.
+/// Returns the names from `first` to `last`, which differ in their final number. `None` if they
+/// differ in more, or the range is too large.
 fn span(first: &str, last: &str) -> Option<Vec<String>> {
-    let split = |name: &str| {
+    let split_number = |name: &str| {
         let stem = name.trim().trim_end_matches(|letter: char| letter.is_ascii_digit());
         let number = name.trim()[stem.len()..].parse::<u32>().ok()?;
         Some((stem.to_owned(), number))
     };
-    let ((stem, first), (other, last)) = (split(first)?, split(last)?);
-    let is_span = stem == other && first <= last && last - first < 65_536;
+    let ((stem, first), (last_stem, last)) = (split_number(first)?, split_number(last)?);
+    let is_span = stem == last_stem && first <= last && last - first < 65_536;
     is_span.then(|| (first..=last).map(|number| format!("{stem}{number}")).collect())
 }

@@ -76,10 +76,10 @@ pub(super) struct Geometry {
 /// Returns the zone (if one zone is wrong), the field, and the contradiction.
 pub(super) fn check_layout(layout: &DriveLayout) -> Result<(), LayoutFault> {
     layout.check_zones()?;
-    let held = Geometry::new(layout).numbered_sectors();
+    let zone_sectors = Geometry::new(layout).numbered_sectors();
     match layout.sectors {
-        Some(stated) if stated as f64 > held as f64 * STATED_SIZE_RATIO_MAX => {
-            Err((None, "sectors", format!("{stated} sectors, but its zones hold {held}")))
+        Some(stated) if stated as f64 > zone_sectors as f64 * STATED_SIZE_RATIO_MAX => {
+            Err((None, "sectors", format!("{stated} sectors, but its zones hold {zone_sectors}")))
         }
         _ => Ok(()),
     }
@@ -99,8 +99,9 @@ impl Geometry {
         for index in 0..layout.zones.len() {
             geometry.number_zone(layout, index);
         }
-        let held = geometry.numbered_sectors();
-        geometry.sectors = layout.sectors.map_or(held, |stated| stated.min(held));
+        let numbered_sectors = geometry.numbered_sectors();
+        geometry.sectors =
+            layout.sectors.map_or(numbered_sectors, |stated| stated.min(numbered_sectors));
         geometry
     }
 
@@ -125,31 +126,40 @@ impl Geometry {
         let index = self.run_of(sector);
         let run = &self.runs[index];
         let track_sectors = u64::from(self.zones[run.zone as usize].track_sectors);
-        let place = run.place + (sector - self.firsts[index]);
-        let track = place / track_sectors;
+        let zone_position = run.place + (sector - self.firsts[index]);
+        let track = zone_position / track_sectors;
         // Start and end of the track, in positions of the zone.
         let begin = track * track_sectors;
         let end = begin + track_sectors;
-        let is_here = |other: &SectorRun| other.zone == run.zone;
-        let (mut first, mut last) = (index, index);
-        while first > 0 && self.runs[first].place > begin {
-            let before = &self.runs[first - 1];
-            let before_end = before.place + self.firsts[first] - self.firsts[first - 1];
-            if !is_here(before) || before_end <= begin || before_end > self.runs[first].place {
+        let is_in_zone = |other: &SectorRun| other.zone == run.zone;
+        let (mut first_run, mut last_run) = (index, index);
+        while first_run > 0 && self.runs[first_run].place > begin {
+            let previous_run = &self.runs[first_run - 1];
+            let previous_end =
+                previous_run.place + self.firsts[first_run] - self.firsts[first_run - 1];
+            if !is_in_zone(previous_run)
+                || previous_end <= begin
+                || previous_end > self.runs[first_run].place
+            {
                 break;
             }
-            first -= 1;
+            first_run -= 1;
         }
-        let run_end = |at: usize| self.runs[at].place + self.firsts[at + 1] - self.firsts[at];
-        while last + 1 < self.runs.len() && run_end(last) < end {
-            let after = &self.runs[last + 1];
-            if !is_here(after) || after.place >= end || after.place < run_end(last) {
+        let run_end = |run_index: usize| {
+            self.runs[run_index].place + self.firsts[run_index + 1] - self.firsts[run_index]
+        };
+        while last_run + 1 < self.runs.len() && run_end(last_run) < end {
+            let next_run = &self.runs[last_run + 1];
+            if !is_in_zone(next_run) || next_run.place >= end || next_run.place < run_end(last_run)
+            {
                 break;
             }
-            last += 1;
+            last_run += 1;
         }
-        let start = self.firsts[first] + begin.saturating_sub(self.runs[first].place);
-        start..self.firsts[last + 1].min(self.firsts[last] + (end - self.runs[last].place))
+        let start = self.firsts[first_run] + begin.saturating_sub(self.runs[first_run].place);
+        start
+            ..self.firsts[last_run + 1]
+                .min(self.firsts[last_run] + (end - self.runs[last_run].place))
     }
 
     /// Number of sectors on the track of `sector`, including those without a number.
@@ -162,26 +172,26 @@ impl Geometry {
         let index = self.run_of(sector);
         let run = &self.runs[index];
         let zone = &self.zones[run.zone as usize];
-        let into_run = sector - self.firsts[index];
-        let place = run.place + into_run;
+        let offset_in_run = sector - self.firsts[index];
+        let zone_position = run.place + offset_in_run;
         let track_sectors = u64::from(zone.track_sectors);
-        let track = place / track_sectors;
-        let on_track = place % track_sectors;
+        let track = zone_position / track_sectors;
+        let offset_on_track = zone_position % track_sectors;
         let cylinder = track / u64::from(self.heads);
-        let nth_head = track % u64::from(self.heads);
-        let left_in_run = self.firsts[index + 1] - sector;
+        let head_index = track % u64::from(self.heads);
+        let run_sectors_left = self.firsts[index + 1] - sector;
         let angle = zone
             .offset
             .wrapping_add(run.skew_shift)
-            .wrapping_add(nth_head.wrapping_mul(zone.track_skew))
+            .wrapping_add(head_index.wrapping_mul(zone.track_skew))
             .wrapping_add(cylinder.wrapping_mul(zone.cylinder_angle))
-            .wrapping_add(on_track.wrapping_mul(zone.sector_width));
+            .wrapping_add(offset_on_track.wrapping_mul(zone.sector_width));
         SectorPosition {
             cylinder: zone.first_cylinder + cylinder as u32,
-            head: self.surface(zone, cylinder, nth_head as u32),
+            head: self.surface(zone, cylinder, head_index as u32),
             angle,
             sector_width: zone.sector_width,
-            run_sectors: left_in_run.min(track_sectors - on_track) as u32,
+            run_sectors: run_sectors_left.min(track_sectors - offset_on_track) as u32,
         }
     }
 
@@ -211,31 +221,30 @@ impl Geometry {
         let mut remaps = layout.sparing.remapped_sectors(zone);
         remaps.retain(|(bad, spare)| bad != spare);
         remaps.sort_unstable();
-        let mut dead = zone.front_sectors;
+        let mut reserved_sectors = zone.front_sectors;
         for region in (0..zone_sectors).step_by(region_sectors as usize) {
             let end = (region + region_sectors).min(zone_sectors);
             let first_slip = slips.partition_point(|slip| *slip < region);
-            let here = &slips[first_slip..slips.partition_point(|slip| *slip < end)];
+            let region_slips = &slips[first_slip..slips.partition_point(|slip| *slip < end)];
             // A last region that is cut off by the end of the zone has no spares.
-            let is_whole = end - region == region_sectors;
-            let spares = if is_whole { layout.sparing.region_spares(zone) } else { 0 };
-            let usable = layout.sparing.usable(region, end, spares, here.len() as u64);
-            let push = match layout.sparing.slips_push_skew() {
+            let is_full_region = end - region == region_sectors;
+            let spares = if is_full_region { layout.sparing.region_spares(zone) } else { 0 };
+            let usable = layout.sparing.usable(region, end, spares, region_slips.len() as u64);
+            let skew_shift = match layout.sparing.slips_push_skew() {
                 true => (first_slip as u64).wrapping_mul(self.zones[index].sector_width),
                 false => 0,
             };
             let mut quota = usable.numbers_max;
-            let mut place = usable.start;
-            let bounds = here.iter().copied().filter(|slip| *slip >= usable.start);
+            let mut position = usable.start;
+            let bounds = region_slips.iter().copied().filter(|slip| *slip >= usable.start);
             for stop in bounds.chain([usable.end]).take_while(|stop| *stop <= usable.end) {
-                let count = (stop - place).min(quota);
-                let skipped = dead.min(count);
-                let run =
-                    SectorRun { place: place + skipped, zone: index as u32, skew_shift: push };
+                let count = (stop - position).min(quota);
+                let skipped = reserved_sectors.min(count);
+                let run = SectorRun { place: position + skipped, zone: index as u32, skew_shift };
                 self.push_run(&remaps, run, count - skipped);
-                dead -= skipped;
+                reserved_sectors -= skipped;
                 quota -= count;
-                place = stop + 1;
+                position = stop + 1;
             }
         }
     }

@@ -9,38 +9,38 @@ use readpath_core::policy::{Spec, SpecError};
 
 use crate::fields::{FieldBlock, FieldValue, NamedValue};
 
-/// Sets in `root` every field that `spec` names, except the keys in `own`.
+/// Sets in `root` every field that `spec` names, except the keys in `spec_keys`.
 ///
 /// # Errors
 /// Fails when no field or more than one matches, and on a non-number for a numeric field.
 pub fn set_fields(
     root: &mut FieldBlock,
     spec: &Spec,
-    own: &[&'static str],
+    spec_keys: &[&'static str],
 ) -> Result<(), SpecError> {
     let mut paths = Vec::new();
     list_paths(root, "", &mut paths);
     for (key, value) in &spec.parameters {
-        if own.contains(&key.as_str()) {
+        if spec_keys.contains(&key.as_str()) {
             continue;
         }
         let is_named = |path: &&String| {
             path.strip_suffix(key.as_str())
                 .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
         };
-        let named: Vec<&String> = paths.iter().filter(is_named).collect();
-        match named.as_slice() {
+        let matching_paths: Vec<&String> = paths.iter().filter(is_named).collect();
+        match matching_paths.as_slice() {
             [path] => set(root, path, spec, key, value)?,
             [] if add(root, key, value) => {}
             [] => {
-                let mut known = own.to_vec();
-                known.push("any field of its description (`readpath devices hdd`)");
+                let mut known_keys = spec_keys.to_vec();
+                known_keys.push("any field of its description (`readpath devices hdd`)");
                 let (name, key) = (spec.name.clone(), key.clone());
-                return Err(SpecError::UnknownParameter { name, key, known });
+                return Err(SpecError::UnknownParameter { name, key, known: known_keys });
             }
-            several => {
-                let several: Vec<&str> = several.iter().map(|path| path.as_str()).collect();
-                let expected = format!("the field in full, one of {}", several.join(", "));
+            paths => {
+                let paths: Vec<&str> = paths.iter().map(|path| path.as_str()).collect();
+                let expected = format!("the field in full, one of {}", paths.join(", "));
                 return Err(refused(spec, key, value, expected));
             }
         }

@@ -230,41 +230,49 @@ impl DriveLayout {
                 return fail("last_cylinder", format!("{last} is less than the first, {first}"));
             }
             if first < free_cylinder {
-                let before = free_cylinder - 1;
+                let previous_last = free_cylinder - 1;
                 return fail(
                     "first_cylinder",
-                    format!("{first} lies in the zone before, up to {before}"),
+                    format!("{first} lies in the zone before, up to {previous_last}"),
                 );
             }
             // One extra cylinder is accepted. Some existing files number cylinders from 0 and state
             // the last number as the count (DiskSim's hp_c2490a does).
             if last > self.cylinders {
-                let all = self.cylinders;
+                let cylinders = self.cylinders;
                 return fail(
                     "last_cylinder",
-                    format!("{last} is beyond the drive's {all} cylinders"),
+                    format!("{last} is beyond the drive's {cylinders} cylinders"),
                 );
             }
             free_cylinder = last + 1;
-            let held = zone.physical_sectors(self.heads);
-            if zone.front_sectors >= held {
+            let zone_sectors = zone.physical_sectors(self.heads);
+            if zone.front_sectors >= zone_sectors {
                 let front = zone.front_sectors;
-                return fail("front_sectors", format!("{front} sectors of a zone of {held}"));
+                return fail(
+                    "front_sectors",
+                    format!("{front} sectors of a zone of {zone_sectors}"),
+                );
             }
-            let region = self.sparing.region_sectors(zone, self.heads).min(held);
+            let region = self.sparing.region_sectors(zone, self.heads).min(zone_sectors);
             let spares = self.sparing.region_spares(zone);
             if spares >= region {
                 return fail("spares", format!("{spares} spare sectors in a region of {region}"));
             }
-            if let Some(slip) = self.sparing.slipped_sectors(zone).iter().find(|s| **s >= held) {
+            if let Some(slip) =
+                self.sparing.slipped_sectors(zone).iter().find(|s| **s >= zone_sectors)
+            {
                 return fail(
                     "slips",
-                    format!("sector {slip} is not in the zone of {held} sectors"),
+                    format!("sector {slip} is not in the zone of {zone_sectors} sectors"),
                 );
             }
             let remaps = self.sparing.remapped_sectors(zone);
-            if let Some(pair) = remaps.iter().find(|(bad, spare)| *bad.max(spare) >= held) {
-                return fail("remaps", format!("{pair:?} is not in the zone of {held} sectors"));
+            if let Some(pair) = remaps.iter().find(|(bad, spare)| *bad.max(spare) >= zone_sectors) {
+                return fail(
+                    "remaps",
+                    format!("{pair:?} is not in the zone of {zone_sectors} sectors"),
+                );
             }
         }
         Ok(())

@@ -132,7 +132,8 @@ fn described(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     Ok((drive, block))
 }
 
-/// Reads the description from its file or from the built-in text.
+/// Reads the description from the file that `spec` names, or from the built-in text. Returns the
+/// drive and the block of its fields.
 fn read_description(spec: &Spec) -> Result<(DriveDescription, FieldBlock), HddError> {
     if let Some(path) = spec.parameters.get("disksim") {
         // The fields of a DiskSim file cannot be set on the command line.

@@ -95,9 +95,9 @@ impl Mechanics {
         self.period_q16 >> 16
     }
 
-    /// Returns the platter's angle at time `at`.
-    pub(super) fn angle_at(&self, at: u64) -> Angle {
-        self.phase.wrapping_add(self.rotation_per_ns.wrapping_mul(at))
+    /// Returns the platter's angle at `time_ns`.
+    pub(super) fn angle_at(&self, time_ns: u64) -> Angle {
+        self.phase.wrapping_add(self.rotation_per_ns.wrapping_mul(time_ns))
     }
 
     /// Returns the time for a rotation by `angle`.
@@ -141,7 +141,7 @@ impl Mechanics {
         }
     }
 
-    /// Returns the seek time of a new access at `place`.
+    /// Returns the seek time in ns of a new access at `target`.
     ///
     /// With `settles_on_return`, every access that does not continue the previous one is a seek, at
     /// least as long as one to the next cylinder. Even on the same track the head must settle
@@ -152,93 +152,98 @@ impl Mechanics {
     pub(super) fn access_seek_ns(
         &self,
         arm_track: HeadPosition,
-        place: &SectorPosition,
+        target: &SectorPosition,
         op: Op,
     ) -> u64 {
-        let distance = arm_track.cylinder.abs_diff(place.cylinder);
+        let distance = arm_track.cylinder.abs_diff(target.cylinder);
         if !self.settles_on_return {
-            return self.move_ns(arm_track, place, op);
+            return self.move_ns(arm_track, target, op);
         }
-        let shortest = distance.max(1).min(self.cylinders - 1);
-        self.settled_ns(shortest, arm_track.head == place.head, op)
+        let seek_cylinders = distance.max(1).min(self.cylinders - 1);
+        self.settled_ns(seek_cylinders, arm_track.head == target.head, op)
     }
 
-    /// Returns the seek time within an access, from `arm_track` to the track of `place`.
-    pub(super) fn move_ns(&self, arm_track: HeadPosition, place: &SectorPosition, op: Op) -> u64 {
-        if arm_track.cylinder == place.cylinder && arm_track.head == place.head {
+    /// Returns the seek time in ns within an access, from `arm_track` to the track of `target`.
+    pub(super) fn move_ns(&self, arm_track: HeadPosition, target: &SectorPosition, op: Op) -> u64 {
+        if arm_track.cylinder == target.cylinder && arm_track.head == target.head {
             return 0;
         }
         self.settled_ns(
-            arm_track.cylinder.abs_diff(place.cylinder),
-            arm_track.head == place.head,
+            arm_track.cylinder.abs_diff(target.cylinder),
+            arm_track.head == target.head,
             op,
         )
     }
 
-    /// Returns the time from `at` until the first sector of `place` starts under the head.
+    /// Returns the time in ns from `start_ns` until the first sector of `target` starts under the
+    /// head.
     pub(super) fn positioning_ns(
         &self,
-        at: u64,
+        start_ns: u64,
         arm_track: HeadPosition,
-        place: &SectorPosition,
+        target: &SectorPosition,
         op: Op,
     ) -> u64 {
-        let move_ns = self.access_seek_ns(arm_track, place, op);
+        let move_ns = self.access_seek_ns(arm_track, target, op);
         match self.access {
-            AccessTime::Tracked => move_ns + self.wait_ns(self.angle_at(at + move_ns), place.angle),
+            AccessTime::Tracked => {
+                move_ns + self.wait_ns(self.angle_at(start_ns + move_ns), target.angle)
+            }
             AccessTime::HalfTurn => move_ns + self.period_ns() / 2,
             AccessTime::Constant { ns } => ns,
         }
     }
 
-    /// Returns [`positioning_ns`](Mechanics::positioning_ns) if it is less than `below`.
+    /// Returns [`positioning_ns`](Mechanics::positioning_ns) if it is less than `limit_ns`, else
+    /// `None`.
     ///
     /// The platter rotates while the arm moves. However short the seek, the first sector arrives no
     /// sooner than for a head that is already over its track. This bound rules out most commands of
     /// a deep queue without computing their seek.
     pub(super) fn positioning_ns_below(
         &self,
-        at: u64,
+        start_ns: u64,
         arm_track: HeadPosition,
-        (place, op): (&SectorPosition, Op),
-        below: u64,
+        (target, op): (&SectorPosition, Op),
+        limit_ns: u64,
     ) -> Option<u64> {
         let is_tracked = matches!(self.access, AccessTime::Tracked);
-        if is_tracked && self.wait_ns(self.angle_at(at), place.angle) >= below {
+        if is_tracked && self.wait_ns(self.angle_at(start_ns), target.angle) >= limit_ns {
             return None;
         }
-        Some(self.positioning_ns(at, arm_track, place, op)).filter(|cost| *cost < below)
+        Some(self.positioning_ns(start_ns, arm_track, target, op)).filter(|cost| *cost < limit_ns)
     }
 
-    /// Transfers `sectors` consecutive sectors of one track, starting at `place`. The arm is free
-    /// at `at` and has settled at `settled_at`. The medium is not accessed before `earliest`.
+    /// Transfers `sectors` consecutive sectors of one track, starting at `first_sector`. All times
+    /// are in ns: the arm is free at `free_ns` and has settled at `settled_ns`. The medium is not
+    /// accessed before `earliest_ns`.
     pub(super) fn pass(
         &self,
-        (at, settled_at, earliest): (u64, u64, u64),
-        place: &SectorPosition,
+        (free_ns, settled_ns, earliest_ns): (u64, u64, u64),
+        first_sector: &SectorPosition,
         sectors: u32,
         op: Op,
     ) -> SectorPass {
-        let width = u64::from(sectors).wrapping_mul(place.sector_width);
-        let ready_at = settled_at.max(earliest);
+        let width = u64::from(sectors).wrapping_mul(first_sector.sector_width);
+        let ready_at = settled_ns.max(earliest_ns);
         let begin = match self.access {
             AccessTime::HalfTurn => ready_at + self.period_ns() / 2,
-            AccessTime::Constant { ns } => at + ns,
+            AccessTime::Constant { ns } => free_ns + ns,
             AccessTime::Tracked => {
                 let angle = self.angle_at(ready_at);
-                let behind = angle.wrapping_sub(place.angle);
-                let is_inside = behind > place.sector_width && behind < width;
+                let past_first = angle.wrapping_sub(first_sector.angle);
+                let is_inside = past_first > first_sector.sector_width && past_first < width;
                 if is_inside && self.is_zero_latency(op) {
                     // The head settled inside the requested sectors. One full revolution transfers
                     // all of them, the first one near its end.
-                    let begin = ready_at + self.wait_ns(angle, place.angle);
+                    let begin = ready_at + self.wait_ns(angle, first_sector.angle);
                     let end = ready_at + self.rotation_ns(u64::MAX);
-                    return SectorPass { settled_at, begin, end };
+                    return SectorPass { settled_at: settled_ns, begin, end };
                 }
-                ready_at + self.wait_ns(angle, place.angle)
+                ready_at + self.wait_ns(angle, first_sector.angle)
             }
         };
-        SectorPass { settled_at, begin, end: begin + self.rotation_ns(width) }
+        SectorPass { settled_at: settled_ns, begin, end: begin + self.rotation_ns(width) }
     }
 
     /// Returns true if `op` can start in the middle of its sectors.

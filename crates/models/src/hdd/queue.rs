@@ -42,11 +42,11 @@ pub(super) struct DiskCommand {
 }
 
 impl DiskCommand {
-    /// Returns true if the command continues the one queued before it, which is ready at `now` too.
-    /// Serving it first would cost the other one a revolution.
-    fn follows(&self, before: &DiskCommand, now: u64) -> bool {
-        let (this, other) = (&self.request, &before.request);
-        other.end() == this.start && other.op == this.op && before.ready_at <= now
+    /// Returns true if the command continues the command `previous`, queued before it, which is
+    /// ready at `now` too. Serving it first would cost the other command a revolution.
+    fn follows(&self, previous: &DiskCommand, now: u64) -> bool {
+        let (own, other) = (&self.request, &previous.request);
+        other.end() == own.start && other.op == own.op && previous.ready_at <= now
     }
 }
 
@@ -71,6 +71,7 @@ pub(super) struct CommandQueue {
 }
 
 impl CommandQueue {
+    /// Creates an empty queue with the depth and the policy of `spec`.
     pub(super) fn new(spec: QueueSpec) -> CommandQueue {
         let commands = VecDeque::with_capacity(spec.depth as usize);
         CommandQueue { commands, waiting_count: 0, ready_at: None, spec }
@@ -155,7 +156,8 @@ impl CommandQueue {
         self.count_ready();
     }
 
-    /// Chooses the command to serve at `now`. Returns `None` if no command in the window is ready.
+    /// Removes and returns the next task at time `now`, in ns. Returns `None` if no command in the
+    /// window is ready.
     ///
     /// `cost` returns the cost of a command if it is less than its second argument, the least cost
     /// so far. `room_cost` returns the cost of written data that has to leave the cache.
@@ -167,34 +169,36 @@ impl CommandQueue {
     ) -> Option<ArmTask> {
         let oldest = self.commands.front()?;
         if oldest.ready_at <= now {
-            let waited_ns = now.saturating_sub(oldest.in_window_since);
+            let waiting_ns = now.saturating_sub(oldest.in_window_since);
             let is_alone = self.commands.len() == 1 || self.spec.window == 1;
-            if is_alone || waited_ns > self.spec.age_limit_ns {
+            if is_alone || waiting_ns > self.spec.age_limit_ns {
                 return self.task_for(0, now);
             }
         }
-        let mut best = None;
-        let mut least = u64::MAX;
-        let mut is_room_asked = false;
-        let mut before: Option<&DiskCommand> = None;
+        let mut best_index = None;
+        let mut least_cost = u64::MAX;
+        let mut has_room_cost = false;
+        let mut previous: Option<&DiskCommand> = None;
         for (index, command) in self.window().enumerate() {
-            let before = before.replace(command);
-            if command.ready_at > now || before.is_some_and(|before| command.follows(before, now)) {
+            let previous = previous.replace(command);
+            if command.ready_at > now
+                || previous.is_some_and(|previous| command.follows(previous, now))
+            {
                 continue;
             }
             let cost = match command.waits_for_room {
-                true if std::mem::replace(&mut is_room_asked, true) => continue,
+                true if std::mem::replace(&mut has_room_cost, true) => continue,
                 true => Some(room_cost()),
-                false => cost(command, least),
+                false => cost(command, least_cost),
             };
-            let Some(cost) = cost.filter(|cost| *cost < least) else { continue };
-            (best, least) = (Some(index), cost);
+            let Some(cost) = cost.filter(|cost| *cost < least_cost) else { continue };
+            (best_index, least_cost) = (Some(index), cost);
             // The oldest command of the same cost is served, so no other can be chosen.
             if cost == 0 {
                 break;
             }
         }
-        self.task_for(best?, now)
+        self.task_for(best_index?, now)
     }
 
     /// Returns the task for the command at `index`.

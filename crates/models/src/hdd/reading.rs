@@ -46,7 +46,8 @@ impl Hdd {
         });
     }
 
-    /// Transfers a read from the cache over the bus. It can start or extend read-ahead.
+    /// Transfers a read from the cache over the bus and schedules its completion. Extends the
+    /// read-ahead in progress, or starts one if the arm is idle.
     fn answer_from_cache(&mut self, bus: BusState, request: DeviceRequest, is_arm_idle: bool) {
         let end = self.send(bus, 0, MediumFlow::cached(request.sectors));
         let done_at = end + self.drive.controller.read_completion_ns;
@@ -78,14 +79,15 @@ impl Hdd {
         }
     }
 
-    /// Serves a read at time `at`. Sectors that are not cached come from the medium.
-    pub(super) fn read(&mut self, at: u64, command: &DiskCommand) {
+    /// Serves a read at `start_ns`. Sectors that are not cached come from the medium. Schedules the
+    /// completion, and starts read-ahead.
+    pub(super) fn read(&mut self, start_ns: u64, command: &DiskCommand) {
         let request = command.request;
         let end = request.end();
-        let cached_end = self.cached_end(at, request.start);
+        let cached_end = self.cached_end(start_ns, request.start);
         let bus = match command.bus {
             BusState::Left { from } if cached_end.is_some() => {
-                BusState::Left { from: from.max(at) }
+                BusState::Left { from: from.max(start_ns) }
             }
             bus => bus,
         };
@@ -97,36 +99,37 @@ impl Hdd {
         while !self.written.is_empty() && self.written.overlaps(request.start, end) {
             let locate = |sector| self.geometry.locate(sector);
             let piece = self.written.take_overlapping(request.start, end, locate);
-            self.write_piece(self.free_at.max(at), piece.expect("it overlaps"));
+            self.write_piece(self.free_at.max(start_ns), piece.expect("it overlaps"));
         }
-        let at = at.max(self.free_at);
-        let joins = self.joins_ahead(request.start);
-        let (segment, from) = match (cached_end, joins, self.ahead) {
+        let start_ns = start_ns.max(self.free_at);
+        let joins_ahead = self.joins_ahead(request.start);
+        let (segment, medium_start) = match (cached_end, joins_ahead, self.ahead) {
             (_, true, Some(run)) => (Some(run.segment), run.next),
             (Some(cached), ..) => (self.segments.segment_with(request.start), cached),
             _ => (None, request.start),
         };
-        if !joins {
-            self.stop_ahead(at);
+        if !joins_ahead {
+            self.stop_ahead(start_ns);
         }
         let start_at = match self.ahead.take() {
             Some(run) => {
                 self.arm_track = run.arm_track();
                 // A read-ahead that has reached its limit no longer occupies the head.
-                if run.is_done() { at } else { run.since().min(at) }
+                if run.is_done() { start_ns } else { run.since().min(start_ns) }
             }
-            None => at.max(self.free_at),
+            None => start_ns.max(self.free_at),
         };
-        let before = self.sectors_passing_before(start_at, from);
-        let access = MediumAccess { from: start_at, continues: joins, ..MediumAccess::default() };
-        let transfer = self.transfer(access, from, end - from, Op::Read);
+        let passing_sectors = self.sectors_passing_before(start_at, medium_start);
+        let access =
+            MediumAccess { from: start_at, continues: joins_ahead, ..MediumAccess::default() };
+        let transfer = self.transfer(access, medium_start, end - medium_start, Op::Read);
         self.last_medium_request = Some(request.id);
         self.written_end = u64::MAX;
         // If the first sectors of the read are cached, they are available at once.
-        let there = from.saturating_sub(request.start) as u32;
+        let cached_sectors = medium_start.saturating_sub(request.start) as u32;
         let flow = MediumFlow {
-            cached_sectors: there,
-            arriving_sectors: request.sectors - there,
+            cached_sectors,
+            arriving_sectors: request.sectors - cached_sectors,
             begin: transfer.begin,
             end: transfer.end,
         };
@@ -140,7 +143,7 @@ impl Hdd {
                     self.segments.extend(index, end);
                     index
                 }
-                None => self.segments.allocate_for_read(request.start - before, end),
+                None => self.segments.allocate_for_read(request.start - passing_sectors, end),
             };
             self.segments.touch(segment);
             self.start_read_ahead(segment, request.start, end);
@@ -181,39 +184,44 @@ impl Hdd {
         is_inside || sectors_until(Some(run), &self.drive.cache, &self.geometry, start).is_some()
     }
 
-    /// Starts the read-ahead after a read up to `end` into `segment`. The minimum read-ahead cannot
-    /// be interrupted.
+    /// Starts the read-ahead into `segment`, after a read of the sectors from `start` to `end`. The
+    /// minimum read-ahead is read at once and cannot be interrupted.
     fn start_read_ahead(&mut self, segment: usize, start: u64, end: u64) {
         let limit = self.ahead_limit(segment, start, end);
-        let least = u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
-        if least > 0 {
+        let sectors_min =
+            u64::from(self.drive.cache.read_ahead_sectors_min).min(limit.max(end) - end);
+        if sectors_min > 0 {
             let access =
                 MediumAccess { from: self.free_at, continues: true, ..MediumAccess::default() };
-            self.free_at = self.transfer(access, end, least, Op::Read).end;
-            self.segments.extend(segment, end + least);
+            self.free_at = self.transfer(access, end, sectors_min, Op::Read).end;
+            self.segments.extend(segment, end + sectors_min);
         }
-        if limit > end + least {
-            let run = ReadAheadRun::new(segment, end + least, limit, self.free_at, self.arm_track);
+        if limit > end + sectors_min {
+            let run =
+                ReadAheadRun::new(segment, end + sectors_min, limit, self.free_at, self.arm_track);
             self.ahead = Some(run);
         }
     }
 
-    /// Returns the end of the read-ahead into `segment` after a read from `start` to `end`.
+    /// Returns the end sector of the read-ahead into `segment`, after a read of the sectors from
+    /// `start` to `end`. It is `end` if nothing is read ahead.
     fn ahead_limit(&self, segment: usize, start: u64, end: u64) -> u64 {
         let cache = &self.drive.cache;
         let last = end - 1;
         let track_end = |sector: u64| self.geometry.track(sector).end;
         let segment_sectors = u64::from(cache.segment_sectors);
-        let wanted = match cache.read_ahead {
+        let wanted_end = match cache.read_ahead {
             ReadAhead::None => end,
             ReadAhead::Track => track_end(last),
             ReadAhead::Cylinder => {
                 let cylinder = self.geometry.locate(last).cylinder;
-                let mut stop = track_end(last);
-                while stop < self.sectors() && self.geometry.locate(stop).cylinder == cylinder {
-                    stop = track_end(stop);
+                let mut cylinder_end = track_end(last);
+                while cylinder_end < self.sectors()
+                    && self.geometry.locate(cylinder_end).cylinder == cylinder
+                {
+                    cylinder_end = track_end(cylinder_end);
                 }
-                stop
+                cylinder_end
             }
             ReadAhead::Segment if cache.ahead_over_requested => end + segment_sectors,
             ReadAhead::Segment => start + segment_sectors,
@@ -222,28 +230,30 @@ impl Hdd {
                 let segment = self.segments.segment(segment);
                 // The segment started on the previous track, so this is a stream. DiskSim then adds
                 // the sector count of a whole track, even if the next track has fewer numbers.
-                let wanted = match segment.from < track.start {
+                let wanted_end = match segment.from < track.start {
                     true => track.end + u64::from(self.geometry.track_sectors(start)),
                     false => track.end,
                 };
-                let full = segment.start + segment_sectors;
-                if cache.ahead_over_requested { wanted } else { wanted.min(full) }
+                let segment_end = segment.start + segment_sectors;
+                if cache.ahead_over_requested { wanted_end } else { wanted_end.min(segment_end) }
             }
             ReadAhead::NextTrack => end,
         };
-        let most = end + u64::from(cache.read_ahead_sectors_max);
-        wanted.min(most).min(self.sectors()).max(end)
+        let end_max = end + u64::from(cache.read_ahead_sectors_max);
+        wanted_end.min(end_max).min(self.sectors()).max(end)
     }
 
-    /// Returns the number of sectors on the track of `from` that pass the head before it.
-    fn sectors_passing_before(&self, at: u64, from: u64) -> u64 {
+    /// Returns the number of sectors on the track of `sector` that pass the head before it, for a
+    /// seek that starts at `start_ns`.
+    fn sectors_passing_before(&self, start_ns: u64, sector: u64) -> u64 {
         if !self.drive.cache.caches_passing_sectors {
             return 0;
         }
-        let place = self.geometry.locate(from);
-        let settled_at = at + self.mechanics.access_seek_ns(self.arm_track, &place, Op::Read);
-        let wait = place.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
-        (wait / place.sector_width).min(from - self.geometry.track(from).start)
+        let position = self.geometry.locate(sector);
+        let settled_at =
+            start_ns + self.mechanics.access_seek_ns(self.arm_track, &position, Op::Read);
+        let wait_angle = position.angle.wrapping_sub(self.mechanics.angle_at(settled_at));
+        (wait_angle / position.sector_width).min(sector - self.geometry.track(sector).start)
     }
 
     /// Stops the read-ahead on arrival of `request`, on drives that do so. Returns the time for
@@ -269,18 +279,15 @@ impl Hdd {
         }
     }
 
-    /// Stops the read-ahead at time `at` to free the arm.
-    pub(super) fn stop_ahead(&mut self, at: u64) {
+    /// Stops the read-ahead at `time_ns`, and records when and at which track the arm is free.
+    pub(super) fn stop_ahead(&mut self, time_ns: u64) {
         if let Some(mut run) = self.ahead.take() {
-            let standing = run.advance(at, &self.geometry, &self.mechanics);
+            let state = run.advance(time_ns, &self.geometry, &self.mechanics);
             self.segments.extend(run.segment, run.next);
-            self.arm_track = standing.arm_track;
-            let left_at = if self.drive.cache.stops_in_sector {
-                standing.stopped_at
-            } else {
-                standing.free_at
-            };
-            self.free_at = self.free_at.max(left_at);
+            self.arm_track = state.arm_track;
+            let leave_ns =
+                if self.drive.cache.stops_in_sector { state.stopped_at } else { state.free_at };
+            self.free_at = self.free_at.max(leave_ns);
         }
     }
 }

@@ -133,12 +133,14 @@ struct Lee {
 }
 
 impl Lee {
-    fn new(points: &DataSheetSeeks, total: u32) -> Lee {
+    /// Fits the curve to three seek times of a drive with `cylinders` cylinders (Lee's formula).
+    fn new(points: &DataSheetSeeks, cylinders: u32) -> Lee {
         let DataSheetSeeks { single_ms, average_ms, full_ms } = points;
-        let root = (-10.0 * single_ms + 15.0 * average_ms - 5.0 * full_ms)
-            / (3.0 * f64::from(total).sqrt());
-        let line = (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms) / (3.0 * f64::from(total));
-        Lee { root, line, single_ms: *single_ms }
+        let root_factor = (-10.0 * single_ms + 15.0 * average_ms - 5.0 * full_ms)
+            / (3.0 * f64::from(cylinders).sqrt());
+        let line_factor =
+            (7.0 * single_ms - 15.0 * average_ms + 8.0 * full_ms) / (3.0 * f64::from(cylinders));
+        Lee { root: root_factor, line: line_factor, single_ms: *single_ms }
     }
 
     fn ms(&self, distance: f64) -> f64 {
@@ -208,16 +210,17 @@ fn between(x: f64, from: (f64, f64), to: (f64, f64)) -> f64 {
     from.1 + (x - from.0) * (to.1 - from.1) / (to.0 - from.0)
 }
 
-/// Interpolates a measured table.
+/// Interpolates a measured table of distances and times. Returns the time in ms of a seek over
+/// `cylinders` cylinders.
 fn table_ms(points: &[(u32, f64)], cylinders: u32) -> f64 {
-    let at = |index: usize| (f64::from(points[index].0), points[index].1);
+    let point = |index: usize| (f64::from(points[index].0), points[index].1);
     match points.partition_point(|(distance, _)| *distance < cylinders) {
         // Below the first measured distance, its time is used.
         0 => points[0].1,
-        index if points.len() == 1 => at(index - 1).1,
+        index if points.len() == 1 => point(index - 1).1,
         index => {
             let next = index.min(points.len() - 1);
-            between(f64::from(cylinders), at(next - 1), at(next))
+            between(f64::from(cylinders), point(next - 1), point(next))
         }
     }
 }

@@ -32,13 +32,13 @@ pub(super) struct CostState {
 }
 
 impl CostState {
-    /// Returns the cost of an access at `place`, in the unit of the policy.
-    pub(super) fn cost(&self, mechanics: &Mechanics, place: &SectorPosition, op: Op) -> u64 {
+    /// Returns the cost of an access at `target`: ns for positioning, or the rank in the sweep.
+    pub(super) fn cost(&self, mechanics: &Mechanics, target: &SectorPosition, op: Op) -> u64 {
         match self.order {
             QueuePolicy::Positioning => {
-                mechanics.positioning_ns(self.at, self.arm_track, place, op)
+                mechanics.positioning_ns(self.at, self.arm_track, target, op)
             }
-            QueuePolicy::Elevator => self.elevator_cost(place),
+            QueuePolicy::Elevator => self.elevator_cost(target),
         }
     }
 
@@ -57,12 +57,12 @@ impl CostState {
         }
     }
 
-    /// Returns the rank of a position in an upward sweep of the arm. Cylinders that it has passed
-    /// come last.
-    fn elevator_cost(&self, place: &SectorPosition) -> u64 {
+    /// Returns the rank of `target` in an upward sweep of the arm. Cylinders that the arm has
+    /// passed come last.
+    fn elevator_cost(&self, target: &SectorPosition) -> u64 {
         // A place that the arm has passed comes after all that it still comes to.
-        let behind = u64::from(place.cylinder < self.arm_track.cylinder) << 32;
-        behind + u64::from(place.cylinder)
+        let next_sweep = u64::from(target.cylinder < self.arm_track.cylinder) << 32;
+        next_sweep + u64::from(target.cylinder)
     }
 }
 
@@ -76,34 +76,35 @@ pub(super) struct MediumTransfer {
 }
 
 impl Hdd {
-    /// Gives the arm its next task. It is free at `at`, and a command is ready.
-    pub(super) fn decide(&mut self, at: u64) {
+    /// Gives the arm its next task. The arm is free at `time_ns`, and a command, a flush or a
+    /// cached write is ready.
+    pub(super) fn decide(&mut self, time_ns: u64) {
         if !self.flushes.is_empty() {
-            return self.continue_flush(at);
+            return self.continue_flush(time_ns);
         }
         if let Some(waiting) = self.queue.waiting()
-            && self.has_room_for(at, &waiting.request)
-            && let Some(command) = self.queue.take_waiting(at)
+            && self.has_room_for(time_ns, &waiting.request)
+            && let Some(command) = self.queue.take_waiting(time_ns)
         {
-            return self.store_and_complete(command.ready_at.max(at), command.request);
+            return self.store_and_complete(command.ready_at.max(time_ns), command.request);
         }
-        self.read_ahead_to(at);
+        self.read_ahead_to(time_ns);
         self.queue.record_added(&self.segments.take_added());
-        let reach = self.cost_state(at);
+        let cost_state = self.cost_state(time_ns);
         let (segments, written) = (&self.segments, &self.written);
         let (cache, ahead, geometry) = (&self.drive.cache, self.ahead.as_ref(), &self.geometry);
         // A read whose start is cached, or is about to be read ahead, needs no seek.
         let cost = |command: &DiskCommand, below: u64| {
             let (start, place) = (command.request.start, &command.place);
-            let reads_on = || sectors_until(ahead, cache, geometry, start);
+            let sectors_read_ahead = || sectors_until(ahead, cache, geometry, start);
             let op = command.request.op;
             if is_read(op) {
                 debug_assert!(command.may_be_cached || !segments.holds(start), "{command:?}");
                 if command.may_be_cached && segments.holds(start) {
                     return Some(0);
                 }
-                match reads_on() {
-                    Some(_) if reach.order == QueuePolicy::Elevator => return Some(0),
+                match sectors_read_ahead() {
+                    Some(_) if cost_state.order == QueuePolicy::Elevator => return Some(0),
                     Some(sectors) => {
                         let angle = sectors.wrapping_mul(place.sector_width);
                         return Some(self.mechanics.rotation_ns(angle));
@@ -111,36 +112,39 @@ impl Hdd {
                     None => {}
                 }
             }
-            reach.cost_below(&self.mechanics, (place, op), below)
+            cost_state.cost_below(&self.mechanics, (place, op), below)
         };
         let room_cost = || {
-            let cost = |place: &SectorPosition| reach.cost(&self.mechanics, place, Op::Write);
-            written.least_cost(at, cost).unwrap_or(u64::MAX)
+            let cost = |place: &SectorPosition| cost_state.cost(&self.mechanics, place, Op::Write);
+            written.least_cost(time_ns, cost).unwrap_or(u64::MAX)
         };
-        match self.queue.take_next(at, cost, room_cost) {
-            Some(ArmTask::Serve(command)) if is_read(command.request.op) => self.read(at, &command),
-            Some(ArmTask::Serve(command)) => self.write_queued(at, command),
-            Some(ArmTask::MakeRoom) | None => self.write_back(at),
+        match self.queue.take_next(time_ns, cost, room_cost) {
+            Some(ArmTask::Serve(command)) if is_read(command.request.op) => {
+                self.read(time_ns, &command)
+            }
+            Some(ArmTask::Serve(command)) => self.write_queued(time_ns, command),
+            Some(ArmTask::MakeRoom) | None => self.write_back(time_ns),
         }
     }
 
-    /// Returns the state for the cost computation at time `at`.
-    pub(super) fn cost_state(&self, at: u64) -> CostState {
-        CostState { order: self.drive.queue.order, at, arm_track: self.arm_track }
+    /// Returns the state for the cost computation at `time_ns`.
+    pub(super) fn cost_state(&self, time_ns: u64) -> CostState {
+        CostState { order: self.drive.queue.order, at: time_ns, arm_track: self.arm_track }
     }
 
-    /// Performs the next step of a flush. All written data goes to the medium before any other
-    /// work.
-    fn continue_flush(&mut self, at: u64) {
+    /// Performs the next step of a flush at `time_ns`. All written data goes to the medium before
+    /// any other work. Then the flushes complete.
+    fn continue_flush(&mut self, time_ns: u64) {
         if !self.written.is_empty() {
-            return self.write_back(at);
+            return self.write_back(time_ns);
         }
-        while let Some((asked_at, id)) = self.flushes.pop_front() {
-            self.finish(id, at.max(asked_at));
+        while let Some((overhead_end_ns, id)) = self.flushes.pop_front() {
+            self.finish(id, time_ns.max(overhead_end_ns));
         }
     }
 
-    /// Transfers `sectors` sectors from `start` between medium and cache, track by track.
+    /// Transfers `sectors` sectors from `start` between medium and cache, track by track, and moves
+    /// the arm. Returns the begin and the end in ns.
     ///
     /// Written sectors must be in the cache when the head reaches them. A bus slower than the
     /// medium therefore delays a write, up to a revolution.
@@ -151,32 +155,33 @@ impl Hdd {
         sectors: u64,
         op: Op,
     ) -> MediumTransfer {
-        let MediumAccess { from: mut at, mut continues, mut move_min_ns, feed } = access;
-        let (mut next, end) = (start, start + sectors);
+        let MediumAccess { from: mut time_ns, mut continues, mut move_min_ns, feed } = access;
+        let (mut next_sector, end) = (start, start + sectors);
         let mut begin = None;
-        while next < end {
-            let place = self.geometry.locate(next);
-            let count = (end - next).min(u64::from(place.run_sectors));
+        while next_sector < end {
+            let place = self.geometry.locate(next_sector);
+            let count = (end - next_sector).min(u64::from(place.run_sectors));
             let move_ns = match continues {
                 true => self.mechanics.move_ns(self.arm_track, &place, op),
                 false => self.mechanics.access_seek_ns(self.arm_track, &place, op),
             };
-            let settled_at = at + move_ns.max(move_min_ns);
-            let earliest = feed.map_or(0, |feed| {
-                let (first, last) = (next - start + 1, next - start + count);
-                let others_ns = self.mechanics.rotation_ns((count - 1) * place.sector_width);
-                let all = feed.has(last).saturating_sub(others_ns);
-                feed.has(first.max(u64::from(feed.sectors_to_start))).max(all)
+            let settled_at = time_ns + move_ns.max(move_min_ns);
+            let earliest_ns = feed.map_or(0, |feed| {
+                let (first, last) = (next_sector - start + 1, next_sector - start + count);
+                let transfer_before_last_ns =
+                    self.mechanics.rotation_ns((count - 1) * place.sector_width);
+                let last_bound = feed.has(last).saturating_sub(transfer_before_last_ns);
+                feed.has(first.max(u64::from(feed.sectors_to_start))).max(last_bound)
             });
-            let times = (at, settled_at, earliest);
+            let times = (time_ns, settled_at, earliest_ns);
             let pass = self.mechanics.pass(times, &place, count as u32, op);
             self.arm_track = HeadPosition { cylinder: place.cylinder, head: place.head };
             begin.get_or_insert(pass.begin);
             (continues, move_min_ns) = (true, 0);
-            at = pass.end;
-            next += count;
+            time_ns = pass.end;
+            next_sector += count;
         }
-        MediumTransfer { begin: begin.unwrap_or(at), end: at }
+        MediumTransfer { begin: begin.unwrap_or(time_ns), end: time_ns }
     }
 }
 

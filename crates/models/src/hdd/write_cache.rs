@@ -56,14 +56,16 @@ impl WriteCache {
     }
 
     /// Returns true if a write of the sectors from `start` to `end` fits at time `at`.
-    pub(super) fn has_room_for(&self, at: u64, start: u64, end: u64) -> bool {
+    pub(super) fn has_room_for(&self, time_ns: u64, start: u64, end: u64) -> bool {
         if self.holds(start, end) {
             return true;
         }
-        let (landing, until) = self.landing;
-        let held = self.sectors + if at < until { landing } else { 0 };
+        let (landing_sectors, landing_end_ns) = self.landing;
+        let held_sectors =
+            self.sectors + if time_ns < landing_end_ns { landing_sectors } else { 0 };
         let is_span_left = self.spans.len() < self.spec.spans as usize;
-        held + (end - start) <= self.spec.sectors && (is_span_left || self.joined(start).is_some())
+        held_sectors + (end - start) <= self.spec.sectors
+            && (is_span_left || self.joined(start).is_some())
     }
 
     /// Returns true if waiting data overlaps the sectors from `start` to `end`.
@@ -71,15 +73,21 @@ impl WriteCache {
         self.spans.iter().any(|span| span.start < end && start < span.end)
     }
 
-    /// Adds the sectors from `start`, at `place`, to `end`. They are in the cache at `ready_at`.
-    pub(super) fn put(&mut self, (start, end): (u64, u64), place: SectorPosition, ready_at: u64) {
+    /// Adds the sectors from `start` to `end`. The first one is at `position`. They are in the
+    /// cache at `ready_ns`.
+    pub(super) fn put(
+        &mut self,
+        (start, end): (u64, u64),
+        position: SectorPosition,
+        ready_ns: u64,
+    ) {
         if self.holds(start, end) {
             return;
         }
         self.sectors += end - start;
         match self.joined(start) {
             Some(index) => self.spans[index].end = end,
-            None => self.spans.push(WriteSpan { start, end, ready_at, place }),
+            None => self.spans.push(WriteSpan { start, end, ready_at: ready_ns, place: position }),
         }
     }
 
@@ -88,21 +96,28 @@ impl WriteCache {
         self.spans.iter().map(|span| span.ready_at).min()
     }
 
-    /// Returns the least cost of the spans that are in the cache at `at`, by their position.
-    pub(super) fn least_cost(&self, at: u64, cost: impl Fn(&SectorPosition) -> u64) -> Option<u64> {
-        let here = self.spans.iter().filter(|span| span.ready_at <= at);
-        here.map(|span| cost(&span.place)).min()
+    /// Returns the least cost among the spans that are in the cache at `time_ns`; `None` if there
+    /// is none. `cost` returns the cost of a position.
+    pub(super) fn least_cost(
+        &self,
+        time_ns: u64,
+        cost: impl Fn(&SectorPosition) -> u64,
+    ) -> Option<u64> {
+        let ready_spans = self.spans.iter().filter(|span| span.ready_at <= time_ns);
+        ready_spans.map(|span| cost(&span.place)).min()
     }
 
-    /// Removes a piece of the span that is in the cache at `at` and costs least.
+    /// Removes a piece of the span that is in the cache at `time_ns` and has the least cost.
+    /// Returns `None` if there is none. `locate` returns the position of a sector.
     pub(super) fn take_nearest(
         &mut self,
-        at: u64,
+        time_ns: u64,
         cost: impl Fn(&SectorPosition) -> u64,
         locate: impl Fn(u64) -> SectorPosition,
     ) -> Option<TrackPiece> {
-        let here = (0..self.spans.len()).filter(|index| self.spans[*index].ready_at <= at);
-        let index = here.min_by_key(|index| cost(&self.spans[*index].place))?;
+        let ready_spans =
+            (0..self.spans.len()).filter(|index| self.spans[*index].ready_at <= time_ns);
+        let index = ready_spans.min_by_key(|index| cost(&self.spans[*index].place))?;
         Some(self.take_piece(index, locate))
     }
 
@@ -118,9 +133,10 @@ impl WriteCache {
         Some(self.take_piece(index, locate))
     }
 
-    /// Records that the last piece is on the medium at `until`. It occupies room until then.
-    pub(super) fn record_landing(&mut self, piece: TrackPiece, until: u64) {
-        self.landing = (piece.sectors, until);
+    /// Records that the last piece is on the medium at `end_ns`. It occupies room in the cache
+    /// until then.
+    pub(super) fn record_landing(&mut self, piece: TrackPiece, end_ns: u64) {
+        self.landing = (piece.sectors, end_ns);
     }
 
     /// Removes a piece of at most one track from the start of a span.

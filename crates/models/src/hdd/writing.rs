@@ -57,54 +57,58 @@ impl Hdd {
         self.queue.push(command);
     }
 
-    /// Returns true if a write can enter the cache behind the one that is being written to the
-    /// medium.
+    /// Returns true if a write can enter the cache at time `now` (ns), behind the write that is
+    /// being written to the medium.
     fn joins_write_to_medium(&mut self, now: u64, request: &DeviceRequest) -> bool {
-        while self.landing.front().is_some_and(|(until, _)| *until <= now) {
+        while self.landing.front().is_some_and(|(end_ns, _)| *end_ns <= now) {
             self.landing.pop_front();
         }
-        let held: u64 = self.landing.iter().map(|(_, sectors)| u64::from(*sectors)).sum();
-        let is_taken = match self.drive.cache.appends {
+        let landing_sectors: u64 =
+            self.landing.iter().map(|(_, sectors)| u64::from(*sectors)).sum();
+        let may_append = match self.drive.cache.appends {
             AppendPolicy::Never => false,
             AppendPolicy::Alone => self.queue.is_empty(),
             AppendPolicy::Always => true,
         };
-        let fits = held + u64::from(request.sectors) <= self.drive.cache.writes.sectors;
-        is_taken && fits && !self.landing.is_empty()
+        let fits = landing_sectors + u64::from(request.sectors) <= self.drive.cache.writes.sectors;
+        may_append && fits && !self.landing.is_empty()
     }
 
-    /// Serves a queued write at time `at`. If the drive joins writes, those that continue it are
-    /// served together up to the end of a track. The rest of the last one returns to the queue.
-    pub(super) fn write_queued(&mut self, at: u64, command: DiskCommand) {
-        if !self.drive.queue.combines_writes || !self.queue.has_following(at, &command) {
-            return self.write(at, &command);
+    /// Serves a queued write at `start_ns`. If the drive joins writes, the queued writes that
+    /// continue it are served together up to the end of a track. The rest of the last one returns
+    /// to the queue.
+    pub(super) fn write_queued(&mut self, start_ns: u64, command: DiskCommand) {
+        if !self.drive.queue.combines_writes || !self.queue.has_following(start_ns, &command) {
+            return self.write(start_ns, &command);
         }
-        let (mut joined, mut last) = (command, command);
-        let mut whole = Vec::new();
+        let (mut joined, mut last_command) = (command, command);
+        let mut joined_ids = Vec::new();
         let mut ready_at = command.ready_at;
         let track_end = loop {
-            if let Some(track_end) = self.last_track_end(last.request.start, last.request.end()) {
+            if let Some(track_end) =
+                self.last_track_end(last_command.request.start, last_command.request.end())
+            {
                 break track_end;
             }
-            whole.push(last.request.id);
-            match self.queue.take_following(at, &last) {
-                Some(next) => last = next,
-                None => break last.request.end(),
+            joined_ids.push(last_command.request.id);
+            match self.queue.take_following(start_ns, &last_command) {
+                Some(next) => last_command = next,
+                None => break last_command.request.end(),
             }
-            ready_at = ready_at.max(last.ready_at);
+            ready_at = ready_at.max(last_command.ready_at);
         };
         // The data of joined writes crosses the bus in sequence, after the overhead of all of them.
         joined.bus = BusState::Left { from: ready_at };
         joined.request.sectors = (track_end - joined.request.start) as u32;
-        let done_at = self.write_through(at, &joined);
-        for id in whole {
+        let done_at = self.write_through(start_ns, &joined);
+        for id in joined_ids {
             self.finish(id, done_at);
         }
-        if track_end < last.request.end() {
-            last.request.sectors = (last.request.end() - track_end) as u32;
-            last.request.start = track_end;
-            last.place = self.geometry.locate(track_end);
-            self.queue.put_back(last);
+        if track_end < last_command.request.end() {
+            last_command.request.sectors = (last_command.request.end() - track_end) as u32;
+            last_command.request.start = track_end;
+            last_command.place = self.geometry.locate(track_end);
+            self.queue.put_back(last_command);
         }
     }
 
@@ -119,28 +123,30 @@ impl Hdd {
         last
     }
 
-    /// Serves a write at time `at` and reports it complete.
-    pub(super) fn write(&mut self, at: u64, command: &DiskCommand) {
-        let done_at = self.write_through(at, command);
-        self.finish(command.request.id, done_at);
+    /// Serves a write at `start_ns`, and schedules its completion.
+    pub(super) fn write(&mut self, start_ns: u64, command: &DiskCommand) {
+        let end_ns = self.write_through(start_ns, command);
+        self.finish(command.request.id, end_ns);
     }
 
-    /// Writes at time `at`, with the data on the bus while the arm seeks. Returns the completion
-    /// time.
-    fn write_through(&mut self, at: u64, command: &DiskCommand) -> u64 {
+    /// Writes to the medium from `start_ns` on, with the data on the bus while the arm seeks.
+    /// Returns the completion time in ns.
+    fn write_through(&mut self, start_ns: u64, command: &DiskCommand) -> u64 {
         let request = command.request;
         let sectors = u64::from(request.sectors);
-        let feed = self.receive(at, command.bus, request.sectors);
+        let feed = self.receive(start_ns, command.bus, request.sectors);
         let data_end = feed.has(sectors);
         // The arm is still on that track, so a continuing write never needs a seek.
         let continues = self.written_end == request.start;
-        let is_writing = continues && self.free_at >= at;
-        self.stop_ahead(at);
+        let is_writing = continues && self.free_at >= start_ns;
+        self.stop_ahead(start_ns);
         self.last_medium_request = Some(request.id);
-        let early = command.early_disconnect;
+        let early_disconnect = command.early_disconnect;
         let controller = &self.drive.controller;
         let access = MediumAccess {
-            from: (at + early.map_or(0, |early| early.until_seek_ns)).max(self.free_at),
+            from: (start_ns
+                + early_disconnect.map_or(0, |early_disconnect| early_disconnect.until_seek_ns))
+            .max(self.free_at),
             continues,
             move_min_ns: if is_writing { 0 } else { controller.write_move_min_ns },
             feed: Some(feed),
@@ -149,18 +155,20 @@ impl Hdd {
         let transfer = self.transfer(access, request.start, sectors, Op::Write);
         self.written_end = request.end();
         self.free_at = transfer.end;
-        self.record_written(at, request.start, request.end(), is_writing);
+        self.record_written(start_ns, request.start, request.end(), is_writing);
         if self.drive.cache.flushes_first && self.written.takes(request.sectors) {
             self.landing.push_back((transfer.end, request.sectors));
             return data_end + completion_ns;
         }
         let controller = &self.drive.controller;
-        let written_at = transfer.end.max(data_end);
-        let done_at = match (controller.never_disconnects, early) {
-            (true, _) => written_at,
-            (false, None) => written_at.max(data_end + command.leave_ns) + controller.reselect_ns,
+        let medium_end_ns = transfer.end.max(data_end);
+        let done_at = match (controller.never_disconnects, early_disconnect) {
+            (true, _) => medium_end_ns,
+            (false, None) => {
+                medium_end_ns.max(data_end + command.leave_ns) + controller.reselect_ns
+            }
             (false, Some(_)) => {
-                written_at.max(data_end + command.leave_ns) + controller.reselect_again_ns
+                medium_end_ns.max(data_end + command.leave_ns) + controller.reselect_again_ns
             }
         } + completion_ns;
         self.keep_arm(done_at, completion_ns);
@@ -178,7 +186,7 @@ impl Hdd {
         self.free_at = self.free_at.max(held_until);
     }
 
-    /// Stores a write in the cache and reports it complete.
+    /// Stores a write in the cache from `ready_at` (ns) on, and schedules its completion.
     pub(super) fn store_and_complete(&mut self, ready_at: u64, request: DeviceRequest) {
         let feed = self.receive(ready_at, BusState::Held { from: ready_at }, request.sectors);
         let end = feed.has(u64::from(request.sectors));
@@ -188,10 +196,10 @@ impl Hdd {
         self.record_written(ready_at, request.start, request.end(), true);
     }
 
-    /// Returns true if a write fits into the cache at time `at`. During a flush no write is
+    /// Returns true if a write fits into the cache at `time_ns`. During a flush no write is
     /// accepted.
-    pub(super) fn has_room_for(&self, at: u64, request: &DeviceRequest) -> bool {
-        self.flushes.is_empty() && self.written.has_room_for(at, request.start, request.end())
+    pub(super) fn has_room_for(&self, time_ns: u64, request: &DeviceRequest) -> bool {
+        self.flushes.is_empty() && self.written.has_room_for(time_ns, request.start, request.end())
     }
 
     /// Records written sectors in the cache and drops old data of them. `is_writing` is true if the
@@ -200,11 +208,11 @@ impl Hdd {
     /// A drive with `flushes_first` uses a new segment for each write that arrives later than that.
     /// DiskSim's cache does the same (`disk_buffer_select_write_segment` appends only to a segment
     /// that is dirty or being written).
-    fn record_written(&mut self, at: u64, start: u64, end: u64, is_writing: bool) {
+    fn record_written(&mut self, time_ns: u64, start: u64, end: u64, is_writing: bool) {
         if let Some(run) = &self.ahead {
             let segment = self.segments.segment(run.segment);
             if segment.start < end && start < run.limit {
-                self.stop_ahead(at);
+                self.stop_ahead(time_ns);
             }
         }
         self.segments.drop_overlap(start, end);
@@ -217,25 +225,26 @@ impl Hdd {
         }
     }
 
-    /// Writes the nearest piece of the cached data to the medium.
-    pub(super) fn write_back(&mut self, at: u64) {
-        self.stop_ahead(at);
-        let at = at.max(self.free_at);
-        let (reach, geometry) = (self.cost_state(at), &self.geometry);
-        let cost = |place: &SectorPosition| reach.cost(&self.mechanics, place, Op::Write);
-        match self.written.take_nearest(at, cost, |sector| geometry.locate(sector)) {
-            Some(piece) => self.write_piece(at, piece),
+    /// Writes the nearest piece of the cached data to the medium, from `time_ns` on. If no data has
+    /// arrived yet, the arm waits for it.
+    pub(super) fn write_back(&mut self, time_ns: u64) {
+        self.stop_ahead(time_ns);
+        let time_ns = time_ns.max(self.free_at);
+        let (cost_state, geometry) = (self.cost_state(time_ns), &self.geometry);
+        let cost = |place: &SectorPosition| cost_state.cost(&self.mechanics, place, Op::Write);
+        match self.written.take_nearest(time_ns, cost, |sector| geometry.locate(sector)) {
+            Some(piece) => self.write_piece(time_ns, piece),
             // All data is still on its way over the bus.
-            None => self.free_at = at.max(self.written.ready_at().unwrap_or(at)),
+            None => self.free_at = time_ns.max(self.written.ready_at().unwrap_or(time_ns)),
         }
     }
 
-    /// Writes a piece of cached data to the medium.
-    pub(super) fn write_piece(&mut self, at: u64, piece: TrackPiece) {
-        self.stop_ahead(at);
-        let at = at.max(self.free_at);
+    /// Writes a piece of cached data to the medium, once the arm is free after `time_ns`.
+    pub(super) fn write_piece(&mut self, time_ns: u64, piece: TrackPiece) {
+        self.stop_ahead(time_ns);
+        let time_ns = time_ns.max(self.free_at);
         let continues = self.written_end == piece.start;
-        let access = MediumAccess { from: at, continues, ..MediumAccess::default() };
+        let access = MediumAccess { from: time_ns, continues, ..MediumAccess::default() };
         let transfer = self.transfer(access, piece.start, piece.sectors, Op::Write);
         self.written_end = piece.start + piece.sectors;
         self.written.record_landing(piece, transfer.end);

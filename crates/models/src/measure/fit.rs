@@ -37,10 +37,10 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         sizes.sort_unstable();
         sizes.dedup();
         let line = |bytes: u64| {
-            let at = |depth: &u32| {
+            let sample_at_depth = |depth: &u32| {
                 of_access().find(|sample| (sample.cell.bytes, sample.cell.depth) == (bytes, *depth))
             };
-            SizeCosts { bytes, us: depths.iter().map_while(at).map(us).collect() }
+            SizeCosts { bytes, us: depths.iter().map_while(sample_at_depth).map(us).collect() }
         };
         let lines: Vec<SizeCosts> = sizes.into_iter().map(line).collect();
         lines.iter().all(|line| !line.us.is_empty()).then_some(lines).filter(|all| !all.is_empty())
@@ -68,14 +68,14 @@ pub fn describe(shape: StorageShape, samples: &[ProfileSample]) -> Option<Storag
         _ => None,
     })?;
     let nearest = near.iter().map(|near| near.us).min_by(f64::total_cmp)?;
-    let far = us(probe);
+    let random_us = us(probe);
     let quantile = |share| probe.quantile_ns(share) as f64 / 1e3;
     Some(StorageDescription {
         name: shape.name,
         bytes: shape.bytes,
         request_bytes_max: shape.request_bytes_max,
         alignment_bytes: shape.alignment_bytes,
-        is_rotational: far >= ROTATIONAL_MIN_US && far > ROTATIONAL_RATIO * nearest,
+        is_rotational: random_us >= ROTATIONAL_MIN_US && random_us > ROTATIONAL_RATIO * nearest,
         depth_max: *depths.last()?,
         depths,
         probe_bytes: PROBE_BYTES,

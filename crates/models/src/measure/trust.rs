@@ -52,7 +52,10 @@ impl ProfileReliability {
 
     /// Returns the cells that should be measured again.
     pub fn doubtful(&self) -> Vec<MeasurementCell> {
-        let pairs = self.contradictions.iter().flat_map(|it| [it.lighter.0, it.heavier.0]);
+        let pairs = self
+            .contradictions
+            .iter()
+            .flat_map(|contradiction| [contradiction.lighter.0, contradiction.heavier.0]);
         let mut cells: Vec<MeasurementCell> = Vec::new();
         for cell in pairs.chain(self.disagreeing_cells.iter().copied()) {
             if !cells.contains(&cell) {

@@ -165,11 +165,11 @@ impl StorageDescription {
             self.depth_max,
             self.probe_bytes
         );
-        for (kind, what, lines) in [
+        for (kind, comment, lines) in [
             ("random", "Requests at random places: µs of one, by depth.", &self.random),
             ("following", "Requests that go on where the last one ended.", &self.following),
         ] {
-            let _ = write!(text, "\n# {what}\n");
+            let _ = write!(text, "\n# {comment}\n");
             for SizeCosts { bytes, us } in lines {
                 let _ = write!(text, "[[{kind}]]\nbytes = {bytes}\nus = {}\n", list(us));
             }

@@ -44,8 +44,8 @@ pub fn description_with_overrides(spec: &Spec) -> Result<StorageDescription, Mea
             let known = vec!["toml", "any time that `readpath devices measured` names"];
             return Err(SpecError::UnknownParameter { name, key, known }.into());
         };
-        let given = value.parse().ok().filter(|us| (US.least..=US.most).contains(us));
-        *time.us = given.ok_or_else(|| SpecError::BadValue {
+        let value_us = value.parse().ok().filter(|us| (US.least..=US.most).contains(us));
+        *time.us = value_us.ok_or_else(|| SpecError::BadValue {
             name: spec.name.clone(),
             key: key.clone(),
             value: value.clone(),
@@ -66,21 +66,21 @@ struct NamedTime<'d> {
 fn times(description: &mut StorageDescription) -> Vec<NamedTime<'_>> {
     let depths = &description.depths;
     let mut times = Vec::new();
-    for (kind, lines, what) in [
+    for (kind, lines, description) in [
         ("random", &mut description.random, "a request at a random place"),
         ("following", &mut description.following, "one that goes on where the last ended"),
     ] {
         for line in lines {
             for (depth, us) in depths.iter().zip(&mut line.us) {
                 let name = format!("{kind}.{}k.depth{depth}", line.bytes >> 10);
-                times.push(NamedTime { name, us, what });
+                times.push(NamedTime { name, us, what: description });
             }
         }
     }
     for near in &mut description.near {
         let name = format!("near.{}k", near.distance / 1024);
-        let what = "one that begins so far from the end of the last";
-        times.push(NamedTime { name, us: &mut near.us, what });
+        let description = "one that begins so far from the end of the last";
+        times.push(NamedTime { name, us: &mut near.us, what: description });
     }
     let streams = &mut description.streams;
     let name = format!("streams.{}", streams.count);

@@ -29,22 +29,23 @@ impl ResponseTimes {
     /// Interpolates the response times of `lines` at all depths. Each line has a time for each of
     /// the first `depths`.
     pub fn new(lines: &[SizeCosts], depths: &[u32]) -> ResponseTimes {
-        let between = |line: &SizeCosts| {
+        let interpolate = |line: &SizeCosts| {
             let mut ns = Vec::new();
             for (index, us) in line.us.iter().enumerate() {
-                let (depth, now) = (depths[index], us * 1e3);
-                let (before, from) = match index {
-                    0 => (0, now),
+                let (depth, time_ns) = (depths[index], us * 1e3);
+                let (depth_before, time_before_ns) = match index {
+                    0 => (0, time_ns),
                     _ => (depths[index - 1], line.us[index - 1] * 1e3),
                 };
-                for n in before + 1..=depth {
-                    let part = f64::from(n - before) / f64::from(depth - before);
-                    ns.push((from + (now - from) * part) as i64);
+                for depth_between in depth_before + 1..=depth {
+                    let fraction =
+                        f64::from(depth_between - depth_before) / f64::from(depth - depth_before);
+                    ns.push((time_before_ns + (time_ns - time_before_ns) * fraction) as i64);
                 }
             }
             ns
         };
-        let ns: Vec<Vec<i64>> = lines.iter().map(between).collect();
+        let ns: Vec<Vec<i64>> = lines.iter().map(interpolate).collect();
         ResponseTimes {
             sizes: lines.iter().map(|line| line.bytes).collect(),
             depth_max: ns.iter().map(|ns| ns.len() as u32).collect(),
@@ -54,27 +55,27 @@ impl ResponseTimes {
 
     /// Returns the position of a request size among the measured sizes.
     pub fn place(&self, bytes: u64) -> SizeInterval {
-        let above = self.sizes.partition_point(|&size| size <= bytes);
-        let line = above.saturating_sub(1).min(self.sizes.len().saturating_sub(2));
+        let next_index = self.sizes.partition_point(|&size| size <= bytes);
+        let line = next_index.saturating_sub(1).min(self.sizes.len().saturating_sub(2));
         let (low, high) = (self.sizes[line], self.sizes.get(line + 1));
-        let part = match high {
+        let fraction = match high {
             Some(high) => {
-                let past = bytes.saturating_sub(low) as i128 * i128::from(INTERVAL_PARTS);
-                (past / i128::from(high - low)) as i64
+                let offset = bytes.saturating_sub(low) as i128 * i128::from(INTERVAL_PARTS);
+                (offset / i128::from(high - low)) as i64
             }
             None => 0,
         };
-        SizeInterval { line, part }
+        SizeInterval { line, part: fraction }
     }
 
-    /// Returns the response time in ns with `count` requests in flight, including the request
-    /// itself. The result is at least 1 ns.
+    /// Returns the response time in ns of a request in a size interval, with `count` requests in
+    /// flight, including the request itself. The result is at least 1 ns.
     #[inline]
-    pub fn ns(&self, place: SizeInterval, count: u32) -> u64 {
-        let low = self.at(place.line, count);
-        let ns = match place.part {
+    pub fn ns(&self, interval: SizeInterval, count: u32) -> u64 {
+        let low = self.at(interval.line, count);
+        let ns = match interval.part {
             0 => low,
-            part => low + (self.at(place.line + 1, count) - low) * part / INTERVAL_PARTS,
+            part => low + (self.at(interval.line + 1, count) - low) * part / INTERVAL_PARTS,
         };
         ns.max(1) as u64
     }

@@ -45,8 +45,8 @@ impl WriteBuffer {
         }
     }
 
-    /// Admits a write. Returns the number of units that are now full and must be programmed, or
-    /// `None` if there is no room.
+    /// Admits a write of these pages. Returns the number of units that are now full and must be
+    /// programmed, or `None` if there is no room.
     ///
     /// A partially written page takes the room, and the program, of a whole page.
     pub fn admit(&mut self, pages: PageRange) -> Option<u64> {
@@ -55,16 +55,16 @@ impl WriteBuffer {
             return None;
         }
         if self.recent.is_empty() {
-            let places = (2 * self.capacity_bytes / PAGE_BYTES).next_power_of_two();
-            self.recent = vec![UNUSED_TAG; places as usize];
-            self.ends = vec![0; places as usize];
+            let table_entries = (2 * self.capacity_bytes / PAGE_BYTES).next_power_of_two();
+            self.recent = vec![UNUSED_TAG; table_entries as usize];
+            self.ends = vec![0; table_entries as usize];
         }
         self.used_bytes += bytes;
         self.admitted_bytes += bytes;
         for page in pages.pages() {
-            let (place, which) = self.place(page);
-            self.recent[place] = which;
-            self.ends[place] = self.admitted_bytes;
+            let (index, tag) = self.place(page);
+            self.recent[index] = tag;
+            self.ends[index] = self.admitted_bytes;
         }
         self.open_bytes += bytes;
         let units = self.open_bytes / self.unit_bytes;
@@ -110,10 +110,10 @@ impl WriteBuffer {
         if self.used_bytes == 0 {
             return false;
         }
-        let programmed = self.admitted_bytes - self.used_bytes;
+        let programmed_bytes = self.admitted_bytes - self.used_bytes;
         pages.pages().all(|page| {
-            let (place, which) = self.place(page);
-            self.recent[place] == which && self.ends[place] > programmed
+            let (index, tag) = self.place(page);
+            self.recent[index] == tag && self.ends[index] > programmed_bytes
         })
     }
 
@@ -121,8 +121,8 @@ impl WriteBuffer {
     /// smallest table 512 entries, so tags are below 2^29.
     #[inline]
     fn place(&self, page: u64) -> (usize, u32) {
-        let places = self.recent.len();
-        (page as usize & (places - 1), (page >> places.trailing_zeros()) as u32)
+        let table_entries = self.recent.len();
+        (page as usize & (table_entries - 1), (page >> table_entries.trailing_zeros()) as u32)
     }
 }
 

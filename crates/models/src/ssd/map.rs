@@ -34,25 +34,25 @@ impl MapCache {
     /// if 0.
     pub fn new(page_bytes: u64, span_bytes: u64) -> MapCache {
         let sectors_per_page = page_bytes / ENTRY_BYTES * ENTRY_SECTORS;
-        let places = (span_bytes / 512).div_ceil(sectors_per_page);
-        MapCache { sectors_per_page, cached_pages: vec![(u64::MAX, false); places as usize] }
+        let cached_count = (span_bytes / 512).div_ceil(sectors_per_page);
+        MapCache { sectors_per_page, cached_pages: vec![(u64::MAX, false); cached_count as usize] }
     }
 
     /// Looks up the map page of `sector`. A write marks it as changed. Returns the map page that
-    /// must be read first, if any.
+    /// must be read first; `None` if it is cached.
     #[inline]
     pub fn miss(&mut self, sector: u64, is_write: bool) -> Option<MapMiss> {
         if self.cached_pages.is_empty() {
             return None;
         }
         let page = sector / self.sectors_per_page;
-        let at = (page % self.cached_pages.len() as u64) as usize;
-        let (held, has_changed) = &mut self.cached_pages[at];
-        if *held == page {
+        let index = (page % self.cached_pages.len() as u64) as usize;
+        let (cached_page, has_changed) = &mut self.cached_pages[index];
+        if *cached_page == page {
             *has_changed |= is_write;
             return None;
         }
-        *held = page;
+        *cached_page = page;
         let writes_back = std::mem::replace(has_changed, is_write);
         Some(MapMiss { page, writes_back })
     }

@@ -178,8 +178,8 @@ impl Translation {
     /// Returns the block with the old copy of the page before `pages`, if that page was the last of
     /// a stream.
     fn stream_block(&mut self, pages: PageRange) -> Option<u32> {
-        let at = self.streams.iter().position(|stream| stream.0 == pages.first);
-        let stream = at.and_then(|at| self.streams.remove(at));
+        let index = self.streams.iter().position(|stream| stream.0 == pages.first);
+        let stream = index.and_then(|index| self.streams.remove(index));
         if self.streams.len() >= STREAMS {
             self.streams.pop_front();
         }
@@ -199,7 +199,7 @@ impl Translation {
         Some(block)
     }
 
-    /// Draws a block weighted by its old pages. Returns `None` if no old page is left.
+    /// Draws a block at random, weighted by its old pages. Returns `None` if no old page is left.
     fn draw_old_block(&mut self) -> Option<u32> {
         let count = self.blocks.len() as u64;
         for _ in 0..64 {
@@ -208,16 +208,17 @@ impl Translation {
                 return Some(block as u32);
             }
         }
-        let mut left =
+        let mut pages_left =
             self.draw.below(self.blocks.iter().map(|block| block.old_pages).sum::<u64>().max(1));
-        let at = self.blocks.iter().position(|block| match left.checked_sub(block.old_pages) {
-            Some(rest) => {
-                left = rest;
-                false
-            }
-            None => true,
-        });
-        at.map(|at| at as u32)
+        let index =
+            self.blocks.iter().position(|block| match pages_left.checked_sub(block.old_pages) {
+                Some(rest) => {
+                    pages_left = rest;
+                    false
+                }
+                None => true,
+            });
+        index.map(|index| index as u32)
     }
 
     /// Collects blocks until enough are free or no block can be gained.
@@ -283,18 +284,18 @@ impl Translation {
     /// in use starts one free block short, so its first write triggers collection.
     fn create_blocks(&mut self) {
         let room = self.room;
-        let full = room.pages.div_ceil(self.block_pages);
-        let asked = (full * (100 + room.spare_percent)).div_ceil(100);
-        self.free_blocks_min = (asked * room.free_percent / 100).max(2) as usize;
+        let data_blocks = room.pages.div_ceil(self.block_pages);
+        let blocks_wanted = (data_blocks * (100 + room.spare_percent)).div_ceil(100);
+        self.free_blocks_min = (blocks_wanted * room.free_percent / 100).max(2) as usize;
         // A very small drive gets extra blocks, so that collection always has one block more than
         // the data needs.
-        let count = asked.max(full + self.free_blocks_min as u64 + 3);
+        let count = blocks_wanted.max(data_blocks + self.free_blocks_min as u64 + 3);
         self.blocks = vec![FlashBlock::default(); count as usize];
-        let used = match room.is_used {
+        let used_blocks = match room.is_used {
             true => count as usize - self.free_blocks_min - 1,
             false => 0,
         };
-        let valid = steady(used, self.block_pages, room.pages);
+        let valid = steady(used_blocks, self.block_pages, room.pages);
         for (block, valid) in self.blocks.iter_mut().zip(valid) {
             *block = FlashBlock {
                 valid_pages: valid,
@@ -303,7 +304,7 @@ impl Translation {
                 is_closed: true,
             };
         }
-        self.free = (used as u32..count as u32).collect();
+        self.free = (used_blocks as u32..count as u32).collect();
         let mut open = || {
             let block = self.free.pop_front().expect("two blocks are open");
             OpenBlock { block, room: self.block_pages }
@@ -330,21 +331,21 @@ impl CollectionWork {
     }
 }
 
-/// Returns the valid pages of each of `blocks` closed blocks under steady random writes. The counts
-/// form a geometric sequence with the sum `pages`.
+/// Returns the number of valid pages of each of `blocks` closed blocks under steady random writes.
+/// The counts form a geometric sequence with the sum `pages`. A block has `block_pages` pages.
 fn steady(blocks: usize, block_pages: u64, pages: u64) -> Vec<u64> {
-    let filled = |ratio: f64| {
+    let levels = |ratio: f64| {
         std::iter::successors(Some(block_pages as f64), move |n| Some(n * ratio)).take(blocks)
     };
-    let (mut least, mut most) = (0.0, 1.0);
+    let (mut ratio_min, mut ratio_max) = (0.0, 1.0);
     for _ in 0..60 {
-        let ratio = (least + most) / 2.0;
-        match filled(ratio).sum::<f64>() < pages as f64 {
-            true => least = ratio,
-            false => most = ratio,
+        let ratio = (ratio_min + ratio_max) / 2.0;
+        match levels(ratio).sum::<f64>() < pages as f64 {
+            true => ratio_min = ratio,
+            false => ratio_max = ratio,
         }
     }
-    let mut counts: Vec<u64> = filled(most).map(|level| level as u64).collect();
+    let mut counts: Vec<u64> = levels(ratio_max).map(|level| level as u64).collect();
     let mut missing = pages.saturating_sub(counts.iter().sum());
     for count in &mut counts {
         let added = missing.min(block_pages - *count);

@@ -29,14 +29,14 @@ impl WrittenPages {
         self.count
     }
 
-    /// Returns the block of a page.
+    /// Returns the block of a page; `None` if the page was never set.
     #[inline]
     pub fn get(&self, page: u64) -> Option<u32> {
         if self.entries.is_empty() {
             return None;
         }
-        let place = self.entries[self.find(page)];
-        (place != 0).then_some((place & ((1 << BLOCK_BITS) - 1)) as u32)
+        let entry = self.entries[self.find(page)];
+        (entry != 0).then_some((entry & ((1 << BLOCK_BITS) - 1)) as u32)
     }
 
     /// Sets the block of a page.
@@ -45,9 +45,9 @@ impl WrittenPages {
         if 8 * self.count >= 5 * self.entries.len() {
             self.grow();
         }
-        let at = self.find(page);
-        self.count += usize::from(self.entries[at] == 0);
-        self.entries[at] = (page + 1) << BLOCK_BITS | u64::from(block);
+        let index = self.find(page);
+        self.count += usize::from(self.entries[index] == 0);
+        self.entries[index] = (page + 1) << BLOCK_BITS | u64::from(block);
     }
 
     /// Returns the index of a page's entry, or of the free entry where it belongs.
@@ -55,20 +55,20 @@ impl WrittenPages {
     fn find(&self, page: u64) -> usize {
         let mask = self.entries.len() - 1;
         let group = (page / GROUP).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        let mut at = (group * GROUP + page % GROUP) as usize & mask;
-        while self.entries[at] != 0 && (self.entries[at] >> BLOCK_BITS) - 1 != page {
-            at = (at + 1) & mask;
+        let mut index = (group * GROUP + page % GROUP) as usize & mask;
+        while self.entries[index] != 0 && (self.entries[index] >> BLOCK_BITS) - 1 != page {
+            index = (index + 1) & mask;
         }
-        at
+        index
     }
 
     /// Doubles the table and inserts all entries again.
     fn grow(&mut self) {
         let count = (2 * self.entries.len()).max(64);
-        let before = std::mem::replace(&mut self.entries, vec![0; count]);
-        for place in before.into_iter().filter(|place| *place != 0) {
-            let at = self.find((place >> BLOCK_BITS) - 1);
-            self.entries[at] = place;
+        let old_entries = std::mem::replace(&mut self.entries, vec![0; count]);
+        for entry in old_entries.into_iter().filter(|entry| *entry != 0) {
+            let index = self.find((entry >> BLOCK_BITS) - 1);
+            self.entries[index] = entry;
         }
     }
 }

@@ -76,11 +76,12 @@ fn without_cache(drive: &DriveDescription) -> DriveDescription {
 fn without_zones(layout: &DriveLayout) -> DriveLayout {
     let cylinders = layout.cylinders_in_all();
     let tracks = u64::from(cylinders) * u64::from(layout.heads);
-    let held = layout.zones.iter().map(|zone| zone.physical_sectors(layout.heads)).sum::<u64>();
+    let zone_sectors =
+        layout.zones.iter().map(|zone| zone.physical_sectors(layout.heads)).sum::<u64>();
     let zone = DiskZone {
         first_cylinder: 0,
         last_cylinder: cylinders - 1,
-        track_sectors: held.max(layout.sectors.unwrap_or(0)).div_ceil(tracks) as u32,
+        track_sectors: zone_sectors.max(layout.sectors.unwrap_or(0)).div_ceil(tracks) as u32,
         ..DiskZone::default()
     };
     DriveLayout {

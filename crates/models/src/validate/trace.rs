@@ -111,11 +111,11 @@ fn parse_line(text: &str, line: usize) -> Result<TracedRequest, String> {
             return Err(format!("`{sectors}` is not a count of sectors from 1 to {most}"));
         }
     };
-    let span = |text: &str, name: &str| match text.parse::<f64>() {
+    let parse_ns = |text: &str, name: &str| match text.parse::<f64>() {
         Ok(us) if (0.0..=1e12).contains(&us) => Ok((us * 1000.0).round() as u64),
         _ => Err(format!("`{text}` is not a {name} in µs, 0 or more")),
     };
-    let (service_ns, gap_ns) = (span(service, "service time")?, span(gap, "gap")?);
+    let (service_ns, gap_ns) = (parse_ns(service, "service time")?, parse_ns(gap, "gap")?);
     Ok(TracedRequest { op, start, sectors, service_ns, gap_ns, line })
 }
 
