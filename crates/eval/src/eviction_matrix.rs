@@ -121,13 +121,13 @@ pub fn cells(parts: &[&str], size: LoadSize) -> Vec<EvictionCell> {
     let mut cells = Vec::new();
     for ReferenceLoad { name, make, sizes } in LOADS {
         let names = sizes.iter().map(|percent| references_name(name, &format!("{percent}%")));
-        let wanted: Vec<(u64, String)> =
+        let selected: Vec<(u64, String)> =
             sizes.iter().copied().zip(names).filter(|(_, name)| has_parts(name, parts)).collect();
-        if wanted.is_empty() {
+        if selected.is_empty() {
             continue;
         }
         let trace = Arc::new(references::trace(*make, size));
-        for (percent, name) in wanted {
+        for (percent, name) in selected {
             let pages = (u64::from(trace.blocks) * percent / 100).max(1) as u32;
             cells.push(EvictionCell {
                 name,
@@ -182,11 +182,11 @@ impl EvictionCell {
     /// Fails if the policy is unknown or has an invalid parameter.
     pub fn judge(&self, policy: &Spec) -> Result<JudgedEviction, SimulateError> {
         let judged = self.run(policy)?;
-        let others = eviction::POLICIES
+        let other_policies = eviction::POLICIES
             .iter()
-            .filter(|other| ![DEFAULT_POLICY, &policy.name].contains(&other.name));
+            .filter(|policy_entry| ![DEFAULT_POLICY, &policy.name].contains(&policy_entry.name));
         let baselines: Result<Vec<CellResult>, SimulateError> =
-            others.map(|other| self.run(&Spec::plain(other.name))).collect();
+            other_policies.map(|policy_entry| self.run(&Spec::plain(policy_entry.name))).collect();
         let mut baselines = baselines?;
         baselines.sort_by_key(|run| run.cost);
         Ok(JudgedEviction {

@@ -104,6 +104,7 @@ pub enum SwapError {
 }
 
 impl SwapError {
+    /// Creates the error for a refused action on `path`. `advice` is for the user.
     fn refused(
         action: &'static str,
         path: impl AsRef<Path>,
@@ -176,12 +177,12 @@ fn try_lock_path(file: &File, path: &Path) -> bool {
     try_lock_file(file) && is_there() == Some(true)
 }
 
-/// Returns a new name from the prefix, the process number and a counter.
+/// Returns a new name from the prefix, the process number, a counter and `ending`.
 fn fresh_name(ending: &str) -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let number = COUNT.fetch_add(1, Ordering::Relaxed);
-    format!("{PREFIX}{}-{number}{ending}", std::process::id())
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    format!("{PREFIX}{}-{count}{ending}", std::process::id())
 }
 
 /// Lists the entries of a folder with names made by [`fresh_name`].

@@ -159,6 +159,8 @@ pub fn record(path: &Path, steps: &[HandleStep]) -> Result<Recording, OracleErro
     }
 }
 
+/// Performs the steps once on the cold file, and records the pages that the kernel added in each
+/// step.
 fn record_once(
     path: &Path,
     steps: &[HandleStep],
@@ -263,6 +265,7 @@ impl Session<'_> {
         Ok(added)
     }
 
+    /// Reads `bytes` bytes at `offset` by one call, and discards the data.
     fn read(&mut self, offset: u64, bytes: u64) -> Result<(), OracleError> {
         let bytes = bytes as usize;
         if self.buffer.len() < bytes {
@@ -363,6 +366,7 @@ fn device_limits(path: &Path, device: u64) -> Result<ReadaheadLimits, OracleErro
     })
 }
 
+/// Name and release of the operating system.
 fn system_name() -> String {
     let name = rustix::system::uname();
     format!("{} {}", name.sysname().to_string_lossy(), name.release().to_string_lossy())
@@ -381,14 +385,14 @@ impl BlockedSignals {
     fn block_signals() -> BlockedSignals {
         // SAFETY: the calls initialise both sets before they are read.
         unsafe {
-            let mut held = std::mem::zeroed();
+            let mut blocked = std::mem::zeroed();
             let mut before = std::mem::zeroed();
-            libc::sigemptyset(&mut held);
+            libc::sigemptyset(&mut blocked);
             for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-                libc::sigaddset(&mut held, signal);
+                libc::sigaddset(&mut blocked, signal);
             }
-            libc::pthread_sigmask(libc::SIG_BLOCK, &held, &mut before);
-            BlockedSignals { blocked: held, before }
+            libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
+            BlockedSignals { blocked, before }
         }
     }
 

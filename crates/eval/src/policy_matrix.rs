@@ -250,7 +250,7 @@ impl MatrixCell {
                 baselines.push(self.run(&self.with_policy(&policies, Spec::plain(name)), size)?);
             }
         }
-        baselines.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
+        baselines.sort_by(|left, right| right.mib_per_s.total_cmp(&left.mib_per_s));
         Ok(baselines)
     }
 
@@ -313,7 +313,7 @@ impl MatrixCell {
         Ok(true)
     }
 
-    /// Simulates the cell with one seed.
+    /// Simulates the cell with one seed. `part` divides the work.
     fn run_once(
         &self,
         policies: &Policies,
@@ -335,8 +335,8 @@ impl MatrixCell {
                     seed,
                     ..setup_under(&policies.swapin, self.device()?)
                 };
-                let mut go_on = |_| ProgressAnswer::Continue;
-                let row = simulate_load(&load, &setup, RunObserver::progress(&mut go_on))?;
+                let mut on_progress = |_| ProgressAnswer::Continue;
+                let row = simulate_load(&load, &setup, RunObserver::progress(&mut on_progress))?;
                 Ok(MatrixResult::from_load(&row))
             }
         }
@@ -347,14 +347,14 @@ impl MatrixCell {
         Spec::parse(&self.device_text).map_err(SimulateError::Device)
     }
 
-    /// Simulates a cell of file reads.
+    /// Simulates a cell of file reads with one seed. `part` divides the work.
     fn read(
         &self,
         pattern: ReadPattern,
         policies: &Policies,
         seed: u64,
         part: u64,
-        watch: RunObserver<'_>,
+        observer: RunObserver<'_>,
     ) -> Result<MatrixResult, SimulateError> {
         let setup = SimulationSetup {
             readahead: policies.readahead.clone(),
@@ -363,7 +363,7 @@ impl MatrixCell {
             ..SimulationSetup::new(self.device()?)
         };
         let workload = pattern.workload(self.processes.into(), part, seed);
-        let row = simulate_workload(None, workload, &setup, watch)?;
+        let row = simulate_workload(None, workload, &setup, observer)?;
         Ok(MatrixResult::from_row(&row, pattern.is_direct()))
     }
 

@@ -42,12 +42,14 @@ impl CpuTime {
         (self.user + self.system).as_secs_f64()
     }
 
-    fn of(who: i32) -> CpuTime {
-        let usage = usage_of(who);
-        let span = |time: libc::timeval| {
+    /// Reads the processor time of `target`: a process, its children or a thread, as for
+    /// getrusage(2).
+    fn of(target: i32) -> CpuTime {
+        let usage = usage_of(target);
+        let duration = |time: libc::timeval| {
             Duration::from_secs(time.tv_sec as u64) + Duration::from_micros(time.tv_usec as u64)
         };
-        CpuTime { user: span(usage.ru_utime), system: span(usage.ru_stime) }
+        CpuTime { user: duration(usage.ru_utime), system: duration(usage.ru_stime) }
     }
 }
 
@@ -81,11 +83,12 @@ fn line_of<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
-fn usage_of(who: i32) -> libc::rusage {
+/// Calls getrusage(2) for `target`.
+fn usage_of(target: i32) -> libc::rusage {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the struct is large enough, and all-zero is a valid value.
     unsafe {
-        let result = libc::getrusage(who, usage.as_mut_ptr());
+        let result = libc::getrusage(target, usage.as_mut_ptr());
         assert_eq!(result, 0, "getrusage(2) fails only for arguments that it doesn't know");
         usage.assume_init()
     }

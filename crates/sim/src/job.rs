@@ -223,18 +223,18 @@ impl JobFile {
         self.jobs.iter().any(|job| job.engine == JobEngine::Raw)
     }
 
-    /// Page cache of the jobs' operations: `buffered` or `mapped` for those through a cache, `none`
-    /// for direct ones. `None` if the jobs differ.
+    /// Page cache of the jobs' operations: `buffered` or `mapped` for jobs through a cache, `none`
+    /// for direct and raw jobs. Returns `None` if the jobs differ.
     pub fn page_cache(&self, buffered: &str, mapped: &str) -> Option<String> {
-        let of_job = |job: &Job| match job.engine {
+        let cache_of = |job: &Job| match job.engine {
             JobEngine::Mmap => mapped.to_owned(),
             JobEngine::Raw => "none".to_owned(),
             _ if job.is_direct => "none".to_owned(),
             _ => buffered.to_owned(),
         };
-        let mut all = self.jobs.iter().map(of_job);
-        let first = all.next()?;
-        all.all(|other| other == first).then_some(first)
+        let mut page_caches = self.jobs.iter().map(cache_of);
+        let first = page_caches.next()?;
+        page_caches.all(|page_cache| page_cache == first).then_some(first)
     }
 
     /// Parses a self-contained job file, without includes, variables and properties of the machine.
@@ -253,14 +253,15 @@ impl JobFile {
         parse::job_file(text, environment)
     }
 
-    /// Limits the run time of each process, with a time in the form of `runtime`.
+    /// Limits the run time of each process to `runtime_max`, a time in the form of the option
+    /// `runtime`.
     ///
     /// # Errors
     /// Returns the expected form of a time.
-    pub fn with_runtime_limit(mut self, most: &str) -> Result<JobFile, String> {
-        let most = span(most)?;
+    pub fn with_runtime_limit(mut self, runtime_max: &str) -> Result<JobFile, String> {
+        let runtime_max = span(runtime_max)?;
         for job in &mut self.jobs {
-            job.runtime = Some(job.runtime.map_or(most, |runtime| runtime.min(most)));
+            job.runtime = Some(job.runtime.map_or(runtime_max, |runtime| runtime.min(runtime_max)));
         }
         Ok(self)
     }
@@ -272,11 +273,12 @@ impl JobFile {
         let mut engines: Vec<String> = Vec::new();
         for job in &self.jobs {
             names.extend(&job.without_effect);
-            let stands_in = |named| format!("ioengine={named} is run as {}", job.engine.name());
-            engines.extend(job.engine_named.map(stands_in));
+            let replacement_note =
+                |named| format!("ioengine={named} is run as {}", job.engine.name());
+            engines.extend(job.engine_named.map(replacement_note));
         }
-        let mut seen = std::collections::BTreeSet::new();
-        names.retain(|name| seen.insert(*name));
+        let mut known_names = std::collections::BTreeSet::new();
+        names.retain(|name| known_names.insert(*name));
         engines.sort();
         engines.dedup();
         if !names.is_empty() {

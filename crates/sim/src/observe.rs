@@ -219,13 +219,13 @@ impl ObservedPolicy {
 }
 
 impl ReadaheadPolicy for ObservedPolicy {
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
-        let request = ask.request().clipped(ask.file_pages());
+    fn read(&mut self, read_request: &ReadRequest, pages: &mut dyn PageView) {
+        let request = read_request.request().clipped(read_request.file_pages());
         self.call(
             request.first,
             request.count(),
             pages,
-            |policy, pages| policy.read(ask, pages),
+            |policy, pages| policy.read(read_request, pages),
             |()| true,
         );
     }
@@ -234,9 +234,14 @@ impl ReadaheadPolicy for ObservedPolicy {
         self.call(page, 1, pages, |policy, pages| policy.fault(page, ask, pages), |()| true);
     }
 
-    fn demand(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) -> Demand {
+    fn demand(
+        &mut self,
+        page: u64,
+        read_request: &ReadRequest,
+        pages: &mut dyn PageView,
+    ) -> Demand {
         let demand = |policy: &mut dyn ReadaheadPolicy, pages: &mut dyn PageView| {
-            policy.demand(page, ask, pages)
+            policy.demand(page, read_request, pages)
         };
         self.call(page, 1, pages, demand, |&demand| demand == Demand::Page)
     }
@@ -305,9 +310,10 @@ impl PageView for CountingPages<'_> {
         let is_added = self.pages.add(folio, is_marked);
         if is_added {
             let range = folio.range();
-            let asked = range.end.min(self.end).saturating_sub(range.first.max(self.page));
-            self.requested_pages += asked;
-            self.prefetched_pages += range.count() - asked;
+            let requested_pages =
+                range.end.min(self.end).saturating_sub(range.first.max(self.page));
+            self.requested_pages += requested_pages;
+            self.prefetched_pages += range.count() - requested_pages;
         }
         is_added
     }

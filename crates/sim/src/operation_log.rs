@@ -55,9 +55,15 @@ pub enum LogKind {
     Trace,
 }
 
-/// Returns the file name of a log. `number` is the number of the process over all jobs, from 1.
+/// Returns the file name of a log. `process_number` counts the processes over all jobs, from 1.
 /// `row` is appended to the job's prefix if a run has several rows.
-fn file_name(kind: LogKind, prefix: &str, row: &str, logs: &LogOptions, number: u32) -> String {
+fn file_name(
+    kind: LogKind,
+    prefix: &str,
+    row: &str,
+    logs: &LogOptions,
+    process_number: u32,
+) -> String {
     let kind = match kind {
         LogKind::Latency => "lat",
         LogKind::Completion => "clat",
@@ -68,13 +74,13 @@ fn file_name(kind: LogKind, prefix: &str, row: &str, logs: &LogOptions, number: 
     };
     match logs.is_of_all {
         true => format!("{prefix}{row}_{kind}.log"),
-        false => format!("{prefix}{row}_{kind}.{number}.log"),
+        false => format!("{prefix}{row}_{kind}.{process_number}.log"),
     }
 }
 
-/// Returns the logs that a process of `job` writes, with their file names. `number` is its number
-/// over all jobs, from 1.
-pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(LogKind, String)> {
+/// Returns the logs that a process of `job` writes, with their file names. `process_number` counts
+/// the processes over all jobs, from 1.
+pub fn files_of(job: &Job, row: &str, process_number: u32) -> Vec<(LogKind, String)> {
     let logs = &job.logs;
     let kinds = [
         (LogKind::Latency, &logs.latency),
@@ -84,8 +90,10 @@ pub fn files_of(job: &Job, row: &str, number: u32) -> Vec<(LogKind, String)> {
         (LogKind::Operations, &logs.operations),
         (LogKind::Trace, &logs.trace),
     ];
-    let named = kinds.into_iter().filter_map(|(kind, prefix)| Some((kind, prefix.as_ref()?)));
-    named.map(|(kind, prefix)| (kind, file_name(kind, prefix, row, logs, number))).collect()
+    let with_prefix = kinds.into_iter().filter_map(|(kind, prefix)| Some((kind, prefix.as_ref()?)));
+    with_prefix
+        .map(|(kind, prefix)| (kind, file_name(kind, prefix, row, logs, process_number)))
+        .collect()
 }
 
 /// Logs of one process.
@@ -206,7 +214,8 @@ impl ProcessLog {
         }
     }
 
-    /// Records the issue of an operation.
+    /// Writes the issue of an operation to the trace log, if the job has one. Writes `open` before
+    /// the first operation of a file.
     pub fn on_issued(&mut self, now: Time, operation: &ProcessOperation) {
         let Some(trace) = &mut self.trace else { return };
         let us = trace.us(now);
@@ -231,10 +240,11 @@ impl ProcessLog {
         });
     }
 
-    /// Records a successful operation.
+    /// Records a successful operation with its latency: as a line in each log, or in the current
+    /// window.
     pub fn on_completed(&mut self, issued: Time, ended: Time, operation: &ProcessOperation) {
-        let begun = self.started_at.unwrap_or(Time::ZERO);
-        let ms = ended.since(begun).ns() / 1_000_000;
+        let start_time = self.started_at.unwrap_or(Time::ZERO);
+        let ms = ended.since(start_time).ns() / 1_000_000;
         let ns = ended.since(issued).ns();
         for values in &mut self.values {
             if self.window_ms > 0 {
@@ -247,17 +257,19 @@ impl ProcessLog {
             }
             let value = match values.kind {
                 LogKind::Bandwidth => {
-                    let per_s = u128::from(operation.bytes) * 1_000_000 / u128::from(ns.max(1));
-                    u64::try_from(per_s).unwrap_or(u64::MAX)
+                    let bytes_per_s =
+                        u128::from(operation.bytes) * 1_000_000 / u128::from(ns.max(1));
+                    u64::try_from(bytes_per_s).unwrap_or(u64::MAX)
                 }
                 LogKind::Operations => 1,
                 LogKind::Submission => continue,
                 _ => ns,
             };
-            let since = issued.since(begun);
+            let issue_time = issued.since(start_time);
             let size_and_place = Some((operation.bytes, operation.offset));
             let (op, columns) = (operation.op, self.columns);
-            let line = LogValue { ms, value, op, size_and_place, issued: Some(since), columns };
+            let line =
+                LogValue { ms, value, op, size_and_place, issued: Some(issue_time), columns };
             values.sink.line(format_args!("{line}"));
         }
     }
@@ -315,6 +327,7 @@ impl PriorityForm {
 }
 
 impl WindowSums {
+    /// Adds an operation with latency `ns` and size `bytes` to the window.
     fn add(&mut self, ns: u64, bytes: u64) {
         self.count += 1;
         self.sum_ns += u128::from(ns);

@@ -152,7 +152,7 @@ impl Default for ReadCounters {
 }
 
 impl ReadCounters {
-    /// Records a successful operation with issue time, end time and size.
+    /// Records a successful operation of `bytes` bytes, from its issue time to its end time.
     pub fn record(&mut self, issued: Time, ended: Time, bytes: u64) {
         self.extend_period(issued, ended);
         self.bytes += bytes;
@@ -160,15 +160,16 @@ impl ReadCounters {
         self.latency_ns.saturating_record(ended.since(issued).ns().max(1));
     }
 
-    /// Records a failed operation.
+    /// Records a failed operation, which counts for the period but not for the latencies.
     pub fn record_error(&mut self, issued: Time, ended: Time) {
         self.extend_period(issued, ended);
         self.errors += 1;
     }
 
-    /// Records that earlier writes are durable at `at`, which extends the duration of the work.
-    pub fn record_sync(&mut self, at: Time) {
-        self.last = self.last.max(at);
+    /// Records that earlier writes are durable at time `end`, which extends the duration of the
+    /// work.
+    pub fn record_sync(&mut self, end: Time) {
+        self.last = self.last.max(end);
     }
 
     /// Extends the covered period by an operation.
@@ -242,9 +243,10 @@ impl ReadCounters {
 }
 
 impl ResultRow {
-    /// Creates a row with the results of the operations. All other values are unknown.
-    pub fn new(job: &str, storage: &str, read_counters: &ReadCounters) -> ResultRow {
-        let seconds = read_counters.last.seconds();
+    /// Creates a row from the counters of all reads and writes. The duration is from time 0 to the
+    /// end of the last operation. All other values are unknown.
+    pub fn new(job: &str, storage: &str, counters: &ReadCounters) -> ResultRow {
+        let seconds = counters.last.seconds();
         ResultRow {
             job: job.to_owned(),
             storage: storage.to_owned(),
@@ -254,12 +256,12 @@ impl ResultRow {
             scheduler: None,
             raw: None,
             engine: None,
-            bytes: read_counters.bytes,
+            bytes: counters.bytes,
             seconds,
-            mib_per_s: per_second(mib(read_counters.bytes), seconds),
+            mib_per_s: per_second(mib(counters.bytes), seconds),
             runs_mib_per_s: None,
-            iops: per_second(read_counters.operations as f64, seconds),
-            latency_us: read_counters.latency(),
+            iops: per_second(counters.operations as f64, seconds),
+            latency_us: counters.latency(),
             device_requests: None,
             device_bytes: None,
             device_request_kib_mean: None,
@@ -270,7 +272,7 @@ impl ResultRow {
             waste_bytes: None,
             cpu_seconds: None,
             host_seconds: None,
-            errors: read_counters.errors,
+            errors: counters.errors,
             first_error: None,
             decisions: None,
             note: None,

@@ -181,6 +181,8 @@ struct RunningJob<'a> {
 pub const STEPS_PER_PROGRESS: u32 = 4096;
 
 impl<'a> RunningJob<'a> {
+    /// Creates the run: adds the files to the machine, and all processes in the order of their
+    /// phases.
     fn new(
         machine: &mut Machine,
         workload: Workload,
@@ -228,39 +230,39 @@ impl<'a> RunningJob<'a> {
     }
 
     /// Runs steps until no process can continue and no request is in flight. Reports the progress
-    /// and the decisions.
+    /// and the decisions to the observer, which may stop the run.
     fn run_steps(
         &mut self,
         machine: &mut Machine,
-        watch: &mut RunObserver<'_>,
+        observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let mut turns: u32 = 0;
         let mut steps = Steps::default();
         loop {
-            let is_more = self.step_now(machine);
+            let has_more = self.step_now(machine);
             self.stuck.take().map_or(Ok(()), Err)?;
             steps.step(self.world.now(), || format!("turns: {}", state_of(machine)))?;
-            watch.forward_decisions(machine);
+            observer.forward_decisions(machine);
             turns = turns.wrapping_add(1);
             if turns.is_multiple_of(STEPS_PER_PROGRESS) {
                 let now = self.world.now();
                 let progress = Progress { now, bytes: self.bytes, bytes_total: self.bytes_total };
-                if (watch.on_progress)(progress) == ProgressAnswer::Stop && !self.is_stopping {
+                if (observer.on_progress)(progress) == ProgressAnswer::Stop && !self.is_stopping {
                     self.stop();
                     continue;
                 }
             }
-            if is_more {
+            if has_more {
                 continue;
             }
             let wakes = [machine.next_wake(), self.later.peek().map(|Reverse((time, _))| *time)];
-            let until = wakes.into_iter().flatten().min();
+            let next_time = wakes.into_iter().flatten().min();
             let is_device_busy = machine.meter().in_device() > 0 || self.flushes_in_flight > 0;
-            if !is_device_busy && until.is_none() {
+            if !is_device_busy && next_time.is_none() {
                 assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
                 return Ok(());
             }
-            self.world.advance(until)?;
+            self.world.advance(next_time)?;
         }
     }
 
@@ -378,6 +380,7 @@ impl<'a> RunningJob<'a> {
         self.running -= 1;
     }
 
+    /// Issues an operation of process number `process` at time `now`.
     fn start(
         &mut self,
         machine: &mut Machine,
@@ -385,9 +388,9 @@ impl<'a> RunningJob<'a> {
         process: u32,
         operation: ProcessOperation,
     ) {
-        let under =
+        let in_flight =
             OperationInFlight { process, operation, issued: now, next_byte: operation.offset };
-        let tag = self.operations_in_flight.insert(under) as u32;
+        let tag = self.operations_in_flight.insert(in_flight) as u32;
         self.step(machine, now, tag);
     }
 
@@ -428,25 +431,26 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Continues an operation after one of its transfers: the next fault, or its end.
+    /// Continues operation `tag` after one of its transfers: the next fault of a mapped read, or
+    /// its end.
     fn continue_operation(&mut self, machine: &mut Machine, now: Time, tag: u32, done: &Done) {
-        let under = &mut self.operations_in_flight[tag as usize];
-        let process = &self.processes[under.process as usize].process;
-        let end = under.operation.offset + under.operation.bytes;
-        let is_write = under.operation.op == Op::Write;
+        let in_flight = &mut self.operations_in_flight[tag as usize];
+        let process = &self.processes[in_flight.process as usize].process;
+        let end = in_flight.operation.offset + in_flight.operation.bytes;
+        let is_write = in_flight.operation.op == Op::Write;
         let is_mapped = process.engine() == JobEngine::Mmap && !is_write;
         match done.result {
-            Ok(bytes) if is_mapped && bytes > 0 && under.next_byte + bytes < end => {
-                under.next_byte += bytes;
+            Ok(bytes) if is_mapped && bytes > 0 && in_flight.next_byte + bytes < end => {
+                in_flight.next_byte += bytes;
                 self.step(machine, now, tag);
             }
             Ok(bytes) if is_mapped => {
-                let moved = under.next_byte + bytes - under.operation.offset;
-                self.complete_operation(machine, now, tag, Ok(moved));
+                let moved_bytes = in_flight.next_byte + bytes - in_flight.operation.offset;
+                self.complete_operation(machine, now, tag, Ok(moved_bytes));
             }
             // Counts the program's bytes. The transfer can have more.
             Ok(_) if is_write => {
-                let bytes = under.operation.bytes;
+                let bytes = in_flight.operation.bytes;
                 self.complete_operation(machine, now, tag, Ok(bytes));
             }
             result => self.complete_operation(machine, now, tag, result),
@@ -553,6 +557,7 @@ impl IoBackend for RunningJob<'_> {
         self.world.submit(machine, now, request);
     }
 
+    /// Returns the next completion of a device request. Handles completed flushes on the way.
     fn poll_completion(&mut self, now: Time) -> Option<Completion> {
         loop {
             let completion = self.world.poll_completion(now)?;
@@ -565,15 +570,17 @@ impl IoBackend for RunningJob<'_> {
 }
 
 impl Driver for RunningJob<'_> {
+    /// Handles a completed transfer: charges its processor time, releases it, and continues its
+    /// operation.
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         if raw::is_chunk(&done) {
             return self.on_chunk_completed(machine, now, &done);
         }
         let tag = done.tag as u32;
-        let span = self.world.charge_completion(machine, &done);
+        let processor_time = self.world.charge_completion(machine, &done);
         machine.release(now, done.read);
         let running = &mut self.processes[self.operations_in_flight[tag as usize].process as usize];
-        running.busy_until = running.busy_until.max(now) + span;
+        running.busy_until = running.busy_until.max(now) + processor_time;
         self.continue_operation(machine, now, tag, &done);
     }
 }

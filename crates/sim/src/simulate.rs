@@ -110,6 +110,7 @@ pub enum SimulateError {
     Stuck(Stuck),
 }
 
+/// Converts an error of the run.
 fn run_error(error: RunError) -> SimulateError {
     match error {
         RunError::TooLarge(beyond) => SimulateError::TooLarge(beyond),

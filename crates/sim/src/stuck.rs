@@ -51,7 +51,10 @@ impl Steps {
 /// Returns the state of a machine as text.
 pub(crate) fn state_of(machine: &Machine) -> String {
     let (depth, wake) = (machine.meter().in_device(), machine.next_wake());
-    let wake = wake.map_or_else(|| "no wake".to_owned(), |at| format!("a wake at {} ns", at.ns()));
+    let wake = wake.map_or_else(
+        || "no wake".to_owned(),
+        |wake_time| format!("a wake at {} ns", wake_time.ns()),
+    );
     let idle = if machine.is_idle() { "idle" } else { "not idle" };
     format!("the machine is {idle}, with {depth} requests in the device and {wake}")
 }

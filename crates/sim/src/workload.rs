@@ -156,27 +156,26 @@ impl Workload {
         placement: FileSource<'_>,
         seed: u64,
     ) -> Result<Workload, WorkloadError> {
-        let asked: u64 = job_file.jobs.iter().map(|job| u64::from(job.processes)).sum();
-        if asked > PROCESSES_MAX {
-            return Err(WorkloadError::TooManyProcesses { asked });
+        let process_count: u64 = job_file.jobs.iter().map(|job| u64::from(job.processes)).sum();
+        if process_count > PROCESSES_MAX {
+            return Err(WorkloadError::TooManyProcesses { asked: process_count });
         }
         let mut layout = layout::FileLayout::new(placement);
-        let mut knots = together::DependencyBuilder::default();
+        let mut dependency_builder = together::DependencyBuilder::default();
         let mut processes = Vec::new();
         let mut phase = 0;
         for (index, job) in job_file.jobs.iter().enumerate() {
             if job.has_stonewall && index > 0 {
                 phase += 1;
             }
-            let ties = knots.job(job, phase).map_err(|waits_for| WorkloadError::NoSuchJob {
-                job: job.name.clone(),
-                waits_for,
+            let dependencies = dependency_builder.job(job, phase).map_err(|waits_for| {
+                WorkloadError::NoSuchJob { job: job.name.clone(), waits_for }
             })?;
             for clone in 0..job.processes {
                 let areas = layout.areas(job, clone)?;
                 let id = ProcessId(processes.len() as u32);
-                let place = process::JobProcess { id, job: index, clone, phase };
-                let process = Process::new(job, place, &areas, ties.clone(), seed);
+                let identity = process::JobProcess { id, job: index, clone, phase };
+                let process = Process::new(job, identity, &areas, dependencies.clone(), seed);
                 let too_many = |error: places::TooManyBlocks| WorkloadError::TooManyBlocks {
                     job: job.name.clone(),
                     blocks: error.blocks,
@@ -234,7 +233,7 @@ impl ReadList {
 impl Workload {
     /// Creates processes that each perform a list of reads in `files`, without advice.
     pub fn from_lists(files: Vec<WorkloadFile>, lists: Vec<ReadList>) -> Workload {
-        let processes = lists.into_iter().enumerate().map(|(at, list)| {
+        let processes = lists.into_iter().enumerate().map(|(index, list)| {
             let text = format!(
                 "[list]\nrw=read\nsize=4k\nfadvise_hint=0\nioengine={}\ndirect={}\niodepth={}",
                 list.engine.name(),
@@ -242,10 +241,10 @@ impl Workload {
                 list.depth
             );
             let job = JobFile::parse(&text).expect("the text is well formed").jobs.remove(0);
-            let place = process::JobProcess {
-                id: ProcessId(at as u32),
+            let identity = process::JobProcess {
+                id: ProcessId(index as u32),
                 job: 0,
-                clone: at as u32,
+                clone: index as u32,
                 phase: 0,
             };
             let area = layout::FileArea {
@@ -255,9 +254,9 @@ impl Workload {
                 file_bytes: PAGE_BYTES,
                 name_hash: 0,
             };
-            let ties = together::ProcessDependencies::default();
-            let mut process =
-                Process::new(&job, place, &[area], ties, 0).expect("one block is not too many");
+            let dependencies = together::ProcessDependencies::default();
+            let mut process = Process::new(&job, identity, &[area], dependencies, 0)
+                .expect("one block is not too many");
             process.set_reads(list.reads, list.think_times);
             process
         });
@@ -267,7 +266,7 @@ impl Workload {
 
 impl Workload {
     /// Creates one process that performs `steps` on a file of `file_bytes`, with the other options
-    /// of `job`. No step is larger than `largest_bytes`.
+    /// of `job`. No step is larger than `largest_bytes`; all steps together move `all_bytes`.
     pub fn from_steps(
         job: &Job,
         file_bytes: u64,
@@ -275,7 +274,7 @@ impl Workload {
         all_bytes: u64,
         steps: Box<dyn Iterator<Item = ScriptStep> + Send>,
     ) -> Workload {
-        let place = process::JobProcess { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
+        let identity = process::JobProcess { id: ProcessId(0), job: 0, clone: 0, phase: 0 };
         let area = layout::FileArea {
             file: FileId(0),
             offset: 0,
@@ -283,9 +282,9 @@ impl Workload {
             file_bytes: PAGE_BYTES,
             name_hash: 0,
         };
-        let ties = together::ProcessDependencies::default();
-        let mut process =
-            Process::new(job, place, &[area], ties, 0).expect("one block is not too many");
+        let dependencies = together::ProcessDependencies::default();
+        let mut process = Process::new(job, identity, &[area], dependencies, 0)
+            .expect("one block is not too many");
         process.set_steps(steps, largest_bytes, all_bytes);
         let file = WorkloadFile { name: "trace".to_owned(), bytes: file_bytes };
         Workload { files: vec![file], processes: vec![process] }

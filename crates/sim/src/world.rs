@@ -129,8 +129,8 @@ impl SimulatedEnvironment {
         self.device.flush(self.now, id);
     }
 
-    /// Passes the data of a completed read to its process. Returns the processor time of that
-    /// process.
+    /// Charges the processor time of a completed transfer: a fault, or an operation with the copy
+    /// of its data. Returns that time.
     pub fn charge_completion(&mut self, machine: &Machine, done: &Done) -> Time {
         if let Some(observer) = &self.observer {
             observer.on_done(self.now, machine, done);
@@ -139,8 +139,8 @@ impl SimulatedEnvironment {
         if machine.is_fault(done.read) {
             return self.charge(Time(self.host.fault_ns));
         }
-        let copied = if machine.read_frames(done.read).is_empty() { 0 } else { bytes };
-        self.charge(Time(self.host.operation_ns + copied * self.host.byte_ps / 1000))
+        let copied_bytes = if machine.read_frames(done.read).is_empty() { 0 } else { bytes };
+        self.charge(Time(self.host.operation_ns + copied_bytes * self.host.byte_ps / 1000))
     }
 
     /// Pins and describes the memory of a raw chunk. Returns the processor time of its process.
@@ -177,8 +177,8 @@ impl SimulatedEnvironment {
             if event.is_some_and(|event| event <= self.now) {
                 while let Some(completion) = self.device.poll(self.now) {
                     self.decisions.add([completion.at.ns(), completion.id.0.into(), 0, 2]);
-                    let settled = self.resubmit_rest(completion);
-                    self.completed.extend(settled);
+                    let completion_of_request = self.resubmit_rest(completion);
+                    self.completed.extend(completion_of_request);
                 }
             }
             if !self.completed.is_empty() || until.is_some_and(|until| until <= self.now) {
@@ -214,6 +214,7 @@ impl SimulatedEnvironment {
 }
 
 impl IoBackend for SimulatedEnvironment {
+    /// Records the request for retries, and sends it to the device.
     fn submit(&mut self, _machine: &Machine, _now: Time, request: DeviceRequest) {
         let index = request.id.0 as usize;
         if index >= self.requests.len() {

@@ -18,13 +18,14 @@ pub struct RingReads {
 }
 
 impl RingReads {
-    /// Opens the file, with or without `O_DIRECT`.
+    /// Opens the file for reads of this pattern, with `depth` reads in flight, with or without
+    /// `O_DIRECT`.
     ///
     /// # Errors
     /// The file cannot be opened, or io_uring is not available.
     pub fn open(
         path: &Path,
-        places: AccessPattern,
+        pattern: AccessPattern,
         depth: u32,
         is_direct: bool,
     ) -> Result<RingReads, KernelError> {
@@ -33,33 +34,35 @@ impl RingReads {
             engine: KernelEngine::IoUring,
             is_direct,
             depth,
-            bytes_max: places.read_bytes as u32,
+            bytes_max: pattern.read_bytes as u32,
             is_writable: false,
             advice: Advice::Normal,
             mapping_advice: Advice::Normal,
         };
-        Ok(RingReads { file: KernelFile::open(path, options, Clock::start())?, pattern: places })
+        Ok(RingReads { file: KernelFile::open(path, options, Clock::start())?, pattern })
     }
 }
 
 impl Accesses for RingReads {
+    /// Performs all reads with as many in flight as there are slots. Returns the checksum of their
+    /// data.
     fn pass(&mut self) -> io::Result<Checksum> {
         let mut sum = Checksum::default();
-        let places: Vec<u64> = self.pattern.of_thread(0).collect();
-        let (mut started, mut done) = (0, 0);
-        while done < places.len() {
-            while self.file.free_slots() > 0 && started < places.len() {
+        let offsets: Vec<u64> = self.pattern.of_thread(0).collect();
+        let (mut started, mut completed) = (0, 0);
+        while completed < offsets.len() {
+            while self.file.free_slots() > 0 && started < offsets.len() {
                 let id = RequestId(started as u32);
-                self.file.read(id, places[started], self.pattern.read_bytes as u32);
+                self.file.read(id, offsets[started], self.pattern.read_bytes as u32);
                 started += 1;
             }
             self.file.wait(None).map_err(io::Error::other)?;
             while let Some((completion, bytes)) = self.file.poll() {
                 match completion.outcome {
                     Outcome::Failed(error) => return Err(io::Error::other(error.to_string())),
-                    _ => sum.add(places[completion.id.0 as usize], bytes),
+                    _ => sum.add(offsets[completion.id.0 as usize], bytes),
                 }
-                done += 1;
+                completed += 1;
             }
         }
         Ok(sum)

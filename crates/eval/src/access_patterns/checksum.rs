@@ -34,9 +34,10 @@ impl Checksum {
         self.0 = self.0.wrapping_add(other.0);
     }
 
-    fn add_byte(&mut self, place: u64, byte: u8) {
+    /// Adds one byte at `offset` of the file.
+    fn add_byte(&mut self, offset: u64, byte: u8) {
         // Odd factors are invertible modulo 2^64, so different bytes and offsets stay different.
-        let weight = (2 * place + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let weight = (2 * offset + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = self.0.wrapping_add((u64::from(byte) + 1).wrapping_mul(weight));
     }
 }

@@ -42,6 +42,7 @@ impl DirectFile {
     }
 }
 
+/// True if offset, length and address are multiples of a page, as `O_DIRECT` requires.
 fn is_aligned(buffer: &[u8], offset: u64) -> bool {
     let page = PAGE_BYTES as usize;
     offset.is_multiple_of(PAGE_BYTES)
@@ -54,6 +55,8 @@ impl ReadAt for DirectFile {
         self.bytes
     }
 
+    /// Reads into the buffer at `offset`. An unaligned read goes through a buffer of whole pages.
+    /// Returns the number of bytes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if is_aligned(buffer, offset) {
             return self.read_aligned(buffer, offset);
@@ -64,14 +67,14 @@ impl ReadAt for DirectFile {
         let first = offset / PAGE_BYTES * PAGE_BYTES;
         let end = (offset + buffer.len() as u64).next_multiple_of(PAGE_BYTES);
         let bytes = (end - first) as usize;
-        AROUND.with_borrow_mut(|around| {
-            if around.len() < bytes {
-                *around = PageBuffer::of(bytes as u64);
+        AROUND.with_borrow_mut(|page_buffer| {
+            if page_buffer.len() < bytes {
+                *page_buffer = PageBuffer::of(bytes as u64);
             }
-            let there = self.read_aligned(&mut around[..bytes], first)?;
-            let skip = ((offset - first) as usize).min(there);
-            let count = (there - skip).min(buffer.len());
-            buffer[..count].copy_from_slice(&around[skip..skip + count]);
+            let bytes_read = self.read_aligned(&mut page_buffer[..bytes], first)?;
+            let skip = ((offset - first) as usize).min(bytes_read);
+            let count = (bytes_read - skip).min(buffer.len());
+            buffer[..count].copy_from_slice(&page_buffer[skip..skip + count]);
             Ok(count)
         })
     }
@@ -88,6 +91,7 @@ pub(super) struct DirectStream {
 }
 
 impl DirectStream {
+    /// Creates a stream at the start of the file.
     pub(super) fn over(file: DirectFile) -> DirectStream {
         DirectStream {
             file,
@@ -99,22 +103,24 @@ impl DirectStream {
 }
 
 impl Read for DirectStream {
-    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+    /// Reads from the position, directly if it is aligned, else through the buffer. Returns the
+    /// number of bytes, and advances the position.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let mut count = 0;
         if !self.buffered_range.contains(&self.position) {
-            if is_aligned(to, self.position) {
-                count = self.file.read_aligned(to, self.position)?;
+            if is_aligned(buffer, self.position) {
+                count = self.file.read_aligned(buffer, self.position)?;
                 self.position += count as u64;
                 return Ok(count);
             }
             let first = self.position / PAGE_BYTES * PAGE_BYTES;
-            let there = self.file.read_aligned(&mut self.buffer, first)?;
-            self.buffered_range = first..first + there as u64;
+            let bytes_read = self.file.read_aligned(&mut self.buffer, first)?;
+            self.buffered_range = first..first + bytes_read as u64;
         }
         if self.buffered_range.contains(&self.position) {
             let skip = (self.position - self.buffered_range.start) as usize;
-            count = ((self.buffered_range.end - self.position) as usize).min(to.len());
-            to[..count].copy_from_slice(&self.buffer[skip..skip + count]);
+            count = ((self.buffered_range.end - self.position) as usize).min(buffer.len());
+            buffer[..count].copy_from_slice(&self.buffer[skip..skip + count]);
         }
         self.position += count as u64;
         Ok(count)
@@ -122,13 +128,14 @@ impl Read for DirectStream {
 }
 
 impl Seek for DirectStream {
-    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        let place = match to {
-            SeekFrom::Start(place) => Some(place),
+    /// Sets the position of the next read, and returns it.
+    fn seek(&mut self, target: SeekFrom) -> io::Result<u64> {
+        let position = match target {
+            SeekFrom::Start(position) => Some(position),
             SeekFrom::End(distance) => self.file.bytes.checked_add_signed(distance),
             SeekFrom::Current(distance) => self.position.checked_add_signed(distance),
         };
-        self.position = place.ok_or(io::ErrorKind::InvalidInput)?;
+        self.position = position.ok_or(io::ErrorKind::InvalidInput)?;
         Ok(self.position)
     }
 }

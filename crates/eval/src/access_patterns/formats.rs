@@ -74,23 +74,27 @@ fn parquet(file_bytes: u64) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// Returns the ranges that a ZIP reader requests: the directory, then random entries, a tenth of
-/// the file.
+/// Returns the ranges, as offset and length in bytes, that a ZIP reader requests: the directory,
+/// then random entries, a tenth of the file.
 fn zip(file_bytes: u64) -> Vec<(u64, u64)> {
     let directory_bytes = file_bytes / 2048;
-    let directory_at = file_bytes - ZIP_END_BYTES - directory_bytes;
+    let directory_offset = file_bytes - ZIP_END_BYTES - directory_bytes;
     let mut ranges =
-        vec![(file_bytes - ZIP_END_BYTES, ZIP_END_BYTES), (directory_at, directory_bytes)];
-    let (mut state, mut left) = (2, file_bytes / 10);
+        vec![(file_bytes - ZIP_END_BYTES, ZIP_END_BYTES), (directory_offset, directory_bytes)];
+    let (mut state, mut bytes_left) = (2, file_bytes / 10);
     for data_bytes in super::whole_files::lengths(usize::MAX) {
-        let [fixed, name] = ZIP_HEADER_BYTES;
-        let entry_bytes = fixed + name + data_bytes;
-        if left < entry_bytes {
+        let [fixed_bytes, name_bytes] = ZIP_HEADER_BYTES;
+        let entry_bytes = fixed_bytes + name_bytes + data_bytes;
+        if bytes_left < entry_bytes {
             return ranges;
         }
-        left -= entry_bytes;
-        let at = splitmix::next(&mut state) % (directory_at - entry_bytes);
-        ranges.extend([(at, fixed), (at + fixed, name), (at + fixed + name, data_bytes)]);
+        bytes_left -= entry_bytes;
+        let offset = splitmix::next(&mut state) % (directory_offset - entry_bytes);
+        ranges.extend([
+            (offset, fixed_bytes),
+            (offset + fixed_bytes, name_bytes),
+            (offset + fixed_bytes + name_bytes, data_bytes),
+        ]);
     }
     ranges
 }
@@ -120,6 +124,7 @@ impl Ranges {
 }
 
 impl Accesses for Ranges {
+    /// Reads all ranges in order. Returns the checksum of their data.
     fn pass(&mut self) -> io::Result<Checksum> {
         let mut sum = Checksum::default();
         for &(offset, bytes) in &self.ranges {

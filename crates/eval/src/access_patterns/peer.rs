@@ -96,6 +96,8 @@ impl<M: AsRef<[u8]> + Send + Sync> ReadAt for MemoryFile<M> {
         Ok(bytes)
     }
 
+    /// Returns the file's bytes at `offset` in place, as many as the buffer has, without using the
+    /// buffer.
     fn borrow_at<'a>(&'a self, buffer: &'a mut [u8], offset: u64) -> io::Result<&'a [u8]> {
         let end = offset as usize + buffer.len();
         self.0.as_ref().get(offset as usize..end).ok_or(io::ErrorKind::UnexpectedEof.into())

@@ -100,33 +100,38 @@ pub struct PatternReads {
 }
 
 impl PatternReads {
-    /// Creates the accesses of this pattern to the file.
-    pub fn over(file: Arc<dyn ReadAt>, places: AccessPattern, taking: ByteUse) -> PatternReads {
-        let buffers = (0..places.threads).map(|_| PageBuffer::of(places.read_bytes)).collect();
-        PatternReads { file, pattern: places, byte_use: taking, buffers }
+    /// Creates the reads of this pattern in the file. Each thread has its own buffer.
+    pub fn over(file: Arc<dyn ReadAt>, pattern: AccessPattern, byte_use: ByteUse) -> PatternReads {
+        let buffers = (0..pattern.threads).map(|_| PageBuffer::of(pattern.read_bytes)).collect();
+        PatternReads { file, pattern, byte_use, buffers }
     }
 }
 
 impl Accesses for PatternReads {
+    /// Performs all reads of the pattern, by all threads at once. Returns the checksum of their
+    /// data.
     fn pass(&mut self) -> io::Result<Checksum> {
-        let PatternReads { file, pattern: places, byte_use: taking, buffers } = self;
+        let PatternReads { file, pattern, byte_use, buffers } = self;
         by_threads(buffers, |thread, buffer| {
-            let places_of_thread = places.of_thread(thread as u64);
-            let buffer = &mut buffer[..places.read_bytes as usize];
-            read_at_each(&**file, places_of_thread, buffer, *taking)
+            let offsets = pattern.of_thread(thread as u64);
+            let buffer = &mut buffer[..pattern.read_bytes as usize];
+            read_at_each(&**file, offsets, buffer, *byte_use)
         })
     }
 }
 
+/// Reads at each of `offsets` (in bytes) as many bytes as the buffer has. With
+/// [`ByteUse::InPlace`], the bytes stay where they are if possible. Returns the checksum of the
+/// data.
 fn read_at_each(
     file: &dyn ReadAt,
-    places: impl Iterator<Item = u64>,
+    offsets: impl Iterator<Item = u64>,
     buffer: &mut [u8],
-    taking: ByteUse,
+    byte_use: ByteUse,
 ) -> io::Result<Checksum> {
     let mut sum = Checksum::default();
-    for offset in places {
-        match taking {
+    for offset in offsets {
+        match byte_use {
             ByteUse::InPlace => sum.add(offset, file.borrow_at(buffer, offset)?),
             ByteUse::Copied => {
                 let bytes = file.read_at(buffer, offset)?;

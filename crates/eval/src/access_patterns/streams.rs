@@ -18,6 +18,7 @@ impl Blocks {
 }
 
 impl Accesses for Blocks {
+    /// Reads the whole stream through the buffer. Returns the checksum of its data.
     fn pass(&mut self) -> io::Result<Checksum> {
         let (mut sum, mut offset) = (Checksum::default(), 0);
         self.stream.seek(SeekFrom::Start(0))?;
@@ -45,6 +46,7 @@ impl Copied {
 }
 
 impl Accesses for Copied {
+    /// Copies the whole stream by the standard library. Returns the checksum of its data.
     fn pass(&mut self) -> io::Result<Checksum> {
         self.stream.seek(SeekFrom::Start(0))?;
         let mut writer = Summing { sum: Checksum::default(), offset: 0 };
@@ -60,6 +62,7 @@ struct Summing {
 }
 
 impl Write for Summing {
+    /// Adds the bytes to the checksum instead of storing them.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.sum.add(self.offset, bytes);
         self.offset += bytes.len() as u64;

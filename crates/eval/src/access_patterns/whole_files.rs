@@ -47,19 +47,22 @@ impl WholeFiles {
 }
 
 impl Accesses for WholeFiles {
+    /// Reads each file whole with one read, by all threads at once. Returns the checksum of the
+    /// data.
     fn pass(&mut self) -> io::Result<Checksum> {
         let WholeFiles { open, paths, buffers } = self;
         let threads = buffers.len();
         by_threads(buffers, |thread, buffer| {
             let mut sum = Checksum::default();
-            for (number, path) in paths.iter().enumerate().skip(thread).step_by(threads) {
+            for (file_number, path) in paths.iter().enumerate().skip(thread).step_by(threads) {
                 let file = open(path)?;
-                let room = file.bytes().next_multiple_of(PAGE_BYTES) as usize;
-                let bytes = file.read_at(&mut buffer[..room], 0)?;
+                let buffer_bytes = file.bytes().next_multiple_of(PAGE_BYTES) as usize;
+                let bytes = file.read_at(&mut buffer[..buffer_bytes], 0)?;
                 // A distinct offset per file makes the checksum detect exchanged files.
-                let place = number as u64 * FILE_BYTES_MAX.next_multiple_of(PAGE_BYTES);
-                sum.add(place, &buffer[..bytes]);
-                sum.add_ends(place, &buffer[..bytes]);
+                let checksum_offset =
+                    file_number as u64 * FILE_BYTES_MAX.next_multiple_of(PAGE_BYTES);
+                sum.add(checksum_offset, &buffer[..bytes]);
+                sum.add_ends(checksum_offset, &buffer[..bytes]);
             }
             Ok(sum)
         })

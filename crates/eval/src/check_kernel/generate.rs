@@ -63,7 +63,8 @@ struct StepGenerator {
 }
 
 impl StepGenerator {
-    /// Inserts random events between two patterns.
+    /// Inserts random events between two patterns: advice, a new open, dropped pages, another part
+    /// of the file.
     fn insert_events(&mut self) {
         if self.random.one_in(4) {
             let advice = [Advice::Normal, Advice::Sequential, Advice::Random, Advice::Normal];
@@ -76,38 +77,38 @@ impl StepGenerator {
             self.steps.push(HandleStep::Advise(Advice::DontNeed));
         }
         if self.random.one_in(4) {
-            let most = 1 << self.random.between(ARENA_BYTES_MIN.ilog2().into(), 34);
-            let bytes = self.random.between(most / 2, most).min(self.file_bytes);
-            let free = self.file_bytes - bytes;
+            let bytes_max = 1 << self.random.between(ARENA_BYTES_MIN.ilog2().into(), 34);
+            let bytes = self.random.between(bytes_max / 2, bytes_max).min(self.file_bytes);
+            let free_bytes = self.file_bytes - bytes;
             let start = match self.random.below(3) {
                 0 => 0,
-                1 => free,
-                _ => self.random.between(0, free),
+                1 => free_bytes,
+                _ => self.random.between(0, free_bytes),
             };
             self.arena = start..start + bytes;
         }
     }
 
-    /// Appends one pattern of at most `most` reads and returns its number of reads.
-    fn pattern(&mut self, most: usize) -> usize {
+    /// Appends one random pattern of at most `reads_max` reads. Returns its number of reads.
+    fn pattern(&mut self, reads_max: usize) -> usize {
         let bytes = self.size();
-        let length = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
-        let length = most.min(length as usize);
+        let reads = self.random.between(1, 80).min(1 + PATTERN_BYTES_MAX / bytes);
+        let reads = reads_max.min(reads as usize);
         let start = self.place();
         match self.random.below(8) {
-            0 => self.progress(length, start, bytes, bytes),
-            1 => self.random_access(length, bytes),
+            0 => self.progress(reads, start, bytes, bytes),
+            1 => self.random_access(reads, bytes),
             2 => {
                 let stride = bytes + self.size();
-                self.progress(length, start, bytes, stride);
+                self.progress(reads, start, bytes, stride);
             }
-            3 => self.interleaved(length, bytes),
-            4 => self.backward(length, start, bytes),
-            5 => self.repeat_reads(length),
-            6 => self.near_last(length),
-            _ => self.mixed(length, start),
+            3 => self.interleaved(reads, bytes),
+            4 => self.backward(reads, start, bytes),
+            5 => self.repeat_reads(reads),
+            6 => self.near_last(reads),
+            _ => self.mixed(reads, start),
         }
-        length
+        reads
     }
 
     /// Appends reads with a constant stride.
@@ -173,14 +174,15 @@ impl StepGenerator {
         }
     }
 
-    /// Appends a forward movement with reads of all sizes, small gaps, small steps back, and jumps.
-    fn mixed(&mut self, length: usize, start: u64) {
+    /// Appends a forward movement of `reads` reads of all sizes from offset `start`, with small
+    /// gaps, small steps back, and jumps.
+    fn mixed(&mut self, reads: usize, start: u64) {
         let mut offset = start;
-        let mut asked = 0;
-        for _ in 0..length {
-            let bytes = if asked < PATTERN_BYTES_MAX { self.size() } else { PAGE_BYTES };
+        let mut requested_bytes = 0;
+        for _ in 0..reads {
+            let bytes = if requested_bytes < PATTERN_BYTES_MAX { self.size() } else { PAGE_BYTES };
             self.read(offset, bytes);
-            asked += bytes;
+            requested_bytes += bytes;
             offset += bytes;
             match self.random.below(8) {
                 0 => offset += self.random.below(16 * PAGE_BYTES),
@@ -201,22 +203,22 @@ impl StepGenerator {
         });
     }
 
-    /// Draws a size of 1 byte to 4 MiB. Each doubling is equally likely. Whole pages and powers of
-    /// two are frequent.
+    /// Draws a size in bytes, from 1 byte to 4 MiB. Each doubling is equally likely. Whole pages
+    /// and powers of two are frequent.
     fn size(&mut self) -> u64 {
-        let most = 1 << self.random.between(0, READ_BYTES_MAX.ilog2().into());
-        let bytes = self.random.between(most / 2 + 1, most);
+        let bytes_max = 1 << self.random.between(0, READ_BYTES_MAX.ilog2().into());
+        let bytes = self.random.between(bytes_max / 2 + 1, bytes_max);
         match self.random.below(4) {
             0 => bytes,
-            1 => most.next_multiple_of(PAGE_BYTES),
+            1 => bytes_max.next_multiple_of(PAGE_BYTES),
             _ => bytes.next_multiple_of(PAGE_BYTES),
         }
     }
 
-    /// Draws 1 to `1 << doublings` pages, in bytes. Each doubling is equally likely.
+    /// Draws a size of 1 to `1 << doublings` pages, in bytes. Each doubling is equally likely.
     fn pages(&mut self, doublings: u64) -> u64 {
-        let most = 1 << self.random.between(0, doublings);
-        self.random.between(1, most) * PAGE_BYTES
+        let pages_max = 1 << self.random.between(0, doublings);
+        self.random.between(1, pages_max) * PAGE_BYTES
     }
 
     /// Draws a position in the arena, often page-aligned. Rarely it is the start of the file or

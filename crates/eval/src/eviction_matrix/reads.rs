@@ -95,7 +95,8 @@ impl ReadLoad {
         Workload::from_lists(files.0, lists.into_iter().map(listed).collect())
     }
 
-    /// Returns the reads of each process.
+    /// Returns the reads of each process. `turns` is the amount of work: the number of reads in the
+    /// hot set, approximately. Adds the files to `files`.
     fn lists(self, files: &mut LoadFiles, draw: &mut SeededRng, turns: u64) -> Vec<Vec<GivenRead>> {
         match self {
             ReadLoad::Scans { step_bytes, scans } => {
@@ -125,23 +126,23 @@ impl ReadLoad {
                 vec![list]
             }
             ReadLoad::Phases => {
-                let each = turns / 6;
+                let phase_reads = turns / 6;
                 let mut list = Vec::new();
                 for _ in 0..2 {
-                    let [mut one, mut other] =
+                    let [mut first_set, mut second_set] =
                         [2, 3].map(|times| ZipfPages::new(files, draw, times * MEMORY_PAGES));
-                    list.extend((0..each).map(|_| one.next()));
+                    list.extend((0..phase_reads).map(|_| first_set.next()));
                     let blocks = MEMORY_PAGES * draw.between(11, 16) / 10;
                     FileScan::new(files, blocks * PAGE_BYTES, 16 * KIB)
-                        .append_steps(4 * each * PAGE_BYTES, &mut list);
-                    list.extend((0..each).map(|_| other.next()));
+                        .append_steps(4 * phase_reads * PAGE_BYTES, &mut list);
+                    list.extend((0..phase_reads).map(|_| second_set.next()));
                 }
                 vec![list]
             }
             ReadLoad::Tenants => {
                 let mut hot = ZipfPages::new(files, draw, 2 * MEMORY_PAGES);
-                let part = draw.between(6, 9);
-                let mut round = FileScan::new(files, MEMORY_BYTES * part / 10, 64 * KIB);
+                let tenths = draw.between(6, 9);
+                let mut round = FileScan::new(files, MEMORY_BYTES * tenths / 10, 64 * KIB);
                 let mut rounds = Vec::new();
                 round.append_steps(turns * PAGE_BYTES, &mut rounds);
                 vec![(0..turns).map(|_| hot.next()).collect(), rounds]
@@ -191,12 +192,12 @@ impl ReadLoad {
             ReadLoad::Streams { streams } => {
                 let mut hot = UniformPages::new(files, MEMORY_PAGES * 3 / 8);
                 let bytes = 2 * turns * PAGE_BYTES / streams;
-                let mut all: Vec<FileScan> =
+                let mut scans: Vec<FileScan> =
                     (0..streams).map(|_| FileScan::new(files, bytes, 16 * KIB)).collect();
                 let mut turn = |draw: &mut SeededRng, list: &mut Vec<GivenRead>| {
                     list.push(hot.next(draw));
-                    let whose = draw.below(streams) as usize;
-                    all[whose].append_steps(4 * PAGE_BYTES, list);
+                    let stream = draw.below(streams) as usize;
+                    scans[stream].append_steps(4 * PAGE_BYTES, list);
                 };
                 vec![collect_turns(turns / 2, draw, &mut turn)]
             }

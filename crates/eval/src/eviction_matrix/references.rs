@@ -83,30 +83,31 @@ fn zipf(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     (0..references).map(|_| hot.next()).collect()
 }
 
-/// A few blocks with a Zipf distribution, and scans of blocks that are never reused.
+/// Generates references to a few blocks with a Zipf distribution, and scans of blocks that are
+/// never reused.
 fn zipf_scans(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(8, 20);
     let mut hot = ZipfBlocks::new(draw, 0, blocks);
     let scan_blocks = blocks / draw.between(2, 10);
-    let each = draw.between(2, 5) * scan_blocks;
-    let mut out = Vec::new();
+    let references_between = draw.between(2, 5) * scan_blocks;
+    let mut blocks_read = Vec::new();
     let mut scanned = blocks;
-    while (out.len() as u64) < references {
-        out.extend((0..each).map(|_| hot.next()));
+    while (blocks_read.len() as u64) < references {
+        blocks_read.extend((0..references_between).map(|_| hot.next()));
         // During a scan, every other reference belongs to it.
         for block in scanned..scanned + scan_blocks {
-            out.extend([block, hot.next()]);
+            blocks_read.extend([block, hot.next()]);
         }
         scanned += scan_blocks;
     }
-    out
+    blocks_read
 }
 
-/// A working set with uniform use that changes block by block.
+/// Generates references to a working set with uniform use that changes block by block.
 fn drifting(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let hot = references / draw.between(20, 200);
-    let each = draw.between(3, 12);
-    (0..references).map(|at| at / each + draw.below(hot)).collect()
+    let references_per_block = draw.between(3, 12);
+    (0..references).map(|index| index / references_per_block + draw.below(hot)).collect()
 }
 
 /// Blocks are reused soon or never: a stack from which a random depth is drawn.
@@ -158,24 +159,25 @@ fn correlated(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     out
 }
 
-/// An index that every look-up uses, rows of a table, and occasionally the whole table.
+/// Generates references of a database: an index that every look-up uses, rows of a table, and
+/// occasionally the whole table.
 fn database(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let rows = references / draw.between(6, 12);
     let index = rows / draw.between(20, 60);
     let mut row = ZipfBlocks::new(draw, index, rows);
     let scans = draw.between(1, 3);
     let scan_each = references / (scans + 1);
-    let mut out = Vec::new();
+    let mut blocks_read = Vec::new();
     let mut scanned_at = scan_each;
-    while (out.len() as u64) < references {
-        if out.len() as u64 >= scanned_at {
+    while (blocks_read.len() as u64) < references {
+        if blocks_read.len() as u64 >= scanned_at {
             scanned_at += scan_each;
-            out.extend(index..index + rows);
+            blocks_read.extend(index..index + rows);
         }
-        let wanted = row.next();
-        out.extend([(wanted - index) * index / rows, wanted]);
+        let row_block = row.next();
+        blocks_read.extend([(row_block - index) * index / rows, row_block]);
     }
-    out
+    blocks_read
 }
 
 /// Generates the references of one program with a Zipf distribution over a few blocks, and one that
@@ -183,13 +185,13 @@ fn database(draw: &mut SeededRng, references: u64) -> Vec<u64> {
 fn two_tenants(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(10, 30);
     let mut hot = ZipfBlocks::new(draw, 0, blocks);
-    let round = blocks / draw.between(1, 4);
+    let loop_blocks = blocks / draw.between(1, 4);
     let turns = draw.between(2, 5);
-    let mut at = 0;
+    let mut loop_position = 0;
     let mut next = || match draw.one_in(turns) {
         true => {
-            at = (at + 1) % round;
-            blocks + at
+            loop_position = (loop_position + 1) % loop_blocks;
+            blocks + loop_position
         }
         false => hot.next(),
     };
@@ -199,35 +201,37 @@ fn two_tenants(draw: &mut SeededRng, references: u64) -> Vec<u64> {
 /// Generates phases in sequence: a hot set, a loop, another hot set, a walk to and fro, a scan.
 fn phases(draw: &mut SeededRng, references: u64) -> Vec<u64> {
     let blocks = references / draw.between(20, 60);
-    let mut out = Vec::new();
-    let mut nth = 0;
-    while (out.len() as u64) < references {
+    let mut blocks_read = Vec::new();
+    let mut phase = 0;
+    while (blocks_read.len() as u64) < references {
         let length = references / draw.between(6, 14);
         let first = draw.below(3) * blocks;
-        match nth % 5 {
+        match phase % 5 {
             0 | 2 => {
                 let mut hot = ZipfBlocks::new(draw, first, blocks);
-                out.extend((0..length).map(|_| hot.next()));
+                blocks_read.extend((0..length).map(|_| hot.next()));
             }
             1 => {
-                let round = draw.between(blocks / 8, blocks / 2).max(1);
-                out.extend((0..length).map(|at| first + at % round));
+                let loop_blocks = draw.between(blocks / 8, blocks / 2).max(1);
+                blocks_read.extend((0..length).map(|index| first + index % loop_blocks));
             }
             3 => {
-                let way = draw.between(blocks / 8, blocks / 2).max(2);
-                out.extend((0..length).map(|at| first + position_back_and_forth(at, way)));
+                let walk_blocks = draw.between(blocks / 8, blocks / 2).max(2);
+                blocks_read.extend(
+                    (0..length).map(|index| first + position_back_and_forth(index, walk_blocks)),
+                );
             }
-            _ => out.extend(4 * blocks..4 * blocks + length / 4),
+            _ => blocks_read.extend(4 * blocks..4 * blocks + length / 4),
         }
-        nth += 1;
+        phase += 1;
     }
-    out
+    blocks_read
 }
 
 /// Generates a loop over the same blocks.
 fn one_loop(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let round = references / draw.between(20, 60);
-    (0..references).map(|at| at % round).collect()
+    let loop_blocks = references / draw.between(20, 60);
+    (0..references).map(|index| index % loop_blocks).collect()
 }
 
 /// Generates loops of several lengths, each continued by a random amount per turn.
@@ -236,28 +240,29 @@ fn several_loops(draw: &mut SeededRng, references: u64) -> Vec<u64> {
         (0..draw.between(2, 4)).map(|_| references / draw.between(40, 200)).collect();
     let firsts: Vec<u64> =
         lengths.iter().scan(0, |end, length| Some(std::mem::replace(end, *end + length))).collect();
-    let mut at = vec![0; lengths.len()];
-    let mut out = Vec::new();
-    while (out.len() as u64) < references {
-        let turn = draw.below(lengths.len() as u64) as usize;
-        for _ in 0..draw.between(1, lengths[turn]) {
-            out.push(firsts[turn] + at[turn]);
-            at[turn] = (at[turn] + 1) % lengths[turn];
+    let mut positions = vec![0; lengths.len()];
+    let mut blocks_read = Vec::new();
+    while (blocks_read.len() as u64) < references {
+        let loop_index = draw.below(lengths.len() as u64) as usize;
+        for _ in 0..draw.between(1, lengths[loop_index]) {
+            blocks_read.push(firsts[loop_index] + positions[loop_index]);
+            positions[loop_index] = (positions[loop_index] + 1) % lengths[loop_index];
         }
     }
-    out
+    blocks_read
 }
 
 /// Generates a walk over the blocks in alternating direction.
 fn back_and_forth(draw: &mut SeededRng, references: u64) -> Vec<u64> {
-    let way = references / draw.between(20, 60);
-    (0..references).map(|at| position_back_and_forth(at, way)).collect()
+    let walk_blocks = references / draw.between(20, 60);
+    (0..references).map(|step| position_back_and_forth(step, walk_blocks)).collect()
 }
 
-/// Returns the position after `at` steps of a walk over `way` blocks in alternating direction.
-fn position_back_and_forth(at: u64, way: u64) -> u64 {
-    let within = at % (2 * way);
-    if within < way { within } else { 2 * way - 1 - within }
+/// Returns the position after `step` steps of a walk over `walk_blocks` blocks in alternating
+/// direction.
+fn position_back_and_forth(step: u64, walk_blocks: u64) -> u64 {
+    let position = step % (2 * walk_blocks);
+    if position < walk_blocks { position } else { 2 * walk_blocks - 1 - position }
 }
 
 #[cfg(test)]

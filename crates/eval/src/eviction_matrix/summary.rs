@@ -46,10 +46,10 @@ pub struct FixedPolicyResult {
 impl EvictionSummary {
     /// Summarizes these cells.
     pub fn of(cells: &[JudgedEviction]) -> EvictionSummary {
-        let mut named: Vec<(String, f64)> =
+        let mut ratios_by_cell: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.cell.clone(), cell.ratio)).collect();
-        named.sort_by(|one, two| two.1.total_cmp(&one.1));
-        let ratios: Vec<f64> = named.iter().map(|(_, ratio)| *ratio).collect();
+        ratios_by_cell.sort_by(|left, right| right.1.total_cmp(&left.1));
+        let ratios: Vec<f64> = ratios_by_cell.iter().map(|(_, ratio)| *ratio).collect();
         let to_two_lists = |cell: &JudgedEviction| {
             Some(cell.judged.cost as f64 / cell.result_of("two-lists")?.cost as f64)
         };
@@ -59,18 +59,18 @@ impl EvictionSummary {
             geometric_mean: (!ratios.is_empty()).then(|| geometric_mean(&ratios)),
             above_102_percent: above(&ratios),
             two_lists_maximum: cells.iter().filter_map(to_two_lists).reduce(f64::max),
-            worst: named.into_iter().take(10).collect(),
+            worst: ratios_by_cell.into_iter().take(10).collect(),
             fixed: fixed(cells),
         }
     }
 }
 
-/// Returns the results of each policy in all cells.
+/// Returns the results of each policy over all cells, the lowest mean ratio first.
 fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
     let judged = cells.iter().map(|cell| cell.judged.eviction.as_str());
     let policies: BTreeSet<&str> =
         judged.chain(eviction::POLICIES.iter().map(|policy| policy.name)).collect();
-    let of = |policy: &str| {
+    let result_of = |policy: &str| {
         let runs: Vec<_> =
             cells.iter().filter_map(|cell| Some((cell, cell.result_of(policy)?))).collect();
         let ratios: Vec<f64> = runs
@@ -90,8 +90,8 @@ fn fixed(cells: &[JudgedEviction]) -> Vec<FixedPolicyResult> {
                 .then(|| distances.iter().sum::<f64>() / distances.len() as f64),
         })
     };
-    let mut fixed: Vec<FixedPolicyResult> = policies.into_iter().filter_map(of).collect();
-    fixed.sort_by(|one, two| one.geometric_mean.total_cmp(&two.geometric_mean));
+    let mut fixed: Vec<FixedPolicyResult> = policies.into_iter().filter_map(result_of).collect();
+    fixed.sort_by(|left, right| left.geometric_mean.total_cmp(&right.geometric_mean));
     fixed
 }
 

@@ -23,18 +23,19 @@ impl Calls {
 }
 
 impl TransferEngine for Calls {
+    /// Performs the transfer by a blocking call, and queues its answer.
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         let (memory, offset) = (call.memory.cast(), call.offset as i64);
         // SAFETY: guaranteed by the caller.
-        let moved = unsafe {
+        let result = unsafe {
             match call.op {
                 Op::Read => libc::pread64(self.fd, memory, call.bytes, offset),
                 Op::Write => libc::pwrite64(self.fd, memory, call.bytes, offset),
             }
         };
-        let raw = match moved {
+        let raw = match result {
             // A call moves at most 0x7ffff000 bytes (read(2)).
-            0.. => moved as i32,
+            0.. => result as i32,
             _ => -io::Error::last_os_error().raw_os_error().expect("a failed call sets errno"),
         };
         self.answers.push_back(TransferAnswer { token: call.token, raw });

@@ -84,10 +84,10 @@ impl Mapped {
     /// # Safety
     /// `memory` is valid for `bytes` bytes and not used elsewhere.
     unsafe fn copy(&self, op: Op, offset: u64, memory: *mut u8, bytes: usize) -> i32 {
-        let left = self.file_bytes.saturating_sub(offset);
-        let bytes = bytes.min(left as usize).min(MOVED_BYTES_MAX);
+        let bytes_left = self.file_bytes.saturating_sub(offset);
+        let bytes = bytes.min(bytes_left as usize).min(MOVED_BYTES_MAX);
         let mapped = self.at(offset);
-        let touched = bus::watch(mapped as usize, bytes, || {
+        let outcome = bus::watch(mapped as usize, bytes, || {
             // SAFETY: both are valid for `bytes` bytes. The handler replaces inaccessible pages of
             // the mapping. The buffer is not part of the mapping, so they do not overlap.
             unsafe {
@@ -97,7 +97,7 @@ impl Mapped {
                 }
             }
         });
-        match touched {
+        match outcome {
             Ok(()) => bytes as i32,
             Err(address) => self.repair(offset, bytes as u64, address),
         }

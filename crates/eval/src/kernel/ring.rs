@@ -63,6 +63,7 @@ impl UringEngine {
 }
 
 impl TransferEngine for UringEngine {
+    /// Queues the transfer in the ring. Submits the queue if it is a full batch.
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         let (file, bytes) = (types::Fd(self.fd), call.bytes as u32);
         let entry = match call.op {
@@ -76,9 +77,10 @@ impl TransferEngine for UringEngine {
         if queued >= BATCH { self.enter(0, None) } else { Ok(()) }
     }
 
-    fn wait(&mut self, at_most: Option<Duration>) -> io::Result<()> {
+    /// Submits the queued transfers. Waits for an answer, at most `time_max`, if there is none yet.
+    fn wait(&mut self, time_max: Option<Duration>) -> io::Result<()> {
         let has_answers = !self.ring.completion().is_empty();
-        if has_answers { self.enter(0, None) } else { self.enter(1, at_most) }
+        if has_answers { self.enter(0, None) } else { self.enter(1, time_max) }
     }
 
     fn next_answer(&mut self) -> Option<TransferAnswer> {

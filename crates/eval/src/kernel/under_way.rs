@@ -186,14 +186,16 @@ impl FileTransfers {
         }
     }
 
+    /// Processes an answer of the kernel: requests the rest of a short transfer, or ends the
+    /// transfer with its outcome.
     fn handle_answer(&mut self, now: Time, not_before: Time, answer: TransferAnswer) {
-        let place = &mut self.transfers[answer.token as usize];
-        let transfer = place.as_mut().expect("only what is under way is answered");
+        let slot = &mut self.transfers[answer.token as usize];
+        let transfer = slot.as_mut().expect("only what is under way is answered");
         let outcome = match answer.raw {
             0 => Outcome::Short { bytes: transfer.bytes_moved as u64 },
-            moved @ 1.. => {
+            bytes @ 1.. => {
                 (transfer.bytes_moved, transfer.retries) =
-                    (transfer.bytes_moved + moved as usize, 0);
+                    (transfer.bytes_moved + bytes as usize, 0);
                 match transfer.bytes_moved < transfer.bytes {
                     true => return self.request_rest(answer.token),
                     false => Outcome::Done,
@@ -212,7 +214,7 @@ impl FileTransfers {
             },
         };
         let StartedTransfer { id, op, bytes_moved, buffer, .. } =
-            place.take().expect("it is under way");
+            slot.take().expect("it is under way");
         let completion = Completion { id, at: now, not_before, outcome };
         let bytes = match outcome {
             Outcome::Failed(_) => 0,

@@ -133,6 +133,8 @@ impl SwapArea {
         })
     }
 
+    /// Writes the header of an area of `bytes` bytes, records the area for clean-up, and adds it to
+    /// the kernel's swap areas.
     fn switch_on(mut self, bytes: u64) -> Result<SwapArea, SwapError> {
         write_header(&self.file, bytes / PAGE_BYTES)
             .map_err(|error| SwapError::refused("write", &self.path, error, NEEDS_ROOT))?;
@@ -196,23 +198,25 @@ impl Drop for SwapArea {
     }
 }
 
-/// Removes the swap files of killed runs in `folder`.
+/// Switches off and removes the swap files of killed runs in `folder`. Returns the paths with the
+/// outcome.
 fn remove_abandoned(folder: &Path) -> Vec<CleanupEntry> {
     let mut cleaned = Vec::new();
     for path in own_entries(folder, ENDING) {
         if File::open(&path).is_ok_and(|file| try_lock_file(&file)) {
             // Fails harmlessly when the area is already off.
             let _ = swap_off(&path);
-            let done = match std::fs::remove_file(&path) {
+            let outcome = match std::fs::remove_file(&path) {
                 Ok(()) => "it has been swapped off and removed".to_owned(),
                 Err(error) => format!("it can't be removed: {error}"),
             };
-            cleaned.push(CleanupEntry { path, outcome: done });
+            cleaned.push(CleanupEntry { path, outcome });
         }
     }
     cleaned
 }
 
+/// Length of a file or block device in bytes.
 fn length(file: &File, path: &Path) -> Result<u64, SwapError> {
     rustix::fs::seek(file, SeekFrom::End(0))
         .map_err(|errno| SwapError::refused("measure", path, errno, NEEDS_ROOT))

@@ -48,14 +48,14 @@ pub fn has_zswap() -> bool {
     fs::read_to_string("/sys/module/zswap/parameters/enabled").is_ok_and(|text| text.trim() == "Y")
 }
 
-/// Swapped private memory in bytes of processes other than `own` (`VmSwap`). The usage of the area
-/// is no substitute: the kernel keeps the slot of a page that is back in memory while slots are
-/// free.
-pub fn swapped_bytes_of_others(own: &[u32]) -> u64 {
+/// Swapped private memory in bytes of all processes except `own_processes` (`VmSwap`). The usage of
+/// the area is no substitute: the kernel keeps the slot of a page that is back in memory while
+/// slots are free.
+pub fn swapped_bytes_of_others(own_processes: &[u32]) -> u64 {
     let Ok(entries) = fs::read_dir("/proc") else { return 0 };
     let processes = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let others = processes.filter(|process: &u32| !own.contains(process));
-    others
+    let other_processes = processes.filter(|process: &u32| !own_processes.contains(process));
+    other_processes
         // An ended process has no swapped memory, and neither has a kernel thread.
         .filter_map(|process| fs::read_to_string(format!("/proc/{process}/status")).ok())
         .filter_map(|status| swapped_kib(&status))
@@ -63,6 +63,7 @@ pub fn swapped_bytes_of_others(own: &[u32]) -> u64 {
         * 1024
 }
 
+/// Value of `VmSwap` in a process status, in KiB.
 fn swapped_kib(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()

@@ -99,15 +99,15 @@ impl MemoryGroup {
     /// Reads the group's counters.
     pub fn counts(&self) -> GroupCounts {
         let text = |name| fs::read_to_string(self.path.join(name)).unwrap_or_default();
-        let number = |name| text(name).trim().parse().ok();
+        let value = |name| text(name).trim().parse().ok();
         match self.version {
             Version::One => GroupCounts {
                 oom_kills: field(&text("memory.oom_control"), "oom_kill").unwrap_or(0),
-                bytes_max: number("memory.max_usage_in_bytes"),
+                bytes_max: value("memory.max_usage_in_bytes"),
             },
             Version::Two => GroupCounts {
                 oom_kills: field(&text("memory.events"), "oom_kill").unwrap_or(0),
-                bytes_max: number("memory.peak"),
+                bytes_max: value("memory.peak"),
             },
         }
     }
@@ -137,19 +137,19 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Removes the empty groups of killed runs. A group with processes stays. They end with the process
-/// that started them.
+/// Removes the empty groups of killed runs below `parent`. A group with processes stays; its
+/// processes end with the process that started them. Returns the paths with the outcome.
 fn remove_abandoned(parent: &Path) -> Vec<CleanupEntry> {
     let is_abandoned =
         |path: &PathBuf| File::open(path).is_ok_and(|directory| try_lock_file(&directory));
     let abandoned = own_entries(parent, "").into_iter().filter(is_abandoned);
     abandoned
         .map(|path| {
-            let done = match fs::remove_dir(&path) {
+            let outcome = match fs::remove_dir(&path) {
                 Ok(()) => "the group has been removed".to_owned(),
                 Err(error) => format!("the group can't be removed: {error}"),
             };
-            CleanupEntry { path, outcome: done }
+            CleanupEntry { path, outcome }
         })
         .collect()
 }
@@ -168,15 +168,17 @@ struct Parent {
 }
 
 impl Parent {
+    /// Finds the group below which groups for the runs are created; `None` without a memory
+    /// controller.
     fn find() -> Option<Parent> {
         let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         Parent::first_version(&groups, &mounts).or_else(|| Parent::second_version(&groups, &mounts))
     }
 
-    /// Group of this process in the hierarchy of the memory controller.
+    /// Returns the group of this process in the hierarchy of the memory controller (version 1).
     fn first_version(groups: &str, mounts: &str) -> Option<Parent> {
-        let own = groups.lines().find_map(|line| {
+        let group_path = groups.lines().find_map(|line| {
             let (_, rest) = line.split_once(':')?;
             let (controllers, path) = rest.split_once(':')?;
             controllers.split(',').any(|name| name == "memory").then_some(path)
@@ -184,20 +186,21 @@ impl Parent {
         let mount = Mount::all(mounts).find(|mount| {
             mount.kind == "cgroup" && mount.options.split(',').any(|option| option == "memory")
         })?;
-        Some(Parent { path: mount.group_path(own), version: Version::One })
+        Some(Parent { path: mount.group_path(group_path), version: Version::One })
     }
 
-    /// Nearest ancestor of this process's group that delegates the memory controller.
+    /// Returns the nearest ancestor of this process's group that delegates the memory controller
+    /// (version 2).
     fn second_version(groups: &str, mounts: &str) -> Option<Parent> {
-        let own = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let group_path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
         let mount = Mount::all(mounts).find(|mount| mount.kind == "cgroup2")?;
-        let place = mount.group_path(own);
-        let upwards = place.ancestors().take_while(|path| path.starts_with(mount.at));
-        let mut handing_down = upwards.filter(|path| {
-            let handed = fs::read_to_string(path.join("cgroup.subtree_control"));
-            handed.is_ok_and(|names| names.split_whitespace().any(|name| name == "memory"))
+        let own_directory = mount.group_path(group_path);
+        let upwards = own_directory.ancestors().take_while(|path| path.starts_with(mount.at));
+        let mut delegating = upwards.filter(|path| {
+            let controllers = fs::read_to_string(path.join("cgroup.subtree_control"));
+            controllers.is_ok_and(|names| names.split_whitespace().any(|name| name == "memory"))
         });
-        let path = handing_down.next()?.to_path_buf();
+        let path = delegating.next()?.to_path_buf();
         Some(Parent { path, version: Version::Two })
     }
 }
@@ -213,6 +216,7 @@ struct Mount<'a> {
 }
 
 impl<'a> Mount<'a> {
+    /// Parses the lines of `/proc/self/mountinfo`.
     fn all(text: &'a str) -> impl Iterator<Item = Mount<'a>> {
         text.lines().filter_map(|line| {
             let (before, after) = line.split_once(" - ")?;

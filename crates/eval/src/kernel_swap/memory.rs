@@ -124,6 +124,7 @@ impl LoadMemory {
         self.read(page)
     }
 
+    /// Address of the first word of a page.
     fn word(&self, page: u64) -> *mut u64 {
         assert!(page < self.pages, "page {page} of {} is not in the mapping", self.pages);
         // SAFETY: the page lies in the mapping.
@@ -157,19 +158,20 @@ pub fn shared_object(bytes: u64) -> io::Result<File> {
     Ok(object.into())
 }
 
-/// Returns the inherited file in a child process.
+/// Returns the file that a parent process left open as `descriptor`.
 ///
 /// # Errors
-/// The number is not an open file, or its use is refused.
-pub fn shared_object_passed_on(number: i32) -> io::Result<File> {
-    if number < 0 {
+/// `descriptor` is not an open file, or its use is refused.
+pub fn shared_object_passed_on(descriptor: i32) -> io::Result<File> {
+    if descriptor < 0 {
         return Err(io::ErrorKind::InvalidInput.into());
     }
     // SAFETY: borrowed for one call only, which fails if the number is not an open file.
-    let passed_on = unsafe { BorrowedFd::borrow_raw(number) };
-    Ok(passed_on.try_clone_to_owned()?.into())
+    let inherited = unsafe { BorrowedFd::borrow_raw(descriptor) };
+    Ok(inherited.try_clone_to_owned()?.into())
 }
 
+/// Checks that `bytes` is a positive multiple of a page.
 fn whole_pages(bytes: u64) -> io::Result<usize> {
     let length = usize::try_from(bytes).map_err(|_| io::ErrorKind::OutOfMemory)?;
     match bytes {

@@ -42,10 +42,10 @@ pub fn restore_abandoned() -> Option<CleanupEntry> {
 
 /// Restores the recorded value, if there is one. The caller holds the lock.
 fn restore(knob: &Path, record_path: &Path) -> Result<Option<CleanupEntry>, SwapError> {
-    let Some(before) = read(record_path) else { return Ok(None) };
-    write(knob, before)?;
-    let done = format!("page_cluster is {before} again, as it was before that run");
-    Ok(Some(CleanupEntry { path: record_path.to_path_buf(), outcome: done }))
+    let Some(recorded_value) = read(record_path) else { return Ok(None) };
+    write(knob, recorded_value)?;
+    let outcome = format!("page_cluster is {recorded_value} again, as it was before that run");
+    Ok(Some(CleanupEntry { path: record_path.to_path_buf(), outcome }))
 }
 
 /// A value of `page_cluster` in force until drop.
@@ -67,6 +67,8 @@ impl PageCluster {
         PageCluster::set_at(value, Path::new(KNOB), Path::new(RECORD))
     }
 
+    /// Sets `knob` to `value`, and records the value before in `record_path`. Restores first the
+    /// value of a killed run.
     fn set_at(
         value: u32,
         knob: &Path,
@@ -83,16 +85,16 @@ impl PageCluster {
             return Err(SwapError::PageClusterInUse { path: record_path.to_path_buf() });
         }
         let cleanup_entry = restore(knob, record_path)?;
-        let before = read(knob).ok_or_else(|| {
+        let value_before = read(knob).ok_or_else(|| {
             let error = std::io::ErrorKind::NotFound;
             SwapError::refused("read", knob, error, "this kernel has no swap readahead")
         })?;
         record
             .set_len(0)
-            .and_then(|()| record.write_all_at(before.to_string().as_bytes(), 0))
+            .and_then(|()| record.write_all_at(value_before.to_string().as_bytes(), 0))
             .map_err(|error| SwapError::refused("write", record_path, error, NEEDS_ROOT))?;
         let (knob, record_path) = (knob.to_path_buf(), record_path.to_path_buf());
-        let set = PageCluster { _record: record, before, knob, record_path };
+        let set = PageCluster { _record: record, before: value_before, knob, record_path };
         write(&set.knob, value)?;
         Ok((set, cleanup_entry))
     }
@@ -110,6 +112,7 @@ impl Drop for PageCluster {
     }
 }
 
+/// Writes a value to the kernel's setting `knob`.
 fn write(knob: &Path, value: u32) -> Result<(), SwapError> {
     std::fs::write(knob, value.to_string())
         .map_err(|error| SwapError::refused("set", knob, error, NEEDS_ROOT))

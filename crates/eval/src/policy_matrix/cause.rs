@@ -68,10 +68,10 @@ fn policy(
     }
 }
 
-/// Returns the differences of at least a tenth, the greatest first.
+/// Returns the differences of at least a tenth between `run` and the best run, the greatest first.
 fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
     let bytes = |run: &MatrixResult| Some(run.device_requests? * run.device_request_kib_mean?);
-    let late = |run: &MatrixResult| run.coverage.map(|coverage| 1.01 - coverage);
+    let late_share = |run: &MatrixResult| run.coverage.map(|coverage| 1.01 - coverage);
     let ratio = |ours: Option<f64>, theirs: Option<f64>| Some(ours? / theirs?);
     let inverse = |ratio: Option<f64>| ratio.map(|ratio| 1.0 / ratio);
     let requests = ratio(run.device_requests, best.device_requests);
@@ -80,25 +80,25 @@ fn differences(run: &MatrixResult, best: &MatrixResult) -> Vec<String> {
         (ratio(bytes(run), bytes(best)), "more bytes"),
         (requests, "more requests"),
         (inverse(depth), "less depth"),
-        (ratio(late(run), late(best)), "more waited for"),
+        (ratio(late_share(run), late_share(best)), "more waited for"),
     ];
     worse.retain(|(ratio, _)| {
         ratio.is_some_and(|ratio| ratio.is_finite() && ratio >= DIFFERENCE_RATIO_MIN)
     });
     worse.sort_by(|one, two| two.0.partial_cmp(&one.0).expect("finite"));
-    let mut said: Vec<String> = worse
+    let mut causes: Vec<String> = worse
         .iter()
-        .map(|(ratio, what)| format!("{what} (×{:.2})", ratio.unwrap_or(1.0)))
+        .map(|(ratio, difference)| format!("{difference} (×{:.2})", ratio.unwrap_or(1.0)))
         .collect();
-    if said.is_empty() {
-        said.push("the order of the requests, or when they came".to_owned());
+    if causes.is_empty() {
+        causes.push("the order of the requests, or when they came".to_owned());
     }
     let pairs = run.mib_per_s_by_seed.iter().zip(&best.mib_per_s_by_seed);
-    let won = pairs.filter(|(ours, theirs)| *ours >= *theirs).count();
-    if won > 0 {
-        said.push(format!("seeds disagree: {won} of {} won", run.mib_per_s_by_seed.len()));
+    let seeds_won = pairs.filter(|(ours, theirs)| *ours >= *theirs).count();
+    if seeds_won > 0 {
+        causes.push(format!("seeds disagree: {seeds_won} of {} won", run.mib_per_s_by_seed.len()));
     }
-    said
+    causes
 }
 
 #[cfg(test)]

@@ -75,15 +75,15 @@ pub(super) fn supports_swap(device: &str) -> bool {
 }
 
 impl MatrixMemoryLoad {
-    /// Returns the load of `processes` processes.
+    /// Returns the load of `processes` processes. `part` divides the number of touches.
     pub(super) fn load(self, processes: u32, part: u64) -> MemoryLoad {
-        let each = u64::from(processes);
+        let process_count = u64::from(processes);
         let (pages, touched_pages) = match self.share {
             MemorySharing::Private => {
-                let pages = (TOTAL_PAGES / each).max(MAPPING_PAGES_MIN);
+                let pages = (TOTAL_PAGES / process_count).max(MAPPING_PAGES_MIN);
                 (pages, pages)
             }
-            MemorySharing::Shared => (TOTAL_PAGES, TOTAL_PAGES / each),
+            MemorySharing::Shared => (TOTAL_PAGES, TOTAL_PAGES / process_count),
         };
         let mapping_bytes = pages * PAGE_BYTES;
         let load = MemoryLoad {

@@ -66,19 +66,19 @@ impl MatrixSummary {
     pub fn of(cells: &[JudgedCell]) -> MatrixSummary {
         let mut ratios: Vec<(String, f64)> =
             cells.iter().map(|cell| (cell.name(), cell.ratio)).collect();
-        ratios.sort_by(|one, two| one.1.total_cmp(&two.1));
-        let all: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
+        ratios.sort_by(|left, right| left.1.total_cmp(&right.1));
+        let sorted_ratios: Vec<f64> = ratios.iter().map(|(_, ratio)| *ratio).collect();
         let is_common = |cell: &&JudgedCell| {
             !UNCOMMON_PREFIXES.iter().any(|name| cell.workload.starts_with(name))
         };
         let common: Vec<f64> = cells.iter().filter(is_common).map(|cell| cell.ratio).collect();
         MatrixSummary {
             cells: cells.len(),
-            minimum: all.first().copied(),
-            geometric_mean: (!all.is_empty()).then(|| geometric_mean(&all)),
+            minimum: sorted_ratios.first().copied(),
+            geometric_mean: (!sorted_ratios.is_empty()).then(|| geometric_mean(&sorted_ratios)),
             geometric_mean_common: (!common.is_empty()).then(|| geometric_mean(&common)),
-            below_95_percent: below(&all),
-            below_80_percent: all.iter().filter(|&&ratio| ratio < 0.8).count(),
+            below_95_percent: below(&sorted_ratios),
+            below_80_percent: sorted_ratios.iter().filter(|&&ratio| ratio < 0.8).count(),
             workloads: workloads(cells),
             worst: ratios.into_iter().take(10).collect(),
             fixed: fixed(cells),
@@ -92,14 +92,14 @@ fn workloads(cells: &[JudgedCell]) -> Vec<WorkloadSummary> {
     for cell in cells {
         ratios.entry(&cell.workload).or_default().push(cell.ratio);
     }
-    let of = |(workload, ratios): (&str, Vec<f64>)| WorkloadSummary {
+    let summary_of = |(workload, ratios): (&str, Vec<f64>)| WorkloadSummary {
         workload: workload.to_owned(),
         geometric_mean: geometric_mean(&ratios),
         minimum: ratios.iter().copied().fold(f64::INFINITY, f64::min),
         below_95_percent: below(&ratios),
     };
-    let mut workloads: Vec<WorkloadSummary> = ratios.into_iter().map(of).collect();
-    workloads.sort_by(|one, two| one.geometric_mean.total_cmp(&two.geometric_mean));
+    let mut workloads: Vec<WorkloadSummary> = ratios.into_iter().map(summary_of).collect();
+    workloads.sort_by(|left, right| left.geometric_mean.total_cmp(&right.geometric_mean));
     workloads
 }
 
@@ -121,11 +121,11 @@ fn fixed(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
                 && run.scheduler == *scheduler
                 && run.readahead.as_ref().is_none_or(|policy| policy == readahead)
         };
-        let of = |cell: &JudgedCell| {
+        let ratio_in = |cell: &JudgedCell| {
             let run = cell.baselines.iter().find(is_pair)?;
             Some(run.mib_per_s / cell.baselines[0].mib_per_s)
         };
-        cells.iter().filter_map(of).collect()
+        cells.iter().filter_map(ratio_in).collect()
     };
     let mut fixed: Vec<FixedPairResult> = pairs
         .iter()
@@ -139,7 +139,7 @@ fn fixed(cells: &[JudgedCell]) -> Vec<FixedPairResult> {
             }
         })
         .collect();
-    fixed.sort_by(|one, two| two.geometric_mean.total_cmp(&one.geometric_mean));
+    fixed.sort_by(|left, right| right.geometric_mean.total_cmp(&left.geometric_mean));
     fixed
 }
 

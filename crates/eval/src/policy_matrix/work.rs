@@ -29,11 +29,11 @@ pub struct MatrixWorkload {
 /// the matrix. Direct reads, mapped reads and workloads with several reads in flight per process
 /// are excluded, because they have other baselines.
 pub fn work(parts: &[&str]) -> Vec<MatrixWorkload> {
-    let plain = WORKLOADS.iter().filter(|(_, pattern)| pattern.is_plain());
-    let all = plain.flat_map(|&(workload, pattern)| {
+    let plain_patterns = WORKLOADS.iter().filter(|(_, pattern)| pattern.is_plain());
+    let workloads = plain_patterns.flat_map(|&(workload, pattern)| {
         PROCESSES.iter().map(move |&processes| MatrixWorkload { workload, pattern, processes })
     });
-    all.filter(|work| has_parts(&work.name(), parts)).collect()
+    workloads.filter(|work| has_parts(&work.name(), parts)).collect()
 }
 
 impl MatrixWorkload {
@@ -56,7 +56,7 @@ impl MatrixWorkload {
         let mut runs: Vec<MatrixResult> =
             contenders.iter().map(|rows| MatrixResult::median(rows)).collect();
         let adaptive = runs.remove(0);
-        runs.sort_by(|one, two| two.mib_per_s.total_cmp(&one.mib_per_s));
+        runs.sort_by(|left, right| right.mib_per_s.total_cmp(&left.mib_per_s));
         JudgedCell {
             device: storage.to_owned(),
             workload: self.workload.to_owned(),
@@ -72,10 +72,11 @@ impl MatrixWorkload {
 impl MatrixResult {
     /// Returns the row with the median throughput, with the throughputs of all rounds.
     fn median(rows: &[ResultRow]) -> MatrixResult {
-        let rate = |row: &ResultRow| row.mib_per_s.expect("work moves bytes, and that takes time");
+        let throughput =
+            |row: &ResultRow| row.mib_per_s.expect("work moves bytes, and that takes time");
         let mut rows: Vec<&ResultRow> = rows.iter().collect();
-        rows.sort_by(|one, two| rate(one).total_cmp(&rate(two)));
+        rows.sort_by(|left, right| throughput(left).total_cmp(&throughput(right)));
         let run = MatrixResult::from_row(rows[rows.len() / 2], false);
-        MatrixResult { mib_per_s_by_seed: rows.iter().map(|row| rate(row)).collect(), ..run }
+        MatrixResult { mib_per_s_by_seed: rows.iter().map(|row| throughput(row)).collect(), ..run }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) enum ReadPattern {
     /// Each process reads its own file from start to end, cached or direct.
     Sequential { block_bytes: u64, is_direct: bool },
     /// All processes together read blocks of one file, each once, in random order: all blocks, or
-    /// one in `per`. Each process has `depth` reads in flight.
+    /// one in `work_divisor`. Each process has `depth` reads in flight.
     Random { block_bytes: u64, work_divisor: u64, depth: u32, is_direct: bool },
     /// Random aligned slices of the given size, through a mapping. One in `per` slices is read.
     Slices { slice_bytes: u64, per: u64 },
@@ -121,8 +121,8 @@ pub(crate) const WORKLOADS: &[(&str, ReadPattern)] = &[
 ];
 
 /// Declares a pattern of random cached reads.
-const fn random(block_bytes: u64, per: u64) -> ReadPattern {
-    ReadPattern::Random { block_bytes, work_divisor: per, depth: 1, is_direct: false }
+const fn random(block_bytes: u64, work_divisor: u64) -> ReadPattern {
+    ReadPattern::Random { block_bytes, work_divisor, depth: 1, is_direct: false }
 }
 
 /// Declares a strided pattern.
@@ -159,7 +159,7 @@ impl ReadPattern {
         Workload::from_lists(files.0, lists)
     }
 
-    /// Returns the files and the reads of each process.
+    /// Returns the files and the reads of each process. `part` divides the work.
     fn lists(
         self,
         processes: u64,
@@ -169,8 +169,8 @@ impl ReadPattern {
         let mut files = WorkloadFiles::default();
         let shared = self.shared_lists(&mut files, processes, part, draw);
         let lists = (0..processes).map(|process| {
-            let readings = match &shared {
-                Some(readings) => every_nth(readings, process, processes),
+            let reads = match &shared {
+                Some(reads) => every_nth(reads, process, processes),
                 None => self.lists_of_process(&mut files, processes, part, draw),
             };
             let (engine, depth) = match self {
@@ -181,13 +181,7 @@ impl ReadPattern {
                 ReadPattern::Database => (JobEngine::IoUring, 4),
                 _ => (JobEngine::Psync, 1),
             };
-            ReadList {
-                engine,
-                is_direct: self.is_direct(),
-                depth,
-                reads: readings,
-                think_times: Vec::new(),
-            }
+            ReadList { engine, is_direct: self.is_direct(), depth, reads, think_times: Vec::new() }
         });
         let lists = lists.collect();
         (files, lists)
@@ -214,10 +208,10 @@ impl ReadPattern {
         draw: &mut SeededRng,
     ) -> Option<Vec<GivenRead>> {
         match self {
-            ReadPattern::Random { block_bytes, work_divisor: per, .. } => {
+            ReadPattern::Random { block_bytes, work_divisor, .. } => {
                 let blocks = share(4096 / part, processes, 16) * processes;
-                let file = files.add(blocks * per * block_bytes);
-                Some(shuffled(blocks * per, draw).take(blocks).of(file, block_bytes))
+                let file = files.add(blocks * work_divisor * block_bytes);
+                Some(shuffled(blocks * work_divisor, draw).take(blocks).of(file, block_bytes))
             }
             ReadPattern::Database => {
                 let (block_bytes, blocks) = (16 * KIB, GIB / (16 * KIB));
@@ -234,7 +228,8 @@ impl ReadPattern {
         }
     }
 
-    /// Returns the reads of one process in its own files.
+    /// Returns the reads of one of `processes` processes in its own files, which are added to
+    /// `files`. `part` divides the work.
     fn lists_of_process(
         self,
         files: &mut WorkloadFiles,
@@ -264,13 +259,13 @@ impl ReadPattern {
             ReadPattern::Strided { block_bytes, stride_bytes } => {
                 let reads = share(512 / part, processes, 16);
                 let file = files.add(reads * stride_bytes);
-                let per = stride_bytes / block_bytes;
-                forward(reads).times(per).of(file, block_bytes)
+                let blocks_per_stride = stride_bytes / block_bytes;
+                forward(reads).times(blocks_per_stride).of(file, block_bytes)
             }
-            ReadPattern::Slices { slice_bytes, per } => {
+            ReadPattern::Slices { slice_bytes, per: slices_per_read } => {
                 let slices = share(1024 / part, processes, 16);
-                let file = files.add(slices * per * slice_bytes);
-                shuffled(slices * per, draw).take(slices).of(file, slice_bytes)
+                let file = files.add(slices * slices_per_read * slice_bytes);
+                shuffled(slices * slices_per_read, draw).take(slices).of(file, slice_bytes)
             }
             ReadPattern::Interleaved { streams, is_one_handle } => {
                 let bytes = share(32 * MIB / part, processes * streams, 128 * KIB);
@@ -287,30 +282,30 @@ impl ReadPattern {
                     bytes: 16 * KIB,
                 };
                 let triples = sequential.chunks(3);
-                triples.flat_map(|three| [three, &[random(draw)]].concat()).collect()
+                triples.flat_map(|triple| [triple, &[random(draw)]].concat()).collect()
             }
             ReadPattern::Phases => {
                 let blocks = share(512 / part, processes, 32);
                 let bytes = blocks * 64 * KIB;
                 let file = files.add(8 * bytes);
-                let mut readings = forward(blocks).of(file, 64 * KIB);
-                readings.extend(shuffled(16 * blocks, draw).take(blocks).of(file, 16 * KIB));
-                readings.extend(forward(2 * blocks).backward().take(blocks).of(file, 64 * KIB));
-                readings.extend(forward(blocks).times(4).of(file, 64 * KIB));
-                readings
+                let mut reads = forward(blocks).of(file, 64 * KIB);
+                reads.extend(shuffled(16 * blocks, draw).take(blocks).of(file, 16 * KIB));
+                reads.extend(forward(2 * blocks).backward().take(blocks).of(file, 64 * KIB));
+                reads.extend(forward(blocks).times(4).of(file, 64 * KIB));
+                reads
             }
             ReadPattern::Cached => {
                 let bytes = share(8 * MIB / part, processes, 256 * KIB);
                 let file = files.add(bytes);
-                let mut readings = forward(bytes / (64 * KIB)).of(file, 64 * KIB);
+                let mut reads = forward(bytes / (64 * KIB)).of(file, 64 * KIB);
                 for _ in 0..8 {
-                    readings.extend(shuffled(bytes / PAGE_BYTES, draw).of(file, PAGE_BYTES));
+                    reads.extend(shuffled(bytes / PAGE_BYTES, draw).of(file, PAGE_BYTES));
                 }
-                readings
+                reads
             }
             ReadPattern::Scans => scans(files, share(32 / part, processes, 1), draw),
-            ReadPattern::Columns { columns: of } => {
-                columns(files, share(64 / part, processes, 2), of, draw)
+            ReadPattern::Columns { columns: column_count } => {
+                columns(files, share(64 / part, processes, 2), column_count, draw)
             }
             ReadPattern::Tensors => tensors(files, share(64 / part, processes, 4), draw),
             ReadPattern::SmallFiles => {
@@ -330,10 +325,10 @@ impl ReadPattern {
                 let file = files.add(512 * MIB);
                 let spot = |_| {
                     let first = draw.below(127 * 4 * MIB / (16 * KIB)) * 16 * KIB;
-                    let place =
+                    let offset_in_spot =
                         |draw: &mut SeededRng| first + draw.below(4 * MIB / (16 * KIB)) * 16 * KIB;
                     let reading = |offset| GivenRead { file, offset, bytes: 16 * KIB };
-                    (0..128).map(|_| reading(place(draw))).collect::<Vec<_>>()
+                    (0..128).map(|_| reading(offset_in_spot(draw))).collect::<Vec<_>>()
                 };
                 (0..spots).flat_map(spot).collect()
             }
@@ -375,51 +370,52 @@ fn zipf(blocks: u64, draw: &mut SeededRng) -> u64 {
 fn columns(
     files: &mut WorkloadFiles,
     row_groups: u64,
-    of: u64,
+    columns: u64,
     draw: &mut SeededRng,
 ) -> Vec<GivenRead> {
-    let mut readings = Vec::new();
-    let mut left = row_groups;
-    while left > 0 {
-        let groups = left.min(8);
-        left -= groups;
-        let [one, other] = [draw.below(of / 2), of / 2 + draw.below(of / 2)];
+    let mut reads = Vec::new();
+    let mut row_groups_left = row_groups;
+    while row_groups_left > 0 {
+        let groups = row_groups_left.min(8);
+        row_groups_left -= groups;
+        let [first_column, second_column] =
+            [draw.below(columns / 2), columns / 2 + draw.below(columns / 2)];
         let (mut chunks, mut end) = (Vec::new(), 0);
-        for chunk in 0..groups * of {
+        for chunk in 0..groups * columns {
             let bytes = draw.between(16, 128) * 4 * KIB;
-            if [one, other].contains(&(chunk % of)) {
+            if [first_column, second_column].contains(&(chunk % columns)) {
                 chunks.push((end, bytes));
             }
             end += bytes;
         }
         let footer_bytes = draw.between(1, 16) * 4 * KIB;
         let file = files.add(end + footer_bytes);
-        readings.push(GivenRead { file, offset: end + footer_bytes - 8, bytes: 8 });
-        readings.push(GivenRead { file, offset: end, bytes: footer_bytes });
+        reads.push(GivenRead { file, offset: end + footer_bytes - 8, bytes: 8 });
+        reads.push(GivenRead { file, offset: end, bytes: footer_bytes });
         for (offset, bytes) in chunks {
-            readings.extend(in_pieces(file, offset, bytes, 64 * KIB));
+            reads.extend(in_pieces(file, offset, bytes, 64 * KIB));
         }
     }
-    readings
+    reads
 }
 
 /// Returns the reads of [`ReadPattern::Tensors`]: `count` tensors of 256 KiB to 2 MiB after a
 /// header of 64 KiB, 256 KiB at a time.
 fn tensors(files: &mut WorkloadFiles, count: u64, draw: &mut SeededRng) -> Vec<GivenRead> {
     let mut end = 64 * KIB;
-    let mut places = Vec::new();
+    let mut tensor_ranges = Vec::new();
     for _ in 0..count {
         let bytes = draw.between(64, 512) * 4 * KIB;
-        places.push((end, bytes));
+        tensor_ranges.push((end, bytes));
         end += bytes;
     }
     let file = files.add(end);
-    let mut readings = vec![GivenRead { file, offset: 0, bytes: 64 * KIB }];
-    for place in shuffled(count, draw).0 {
-        let (offset, bytes) = places[place as usize];
-        readings.extend(in_pieces(file, offset, bytes, 256 * KIB));
+    let mut reads = vec![GivenRead { file, offset: 0, bytes: 64 * KIB }];
+    for index in shuffled(count, draw).0 {
+        let (offset, bytes) = tensor_ranges[index as usize];
+        reads.extend(in_pieces(file, offset, bytes, 256 * KIB));
     }
-    readings
+    reads
 }
 
 /// Returns the reads of a new file of 4 to 200 KiB, 64 KiB at a time.
@@ -444,9 +440,9 @@ fn in_pieces(
     (0..bytes).step_by(piece_bytes as usize).map(piece)
 }
 
-/// Returns the share of one of `sharers` in `total`, at least `least`.
-fn share(total: u64, sharers: u64, least: u64) -> u64 {
-    (total / sharers).max(least)
+/// Returns the share of one of `sharers` in `total`, at least `min`.
+fn share(total: u64, sharers: u64, min: u64) -> u64 {
+    (total / sharers).max(min)
 }
 
 /// Returns every `nth` read from index `first` on.
@@ -454,7 +450,8 @@ fn every_nth(readings: &[GivenRead], first: u64, nth: u64) -> Vec<GivenRead> {
     readings.iter().skip(first as usize).step_by(nth as usize).copied().collect()
 }
 
-/// Returns reads of 4 KiB from several sequential streams. The stream of each read is random.
+/// Returns reads of 4 KiB from `streams` sequential streams of `bytes` bytes each. The stream of
+/// each read is random. With `is_one_handle`, all streams are in one file.
 fn interleave(
     files: &mut WorkloadFiles,
     streams: u64,
@@ -462,26 +459,26 @@ fn interleave(
     is_one_handle: bool,
     draw: &mut SeededRng,
 ) -> Vec<GivenRead> {
-    let all = is_one_handle.then(|| files.add(streams * bytes));
+    let shared_file = is_one_handle.then(|| files.add(streams * bytes));
     let mut next: Vec<GivenRead> = (0..streams)
-        .map(|stream| match all {
+        .map(|stream| match shared_file {
             Some(file) => GivenRead { file, offset: stream * bytes, bytes: PAGE_BYTES },
             None => GivenRead { file: files.add(bytes), offset: 0, bytes: PAGE_BYTES },
         })
         .collect();
-    let mut left = vec![bytes / PAGE_BYTES; streams as usize];
-    let mut readings = Vec::new();
+    let mut reads_left = vec![bytes / PAGE_BYTES; streams as usize];
+    let mut reads = Vec::new();
     while !next.is_empty() {
-        let at = draw.below(next.len() as u64) as usize;
-        readings.push(next[at]);
-        next[at].offset += PAGE_BYTES;
-        left[at] -= 1;
-        if left[at] == 0 {
-            next.swap_remove(at);
-            left.swap_remove(at);
+        let stream = draw.below(next.len() as u64) as usize;
+        reads.push(next[stream]);
+        next[stream].offset += PAGE_BYTES;
+        reads_left[stream] -= 1;
+        if reads_left[stream] == 0 {
+            next.swap_remove(stream);
+            reads_left.swap_remove(stream);
         }
     }
-    readings
+    reads
 }
 
 /// Block numbers of one file in read order.

@@ -64,15 +64,15 @@ const SYNCHRONOUS: &str = "ioengine=psync\n";
 const ASYNCHRONOUS: &str =
     "ioengine=libaio\niodepth=64\niodepth_batch=8\niodepth_batch_complete=8\n";
 
-/// Simulates both tables.
+/// Simulates both tables. `divisor` shortens the work.
 fn run(
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    let whole = table(2048, "2 GiB of cache", seed, shortened, on_progress)?;
+    let whole = table(2048, "2 GiB of cache", seed, divisor, on_progress)?;
     let part =
-        table(640, "640 MiB of cache (fitted to the first row)", seed, shortened, on_progress)?;
+        table(640, "640 MiB of cache (fitted to the first row)", seed, divisor, on_progress)?;
     Ok(vec![whole, part])
 }
 

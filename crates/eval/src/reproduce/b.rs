@@ -212,23 +212,24 @@ fn load(cell: &TableCell, shortened: u64) -> MemoryLoad {
     }
 }
 
-/// Builds one row of a table.
+/// Builds one row of a table. Its ratios are relative to the first of `previous_rows`. `published`
+/// is in hundredths of a second.
 fn comparison(
     label: &str,
     swapin: &str,
     published: Option<u32>,
     row: &LoadRow,
-    before: &[TableRow],
+    previous_rows: &[TableRow],
 ) -> TableRow {
     let published = published.map(|hundredths| f64::from(hundredths) / 100.0);
     let modelled = row.seconds.expect("a modelled load is measured");
-    let first = before.first();
+    let first = previous_rows.first();
     let published_first = first.map_or(published, |first| first.published);
     TableRow {
         label: label.to_owned(),
         policies: swapin.to_owned(),
         published,
-        published_ratio: published.zip(published_first).map(|(this, first)| this / first),
+        published_ratio: published.zip(published_first).map(|(own, first)| own / first),
         modelled,
         modelled_ratio: modelled / first.map_or(modelled, |first| first.modelled),
         device_requests: row.device_requests,

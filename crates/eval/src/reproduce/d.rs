@@ -55,10 +55,10 @@ const UNPUBLISHED_ROW: PublishedRow = [None; 7];
 /// Returns a row with all values published.
 const fn published(figures: [u32; 7]) -> PublishedRow {
     let mut published = UNPUBLISHED_ROW;
-    let mut at = 0;
-    while at < 7 {
-        published[at] = Some(figures[at] as f64);
-        at += 1;
+    let mut index = 0;
+    while index < 7 {
+        published[index] = Some(figures[index] as f64);
+        index += 1;
     }
     published
 }
@@ -106,9 +106,9 @@ struct TableLoad {
 }
 
 impl TableLoad {
-    /// Divides the duration.
-    fn shortened(self, by: u32) -> TableLoad {
-        TableLoad { seconds: (self.seconds / by).max(1), ..self }
+    /// Divides the duration by `divisor`; it stays at least a second.
+    fn shortened(self, divisor: u32) -> TableLoad {
+        TableLoad { seconds: (self.seconds / divisor).max(1), ..self }
     }
 }
 

@@ -134,9 +134,10 @@ fn run(
     ])
 }
 
-/// Builds one of the two tables from the simulated rows.
+/// Builds one of the two tables from the simulated rows. `title` names the measured quantity;
+/// `published` and `modelled` return it for a row.
 fn table(
-    what: &str,
+    title: &str,
     rows: &[ResultRow],
     published: impl Fn(&ChunkingRow) -> Option<f64>,
     modelled: impl Fn(&ResultRow) -> f64,
@@ -146,7 +147,7 @@ fn table(
         label: case.label.to_owned(),
         policies: case.chunking.to_owned(),
         published: published(case),
-        published_ratio: published(case).zip(published_first).map(|(this, first)| this / first),
+        published_ratio: published(case).zip(published_first).map(|(own, first)| own / first),
         modelled: modelled(row),
         modelled_ratio: modelled(row) / modelled(&rows[0]),
         device_requests: row.device_requests,
@@ -156,7 +157,7 @@ fn table(
     });
     ReproducedTable {
         table: "E".to_owned(),
-        title: format!("{}: {what}", EXPERIMENT.title),
+        title: format!("{}: {title}", EXPERIMENT.title),
         machine: MACHINE.to_owned(),
         unit: "s".to_owned(),
         rows: comparisons.collect(),

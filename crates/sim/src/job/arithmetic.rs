@@ -5,16 +5,16 @@
 //! negative result or divides by zero is invalid.
 
 /// Evaluates an expression in brackets. Returns `None` if the text is not in brackets, and
-/// `Some(None)` if it is and has no value. `number` parses a number with its unit.
+/// `Some(None)` if it is and has no value. `parse_number` parses a number with its unit.
 pub fn evaluate_in_brackets(
     text: &str,
-    number: &dyn Fn(&str) -> Option<u64>,
+    parse_number: &dyn Fn(&str) -> Option<u64>,
 ) -> Option<Option<u64>> {
     let text = text.trim();
     if !(text.starts_with('(') && text.ends_with(')')) {
         return None;
     }
-    let mut reader = ExpressionReader { rest: text, number, depth: 0 };
+    let mut reader = ExpressionReader { rest: text, number: parse_number, depth: 0 };
     let value = reader.sum().filter(|_| reader.rest.trim().is_empty());
     Some(value.and_then(|value| u64::try_from(value).ok()))
 }
@@ -33,9 +33,9 @@ impl ExpressionReader<'_> {
     /// Consumes the character `letter` if it is next. Returns true in that case.
     fn takes(&mut self, letter: char) -> bool {
         let rest = self.rest.trim_start();
-        let taken = rest.strip_prefix(letter);
-        self.rest = taken.unwrap_or(rest);
-        taken.is_some()
+        let rest_after = rest.strip_prefix(letter);
+        self.rest = rest_after.unwrap_or(rest);
+        rest_after.is_some()
     }
 
     /// Parses a sum of products.
@@ -77,10 +77,10 @@ impl ExpressionReader<'_> {
         }
     }
 
-    /// Parses a nested part, within the maximum nesting.
-    fn deeper(&mut self, part: fn(&mut Self) -> Option<i128>) -> Option<i128> {
+    /// Parses a nested part with `parse`. Returns `None` beyond the maximum nesting.
+    fn deeper(&mut self, parse: fn(&mut Self) -> Option<i128>) -> Option<i128> {
         self.depth += 1;
-        let value = if self.depth > DEPTH_MAX { None } else { part(self) };
+        let value = if self.depth > DEPTH_MAX { None } else { parse(self) };
         self.depth -= 1;
         value
     }
@@ -94,9 +94,9 @@ impl ExpressionReader<'_> {
             return self.deeper(Self::sum).filter(|_| self.takes(')'));
         }
         let end = self.rest.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(self.rest.len());
-        let (number, rest) = self.rest.split_at(end);
+        let (digits, rest) = self.rest.split_at(end);
         self.rest = rest;
-        (self.number)(number).map(i128::from)
+        (self.number)(digits).map(i128::from)
     }
 }
 

@@ -325,10 +325,11 @@ impl JobDraft {
     }
 }
 
-/// True for random places with another alignment than their blocks: fio has no map then.
+/// True for random offsets with another alignment than their blocks. fio then keeps no map of the
+/// used blocks.
 fn has_other_alignment(job: &Job) -> bool {
-    let differs = |way: usize| {
-        job.align_bytes[way].is_some_and(|bytes| bytes != job.block_sizes[way].least())
+    let differs = |direction: usize| {
+        job.align_bytes[direction].is_some_and(|bytes| bytes != job.block_sizes[direction].least())
     };
     job.pattern.is_random && (differs(0) || differs(1))
 }
@@ -338,16 +339,19 @@ fn conflict(job: &Job) -> Option<&'static str> {
     rates_conflict(&job.rate)
 }
 
-/// fio refuses a rate in both units, and a least rate above the most.
+/// Returns the message for rates that fio refuses: rates in both units, or a minimum above the
+/// maximum. `None` if the rates are valid.
 fn rates_conflict(rate: &RateLimits) -> Option<&'static str> {
     let has_bytes = rate.bytes != [0; 2] || rate.least_bytes != [0; 2];
     let has_operations = rate.operations != [0; 2] || rate.least_operations != [0; 2];
     if has_bytes && has_operations {
         return Some("rate and rate_iops exclude each other: give one of them");
     }
-    let is_above = (0..2).any(|way| {
-        (rate.bytes[way] > 0 && rate.bytes[way] < rate.least_bytes[way])
-            || (rate.operations[way] > 0 && rate.operations[way] < rate.least_operations[way])
+    let is_minimum_above = (0..2).any(|direction| {
+        (rate.bytes[direction] > 0 && rate.bytes[direction] < rate.least_bytes[direction])
+            || (rate.operations[direction] > 0
+                && rate.operations[direction] < rate.least_operations[direction])
     });
-    is_above.then_some("the least rate is above the most: make `rate_min` smaller than `rate`")
+    is_minimum_above
+        .then_some("the least rate is above the most: make `rate_min` smaller than `rate`")
 }

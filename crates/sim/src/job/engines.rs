@@ -35,9 +35,13 @@ const fn supported(name: &'static str, engine: JobEngine) -> FioEngine {
     FioEngine { name, class: EngineClass::Supported(engine) }
 }
 
-/// Declares a replaced engine.
-const fn replaced(name: &'static str, by: JobEngine, but: &'static str) -> FioEngine {
-    FioEngine { name, class: EngineClass::Replaced { replacement: by, difference: but } }
+/// Declares an engine of fio that is run as `replacement`. `difference` is for the user.
+const fn replaced(
+    name: &'static str,
+    replacement: JobEngine,
+    difference: &'static str,
+) -> FioEngine {
+    FioEngine { name, class: EngineClass::Replaced { replacement, difference } }
 }
 
 /// Declares a rejected engine.

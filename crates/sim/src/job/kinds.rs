@@ -407,7 +407,7 @@ pub struct LogOptions {
 impl LogOptions {
     /// Returns true if there is any log.
     pub fn is_any(&self) -> bool {
-        let all = [&self.latency, &self.bandwidth, &self.operations, &self.trace];
-        all.iter().any(|log| log.is_some())
+        let prefixes = [&self.latency, &self.bandwidth, &self.operations, &self.trace];
+        prefixes.iter().any(|log| log.is_some())
     }
 }

@@ -212,19 +212,20 @@ impl FioOption {
     }
 }
 
-/// Returns the Levenshtein distance: the number of characters to insert, delete or change.
-fn distance(one: &str, other: &str) -> usize {
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (at, letter) in one.bytes().enumerate() {
+/// Returns the Levenshtein distance of two names: the number of characters to insert, delete or
+/// change.
+fn distance(left: &str, right: &str) -> usize {
+    let mut row: Vec<usize> = (0..=right.len()).collect();
+    for (row_index, left_letter) in left.bytes().enumerate() {
         let mut diagonal = row[0];
-        row[0] = at + 1;
-        for (place, theirs) in other.bytes().enumerate() {
-            let changed = diagonal + usize::from(letter != theirs);
-            diagonal = row[place + 1];
-            row[place + 1] = changed.min(diagonal + 1).min(row[place] + 1);
+        row[0] = row_index + 1;
+        for (column, right_letter) in right.bytes().enumerate() {
+            let changed = diagonal + usize::from(left_letter != right_letter);
+            diagonal = row[column + 1];
+            row[column + 1] = changed.min(diagonal + 1).min(row[column] + 1);
         }
     }
-    row[other.len()]
+    row[right.len()]
 }
 
 #[cfg(test)]

@@ -39,7 +39,8 @@ const INCLUDES_MAX: u32 = 16;
 /// Maximum number of job sections in a file.
 const JOBS_MAX: usize = 4096;
 
-/// Parses a whole job file.
+/// Parses a whole job file. `environment` provides variables, included files and the properties of
+/// the machine.
 pub fn job_file(text: &str, environment: &Environment<'_>) -> Result<JobFile, JobError> {
     let mut reader = JobFileReader { environment, sections: Vec::new() };
     reader.read(text, None, 0)?;
@@ -157,11 +158,12 @@ impl JobFileReader<'_> {
         Ok(())
     }
 
-    /// Reads one line, which can be an `include`.
+    /// Reads one line, which can be an `include`. `line_number` counts from 1. `depth` is the
+    /// nesting level of includes.
     fn line(
         &mut self,
         content: &str,
-        number: usize,
+        line_number: usize,
         included_from: Option<&Rc<IncludedFrom>>,
         depth: u32,
     ) -> Result<(), JobError> {
@@ -169,38 +171,45 @@ impl JobFileReader<'_> {
             content.strip_prefix("include").filter(|rest| rest.starts_with([' ', '\t']));
         let Some(name) = inclusion else {
             return self
-                .option_line(content, number, included_from)
+                .option_line(content, line_number, included_from)
                 .map_err(|error| included(error, included_from));
         };
-        let text = self.environment.substitute(name.trim(), number).and_then(|name| {
-            let text = self.environment.file(&name, content, number, depth)?;
+        let text = self.environment.substitute(name.trim(), line_number).and_then(|name| {
+            let text = self.environment.file(&name, content, line_number, depth)?;
             Ok((name, text))
         });
         let (file, text) = text.map_err(|error| included(error, included_from))?;
-        let included_from =
-            Rc::new(IncludedFrom { line: number, file, included_from: included_from.cloned() });
+        let included_from = Rc::new(IncludedFrom {
+            line: line_number,
+            file,
+            included_from: included_from.cloned(),
+        });
         self.read(&text, Some(&included_from), depth + 1)
     }
 
-    /// Reads a section header or an option.
+    /// Reads a section header or an option into the sections.
     fn option_line(
         &mut self,
         content: &str,
-        number: usize,
+        line_number: usize,
         included_from: Option<&Rc<IncludedFrom>>,
     ) -> Result<(), JobError> {
         if content.starts_with('[') {
-            self.sections.push(JobSection::of(content, number)?);
+            self.sections.push(JobSection::of(content, line_number)?);
             return Ok(());
         }
         let (option, value) = option_and_value(content);
-        let option = self.environment.substitute(option, number)?;
-        let value = value.map(|value| self.environment.substitute(value, number)).transpose()?;
+        let option = self.environment.substitute(option, line_number)?;
+        let value =
+            value.map(|value| self.environment.substitute(value, line_number)).transpose()?;
         let Some(section) = self.sections.last_mut() else {
-            return Err(JobError::OutsideSection { line: number, text: super::printable(content) });
+            return Err(JobError::OutsideSection {
+                line: line_number,
+                text: super::printable(content),
+            });
         };
         section.options.push(OptionLine {
-            number,
+            number: line_number,
             option,
             value,
             included_from: included_from.cloned(),
@@ -228,18 +237,19 @@ impl Environment<'_> {
         }
     }
 
-    /// Replaces `${NAME}` and the properties of the machine in a text.
+    /// Replaces `${NAME}` and the properties of the machine in a text. `line` is the line number
+    /// for errors.
     fn substitute(&self, text: &str, line: usize) -> Result<String, JobError> {
-        let not_found = |what: &str, advice: String| {
-            Err(JobError::NotFound { line, text: super::printable(what), advice })
+        let not_found = |name: &str, advice: String| {
+            Err(JobError::NotFound { line, text: super::printable(name), advice })
         };
-        let mut filled = String::new();
+        let mut result = String::new();
         let mut rest = text;
         while let Some((before, behind)) = rest.split_once("${") {
             let Some((name, after)) = behind.split_once('}') else { break };
-            filled.push_str(before);
+            result.push_str(before);
             match self.variable.map(|variable| variable(name)) {
-                Some(Some(value)) => filled.push_str(&value),
+                Some(Some(value)) => result.push_str(&value),
                 Some(None) => {
                     let name = super::printable(name);
                     let advice =
@@ -256,28 +266,28 @@ impl Environment<'_> {
             }
             rest = after;
         }
-        filled.push_str(rest);
-        let facts = [
+        result.push_str(rest);
+        let properties = [
             ("$pagesize", self.page_bytes),
             ("$mb_memory", self.memory_mib),
             ("$ncpus", self.processors),
         ];
         let mut is_changed = false;
-        for (word, fact) in facts {
-            if filled.contains(word) {
-                let Some(fact) = fact else {
+        for (word, value) in properties {
+            if result.contains(word) {
+                let Some(value) = value else {
                     return not_found(
                         word,
                         "this is not known here; write the value itself".to_owned(),
                     );
                 };
-                filled = filled.replace(word, &fact.to_string());
+                result = result.replace(word, &value.to_string());
                 is_changed = true;
             }
         }
         // fio also evaluates arithmetic around such a word without brackets.
-        let is_sum = is_changed && filled.contains(['+', '-', '*', '/']) && !filled.contains('(');
-        Ok(if is_sum { format!("({filled})") } else { filled })
+        let is_sum = is_changed && result.contains(['+', '-', '*', '/']) && !result.contains('(');
+        Ok(if is_sum { format!("({result})") } else { result })
     }
 }
 

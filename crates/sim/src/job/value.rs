@@ -86,8 +86,9 @@ impl<'a> OptionValue<'a> {
 
     /// Parses a number of bytes: `4096`, `4k`, `0x1000`, `1mib`.
     pub fn bytes(self) -> Option<u64> {
-        let one = |number: &str| bytes(number, self.kilo);
-        arithmetic::evaluate_in_brackets(self.text, &one).unwrap_or_else(|| one(self.text))
+        let parse_one = |number: &str| bytes(number, self.kilo);
+        arithmetic::evaluate_in_brackets(self.text, &parse_one)
+            .unwrap_or_else(|| parse_one(self.text))
     }
 
     /// Parses a number of bytes with an optional sign.
@@ -100,8 +101,8 @@ impl<'a> OptionValue<'a> {
         i64::try_from(bytes).ok().map(|bytes| sign * bytes)
     }
 
-    /// Parses a number of bytes of at least `least`, or a percentage.
-    pub fn extent(self, least: u64) -> Result<BytesOrPercent, ExpectedForm> {
+    /// Parses a number of bytes of at least `min`, or a percentage of at least `min`.
+    pub fn extent(self, min: u64) -> Result<BytesOrPercent, ExpectedForm> {
         let parsed = match self.text.strip_suffix('%') {
             Some(number) => self
                 .part(number)
@@ -112,16 +113,16 @@ impl<'a> OptionValue<'a> {
             None => self.bytes().map(|n| (n, BytesOrPercent::Bytes(n))),
         };
         match parsed {
-            Some((number, extent)) if number >= least => Ok(extent),
-            _ => Err(format!("a percentage from {least}% to 100%, or, from {least}, {BYTES_FORM}")),
+            Some((number, extent)) if number >= min => Ok(extent),
+            _ => Err(format!("a percentage from {min}% to 100%, or, from {min}, {BYTES_FORM}")),
         }
     }
 
-    /// Parses a time. A number without unit is in `unit`.
+    /// Parses a time. A number without unit counts in `unit`.
     pub fn span(self, unit: Time) -> Result<Time, ExpectedForm> {
-        let one = |number: &str| span_ns(number, unit);
-        let ns =
-            arithmetic::evaluate_in_brackets(self.text, &one).unwrap_or_else(|| one(self.text));
+        let parse_one = |number: &str| span_ns(number, unit);
+        let ns = arithmetic::evaluate_in_brackets(self.text, &parse_one)
+            .unwrap_or_else(|| parse_one(self.text));
         ns.map(Time).filter(|time| *time <= SPAN_MAX).ok_or_else(|| {
             let unit = match unit.ns() {
                 1_000_000_000 => "seconds",
@@ -176,34 +177,34 @@ impl<'a> OptionValue<'a> {
         })
     }
 
-    /// Parses values for reads, writes and, if `there` has three elements, trims. The forms are `A`
-    /// for all, `A,B` (the second also for trims), and `A,B,C`. An empty part keeps its present
-    /// value.
+    /// Parses values for reads, writes and, if `targets` has three elements, trims. The forms are
+    /// `A` for all, `A,B` (the second also for trims), and `A,B,C`. An empty part keeps the present
+    /// value of its target.
     pub fn for_each_direction<T: Clone, const N: usize>(
         self,
         targets: &mut [T; N],
-        read: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
+        parse: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
     ) -> Result<(), ExpectedForm> {
         let parts: Vec<&str> = self.text.split(',').map(str::trim).collect();
         if parts.len() > 3 {
             return Err("one value, or READS,WRITES or READS,WRITES,TRIMS".to_owned());
         }
-        let is_one = parts.len() == 1;
-        for (at, there) in targets.iter_mut().enumerate() {
-            let part = parts.get(at).or(parts.last()).expect("a split has one part at least");
-            if is_one || !part.is_empty() {
-                *there = read(self.part(part))?;
+        let has_one_part = parts.len() == 1;
+        for (index, target) in targets.iter_mut().enumerate() {
+            let part = parts.get(index).or(parts.last()).expect("a split has one part at least");
+            if has_one_part || !part.is_empty() {
+                *target = parse(self.part(part))?;
             }
         }
         Ok(())
     }
 }
 
-/// Parses a number of bytes without arithmetic.
+/// Parses a number of bytes without arithmetic. `kilo` selects the meaning of `k` and `kib`.
 fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
-    let (number, suffix) = number_and_suffix(text)?;
+    let (count, suffix) = number_and_suffix(text)?;
     if suffix.is_empty() || suffix == "b" {
-        return Some(number);
+        return Some(count);
     }
     let (plain, with_ib) = match kilo {
         ByteUnits::Binary => (1024_u64, 1000),
@@ -214,12 +215,12 @@ fn bytes(text: &str, kilo: ByteUnits) -> Option<u64> {
         None => (suffix.strip_suffix(['b', 'i']).unwrap_or(&suffix), plain),
     };
     let power = 1 + ["k", "m", "g", "t", "p"].iter().position(|unit| *unit == prefix)?;
-    number.checked_mul(base.checked_pow(u32::try_from(power).ok()?)?)
+    count.checked_mul(base.checked_pow(u32::try_from(power).ok()?)?)
 }
 
-/// Parses a time in ns without arithmetic.
+/// Parses a time without arithmetic. Returns it in ns. A number without suffix counts in `unit`.
 fn span_ns(text: &str, unit: Time) -> Option<u64> {
-    let (number, suffix) = number_and_suffix(text)?;
+    let (count, suffix) = number_and_suffix(text)?;
     let unit = match suffix.as_str() {
         "" => unit,
         "us" | "usec" => Time::from_us(1),
@@ -230,7 +231,7 @@ fn span_ns(text: &str, unit: Time) -> Option<u64> {
         "d" => Time::from_s(86_400),
         _ => return None,
     };
-    number.checked_mul(unit.ns())
+    count.checked_mul(unit.ns())
 }
 
 /// Parses a whole number without unit.
@@ -239,7 +240,7 @@ fn count(text: &str) -> Option<u64> {
     suffix.is_empty().then_some(number)
 }
 
-/// Splits `4k` into 4 and a lower-case suffix.
+/// Splits `4k` into the number 4 and the lower-case suffix `k`. Returns `None` without a number.
 fn number_and_suffix(text: &str) -> Option<(u64, String)> {
     let lower = text.trim().to_ascii_lowercase();
     let (digits, radix) = match lower.strip_prefix("0x") {
@@ -247,8 +248,8 @@ fn number_and_suffix(text: &str) -> Option<(u64, String)> {
         None => (lower.as_str(), 10),
     };
     let end = digits.find(|c: char| !c.is_digit(radix)).unwrap_or(digits.len());
-    let number = u64::from_str_radix(&digits[..end], radix).ok()?;
-    Some((number, digits[end..].to_owned()))
+    let value = u64::from_str_radix(&digits[..end], radix).ok()?;
+    Some((value, digits[end..].to_owned()))
 }
 
 #[cfg(test)]

@@ -212,10 +212,11 @@ impl LoadCounts {
 }
 
 impl<'a> RunningLoad<'a> {
+    /// Creates the run of a load, with all processes at their start.
     fn new(
         load: &'a MemoryLoad,
         setup: &LoadSetup,
-        world: SimulatedEnvironment,
+        environment: SimulatedEnvironment,
     ) -> RunningLoad<'a> {
         let memory_of = |process: u32| match load.share {
             MemorySharing::Private => MemoryId(process),
@@ -230,7 +231,7 @@ impl<'a> RunningLoad<'a> {
         RunningLoad {
             load,
             host: setup.host,
-            environment: world,
+            environment,
             processes: processes.collect(),
             ready: BinaryHeap::new(),
             read_counters: ReadCounters::default(),
@@ -290,68 +291,69 @@ impl<'a> RunningLoad<'a> {
         }
     }
 
-    /// Lets all processes run until their touches are used up.
+    /// Runs all processes until their touches are used up. Reports progress and decisions to the
+    /// observer.
     fn run_steps(
         &mut self,
         machine: &mut Machine,
-        watch: &mut RunObserver<'_>,
+        observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let start = self.environment.now();
         self.ready.extend((0..self.processes.len() as u32).map(|id| Reverse((start, id))));
         let mut steps = Steps::default();
         loop {
             let now = self.environment.now();
-            watch.forward_decisions(machine);
-            self.note_work(STEP_TOUCHES, watch);
+            observer.forward_decisions(machine);
+            self.note_work(STEP_TOUCHES, observer);
             steps.step(now, || format!("faults and touches: {}", state_of(machine)))?;
-            let next = self.ready.peek().map(|Reverse((time, _))| *time);
+            let next_touch = self.ready.peek().map(|Reverse((time, _))| *time);
             if let Some(Reverse((time, id))) = self.ready.peek().copied()
                 && time <= now
             {
                 self.ready.pop();
-                self.run_process(machine, now, id, watch)?;
+                self.run_process(machine, now, id, observer)?;
                 continue;
             }
-            let until = [next, machine.next_wake()].into_iter().flatten().min();
-            if machine.meter().in_device() == 0 && until.is_none() {
+            let next_time = [next_touch, machine.next_wake()].into_iter().flatten().min();
+            if machine.meter().in_device() == 0 && next_time.is_none() {
                 assert!(machine.is_idle(), "nothing is under way, so nothing is waited for");
                 return Ok(());
             }
-            self.environment.advance(until)?;
-            self.step_machine(machine, watch)?;
+            self.environment.advance(next_time)?;
+            self.step_machine(machine, observer)?;
         }
     }
 
-    /// Lets one process run until it faults or until the next event elsewhere.
+    /// Runs process `id` until it faults, until the next event elsewhere, or to its end.
     fn run_process(
         &mut self,
         machine: &mut Machine,
         now: Time,
         id: u32,
-        watch: &mut RunObserver<'_>,
+        observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
-        let others = self.ready.peek().map(|Reverse((time, _))| *time);
-        let events = [others, self.environment.next_event(), machine.next_wake()];
+        let next_ready = self.ready.peek().map(|Reverse((time, _))| *time);
+        let events = [next_ready, self.environment.next_event(), machine.next_wake()];
         let horizon = events.into_iter().flatten().min();
         let touch_time = Time(self.host.touch_ns);
         let mut time = now;
         while !self.is_stopping {
-            self.note_work(1, watch);
-            let running = &mut self.processes[id as usize];
-            let Some(touch) = running.next.take().or_else(|| running.touches.next()) else {
+            self.note_work(1, observer);
+            let process = &mut self.processes[id as usize];
+            let Some(touch) = process.next.take().or_else(|| process.touches.next()) else {
                 return Ok(());
             };
-            if machine.touch(running.memory, touch.page, access(touch)) {
+            if machine.touch(process.memory, touch.page, access(touch)) {
                 self.read_counters.record(time, time + touch_time, PAGE_BYTES);
                 time += touch_time;
                 if horizon.is_none_or(|horizon| time < horizon) {
                     continue;
                 }
             } else if time == now {
-                running.next = Some(touch);
-                return self.fault(machine, now, (id, touch), watch);
+                process.next = Some(touch);
+                return self.fault(machine, now, (id, touch), observer);
             } else {
-                running.next = Some(touch);
+                process.next = Some(touch);
             }
             self.ready.push(Reverse((time, id)));
             break;

@@ -99,6 +99,8 @@ impl Touches {
 impl Iterator for Touches {
     type Item = Touch;
 
+    /// Returns the next touch: its page by the sequence, and a write by its share. `None` at the
+    /// end.
     fn next(&mut self) -> Option<Touch> {
         self.left = self.left.checked_sub(1)?;
         let page = match &mut self.order {
@@ -111,13 +113,13 @@ impl Iterator for Touches {
             TouchSequence::Zipf { skew } => skew.draw().min(self.pages - 1),
             TouchSequence::Swept { page_rng, next_page, is_sweep } => {
                 *is_sweep = !*is_sweep;
-                let hot = hot_pages(self.pages);
-                if *is_sweep && hot < self.pages {
+                let hot_count = hot_pages(self.pages);
+                if *is_sweep && hot_count < self.pages {
                     let page = *next_page;
-                    *next_page = if page + 1 == self.pages { hot } else { page + 1 };
+                    *next_page = if page + 1 == self.pages { hot_count } else { page + 1 };
                     page
                 } else {
-                    below(page_rng, hot)
+                    below(page_rng, hot_count)
                 }
             }
         };
@@ -130,8 +132,8 @@ impl Iterator for Touches {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.left).ok();
-        (left.unwrap_or(usize::MAX), left)
+        let count = usize::try_from(self.left).ok();
+        (count.unwrap_or(usize::MAX), count)
     }
 }
 

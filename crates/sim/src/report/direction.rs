@@ -43,10 +43,10 @@ pub struct Statistics {
 }
 
 impl DirectionResults {
-    /// Computes the results from a tally.
-    pub fn of(read_counters: &ReadCounters) -> DirectionResults {
-        let latencies = &read_counters.latency_ns;
-        let at = |percentile: f64| latencies.value_at_quantile(percentile / 100.0);
+    /// Computes the results of one direction from its counters.
+    pub fn of(counters: &ReadCounters) -> DirectionResults {
+        let latencies = &counters.latency_ns;
+        let latency_at = |percentile: f64| latencies.value_at_quantile(percentile / 100.0);
         let latency_ns = match latencies.is_empty() {
             true => Statistics::default(),
             false => Statistics {
@@ -54,16 +54,16 @@ impl DirectionResults {
                 max: latencies.max(),
                 mean: latencies.mean(),
                 deviation: latencies.stdev(),
-                percentiles: PERCENTILES.map(at).to_vec(),
+                percentiles: PERCENTILES.map(latency_at).to_vec(),
             },
         };
         DirectionResults {
-            bytes: read_counters.bytes,
-            operations: read_counters.operations,
-            errors: read_counters.errors,
-            span: read_counters.last.since(read_counters.first.unwrap_or(read_counters.last)),
+            bytes: counters.bytes,
+            operations: counters.operations,
+            errors: counters.errors,
+            span: counters.last.since(counters.first.unwrap_or(counters.last)),
             latency_ns,
-            recorded: read_counters.latencies(),
+            recorded: counters.latencies(),
         }
     }
 }

@@ -59,9 +59,10 @@ impl ProcessShare {
         self.last = self.last.max(ended);
     }
 
-    /// Records that earlier writes are durable at `at`, which extends the duration of the work.
-    pub fn record_sync(&mut self, at: Time) {
-        self.last = self.last.max(at);
+    /// Records that earlier writes are durable at time `end`, which extends the duration of the
+    /// work.
+    pub fn record_sync(&mut self, end: Time) {
+        self.last = self.last.max(end);
     }
 
     /// Replaces the counters by a tally of the same process that was made elsewhere.

@@ -102,7 +102,7 @@ impl RunningJob<'_> {
         self.pin_next(machine, now, process);
     }
 
-    /// Handles the completion of a chunk and pins the next.
+    /// Handles the completion of a chunk, and pins the pages of the next chunk of the process.
     pub(super) fn on_chunk_completed(&mut self, machine: &mut Machine, now: Time, done: &Done) {
         let (process, chunk) = self.chunks.close(done.tag);
         machine.release(now, done.read);

@@ -53,17 +53,17 @@ impl<'a> RunObserver<'a> {
         }
     }
 
-    /// Takes the decisions of the last step from the logs of the policies, and forwards them in
-    /// order of time.
-    pub(crate) fn forward_decisions(&mut self, path: &mut Machine) {
-        let Some(decided) = &mut self.on_decision else { return };
-        let mut all: Vec<LoggedDecision> = Vec::new();
-        let readahead = path.readahead_decisions();
-        all.extend(std::iter::from_fn(|| readahead.poll()));
-        if let Some(scheduler) = path.scheduler_decisions() {
-            all.extend(std::iter::from_fn(|| scheduler.poll()));
+    /// Takes the decisions of the last step from the logs of the policies, and passes them to the
+    /// callback in order of time.
+    pub(crate) fn forward_decisions(&mut self, machine: &mut Machine) {
+        let Some(callback) = &mut self.on_decision else { return };
+        let mut decisions: Vec<LoggedDecision> = Vec::new();
+        let readahead = machine.readahead_decisions();
+        decisions.extend(std::iter::from_fn(|| readahead.poll()));
+        if let Some(scheduler) = machine.scheduler_decisions() {
+            decisions.extend(std::iter::from_fn(|| scheduler.poll()));
         }
-        all.sort_by_key(|decision| decision.at);
-        all.iter().for_each(decided);
+        decisions.sort_by_key(|decision| decision.at);
+        decisions.iter().for_each(callback);
     }
 }

@@ -42,11 +42,11 @@ impl BlockMap {
 
     /// Marks up to `count` contiguous free blocks from `block` on as used. Returns their number.
     pub fn take(&mut self, block: u64, count: u64) -> u64 {
-        let free = (block..self.blocks.min(block.saturating_add(count)))
+        let free_count = (block..self.blocks.min(block.saturating_add(count)))
             .take_while(|block| !self.is_taken(*block))
             .count() as u64;
-        (block..block + free).for_each(|block| self.set(block));
-        free
+        (block..block + free_count).for_each(|block| self.set(block));
+        free_count
     }
 
     /// Marks one block as used.
@@ -72,32 +72,32 @@ impl BlockMap {
         self.free_from(block).or_else(|| self.free_from(0))
     }
 
-    /// Returns the first free block from `block` on.
+    /// Returns the first free block from `block` on; `None` if there is none.
     fn free_from(&self, block: u64) -> Option<u64> {
-        let mut place = block;
+        let mut position = block;
         let mut height = 0;
         loop {
             let level = &self.levels[height];
-            let word = (place / 64) as usize;
+            let word = (position / 64) as usize;
             if word >= level.len() {
                 return None;
             }
-            let free = !level[word] & (u64::MAX << (place % 64));
-            if free == 0 {
+            let free_bits = !level[word] & (u64::MAX << (position % 64));
+            if free_bits == 0 {
                 // Continue to the right of this word, one level up.
-                place = place / 64 + 1;
+                position = position / 64 + 1;
                 height += 1;
                 if height == self.levels.len() {
                     return None;
                 }
                 continue;
             }
-            place = place / 64 * 64 + u64::from(free.trailing_zeros());
+            position = position / 64 * 64 + u64::from(free_bits.trailing_zeros());
             if height == 0 {
-                return Some(place).filter(|block| *block < self.blocks);
+                return Some(position).filter(|block| *block < self.blocks);
             }
             height -= 1;
-            place *= 64;
+            position *= 64;
         }
     }
 

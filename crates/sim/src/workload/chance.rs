@@ -44,21 +44,21 @@ struct ReadWriteMix {
 
 impl RandomStreams {
     fn new(seeds: &ProcessSeeds, is_wide: bool) -> RandomStreams {
-        let small = |stream| Taus88::new(seeds.of(stream));
-        let sized = |seed| match is_wide {
+        let small_generator = |stream| Taus88::new(seeds.of(stream));
+        let sized_generator = |seed| match is_wide {
             true => Generator::Taus258(Taus258::new(seed)),
             false => Generator::Taus88(Taus88::new(seed)),
         };
         RandomStreams {
-            places: sized(seeds.of_places()),
+            places: sized_generator(seeds.of_places()),
             sizes: [RandomStream::ReadSizes, RandomStream::WriteSizes]
-                .map(|stream| sized(seeds.of(stream))),
-            is_random: [RandomStream::IsRandom; 2].map(small),
-            direction: small(RandomStream::Direction),
+                .map(|stream| sized_generator(seeds.of(stream))),
+            is_random: [RandomStream::IsRandom; 2].map(small_generator),
+            direction: small_generator(RandomStream::Direction),
             mix: ReadWriteMix { op: Op::Read, issued: [0; 2], direction_kept_until: 0 },
-            files: small(RandomStream::Files),
-            zones: small(RandomStream::Zones),
-            times: [RandomStream::ReadTimes, RandomStream::WriteTimes].map(small),
+            files: small_generator(RandomStream::Files),
+            zones: small_generator(RandomStream::Zones),
+            times: [RandomStream::ReadTimes, RandomStream::WriteTimes].map(small_generator),
         }
     }
 }
@@ -169,31 +169,31 @@ impl RandomChoices {
         self.streams.times[op as usize].unit().max(1.0 / f64::from(u32::MAX))
     }
 
-    /// Returns the size of an operation. A random size is drawn again if `fits` rejects it. A fixed
-    /// size is not checked. `which` is the direction; for sizes by order, 0 is sequential and 1 is
-    /// random.
+    /// Returns the size of an operation in bytes. A random size is drawn again if `fits` rejects
+    /// it; `None` if no size fits. A fixed size is not checked. `direction` selects the sizes; for
+    /// sizes by order, 0 is sequential and 1 is random.
     pub fn size(
         &mut self,
         sizes: &BlockSizes,
-        which: usize,
+        direction: usize,
         is_unaligned: bool,
         fits: impl Fn(u64) -> bool,
     ) -> Option<u64> {
-        let stream = &mut self.streams.sizes[which];
-        let (least, most) = match sizes {
+        let stream = &mut self.streams.sizes[direction];
+        let (min, max) = match sizes {
             BlockSizes::One(bytes) => return Some(*bytes),
             sizes => (sizes.least(), sizes.most()),
         };
-        if !fits(least) {
+        if !fits(min) {
             return None;
         }
         loop {
             let drawn = match sizes {
                 BlockSizes::Split(parts) => stream.draw_by_share(parts, &fits),
-                _ => least + stream.below(most),
+                _ => min + stream.below(max),
             };
-            let cut = if is_unaligned { drawn } else { drawn - drawn % least };
-            let bytes = cut.min(most);
+            let aligned = if is_unaligned { drawn } else { drawn - drawn % min };
+            let bytes = aligned.min(max);
             if bytes > 0 && fits(bytes) {
                 return Some(bytes);
             }
@@ -203,21 +203,22 @@ impl RandomChoices {
 
 impl Generator {
     /// Draws one of the sizes by their shares in percent. Sizes that do not fit are skipped.
+    /// Returns it in bytes.
     fn draw_by_share(&mut self, parts: &[(u64, u8)], fits: &impl Fn(u64) -> bool) -> u64 {
-        let (drawn, most) = match self {
+        let (drawn, max) = match self {
             Generator::Taus88(generator) => (u64::from(generator.next()), u64::from(u32::MAX)),
             Generator::Taus258(generator) => (generator.next(), u64::MAX),
         };
         let mut shares = 0;
-        let mut last = 0;
+        let mut last_bytes = 0;
         for &(bytes, share) in parts.iter().filter(|part| part.1 > 0) {
-            last = bytes;
+            last_bytes = bytes;
             shares += u64::from(share);
-            if drawn / shares <= most / 100 && fits(bytes) {
+            if drawn / shares <= max / 100 && fits(bytes) {
                 break;
             }
         }
-        last
+        last_bytes
     }
 }
 

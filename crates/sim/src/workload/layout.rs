@@ -58,19 +58,21 @@ impl<'a> FileLayout<'a> {
         };
         let count = names.len() as u64;
         let mut areas = Vec::new();
-        for (at, name) in names.into_iter().enumerate() {
-            let file_bytes = job.file_bytes.map(|(least, most)| match count {
-                1 => least,
-                count => least + ((most - least) as u128 * at as u128 / (count - 1) as u128) as u64,
+        for (file_index, name) in names.into_iter().enumerate() {
+            let file_bytes = job.file_bytes.map(|(min, max)| match count {
+                1 => min,
+                count => {
+                    min + ((max - min) as u128 * file_index as u128 / (count - 1) as u128) as u64
+                }
             });
             let area = self.area(job, clone, &name, file_bytes, count)?;
-            let name_hash = hash_of_name(fio_names.get(at).map_or(&name, |name| name));
+            let name_hash = hash_of_name(fio_names.get(file_index).map_or(&name, |name| name));
             areas.push(FileArea { name_hash, ..area });
         }
         Ok(areas)
     }
 
-    /// Returns the names of a process's files.
+    /// Returns the names of the files of process number `clone` of a job.
     fn names(&self, job: &Job, clone: u32) -> Result<Vec<String>, WorkloadError> {
         let directory = match job.directories.len() {
             0 => String::new(),
@@ -79,9 +81,9 @@ impl<'a> FileLayout<'a> {
         if !job.file_names.is_empty() {
             return Ok(job.file_names.iter().map(|name| format!("{directory}{name}")).collect());
         }
-        let asked = u64::from(job.files) * u64::from(job.processes) + self.files.len() as u64;
-        if asked > FILES_MAX {
-            return Err(WorkloadError::TooManyFiles { asked });
+        let file_count = u64::from(job.files) * u64::from(job.processes) + self.files.len() as u64;
+        if file_count > FILES_MAX {
+            return Err(WorkloadError::TooManyFiles { asked: file_count });
         }
         let format = job.file_name_format.as_deref().unwrap_or(NAME_FORMAT);
         let name = |file: u32| {
@@ -95,7 +97,8 @@ impl<'a> FileLayout<'a> {
         Ok((0..job.files).map(name).collect())
     }
 
-    /// Returns the area in one file.
+    /// Returns the area of process number `clone` in one of `files` files, and registers the file.
+    /// `file_bytes` is the size that the job states.
     fn area(
         &mut self,
         job: &Job,
@@ -133,14 +136,14 @@ impl<'a> FileLayout<'a> {
             });
         }
         let end = offset.saturating_add(bytes);
-        if let Some(have_bytes) = real_bytes.filter(|have| *have < end) {
+        if let Some(have_bytes) = real_bytes.filter(|bytes| *bytes < end) {
             let (job, file) = (job.name.clone(), name.to_owned());
             return Err(WorkloadError::BeyondEnd { job, file, need_bytes: end, have_bytes });
         }
         let file = self.file(name.to_owned());
-        let known = &mut self.files[file.0 as usize];
-        known.bytes = real_bytes.unwrap_or(known.bytes.max(end));
-        Ok(FileArea { file, offset, bytes, file_bytes: known.bytes, name_hash: 0 })
+        let file_entry = &mut self.files[file.0 as usize];
+        file_entry.bytes = real_bytes.unwrap_or(file_entry.bytes.max(end));
+        Ok(FileArea { file, offset, bytes, file_bytes: file_entry.bytes, name_hash: 0 })
     }
 
     /// Returns the size of an existing file, or `None` in the simulation.
@@ -175,7 +178,8 @@ fn in_bytes(extent: BytesOrPercent) -> u64 {
     }
 }
 
-/// Returns offset and length of the area in one of `files` files. The file has `whole_bytes`.
+/// Returns offset and length, in bytes, of the area of process number `clone` in one of `files`
+/// files. The file has `whole_bytes`; `file_bytes` is the size that the job states.
 fn area_in_file(
     job: &Job,
     clone: u32,
@@ -184,7 +188,7 @@ fn area_in_file(
     file_bytes: Option<u64>,
     whole_bytes: Option<u64>,
 ) -> Result<(u64, u64), WorkloadError> {
-    let known = || {
+    let known_bytes = || {
         whole_bytes.ok_or_else(|| WorkloadError::UnknownSize {
             job: job.name.clone(),
             file: name.to_owned(),
@@ -192,26 +196,26 @@ fn area_in_file(
     };
     let block_bytes = job.block_sizes[0].least().min(job.block_sizes[1].least());
     let align_bytes = job.offset_align_bytes.unwrap_or(block_bytes);
-    let place = |extent: BytesOrPercent| match extent {
+    let in_bytes = |extent: BytesOrPercent| match extent {
         BytesOrPercent::Bytes(bytes) => Ok(bytes),
         BytesOrPercent::Percent(percent) => {
-            Ok(share(known()?, percent).div_ceil(align_bytes).saturating_mul(align_bytes))
+            Ok(share(known_bytes()?, percent).div_ceil(align_bytes).saturating_mul(align_bytes))
         }
     };
-    let further = match job.offset_increment {
+    let increment_bytes = match job.offset_increment {
         BytesOrPercent::Bytes(0) => 0,
-        increment => place(increment)?.saturating_mul(u64::from(clone)),
+        increment => in_bytes(increment)?.saturating_mul(u64::from(clone)),
     };
-    let offset = place(job.offset)?.saturating_add(further);
-    let behind = |whole: u64| whole.saturating_sub(offset);
+    let offset = in_bytes(job.offset)?.saturating_add(increment_bytes);
+    let bytes_after_offset = |total_bytes: u64| total_bytes.saturating_sub(offset);
     let bytes = match job.size {
         Some(BytesOrPercent::Bytes(bytes)) if file_bytes.is_none() => bytes / files,
         Some(BytesOrPercent::Percent(percent)) if percent < 100 => {
-            let whole = known()?;
-            let cut = share(whole, percent).min(behind(whole));
-            cut - cut % block_bytes
+            let total_bytes = known_bytes()?;
+            let area_bytes = share(total_bytes, percent).min(bytes_after_offset(total_bytes));
+            area_bytes - area_bytes % block_bytes
         }
-        _ => behind(known()?),
+        _ => bytes_after_offset(known_bytes()?),
     };
     Ok((offset, bytes))
 }

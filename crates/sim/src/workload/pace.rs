@@ -37,17 +37,17 @@ pub struct RateControl {
 }
 
 impl RateControl {
-    /// Creates the rates of a job. `least_bytes` are its smallest operations, and `moves` its
-    /// directions.
-    pub fn new(rate: &RateLimits, least_bytes: [u64; 2], moves: [bool; 2]) -> RateControl {
+    /// Creates the rates of a job. `least_bytes` are the sizes of its smallest operations, by
+    /// direction. `is_used` is true for the directions of the job.
+    pub fn new(rate: &RateLimits, least_bytes: [u64; 2], is_used: [bool; 2]) -> RateControl {
         // An unused direction cannot be too slow.
         let mut rate = *rate;
-        for way in (0..2).filter(|way| !moves[*way]) {
-            (rate.least_bytes[way], rate.least_operations[way]) = (0, 0);
+        for direction in (0..2).filter(|direction| !is_used[*direction]) {
+            (rate.least_bytes[direction], rate.least_operations[direction]) = (0, 0);
         }
-        let bytes_per_s = [0, 1].map(|way| match rate.operations[way] {
-            0 => rate.bytes[way],
-            operations => u64::from(operations).saturating_mul(least_bytes[way]),
+        let bytes_per_s = [0, 1].map(|direction| match rate.operations[direction] {
+            0 => rate.bytes[direction],
+            operations => u64::from(operations).saturating_mul(least_bytes[direction]),
         });
         RateControl {
             rate,
@@ -87,39 +87,40 @@ impl RateControl {
         }
     }
 
-    /// Records the issue of an operation.
+    /// Records the issue of an operation, and sets the due time of the next one in its direction.
     pub fn on_issue(&mut self, op: Op, bytes: u64, random: &mut RandomChoices) {
-        let way = op as usize;
-        let rate = self.bytes_per_s[way];
-        if rate == 0 {
+        let direction = op as usize;
+        let bytes_per_s = self.bytes_per_s[direction];
+        if bytes_per_s == 0 {
             return;
         }
-        self.issued_bytes[way] = self.issued_bytes[way].saturating_add(bytes);
+        self.issued_bytes[direction] = self.issued_bytes[direction].saturating_add(bytes);
         let run_ns = match self.rate.is_poisson {
             true => {
-                let mean_ns = span_ns(self.least_bytes[way], rate) as f64;
-                self.drawn_time[way] += Time((-random.time(op).ln() * mean_ns) as u64);
-                self.drawn_time[way].ns()
+                let mean_ns = span_ns(self.least_bytes[direction], bytes_per_s) as f64;
+                self.drawn_time[direction] += Time((-random.time(op).ln() * mean_ns) as u64);
+                self.drawn_time[direction].ns()
             }
-            false => span_ns(self.issued_bytes[way], rate),
+            false => span_ns(self.issued_bytes[direction], bytes_per_s),
         };
-        self.due[way] = self.since + Time(run_ns);
+        self.due[direction] = self.since + Time(run_ns);
     }
 
     /// Counts a pause after an operation of this direction as the bytes of its time, if the job
     /// does not catch up pauses. The first operation after the pause is excluded.
     pub fn on_pause(&mut self, op: Op, pause: Time) {
-        let way = op as usize;
-        let (rate, least_bytes) = (self.bytes_per_s[way], self.least_bytes[way]);
-        if !self.rate.ignores_pauses || rate == 0 {
+        let direction = op as usize;
+        let (bytes_per_s, least_bytes) = (self.bytes_per_s[direction], self.least_bytes[direction]);
+        if !self.rate.ignores_pauses || bytes_per_s == 0 {
             return;
         }
-        let missed = u128::from(rate) * u128::from(pause.ns()) / u128::from(SECOND_NS);
-        let missed = u64::try_from(missed).unwrap_or(u64::MAX / 4);
-        let behind = if span_ns(least_bytes, rate) <= pause.ns() { least_bytes } else { 0 };
-        let counted = &mut self.issued_bytes[way];
-        *counted = counted.saturating_add(missed.saturating_sub(behind));
-        self.drawn_time[way] += pause;
+        let missed_bytes = u128::from(bytes_per_s) * u128::from(pause.ns()) / u128::from(SECOND_NS);
+        let missed_bytes = u64::try_from(missed_bytes).unwrap_or(u64::MAX / 4);
+        let first_bytes =
+            if span_ns(least_bytes, bytes_per_s) <= pause.ns() { least_bytes } else { 0 };
+        let issued_bytes = &mut self.issued_bytes[direction];
+        *issued_bytes = issued_bytes.saturating_add(missed_bytes.saturating_sub(first_bytes));
+        self.drawn_time[direction] += pause;
     }
 
     /// Records the end of an operation.
@@ -128,21 +129,22 @@ impl RateControl {
         self.done_operations[op as usize] += 1;
     }
 
-    /// Returns true if a minimum rate was missed since the last check, provided that a full period
-    /// has passed.
+    /// Returns true if the rate since the last check is below a minimum rate. Checks only after a
+    /// full period, and begins the next one.
     pub fn is_too_slow(&mut self, now: Time) -> bool {
         let rate = &self.rate;
         if (rate.least_bytes, rate.least_operations) == ([0; 2], [0; 2]) {
             return false;
         }
-        let span = now.since(self.last_checked);
-        if span < rate.cycle.max(Time::from_ms(1)) {
+        let period = now.since(self.last_checked);
+        if period < rate.cycle.max(Time::from_ms(1)) {
             return false;
         }
-        let per_s = |count: u64| count as f64 * SECOND_NS as f64 / span.ns() as f64;
-        let is_slow = (0..2).any(|way| {
-            per_s(self.done_bytes[way]) < rate.least_bytes[way] as f64
-                || per_s(self.done_operations[way]) < f64::from(rate.least_operations[way])
+        let per_s = |count: u64| count as f64 * SECOND_NS as f64 / period.ns() as f64;
+        let is_slow = (0..2).any(|direction| {
+            per_s(self.done_bytes[direction]) < rate.least_bytes[direction] as f64
+                || per_s(self.done_operations[direction])
+                    < f64::from(rate.least_operations[direction])
         });
         self.last_checked = now;
         (self.done_bytes, self.done_operations) = ([0; 2], [0; 2]);
@@ -168,6 +170,7 @@ pub struct SteadyStateDetector {
 }
 
 impl SteadyStateDetector {
+    /// Creates a detector without measured seconds.
     pub fn new(rule: SteadyStateRule) -> SteadyStateDetector {
         let rates = std::collections::VecDeque::new();
         SteadyStateDetector { rule, begun: Time::ZERO, second: 0, this_second: 0.0, rates }
@@ -235,13 +238,14 @@ pub struct DepthSearch {
 }
 
 impl DepthSearch {
+    /// Creates a search of depths from 1 to `depth`.
     pub fn new(rule: LatencyTarget, depth: u32) -> DepthSearch {
-        let bad = depth.saturating_add(1);
+        let depth_above = depth.saturating_add(1);
         DepthSearch {
             rule,
             depth: 1,
             largest_good_depth: 0,
-            smallest_bad_depth: bad,
+            smallest_bad_depth: depth_above,
             window_end: Time::ZERO,
             all_operations: 0,
             late_operations: 0,

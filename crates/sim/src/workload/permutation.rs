@@ -37,18 +37,18 @@ impl Permutation {
     /// Returns the number at `index`. Both are in `0..count`.
     pub fn at(&self, index: u64) -> u64 {
         debug_assert!(index < self.count, "the index is below the count");
-        let mut number = index;
+        let mut position = index;
         loop {
-            number = self.once(number);
-            if number < self.count {
-                return number;
+            position = self.once(position);
+            if position < self.count {
+                return position;
             }
         }
     }
 
-    /// Applies the network once.
-    fn once(&self, number: u64) -> u64 {
-        let (mut left, mut right) = (number / self.columns, number % self.columns);
+    /// Applies the network of rounds once to a position.
+    fn once(&self, position: u64) -> u64 {
+        let (mut left, mut right) = (position / self.columns, position % self.columns);
         for round in 0..ROUNDS {
             let key = self.key.wrapping_add(round.wrapping_mul(splitmix::STEP));
             if round % 2 == 0 {

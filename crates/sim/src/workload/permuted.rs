@@ -54,20 +54,21 @@ impl PermutedBlocks {
         PermutedBlocks { blocks, order }
     }
 
-    /// Returns the next block of a direction, or `None` at the end of the pass.
-    pub fn next(&mut self, way: usize, random: &mut Xoshiro256PlusPlus) -> Option<u64> {
-        let blocks = self.blocks[way];
+    /// Returns the next block of a direction (0 for reads, 1 for writes), or `None` at the end of
+    /// the pass.
+    pub fn next(&mut self, direction: usize, random: &mut Xoshiro256PlusPlus) -> Option<u64> {
+        let blocks = self.blocks[direction];
         match &mut self.order {
             PermutationOrder::EachOnce { permutations, next_index, is_shared } => {
-                let turn = if *is_shared { 0 } else { way };
-                let index = next_index[turn];
-                next_index[turn] += u64::from(index < blocks);
-                (index < blocks).then(|| permutations[turn].at(index))
+                let permutation = if *is_shared { 0 } else { direction };
+                let index = next_index[permutation];
+                next_index[permutation] += u64::from(index < blocks);
+                (index < blocks).then(|| permutations[permutation].at(index))
             }
             PermutationOrder::Any => Some(below(random, blocks)),
             PermutationOrder::Skewed { ranks, scatter } => {
-                let rank = ranks[way].sample(random) as u64;
-                Some(scatter[way].at(rank.clamp(1, blocks) - 1))
+                let rank = ranks[direction].sample(random) as u64;
+                Some(scatter[direction].at(rank.clamp(1, blocks) - 1))
             }
         }
     }

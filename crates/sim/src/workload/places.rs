@@ -50,16 +50,16 @@ pub struct PositionRules {
 impl PositionRules {
     /// Creates the rules of a job that uses `files` files.
     pub fn new(job: &Job, files: usize) -> PositionRules {
-        let least = [0, 1].map(|way| job.block_sizes[way].least());
+        let least_bytes = [0, 1].map(|direction| job.block_sizes[direction].least());
         PositionRules {
             sizes: job.block_sizes.clone(),
             is_unaligned: job.is_unaligned,
             is_size_by_order: job.is_size_by_order,
-            align_bytes: [0, 1].map(|way| match job.align_bytes[way] {
+            align_bytes: [0, 1].map(|direction| match job.align_bytes[direction] {
                 Some(bytes) if job.pattern.is_random => bytes,
-                _ => least[way],
+                _ => least_bytes[direction],
             }),
-            least_bytes: least[0].min(least[1]).min(job.trim_block_sizes.least()),
+            least_bytes: least_bytes[0].min(least_bytes[1]).min(job.trim_block_sizes.least()),
             is_random: job.pattern.is_random,
             random_percent: job.random_percent,
             sequence: job.sequence,
@@ -71,7 +71,7 @@ impl PositionRules {
 
     /// Returns the smallest operation of each direction.
     pub fn least_bytes_of_directions(&self) -> [u64; 2] {
-        [0, 1].map(|way| self.sizes[way].least())
+        [0, 1].map(|direction| self.sizes[direction].least())
     }
 
     /// Returns true if an area has more blocks than 32 bits can count.
@@ -125,11 +125,11 @@ impl ProcessOffsets {
     /// Fails if the area has too many blocks for a map or a register.
     pub fn new(
         job: &Job,
-        grain: &PositionRules,
+        rules: &PositionRules,
         area: &FileArea,
         random: &mut RandomChoices,
     ) -> Result<ProcessOffsets, TooManyBlocks> {
-        let (area_bytes, least_bytes) = (area.bytes, grain.least_bytes);
+        let (area_bytes, least_bytes) = (area.bytes, rules.least_bytes);
         let mapped_bytes = job.strides.map_or(area_bytes, |strides| strides.range_bytes);
         let blocks = (mapped_bytes / least_bytes).max(1);
         let map = || match job.has_random_map {
@@ -144,9 +144,9 @@ impl ProcessOffsets {
         let order = match &job.distribution {
             _ if !job.pattern.is_random => BlockOrder::Uniform { map: None },
             _ if job.generator == Generator::Permutation => {
-                let own =
+                let generator =
                     random.own_generator.as_mut().expect("a permutation has draws of its own");
-                BlockOrder::Permuted(Box::new(PermutedBlocks::new(job, area_bytes, own)))
+                BlockOrder::Permuted(Box::new(PermutedBlocks::new(job, area_bytes, generator)))
             }
             Distribution::Uniform if job.generator == Generator::Lfsr => {
                 let (lfsr, seed) = lfsr(random)?;
@@ -168,7 +168,7 @@ impl ProcessOffsets {
                 };
                 // In units of the smallest block of both directions, even if the job has one
                 // direction.
-                let [read, write] = grain.least_bytes_of_directions();
+                let [read, write] = rules.least_bytes_of_directions();
                 let blocks = area_bytes.div_ceil(read.min(write)).max(1);
                 let skew = SkewedPositions::new(skewed, blocks, seed)
                     .expect("the others have gone before");
@@ -195,54 +195,55 @@ impl ProcessOffsets {
     /// either, as in fio.
     pub fn next(
         &mut self,
-        grain: &PositionRules,
+        rules: &PositionRules,
         op: Op,
         is_drawn: bool,
         is_between: &mut bool,
         random: &mut RandomChoices,
     ) -> Option<(u64, u64)> {
-        let way = op as usize;
+        let direction = op as usize;
         let is_random =
-            grain.is_random && is_drawn && random.is_random(op, grain.random_percent[way]);
-        *is_between |= grain.is_random && !is_random;
-        let in_zone = self.next_in_zone(grain, way, is_drawn, is_random, random)?;
+            rules.is_random && is_drawn && random.is_random(op, rules.random_percent[direction]);
+        *is_between |= rules.is_random && !is_random;
+        let in_zone = self.next_in_zone(rules, direction, is_drawn, is_random, random)?;
         let start = self.zone_start.checked_add(in_zone)?;
         if in_zone >= self.area_bytes || start >= self.file_bytes {
             return None;
         }
         let area_end = self.area_start.saturating_add(self.area_bytes);
         let fits = |bytes: u64| start.checked_add(bytes).is_some_and(|end| end <= area_end);
-        let which = if grain.is_size_by_order { usize::from(is_random) } else { way };
-        let mut bytes = random.size(&grain.sizes[which], which, grain.is_unaligned, fits)?;
+        let size_index = if rules.is_size_by_order { usize::from(is_random) } else { direction };
+        let mut bytes =
+            random.size(&rules.sizes[size_index], size_index, rules.is_unaligned, fits)?;
         if start.checked_add(bytes).is_none_or(|end| end > self.file_bytes) {
             return None;
         }
         if is_random && !*is_between {
-            bytes = self.mark_used(grain, way, in_zone, bytes);
+            bytes = self.mark_used(rules, direction, in_zone, bytes);
         }
-        self.last_start[way] = Some(start);
-        self.last_end[way] = start + bytes;
+        self.last_start[direction] = Some(start);
+        self.last_end[direction] = start + bytes;
         Some((start, bytes))
     }
 
     /// Returns the offset of the next operation, counted from the start of the zone.
     fn next_in_zone(
         &mut self,
-        grain: &PositionRules,
-        way: usize,
+        rules: &PositionRules,
+        direction: usize,
         is_drawn: bool,
         is_random: bool,
         random: &mut RandomChoices,
     ) -> Option<u64> {
         if is_random {
-            return self.random_start(grain, way, random);
+            return self.random_start(rules, direction, random);
         }
-        if grain.is_random && !is_drawn && grain.sequence.kind == Sequencer::Identical {
-            let last = self.last_start[way].unwrap_or(self.zone_start);
+        if rules.is_random && !is_drawn && rules.sequence.kind == Sequencer::Identical {
+            let last = self.last_start[direction].unwrap_or(self.zone_start);
             return last.checked_sub(self.zone_start);
         }
-        match self.sequential_start(grain, way) {
-            None if grain.is_random => self.random_start(grain, way, random),
+        match self.sequential_start(rules, direction) {
+            None if rules.is_random => self.random_start(rules, direction, random),
             start => start,
         }
     }
@@ -251,16 +252,16 @@ impl ProcessOffsets {
     /// blocks are drawn again after each was used.
     fn random_start(
         &mut self,
-        grain: &PositionRules,
-        way: usize,
+        rules: &PositionRules,
+        direction: usize,
         random: &mut RandomChoices,
     ) -> Option<u64> {
-        match self.draw_offset(grain, way, random) {
-            None if grain.is_restarted_at_once => {
+        match self.draw_offset(rules, direction, random) {
+            None if rules.is_restarted_at_once => {
                 self.forget();
-                self.draw_offset(grain, way, random)
+                self.draw_offset(rules, direction, random)
             }
-            place => place,
+            offset => offset,
         }
     }
 
@@ -268,42 +269,43 @@ impl ProcessOffsets {
     /// none left.
     fn draw_offset(
         &mut self,
-        grain: &PositionRules,
-        way: usize,
+        rules: &PositionRules,
+        direction: usize,
         random: &mut RandomChoices,
     ) -> Option<u64> {
-        let align = grain.align_bytes[way];
-        let in_zone = grain.strides.map_or(self.area_bytes, |strides| strides.range_bytes);
-        let room = in_zone.saturating_sub(grain.sizes[way].least().saturating_sub(align));
-        let blocks = room / align;
+        let align = rules.align_bytes[direction];
+        let zone_bytes = rules.strides.map_or(self.area_bytes, |strides| strides.range_bytes);
+        let start_range =
+            zone_bytes.saturating_sub(rules.sizes[direction].least().saturating_sub(align));
+        let blocks = start_range / align;
         if blocks == 0 {
             return None;
         }
-        let free = |map: &Option<BlockMap>, block: u64| match map {
+        let free_block = |map: &Option<BlockMap>, block: u64| match map {
             None => Some(block),
             Some(map) if map.is_taken(block) => map.next_free(block),
             Some(_) => Some(block),
         };
         let block = match &mut self.order {
-            BlockOrder::Uniform { map } => free(map, random.block(blocks))?,
+            BlockOrder::Uniform { map } => free_block(map, random.block(blocks))?,
             BlockOrder::Shifted { lfsr, .. } => lfsr.next()?,
             BlockOrder::Permuted(permuted) => {
-                let own =
+                let generator =
                     random.own_generator.as_mut().expect("a permutation has draws of its own");
-                permuted.next(way, own)?
+                permuted.next(direction, generator)?
             }
             // A position beyond the end ends the pass, as in fio.
             BlockOrder::Skewed { next, .. } => next.draw(),
             BlockOrder::Zoned { zones, is_absolute, lfsr } => {
                 let draw = random.zone();
-                let zone = zone_of(&zones[way], *is_absolute, align, blocks, draw);
+                let zone = zone_of(&zones[direction], *is_absolute, align, blocks, draw);
                 let (start, end) = zone.unwrap_or((0, blocks));
-                let in_part = match lfsr {
+                let part_block = match lfsr {
                     // The offset is drawn from the whole area, as in fio.
                     Some((lfsr, _)) => lfsr.next()?,
                     None => random.block(end - start),
                 };
-                start + in_part
+                start + part_block
             }
         };
         block.checked_mul(align)
@@ -312,11 +314,11 @@ impl ProcessOffsets {
     /// Returns the offset after the last operation and the job's gap, counted from the start of the
     /// zone. Gaps wrap at the end of the file. fio compares the file's length with an offset in the
     /// zone.
-    fn sequential_start(&mut self, grain: &PositionRules, way: usize) -> Option<u64> {
-        let skip = grain.sequence.skip_bytes;
+    fn sequential_start(&mut self, rules: &PositionRules, direction: usize) -> Option<u64> {
+        let skip = rules.sequence.skip_bytes;
         let end = self.area_start.saturating_add(self.area_bytes);
-        let last_end = &mut self.last_end[way];
-        if grain.wraps_in_order && *last_end >= end {
+        let last_end = &mut self.last_end[direction];
+        if rules.wraps_in_order && *last_end >= end {
             *last_end = self.zone_start;
         }
         if *last_end >= self.file_bytes {
@@ -326,11 +328,11 @@ impl ProcessOffsets {
         if *last_end == self.zone_start && self.zone_start > 0 && skip < 0 {
             *last_end = backwards_from;
         }
-        let place = last_end.wrapping_sub(self.zone_start);
-        if place == 0 || skip == 0 {
-            return Some(place);
+        let position = last_end.wrapping_sub(self.zone_start);
+        if position == 0 || skip == 0 {
+            return Some(position);
         }
-        let next = place.wrapping_add_signed(skip);
+        let next = position.wrapping_add_signed(skip);
         Some(match next {
             next if next < self.file_bytes => next,
             _ if skip > 0 => self.zone_start,
@@ -339,36 +341,42 @@ impl ProcessOffsets {
     }
 
     /// Marks the blocks of a random operation. Returns the number of its bytes that were free.
-    fn mark_used(&mut self, grain: &PositionRules, way: usize, in_zone: u64, bytes: u64) -> u64 {
+    fn mark_used(
+        &mut self,
+        rules: &PositionRules,
+        direction: usize,
+        in_zone: u64,
+        bytes: u64,
+    ) -> u64 {
         let BlockOrder::Uniform { map: Some(map) } = &mut self.order else {
             return bytes;
         };
-        let unit = grain.sizes[way].least();
-        let (first, count) = (in_zone / unit, bytes.div_ceil(unit).max(1));
-        let taken = map.take(first, count);
+        let block_bytes = rules.sizes[direction].least();
+        let (first, count) = (in_zone / block_bytes, bytes.div_ceil(block_bytes).max(1));
+        let taken_blocks = map.take(first, count);
         // A partial block at the end has no bit.
-        let is_to_the_end = first + taken >= map.blocks();
-        match taken {
+        let is_to_the_end = first + taken_blocks >= map.blocks();
+        match taken_blocks {
             0 => bytes,
             _ if is_to_the_end => bytes,
-            taken => bytes.min(taken * unit),
+            taken_blocks => bytes.min(taken_blocks * block_bytes),
         }
     }
 
     /// Enters the next zone if enough bytes were moved in this one. Returns true if it does.
     pub fn advance_zone(&mut self, strides: &StridedZones, moved_bytes: u64, op: Op) -> bool {
         let is_next = moved_bytes >= strides.moved_bytes;
-        let way = op as usize;
+        let direction = op as usize;
         if is_next {
             let step = strides.range_bytes.saturating_add(strides.skip_bytes);
             self.zone_start = self.zone_start.saturating_add(step);
             if self.zone_start >= self.file_bytes {
                 self.zone_start = self.area_start;
             }
-            self.last_end[way] = self.zone_start;
+            self.last_end[direction] = self.zone_start;
         }
-        if self.last_end[way] >= self.zone_start.saturating_add(strides.range_bytes) {
-            self.last_end[way] = self.zone_start;
+        if self.last_end[direction] >= self.zone_start.saturating_add(strides.range_bytes) {
+            self.last_end[direction] = self.zone_start;
         }
         if is_next || (moved_bytes > 0 && moved_bytes.is_multiple_of(strides.range_bytes)) {
             self.forget();

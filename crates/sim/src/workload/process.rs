@@ -238,32 +238,33 @@ enum AfterSync {
 }
 
 impl Process {
-    /// Creates a process of `job` on `areas`, at least one.
+    /// Creates a process of `job` on `areas`, at least one. `identity` is its number and its job;
+    /// `dependencies` are its links to other processes.
     ///
     /// # Errors
     /// Fails if an area has too many blocks for random positions.
     pub(super) fn new(
         job: &Job,
-        place: JobProcess,
+        identity: JobProcess,
         areas: &[FileArea],
-        ties: ProcessDependencies,
+        dependencies: ProcessDependencies,
         run_seed: u64,
     ) -> Result<Process, TooManyBlocks> {
-        let own_seed = seed_of(run_seed, job.seed, place.id);
+        let own_seed = seed_of(run_seed, job.seed, identity.id);
         let area_bytes = areas.iter().map(|area| area.bytes).sum();
-        let grain = PositionRules::new(job, areas.len());
-        let is_wide = areas.iter().any(|area| grain.is_beyond_32_bits(area.bytes));
-        let mut chance = RandomChoices::new(job, place.id.0, run_seed, is_wide, own_seed);
+        let position_rules = PositionRules::new(job, areas.len());
+        let is_wide = areas.iter().any(|area| position_rules.is_beyond_32_bits(area.bytes));
+        let mut random = RandomChoices::new(job, identity.id.0, run_seed, is_wide, own_seed);
         let mut regions = Vec::new();
         for area in areas {
-            let places = ProcessOffsets::new(job, &grain, area, &mut chance)?;
-            regions.push(AreaState { area: *area, places, is_done: false });
+            let offsets = ProcessOffsets::new(job, &position_rules, area, &mut random)?;
+            regions.push(AreaState { area: *area, places: offsets, is_done: false });
         }
         let rules = ProcessRules::new(job, area_bytes);
         Ok(Process {
-            identity: place,
+            identity,
             loops_left: rules.loops - 1,
-            at_pass_start: (chance.clone(), FileSelection::default(), 1, false),
+            at_pass_start: (random.clone(), FileSelection::default(), 1, false),
             is_after_failed_draw: false,
             regions,
             remaining_reads: None,
@@ -272,11 +273,11 @@ impl Process {
             think_end: None,
             script: None,
             late: Lateness::default(),
-            random: chance,
-            dependencies: ties,
+            random,
+            dependencies,
             pace: RateControl::new(
                 &job.rate,
-                grain.least_bytes_of_directions(),
+                position_rules.least_bytes_of_directions(),
                 [job.pattern.reads_percent > 0, job.pattern.reads_percent < 100],
             ),
             verification: Verification::new(job.verify, job.pattern.reads_percent < 100),
@@ -306,7 +307,7 @@ impl Process {
             writes_issued: 0,
             is_synced: false,
             log: None,
-            position_rules: grain,
+            position_rules,
             rules,
         })
     }
@@ -455,11 +456,13 @@ impl Process {
     /// number can differ by less than a block per loop, and the run time can end it earlier.
     pub fn bytes_planned(&self) -> Option<u64> {
         let loops = u64::from(self.rules.loops);
-        let most = self.rules.limit_operations.saturating_mul(self.rules.block_bytes_largest);
-        (!self.rules.is_time_based).then(|| self.rules.limit_bytes.min(most).saturating_mul(loops))
+        let bytes_max = self.rules.limit_operations.saturating_mul(self.rules.block_bytes_largest);
+        (!self.rules.is_time_based)
+            .then(|| self.rules.limit_bytes.min(bytes_max).saturating_mul(loops))
     }
 
-    /// Records the latency of a successful operation and its transferred `bytes`. Called before
+    /// Records a successful operation that completed at time `now`, with its latency and its
+    /// transferred `bytes`. It can end the process. Called before
     /// [`completed`](Process::completed).
     pub fn record_latency(
         &mut self,
@@ -475,7 +478,7 @@ impl Process {
         {
             log.on_completed(issued, now, operation);
         }
-        if self.rules.latency_max.is_some_and(|most| latency > most) {
+        if self.rules.latency_max.is_some_and(|latency_max| latency > latency_max) {
             self.failure = Some("an operation has taken longer than max_latency");
         }
         let is_steady = self.steady.as_mut().is_some_and(|steady| steady.ended(now, bytes));
@@ -505,6 +508,6 @@ impl Process {
 
 /// Returns a seed for each process, derived from the run's seed, the job's and its index.
 pub fn seed_of(run_seed: u64, job_seed: u64, id: ProcessId) -> u64 {
-    let spread = |number: u64| number.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    spread(spread(run_seed) ^ job_seed) ^ u64::from(id.0)
+    let hash = |value: u64| value.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    hash(hash(run_seed) ^ job_seed) ^ u64::from(id.0)
 }

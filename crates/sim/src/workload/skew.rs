@@ -102,7 +102,7 @@ impl SkewedPositions {
         rank.wrapping_mul(SCATTER_MULTIPLIER).wrapping_add(self.rank_offset) % self.blocks
     }
 
-    /// Draws a rank with a normal distribution.
+    /// Draws a rank with a normal distribution around the middle. `deviation` is in blocks.
     fn normal_rank(&mut self, deviation: u64) -> u64 {
         let sum: u64 =
             (0..NORMAL_DRAWS).map(|_| u64::from(self.random.next()) % (self.blocks + 1)).sum();
@@ -110,25 +110,26 @@ impl SkewedPositions {
         if deviation == 0 {
             return middle;
         }
-        let mut moved = self.random.below(deviation) as i64 - (deviation / 2) as i64;
+        let mut shift = self.random.below(deviation) as i64 - (deviation / 2) as i64;
         // A place outside of the area is moved half as far, until it is inside.
-        while moved != 0 && middle.checked_add_signed(moved).is_none_or(|at| at >= self.blocks) {
-            moved /= 2;
+        while shift != 0 && middle.checked_add_signed(shift).is_none_or(|rank| rank >= self.blocks)
+        {
+            shift /= 2;
         }
-        middle.wrapping_add_signed(moved)
+        middle.wrapping_add_signed(shift)
     }
 }
 
 /// Returns the hash of a file's name: Bob Jenkins' `lookup3` (2006). In all blocks except the last,
 /// fio uses only every fourth byte.
 pub fn hash_of_name(name: &str) -> u32 {
-    let mut left = name.as_bytes();
-    let start = HASH_START.wrapping_add(left.len() as u32);
+    let mut remaining = name.as_bytes();
+    let start = HASH_START.wrapping_add(remaining.len() as u32);
     let [mut a, mut b, mut c] = [start; 3];
-    while left.len() > 12 {
-        a = a.wrapping_add(left[0].into());
-        b = b.wrapping_add(left[4].into());
-        c = c.wrapping_add(left[8].into());
+    while remaining.len() > 12 {
+        a = a.wrapping_add(remaining[0].into());
+        b = b.wrapping_add(remaining[4].into());
+        c = c.wrapping_add(remaining[8].into());
         for turns in [[4, 6, 8], [16, 19, 4]] {
             a = a.wrapping_sub(c) ^ c.rotate_left(turns[0]);
             c = c.wrapping_add(b);
@@ -137,14 +138,16 @@ pub fn hash_of_name(name: &str) -> u32 {
             c = c.wrapping_sub(b) ^ b.rotate_left(turns[2]);
             b = b.wrapping_add(a);
         }
-        left = &left[12..];
+        remaining = &remaining[12..];
     }
-    if left.is_empty() {
+    if remaining.is_empty() {
         return c;
     }
     let mut last = [0; 12];
-    last[..left.len()].copy_from_slice(left);
-    let word = |at: usize| u32::from_le_bytes([last[at], last[at + 1], last[at + 2], last[at + 3]]);
+    last[..remaining.len()].copy_from_slice(remaining);
+    let word = |index: usize| {
+        u32::from_le_bytes([last[index], last[index + 1], last[index + 2], last[index + 3]])
+    };
     (a, b, c) = (a.wrapping_add(word(0)), b.wrapping_add(word(4)), c.wrapping_add(word(8)));
     for turns in [[14, 11, 25], [16, 4, 14]] {
         c = (c ^ b).wrapping_sub(b.rotate_left(turns[0]));

@@ -113,11 +113,11 @@ impl DependencyBuilder {
         };
         let running = Arc::new(AtomicU64::new(u64::from(job.processes)));
         self.jobs.insert(job.name.clone(), running.clone());
-        let flow = job.flow.map(|own| {
-            let all = self.flows.entry(own.id).or_default().clone();
-            let weight = u64::from(own.weight) * u64::from(job.processes);
-            all.weight.fetch_add(weight, Ordering::Relaxed);
-            FlowShare { own, done: 0, all }
+        let flow = job.flow.map(|rule| {
+            let total = self.flows.entry(rule.id).or_default().clone();
+            let weight = u64::from(rule.weight) * u64::from(job.processes);
+            total.weight.fetch_add(weight, Ordering::Relaxed);
+            FlowShare { own: rule, done: 0, all: total }
         });
         Ok(ProcessDependencies {
             exit_scope: job.exit_scope,

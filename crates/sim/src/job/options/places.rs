@@ -114,25 +114,25 @@ pub const TABLE: &[FioOption] = &[
 fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     let mut parts = value.text.splitn(2, ':');
     let word = parts.next().unwrap_or_default();
-    let behind = parts.next();
-    if let ("zoned" | "zoned_abs", Some(zones)) = (word, behind) {
+    let argument = parts.next();
+    if let ("zoned" | "zoned_abs", Some(zones)) = (word, argument) {
         let is_absolute = word == "zoned_abs";
         let zones = both_directions(value.part(zones), is_absolute)?;
         return Ok(Distribution::Zoned { zones, is_absolute });
     }
-    let (number, center) = match behind.map(|behind| behind.split_once(':').unwrap_or((behind, "")))
-    {
-        None => (None, None),
-        Some((number, center)) => {
-            let center = match center {
-                "" => None,
-                center => Some(value.part(center).fraction(0.0..=1.0)?),
-            };
-            (Some(value.part(number)), center)
-        }
-    };
+    let (number, center) =
+        match argument.map(|argument| argument.split_once(':').unwrap_or((argument, ""))) {
+            None => (None, None),
+            Some((number, center)) => {
+                let center = match center {
+                    "" => None,
+                    center => Some(value.part(center).fraction(0.0..=1.0)?),
+                };
+                (Some(value.part(number)), center)
+            }
+        };
     match word {
-        "random" if behind.is_none() => Ok(Distribution::Uniform),
+        "random" if argument.is_none() => Ok(Distribution::Uniform),
         // fio rejects 1, because its formula divides by 1 - theta, and is slow above 100.
         "zipf" => {
             let theta = number.map_or(Ok(ZIPF_THETA_DEFAULT), |theta| theta.fraction(0.0..=100.0));
@@ -157,14 +157,15 @@ fn distribution(value: OptionValue<'_>) -> Result<Distribution, ExpectedForm> {
     }
 }
 
-/// Parses the zones of reads and of writes. Zones of writes default to the zones of reads.
+/// Parses the zones of reads and the zones of writes. Zones of writes default to the zones of
+/// reads.
 fn both_directions(
     value: OptionValue<'_>,
     is_absolute: bool,
 ) -> Result<[Vec<DistributionZone>; 2], ExpectedForm> {
-    let mut both = [Vec::new(), Vec::new()];
-    value.for_each_direction(&mut both, |part| zones(part, is_absolute))?;
-    Ok(both)
+    let mut zones_by_direction = [Vec::new(), Vec::new()];
+    value.for_each_direction(&mut zones_by_direction, |part| zones(part, is_absolute))?;
+    Ok(zones_by_direction)
 }
 
 /// Parses zones. `60/10:30/20:8/30:2/40` puts 60 % of the operations in the first tenth of the
@@ -174,7 +175,7 @@ fn zones(value: OptionValue<'_>, is_absolute: bool) -> Result<Vec<DistributionZo
         true => format!("OPERATIONS/BYTES:…, the operations 100 together: {BYTES_FORM}"),
         false => "OPERATIONS/PERCENT:…, each 100 together".to_owned(),
     };
-    let mut given: Vec<(u8, Option<u64>)> = Vec::new();
+    let mut parsed: Vec<(u8, Option<u64>)> = Vec::new();
     for part in value.text.split(':') {
         let (share, length) = part.split_once('/').unwrap_or((part, ""));
         let share = value.part(share).integer(0..=100).map_err(|_| expected())?;
@@ -186,16 +187,16 @@ fn zones(value: OptionValue<'_>, is_absolute: bool) -> Result<Vec<DistributionZo
                 Some(percent.ok_or_else(expected)?)
             }
         };
-        given.push((share, length));
+        parsed.push((share, length));
     }
     // Zones without a length share the remaining part equally.
-    let left = 100_u64.saturating_sub(given.iter().filter_map(|zone| zone.1).sum());
-    let open = given.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
-    let whole = |(share, length): (u8, Option<u64>)| DistributionZone {
+    let percent_left = 100_u64.saturating_sub(parsed.iter().filter_map(|zone| zone.1).sum());
+    let open_zones = parsed.iter().filter(|zone| zone.1.is_none()).count().max(1) as u64;
+    let zone = |(share, length): (u8, Option<u64>)| DistributionZone {
         share,
-        length: length.unwrap_or(left / open),
+        length: length.unwrap_or(percent_left / open_zones),
     };
-    let zones: Vec<DistributionZone> = given.into_iter().map(whole).collect();
+    let zones: Vec<DistributionZone> = parsed.into_iter().map(zone).collect();
     let shares: u32 = zones.iter().map(|zone| u32::from(zone.share)).sum();
     let percent: u64 = zones.iter().map(|zone| zone.length).fold(0, u64::saturating_add);
     match shares == 100 && (is_absolute || percent == 100) && zones.len() <= 256 {

@@ -118,16 +118,16 @@ pub const TABLE: &[FioOption] = &[
     without_effect("overwrite", &[], "files are there in full before they are written"),
 ];
 
-/// Stores the block sizes of reads, writes and trims.
+/// Parses the block sizes of reads, writes and trims with `parse`, and stores them in the draft.
 fn sizes(
     draft: &mut JobDraft,
     value: OptionValue<'_>,
-    read: fn(OptionValue<'_>) -> Result<BlockSizes, ExpectedForm>,
+    parse: fn(OptionValue<'_>) -> Result<BlockSizes, ExpectedForm>,
 ) -> Result<(), ExpectedForm> {
     let [reads, writes] = draft.job.block_sizes.clone();
-    let mut all = [reads, writes, draft.job.trim_block_sizes.clone()];
-    value.for_each_direction(&mut all, read)?;
-    let [reads, writes, trims] = all;
+    let mut by_direction = [reads, writes, draft.job.trim_block_sizes.clone()];
+    value.for_each_direction(&mut by_direction, parse)?;
+    let [reads, writes, trims] = by_direction;
     draft.job.block_sizes = [reads, writes];
     draft.job.trim_block_sizes = trims;
     Ok(())
@@ -175,16 +175,18 @@ fn split(value: OptionValue<'_>) -> Result<BlockSizes, ExpectedForm> {
         };
         parts.push((bytes.ok_or_else(expected)?, share));
     }
-    let given: u32 = parts.iter().filter_map(|part| part.1).map(u32::from).sum();
-    let open = parts.iter().filter(|part| part.1.is_none()).count() as u32;
-    if given > 100 || parts.len() > SPLIT_PARTS_MAX {
+    let given_percent: u32 = parts.iter().filter_map(|part| part.1).map(u32::from).sum();
+    let open_parts = parts.iter().filter(|part| part.1.is_none()).count() as u32;
+    if given_percent > 100 || parts.len() > SPLIT_PARTS_MAX {
         return Err(expected());
     }
-    let even = (100 - given).checked_div(open).unwrap_or(0);
+    let even_share = (100 - given_percent).checked_div(open_parts).unwrap_or(0);
     // The rarest size comes first, as in fio, where random draws fall into the shares in this
     // order.
-    let mut sizes: Vec<(u64, u8)> =
-        parts.into_iter().map(|(bytes, share)| (bytes, share.unwrap_or(even as u8))).collect();
+    let mut sizes: Vec<(u64, u8)> = parts
+        .into_iter()
+        .map(|(bytes, share)| (bytes, share.unwrap_or(even_share as u8)))
+        .collect();
     sizes.retain(|(_, share)| *share > 0);
     sizes.sort_by_key(|(_, share)| *share);
     match sizes.is_empty() {

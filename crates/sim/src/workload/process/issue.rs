@@ -141,11 +141,11 @@ impl Process {
     /// Returns the end of the think time before the next listed read, if it is in the future.
     /// Meanwhile completions are collected, and operations in flight continue.
     fn think_time_end(&mut self, now: Time) -> Option<Time> {
-        let think = *self.think_times.last()?;
-        let until = *self.think_end.get_or_insert(now + think);
-        if now < until {
+        let think_time = *self.think_times.last()?;
+        let end = *self.think_end.get_or_insert(now + think_time);
+        if now < end {
             self.collect_completions(self.completed_not_collected);
-            return Some(until);
+            return Some(end);
         }
         self.think_end = None;
         self.think_times.pop();
@@ -198,20 +198,22 @@ impl Process {
 
     /// Returns true if a pause is due. Called once after each operation.
     fn is_pause_due(&mut self, now: Time) -> bool {
-        let is_asked = std::mem::take(&mut self.may_pause);
+        let may_pause = std::mem::take(&mut self.may_pause);
         let pauses = &self.rules.pauses;
-        if !is_asked || pauses.time == Time::ZERO {
+        if !may_pause || pauses.time == Time::ZERO {
             return false;
         }
         if let Some(work_time) = pauses.work_time {
             return now.since(self.worked_since) >= work_time;
         }
-        let done = if pauses.counts_issued { self.issued_operations } else { self.collected };
-        let is_due = done.saturating_sub(self.collected_at_pause) >= u64::from(pauses.blocks);
+        let operation_count =
+            if pauses.counts_issued { self.issued_operations } else { self.collected };
+        let is_due =
+            operation_count.saturating_sub(self.collected_at_pause) >= u64::from(pauses.blocks);
         if is_due {
             // Set before the wait for the rest, so operations during that wait count for the next
             // pause.
-            self.collected_at_pause = done;
+            self.collected_at_pause = operation_count;
         }
         is_due
     }
@@ -251,11 +253,12 @@ impl Process {
         }
     }
 
-    /// Returns the state after all operations in flight have completed.
-    pub(super) fn state_after_drain(&mut self, then: AfterDrain, now: Time) -> ProcessState {
+    /// Returns the state after all operations in flight have completed. `next` is the purpose of
+    /// the wait.
+    pub(super) fn state_after_drain(&mut self, next: AfterDrain, now: Time) -> ProcessState {
         let syncs_at_end = self.rules.sync.at_end && self.writes_issued > 0 && !self.is_synced;
         let sync_due = |then| ProcessState::SyncDue { is_data_enough: false, then };
-        match then {
+        match next {
             AfterDrain::Sync { is_data_enough } => {
                 ProcessState::SyncDue { is_data_enough, then: AfterSync::Issue }
             }
@@ -418,17 +421,17 @@ impl Process {
         ProcessOperation { file, offset, bytes, op, is_batch_end, closes }
     }
 
-    /// Returns direction and offset of the next operation, in an unfinished file chosen by the
-    /// job's rule. Each file that is tried draws a direction, except the first if a direction was
-    /// drawn before.
-    fn next_position(&mut self, mut drawn: Option<Op>) -> Option<(Op, GivenRead)> {
+    /// Returns the direction and the read of the next operation, in an unfinished file chosen by
+    /// the job's rule. `None` at the end of the pass. Each file that is tried draws a direction,
+    /// except the first if `drawn_op` was drawn before.
+    fn next_position(&mut self, mut drawn_op: Option<Op>) -> Option<(Op, GivenRead)> {
         if self.remaining_reads.is_some() {
-            let op = drawn.unwrap_or_else(|| self.direction());
+            let op = drawn_op.unwrap_or_else(|| self.direction());
             return self.remaining_reads.as_mut()?.pop().map(|reading| (op, reading));
         }
-        while let Some(at) = self.next_file() {
-            let op = drawn.take().unwrap_or_else(|| self.direction());
-            let region = &mut self.regions[at];
+        while let Some(file_index) = self.next_file() {
+            let op = drawn_op.take().unwrap_or_else(|| self.direction());
+            let region = &mut self.regions[file_index];
             if let Some(strides) = &self.rules.strides
                 && region.places.advance_zone(strides, self.on_zone_bytes, op)
             {
@@ -439,8 +442,8 @@ impl Process {
             if is_drawn {
                 self.operations_until_draw = self.rules.draw_every;
             }
-            let places = &mut region.places;
-            match places.next(
+            let offsets = &mut region.places;
+            match offsets.next(
                 &self.position_rules,
                 op,
                 is_drawn,
@@ -462,18 +465,18 @@ impl Process {
     /// Returns the file whose turn it is, and counts one operation of its turn. Returns `None` if
     /// all files are finished.
     fn next_file(&mut self) -> Option<usize> {
-        let is_open = |at: usize| !self.regions[at].is_done;
+        let is_open = |index: usize| !self.regions[index].is_done;
         let count = self.regions.len();
         if !(0..count).any(is_open) {
             return None;
         }
-        let FileService { kind, every } = self.rules.file_service;
-        let turn = &mut self.file_selection;
-        if let Some(current) = turn.current.filter(|current| is_open(*current)) {
-            match every {
+        let FileService { kind, every: operations_per_turn } = self.rules.file_service;
+        let selection = &mut self.file_selection;
+        if let Some(current) = selection.current.filter(|current| is_open(*current)) {
+            match operations_per_turn {
                 None => return Some(current),
-                Some(_) if turn.left > 0 => {
-                    turn.left -= 1;
+                Some(_) if selection.left > 0 => {
+                    selection.left -= 1;
                     return Some(current);
                 }
                 Some(_) => {}
@@ -482,8 +485,8 @@ impl Process {
         let next = loop {
             let next = match kind {
                 FileServiceKind::RoundRobin => {
-                    let next = turn.next;
-                    turn.next = (next + 1) % count;
+                    let next = selection.next;
+                    selection.next = (next + 1) % count;
                     next
                 }
                 FileServiceKind::Random => self.random.file(count as u64) as usize,
@@ -492,8 +495,9 @@ impl Process {
                 break next;
             }
         };
-        turn.current = Some(next);
-        turn.left = every.map_or(0, |every| every - 1);
+        selection.current = Some(next);
+        selection.left =
+            operations_per_turn.map_or(0, |operations_per_turn| operations_per_turn - 1);
         Some(next)
     }
 

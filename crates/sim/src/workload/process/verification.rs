@@ -32,6 +32,7 @@ enum VerificationActivity {
 }
 
 impl Verification {
+    /// Creates the verification of a process. `writes` is true if its job writes.
     pub fn new(rule: Option<VerifyRule>, writes: bool) -> Verification {
         let backlog = VecDeque::new();
         Verification {
@@ -67,8 +68,10 @@ impl Verification {
 
     /// Returns true if the backlog is large enough for a verification.
     pub fn is_backlog_full(&self) -> bool {
-        let most = self.rule.map_or(0, |rule| rule.backlog as usize);
-        most > 0 && self.now == VerificationActivity::Work && self.backlog.len() >= most
+        let backlog_max = self.rule.map_or(0, |rule| rule.backlog as usize);
+        backlog_max > 0
+            && self.now == VerificationActivity::Work
+            && self.backlog.len() >= backlog_max
     }
 
     /// Returns true if a backlog remains that must be verified after all writes.
