@@ -28,9 +28,8 @@ const OPTIONS: [(&str, &str); 4] = [
     ("--beside", "--earlier-baselines"),
 ];
 
-/// Command line in present words, and a note for each old word.
-///
-/// `arguments` begins with the name of the program.
+/// Returns the command line in present words, and a note for each old word. `arguments` begins with
+/// the name of the program.
 pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
     let mut notes = Vec::new();
     let mut translated = Vec::with_capacity(arguments.len() + 1);
@@ -42,13 +41,13 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
         before_separator.clone().next().is_some_and(|command| command == "watch")
             && before_separator.into_iter().any(|argument| argument == "--advise")
     };
-    for (at, argument) in arguments.enumerate() {
+    for (index, argument) in arguments.enumerate() {
         is_foreign |= argument == "--";
         let Some(text) = argument.to_str().filter(|_| !is_foreign) else {
             translated.push(argument);
             continue;
         };
-        if at == 0
+        if index == 0
             && let Some((_, new)) = COMMANDS.iter().find(|(old, _)| *old == text)
         {
             let new = if is_advised { &["advise"] } else { *new };
@@ -66,11 +65,12 @@ pub fn translate(arguments: Vec<OsString>) -> (Vec<OsString>, Vec<String>) {
             continue;
         }
         let (name, value) =
-            text.split_once('=').map_or((text, None), |(name, it)| (name, Some(it)));
+            text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
         match OPTIONS.iter().find(|(old, _)| *old == name) {
             Some((old, new)) => {
                 notes.push(format!("`{old}` is now `{new}`"));
-                translated.push(value.map_or((*new).into(), |it| format!("{new}={it}").into()));
+                translated
+                    .push(value.map_or((*new).into(), |value| format!("{new}={value}").into()));
             }
             None => translated.push(argument),
         }

@@ -9,9 +9,9 @@ use indicatif::ProgressBar;
 use crate::exit::Failure;
 use crate::progress::Interrupt;
 
-/// Processes each piece on `threads` threads, by default one per processor. The results are in the
-/// order of the pieces, independent of the number of threads. After an interrupt no further piece
-/// starts.
+/// Processes each piece by `work` on `threads` threads, by default one per processor. The results
+/// are in the order of the pieces, independent of the number of threads. After an interrupt no
+/// further piece starts, and the results are incomplete.
 ///
 /// # Errors
 /// The first error that a piece returned.
@@ -24,26 +24,26 @@ pub fn process_all<T: Sync, R: Send>(
     let next = AtomicUsize::new(0);
     let bar = ProgressBar::new(pieces.len() as u64);
     let worker = || {
-        let mut done = Vec::new();
+        let mut results = Vec::new();
         while !interrupt.is_signalled() {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(piece) = pieces.get(at) else { break };
-            done.push((at, work(piece)?));
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(piece) = pieces.get(index) else { break };
+            results.push((index, work(piece)?));
             bar.inc(1);
         }
-        Ok(done)
+        Ok(results)
     };
     let processor_count = || thread::available_parallelism().map_or(1, NonZero::get);
     let threads = threads.map_or_else(processor_count, NonZero::get);
-    let mut done = Vec::new();
+    let mut results = Vec::new();
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         for worker in workers {
-            done.extend(worker.join().expect("a piece does not panic")?);
+            results.extend(worker.join().expect("a piece does not panic")?);
         }
         Ok(())
     })?;
     bar.finish_and_clear();
-    done.sort_by_key(|&(at, _)| at);
-    Ok(done.into_iter().map(|(_, result)| result).collect())
+    results.sort_by_key(|&(index, _)| index);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
 }

@@ -146,9 +146,11 @@ fn scale(args: &BenchArgs) -> Scale {
 
 /// Returns the rows with one of `parts` in their names. An empty list chooses all rows.
 fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
-    let all = rows::rows(scale);
-    if let Some(part) = parts.iter().find(|part| !all.iter().any(|row| row.name.contains(*part))) {
-        let names: Vec<&str> = all.iter().map(|row| row.name.as_str()).collect();
+    let all_rows = rows::rows(scale);
+    if let Some(part) =
+        parts.iter().find(|part| !all_rows.iter().any(|row| row.name.contains(*part)))
+    {
+        let names: Vec<&str> = all_rows.iter().map(|row| row.name.as_str()).collect();
         return Err(Failure::Usage(format!(
             "--rows {part}: no row has this part in its name; the rows are: {}",
             names.join(", ")
@@ -156,47 +158,48 @@ fn chosen_rows(parts: &[String], scale: Scale) -> Result<Vec<Row>, Failure> {
     }
     let is_chosen =
         |row: &Row| parts.is_empty() || parts.iter().any(|part| row.name.contains(part.as_str()));
-    Ok(all.into_iter().filter(is_chosen).collect())
+    Ok(all_rows.into_iter().filter(is_chosen).collect())
 }
 
-/// Creates the data files of the rows in a scratch folder of the run, and syncs them to storage.
-fn make_data(at: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
-    let mut all: Vec<Data> = Vec::new();
+/// Creates the data files of the rows in a scratch folder of the run below `parent`, and syncs them
+/// to storage.
+fn make_data(parent: &Path, rows: &[Row], interrupt: &Interrupt) -> Result<ScratchFolder, Failure> {
+    let mut data_sets: Vec<Data> = Vec::new();
     for row in rows {
-        if !all.contains(&row.data) {
-            all.push(row.data);
+        if !data_sets.contains(&row.data) {
+            data_sets.push(row.data);
         }
     }
-    let folder_metadata = std::fs::metadata(at).map_err(|error| {
+    let folder_metadata = std::fs::metadata(parent).map_err(|error| {
         Failure::usage_of(
-            at.display(),
+            parent.display(),
             format!("{error}; name a folder on the storage to be measured"),
         )
     })?;
     if !folder_metadata.is_dir() {
         let problem = "is not a folder; name a folder on the storage to be measured";
-        return Err(Failure::usage_of(at.display(), problem));
+        return Err(Failure::usage_of(parent.display(), problem));
     }
     let file_system =
-        rustix::fs::statvfs(at).map_err(|error| Failure::usage_of(at.display(), error))?;
-    let (free, needed) = (
+        rustix::fs::statvfs(parent).map_err(|error| Failure::usage_of(parent.display(), error))?;
+    let (free_bytes, needed_bytes) = (
         file_system.f_bavail * file_system.f_frsize,
-        all.iter().map(|data| data.bytes()).sum::<u64>() + FREE_BYTES_MIN,
+        data_sets.iter().map(|data| data.bytes()).sum::<u64>() + FREE_BYTES_MIN,
     );
-    if free < needed {
+    if free_bytes < needed_bytes {
         return Err(Failure::usage_of(
-            at.display(),
+            parent.display(),
             format!(
                 "has {} MiB free, and {} MiB are needed; choose fewer rows, or another folder",
-                free >> 20,
-                needed >> 20
+                free_bytes >> 20,
+                needed_bytes >> 20
             ),
         ));
     }
-    let folder = ScratchFolder::new(at, FOLDER_PREFIX)?;
-    let files = all.iter().flat_map(|data| data.files(folder.path()));
-    for (number, (path, bytes)) in files.enumerate() {
-        folder.add(&path, bytes, splitmix::mixed(number as u64 + 1), interrupt)?;
+    let folder = ScratchFolder::new(parent, FOLDER_PREFIX)?;
+    let files = data_sets.iter().flat_map(|data| data.files(folder.path()));
+    for (file_number, (path, bytes)) in files.enumerate() {
+        folder.add(&path, bytes, splitmix::mixed(file_number as u64 + 1), interrupt)?;
     }
     folder.sync()?;
     Ok(folder)
@@ -250,19 +253,20 @@ fn has_results(cell: &RowState<'_>) -> bool {
     cell.contenders.iter().any(|runs| !runs.measured.is_empty() || runs.abort_reason.is_some())
 }
 
-/// Returns a note about cells that did not get all runs within the time limit.
+/// Returns a note about cells with fewer than `runs` runs within the time limit. `None` if all
+/// cells are complete.
 fn unfinished_note(cells: &[RowState<'_>], runs: u32) -> Option<String> {
     let is_short = |cell: &&RowState<'_>| {
-        let has_all = |way: &rounds::ContenderRuns| {
-            way.abort_reason.is_some() || way.measured.len() == runs as usize
+        let has_all = |contender: &rounds::ContenderRuns| {
+            contender.abort_reason.is_some() || contender.measured.len() == runs as usize
         };
         !cell.contenders.iter().all(has_all)
     };
     let incomplete = cells.iter().filter(is_short).count();
-    let none = cells.iter().filter(|cell| !has_results(cell)).count();
+    let without_runs = cells.iter().filter(|cell| !has_results(cell)).count();
     (incomplete > 0).then(|| {
         format!(
-            "time limit reached: {incomplete} of {} cells have fewer than {runs} runs, {none} of them \
+            "time limit reached: {incomplete} of {} cells have fewer than {runs} runs, {without_runs} of them \
                 no run; increase --minutes, or choose fewer --rows",
             cells.len()
         )

@@ -139,35 +139,35 @@ fn formats() -> String {
 /// Returns the trace format of that name.
 fn find_format(name: &str) -> Result<BlockTraceFormat, Failure> {
     BlockTraceFormat::named(name).ok_or_else(|| {
-        let known = formats();
-        Failure::Usage(format!("--format {name}: there is no such format; there are: {known}"))
+        let names = formats();
+        Failure::Usage(format!("--format {name}: there is no such format; there are: {names}"))
     })
 }
 
 /// Reads the traces, each up to the number of references in `--first`.
 pub fn read_traces(paths: &[PathBuf], args: &TraceArgs) -> Result<Vec<NamedTrace>, Failure> {
     let format = args.format.as_deref().map(find_format).transpose()?;
-    let most = args.first.map_or(usize::MAX, |most| most.get());
-    paths.iter().map(|path| read_trace(path, format, most)).collect()
+    let references_max = args.first.map_or(usize::MAX, |references_max| references_max.get());
+    paths.iter().map(|path| read_trace(path, format, references_max)).collect()
 }
 
-/// Reads one trace of at most `most` references. Without `format`, detects it from the name and the
-/// first lines.
+/// Reads one trace of at most `references_max` references. Without `format`, detects the format
+/// from the name and the first lines.
 fn read_trace(
     path: &Path,
     format: Option<BlockTraceFormat>,
-    most: usize,
+    references_max: usize,
 ) -> Result<NamedTrace, Failure> {
     let (name, bytes) = packed::read(path)?;
     let format = format.or_else(|| detect_format(&name, &bytes)).ok_or_else(|| {
-        let known = formats();
+        let names = formats();
         Failure::Usage(format!(
             "{}: its name and its first lines don't say in which format it is; add --format, one of \
-             {known}",
+             {names}",
             path.display()
         ))
     })?;
-    let trace = BlockTrace::parse(&bytes, format, most)
+    let trace = BlockTrace::parse(&bytes, format, references_max)
         .map_err(|error| Failure::usage_of(path.display(), error))?;
     if let Some(note) = trace.note {
         notice::print(format_args!("{}: {note}", path.display()));
@@ -221,23 +221,27 @@ fn simulate_cell(
 
 /// The policy with the lowest mean ratio of misses to the optimum's, in words.
 fn verdict(cells: &[MissCell]) -> String {
-    let rows: Vec<&[MissCell]> =
-        cells.chunk_by(|a, b| (&a.trace, &a.size) == (&b.trace, &b.size)).collect();
+    let rows: Vec<&[MissCell]> = cells
+        .chunk_by(|left, right| (&left.trace, &left.size) == (&right.trace, &right.size))
+        .collect();
     // The optimum comes last in each row.
     let policies = rows[0].len() - 1;
-    let least = |row: &[MissCell]| row[..policies].iter().map(|cell| cell.misses).min();
-    let won = |at: usize| rows.iter().filter(|row| Some(row[at].misses) == least(row)).count();
-    let ratio = |at: usize| {
-        let ratios = rows.iter().map(|row| row[at].misses as f64 / row[policies].misses as f64);
+    let least_misses = |row: &[MissCell]| row[..policies].iter().map(|cell| cell.misses).min();
+    let wins = |policy: usize| {
+        rows.iter().filter(|row| Some(row[policy].misses) == least_misses(row)).count()
+    };
+    let ratio = |policy: usize| {
+        let ratios = rows.iter().map(|row| row[policy].misses as f64 / row[policies].misses as f64);
         ratios.sum::<f64>() / rows.len() as f64
     };
-    let best = (0..policies).min_by(|a, b| ratio(*a).total_cmp(&ratio(*b))).expect("one");
+    let best =
+        (0..policies).min_by(|left, right| ratio(*left).total_cmp(&ratio(*right))).expect("one");
     format!(
         "`{}` misses least on average: {:.2} times the misses of the optimum. It is best in {} of \
          {}.\n",
         rows[0][best].eviction,
         ratio(best),
-        won(best),
+        wins(best),
         match rows.len() {
             1 => "1 row".to_owned(),
             count => format!("{count} rows"),

@@ -21,16 +21,17 @@ pub struct DecisionFile {
 }
 
 impl DecisionFile {
-    /// Creates or truncates the file. Refuses a file that is in `needed`, the inputs of the run.
+    /// Creates or truncates the file. Refuses a file that is in `input_paths`, the inputs of the
+    /// run.
     pub fn create(path: &Path, input_paths: &[impl AsRef<Path>]) -> Result<DecisionFile, Failure> {
         let same = |one: &Path| Some(one.canonicalize().ok()? == path.canonicalize().ok()?);
-        if let Some(needed) =
-            input_paths.iter().map(AsRef::as_ref).find(|needed| same(needed) == Some(true))
+        if let Some(input_path) =
+            input_paths.iter().map(AsRef::as_ref).find(|input_path| same(input_path) == Some(true))
         {
             return Err(Failure::Usage(format!(
                 "--log {}: would overwrite {}, which the run reads; name another file",
                 path.display(),
-                needed.display()
+                input_path.display()
             )));
         }
         let file = File::create(path).map_err(|error| {

@@ -82,7 +82,7 @@ fn select_cells(args: &EvalEvictionArgs) -> Result<Vec<EvictionCell>, Failure> {
 fn text(judged: &[JudgedEviction], summary: &EvictionSummary, is_all: bool) -> String {
     let mut shown: Vec<&JudgedEviction> = judged.iter().collect();
     if !is_all {
-        shown.sort_by(|one, two| two.ratio.total_cmp(&one.ratio));
+        shown.sort_by(|left, right| right.ratio.total_cmp(&left.ratio));
         shown.truncate(summary.worst.len());
     }
     format!("{}\n\n{}\n{}", summary_sentence(summary), cells_table(&shown), policies_table(summary))
@@ -136,8 +136,8 @@ fn page(judged: &[JudgedEviction], summary: &EvictionSummary) -> Page {
                    much. Point at a square for its figures.";
     page.picture(caption, &heat::draw(title, &heat_map(judged)));
     page.heading("Cells");
-    let all: Vec<&JudgedEviction> = judged.iter().collect();
-    page.table("Cost ÷ cost without memory; ratio: judged ÷ best baseline", &cells_table(&all));
+    let cells: Vec<&JudgedEviction> = judged.iter().collect();
+    page.table("Cost ÷ cost without memory; ratio: judged ÷ best baseline", &cells_table(&cells));
     page.heading("One policy everywhere");
     page.table("Each policy's cost ÷ that of the best of each cell", &policies_table(summary));
     page
@@ -149,14 +149,14 @@ fn heat_map(judged: &[JudgedEviction]) -> HeatMap {
     for (row, cell) in judged.iter().enumerate() {
         map.rows.push(cell.cell.clone());
         let runs = || std::iter::once(&cell.judged).chain(&cell.baselines);
-        let least = runs().map(|run| run.cost).min().unwrap_or(0).max(1);
+        let least_cost = runs().map(|run| run.cost).min().unwrap_or(0).max(1);
         for run in runs() {
-            let known = map.columns.iter().position(|policy| *policy == run.eviction);
-            let column = known.unwrap_or_else(|| {
+            let column_index = map.columns.iter().position(|policy| *policy == run.eviction);
+            let column = column_index.unwrap_or_else(|| {
                 map.columns.push(run.eviction.clone());
                 map.columns.len() - 1
             });
-            let ratio = least as f64 / run.cost.max(1) as f64;
+            let ratio = least_cost as f64 / run.cost.max(1) as f64;
             let tooltip =
                 format!("{} {}: costs {:.4}, {ratio:.3}", cell.cell, run.eviction, run.cost_ratio);
             map.cells.push(HeatCell { row, column, ratio, tooltip });

@@ -149,23 +149,24 @@ pub fn run(args: &EvalPoliciesArgs) -> CommandResult {
 
 /// Returns the cells of the chosen set, filtered by the parts of their names.
 fn cells_in_set(args: &EvalPoliciesArgs, parts: &[&str]) -> Vec<MatrixCell> {
-    let part = match (args.developed, args.held_out) {
+    let set = match (args.developed, args.held_out) {
         (true, _) => CellSet::Tuning,
         (_, true) => CellSet::HeldOut,
         _ => CellSet::Whole,
     };
-    let all = cells(parts).into_iter().chain(cells_drawn(args.seed, parts));
-    all.filter(|cell| part.has_cell(cell)).collect()
+    let candidates = cells(parts).into_iter().chain(cells_drawn(args.seed, parts));
+    candidates.filter(|cell| set.has_cell(cell)).collect()
 }
 
-/// Filters `all` by the parts of names in `--cells`; an empty result is an error.
+/// Returns the cells whose names contain the parts in `--cells`; an empty result is an error.
+/// `find_cells` returns the cells for a list of parts, and `names` describes the form of a name.
 fn filter_cells<T>(
     args: &EvalPoliciesArgs,
-    all: impl FnOnce(&[&str]) -> Vec<T>,
+    find_cells: impl FnOnce(&[&str]) -> Vec<T>,
     names: &str,
 ) -> Result<Vec<T>, Failure> {
     let parts: Vec<&str> = args.cells.iter().map(String::as_str).collect();
-    let chosen = all(&parts);
+    let chosen = find_cells(&parts);
     if chosen.is_empty() {
         let parts = args.cells.join(",");
         return Err(Failure::Usage(format!("no cell is called `{parts}`; a name is {names}")));
@@ -180,8 +181,8 @@ fn judge_modelled(
     size: CellSize,
     interrupt: &Interrupt,
 ) -> Result<Vec<JudgedCell>, Failure> {
-    let all = |parts: &[&str]| cells_in_set(args, parts);
-    let cells = filter_cells(args, all, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
+    let find_cells = |parts: &[&str]| cells_in_set(args, parts);
+    let cells = filter_cells(args, find_cells, "DEVICE/WORKLOAD/PROCESSES, as in hdd-1/seq-4k/16")?;
     let earlier_baselines = args
         .earlier_baselines
         .as_deref()
@@ -214,7 +215,7 @@ fn log_decisions(
     for cell in cells {
         log.begin_row(&cell.name());
         decides |= cell
-            .explain(policies, size, &mut |one| log.write_decision(one))
+            .explain(policies, size, &mut |decision| log.write_decision(decision))
             .map_err(Failure::usage)?;
     }
     if !decides {
@@ -233,18 +234,18 @@ fn print_results(
     first_runs: Option<Vec<JudgedCell>>,
 ) -> CommandResult {
     let summary = MatrixSummary::of(judged);
-    let of = |is_held_out: bool| {
+    let summary_of = |is_held_out: bool| {
         let is_in = |cell: &&JudgedCell| args.on.is_none() && cell.is_held_out() == is_held_out;
         let part: Vec<JudgedCell> = judged.iter().filter(is_in).cloned().collect();
         (!part.is_empty()).then(|| MatrixSummary::of(&part))
     };
-    let (developed, held_out) = (of(false), of(true));
+    let (developed, held_out) = (summary_of(false), summary_of(true));
     let parts = [("developed", &developed), ("held out", &held_out)];
     let parts = parts.iter().filter_map(|(name, part)| Some((*name, part.as_ref()?)));
     let first_runs = first_runs.map(FirstRuns::of);
     let of_first = first_runs.as_ref().map(|first| ("first runs", &first.summary));
-    let all = if first_runs.is_some() { "second runs" } else { "all" };
-    let sentences = [(all, &summary)].into_iter().chain(of_first).chain(parts);
+    let name = if first_runs.is_some() { "second runs" } else { "all" };
+    let sentences = [(name, &summary)].into_iter().chain(of_first).chain(parts);
     let sentences: Vec<String> =
         sentences.map(|(name, part)| summary_sentence(name, part)).collect();
     let policies = match (&args.on, &args.policies) {
@@ -352,7 +353,7 @@ impl EarlierBaselines {
 fn text(judged: &[JudgedCell], summary: &MatrixSummary, is_all: bool) -> String {
     let mut shown: Vec<&JudgedCell> = judged.iter().collect();
     if !is_all {
-        shown.sort_by(|one, two| one.ratio.total_cmp(&two.ratio));
+        shown.sort_by(|left, right| left.ratio.total_cmp(&right.ratio));
         shown.truncate(summary.worst.len());
     }
     let cause =

@@ -145,8 +145,8 @@ fn explain(recording: &Path, args: &ExplainArgs) -> CommandResult {
     })?;
     let mut explanation = explainer.finish();
     if args.gains != MeasureGains::Never {
-        let before = signals::number();
-        explain::measure(&mut explanation, &mut || signals::number() == before);
+        let signals_before = signals::number();
+        explain::measure(&mut explanation, &mut || signals::number() == signals_before);
     }
     if let (Some(path), Some(pictures)) = (&args.html, &pictures) {
         page::of(&explanation, pictures).write(path)?;
@@ -176,13 +176,13 @@ fn headline(explanation: &Explanation) -> String {
 
 /// Sentence for a program without findings.
 fn verdict(explanation: &Explanation) -> String {
-    let what = match explanation.limit {
+    let diagnosis = match explanation.limit {
         ProgramLimit::Device => "Its reads have no fault; the device is the limit",
         ProgramLimit::Program => "Its reads have no fault; they do not limit the program",
         ProgramLimit::Nothing | ProgramLimit::Unknown => "No diagnosis",
         ProgramLimit::Unseen => "Its reads were not recorded",
     };
-    let mut text = format!("{what}: {}", explanation.limit_text);
+    let mut text = format!("{diagnosis}: {}", explanation.limit_text);
     if explanation.limit == ProgramLimit::Program {
         let notes =
             [time::longest_without_reads(explanation), time::long_unknown_time(explanation)];
@@ -193,12 +193,12 @@ fn verdict(explanation: &Explanation) -> String {
 
 /// Sentence about the reads of other programs on a device.
 fn other_reads_text(others: &OtherReads) -> String {
-    let most = others
+    let most_reads = others
         .most
         .as_ref()
         .map_or_else(String::new, |(name, task)| format!(", most of them by {name} (task {task})"));
     format!(
-        "Other programs had {:.1} reads in flight at {} on average{most}. They may have delayed the \
+        "Other programs had {:.1} reads in flight at {} on average{most_reads}. They may have delayed the \
          reads; by how much is not known.",
         others.in_flight, others.device
     )
@@ -211,26 +211,26 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
     if explanation.lost > 0 {
         writeln!(out, "{} events were lost: figures are too low", explanation.lost)?;
     }
-    for (way, count, seconds) in &explanation.unseen {
-        let way = method_name(*way);
+    for (method, count, seconds) in &explanation.unseen {
+        let method = method_name(*method);
         writeln!(
             out,
-            "{count} reads by {way} were not recorded; threads waited {seconds:.3} s for them"
+            "{count} reads by {method} were not recorded; threads waited {seconds:.3} s for them"
         )?;
     }
-    for others in &explanation.other_reads {
-        writeln!(out, "{}", other_reads_text(others))?;
+    for other_reads in &explanation.other_reads {
+        writeln!(out, "{}", other_reads_text(other_reads))?;
     }
     writeln!(out)?;
     if explanation.findings.is_empty() {
         writeln!(out, "{}", verdict(explanation))?;
     } else {
         writeln!(out, "Findings, the most costly first:")?;
-        for (number, finding) in (1..).zip(&explanation.findings) {
+        for (rank, finding) in (1..).zip(&explanation.findings) {
             let percent = finding.share * 100.0;
             writeln!(
                 out,
-                "\n{number}. {}: {:.2} s ({percent:.0} %)",
+                "\n{rank}. {}: {:.2} s ({percent:.0} %)",
                 finding.title, finding.seconds
             )?;
             writeln!(out, "   Evidence: {}.", finding.evidence)?;
@@ -249,8 +249,9 @@ fn write_text(out: &mut String, explanation: &Explanation) -> fmt::Result {
 /// Writes the section about the reads: methods, sizes, waits, strides, reuse, files and threads.
 fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
     writeln!(out, "\nThe reads")?;
-    let ways = shape.ways.iter().map(|(way, count)| format!("{count} by {}", method_name(*way)));
-    writeln!(out, "  {}", ways.collect::<Vec<String>>().join(", "))?;
+    let methods =
+        shape.ways.iter().map(|(method, count)| format!("{count} by {}", method_name(*method)));
+    writeln!(out, "  {}", methods.collect::<Vec<String>>().join(", "))?;
     writeln!(
         out,
         "  {:.0} % continue where an earlier read ended; {:.1} requests in flight at the device",
@@ -310,8 +311,8 @@ fn write_shape(out: &mut String, shape: &ReadShape) -> fmt::Result {
 }
 
 /// Name of a read method, as in the JSON document.
-fn method_name(way: ReadMethod) -> String {
-    let name = serde_json::to_value(way).expect("a way has a name");
+fn method_name(method: ReadMethod) -> String {
+    let name = serde_json::to_value(method).expect("a way has a name");
     name.as_str().unwrap_or_default().to_owned()
 }
 

@@ -59,16 +59,16 @@ impl Page {
     /// Adds a table under a caption. A row whose first cell is empty or begins with spaces is a
     /// part of the row above. Sorting moves it with that row.
     pub fn table(&mut self, caption: &str, table: &Table) {
-        let number = self.tables;
+        let table_number = self.tables;
         self.tables += 1;
         let mut text = format!(
             "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"{0}\">\n\
-             <table class=\"sortable\" id=\"table-{number}\">\n<caption>{0}</caption>\n<thead><tr>",
+             <table class=\"sortable\" id=\"table-{table_number}\">\n<caption>{0}</caption>\n<thead><tr>",
             escaped(caption)
         );
-        for (at, name) in table.header().iter().enumerate() {
+        for (column, name) in table.header().iter().enumerate() {
             let name = if name.is_empty() { "what" } else { name };
-            let kind = class_of(at, table);
+            let kind = class_of(column, table);
             text += &format!("<th scope=\"col\"{kind}><button>{}</button></th>", escaped(name));
         }
         text += "</tr></thead>\n";
@@ -79,8 +79,8 @@ impl Page {
                 text += if index > 0 { "</tbody>\n<tbody>" } else { "<tbody>" };
             }
             text += if is_part { "<tr class=\"part\">" } else { "<tr>" };
-            for (at, cell) in row.iter().enumerate() {
-                let kind = class_of(at, table);
+            for (column, cell) in row.iter().enumerate() {
+                let kind = class_of(column, table);
                 let key = sort_key(cell).map(|key| format!(" data-key=\"{key}\""));
                 let (key, cell) = (key.unwrap_or_default(), escaped(cell.trim_start()));
                 text += &format!("<td{kind}{key}>{cell}</td>");
@@ -166,12 +166,12 @@ fn class_of(column: usize, table: &Table) -> &'static str {
 /// Sort key of a cell: its number, or a time in µs. `None` for other text.
 fn sort_key(cell: &str) -> Option<f64> {
     let cell = cell.trim().trim_start_matches('<');
-    let (number, unit) = cell.split_once(' ').unwrap_or((cell, ""));
-    let number: f64 = number.parse().ok().filter(|number: &f64| number.is_finite())?;
+    let (value, unit) = cell.split_once(' ').unwrap_or((cell, ""));
+    let value: f64 = value.parse().ok().filter(|value: &f64| value.is_finite())?;
     match unit {
-        "" | "us" => Some(number),
-        "ms" => Some(number * 1e3),
-        "s" => Some(number * 1e6),
+        "" | "us" => Some(value),
+        "ms" => Some(value * 1e3),
+        "s" => Some(value * 1e6),
         _ => None,
     }
 }

@@ -189,15 +189,15 @@ struct Rounds<'a> {
 }
 
 impl Rounds<'_> {
-    /// Measures a cell once more, within a limit of time and of bytes.
-    fn measure(&mut self, at: usize, span: Duration, bytes: u64) -> CommandResult {
-        let cell = self.cells[at];
-        let limits = CellLimits { span_ns: span.as_nanos() as u64, bytes };
+    /// Measures the cell at `cell_index` once more, for at most `time_max` and `bytes_max` bytes.
+    fn measure(&mut self, cell_index: usize, time_max: Duration, bytes_max: u64) -> CommandResult {
+        let cell = self.cells[cell_index];
+        let limits = CellLimits { span_ns: time_max.as_nanos() as u64, bytes: bytes_max };
         let seed = splitmix::mixed(self.seed + self.measurement_count);
         self.measurement_count += 1;
         let sample = measure_one(self.file, cell, self.bytes, limits, seed, self.interrupt)?;
         self.bytes_left = self.bytes_left.saturating_sub(sample.requests * cell.bytes);
-        self.rounds[at].push(sample);
+        self.rounds[cell_index].push(sample);
         Ok(())
     }
 
@@ -206,26 +206,32 @@ impl Rounds<'_> {
         self.rounds.iter().cloned().filter_map(ProfileSample::middle).collect()
     }
 
-    /// Measures doubtful cells again until none is left, or the time or bytes are spent.
+    /// Measures doubtful cells again until none is left, or the bytes or the `time` since `start`
+    /// are spent.
     fn measure_doubtful(&mut self, start: Instant, time: Duration) -> CommandResult {
         for repeat in 0..REPEATS {
             let doubtful = ProfileReliability::of(&self.samples()).doubtful();
-            for (number, cell) in doubtful.iter().enumerate() {
-                let left = time.saturating_sub(start.elapsed());
-                if left.is_zero() || self.bytes_left == 0 {
+            for (index, cell) in doubtful.iter().enumerate() {
+                let time_left = time.saturating_sub(start.elapsed());
+                if time_left.is_zero() || self.bytes_left == 0 {
                     return Ok(());
                 }
-                let at = self.cells.iter().position(|it| it == cell).expect("it was measured");
-                let parts = ((doubtful.len() - number) * (REPEATS - repeat)) as u32;
-                self.measure(at, left / parts, self.bytes_left / u64::from(parts))?;
+                let cell_index =
+                    self.cells.iter().position(|known| known == cell).expect("it was measured");
+                let remaining_measurements = ((doubtful.len() - index) * (REPEATS - repeat)) as u32;
+                self.measure(
+                    cell_index,
+                    time_left / remaining_measurements,
+                    self.bytes_left / u64::from(remaining_measurements),
+                )?;
             }
         }
         Ok(())
     }
 }
 
-/// Measures every cell in several rounds, each with its share of the remaining time and bytes.
-/// Doubtful cells follow again.
+/// Measures every cell in several rounds, each with its share of the remaining time and bytes. Then
+/// measures doubtful cells again. `bytes` is the size of the file.
 fn measure_all(
     file: &RawFile,
     bytes: u64,
@@ -236,26 +242,30 @@ fn measure_all(
     let cells = cells(bytes);
     let count = cells.len();
     let (rounds, bytes_left) = (vec![Vec::new(); count], budget.bytes);
-    let mut all =
+    let mut measurement =
         Rounds { file, bytes, seed, interrupt, cells, rounds, bytes_left, measurement_count: 0 };
     let bar = ProgressBar::new((count * ROUNDS) as u64);
     let start = Instant::now();
     let first_time = budget.time - budget.time / REPEAT_BUDGET_DIVISOR;
     let repeat_bytes = budget.bytes / u64::from(REPEAT_BUDGET_DIVISOR);
-    for number in 0..count * ROUNDS {
-        let left = first_time.saturating_sub(start.elapsed());
-        let bytes_left = all.bytes_left.saturating_sub(repeat_bytes);
+    for index in 0..count * ROUNDS {
+        let time_left = first_time.saturating_sub(start.elapsed());
+        let bytes_left = measurement.bytes_left.saturating_sub(repeat_bytes);
         // The first round measures every cell, even when the time or bytes are spent.
-        if number >= count && (left.is_zero() || bytes_left == 0) {
+        if index >= count && (time_left.is_zero() || bytes_left == 0) {
             break;
         }
-        let cells_left = (count * ROUNDS - number) as u32;
-        all.measure(number % count, left / cells_left, bytes_left / u64::from(cells_left))?;
+        let cells_left = (count * ROUNDS - index) as u32;
+        measurement.measure(
+            index % count,
+            time_left / cells_left,
+            bytes_left / u64::from(cells_left),
+        )?;
         bar.inc(1);
     }
-    all.measure_doubtful(start, budget.time)?;
+    measurement.measure_doubtful(start, budget.time)?;
     bar.finish_and_clear();
-    Ok(all.samples())
+    Ok(measurement.samples())
 }
 
 /// Measures one cell once on the real storage.
@@ -283,16 +293,17 @@ fn storage_bytes(path: &Path, measured_bytes: u64) -> u64 {
     }
 }
 
-/// Returns the named file or block device, or a scratch file in the named folder.
+/// Returns the named file or block device. For a folder, creates a scratch file of `size` bytes
+/// there, and adds it to `scratch_files`.
 fn locate_storage(
     path: &Path,
     size: u64,
     seed: u64,
-    made: &mut ScratchFiles,
+    scratch_files: &mut ScratchFiles,
     interrupt: &Interrupt,
 ) -> Result<PathBuf, Failure> {
-    let about = |error: std::io::Error| Failure::usage_of(path.display(), error);
-    let kind = std::fs::metadata(path).map_err(about)?.file_type();
+    let failure = |error: std::io::Error| Failure::usage_of(path.display(), error);
+    let kind = std::fs::metadata(path).map_err(failure)?.file_type();
     if kind.is_file() || kind.is_block_device() {
         return Ok(path.to_path_buf());
     }
@@ -300,17 +311,17 @@ fn locate_storage(
         let problem = "is no file, block device or folder; name one";
         return Err(Failure::usage_of(path.display(), problem));
     }
-    let file_system = rustix::fs::statvfs(path).map_err(|error| about(error.into()))?;
-    let free = file_system.f_bavail * file_system.f_frsize;
-    if free < size + FREE_BYTES_MIN {
+    let file_system = rustix::fs::statvfs(path).map_err(|error| failure(error.into()))?;
+    let free_bytes = file_system.f_bavail * file_system.f_frsize;
+    if free_bytes < size + FREE_BYTES_MIN {
         let problem = format!(
             "has {} MiB free, and the file to be read needs {}; give a smaller --size",
-            free >> 20,
+            free_bytes >> 20,
             (size + FREE_BYTES_MIN) >> 20
         );
         return Err(Failure::usage_of(path.display(), problem));
     }
     let file = path.join(format!("readpath-profile-{}", std::process::id()));
-    made.add(&file, size, seed, interrupt)?;
+    scratch_files.add(&file, size, seed, interrupt)?;
     Ok(file)
 }

@@ -32,7 +32,7 @@ pub fn mapping_caveat(mode: MappingMode) -> Option<String> {
     (mode != MappingMode::Served).then(|| format!("mapped by {mode}"))
 }
 
-/// Joins two caveats.
-pub fn join(one: Option<String>, two: Option<String>) -> Option<String> {
-    [one, two].into_iter().flatten().reduce(|one, two| format!("{one}; {two}"))
+/// Joins two caveats by a semicolon. `None` if both are absent.
+pub fn join(first: Option<String>, second: Option<String>) -> Option<String> {
+    [first, second].into_iter().flatten().reduce(|first, second| format!("{first}; {second}"))
 }

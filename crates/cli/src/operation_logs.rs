@@ -30,17 +30,17 @@ pub struct OperationLogs {
 }
 
 impl OperationLogs {
-    /// Creates or truncates the logs of row `number` of `rows`, counted from 1.
+    /// Creates or truncates the logs of the row `row_number` of `rows`, counted from 1.
     ///
     /// # Errors
     /// A file cannot be created, or is one of the run's input files.
     pub fn create(
         jobs: &JobFile,
         input_paths: &[PathBuf],
-        number: usize,
+        row_number: usize,
         rows: usize,
     ) -> Result<OperationLogs, Failure> {
-        let row = if rows > 1 { format!("-{number}") } else { String::new() };
+        let row = if rows > 1 { format!("-{row_number}") } else { String::new() };
         let mut logs = OperationLogs { row, files: BTreeMap::new() };
         let mut process = 0;
         for job in &jobs.jobs {
@@ -120,6 +120,7 @@ impl LogSink for SharedLogFile {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).line(line);
     }
 
+    /// Returns the time of the first entry in the file, which is `now` at the first call.
     fn time_base(&mut self, now: Time) -> Time {
         let mut file = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *file.first_entry_time.get_or_insert(now)
@@ -149,6 +150,7 @@ impl LogFile {
         Ok(file)
     }
 
+    /// Appends a line. Writes the lines to the file when the buffer is full.
     fn line(&mut self, line: fmt::Arguments<'_>) {
         writeln!(self.lines, "{line}").expect("a string takes all lines");
         if self.lines.len() >= BUFFER_BYTES {

@@ -45,6 +45,7 @@ pub fn open(path: &Path) -> Result<UnpackedStream, Failure> {
     }
 }
 
+/// Creates the failure for a file that cannot be unpacked.
 fn unpack_failure(path: &Path, ending: &str, error: &str) -> Failure {
     Failure::Usage(format!(
         "{}: is no .{ending} file, is cut off, or is too large unpacked: {error}",
@@ -52,11 +53,11 @@ fn unpack_failure(path: &Path, ending: &str, error: &str) -> Failure {
     ))
 }
 
-/// The name of a trace without the ending of its compression, and its bytes.
+/// Returns the name of a trace without the ending of its compression, and its unpacked bytes.
 pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let most = bytes_max();
-    let compressed = input_file::bytes(path, most).map_err(|error| {
+    let bytes_max_unpacked = bytes_max();
+    let compressed = input_file::bytes(path, bytes_max_unpacked).map_err(|error| {
         Failure::Usage(format!("{}: {error}; name a trace that can be read", path.display()))
     })?;
     let Some((unpacked_name, ending)) = name.rsplit_once('.') else {
@@ -68,7 +69,7 @@ pub fn read(path: &Path) -> Result<(String, Vec<u8>), Failure> {
         "zst" => zstd,
         _ => return Ok((name, compressed)),
     };
-    match unpack(&compressed, most) {
+    match unpack(&compressed, bytes_max_unpacked) {
         Ok(bytes) => Ok((unpacked_name.to_owned(), bytes)),
         Err(error) => Err(unpack_failure(path, ending, &error)),
     }
@@ -83,19 +84,22 @@ fn bytes_max() -> u64 {
     (system.totalram as u64).saturating_mul(system.mem_unit.into()) / 2
 }
 
-fn gzip(compressed: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    read_at_most(flate2::read::MultiGzDecoder::new(compressed), most).map_err(error_text)
+/// Unpacks a gzip file of at most `bytes_max` bytes.
+fn gzip(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
+    read_at_most(flate2::read::MultiGzDecoder::new(compressed), bytes_max).map_err(error_text)
 }
 
-fn zstd(compressed: &[u8], most: u64) -> Result<Vec<u8>, String> {
+/// Unpacks a zstd file of at most `bytes_max` bytes.
+fn zstd(compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
     let decoder = ruzstd::decoding::StreamingDecoder::new(compressed).map_err(error_text)?;
-    read_at_most(decoder, most).map_err(error_text)
+    read_at_most(decoder, bytes_max).map_err(error_text)
 }
 
-fn xz(mut compressed: &[u8], most: u64) -> Result<Vec<u8>, String> {
-    let mut kept = BoundedBuffer { bytes: Vec::new(), limit_bytes: most };
-    lzma_rs::xz_decompress(&mut compressed, &mut kept).map_err(error_text)?;
-    Ok(kept.bytes)
+/// Unpacks an xz file of at most `bytes_max` bytes.
+fn xz(mut compressed: &[u8], bytes_max: u64) -> Result<Vec<u8>, String> {
+    let mut unpacked = BoundedBuffer { bytes: Vec::new(), limit_bytes: bytes_max };
+    lzma_rs::xz_decompress(&mut compressed, &mut unpacked).map_err(error_text)?;
+    Ok(unpacked.bytes)
 }
 
 /// Writer that keeps the bytes in memory, `most` bytes at most; more are an error.
@@ -105,11 +109,12 @@ struct BoundedBuffer {
 }
 
 impl Write for BoundedBuffer {
+    /// Appends the bytes, and fails beyond the limit.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if (self.bytes.len() + bytes.len()) as u64 > self.limit_bytes {
-            let what =
+            let message =
                 format!("it has more than {} bytes, the most that is read here", self.limit_bytes);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
         }
         self.bytes.extend_from_slice(bytes);
         Ok(bytes.len())

@@ -79,22 +79,22 @@ fn list() -> String {
 /// Returns the policies with this name. `none` is a readahead and a swap-in policy; `swap-in/none`
 /// is unambiguous.
 fn find(name: &str) -> Result<Vec<FoundPolicy>, Failure> {
-    let all = || {
+    let all_policies = || {
         kinds().into_iter().flat_map(|(kind, kind_name, policies)| {
             policies.into_iter().map(move |policy| FoundPolicy { kind, kind_name, policy })
         })
     };
-    let (kind, plain) =
+    let (kind, policy_name) =
         name.split_once('/').map_or((None, name), |(kind, name)| (Some(kind), name));
-    let found: Vec<FoundPolicy> = all()
+    let found: Vec<FoundPolicy> = all_policies()
         .filter(|found| {
-            found.policy.name == plain && kind.is_none_or(|kind| kind == found.kind_name)
+            found.policy.name == policy_name && kind.is_none_or(|kind| kind == found.kind_name)
         })
         .collect();
     if found.is_empty() {
-        let known = all().map(|found| found.policy.name).collect();
+        let names = all_policies().map(|found| found.policy.name).collect();
         let name = name.to_owned();
-        return Err(Failure::usage(SpecError::UnknownName { kind: "policy", name, known }));
+        return Err(Failure::usage(SpecError::UnknownName { kind: "policy", name, known: names }));
     }
     Ok(found)
 }

@@ -184,16 +184,16 @@ const FINAL_READS: u32 = 3;
 
 /// Records until the program ends, the time is over, or a signal comes.
 fn run(args: RecordPlan) -> CommandResult {
-    let span = args.span.as_deref().map(|text| {
-        let span = job::span(text)
+    let time_max = args.span.as_deref().map(|text| {
+        let time_max = job::span(text)
             .map_err(|expected| Failure::Usage(format!("--for {text}: expected {expected}")))?;
-        Ok(Duration::from_nanos(span.ns()))
+        Ok(Duration::from_nanos(time_max.ns()))
     });
-    let span = span.transpose()?;
+    let time_max = time_max.transpose()?;
     let budget = args.is_advised.then(|| budget(args.memory.as_deref())).transpose()?;
     signals::count()?;
     if let Some(bytes_max) = budget.filter(|_| !args.from.is_empty()) {
-        return from_set::run(&args, span, bytes_max);
+        return from_set::run(&args, time_max, bytes_max);
     }
     file_limit::report_as_error();
     let started = match budget {
@@ -203,12 +203,12 @@ fn run(args: RecordPlan) -> CommandResult {
     let mut recorder = match started {
         Ok(recorder) => recorder,
         Err(_) if may_preload(&args) => {
-            return preloaded::run(&args, span, budget);
+            return preloaded::run(&args, time_max, budget);
         }
         Err(error) => {
             let is_root = rustix::process::geteuid().is_root();
             let process = args.pid.filter(|_| !is_root && !args.is_advised);
-            let sampled = process.and_then(|process| sampled::run(process, &args, span));
+            let sampled = process.and_then(|process| sampled::run(process, &args, time_max));
             return sampled.unwrap_or_else(|| Err(tracing_failure(error)));
         }
     };
@@ -216,27 +216,27 @@ fn run(args: RecordPlan) -> CommandResult {
         notice::print(format_args!("this kernel lacks {gap}"));
     }
     let output = args.output.clone().or((!args.is_advised).then(|| PathBuf::from(OUTPUT)));
-    let about = |error| match &output {
+    let failure = |error| match &output {
         Some(path) => Failure::usage_of(path.display(), error),
         None => Failure::usage(error),
     };
     let sink = match &output {
-        Some(path) => Output::create(path).map_err(about)?,
+        Some(path) => Output::create(path).map_err(failure)?,
         None => Output::none(),
     };
-    let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     let before = CpuTime::of_children();
     let (name, mut child) = start_or_attach(&args, &mut recorder)?;
-    writer.put(recorder.first_record(&name)).map_err(about)?;
-    let began = Instant::now();
+    writer.put(recorder.first_record(&name)).map_err(failure)?;
+    let start = Instant::now();
     let mut status = None;
     let mut has_exited = false;
-    let mut group_listed = began;
+    let mut group_listed = start;
     let mut ended_early = OutputError::default();
     while !signals::is_interrupted() && !has_exited {
-        recorder.wait(READ_INTERVAL).map_err(about)?;
-        recorder.record(&mut writer).map_err(about)?;
-        ended_early.check(&sink, output.as_deref(), began);
+        recorder.wait(READ_INTERVAL).map_err(failure)?;
+        recorder.record(&mut writer).map_err(failure)?;
+        ended_early.check(&sink, output.as_deref(), start);
         has_exited = match &mut child {
             Some(child) => {
                 status = child.try_wait().map_err(Failure::usage)?;
@@ -244,19 +244,19 @@ fn run(args: RecordPlan) -> CommandResult {
             }
             None => has_ended(&args, &mut recorder, &mut group_listed)?,
         };
-        if span.is_some_and(|span| began.elapsed() >= span) {
+        if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             break;
         }
     }
     // Its child processes may live on; the last events of the program itself arrive soon.
     for _ in 0..FINAL_READS {
         std::thread::sleep(READ_INTERVAL);
-        recorder.record(&mut writer).map_err(about)?;
+        recorder.record(&mut writer).map_err(failure)?;
     }
-    let spent = CpuTime::of_children().since(before);
-    let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
-    let summary = recorder.finish(writer, processor_ns, has_exited).map_err(about)?;
-    ended_early.check(&sink, output.as_deref(), began);
+    let processor_time = CpuTime::of_children().since(before);
+    let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
+    let summary = recorder.finish(writer, processor_ns, has_exited).map_err(failure)?;
+    ended_early.check(&sink, output.as_deref(), start);
     let shown_output =
         output.as_deref().filter(|_| args.is_output_kept && !ended_early.has_occurred());
     print_summary(shown_output, &summary, child.is_some() && !has_exited);

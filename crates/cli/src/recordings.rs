@@ -258,18 +258,18 @@ fn copy_with_changes(
 }
 
 /// True if both paths lead to the same existing file.
-fn same_file(one: &Path, other: &Path) -> bool {
+fn same_file(left: &Path, right: &Path) -> bool {
     let canonical = |path: &Path| std::fs::canonicalize(path).ok();
-    canonical(one).is_some_and(|one| Some(one) == canonical(other))
+    canonical(left).is_some_and(|left| Some(left) == canonical(right))
 }
 
-/// Calls `each` with every record. A truncated recording yields its intact records, and a notice on
-/// standard error.
+/// Calls `visit` with every record. A truncated recording yields its intact records, and a notice
+/// on standard error.
 pub fn for_each_record(
     path: &Path,
-    mut each: impl FnMut(Record) -> Result<(), Failure>,
+    mut visit: impl FnMut(Record) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
-    records(path)?.try_for_each(|record| each(record?))
+    records(path)?.try_for_each(|record| visit(record?))
 }
 
 /// Iterator over the records, with the same handling of truncation as [`for_each_record`].

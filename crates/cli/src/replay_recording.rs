@@ -165,9 +165,9 @@ impl PolicyChoices {
     fn rows<'a>(&'a self, storages: &'a [Storage], memories: &[Option<u64>]) -> Vec<RowPlan<'a>> {
         let mut rows = Vec::new();
         for storage in storages {
-            let most = if matches!(storage, Storage::Kernel(_)) { 1 } else { usize::MAX };
-            for readahead in self.readaheads.iter().take(most) {
-                for eviction in self.evictions.iter().take(most) {
+            let policies_max = if matches!(storage, Storage::Kernel(_)) { 1 } else { usize::MAX };
+            for readahead in self.readaheads.iter().take(policies_max) {
+                for eviction in self.evictions.iter().take(policies_max) {
                     for &memory_bytes in memories {
                         let scheduler = &self.scheduler;
                         rows.push(RowPlan {
@@ -374,7 +374,7 @@ fn sentence(recorded: &RecordedProgram, rows: &[Predicted]) -> String {
     let row_text = |row: &Predicted| {
         format!("{} {:.2} s", describe_differences(recorded, row, others), row.seconds)
     };
-    let best = others.iter().min_by(|one, other| one.seconds.total_cmp(&other.seconds));
+    let best = others.iter().min_by(|left, right| left.seconds.total_cmp(&right.seconds));
     let parts: Vec<String> = match best {
         Some(best) if others.len() > SUMMARY_ROWS_MAX => {
             vec![format!("at best {}", row_text(best))]
@@ -390,29 +390,32 @@ fn describe_differences(
     row: &Predicted,
     others: &[Predicted],
 ) -> String {
-    let is_one_of_several = |of: fn(&Predicted) -> &Option<String>| {
+    let is_one_of_several = |value_of: fn(&Predicted) -> &Option<String>| {
         let mut of_storage = others.iter().filter(|other| other.storage == row.storage);
-        of_storage.any(|other| of(other) != of(row))
+        of_storage.any(|other| value_of(other) != value_of(row))
     };
-    let mut with = Vec::new();
+    let mut parts = Vec::new();
     let policies: [fn(&Predicted) -> &Option<String>; 2] =
         [|row| &row.readahead, |row| &row.eviction];
-    for of in policies {
-        with.extend(
-            of(row).as_ref().filter(|_| is_one_of_several(of)).map(|policy| format!("`{policy}`")),
+    for value_of in policies {
+        parts.extend(
+            value_of(row)
+                .as_ref()
+                .filter(|_| is_one_of_several(value_of))
+                .map(|policy| format!("`{policy}`")),
         );
     }
     if let Some(bytes) = row.memory_bytes.filter(|&bytes| bytes != default_memory_bytes(recorded)) {
-        with.push(match recorded.memory_bytes {
+        parts.push(match recorded.memory_bytes {
             machine if machine > 0 && bytes > machine => {
                 format!("{} MiB more memory", (bytes - machine) >> 20)
             }
             _ => format!("{} MiB of memory", bytes >> 20),
         });
     }
-    match with.is_empty() {
+    match parts.is_empty() {
         true => format!("on {}", row.storage),
-        false => format!("on {} with {}", row.storage, with.join(" and ")),
+        false => format!("on {} with {}", row.storage, parts.join(" and ")),
     }
 }
 

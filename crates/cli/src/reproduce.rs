@@ -88,12 +88,14 @@ impl FigurePair {
 /// Rows are compared by their ratios to the first row, figures of a grid directly.
 fn verdict(tables: &[ReproducedTable]) -> String {
     let pairs: Vec<FigurePair> = tables.iter().flat_map(figure_pairs).collect();
-    let Some(farthest) = pairs.iter().max_by(|a, b| a.factor().total_cmp(&b.factor())) else {
+    let Some(farthest) =
+        pairs.iter().max_by(|left, right| left.factor().total_cmp(&right.factor()))
+    else {
         return "The sources publish no figure to compare with.\n\n".to_owned();
     };
-    let near = pairs.iter().filter(|pair| pair.factor() <= NEAR_FACTOR).count();
+    let near_count = pairs.iter().filter(|pair| pair.factor() <= NEAR_FACTOR).count();
     format!(
-        "The model is within a factor of {NEAR_FACTOR} of {near} of {} published figures. Farthest: \
+        "The model is within a factor of {NEAR_FACTOR} of {near_count} of {} published figures. Farthest: \
          {}: {} published, {} modelled.\n\n",
         pairs.len(),
         farthest.name,
@@ -160,11 +162,11 @@ fn grid_table(grid: &Grid) -> Table {
         let is_published = row.published.iter().any(Option::is_some);
         let names = [row.label.clone(), row.policies.clone()];
         let mut names = names.into_iter();
-        let mut line = |what: &str, figures: Vec<Option<f64>>| {
+        let mut line = |kind: &str, figures: Vec<Option<f64>>| {
             let mut cells = vec![
                 names.next().unwrap_or_default(),
                 names.next().unwrap_or_default(),
-                what.to_owned(),
+                kind.to_owned(),
             ];
             cells.extend(figures.into_iter().map(|figure| number(figure, 0)));
             table.row(cells);

@@ -73,9 +73,10 @@ pub struct ScratchFolder {
 }
 
 impl ScratchFolder {
-    /// Creates a folder in `at`. Its name starts with `prefix`.
-    pub fn new(at: &Path, prefix: &str) -> Result<ScratchFolder, Failure> {
-        let path = at.join(format!("{prefix}-{}", std::process::id()));
+    /// Creates a folder below `parent`. Its name starts with `prefix`. The folder is removed when
+    /// the value is dropped.
+    pub fn new(parent: &Path, prefix: &str) -> Result<ScratchFolder, Failure> {
+        let path = parent.join(format!("{prefix}-{}", std::process::id()));
         std::fs::create_dir(&path).map_err(|error| create_failure(&path, &error))?;
         match Record::write_record(CleanupKind::Folder, &path) {
             Ok(record) => Ok(ScratchFolder { path, _record: record }),
@@ -152,12 +153,13 @@ fn create_failure(path: &Path, error: &io::Error) -> Failure {
     Failure::Usage(format!("{}: can't be created: {error}{what_to_do}", path.display()))
 }
 
-/// Fills a file with bytes that no file system can compress.
+/// Fills a file with `bytes` bytes that no file system can compress. An interrupt ends it with an
+/// error.
 fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Result<()> {
     let mut state = seed | 1;
     let mut chunk = vec![0u8; bytes.next_multiple_of(8).min(1 << 20) as usize];
-    let mut left = bytes;
-    while left > 0 {
+    let mut bytes_left = bytes;
+    while bytes_left > 0 {
         if interrupt.is_signalled() {
             return Err(io::Error::new(io::ErrorKind::Interrupted, "interrupted"));
         }
@@ -168,9 +170,9 @@ fn fill(mut file: &File, bytes: u64, seed: u64, interrupt: &Interrupt) -> io::Re
             state ^= state << 17;
             word.copy_from_slice(&state.to_le_bytes());
         }
-        let part = left.min(chunk.len() as u64);
-        file.write_all(&chunk[..part as usize])?;
-        left -= part;
+        let chunk_bytes = bytes_left.min(chunk.len() as u64);
+        file.write_all(&chunk[..chunk_bytes as usize])?;
+        bytes_left -= chunk_bytes;
     }
     Ok(())
 }

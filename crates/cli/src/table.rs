@@ -68,16 +68,16 @@ impl Table {
     fn widths(&self) -> Vec<usize> {
         let lines = || std::iter::once(&self.header).chain(&self.rows);
         (0..self.header.len())
-            .map(|at| lines().map(|line| line[at].chars().count()).max().unwrap_or(0))
+            .map(|column| lines().map(|line| line[column].chars().count()).max().unwrap_or(0))
             .collect()
     }
 
     /// Text of the table with lines of at most `columns_max` characters.
     fn fitted(&self, columns_max: usize) -> String {
         let widths = self.widths();
-        let all: Vec<usize> = (0..self.header.len()).collect();
-        if line_width(&widths, &all) <= columns_max {
-            return self.lines(&widths, &all);
+        let columns: Vec<usize> = (0..self.header.len()).collect();
+        if line_width(&widths, &columns) <= columns_max {
+            return self.lines(&widths, &columns);
         }
         match self.is_in_blocks {
             true => self.blocks(&widths, columns_max),
@@ -104,25 +104,28 @@ impl Table {
     /// Text without the columns that say least: empty ones, then texts that are equal in all rows,
     /// then the last ones. A line below the table names them.
     fn without_least_columns(&self, widths: &[usize], columns_max: usize) -> String {
-        let is_empty = |at: usize| self.rows.iter().all(|row| matches!(&*row[at], "" | "-"));
-        let is_equal = |at: usize| {
+        let is_empty =
+            |column: usize| self.rows.iter().all(|row| matches!(&*row[column], "" | "-"));
+        let is_equal = |column: usize| {
             let wholes = || self.rows.iter().filter(|row| !row[0].starts_with(' '));
-            let first = wholes().next().map(|row| &row[at]);
-            wholes().count() > 1 && wholes().all(|row| Some(&row[at]) == first)
+            let first = wholes().next().map(|row| &row[column]);
+            wholes().count() > 1 && wholes().all(|row| Some(&row[column]) == first)
         };
         let mut shown: Vec<usize> = (0..self.header.len()).collect();
         let (mut equal, mut hidden) = (Vec::new(), Vec::new());
         while line_width(widths, &shown) > columns_max {
             let candidates = || shown.iter().copied().skip(1).rev();
-            let in_text = |at: &usize| *at < self.numbers_from;
-            if let Some(at) = candidates().find(|at| is_empty(*at)) {
-                shown.retain(|other| *other != at);
-            } else if let Some(at) = candidates().filter(in_text).find(|at| is_equal(*at)) {
-                equal.insert(0, format!("{} {}", self.header[at], self.rows[0][at]));
-                shown.retain(|other| *other != at);
-            } else if let Some(at) = candidates().find(|at| !in_text(at)) {
-                hidden.insert(0, self.header[at].clone());
-                shown.retain(|other| *other != at);
+            let in_text = |column: &usize| *column < self.numbers_from;
+            if let Some(column) = candidates().find(|column| is_empty(*column)) {
+                shown.retain(|other| *other != column);
+            } else if let Some(column) =
+                candidates().filter(in_text).find(|column| is_equal(*column))
+            {
+                equal.insert(0, format!("{} {}", self.header[column], self.rows[0][column]));
+                shown.retain(|other| *other != column);
+            } else if let Some(column) = candidates().find(|column| !in_text(column)) {
+                hidden.insert(0, self.header[column].clone());
+                shown.retain(|other| *other != column);
             } else {
                 break;
             }
@@ -144,28 +147,29 @@ impl Table {
     /// Aligned lines of these columns, with the widest texts broken into several lines.
     fn with_broken_texts(&self, widths: &[usize], shown: &[usize], columns_max: usize) -> String {
         let mut widths = widths.to_vec();
-        let longest_word = |at: usize| {
-            let words = self.rows.iter().flat_map(|row| row[at].split_whitespace());
+        let longest_word = |column: usize| {
+            let words = self.rows.iter().flat_map(|row| row[column].split_whitespace());
             words.map(|word| word.chars().count()).max().unwrap_or(0).max(TEXT_WIDTH_MIN)
         };
-        let least: Vec<usize> = (0..widths.len()).map(longest_word).collect();
+        let width_min: Vec<usize> = (0..widths.len()).map(longest_word).collect();
         while line_width(&widths, shown) > columns_max {
-            let texts = shown.iter().filter(|at| **at < self.numbers_from);
-            let widest =
-                texts.filter(|at| widths[**at] > least[**at]).max_by_key(|at| widths[**at]);
-            let Some(&at) = widest else { break };
-            widths[at] -= 1;
+            let texts = shown.iter().filter(|column| **column < self.numbers_from);
+            let widest = texts
+                .filter(|column| widths[**column] > width_min[**column])
+                .max_by_key(|column| widths[**column]);
+            let Some(&column) = widest else { break };
+            widths[column] -= 1;
         }
         let mut broken = Table::with_header(self.header.clone(), self.numbers_from);
         for row in &self.rows {
             let parts: Vec<Vec<String>> = (0..row.len())
-                .map(|at| match row[at].chars().count() > widths[at] {
-                    true => wrapped(&row[at], widths[at]),
-                    false => vec![row[at].clone()],
+                .map(|column| match row[column].chars().count() > widths[column] {
+                    true => wrapped(&row[column], widths[column]),
+                    false => vec![row[column].clone()],
                 })
                 .collect();
-            let most = shown.iter().map(|&at| parts[at].len()).max().unwrap_or(0);
-            for line in 0..most {
+            let line_count = shown.iter().map(|&column| parts[column].len()).max().unwrap_or(0);
+            for line in 0..line_count {
                 let cell = |parts: &Vec<String>| parts.get(line).cloned().unwrap_or_default();
                 broken.rows.push(parts.iter().map(cell).collect());
             }
@@ -174,17 +178,20 @@ impl Table {
         broken.lines(&widths, shown)
     }
 
-    /// Aligned lines of these columns.
+    /// Returns the aligned lines of the columns `shown`.
     fn lines(&self, widths: &[usize], shown: &[usize]) -> String {
         let mut text = String::new();
         for line in std::iter::once(&self.header).chain(&self.rows) {
             let mut aligned = String::new();
-            for &at in shown {
-                let cell = &line[at];
-                let pad = " ".repeat(widths[at] - cell.chars().count());
-                let (before, after) =
-                    if at >= self.numbers_from { (pad.as_str(), "") } else { ("", pad.as_str()) };
-                aligned += &format!("{before}{cell}{after}  ");
+            for &column in shown {
+                let cell = &line[column];
+                let pad = " ".repeat(widths[column] - cell.chars().count());
+                let (left_pad, right_pad) = if column >= self.numbers_from {
+                    (pad.as_str(), "")
+                } else {
+                    ("", pad.as_str())
+                };
+                aligned += &format!("{left_pad}{cell}{right_pad}  ");
             }
             text += aligned.trim_end();
             text.push('\n');

@@ -60,14 +60,14 @@ fn expectation(source: &(dyn Error + 'static)) -> Option<String> {
     // A number out of range: `0 is not in 1..=4294967295`.
     let text = source.to_string();
     let (_, range) = text.split_once(" is not in ")?;
-    let (least, most) = range.split_once("..")?;
-    let most = most.trim_start_matches('=');
+    let (min, max) = range.split_once("..")?;
+    let max = max.trim_start_matches('=');
     let is_unlimited = [u64::MAX, u64::from(u32::MAX), u64::from(u16::MAX), i64::MAX as u64]
         .iter()
-        .any(|limit| most == limit.to_string());
-    Some(match is_unlimited || most.is_empty() {
-        true => format!("expected a whole number of at least {least}"),
-        false => format!("expected a whole number from {least} to {most}"),
+        .any(|limit| max == limit.to_string());
+    Some(match is_unlimited || max.is_empty() {
+        true => format!("expected a whole number of at least {min}"),
+        false => format!("expected a whole number from {min} to {max}"),
     })
 }
 

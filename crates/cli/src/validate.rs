@@ -54,8 +54,8 @@ fn rows(report: &ValidationReport, ablations: &[AblationRow]) -> Vec<ValidationR
         line("as described", &report.free, None),
         line("phase observed", &report.observed, None),
     ];
-    rows.extend(ablations.iter().enumerate().map(|(at, ablation)| {
-        let sign = if at == 0 { "" } else { "+ " };
+    rows.extend(ablations.iter().enumerate().map(|(index, ablation)| {
+        let sign = if index == 0 { "" } else { "+ " };
         let name = format!("{sign}{}", ablation.feature);
         line(&name, &ablation.validation, Some(ablation.requests_per_s_at_16))
     }));

@@ -108,16 +108,18 @@ impl WorkerProcess {
         writeln!(input, "{order}")
     }
 
-    /// Waits for the next answer, until `deadline` if there is one.
+    /// Waits for the next answer, until `deadline` if there is one. Fails after an interrupt, at
+    /// the deadline, or at the end of the process.
     pub fn receive_answer<A: DeserializeOwned>(
         &mut self,
         deadline: Option<Instant>,
         interrupt: &Interrupt,
     ) -> Result<A, AnswerError> {
         loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let time_left =
+                deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             match self.answers.recv_timeout(
-                left.unwrap_or(INTERRUPT_CHECK_INTERVAL).min(INTERRUPT_CHECK_INTERVAL),
+                time_left.unwrap_or(INTERRUPT_CHECK_INTERVAL).min(INTERRUPT_CHECK_INTERVAL),
             ) {
                 Ok(line) => {
                     let answer = serde_json::from_str(&line);
@@ -125,7 +127,7 @@ impl WorkerProcess {
                         .map_err(|error| AnswerError::Malformed(format!("`{line}`: {error}")));
                 }
                 Err(_) if interrupt.is_signalled() => return Err(AnswerError::Interrupted),
-                Err(RecvTimeoutError::Timeout) if left == Some(Duration::ZERO) => {
+                Err(RecvTimeoutError::Timeout) if time_left == Some(Duration::ZERO) => {
                     return Err(AnswerError::TimedOut);
                 }
                 Err(RecvTimeoutError::Timeout) => {}

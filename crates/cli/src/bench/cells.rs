@@ -88,28 +88,31 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
     let bytes = cell.row.bytes();
     let figures =
         |runs: &ContenderRuns| Figures::of(runs, cell.state, bytes * u64::from(measured_passes));
-    let [ours, pread, mmap, o_direct] = std::array::from_fn(|at| figures(&cell.contenders[at]));
+    let [ours, pread, mmap, o_direct] =
+        std::array::from_fn(|index| figures(&cell.contenders[index]));
     let peers = [(Baseline::Pread, &pread), (Baseline::Mmap, &mmap), (Baseline::Direct, &o_direct)];
     let best = peers
         .iter()
         .filter(|(_, figures)| !figures.is_bound)
         .filter_map(|&(peer, figures)| Some((peer, figures, figures.seconds?)))
-        .min_by(|one, two| one.2.total_cmp(&two.2));
-    let to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
-    let ratio = to(best.map(|best| best.2));
+        .min_by(|left, right| left.2.total_cmp(&right.2));
+    let ratio_to = |seconds: Option<f64>| Some(seconds? / ours.seconds?);
+    let ratio = ratio_to(best.map(|best| best.2));
     let cpu_ratio = best.and_then(|best| Some(ours.cpu_seconds? / best.1.cpu_seconds?));
-    let bar = cell.state.goal(cell.row.is_mapping());
-    let beside = bar.peer.filter(|peer| best.is_some_and(|best| best.0 != *peer));
-    let judged_ratio = match bar.peer {
+    let goal = cell.state.goal(cell.row.is_mapping());
+    let other_judge = goal.peer.filter(|peer| best.is_some_and(|best| best.0 != *peer));
+    let judged_ratio = match goal.peer {
         Some(judge) => {
-            to(peers.iter().find(|(peer, _)| *peer == judge).and_then(|peer| peer.1.seconds))
+            ratio_to(peers.iter().find(|(peer, _)| *peer == judge).and_then(|peer| peer.1.seconds))
         }
         None => ratio,
     };
     let exceeds_cpu_limit = ratio.is_some_and(|ratio| ratio <= 1.0)
-        && bar.cpu_ratio_max.is_some_and(|most| cpu_ratio.is_some_and(|ratio| ratio > most));
+        && goal
+            .cpu_ratio_max
+            .is_some_and(|ratio_max| cpu_ratio.is_some_and(|ratio| ratio > ratio_max));
     let is_met = match judged_ratio {
-        Some(ratio) => Some(ratio >= bar.ratio_min && !exceeds_cpu_limit && !ours.is_bound),
+        Some(ratio) => Some(ratio >= goal.ratio_min && !exceeds_cpu_limit && !ours.is_bound),
         // The library failed where a baseline has figures: the goal is missed.
         None => best.is_some().then_some(false).filter(|_| ours.broken_off.is_some()),
     };
@@ -121,9 +124,9 @@ pub fn judge(cell: &RowState<'_>) -> BenchCell {
         best: best.map(|best| best.0.name()),
         ratio,
         cpu_ratio,
-        judged_beside: beside.map(Baseline::name),
+        judged_beside: other_judge.map(Baseline::name),
         judged_ratio,
-        ratio_min: bar.ratio_min,
+        ratio_min: goal.ratio_min,
         is_met,
         note,
         ours,
@@ -142,23 +145,24 @@ fn note(cell: &RowState<'_>) -> Option<String> {
             format!("not all in the kernel's cache: up to {} pages were not", cell.stray_pages)
         }
     });
-    let of_ways = Contender::ALL.iter().zip(&cell.contenders).filter_map(|(way, runs)| {
-        let words = match &runs.abort_reason {
-            // The table already shows an aborted baseline.
-            Some(AbortReason::TooSlow { .. }) if *way != Contender::Ours => None,
-            Some(reason) => Some(reason.words()),
-            None if runs.oom_kills > 0 => Some(format!(
-                "{} more runs were killed: the group's memory did not suffice",
-                runs.oom_kills
-            )),
-            None => None,
-        };
-        Some(format!("{}: {}", way.name(), words?))
-    });
+    let contender_notes =
+        Contender::ALL.iter().zip(&cell.contenders).filter_map(|(contender, runs)| {
+            let text = match &runs.abort_reason {
+                // The table already shows an aborted baseline.
+                Some(AbortReason::TooSlow { .. }) if *contender != Contender::Ours => None,
+                Some(reason) => Some(reason.words()),
+                None if runs.oom_kills > 0 => Some(format!(
+                    "{} more runs were killed: the group's memory did not suffice",
+                    runs.oom_kills
+                )),
+                None => None,
+            };
+            Some(format!("{}: {}", contender.name(), text?))
+        });
     [library_note, stray_pages_note]
         .into_iter()
         .flatten()
-        .chain(of_ways)
+        .chain(contender_notes)
         .reduce(|a, b| format!("{a}; {b}"))
 }
 
@@ -216,20 +220,21 @@ fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 impl StateSummary {
-    /// Summarizes the cells of one state.
+    /// Summarizes the cells of one state: number, geometric mean and minimum of the ratios, and
+    /// number of missed goals.
     pub fn of(state: CacheState, cells: &[BenchCell]) -> StateSummary {
         let of_state = || cells.iter().filter(|cell| cell.state == state);
         let ratios: Vec<f64> = of_state().filter_map(|cell| cell.ratio).collect();
-        let least = of_state()
+        let slowest = of_state()
             .filter(|cell| cell.ratio.is_some())
-            .min_by(|one, two| one.ratio.unwrap_or(0.0).total_cmp(&two.ratio.unwrap_or(0.0)));
+            .min_by(|left, right| left.ratio.unwrap_or(0.0).total_cmp(&right.ratio.unwrap_or(0.0)));
         let mean = ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64;
         StateSummary {
             state,
             cells: ratios.len(),
             geometric_mean: (!ratios.is_empty()).then(|| mean.exp()),
-            minimum: least.and_then(|cell| cell.ratio),
-            minimum_row: least.map(|cell| cell.row.clone()),
+            minimum: slowest.and_then(|cell| cell.ratio),
+            minimum_row: slowest.map(|cell| cell.row.clone()),
             below: of_state().filter(|cell| cell.is_met == Some(false)).count(),
         }
     }

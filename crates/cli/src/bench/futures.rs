@@ -27,32 +27,30 @@ enum TaskReadMethod {
 }
 
 impl Tasks {
-    /// Tasks that read through the library's futures.
-    pub fn ours(file: File, places: AccessPattern) -> io::Result<Tasks> {
-        Tasks::new(places, TaskReadMethod::Async(file))
+    /// Creates tasks that read through the library's futures.
+    pub fn ours(file: File, pattern: AccessPattern) -> io::Result<Tasks> {
+        Tasks::new(pattern, TaskReadMethod::Async(file))
     }
 
-    /// Tasks that read with `spawn_blocking`.
-    pub fn blocking(file: Arc<dyn ReadAt>, places: AccessPattern) -> io::Result<Tasks> {
-        Tasks::new(places, TaskReadMethod::Blocking(file))
+    /// Creates tasks that read with `spawn_blocking`.
+    pub fn blocking(file: Arc<dyn ReadAt>, pattern: AccessPattern) -> io::Result<Tasks> {
+        Tasks::new(pattern, TaskReadMethod::Blocking(file))
     }
 
-    fn new(places: AccessPattern, reading: TaskReadMethod) -> io::Result<Tasks> {
-        Ok(Tasks {
-            runtime: Builder::new_multi_thread().build()?,
-            pattern: places,
-            read_method: reading,
-        })
+    /// Creates a runtime for the tasks of a pattern.
+    fn new(pattern: AccessPattern, read_method: TaskReadMethod) -> io::Result<Tasks> {
+        Ok(Tasks { runtime: Builder::new_multi_thread().build()?, pattern, read_method })
     }
 }
 
 impl Accesses for Tasks {
+    /// Performs all reads, by all tasks at once. Returns the checksum of their data.
     fn pass(&mut self) -> io::Result<Checksum> {
-        let Tasks { runtime, pattern: places, read_method: reading } = self;
-        let places = *places;
+        let Tasks { runtime, pattern, read_method } = self;
+        let pattern = *pattern;
         runtime.block_on(async {
-            let tasks: Vec<JoinHandle<io::Result<Checksum>>> = (0..places.threads)
-                .map(|task| tokio::spawn(read_each(reading.clone(), places, task)))
+            let tasks: Vec<JoinHandle<io::Result<Checksum>>> = (0..pattern.threads)
+                .map(|task| tokio::spawn(read_each(read_method.clone(), pattern, task)))
                 .collect();
             let mut sum = Checksum::default();
             for task in tasks {
@@ -63,17 +61,18 @@ impl Accesses for Tasks {
     }
 }
 
-/// Reads the offsets of one task, one after the other.
+/// Performs the reads of task number `task`, one after the other. Returns the checksum of their
+/// data.
 async fn read_each(
-    reading: TaskReadMethod,
-    places: AccessPattern,
+    read_method: TaskReadMethod,
+    pattern: AccessPattern,
     task: u64,
 ) -> io::Result<Checksum> {
     let mut sum = Checksum::default();
-    let mut buffer = PageBuffer::of(places.read_bytes);
-    for offset in places.of_thread(task) {
+    let mut buffer = PageBuffer::of(pattern.read_bytes);
+    for offset in pattern.of_thread(task) {
         let result;
-        (result, buffer) = match &reading {
+        (result, buffer) = match &read_method {
             TaskReadMethod::Async(file) => file.read_at_async(buffer, offset).await,
             TaskReadMethod::Blocking(file) => {
                 let file = Arc::clone(file);

@@ -155,6 +155,7 @@ struct MeasurementStart {
 }
 
 impl MeasurementStart {
+    /// Reads the counters at the start of a measurement.
     fn now() -> MeasurementStart {
         MeasurementStart {
             device_bytes: storage_read_bytes(),
@@ -187,8 +188,8 @@ enum Opened {
 
 impl Opened {
     /// Opens the accesses of the row for one contender.
-    fn open_accesses(way: Contender, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
-        Ok(match way.baseline() {
+    fn open_accesses(contender: Contender, row: &Row, files: &[PathBuf]) -> io::Result<Opened> {
+        Ok(match contender.baseline() {
             None => Opened::Ours(LibraryAccesses::open(row.work, row.data, files)?),
             Some(peer) => Opened::Peers(open_baseline(peer, row, files)?),
         })

@@ -120,21 +120,23 @@ struct BatchReads {
 }
 
 impl BatchReads {
-    fn over(path: &ReadPath, file: File, places: AccessPattern, depth: u32) -> BatchReads {
-        let buffer = PageBuffer::of(places.read_bytes);
-        BatchReads { batch: path.batch(), file, places, depth: depth as usize, buffer }
+    /// Creates batched reads of the pattern, with `depth` reads in flight.
+    fn over(path: &ReadPath, file: File, pattern: AccessPattern, depth: u32) -> BatchReads {
+        let buffer = PageBuffer::of(pattern.read_bytes);
+        BatchReads { batch: path.batch(), file, places: pattern, depth: depth as usize, buffer }
     }
 }
 
 impl Accesses for BatchReads {
+    /// Performs all reads with `depth` in flight. Returns the checksum of their data.
     fn pass(&mut self) -> io::Result<Checksum> {
-        let BatchReads { batch, file, places, depth, buffer } = self;
+        let BatchReads { batch, file, places: pattern, depth, buffer } = self;
         let mut sum = Checksum::default();
-        let mut waiting = places.of_thread(0);
+        let mut offsets = pattern.of_thread(0);
         let mut under_way = 0;
         loop {
-            for offset in waiting.by_ref().take(*depth - under_way) {
-                batch.read(file, offset, places.read_bytes, offset)?;
+            for offset in offsets.by_ref().take(*depth - under_way) {
+                batch.read(file, offset, pattern.read_bytes, offset)?;
                 under_way += 1;
             }
             let Some(read) = batch.wait_into(|_, _| &mut *buffer)? else { return Ok(sum) };

@@ -50,9 +50,9 @@ pub fn svg(cells: &[BenchCell], summaries: &[StateSummary], title: &str) -> Stri
          <text x=\"8\" y=\"20\" font-size=\"14\">{}</text>\n",
         escaped(title)
     );
-    for (number, name) in names.iter().enumerate() {
-        let y = line_middle(number);
-        if number % 2 == 1 {
+    for (row_index, name) in names.iter().enumerate() {
+        let y = line_middle(row_index);
+        if row_index % 2 == 1 {
             let top = y - LINE_HEIGHT / 2.0;
             let inner = width - 10.0;
             put(
@@ -163,9 +163,9 @@ fn dot(svg: &mut String, left: f64, y: f64, cell: &BenchCell) {
     }
 }
 
-/// Vertical middle of the row with that number.
-fn line_middle(number: usize) -> f64 {
-    TOP + LINE_HEIGHT * (number as f64 + 0.5)
+/// Vertical middle of the row with this index.
+fn line_middle(row_index: usize) -> f64 {
+    TOP + LINE_HEIGHT * (row_index as f64 + 0.5)
 }
 
 /// Horizontal position of a ratio in the field that begins at `left`.

@@ -62,13 +62,13 @@ impl DeniedInterface {
 ///
 /// # Errors
 /// The kernel rejected the seccomp filter.
-pub fn deny(all: &[DeniedInterface]) -> Result<(), Error> {
-    if all.is_empty() {
+pub fn deny(interfaces: &[DeniedInterface]) -> Result<(), Error> {
+    if interfaces.is_empty() {
         return Ok(());
     }
     let mut rules = BTreeMap::new();
-    for refused in all {
-        rules.extend(refused.calls()?);
+    for interface in interfaces {
+        rules.extend(interface.calls()?);
     }
     let denied = SeccompAction::Errno(libc::EPERM as u32);
     let target = std::env::consts::ARCH.try_into()?;

@@ -157,36 +157,39 @@ impl<'r> Matrix<'_, 'r> {
         Ok(())
     }
 
-    /// Measures one contender once more, unless it was aborted before. Returns the checksum of the
-    /// bytes.
+    /// Measures one contender once more, unless it was aborted before. Repeats a run that was
+    /// killed for memory. Returns the checksum of the bytes, or `None` if the contender is aborted.
+    /// `cold_pass` is the duration of a cold pass in seconds, if known.
     fn measure_contender(
         &self,
         cell: &mut RowState<'r>,
-        at: usize,
+        contender_index: usize,
         files: &[(PathBuf, u64)],
         cold_pass: Option<f64>,
     ) -> Result<Option<u64>, Failure> {
-        while cell.contenders[at].abort_reason.is_none() {
-            let ended = self.measure_once(cell, Contender::ALL[at], files, cold_pass)?;
-            let runs = &mut cell.contenders[at];
-            match ended {
+        while cell.contenders[contender_index].abort_reason.is_none() {
+            let outcome =
+                self.measure_once(cell, Contender::ALL[contender_index], files, cold_pass)?;
+            let runs = &mut cell.contenders[contender_index];
+            match outcome {
                 Ok(measured) => {
                     let sum = measured.checksum;
                     runs.measured.push(measured);
                     return Ok(Some(sum));
                 }
-                Err(broken_off) => {
-                    runs.oom_kills += u32::from(broken_off == AbortReason::OutOfMemory);
+                Err(reason) => {
+                    runs.oom_kills += u32::from(reason == AbortReason::OutOfMemory);
                     let is_final =
-                        broken_off != AbortReason::OutOfMemory || runs.oom_kills == OOM_KILLS_MAX;
-                    runs.abort_reason = is_final.then_some(broken_off);
+                        reason != AbortReason::OutOfMemory || runs.oom_kills == OOM_KILLS_MAX;
+                    runs.abort_reason = is_final.then_some(reason);
                 }
             }
         }
         Ok(None)
     }
 
-    /// Makes one measurement in a new process.
+    /// Makes one measurement in a new process. Returns the measurement, or the reason for which it
+    /// was aborted. `cold_pass` is the duration of a cold pass in seconds, if known.
     fn measure_once(
         &self,
         cell: &mut RowState<'r>,
@@ -194,16 +197,16 @@ impl<'r> Matrix<'_, 'r> {
         files: &[(PathBuf, u64)],
         cold_pass: Option<f64>,
     ) -> Result<Result<Measurement, AbortReason>, Failure> {
-        let cannot = |what: &str, error: &dyn std::fmt::Display| {
+        let failure_at = |what: &str, error: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: {what}: {error}", cell.row.name))
         };
         let group = cell.state.group_bytes(cell.row).map(MemoryGroup::new).transpose();
-        let group = group.map_err(|error| cannot("a memory group", &error))?;
+        let group = group.map_err(|error| failure_at("a memory group", &error))?;
         // Locals drop in reverse order: the process ends before its memory group is removed.
-        let mut part =
-            WorkerProcess::start(WorkerTask::Bench).map_err(|error| cannot("a process", &error))?;
+        let mut worker = WorkerProcess::start(WorkerTask::Bench)
+            .map_err(|error| failure_at("a process", &error))?;
         if let Some((group, _)) = &group {
-            group.add(part.id()).map_err(|error| cannot("a memory group", &error))?;
+            group.add(worker.id()).map_err(|error| failure_at("a memory group", &error))?;
         }
         let stray_pages = states::prepare(cell.state, files, self.interrupt)?;
         cell.stray_pages = cell.stray_pages.max(stray_pages);
@@ -216,9 +219,9 @@ impl<'r> Matrix<'_, 'r> {
             refused: self.denied.to_vec(),
         };
         // An ended process is detected below, together with the reason.
-        let _ = part.send_order(&order);
+        let _ = worker.send_order(&order);
         let start = Instant::now();
-        match part
+        match worker
             .receive_answer(Some(start + cell.time_limit(contender, cold_pass)), self.interrupt)
         {
             Ok(MeasurementOutcome::Measured(measured)) => Ok(Ok(measured)),
@@ -228,7 +231,7 @@ impl<'r> Matrix<'_, 'r> {
                 let seconds = start.elapsed().as_secs_f64();
                 Ok(Err(AbortReason::TooSlow { seconds }))
             }
-            Err(AnswerError::Malformed(words)) => Ok(Err(AbortReason::Failed(words))),
+            Err(AnswerError::Malformed(message)) => Ok(Err(AbortReason::Failed(message))),
             Err(AnswerError::Ended(status)) => {
                 let is_killed = status.signal() == Some(Signal::KILL.as_raw());
                 let oom_kills = group.as_ref().map_or(0, |(group, _)| group.counts().oom_kills);
@@ -244,8 +247,10 @@ impl<'r> Matrix<'_, 'r> {
 impl RowState<'_> {
     /// Shortest time of a baseline in seconds, if one has completed.
     fn fastest_baseline_seconds(&self) -> Option<f64> {
-        let peers =
-            Contender::ALL.iter().zip(&self.contenders).filter(|(way, _)| way.baseline().is_some());
+        let peers = Contender::ALL
+            .iter()
+            .zip(&self.contenders)
+            .filter(|(contender, _)| contender.baseline().is_some());
         let seconds = peers.flat_map(|(_, runs)| runs.measured.iter().map(|run| run.seconds));
         seconds.min_by(f64::total_cmp)
     }

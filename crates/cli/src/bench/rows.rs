@@ -162,27 +162,27 @@ impl Data {
             Data::File { bytes } => vec![(folder.join(size(bytes)), bytes)],
             Data::Files { count } => {
                 let folder = folder.join("files");
-                let path = |number: usize| folder.join(format!("{number:04}"));
+                let path = |file_number: usize| folder.join(format!("{file_number:04}"));
                 let lengths = whole_files::lengths(count).enumerate();
-                lengths.map(|(number, bytes)| (path(number), bytes)).collect()
+                lengths.map(|(file_number, bytes)| (path(file_number), bytes)).collect()
             }
         }
     }
 }
 
-/// Returns all rows, in the order of the table.
+/// Returns all rows, in the order of the table. `scale` selects the sizes.
 pub fn rows(scale: Scale) -> Vec<Row> {
-    let (small, large, part) = match scale {
+    let (small, large, divisor) = match scale {
         Scale::Small => (MIB, 4 * MIB, 64),
         Scale::Usual | Scale::Full => (16 * MIB, 256 * MIB, 1),
     };
     let mut sizes = vec![small, large];
     sizes.extend((scale == Scale::Full).then_some(2048 * MIB));
     let mut rows = streams(&sizes);
-    rows.extend(at_random(large, part));
+    rows.extend(at_random(large, divisor));
     rows.extend(with_gaps(small, large));
     for threads in [1, 8] {
-        let count = (2000 / part) as usize;
+        let count = (2000 / divisor) as usize;
         let name = format!("files/{count}/{threads}-threads");
         rows.push(Row {
             name,
@@ -194,15 +194,15 @@ pub fn rows(scale: Scale) -> Vec<Row> {
     for format in FileFormat::ALL {
         rows.push(of_large(format!("format/{}", format.name()), RowAccesses::Format(format)));
     }
-    rows.extend(mapped(large, part));
+    rows.extend(mapped(large, divisor));
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let places = AccessPattern::random(large, read_bytes, count / part, 1);
-        let work = RowAccesses::Batch { places, depth: 32 };
+        let pattern = AccessPattern::random(large, read_bytes, count / divisor, 1);
+        let work = RowAccesses::Batch { places: pattern, depth: 32 };
         rows.push(of_large(format!("batch/{}/32-deep", size(read_bytes)), work));
     }
     for (read_bytes, count) in [(4 * KIB, 8192), (64 * KIB, 2048)] {
-        let places = AccessPattern::random(large, read_bytes, count / part, 32);
-        let work = RowAccesses::Futures(places);
+        let pattern = AccessPattern::random(large, read_bytes, count / divisor, 32);
+        let work = RowAccesses::Futures(pattern);
         rows.push(of_large(format!("futures/{}/32-tasks", size(read_bytes)), work));
     }
     let work = RowAccesses::Futures(AccessPattern::all(AccessOrder::Forward, large, 64 * KIB));
@@ -235,17 +235,18 @@ fn streams(sizes: &[u64]) -> Vec<Row> {
     rows
 }
 
-/// Rows of random reads by 1, 8 and 32 threads.
-fn at_random(large: u64, part: u64) -> Vec<Row> {
+/// Rows of random reads by 1, 8 and 32 threads in a file of `large` bytes. `divisor` reduces the
+/// number of reads.
+fn at_random(large: u64, divisor: u64) -> Vec<Row> {
     let mut rows = Vec::new();
     for (read_bytes, count) in [(4 * KIB, 8192), (16 * KIB, 4096), (64 * KIB, 2048)] {
         for threads in [1, 8, 32] {
-            let places = AccessPattern::random(large, read_bytes, count / part, threads);
+            let pattern = AccessPattern::random(large, read_bytes, count / divisor, threads);
             let name = format!("random/{}/{threads}-threads", size(read_bytes));
             rows.push(Row {
                 name,
                 data: Data::File { bytes: large },
-                work: RowAccesses::Offsets(places),
+                work: RowAccesses::Offsets(pattern),
             });
         }
     }
@@ -273,10 +274,11 @@ fn with_gaps(small: u64, large: u64) -> Vec<Row> {
     ]
 }
 
-/// Rows of mappings: copies, touches, and mappings limited to a quarter of the file.
-fn mapped(large: u64, part: u64) -> Vec<Row> {
-    let row = |name: String, places, taking, memory_bytes| {
-        let work = RowAccesses::Mapped { places, taking, memory_bytes };
+/// Rows of mappings of `large` bytes: copies, touches, and mappings limited to a quarter of the
+/// file. `divisor` reduces the number of touches.
+fn mapped(large: u64, divisor: u64) -> Vec<Row> {
+    let row = |name: String, pattern, byte_use, memory_bytes| {
+        let work = RowAccesses::Mapped { places: pattern, taking: byte_use, memory_bytes };
         Row { name, data: Data::File { bytes: large }, work }
     };
     let stream = |block| AccessPattern::all(AccessOrder::Forward, large, block);
@@ -286,8 +288,8 @@ fn mapped(large: u64, part: u64) -> Vec<Row> {
         rows.push(row(name, stream(block), ByteUse::Copied, None));
     }
     rows.push(row("map/stream/whole".to_owned(), stream(large), ByteUse::Copied, None));
-    let touches = AccessPattern::random(large, 8, 8192 / part, 1);
-    let slices = AccessPattern::random(large, 64 * KIB, 2048 / part, 1);
+    let touches = AccessPattern::random(large, 8, 8192 / divisor, 1);
+    let slices = AccessPattern::random(large, 64 * KIB, 2048 / divisor, 1);
     rows.push(row("map/touches".to_owned(), touches, ByteUse::InPlace, None));
     rows.push(row("map/slices/64KiB".to_owned(), slices, ByteUse::InPlace, None));
     // Larger than memory: the mapping is limited to a quarter of the file.

@@ -76,13 +76,13 @@ fn below(cell: &BenchCell) -> String {
 
 /// Summary of a state in one sentence.
 pub fn line(summary: &StateSummary) -> String {
-    let least = match (summary.minimum, &summary.minimum_row) {
+    let minimum = match (summary.minimum, &summary.minimum_row) {
         (Some(ratio), Some(row)) => format!("{ratio:.2} ({row})"),
         _ => "-".to_owned(),
     };
     format!(
         "{}: {} cells, ratio to the fastest of three baselines: geometric mean {}, minimum \
-            {least}; {} miss the goal\n",
+            {minimum}; {} miss the goal\n",
         summary.state.name(),
         summary.cells,
         number(summary.geometric_mean, 2),

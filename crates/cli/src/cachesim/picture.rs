@@ -61,10 +61,10 @@ pub fn caption(cells: &[MissCell]) -> String {
 /// Draws the curves of one trace: a line per policy over the cache size.
 pub fn curves(cells: &[MissCell]) -> Chart {
     let pages = |cell: &MissCell| f64::from(cell.pages);
-    let (least, most) = cells
-        .iter()
-        .map(pages)
-        .fold((f64::MAX, 0.0_f64), |(least, most), pages| (least.min(pages), most.max(pages)));
+    let (pages_min, pages_max) =
+        cells.iter().map(pages).fold((f64::MAX, 0.0_f64), |(pages_min, pages_max), pages| {
+            (pages_min.min(pages), pages_max.max(pages))
+        });
     let highest = cells.iter().map(|cell| cell.miss_ratio).fold(0.0, f64::max);
     let mut policies: Vec<&str> = Vec::new();
     for cell in cells {
@@ -73,23 +73,23 @@ pub fn curves(cells: &[MissCell]) -> Chart {
         }
     }
     let mut lines = Vec::new();
-    for (nth, policy) in policies.into_iter().enumerate() {
+    for (index, policy) in policies.into_iter().enumerate() {
         let mut points: Vec<(f64, f64)> = cells
             .iter()
             .filter(|cell| cell.eviction == policy)
             .map(|cell| (pages(cell), cell.miss_ratio))
             .collect();
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        points.sort_by(|left, right| left.0.total_cmp(&right.0));
         // The optimum has the grey colour alone, the policies the seven others.
         let (series, dashes) = match policy {
             OPTIMUM => (7, ""),
-            _ => (nth % 7, ["", DASHED, DOTTED][nth / 7 % 3]),
+            _ => (index % 7, ["", DASHED, DOTTED][index / 7 % 3]),
         };
         let name = policy.to_owned();
         lines.push(ChartLine { name, points, series, dashes, has_steps: false });
     }
     let area = PlotArea::new(
-        Axis::logarithmic("memory in blocks", least, most, plain),
+        Axis::logarithmic("memory in blocks", pages_min, pages_max, plain),
         Axis::linear("miss ratio", highest.max(0.01), plain),
         HEIGHT,
     );

@@ -190,16 +190,18 @@ impl ServedState {
         }
     }
 
-    /// Splits a request into aligned parts and queues them.
+    /// Splits a request into parts that the device accepts, aligned and not too large, and queues
+    /// them. `answer` is called at the end of the last part.
     fn enqueue_parts(&mut self, op: Op, offset: u64, bytes: u64, answer: AnswerFn) {
-        let unit = u64::from(self.caps.alignment_sectors);
-        let most = u64::from(self.caps.request_sectors_max) / unit * unit;
-        let mut start = offset / SECTOR_BYTES / unit * unit;
-        let end = (offset + bytes).div_ceil(SECTOR_BYTES * unit) * unit;
+        let alignment_sectors = u64::from(self.caps.alignment_sectors);
+        let sectors_max =
+            u64::from(self.caps.request_sectors_max) / alignment_sectors * alignment_sectors;
+        let mut start = offset / SECTOR_BYTES / alignment_sectors * alignment_sectors;
+        let end = (offset + bytes).div_ceil(SECTOR_BYTES * alignment_sectors) * alignment_sectors;
         let request = self.number();
         let mut parts_left = 0;
         while start < end {
-            let sectors = (end - start).min(most) as u32;
+            let sectors = (end - start).min(sectors_max) as u32;
             let part = self.number();
             self.parts.insert(part, request);
             self.waiting.push_back(DeviceRequest { id: RequestId(part), op, start, sectors });
@@ -220,10 +222,10 @@ impl ServedState {
     }
 
     /// Records the completion of a part, and of its request with the last part.
-    fn finish(&mut self, part: u32, at: Time, outcome: Outcome) {
+    fn finish(&mut self, part: u32, end: Time, outcome: Outcome) {
         self.in_flight -= 1;
-        let number = self.parts.remove(&part).expect("every part belongs to a request");
-        let pending = self.requests.get_mut(&number).expect("it is pending until its last part");
+        let request = self.parts.remove(&part).expect("every part belongs to a request");
+        let pending = self.requests.get_mut(&request).expect("it is pending until its last part");
         pending.parts_left -= 1;
         match outcome {
             Outcome::Done => {}
@@ -232,19 +234,19 @@ impl ServedState {
             Outcome::Failed(error) => pending.result = Err(error),
         }
         if pending.parts_left == 0
-            && let Some(pending) = self.requests.remove(&number)
+            && let Some(pending) = self.requests.remove(&request)
         {
-            self.finished.push((at, pending));
+            self.finished.push((end, pending));
         }
     }
 
     /// Returns a number that no request or part in flight has.
     fn number(&mut self) -> u32 {
         loop {
-            let number = self.next_number;
-            self.next_number = number.wrapping_add(1);
-            if !self.parts.contains_key(&number) && !self.requests.contains_key(&number) {
-                return number;
+            let candidate = self.next_number;
+            self.next_number = candidate.wrapping_add(1);
+            if !self.parts.contains_key(&candidate) && !self.requests.contains_key(&candidate) {
+                return candidate;
             }
         }
     }

@@ -52,6 +52,7 @@ impl Mount {
         Mount { engine, backing, bytes, mounted_at: SystemTime::now(), owner }
     }
 
+    /// Attributes of the root folder or of the file.
     fn attributes(&self, inode: INodeNo) -> FileAttr {
         let is_file = inode == FILE_INODE;
         FileAttr {
@@ -80,6 +81,7 @@ impl Mount {
 }
 
 impl Filesystem for Mount {
+    /// Sets the limits of the FUSE connection.
     fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
         // Without this capability a loop device on top has one request in flight. A kernel that
         // lacks it (before 3.14) still works, with one request at a time.
@@ -92,6 +94,7 @@ impl Filesystem for Mount {
         Ok(())
     }
 
+    /// Finds the file by its name in the root folder.
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         if parent == INodeNo::ROOT && name == FILE_NAME {
             reply.entry(&ATTRIBUTE_TTL, &self.attributes(FILE_INODE), Generation(0));
@@ -100,6 +103,7 @@ impl Filesystem for Mount {
         }
     }
 
+    /// Replies with the attributes of the root folder or of the file.
     fn getattr(&self, _: &Request, inode: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         match inode {
             INodeNo::ROOT | FILE_INODE => reply.attr(&ATTRIBUTE_TTL, &self.attributes(inode)),
@@ -132,6 +136,7 @@ impl Filesystem for Mount {
         reply.attr(&ATTRIBUTE_TTL, &self.attributes(inode));
     }
 
+    /// Reads the data from the backing file, and replies at the end of the modelled request.
     fn read(
         &self,
         _request: &Request,
@@ -158,6 +163,7 @@ impl Filesystem for Mount {
         self.engine.submit(Op::Read, offset, bytes, Box::new(answer));
     }
 
+    /// Writes the data to the backing file, and replies at the end of the modelled request.
     fn write(
         &self,
         _request: &Request,
@@ -207,6 +213,7 @@ impl Filesystem for Mount {
         reply.ok();
     }
 
+    /// Lists the root folder.
     fn readdir(
         &self,
         _request: &Request,

@@ -27,9 +27,9 @@ pub fn of(
     );
     page.picture(&caption, &heat::draw(&title, &map(judged)));
     page.heading("Cells");
-    let all: Vec<&JudgedCell> = judged.iter().collect();
-    page.table("A row for each cell", &cells_table(&all));
-    let causes = all
+    let cells: Vec<&JudgedCell> = judged.iter().collect();
+    page.table("A row for each cell", &cells_table(&cells));
+    let causes = cells
         .iter()
         .filter_map(|cell| Some(format!("{}: {}", cell.name(), cell.cause.as_ref()?.line)));
     page.notes(causes);
@@ -43,15 +43,15 @@ pub fn of(
 /// Heat map with one row per workload and one column per device.
 fn map(judged: &[JudgedCell]) -> HeatMap {
     let mut map = HeatMap::default();
-    let place = |names: &mut Vec<String>, name: &str| {
-        names.iter().position(|known| known == name).unwrap_or_else(|| {
+    let index_of = |names: &mut Vec<String>, name: &str| {
+        names.iter().position(|other| other == name).unwrap_or_else(|| {
             names.push(name.to_owned());
             names.len() - 1
         })
     };
     for cell in judged {
-        let row = place(&mut map.rows, &cell.workload);
-        let column = place(&mut map.columns, &cell.device);
+        let row = index_of(&mut map.rows, &cell.workload);
+        let column = index_of(&mut map.columns, &cell.device);
         let best = &cell.baselines[0];
         let tooltip = format!(
             "{}: {:.3}; {:.2} MiB/s, {} {:.2}",

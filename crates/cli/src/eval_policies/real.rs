@@ -134,16 +134,16 @@ impl Data {
         Ok(Data { files, paths, file_starts: places, _scratch_files: made })
     }
 
-    /// Lays all files out one after the other in one existing file.
+    /// Lays all files out one after the other in the existing file at `path`.
     fn lay_out_in(path: &Path, files: Vec<workload::WorkloadFile>) -> Data {
         let mut end = 0;
-        let places = files.iter().map(|file| {
+        let file_starts = files.iter().map(|file| {
             let start = end;
             end += file.bytes.next_multiple_of(PAGE_BYTES);
             (0, start)
         });
-        let (places, paths) = (places.collect(), vec![path.to_path_buf()]);
-        Data { files, paths, file_starts: places, _scratch_files: ScratchFiles::default() }
+        let (file_starts, paths) = (file_starts.collect(), vec![path.to_path_buf()]);
+        Data { files, paths, file_starts, _scratch_files: ScratchFiles::default() }
     }
 
     /// True if the files have these sizes.
@@ -182,24 +182,24 @@ fn run_contenders(
     };
     let mut contenders = vec![Contender::Library(policies.cloned()), Contender::Kernel];
     contenders.extend(classic_readaheads().map(classic));
-    let none_yet: Vec<Vec<ResultRow>> = contenders.iter().map(|_| Vec::new()).collect();
-    let mut rows = [none_yet.clone(), none_yet];
+    let no_rows: Vec<Vec<ResultRow>> = contenders.iter().map(|_| Vec::new()).collect();
+    let mut rows = [no_rows.clone(), no_rows];
     for round in 0..ROUNDS {
         for turn in 0..contenders.len() {
-            let at = (round + turn) % contenders.len();
+            let contender = (round + turn) % contenders.len();
             if interrupt.is_signalled() {
                 return Err(Failure::Interrupted);
             }
             let run = || {
                 let workload = work.workload(size.seed, size.part);
-                let row = match &contenders[at] {
+                let row = match &contenders[contender] {
                     Contender::Library(policies) => run_library(data, workload, policies.as_ref()),
                     Contender::Kernel => run_kernel(data, workload),
                 };
                 row.map_err(|error| Failure::usage_of(data.paths[0].display(), error))
             };
             for rows in &mut rows {
-                rows[at].push(run()?);
+                rows[contender].push(run()?);
             }
         }
     }
@@ -226,8 +226,8 @@ fn run_library(
     let files: Result<Vec<readpath::File>, _> =
         data.paths.iter().map(|path| read_path.open(path)).collect();
     let files = files?;
-    let handle = |at: usize| -> io::Result<ReadAt> {
-        let file = files[at].reopen();
+    let handle = |file_index: usize| -> io::Result<ReadAt> {
+        let file = files[file_index].reopen();
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
     let mut row = read_all(workload, "file", data, &handle)?;
@@ -251,8 +251,8 @@ fn run_library(
 fn run_kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std::error::Error>> {
     data.make_cold()?;
     let queue = kernel_queue(&data.paths[0]);
-    let handle = |at: usize| -> io::Result<ReadAt> {
-        let file = std::fs::File::open(&data.paths[at])?;
+    let handle = |file_index: usize| -> io::Result<ReadAt> {
+        let file = std::fs::File::open(&data.paths[file_index])?;
         Ok(Box::new(move |buffer, offset| file.read_exact_at(buffer, offset)))
     };
     let mut row = read_all(workload, "kernel", data, &handle)?;
@@ -261,18 +261,19 @@ fn run_kernel(data: &Data, workload: Workload) -> Result<ResultRow, Box<dyn std:
     Ok(row)
 }
 
-/// Reads the workload with one thread per process and one handle per file.
+/// Performs the workload with one thread per process and one handle per file. `open` opens the file
+/// with a path index. Returns the row of the measurement.
 fn read_all(
     workload: Workload,
     storage: &str,
     data: &Data,
-    handle: &dyn Fn(usize) -> io::Result<ReadAt>,
+    open: &dyn Fn(usize) -> io::Result<ReadAt>,
 ) -> io::Result<ResultRow> {
     let start = Barrier::new(workload.processes.len());
     let mut readers = Vec::new();
     for process in workload.processes {
-        let place = |id: FileId| data.file_starts[id.0 as usize].0;
-        let files = process.files().into_iter().map(|id| Ok((id, handle(place(id))?)));
+        let path_index = |id: FileId| data.file_starts[id.0 as usize].0;
+        let files = process.files().into_iter().map(|id| Ok((id, open(path_index(id))?)));
         let files: io::Result<Vec<(FileId, ReadAt)>> = files.collect();
         readers.push((process, files?));
     }
@@ -280,8 +281,8 @@ fn read_all(
         let threads: Vec<_> = readers
             .into_iter()
             .map(|(process, files)| {
-                let (places, start) = (&data.file_starts, &start);
-                scope.spawn(move || read_process(process, files, places, start))
+                let (file_starts, start) = (&data.file_starts, &start);
+                scope.spawn(move || read_process(process, files, file_starts, start))
             })
             .collect();
         let joined = threads.into_iter().map(|thread| thread.join());
@@ -294,11 +295,12 @@ fn read_all(
     Ok(ResultRow::new("listed", storage, &total))
 }
 
-/// Makes the reads of one process sequentially, after all threads have reached the barrier.
+/// Performs the reads of one process sequentially, after all threads have reached the barrier
+/// `start`. `file_starts` has the path index and the start in bytes of each file.
 fn read_process(
     mut process: Process,
     mut files: Vec<(FileId, ReadAt)>,
-    places: &[(usize, u64)],
+    file_starts: &[(usize, u64)],
     start: &Barrier,
 ) -> io::Result<ReadCounters> {
     let mut buffer = vec![1; process.block_bytes_max() as usize];
@@ -309,17 +311,17 @@ fn read_process(
         let issued = clock.now();
         match process.next(issued) {
             NextAction::Operation(operation) => {
-                let at = files.iter().position(|(id, _)| *id == operation.file);
-                let at = at.expect("the files of a process are known");
-                let read_at = &files[at].1;
-                let offset = places[operation.file.0 as usize].1 + operation.offset;
+                let index = files.iter().position(|(id, _)| *id == operation.file);
+                let index = index.expect("the files of a process are known");
+                let read_at = &files[index].1;
+                let offset = file_starts[operation.file.0 as usize].1 + operation.offset;
                 read_at(&mut buffer[..operation.bytes as usize], offset)?;
                 std::hint::black_box(&buffer);
                 let ended = clock.now();
                 read_counters.record(issued, ended, operation.bytes);
                 process.completed(ended);
                 if operation.closes {
-                    drop(files.swap_remove(at));
+                    drop(files.swap_remove(index));
                 }
             }
             NextAction::Ended => return Ok(read_counters),

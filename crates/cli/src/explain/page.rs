@@ -83,8 +83,8 @@ fn kinds(reads: &[&DrawnRead], piece: impl Fn(&DrawnRead) -> [f64; 4]) -> [DotSe
 fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
     page.heading("Where it reads");
     for file in shape.files.iter().take(FILES_MAX) {
-        let is_it = |read: &&DrawnRead| pictures.paths.get(&read.file) == Some(&file.path);
-        let reads: Vec<&DrawnRead> = pictures.reads.items().iter().filter(is_it).collect();
+        let is_of_file = |read: &&DrawnRead| pictures.paths.get(&read.file) == Some(&file.path);
+        let reads: Vec<&DrawnRead> = pictures.reads.items().iter().filter(is_of_file).collect();
         if reads.is_empty() {
             continue;
         }
@@ -93,14 +93,18 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
             let last = first + read.bytes as f64 / MIB;
             [read.begin_ns as f64 / 1e9, read.end_ns as f64 / 1e9, first, last]
         };
-        let most = reads.iter().map(|read| piece(read)[3]).fold(0.0, f64::max);
-        let field =
-            PlotArea::new(seconds(pictures), Axis::linear("MiB in the file", most, plain), 260.0);
-        let each = match pictures.reads.keep_every() {
+        let end_max = reads.iter().map(|read| piece(read)[3]).fold(0.0, f64::max);
+        let field = PlotArea::new(
+            seconds(pictures),
+            Axis::linear("MiB in the file", end_max, plain),
+            260.0,
+        );
+        let sampling = match pictures.reads.keep_every() {
             1 => String::new(),
-            each => format!(" One of {each} reads is drawn."),
+            sampling => format!(" One of {sampling} reads is drawn."),
         };
-        let caption = format!("{}: each read at its place and time.{each}", printable(&file.path));
+        let caption =
+            format!("{}: each read at its place and time.{sampling}", printable(&file.path));
         page.picture(
             &caption,
             &dots::draw("Reads by place and time", &field, &kinds(&reads, piece)),
@@ -111,15 +115,19 @@ fn places(page: &mut Page, shape: &ReadShape, pictures: &Pictures) {
 /// Draws the latency of the reads over time.
 fn times(page: &mut Page, pictures: &Pictures) {
     page.heading("How long it waits");
-    let took_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
+    let latency_us = |read: &DrawnRead| ((read.end_ns - read.begin_ns) as f64 / 1e3).max(0.1);
     let reads: Vec<&DrawnRead> = pictures.reads.items().iter().collect();
-    let all = || reads.iter().map(|read| took_us(read));
-    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
-    let field =
-        PlotArea::new(seconds(pictures), Axis::logarithmic("it took", least, most, time), 260.0);
+    let latencies = || reads.iter().map(|read| latency_us(read));
+    let (latency_min, latency_max) =
+        (latencies().fold(f64::MAX, f64::min), latencies().fold(0.0, f64::max));
+    let field = PlotArea::new(
+        seconds(pictures),
+        Axis::logarithmic("it took", latency_min, latency_max, time),
+        260.0,
+    );
     let piece = |read: &DrawnRead| {
-        let at = read.begin_ns as f64 / 1e9;
-        [at, at, took_us(read), took_us(read)]
+        let begin_seconds = read.begin_ns as f64 / 1e9;
+        [begin_seconds, begin_seconds, latency_us(read), latency_us(read)]
     };
     let caption = "Each read: when it began, and how long it took.";
     page.picture(caption, &dots::draw("Latency over time", &field, &kinds(&reads, piece)));
@@ -132,8 +140,8 @@ fn depth(page: &mut Page, pictures: &Pictures) {
         return;
     }
     page.heading("Queue depth");
-    let most = points.iter().map(|point| point.1).fold(1.0, f64::max);
-    let field = PlotArea::new(seconds(pictures), Axis::linear("requests", most, plain), 200.0);
+    let depth_max = points.iter().map(|point| point.1).fold(1.0, f64::max);
+    let field = PlotArea::new(seconds(pictures), Axis::linear("requests", depth_max, plain), 200.0);
     let name = "reading requests at the devices".to_owned();
     let line = ChartLine { name, points, series: 0, dashes: "", has_steps: true };
     let caption = "Requests to read that devices had, on average over each span of time.";

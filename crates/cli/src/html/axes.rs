@@ -14,17 +14,18 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// Linear axis from 0 to `most`, or to 1 if `most` is not positive.
-    pub fn linear(name: &str, most: f64, format_label: fn(f64) -> String) -> Axis {
-        let most = if most > 0.0 { most } else { 1.0 };
-        Axis { name: name.to_owned(), least: 0.0, most, is_logarithmic: false, format_label }
+    /// Creates a linear axis from 0 to `max`, or to 1 if `max` is not positive.
+    pub fn linear(name: &str, max: f64, format_label: fn(f64) -> String) -> Axis {
+        let max = if max > 0.0 { max } else { 1.0 };
+        Axis { name: name.to_owned(), least: 0.0, most: max, is_logarithmic: false, format_label }
     }
 
-    /// Logarithmic axis, from the power of ten below `least` to the one above `most`.
-    pub fn logarithmic(name: &str, least: f64, most: f64, format_label: fn(f64) -> String) -> Axis {
-        let least = 10f64.powf(least.max(1e-9).log10().floor());
-        let most = 10f64.powf(most.max(least * 1.01).log10().ceil());
-        Axis { name: name.to_owned(), least, most, is_logarithmic: true, format_label }
+    /// Creates a logarithmic axis, from the power of ten below `min` to the power of ten above
+    /// `max`.
+    pub fn logarithmic(name: &str, min: f64, max: f64, format_label: fn(f64) -> String) -> Axis {
+        let min = 10f64.powf(min.max(1e-9).log10().floor());
+        let max = 10f64.powf(max.max(min * 1.01).log10().ceil());
+        Axis { name: name.to_owned(), least: min, most: max, is_logarithmic: true, format_label }
     }
 
     /// Position of a value on the axis, from 0 to 1.
@@ -53,13 +54,13 @@ impl Axis {
     }
 }
 
-/// Smallest of 1, 2 and 5 times a power of ten that is at least `least`.
-fn nice_step(least: f64) -> f64 {
-    let power = 10f64.powf(least.log10().floor());
+/// Returns the smallest of 1, 2 and 5 times a power of ten that is at least `step_min`.
+fn nice_step(step_min: f64) -> f64 {
+    let power = 10f64.powf(step_min.log10().floor());
     [1.0, 2.0, 5.0]
         .map(|factor| factor * power)
         .into_iter()
-        .find(|step| *step >= least)
+        .find(|step| *step >= step_min)
         .unwrap_or(10.0 * power)
 }
 

@@ -29,23 +29,24 @@ const LABEL_MAX: usize = 64;
 pub fn draw(label: &str, unit: &str, bars: &[ChartBar]) -> String {
     let longest = bars.iter().map(|bar| bar.label.chars().count().min(LABEL_MAX)).max();
     let left = 16.0 + 6.8 * longest.unwrap_or(0) as f64;
-    let most = bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
+    let value_max =
+        bars.iter().filter_map(|bar| bar.value).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
     let height = LINE * bars.len() as f64 + 8.0;
     let mut svg = format!(
         "<svg class=\"plot broad\" role=\"img\" aria-label=\"{0}\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\">\n<title>{0}</title>\n",
         escaped(label)
     );
-    for (number, bar) in bars.iter().enumerate() {
-        let top = 4.0 + LINE * number as f64;
-        let width = bar.value.unwrap_or(0.0) / most * (WIDTH - left - AFTER);
+    for (index, bar) in bars.iter().enumerate() {
+        let top = 4.0 + LINE * index as f64;
+        let width = bar.value.unwrap_or(0.0) / value_max * (WIDTH - left - AFTER);
         let label_text = bar
             .value
             .map_or_else(|| "not measured".to_owned(), |value| format!("{} {unit}", plain(value)));
-        let (full_label, shown) = (escaped(&bar.label), escaped(&shortened(&bar.label)));
+        let (full_label, shown_label) = (escaped(&bar.label), escaped(&shortened(&bar.label)));
         svg += &format!(
             "<g class=\"s{}\"><title>{full_label}: {}</title>\
-             <text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{shown}</text>\
+             <text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{shown_label}</text>\
              <rect class=\"fill\" x=\"{left:.0}\" y=\"{top:.0}\" width=\"{width:.1}\" height=\"{:.0}\" rx=\"2\"/>\
              <text class=\"faint\" x=\"{:.1}\" y=\"{:.0}\">{}</text></g>\n",
             bar.series,

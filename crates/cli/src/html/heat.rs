@@ -45,8 +45,8 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
          width=\"{width:.0}\" height=\"{height:.0}\">\n<title>{0}</title>\n",
         escaped(label)
     );
-    for (number, name) in map.columns.iter().enumerate() {
-        let x = left + column * (number as f64 + 0.5);
+    for (index, name) in map.columns.iter().enumerate() {
+        let x = left + column * (index as f64 + 0.5);
         svg += &format!(
             "<text transform=\"translate({:.1} {:.0}) rotate(-40)\">{}</text>\n",
             x - 3.0,
@@ -54,25 +54,26 @@ pub fn draw(label: &str, map: &HeatMap) -> String {
             escaped(name)
         );
     }
-    for (number, name) in map.rows.iter().enumerate() {
+    for (index, name) in map.rows.iter().enumerate() {
         svg += &format!(
             "<text x=\"{:.0}\" y=\"{:.0}\" text-anchor=\"end\">{}</text>\n",
             left - 8.0,
-            HEAD + LINE * number as f64 + 13.0,
+            HEAD + LINE * index as f64 + 13.0,
             escaped(name)
         );
     }
-    for (number, place) in map.cells.iter().enumerate() {
-        let is_beside = |other: &&HeatCell| (other.row, other.column) == (place.row, place.column);
-        let together = map.cells.iter().filter(is_beside).count();
-        let nth = map.cells[..number].iter().filter(is_beside).count();
-        let part = (column - 2.0) / together as f64;
-        let x = left + column * place.column as f64 + 1.0 + part * nth as f64;
-        let y = HEAD + LINE * place.row as f64 + 1.0;
+    for (index, cell) in map.cells.iter().enumerate() {
+        let is_same_field =
+            |other: &&HeatCell| (other.row, other.column) == (cell.row, cell.column);
+        let cell_count = map.cells.iter().filter(is_same_field).count();
+        let index_in_field = map.cells[..index].iter().filter(is_same_field).count();
+        let cell_width = (column - 2.0) / cell_count as f64;
+        let x = left + column * cell.column as f64 + 1.0 + cell_width * index_in_field as f64;
+        let y = HEAD + LINE * cell.row as f64 + 1.0;
         svg += &format!(
             "{}<title>{}</title></rect></g>\n",
-            square(x, y, part - 0.5, place.ratio),
-            escaped(&place.tooltip)
+            square(x, y, cell_width - 0.5, cell.ratio),
+            escaped(&cell.tooltip)
         );
     }
     svg + &scale(height) + "</svg>\n"

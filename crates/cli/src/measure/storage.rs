@@ -45,24 +45,26 @@ impl RequestExecutor for RealStorage<'_> {
         self.clock.elapsed().as_nanos() as u64
     }
 
+    /// Starts a read of `bytes` bytes at `offset`, into the memory of the ticket.
     fn start(&mut self, offset: u64, bytes: u64, ticket: usize) -> Result<(), Failure> {
         let memory = self.memory[ticket].take().expect("a ticket has one read under way");
         let started = self.batch.read(memory, bytes as usize, offset, ticket as u64);
         started.map_err(Failure::usage)
     }
 
+    /// Waits for the end of a read, and returns its ticket.
     fn wait(&mut self) -> Result<usize, Failure> {
-        let moved = self.batch.wait().map_err(unavailable)?.expect("a read is under way");
+        let completed = self.batch.wait().map_err(unavailable)?.expect("a read is under way");
         if self.interrupt.is_signalled() {
             return Err(Failure::Interrupted);
         }
-        let read = moved.result.map_err(|error| Failure::Run(error.to_string()))?;
-        if read != self.bytes {
+        let bytes_read = completed.result.map_err(|error| Failure::Run(error.to_string()))?;
+        if bytes_read != self.bytes {
             let problem = "the file became shorter while it was measured";
             return Err(Failure::Run(problem.to_owned()));
         }
-        let ticket = moved.ticket as usize;
-        self.memory[ticket] = Some(moved.memory);
+        let ticket = completed.ticket as usize;
+        self.memory[ticket] = Some(completed.memory);
         Ok(ticket)
     }
 }

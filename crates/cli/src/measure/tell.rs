@@ -58,7 +58,9 @@ fn by_depth(description: &StorageDescription, lines: &[SizeCosts]) -> String {
     let mut table = Table::with_header(header.collect(), 1);
     for line in lines {
         let mut cells = vec![size(line.bytes)];
-        cells.extend((0..description.depths.len()).map(|at| duration(line.us.get(at).copied())));
+        cells.extend(
+            (0..description.depths.len()).map(|index| duration(line.us.get(index).copied())),
+        );
         cells.push(number(Some(most_bytes_per_us(description, line)), 1));
         table.row(cells);
     }
@@ -94,12 +96,13 @@ fn random_cost(first: &SizeCosts, last: &SizeCosts) -> String {
 fn summary(description: &StorageDescription) -> String {
     let (first, last) = (&description.random[0], description.random.last());
     let last = last.unwrap_or(first);
-    let most = description.random.iter().chain(&description.following);
-    let most = most.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
+    let rate_max = description.random.iter().chain(&description.following);
+    let rate_max = rate_max.map(|line| most_bytes_per_us(description, line)).fold(0.0, f64::max);
     // Smallest depth that reaches nine tenths of the best rate.
-    let rate = |at: usize| f64::from(description.depths[at]) / first.us[at];
-    let best = (0..first.us.len()).map(rate).fold(0.0, f64::max);
-    let enough = (0..first.us.len()).find(|&at| rate(at) >= 0.9 * best).unwrap_or(0);
+    let rate = |index: usize| f64::from(description.depths[index]) / first.us[index];
+    let best_rate = (0..first.us.len()).map(rate).fold(0.0, f64::max);
+    let sufficient_index =
+        (0..first.us.len()).find(|&index| rate(index) >= 0.9 * best_rate).unwrap_or(0);
     let nearest = description.near.iter().map(|near| near.us).fold(f64::MAX, f64::min);
     format!(
         "{}: {:.1} GB\n{}; {:.0} MB/s at most\n{} \
@@ -108,9 +111,9 @@ fn summary(description: &StorageDescription) -> String {
         description.name,
         description.bytes as f64 / 1e9,
         random_cost(first, last),
-        most,
-        description.depths[enough],
-        rate(enough) / rate(0),
+        rate_max,
+        description.depths[sufficient_index],
+        rate(sufficient_index) / rate(0),
         duration(Some(description.following[0].us[0])),
         duration(Some(nearest)),
         match description.is_rotational {

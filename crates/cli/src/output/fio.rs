@@ -137,12 +137,13 @@ struct Bins {
 }
 
 impl Bins {
+    /// Joins the latency counts of both directions, sorted by latency.
     fn of(directions: [&DirectionResults; 2]) -> Bins {
         let mut recorded: Vec<(u64, u64)> =
             directions.iter().flat_map(|direction| direction.recorded.iter().copied()).collect();
         recorded.sort_unstable();
-        let all = recorded.iter().map(|(_, count)| count).sum();
-        Bins { recorded, all }
+        let operation_count = recorded.iter().map(|(_, count)| count).sum();
+        Bins { recorded, all: operation_count }
     }
 
     /// Percentage of operations in each bin. A bin ends at one of `bounds`, in units of `unit_ns`

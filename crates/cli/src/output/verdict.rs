@@ -63,13 +63,13 @@ fn section_verdicts(rows: &[ResultRow]) -> String {
     if !is_repeated || first.sections.len() < 2 {
         return String::new();
     }
-    let verdict = |at: usize| {
+    let verdict = |section_index: usize| {
         let measured = measured(rows, job_parts, |row| {
-            let section = row.sections.get(at)?;
+            let section = row.sections.get(section_index)?;
             let runs = summary(&section.runs_mib_per_s);
             Some((runs.map(|runs| runs.median).or(section.mib_per_s)?, runs))
         });
-        let name = &first.sections[at].name;
+        let name = &first.sections[section_index].name;
         match measured.is_empty() {
             true => format!("  {name}: no operation has ended.\n"),
             false => format!("  {name}: {}\n", fastest(&measured, "MiB/s", 1)),
@@ -163,16 +163,17 @@ fn times(more: &Measured, less: &Measured) -> String {
     }
 }
 
-/// Names of rows. The first part is the storage, the others are policies. A row is named by its
-/// storage if that is unique, and otherwise with the policies in which rows of that storage
-/// differ. Rows of one storage are named by their policies alone.
+/// Returns the names of rows. `parts` returns the parts of a row's name: first the storage, then
+/// policies. A row is named by its storage if that is unique, and otherwise with the policies in
+/// which rows of that storage differ. Rows of one storage are named by their policies alone.
 fn distinct_names<R>(rows: &[R], parts: impl Fn(&R) -> Vec<String>) -> Vec<String> {
-    let all: Vec<Vec<String>> = rows.iter().map(parts).collect();
-    let has_one_storage = all.iter().all(|row| row[0] == all[0][0]);
+    let parts_by_row: Vec<Vec<String>> = rows.iter().map(parts).collect();
+    let has_one_storage = parts_by_row.iter().all(|row| row[0] == parts_by_row[0][0]);
     let name = |row: &Vec<String>| {
-        let same: Vec<&Vec<String>> = all.iter().filter(|other| other[0] == row[0]).collect();
-        let differs = |at: &usize| same.iter().any(|other| other[*at] != row[*at]);
-        let policies = (1..row.len()).filter(differs).map(|at| &*row[at]);
+        let rows_of_storage: Vec<&Vec<String>> =
+            parts_by_row.iter().filter(|other| other[0] == row[0]).collect();
+        let differs = |part: &usize| rows_of_storage.iter().any(|other| other[*part] != row[*part]);
+        let policies = (1..row.len()).filter(differs).map(|part| &*row[part]);
         let policies: Vec<&str> = policies.filter(|policy| !policy.is_empty()).collect();
         match (policies.is_empty(), has_one_storage) {
             (true, _) => row[0].clone(),
@@ -180,7 +181,7 @@ fn distinct_names<R>(rows: &[R], parts: impl Fn(&R) -> Vec<String>) -> Vec<Strin
             (false, false) => format!("{} {}", row[0], policies.join(" ")),
         }
     };
-    all.iter().map(name).collect()
+    parts_by_row.iter().map(name).collect()
 }
 
 #[cfg(test)]

@@ -389,20 +389,20 @@ fn refuse_overwriting(run: &JobRun, may_overwrite: bool, storages: &[Storage]) -
     }
 }
 
-/// Parses the memory of the cache. It holds at least one page. Its bookkeeping of 64 bytes per page
-/// must fit into the memory of this machine.
+/// Parses the memory of the cache, in bytes. It holds at least one page. Its bookkeeping of 64
+/// bytes per page must fit into the memory of this machine.
 fn memory_bytes(text: &str) -> Result<u64, Failure> {
     let bytes = input::size("--memory", text)?;
     let system = rustix::system::sysinfo();
-    let most = simulate::memory_bytes_max(system.totalram as u64 * u64::from(system.mem_unit));
+    let bytes_max = simulate::memory_bytes_max(system.totalram as u64 * u64::from(system.mem_unit));
     match bytes {
         0..PAGE_BYTES => Err(Failure::Usage(format!(
             "--memory {text}: holds no page; give at least {PAGE_BYTES} bytes"
         ))),
-        _ if bytes > most => Err(Failure::Usage(format!(
+        _ if bytes > bytes_max => Err(Failure::Usage(format!(
             "--memory {text}: the bookkeeping of this cache doesn't fit into this machine's \
                 memory; give at most {} GiB",
-            most >> 30
+            bytes_max >> 30
         ))),
         _ => Ok(bytes),
     }

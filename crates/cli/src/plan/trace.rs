@@ -50,6 +50,8 @@ struct RequestTransform {
 impl RequestTransform {
     const NONE: RequestTransform = RequestTransform { scale: 1, align_bytes: 1, skips: [false; 2] };
 
+    /// Applies the changes to a request: scaled and aligned offset. `None` if its direction is
+    /// skipped.
     fn of(self, request: TraceRequest) -> Option<TraceRequest> {
         let offset = request.offset / self.scale / self.align_bytes * self.align_bytes;
         (!self.skips[request.op as usize]).then_some(TraceRequest { offset, ..request })
@@ -182,37 +184,37 @@ impl TraceSource {
     }
 
     /// Returns the workload on a storage of `storage_bytes` bytes, and a caveat about its
-    /// placement.
+    /// placement. `is_real` is true for real storage, on which fewer operations are open at once.
     pub fn workload(
         &self,
         storage_bytes: u64,
         is_real: bool,
     ) -> Result<(Workload, Option<String>), Failure> {
-        let about = |error: &dyn std::fmt::Display| {
+        let failure = |error: &dyn std::fmt::Display| {
             Failure::usage_of(printable(&self.path.display().to_string()), error)
         };
         let mut job = self.job().jobs.remove(0);
         if is_real && self.speed_milli.is_some() {
-            let room = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
-            let most = OPEN_DEPTH_REAL.min(u32::try_from(room).unwrap_or(u32::MAX));
-            job.depth = job.depth.min(most);
+            let operations_max = (OPEN_BYTES_REAL / self.summary.largest_bytes.max(1)).max(1);
+            let depth_max = OPEN_DEPTH_REAL.min(u32::try_from(operations_max).unwrap_or(u32::MAX));
+            job.depth = job.depth.min(depth_max);
             job.low = job.low.min(job.depth);
         }
-        let placed = TracePlacement::new(&self.summary, storage_bytes, self.is_redirected);
-        if placed.bytes < self.summary.largest_bytes {
-            return Err(about(&format!(
+        let placement = TracePlacement::new(&self.summary, storage_bytes, self.is_redirected);
+        if placement.bytes < self.summary.largest_bytes {
+            return Err(failure(&format!(
                 "a request of {} bytes is larger than the storage, which has {}",
-                self.summary.largest_bytes, placed.bytes
+                self.summary.largest_bytes, placement.bytes
             )));
         }
-        let notes: Vec<&str> = self.note.into_iter().chain(placed.note.as_deref()).collect();
+        let notes: Vec<&str> = self.note.into_iter().chain(placement.note.as_deref()).collect();
         let note = (!notes.is_empty()).then(|| notes.join("; "));
         let change = self.change;
         let requests = TraceReader::new(packed::open(&self.path)?, self.format)
             .map_while(Result::ok)
             .filter_map(move |request| change.of(request));
         let workload =
-            block_trace::trace_workload(&job, &self.summary, placed, self.speed_milli, requests);
+            block_trace::trace_workload(&job, &self.summary, placement, self.speed_milli, requests);
         Ok((workload, note))
     }
 
@@ -237,8 +239,8 @@ impl TraceSource {
 
 /// Returns the trace format of that name.
 fn find_format(name: &str) -> Result<TraceFormat, Failure> {
-    let found = FORMATS.iter().find(|(known, _)| *known == name);
-    found.map(|(_, format)| *format).ok_or_else(|| {
+    let entry = FORMATS.iter().find(|(format_name, _)| *format_name == name);
+    entry.map(|(_, format)| *format).ok_or_else(|| {
         let names = FORMATS.map(|(name, _)| name).join(", ");
         Failure::Usage(format!("--trace {}: expected one of {names}", printable(name)))
     })

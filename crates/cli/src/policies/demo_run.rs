@@ -168,8 +168,8 @@ fn swap_in(policy: Spec) -> Scene {
     };
     let mut marks = Vec::new();
     let mut lines = Vec::new();
-    let mut begins = 0.0;
-    for (pattern, touches, word) in [
+    let mut scene_ms = 0.0;
+    for (pattern, touches, order_text) in [
         (load::TouchPattern::Sequential, 1100, "in order"),
         (load::TouchPattern::Random, 1000, "at random"),
     ] {
@@ -184,15 +184,15 @@ fn swap_in(policy: Spec) -> Scene {
         let mut last: f64 = 0.0;
         for request in &events.requests {
             let (from, to) = ms_in_device(request);
-            let at = |ms: f64| ms - first + begins;
-            last = last.max(at(to));
+            let shifted = |ms: f64| ms - first + scene_ms;
+            last = last.max(shifted(to));
             let colour = if request.is_write { Colour::Written } else { Colour::Read };
-            marks.push(Mark { x: (at(from), at(to)), y: extent(request), colour });
+            marks.push(Mark { x: (shifted(from), shifted(to)), y: extent(request), colour });
         }
-        begins = last * 1.03;
+        scene_ms = last * 1.03;
         let reads = events.requests.iter().filter(|request| !request.is_write).count();
         let pages_in = row.pages_in.unwrap_or(0);
-        lines.push(format!("{word}: {reads} reads of {pages_in} pages"));
+        lines.push(format!("{order_text}: {reads} reads of {pages_in} pages"));
     }
     Scene {
         title: format!("swap-in {name}, on ssd: in order, then at random"),
@@ -287,12 +287,12 @@ fn eviction(policy: Spec) -> Result<Scene, SpecError> {
     let trace = references();
     let mut cache = Simulation::new(eviction::build(&policy, CACHE_BLOCKS)?, CACHE_BLOCKS);
     let mut misses = 0u64;
-    let marks = trace.references.iter().enumerate().map(|(at, &block)| {
-        let is_there = cache.reference(PageKey::from_number(block.into()));
-        misses += u64::from(!is_there);
-        let colour = if is_there { Colour::Hit } else { Colour::Waste };
-        let (at, block) = (at as f64, f64::from(block));
-        Mark { x: (at, at + 1.0), y: (block, block + 1.0), colour }
+    let marks = trace.references.iter().enumerate().map(|(index, &block)| {
+        let is_hit = cache.reference(PageKey::from_number(block.into()));
+        misses += u64::from(!is_hit);
+        let colour = if is_hit { Colour::Hit } else { Colour::Waste };
+        let (index, block) = (index as f64, f64::from(block));
+        Mark { x: (index, index + 1.0), y: (block, block + 1.0), colour }
     });
     let marks: Vec<Mark> = marks.collect();
     Ok(Scene {

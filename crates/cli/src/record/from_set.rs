@@ -22,7 +22,8 @@ const WAIT_INTERVAL: Duration = Duration::from_millis(2);
 const NAMED_FILES_MAX: usize = 3;
 
 /// Starts the program, and brings in at most `bytes_max` bytes of the recorded pages meanwhile.
-pub fn run(plan: &RecordPlan, span: Option<Duration>, bytes_max: u64) -> CommandResult {
+/// Waits for its end, at most `time_max`.
+pub fn run(plan: &RecordPlan, time_max: Option<Duration>, bytes_max: u64) -> CommandResult {
     let mut set = RecordedSet::default();
     for path in &plan.from {
         set.begin_recording();
@@ -32,26 +33,28 @@ pub fn run(plan: &RecordPlan, span: Option<Duration>, bytes_max: u64) -> Command
         })?;
     }
     if set.is_empty() {
-        let what = "has no read of a file; record the program by `readpath record`";
-        return Err(Failure::usage_of(plan.from[0].display(), what));
+        let problem = "has no read of a file; record the program by `readpath record`";
+        return Err(Failure::usage_of(plan.from[0].display(), problem));
     }
     let (name, mut command) = program(plan);
     let is_over = AtomicBool::new(false);
     let began = Instant::now();
-    let (brought_in, took, ended) = std::thread::scope(|scope| {
+    let (brought_in, duration, ended) = std::thread::scope(|scope| {
         let bringing_in = scope.spawn(|| {
             let brought_in = set.bring_in(bytes_max, &is_over);
             (brought_in, began.elapsed())
         });
-        let is_stopped =
-            || signals::is_interrupted() || span.is_some_and(|span| began.elapsed() >= span);
+        let is_stopped = || {
+            signals::is_interrupted()
+                || time_max.is_some_and(|time_max| began.elapsed() >= time_max)
+        };
         let ended = run_program(&mut command, is_stopped);
         is_over.store(true, Ordering::Relaxed);
-        let (brought_in, took) = bringing_in.join().expect("it does not panic");
-        (brought_in, took, ended)
+        let (brought_in, duration) = bringing_in.join().expect("it does not panic");
+        (brought_in, duration, ended)
     });
     let status = ended.map_err(|error| Failure::usage_of(plan.command[0].display(), error))?;
-    lines(&brought_in, took, &printable(&name)).iter().for_each(notice::print);
+    lines(&brought_in, duration, &printable(&name)).iter().for_each(notice::print);
     if status.is_none() {
         notice::print("the program runs on");
     }

@@ -20,17 +20,21 @@ use crate::table::{self, Column, Table};
 const SEARCH_TIME: Duration = Duration::from_secs(2);
 const ENTRIES_MAX: usize = 20_000;
 
-/// Measures the window of the storage at `place`, a folder, a file or a block device, and prints
-/// the command that sets it.
-pub fn run(place: &Path) -> CommandResult {
+/// Measures the readahead window of the storage at `path_argument`, a folder, a file or a block
+/// device. Prints the command that sets the best window.
+pub fn run(path_argument: &Path) -> CommandResult {
     let interrupt = Interrupt::listen();
-    let named = |error| Failure::usage_of(place.display(), error);
-    let found = fs::metadata(place).map_err(named)?;
-    let setting = ReadaheadSetting::from_metadata(&found).ok_or_else(|| {
-        let what = "the kernel shows no readahead window for it below /sys";
-        Failure::Unavailable(format!("{}: {what}", place.display()))
+    let failure = |error| Failure::usage_of(path_argument.display(), error);
+    let metadata = fs::metadata(path_argument).map_err(failure)?;
+    let setting = ReadaheadSetting::from_metadata(&metadata).ok_or_else(|| {
+        let problem = "the kernel shows no readahead window for it below /sys";
+        Failure::Unavailable(format!("{}: {problem}", path_argument.display()))
     })?;
-    let path = if found.is_dir() { longest_file(place, found.dev())? } else { place.to_owned() };
+    let path = if metadata.is_dir() {
+        longest_file(path_argument, metadata.dev())?
+    } else {
+        path_argument.to_owned()
+    };
     let file = open(&path)?;
     let continues = &mut || !interrupt.is_signalled();
     match compare(&file, 0, setting.bytes, continues) {
@@ -47,36 +51,36 @@ pub fn run(place: &Path) -> CommandResult {
 fn open(path: &Path) -> Result<File, Failure> {
     let kind = fs::metadata(path).map_err(|error| Failure::usage_of(path.display(), error))?;
     if !kind.is_file() && !kind.file_type().is_block_device() {
-        let what = "is no folder, file or block device";
-        return Err(Failure::usage_of(path.display(), what));
+        let problem = "is no folder, file or block device";
+        return Err(Failure::usage_of(path.display(), problem));
     }
     direct_reads::open(path).map_err(|error| {
-        let what = format!("can't be opened for reads past the page cache: {error}");
-        Failure::usage_of(path.display(), what)
+        let problem = format!("can't be opened for reads past the page cache: {error}");
+        Failure::usage_of(path.display(), problem)
     })
 }
 
-/// Finds a long file below a folder, on the same file system.
+/// Finds a long file below a folder, on the file system with number `device`.
 fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
     let (began, mut entries) = (Instant::now(), 0);
     let mut longest: Option<(u64, PathBuf)> = None;
     let mut folders = VecDeque::from([folder.to_owned()]);
     while let Some(folder) = folders.pop_front() {
         // A folder without permission has files that this user cannot read either.
-        let Ok(listed) = fs::read_dir(&folder) else { continue };
-        for entry in listed.flatten() {
+        let Ok(directory_entries) = fs::read_dir(&folder) else { continue };
+        for entry in directory_entries.flatten() {
             entries += 1;
-            let Ok(found) = entry.metadata() else { continue };
-            if found.dev() != device {
+            let Ok(metadata) = entry.metadata() else { continue };
+            if metadata.dev() != device {
                 continue;
             }
-            if found.is_dir() {
+            if metadata.is_dir() {
                 folders.push_back(entry.path());
-            } else if found.is_file()
-                && longest.as_ref().is_none_or(|(bytes, _)| found.len() > *bytes)
+            } else if metadata.is_file()
+                && longest.as_ref().is_none_or(|(bytes, _)| metadata.len() > *bytes)
                 && File::open(entry.path()).is_ok()
             {
-                longest = Some((found.len(), entry.path()));
+                longest = Some((metadata.len(), entry.path()));
             }
         }
         if entries >= ENTRIES_MAX || began.elapsed() >= SEARCH_TIME {
@@ -87,11 +91,11 @@ fn longest_file(folder: &Path, device: u64) -> Result<PathBuf, Failure> {
         Some((bytes, path)) if bytes >= FILE_BYTES_MIN => Ok(path),
         _ => {
             let mib = FILE_BYTES_MIN >> 20;
-            let what = format!(
+            let problem = format!(
                 "no readable file of {mib} MiB was found below it, in {entries} entries; name one, \
                  or the block device"
             );
-            Err(Failure::usage_of(folder.display(), what))
+            Err(Failure::usage_of(folder.display(), problem))
         }
     }
 }
@@ -106,7 +110,8 @@ fn text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String 
     ];
     let rows: Vec<(usize, &TriedWindow)> = trial.tried.iter().enumerate().collect();
     let table = Table::of(&rows, &columns, 0);
-    let [present, chosen] = [0, trial.chosen].map(|number| trial.tried[number].bytes >> 10);
+    let [present, chosen] =
+        [0, trial.chosen].map(|window_index| trial.tried[window_index].bytes >> 10);
     let advice = match trial.chosen {
         0 => format!(
             "The present window of {present} KiB is as fast as the fastest; none is proposed."

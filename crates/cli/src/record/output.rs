@@ -78,21 +78,22 @@ impl Write for Output {
     }
 }
 
-/// Opens a path for writing, from the beginning.
+/// Opens a path for writing, and truncates it. Follows symbolic links only of this user and of
+/// root. As root, replaces files of other users.
 fn open_for_writing(path: &Path) -> io::Result<File> {
-    let own = rustix::process::geteuid().as_raw();
+    let own_user = rustix::process::geteuid().as_raw();
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
-        let found = match fs::symlink_metadata(&path) {
-            Ok(found) => found,
+        let metadata = match fs::symlink_metadata(&path) {
+            Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return created(&path),
             Err(error) => return Err(error),
         };
-        let kind = found.file_type();
-        let is_trusted = found.uid() == own || found.uid() == 0;
+        let kind = metadata.file_type();
+        let is_trusted = metadata.uid() == own_user || metadata.uid() == 0;
         if kind.is_symlink() {
             if !is_trusted {
-                let user = found.uid();
+                let user = metadata.uid();
                 return Err(unsafe_path_error(format!(
                     "it is a symbolic link of user {user}; remove it, or name its target"
                 )));
@@ -106,22 +107,22 @@ fn open_for_writing(path: &Path) -> io::Result<File> {
             continue;
         }
         if !kind.is_file() {
-            if own == 0 && !is_trusted && kind.is_fifo() {
+            if own_user == 0 && !is_trusted && kind.is_fifo() {
                 return Err(unsafe_path_error(format!(
                     "it is a pipe of user {}; name a file",
-                    found.uid()
+                    metadata.uid()
                 )));
             }
             return nofollow_options().open(&path);
         }
         // Root writes to no file that another user has put there: it may be a hard link.
-        if own == 0 && (!is_trusted || found.nlink() > 1) {
+        if own_user == 0 && (!is_trusted || metadata.nlink() > 1) {
             fs::remove_file(&path)?;
             return created(&path);
         }
         let file = nofollow_options().open(&path)?;
         let now = file.metadata()?;
-        if (now.dev(), now.ino()) != (found.dev(), found.ino()) {
+        if (now.dev(), now.ino()) != (metadata.dev(), metadata.ino()) {
             return Err(unsafe_path_error(
                 "another file has come in its place; try again".to_owned(),
             ));

@@ -22,8 +22,13 @@ use crate::signals;
 /// Pause between two looks at the shared memory while it fills quickly.
 const READ_INTERVAL_BUSY: Duration = Duration::from_millis(1);
 
-/// Records until the program ends, the time is over, or a signal comes.
-pub fn run(args: &RecordPlan, span: Option<Duration>, budget_bytes: Option<u64>) -> CommandResult {
+/// Records without root, by a preloaded library, until the program ends, the time is over, or a
+/// signal comes.
+pub fn run(
+    args: &RecordPlan,
+    time_max: Option<Duration>,
+    budget_bytes: Option<u64>,
+) -> CommandResult {
     if LIBRARY.is_empty() {
         return Err(Failure::Unavailable(
             "who isn't root records by a library for Linux with the GNU C library, and this command was not \
@@ -43,59 +48,59 @@ pub fn run(args: &RecordPlan, span: Option<Duration>, budget_bytes: Option<u64>)
         }
     });
     let output = args.output.clone().or(budget_bytes.is_none().then(|| PathBuf::from(OUTPUT)));
-    let about = |error: std::io::Error| match &output {
+    let failure = |error: std::io::Error| match &output {
         Some(path) => Failure::usage_of(path.display(), error),
         None => Failure::usage(error),
     };
-    let mut watch = Preload::start(LIBRARY)
+    let mut preload = Preload::start(LIBRARY)
         .map_err(|error| Failure::usage_of("folders for temporary files", error))?;
     if let Some(bytes) = budget_bytes {
-        watch.advise(bytes);
+        preload.advise(bytes);
     }
     let sink = match &output {
-        Some(path) => Output::create(path).map_err(about)?,
+        Some(path) => Output::create(path).map_err(failure)?,
         None => Output::none(),
     };
-    let mut writer = RecordingWriter::new(sink.clone()).map_err(about)?;
+    let mut writer = RecordingWriter::new(sink.clone()).map_err(failure)?;
     let before = CpuTime::of_children();
     let (name, command) = program(args);
-    let mut child = watch
+    let mut child = preload
         .spawn(command)
         .map_err(|error| Failure::usage_of(args.command[0].display(), error))?;
-    writer.put(watch.first_record(&name)).map_err(about)?;
-    let (began, mut status, mut counts) = (Instant::now(), None, None);
+    writer.put(preload.first_record(&name)).map_err(failure)?;
+    let (start, mut status, mut counts) = (Instant::now(), None, None);
     // Sample the process until the preloaded library reports from it.
-    let mut looks = Sampled::start(child.id()).ok();
+    let mut sampling = Sampled::start(child.id()).ok();
     let (mut samples, mut ended_early, mut is_busy) = (None, OutputError::default(), false);
     while !signals::is_interrupted() && status.is_none() {
-        std::thread::sleep(match is_busy || watch.is_awake() {
+        std::thread::sleep(match is_busy || preload.is_awake() {
             true => READ_INTERVAL_BUSY,
             false => READ_INTERVAL,
         });
-        is_busy = watch.record(&mut writer).map_err(about)?;
-        ended_early.check(&sink, output.as_deref(), began);
-        looks = looks.filter(|_| watch.programs() == 0);
-        looks.iter_mut().for_each(Sampled::sample_if_due);
+        is_busy = preload.record(&mut writer).map_err(failure)?;
+        ended_early.check(&sink, output.as_deref(), start);
+        sampling = sampling.filter(|_| preload.programs() == 0);
+        sampling.iter_mut().for_each(Sampled::sample_if_due);
         if has_ended(&child).map_err(Failure::usage)? {
-            samples = looks.take().map(Sampled::finish);
+            samples = sampling.take().map(Sampled::finish);
             let waited = wait_counted(&mut child).map_err(Failure::usage)?;
             (status, counts) = (Some(waited.0), waited.1);
         }
-        if span.is_some_and(|span| began.elapsed() >= span) {
+        if time_max.is_some_and(|time_max| start.elapsed() >= time_max) {
             break;
         }
     }
-    let spent = CpuTime::of_children().since(before);
-    let processor_ns = status.map(|_| (spent.seconds() * 1e9) as u64);
-    let recorded = watch.finish(writer, processor_ns, status.is_some()).map_err(about)?;
-    ended_early.check(&sink, output.as_deref(), began);
+    let processor_time = CpuTime::of_children().since(before);
+    let processor_ns = status.map(|_| (processor_time.seconds() * 1e9) as u64);
+    let recorded = preload.finish(writer, processor_ns, status.is_some()).map_err(failure)?;
+    ended_early.check(&sink, output.as_deref(), start);
     ended_early.result()?;
     if recorded.programs == 0 {
-        samples = samples.or_else(|| looks.map(Sampled::finish));
+        samples = samples.or_else(|| sampling.map(Sampled::finish));
         match (samples, counts) {
             (Some(samples), _) => sampled::print_samples(&samples)?,
             // The process ended before its first sample.
-            (None, Some(counts)) => sampled::print_counters(counts, began.elapsed().as_secs_f64())?,
+            (None, Some(counts)) => sampled::print_counters(counts, start.elapsed().as_secs_f64())?,
             (None, None) => {}
         }
         return Err(Failure::Unavailable(format!(

@@ -66,8 +66,8 @@ fn chrome(path: &Path, out: &mut Output) -> CommandResult {
     let mut threads: BTreeMap<u32, ThreadName> = BTreeMap::new();
     let mut is_first = true;
     let mut event = |event: serde_json::Value| {
-        let before = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
-        out.put(format_args!("{before}{event}"))
+        let separator = if std::mem::take(&mut is_first) { "[\n" } else { ",\n" };
+        out.put(format_args!("{separator}{event}"))
     };
     event(json!({"ph": "M", "name": "process_name", "pid": DEVICES, "args": {"name": "devices"}}))?;
     for_each_record(path, |record| {

@@ -195,40 +195,42 @@ impl<'a> RecordedThread<'a> {
         Ok(last_end)
     }
 
-    /// Takes the next read and waits until its start time.
+    /// Takes the next read of the thread, and waits until its start time: its think time after the
+    /// end of the thread's last read. Returns it with the function that performs it; `None` at the
+    /// end.
     fn next_read(
         &self,
         last_end: Time,
         clock: Clock,
     ) -> Result<Option<(GivenRead, Arc<ReadFn>)>, String> {
-        let mut turn = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = turn.next;
-        let Some(&reading) = self.thread.reads.get(at) else { return Ok(None) };
-        turn.next += 1;
-        let read_fn = match turn.open.get(&reading.file) {
-            Some(door) => Arc::clone(door),
+        let mut cursor = self.cursor.lock().unwrap_or_else(PoisonError::into_inner);
+        let index = cursor.next;
+        let Some(&reading) = self.thread.reads.get(index) else { return Ok(None) };
+        cursor.next += 1;
+        let read_fn = match cursor.open.get(&reading.file) {
+            Some(opened) => Arc::clone(opened),
             None => {
                 let read_fn = Arc::new(self.ways.open(reading.file, self.thread)?);
-                turn.open.insert(reading.file, Arc::clone(&read_fn));
+                cursor.open.insert(reading.file, Arc::clone(&read_fn));
                 read_fn
             }
         };
-        if self.last_of[&reading.file] == at {
-            turn.open.remove(&reading.file);
+        if self.last_of[&reading.file] == index {
+            cursor.open.remove(&reading.file);
         }
-        wait_until(last_end.max(turn.last_start) + self.thread.think_times[at], clock);
-        turn.last_start = clock.now();
+        wait_until(last_end.max(cursor.last_start) + self.thread.think_times[index], clock);
+        cursor.last_start = clock.now();
         Ok(Some((reading, read_fn)))
     }
 }
 
-/// Waits until a time: sleeps, then spins for the last part.
-fn wait_until(due: Time, clock: Clock) {
-    let left = clock.until(due);
-    if left > SPIN_TIME {
-        std::thread::sleep(left - SPIN_TIME);
+/// Waits until `time`: sleeps, then spins for the last part.
+fn wait_until(time: Time, clock: Clock) {
+    let time_left = clock.until(time);
+    if time_left > SPIN_TIME {
+        std::thread::sleep(time_left - SPIN_TIME);
     }
-    while clock.now() < due {
+    while clock.now() < time {
         std::hint::spin_loop();
     }
 }

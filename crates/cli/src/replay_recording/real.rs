@@ -73,22 +73,22 @@ impl<'a> RealStorage<'a> {
 
     /// Checks that the folder has enough free space for the files.
     pub fn check(&self, folder: &Path) -> Result<(), Failure> {
-        let about = |problem: String| Err(Failure::usage_of(folder.display(), problem));
+        let failure = |problem: String| Err(Failure::usage_of(folder.display(), problem));
         if !folder.is_dir() {
-            return about(
+            return failure(
                 "is not a folder; name one for scratch copies of the recorded files".into(),
             );
         }
         let file_system = rustix::fs::statvfs(folder)
             .map_err(|errno| Failure::usage_of(folder.display(), errno))?;
-        let (free, bytes) =
+        let (free_bytes, bytes) =
             (file_system.f_bavail * file_system.f_frsize, self.recorded.file_bytes());
-        if bytes + bytes / OVERHEAD_PART > free {
-            return about(format!(
+        if bytes + bytes / OVERHEAD_PART > free_bytes {
+            return failure(format!(
                 "the recorded files are made again there, {} MiB, and {} MiB are free; name a \
                  folder with more room, or cut the recording (`readpath recording cut`)",
                 bytes.div_ceil(1 << 20),
-                free >> 20
+                free_bytes >> 20
             ));
         }
         Ok(())
@@ -97,62 +97,72 @@ impl<'a> RealStorage<'a> {
     /// Replays the reads once. Returns the measurements and a caveat.
     pub fn replay(&mut self, row: &RealRow<'_>) -> Result<(Played, Option<String>), Failure> {
         let paths = self.make(row.folder)?;
-        let failed = |problem: &dyn std::fmt::Display| {
+        let run_failure = |problem: &dyn std::fmt::Display| {
             Failure::Run(format!("{}: the reads can't be made: {problem}", row.folder.display()))
         };
-        let mut part = WorkerProcess::start(WorkerTask::Replay).map_err(|error| failed(&error))?;
+        let mut worker =
+            WorkerProcess::start(WorkerTask::Replay).map_err(|error| run_failure(&error))?;
         let order = ReplayOrder {
             recording: OrderPath(self.recording.to_owned()),
             files: paths.iter().cloned().map(OrderPath).collect(),
             policies: row.policies.clone(),
             memory_bytes: row.memory_bytes,
         };
-        let gone = |gone: AnswerError| match gone {
+        let failure_of = |failure_of: AnswerError| match failure_of {
             AnswerError::Interrupted => Failure::Interrupted,
-            AnswerError::Ended(status) => failed(&format!("their process has ended: {status}")),
-            AnswerError::Malformed(words) => failed(&words),
-            AnswerError::TimedOut => failed(&"it takes too long"),
+            AnswerError::Ended(status) => {
+                run_failure(&format!("their process has ended: {status}"))
+            }
+            AnswerError::Malformed(words) => run_failure(&words),
+            AnswerError::TimedOut => run_failure(&"it takes too long"),
         };
-        part.send_order(&order).map_err(|error| failed(&error))?;
-        let own_bytes = match part.receive_answer(None, self.interrupt).map_err(gone)? {
+        worker.send_order(&order).map_err(|error| run_failure(&error))?;
+        let own_bytes = match worker.receive_answer(None, self.interrupt).map_err(failure_of)? {
             ReplayReply::Ready { own_bytes } => own_bytes,
-            ReplayReply::Played(_) => return Err(failed(&"it answered before it was asked")),
-            ReplayReply::Failed(words) => return Err(failed(&words)),
+            ReplayReply::Played(_) => return Err(run_failure(&"it answered before it was asked")),
+            ReplayReply::Failed(words) => return Err(run_failure(&words)),
         };
         // Locals drop in reverse order: the process ends before its group is removed.
         let group = match (&row.policies, row.memory_bytes) {
             (None, Some(bytes)) => Some(limit(bytes + own_bytes)?),
             _ => None,
         };
-        let mut part = part;
+        let mut worker = worker;
         if let Some(group) = &group {
-            group.add(part.id()).map_err(|error| failed(&error))?;
+            group.add(worker.id()).map_err(|error| run_failure(&error))?;
         }
-        let warm = self.make_cold(&paths)?;
-        part.send_order(&ReplayBegin).map_err(|error| failed(&error))?;
-        let played = match part.receive_answer(None, self.interrupt).map_err(gone)? {
+        let warm_note = self.make_cold(&paths)?;
+        worker.send_order(&ReplayBegin).map_err(|error| run_failure(&error))?;
+        let played = match worker.receive_answer(None, self.interrupt).map_err(failure_of)? {
             ReplayReply::Played(played) => played,
-            ReplayReply::Ready { .. } => return Err(failed(&"it was ready twice")),
-            ReplayReply::Failed(words) => return Err(failed(&words)),
+            ReplayReply::Ready { .. } => return Err(run_failure(&"it was ready twice")),
+            ReplayReply::Failed(words) => return Err(run_failure(&words)),
         };
-        drop(part);
-        let notes = note::join(warm, played.note.clone());
+        drop(worker);
+        let notes = note::join(warm_note, played.note.clone());
         Ok((played, notes))
     }
 
     /// Returns the paths of the scratch files in a folder, created at its first use.
     fn make(&mut self, folder: &Path) -> Result<Vec<PathBuf>, Failure> {
         if !self.scratch_folders.contains_key(folder) {
-            let made = ScratchFolder::new(folder, "readpath-replay")?;
-            for (at, file) in self.recorded.files().iter().enumerate() {
-                let path = made.path().join(at.to_string());
-                made.add(&path, file.bytes, self.seed.wrapping_add(at as u64), self.interrupt)?;
+            let scratch_folder = ScratchFolder::new(folder, "readpath-replay")?;
+            for (index, file) in self.recorded.files().iter().enumerate() {
+                let path = scratch_folder.path().join(index.to_string());
+                scratch_folder.add(
+                    &path,
+                    file.bytes,
+                    self.seed.wrapping_add(index as u64),
+                    self.interrupt,
+                )?;
             }
-            made.sync()?;
-            self.scratch_folders.insert(folder.to_owned(), made);
+            scratch_folder.sync()?;
+            self.scratch_folders.insert(folder.to_owned(), scratch_folder);
         }
-        let made = self.scratch_folders[folder].path();
-        Ok((0..self.recorded.files().len()).map(|at| made.join(at.to_string())).collect())
+        let scratch_folder = self.scratch_folders[folder].path();
+        Ok((0..self.recorded.files().len())
+            .map(|index| scratch_folder.join(index.to_string()))
+            .collect())
     }
 
     /// Drops the files' pages from the kernel page cache. Returns a caveat if some stayed.

@@ -151,13 +151,14 @@ impl<'a> ReadMethods<'a> {
 
     /// Caveat about the figures.
     pub fn note(&self) -> Option<String> {
-        let ours = self.library.as_ref()?;
-        let mut modes = ours.mappings.values().map(|mapping| mapping.mode());
-        let mapped = modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapping_caveat);
-        let carried = ours.path.stats().backend.and_then(note::backend_caveat);
-        let each = (ours.mappings.len() > 1 && self.order.memory_bytes.is_some())
+        let library = self.library.as_ref()?;
+        let mut modes = library.mappings.values().map(|mapping| mapping.mode());
+        let mapping_note =
+            modes.find(|&mode| mode != MappingMode::Served).and_then(note::mapping_caveat);
+        let backend_note = library.path.stats().backend.and_then(note::backend_caveat);
+        let limit_note = (library.mappings.len() > 1 && self.order.memory_bytes.is_some())
             .then(|| "the memory limit applies to each mapped file".to_owned());
-        note::join(note::join(mapped, carried), each)
+        note::join(note::join(mapping_note, backend_note), limit_note)
     }
 }
 
@@ -185,6 +186,8 @@ impl LibraryState {
             && self.mappings.values().all(|mapping| mapping.mode() == MappingMode::Served)
     }
 
+    /// Returns the function that reads the file for a thread: from a mapping, direct, or through
+    /// the cache.
     fn open(&self, file: FileId, path: &Path, thread: &ReadList) -> Result<ReadFn, String> {
         if thread.engine == JobEngine::Mmap {
             return Ok(copied(&self.mappings[&file], |mapping| mapping.as_slice()));
@@ -200,9 +203,9 @@ impl LibraryState {
             Some(open) => open.reopen(),
             None => {
                 let open = self.path.open(path).map_err(|error| error.to_string())?;
-                let own = open.reopen();
+                let handle = open.reopen();
                 files.insert(file, open);
-                own
+                handle
             }
         };
         Ok(Box::new(move |memory, offset| {
@@ -220,16 +223,16 @@ fn mapped<M>(
     let threads = recorded.threads().iter().filter(|thread| thread.engine == JobEngine::Mmap);
     let files: BTreeSet<FileId> =
         threads.flat_map(|thread| thread.reads.iter().map(|reading| reading.file)).collect();
-    let one = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize].0)?)));
-    files.into_iter().map(one).collect()
+    let mapped_file = |file: FileId| Ok((file, Arc::new(map(&order.files[file.0 as usize].0)?)));
+    files.into_iter().map(mapped_file).collect()
 }
 
-/// Read function that copies out of a mapping.
+/// Returns a read function that copies out of a mapping. `bytes` returns the bytes of the mapping.
 fn copied<M: Send + Sync + 'static>(mapping: &Arc<M>, bytes: fn(&M) -> &[u8]) -> ReadFn {
     let mapping = Arc::clone(mapping);
     Box::new(move |memory, offset| {
-        let at = offset as usize;
-        let block = &bytes(&mapping)[at..at + memory.len()];
+        let start = offset as usize;
+        let block = &bytes(&mapping)[start..start + memory.len()];
         // SAFETY: the row ends with the first error, and no later access to the mapping follows.
         let copied = unsafe { copy_mapped(block, memory) };
         copied.map_err(|_| "a bus error: its storage failed there".to_owned())

@@ -58,9 +58,9 @@ fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
     let mut drawn = Vec::new();
     for (series, row) in grid.rows.iter().enumerate() {
         let modelled: Vec<Option<f64>> = row.modelled.iter().copied().map(Some).collect();
-        for (what, figures) in [("published", &row.published), ("modelled", &modelled)] {
-            let name = format!("{} ({}), {what}", row.label, row.policies);
-            let dashes = if what == "published" { DASHED } else { "" };
+        for (kind, figures) in [("published", &row.published), ("modelled", &modelled)] {
+            let name = format!("{} ({}), {kind}", row.label, row.policies);
+            let dashes = if kind == "published" { DASHED } else { "" };
             drawn.push(ChartLine {
                 name,
                 series,
@@ -71,12 +71,12 @@ fn over_numbers(table: &ReproducedTable, grid: &Grid) -> String {
         }
     }
     drawn.retain(|line| !line.points.is_empty());
-    let all = || drawn.iter().flat_map(|line| &line.points);
-    let most_x = all().map(|point| point.0).fold(0.0, f64::max);
-    let most_y = all().map(|point| point.1).fold(0.0, f64::max);
+    let all_points = || drawn.iter().flat_map(|line| &line.points);
+    let x_max = all_points().map(|point| point.0).fold(0.0, f64::max);
+    let y_max = all_points().map(|point| point.1).fold(0.0, f64::max);
     let field = PlotArea::new(
-        Axis::linear(&grid.over, most_x, plain),
-        Axis::linear(&table.unit, most_y, plain),
+        Axis::linear(&grid.over, x_max, plain),
+        Axis::linear(&table.unit, y_max, plain),
         300.0,
     );
     lines::draw(&table.title, &field, &drawn)

@@ -79,14 +79,14 @@ pub fn text(rows: &[WireRow]) -> String {
     )
 }
 
-/// Makes one case's read through the proxy and counts its READs.
+/// Makes one case's read through the proxy at `proxy_url`, and counts its READ calls.
 fn count_case(
     case: &ReadCase,
     url: &NfsUrl,
-    through: &NfsUrl,
+    proxy_url: &NfsUrl,
     tap: &Tap,
 ) -> Result<WireRow, Failure> {
-    let opened = ReadPath::builder().readahead(case.readahead).open(through.to_string());
+    let opened = ReadPath::builder().readahead(case.readahead).open(proxy_url.to_string());
     let file = opened.map_err(|error| Failure::usage_of(url, error))?;
     if file.len() < READ_BYTES {
         return Err(Failure::Usage(format!(
@@ -96,7 +96,7 @@ fn count_case(
     }
     *tap.reads.lock().expect("nothing panics under this lock") = Reads::default();
     let read = file.read_exact_at(&mut [0; READ_BYTES as usize], 0);
-    read.map_err(|what| Failure::Run(format!("{url}: {what}")))?;
+    read.map_err(|error| Failure::Run(format!("{url}: {error}")))?;
     let reads = &tap.reads.lock().expect("nothing panics under this lock").wire_reads;
     let bytes: u64 = reads.iter().map(|read| u64::from(read.bytes)).sum();
     Ok(WireRow {
@@ -207,9 +207,10 @@ fn forward_calls(
     }
 }
 
-/// Size of a READ of NFS version 3; `None` for any other call.
+/// Returns the size in bytes of a READ call of NFS version 3; `None` for any other call.
 fn read_size(call: &[u8]) -> Option<u32> {
-    let word = |at: usize| Some(u32::from_be_bytes(*call.get(at..at + 4)?.first_chunk()?));
+    let word =
+        |offset: usize| Some(u32::from_be_bytes(*call.get(offset..offset + 4)?.first_chunk()?));
     if (word(12)?, word(16)?, word(20)?) != (100_003, 3, 6) {
         return None;
     }

@@ -34,29 +34,29 @@ pub fn check(
     }
 }
 
-/// Expected bytes of the word with that number.
-fn word(seed: u64, number: u64) -> [u8; WORD as usize] {
-    splitmix::mixed(seed ^ number.wrapping_mul(splitmix::STEP)).to_le_bytes()
+/// Expected bytes of the word with this index.
+fn word(seed: u64, index: u64) -> [u8; WORD as usize] {
+    splitmix::mixed(seed ^ index.wrapping_mul(splitmix::STEP)).to_le_bytes()
 }
 
-/// Calls `piece` for each part of the range that lies in one word, with the expected bytes. Stops
-/// when it returns false.
+/// Calls `visit` for each part of the range that lies in one word, with its range in the buffer and
+/// the expected bytes. Stops when `visit` returns false.
 fn for_each_word(
     seed: u64,
     offset: u64,
     length: usize,
-    mut piece: impl FnMut(std::ops::Range<usize>, &[u8]) -> bool,
+    mut visit: impl FnMut(std::ops::Range<usize>, &[u8]) -> bool,
 ) {
-    let mut at = 0;
-    while at < length {
-        let place = offset + at as u64;
-        let skipped = (place % WORD) as usize;
-        let count = (WORD as usize - skipped).min(length - at);
-        let word = word(seed, place / WORD);
-        if !piece(at..at + count, &word[skipped..skipped + count]) {
+    let mut position = 0;
+    while position < length {
+        let file_offset = offset + position as u64;
+        let skipped = (file_offset % WORD) as usize;
+        let count = (WORD as usize - skipped).min(length - position);
+        let word = word(seed, file_offset / WORD);
+        if !visit(position..position + count, &word[skipped..skipped + count]) {
             return;
         }
-        at += count;
+        position += count;
     }
 }
 
@@ -68,16 +68,17 @@ fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     });
 }
 
-/// Compares bytes at an offset with the expected content. Reports the first difference.
+/// Compares bytes at `offset` of the file with the expected content. Returns the first difference
+/// as text.
 fn compare(seed: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let mut result = Ok(());
     for_each_word(seed, offset, bytes.len(), |range, word| {
         let is_equal = bytes[range.clone()] == *word;
         if !is_equal {
             let read = &bytes[range.clone()];
-            let place = offset + range.start as u64;
+            let file_offset = offset + range.start as u64;
             result = Err(format!(
-                "verify: at byte {place} {word:02x?} was written, but {read:02x?} was read"
+                "verify: at byte {file_offset} {word:02x?} was written, but {read:02x?} was read"
             ));
         }
         is_equal

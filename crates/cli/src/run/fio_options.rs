@@ -43,8 +43,8 @@ const ENGINE_COLUMNS: [Column<FioEngine>; 3] = [
 
 /// Prints the table of options and the table of engines.
 pub fn print_all() -> CommandResult {
-    let all: Vec<&FioOption> = options().collect();
-    print(&Table::of(&all, &OPTION_COLUMNS, 3).to_string())?;
+    let fio_options: Vec<&FioOption> = options().collect();
+    print(&Table::of(&fio_options, &OPTION_COLUMNS, 3).to_string())?;
     print("\n")?;
     print(&Table::of(ENGINES, &ENGINE_COLUMNS, 3).to_string())
 }

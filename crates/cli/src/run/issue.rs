@@ -54,7 +54,7 @@ pub fn run_calls(
     Ok(())
 }
 
-/// Syncs the writes of a process to the medium.
+/// Syncs the writes of a process to the medium, and records the end or the error.
 fn synced(
     process: &mut Process,
     figures: &mut ProcessFigures,
@@ -62,9 +62,9 @@ fn synced(
     is_data_enough: bool,
 ) {
     let synced = sync(shared.path, is_data_enough);
-    let done = shared.now();
-    figures.record_sync(done, synced.map_err(|error| error.to_string()));
-    process.synced(done);
+    let end = shared.now();
+    figures.record_sync(end, synced.map_err(|error| error.to_string()));
+    process.synced(end);
 }
 
 /// Transfers all bytes of one operation directly, without the cache.
@@ -126,11 +126,11 @@ fn end(
     figures: &mut ProcessFigures,
     shared: &ProcessesShared<'_>,
     (operation, issued): Issued,
-    moved: Result<(), String>,
+    result: Result<(), String>,
 ) {
-    let done = shared.now();
-    figures.record_of(process, (operation, issued), done, moved, shared);
-    process.completed(done);
+    let end_time = shared.now();
+    figures.record_of(process, (operation, issued), end_time, result, shared);
+    process.completed(end_time);
 }
 
 /// Runs a process with many cached reads in flight. Each write is a synchronous call.
@@ -203,8 +203,8 @@ pub fn run_raw_batch(
     batch: &mut RawBatch<'_>,
 ) -> Result<(), Failure> {
     let bytes = process.block_bytes_max() as usize;
-    let spare = RawMemory::several(process.depth() as usize, bytes);
-    let mut spare = spare.map_err(Failure::usage)?;
+    let free_memory = RawMemory::several(process.depth() as usize, bytes);
+    let mut free_memory = free_memory.map_err(Failure::usage)?;
     let mut in_flight = IssuedOperations::new();
     shared.begin();
     sleep_until(process.start_delay(), shared);
@@ -215,7 +215,7 @@ pub fn run_raw_batch(
             NextAction::Operation(operation) => {
                 let offset = shared.offset(operation);
                 let ticket = in_flight.insert((operation, now)) as u64;
-                let mut memory = spare.pop().expect("no more than the depth are in flight");
+                let mut memory = free_memory.pop().expect("no more than the depth are in flight");
                 content::prepare(&process, operation, offset, &mut memory);
                 let bytes = operation.bytes as usize;
                 let started = match operation.op {
@@ -229,25 +229,25 @@ pub fn run_raw_batch(
             }
             NextAction::WaitUntil(time) if in_flight.is_empty() => sleep_until(time, shared),
             NextAction::WaitUntil(_) | NextAction::WaitForCompletion => {
-                let waited = match next {
+                let completion = match next {
                     NextAction::WaitUntil(time) => {
-                        let left = Duration::from_nanos(time.since(now).ns());
-                        batch.wait_for(left.min(INTERRUPT_CHECK_INTERVAL))
+                        let time_left = Duration::from_nanos(time.since(now).ns());
+                        batch.wait_for(time_left.min(INTERRUPT_CHECK_INTERVAL))
                     }
                     _ => batch.wait(),
                 };
-                let moved = waited.map_err(|error| Failure::Run(error.to_string()))?;
-                let Some(RawMoved { ticket, memory, result }) = moved else { continue };
+                let result = completion.map_err(|error| Failure::Run(error.to_string()))?;
+                let Some(RawMoved { ticket, memory, result }) = result else { continue };
                 let issued = in_flight.remove(ticket as usize);
-                let moved =
+                let result =
                     check_complete(issued.0, result.map_err(|error| error.fault.to_string()));
                 let offset = shared.offset(issued.0);
-                let moved =
-                    moved.and_then(|()| content::check(&process, issued.0, offset, &memory));
-                spare.push(memory);
+                let result =
+                    result.and_then(|()| content::check(&process, issued.0, offset, &memory));
+                free_memory.push(memory);
                 figures.counted.requests += 1;
                 figures.counted.bytes += issued.0.bytes;
-                end(&mut process, figures, shared, issued, moved);
+                end(&mut process, figures, shared, issued, result);
             }
             NextAction::Ended => {
                 figures.record_end(&process, now);

@@ -69,19 +69,19 @@ pub fn run(
     if interrupt.is_signalled() { Err(Failure::Interrupted) } else { failed_operations(rows) }
 }
 
-/// Rounds and indices of the rows in the order of their runs. All rows run in the first round,
-/// those in real time in each round. Each second round is in reverse order, so that no row always
-/// runs before another.
+/// Returns rounds and indices of the rows in the order of their runs. All rows run in the first
+/// round, rows in real time in each round. Each second round is in reverse order, so that no row
+/// always runs before another.
 fn order(rows: &[&JobRow], rounds: u32) -> impl Iterator<Item = (u32, usize)> {
     let has_runs: Vec<bool> =
         rows.iter().map(|row| !matches!(row.runner, JobRunner::Modelled)).collect();
     (0..rounds).flat_map(move |round| {
         let mut indices: Vec<usize> =
-            (0..has_runs.len()).filter(|&at| round == 0 || has_runs[at]).collect();
+            (0..has_runs.len()).filter(|&index| round == 0 || has_runs[index]).collect();
         if round % 2 == 1 {
             indices.reverse();
         }
-        indices.into_iter().map(move |at| (round, at))
+        indices.into_iter().map(move |index| (round, index))
     })
 }
 
@@ -101,8 +101,8 @@ fn make_files(plan: &JobPlan, interrupt: &Interrupt) -> Result<ScratchFiles, Fai
 fn needed(plan: &JobPlan) -> Vec<PathBuf> {
     let trace = plan.run.trace.as_ref().map(|trace| trace.path.as_path());
     let storages = plan.rows.iter().filter_map(|row| row.runner.path());
-    let all = [Some(plan.run.path.as_path()), trace].into_iter().flatten().chain(storages);
-    all.map(Path::to_owned).collect()
+    let paths = [Some(plan.run.path.as_path()), trace].into_iter().flatten().chain(storages);
+    paths.map(Path::to_owned).collect()
 }
 
 /// Checks that a row can run on its storage, without running it.
@@ -152,24 +152,23 @@ fn simulate(
     observer: Option<&Observer>,
 ) -> Result<ResultRow, Failure> {
     let mut on_progress = |progress| onlookers.bar.update(progress);
-    let mut decided = onlookers.decisions.map(|log| |one: &LoggedDecision| log.write_decision(one));
-    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
+    let mut on_decision =
+        onlookers.decisions.map(|log| |decision: &LoggedDecision| log.write_decision(decision));
+    let on_decision =
+        on_decision.as_mut().map(|on_decision| on_decision as &mut dyn FnMut(&LoggedDecision));
     let mut prepare = |workload: &mut _| onlookers.operations.attach(&run.jobs, workload);
-    let watch = RunObserver {
-        on_progress: &mut on_progress,
-        on_decision: decided,
-        on_workload: Some(&mut prepare),
-    };
+    let run_observer =
+        RunObserver { on_progress: &mut on_progress, on_decision, on_workload: Some(&mut prepare) };
     if let Some(trace) = &run.trace {
         let device_bytes = device_bytes(&row.setup).map_err(|error| row.failure(run, &error))?;
         let (workload, note) = trace.workload(device_bytes, false)?;
-        let mut measured = simulate_trace(&run.name, &run.jobs, workload, &row.setup, watch)
+        let mut measured = simulate_trace(&run.name, &run.jobs, workload, &row.setup, run_observer)
             .map_err(|error| row.failure(run, &error))?;
         measured.note = note::join(measured.note, note);
         return Ok(measured);
     }
     let guests = Participants { observer: observer.cloned(), ..Participants::default() };
-    simulate_with(&run.name, &run.jobs, &row.setup, guests, watch)
+    simulate_with(&run.name, &run.jobs, &row.setup, guests, run_observer)
         .map_err(|error| row.failure(run, &error))
 }
 

@@ -129,30 +129,32 @@ fn attempt(
     let load = &run.load;
     // Locals drop in reverse order: the processes end before the area is swapped off.
     let _turn = lock_kernel_swap(interrupt)?;
-    let set = page_cluster.map(PageCluster::set).transpose()?;
+    let page_cluster_set = page_cluster.map(PageCluster::set).transpose()?;
     let (area, cleaned) = SwapArea::on(path, load.swap_bytes)?;
     let (group, groups_cleaned) = MemoryGroup::new(load.memory_bytes)?;
-    let left = set.iter().flat_map(|(_, cleanup_entry)| cleanup_entry.iter());
-    left.chain(&cleaned).chain(&groups_cleaned).for_each(notice::print);
+    let cleaned_setting =
+        page_cluster_set.iter().flat_map(|(_, cleanup_entry)| cleanup_entry.iter());
+    cleaned_setting.chain(&cleaned).chain(&groups_cleaned).for_each(notice::print);
 
     let mut processes = Processes::start(run, &group)?;
     let fill_seconds =
-        processes.fill(interrupt).map_err(|gone| missing_answer_reason(gone, &group))?;
+        processes.fill(interrupt).map_err(|error| missing_answer_reason(error, &group))?;
     let before = SwapCounts::now(&area);
-    let touched = processes.touch(interrupt).map_err(|gone| missing_answer_reason(gone, &group))?;
+    let touched =
+        processes.touch(interrupt).map_err(|error| missing_answer_reason(error, &group))?;
     let after = SwapCounts::now(&area);
 
     row.swapin = page_cluster::current().map(|value| format!("kernel,page_cluster={value}"));
     row.fill_seconds = Some(fill_seconds);
-    row.cpu_seconds = Some(touched.iter().map(|one| one.cpu_seconds).sum());
+    row.cpu_seconds = Some(touched.iter().map(|reply| reply.cpu_seconds).sum());
     let mut read_counters = ReadCounters::default();
-    for (ns, count) in touched.iter().flat_map(|one| &one.latencies) {
+    for (ns, count) in touched.iter().flat_map(|reply| &reply.latencies) {
         read_counters.record_latencies(*ns, *count);
     }
     row.latency_us = read_counters.latency();
-    row.minor_faults = Some(touched.iter().map(|one| one.minor_faults).sum());
-    let seconds = touched.iter().map(|one| one.seconds).fold(0.0, f64::max);
-    let major_faults = touched.iter().map(|one| one.major_faults).sum();
+    row.minor_faults = Some(touched.iter().map(|reply| reply.minor_faults).sum());
+    let seconds = touched.iter().map(|reply| reply.seconds).fold(0.0, f64::max);
+    let major_faults = touched.iter().map(|reply| reply.major_faults).sum();
     let swapped = after.swapped.zip(before.swapped).map(|(after, before)| after.since(before));
     row = row.with_touches(load.touches * u64::from(load.processes), seconds).with_swapping(
         Some(major_faults),
@@ -185,18 +187,19 @@ fn lock_kernel_swap(interrupt: &Interrupt) -> Result<SwapLock, Stopped> {
 }
 
 /// Caveats about the machine.
-fn machine_caveats(is_page_cluster_set: bool, own: &[u32]) -> Option<String> {
-    let set = is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());
+fn machine_caveats(is_page_cluster_set: bool, own_processes: &[u32]) -> Option<String> {
+    let set_note =
+        is_page_cluster_set.then(|| "page_cluster was set for the whole machine".to_owned());
     let areas = counters::swap_areas().unwrap_or(1);
-    let shared = (areas > 1).then(|| {
+    let shared_note = (areas > 1).then(|| {
         format!("{} other swap areas are in use: pages in and out are the machine's", areas - 1)
     });
-    let others_kib = counters::swapped_bytes_of_others(own) / 1024;
-    let others = (others_kib > 0)
+    let others_kib = counters::swapped_bytes_of_others(own_processes) / 1024;
+    let others_note = (others_kib > 0)
         .then(|| format!("{others_kib} KiB of other processes were in swap at the end too"));
     let zswap = counters::has_zswap()
         .then(|| "zswap is on: some pages never reached the device".to_owned());
-    [set, shared, others, zswap].into_iter().fold(None, join)
+    [set_note, shared_note, others_note, zswap].into_iter().fold(None, join)
 }
 
 /// Processes of the load. Dropping them kills them and waits for their end.
@@ -225,30 +228,31 @@ fn missing_answer_reason(gone: AnswerError, group: &MemoryGroup) -> Stopped {
 }
 
 impl Processes {
-    /// Starts the processes in the group. They have mapped no memory yet.
+    /// Starts the processes in the group, with their orders. They have mapped no memory yet.
     fn start(run: &LoadRun, group: &MemoryGroup) -> Result<Processes, Stopped> {
         let load = &run.load;
-        let broken =
+        let failure =
             |what: &str, error: std::io::Error| Stopped::RunFailed(format!("{what}: {error}"));
         // Open until every process has its own copy of the handle; closed before the area is
         // swapped off.
         let object = match load.share {
             MemorySharing::Private => None,
             MemorySharing::Shared => {
-                let made = shared_object(load.mapping_bytes);
-                Some(made.map_err(|error| broken("shared memory", error))?)
+                let memory_file = shared_object(load.mapping_bytes);
+                Some(memory_file.map_err(|error| failure("shared memory", error))?)
             }
         };
-        let number = object.as_ref().map(|object| object.as_raw_fd());
+        let descriptor = object.as_ref().map(|object| object.as_raw_fd());
         let mut processes = Processes { workers: Vec::new() };
         for process in 0..load.processes {
-            let part = WorkerProcess::start(WorkerTask::Touch)
-                .map_err(|error| broken("a process", error))?;
-            processes.workers.push(part);
-            let part = processes.workers.last_mut().expect("one was pushed");
-            group.add(part.id())?;
-            let order = TouchTask { load: load.clone(), process, seed: run.seed, object: number };
-            part.send_order(&order).map_err(|error| broken("a process of the load", error))?;
+            let worker = WorkerProcess::start(WorkerTask::Touch)
+                .map_err(|error| failure("a process", error))?;
+            processes.workers.push(worker);
+            let worker = processes.workers.last_mut().expect("one was pushed");
+            group.add(worker.id())?;
+            let order =
+                TouchTask { load: load.clone(), process, seed: run.seed, object: descriptor };
+            worker.send_order(&order).map_err(|error| failure("a process of the load", error))?;
         }
         Ok(processes)
     }
@@ -270,20 +274,21 @@ impl Processes {
         Ok(longest)
     }
 
-    /// Lets all processes touch their pages, and waits for the last.
+    /// Orders all processes to touch their pages, and waits for the last. Returns their
+    /// measurements.
     fn touch(&mut self, interrupt: &Interrupt) -> Result<Vec<Touched>, AnswerError> {
-        for part in &mut self.workers {
+        for worker in &mut self.workers {
             // An ended process is detected below, together with the reason.
-            let _ = part.send_order(&TouchBegin);
+            let _ = worker.send_order(&TouchBegin);
         }
-        let mut all = Vec::new();
-        for part in &mut self.workers {
-            match part.receive_answer(None, interrupt)? {
-                TouchReply::Touched(touched) => all.push(touched),
+        let mut replies = Vec::new();
+        for worker in &mut self.workers {
+            match worker.receive_answer(None, interrupt)? {
+                TouchReply::Touched(touched) => replies.push(touched),
                 other => return Err(unexpected(other)),
             }
         }
-        Ok(all)
+        Ok(replies)
     }
 }
 

@@ -16,8 +16,8 @@ pub fn open(run: &JobRun, path: &Path, direct: Direct) -> Result<(Mode, Workload
     Ok((mode, lay_out(run, &path.display().to_string(), bytes)?))
 }
 
-/// Lays the job's files out one after the other on one existing file. A job without sizes uses the
-/// whole file.
+/// Lays the job's files out one after the other on one existing file of `have_bytes` bytes. A job
+/// without sizes uses the whole file.
 pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Failure> {
     if let Some(trace) = &run.trace {
         return trace.workload(have_bytes, true).map(|(workload, _)| workload);
@@ -26,8 +26,8 @@ pub fn lay_out(run: &JobRun, name: &str, have_bytes: u64) -> Result<Workload, Fa
     let seed = run.seed;
     let workload = match Workload::new(&run.jobs, FileSource::Modelled, seed) {
         Err(WorkloadError::UnknownSize { .. }) => {
-            let one = FileSource::One { name, bytes: have_bytes };
-            return Workload::new(&run.jobs, one, seed).map_err(about_job);
+            let source = FileSource::One { name, bytes: have_bytes };
+            return Workload::new(&run.jobs, source, seed).map_err(about_job);
         }
         build_workload => build_workload.map_err(about_job)?,
     };

@@ -243,16 +243,10 @@ struct LibraryRun {
 }
 
 impl LibraryRun {
+    /// Creates the state of a run, with all counts 0.
     fn new(file: File, mapping: Option<Mapping>, backend: BackendKind) -> LibraryRun {
-        let (asked_bytes, cached_bytes, kernel_cached_bytes) = Default::default();
-        LibraryRun {
-            file,
-            mapping,
-            backend,
-            requested_bytes: asked_bytes,
-            cached_bytes,
-            kernel_cached_bytes,
-        }
+        let (requested_bytes, cached_bytes, kernel_cached_bytes) = Default::default();
+        LibraryRun { file, mapping, backend, requested_bytes, cached_bytes, kernel_cached_bytes }
     }
 }
 
@@ -269,16 +263,17 @@ fn run_on(
     let run_process =
         |process: Process, shared: &ProcessesShared<'_>| run_process(process, shared, &stack);
     // Each policy keeps only its last decisions, which must be taken while the job runs.
-    let mut look_on = || {
+    let mut poll_decisions = || {
         if let Some(log) = onlookers.decisions {
-            read_path.take_decisions().iter().for_each(|one| log.write_decision(one));
+            read_path.take_decisions().iter().for_each(|decision| log.write_decision(decision));
         }
     };
     let before = storage_read_bytes();
-    let ran = run_processes(run, path, workload, onlookers, &mut look_on, &run_process)?;
-    let mut row = ran.row(run, name);
-    row.engine = Some(ran.engines);
-    row.cpu_seconds = Some(ran.cpu_seconds);
+    let run_figures =
+        run_processes(run, path, workload, onlookers, &mut poll_decisions, &run_process)?;
+    let mut row = run_figures.row(run, name);
+    row.engine = Some(run_figures.engines);
+    row.cpu_seconds = Some(run_figures.cpu_seconds);
     let stats = read_path.stats();
     let mapped = stack.mapping.as_ref().map(Mapping::stats);
     let mapped_reads =
@@ -286,18 +281,19 @@ fn run_on(
     let requested = stack.requested_bytes.load(Ordering::Relaxed);
     // The kernel does not report its device requests, only the bytes read for this process.
     let is_kernel_cached = requested > 0 && stack.file.page_cache() == PageCache::Kernel;
-    let is_left = stack.mapping.as_ref().is_some_and(|map| map.mode() != MappingMode::Served);
-    let is_counted = !is_kernel_cached && !is_left;
-    let requests = stats.device_reads + ran.counted.requests + mapped_reads.0;
+    let is_kernel_mapping =
+        stack.mapping.as_ref().is_some_and(|map| map.mode() != MappingMode::Served);
+    let is_counted = !is_kernel_cached && !is_kernel_mapping;
+    let requests = stats.device_reads + run_figures.counted.requests + mapped_reads.0;
     let bytes = match is_counted {
-        true => Some(stats.device_bytes + ran.counted.bytes + mapped_reads.1),
+        true => Some(stats.device_bytes + run_figures.counted.bytes + mapped_reads.1),
         false => storage_read_bytes().zip(before).map(|(now, before)| now.saturating_sub(before)),
     };
     row.device_bytes = bytes;
     if is_counted {
         count_device(&mut row, requests, bytes.unwrap_or(0));
     }
-    if is_counted && ran.counted.requests + mapped_reads.0 == 0 {
+    if is_counted && run_figures.counted.requests + mapped_reads.0 == 0 {
         row.device_depth_mean = stats.depth_mean_milli.map(|milli| milli as f64 / 1e3);
         row.device_depth_max = (requests > 0).then_some(stats.depth_max);
     }
@@ -309,10 +305,10 @@ fn run_on(
     if !run.writes() && row.bytes > 0 {
         row.amplification = bytes.map(|bytes| bytes as f64 / row.bytes as f64);
     }
-    let of_kernel = note::kernel_cache_caveat(stack.kernel_cached_bytes.load(Ordering::Relaxed));
-    let of_mapping =
+    let kernel_note = note::kernel_cache_caveat(stack.kernel_cached_bytes.load(Ordering::Relaxed));
+    let mapping_note =
         stack.mapping.as_ref().and_then(|mapping| note::mapping_caveat(mapping.mode()));
-    row.note = note::join(row.note, note::join(of_kernel, of_mapping));
+    row.note = note::join(row.note, note::join(kernel_note, mapping_note));
     Ok(row)
 }
 
@@ -332,8 +328,8 @@ fn run_process(
                 if has_failed {
                     return Err("the mapping could not be read before".to_owned());
                 }
-                let at = offset as usize;
-                let block = &mapping.as_slice()[at..at + operation.bytes as usize];
+                let start = offset as usize;
+                let block = &mapping.as_slice()[start..start + operation.bytes as usize];
                 // SAFETY: after an error this process no longer accesses the mapping. Other
                 // processes fail at the same bytes: the file became shorter, or its device fails
                 // there.
@@ -365,13 +361,13 @@ fn run_process(
                 file.invalidate(0, file.len());
             }
             file.advise(process.advice());
-            let written = process.writes().then(|| raw(&process, shared, stack)).transpose()?;
+            let raw_file = process.writes().then(|| raw(&process, shared, stack)).transpose()?;
             match process.depth() {
                 1 => {
                     run_calls(process, shared, &mut figures, |operation, offset, memory| {
-                        match (operation.op, &written) {
-                            (Op::Write, Some(written)) => {
-                                move_raw(written, memory, operation, offset)
+                        match (operation.op, &raw_file) {
+                            (Op::Write, Some(raw_file)) => {
+                                move_raw(raw_file, memory, operation, offset)
                             }
                             _ => file
                                 .read_exact_at(memory, offset)
@@ -379,15 +375,15 @@ fn run_process(
                         }
                     })?
                 }
-                _ => run_batch(process, shared, &mut figures, &file, written.as_ref())?,
+                _ => run_batch(process, shared, &mut figures, &file, raw_file.as_ref())?,
             }
             let stats = file.stats();
             stack.requested_bytes.fetch_add(stats.bytes, Ordering::Relaxed);
             stack.cached_bytes.fetch_add(stats.cached_bytes, Ordering::Relaxed);
-            let of_kernel = stats.kernel_cached_bytes;
-            stack.kernel_cached_bytes.fetch_add(of_kernel, Ordering::Relaxed);
-            if let Some(written) = written {
-                count(&mut figures, &written);
+            let kernel_cached_bytes = stats.kernel_cached_bytes;
+            stack.kernel_cached_bytes.fetch_add(kernel_cached_bytes, Ordering::Relaxed);
+            if let Some(raw_file) = raw_file {
+                count(&mut figures, &raw_file);
             }
         }
     }

@@ -61,11 +61,12 @@ fn simulate(
         log.begin_row(&format!("{} {storage} {} {}", load.name, setup.swapin, setup.scheduler));
     }
     let mut on_progress = |progress| bar.update(progress);
-    let mut decided = log.map(|log| |one: &LoggedDecision| log.write_decision(one));
-    let decided = decided.as_mut().map(|decided| decided as &mut dyn FnMut(&LoggedDecision));
-    let watch =
-        RunObserver { on_progress: &mut on_progress, on_decision: decided, on_workload: None };
-    let simulated = simulate_load_with(&row.load, setup, observer, watch);
+    let mut on_decision = log.map(|log| |decision: &LoggedDecision| log.write_decision(decision));
+    let on_decision =
+        on_decision.as_mut().map(|on_decision| on_decision as &mut dyn FnMut(&LoggedDecision));
+    let run_observer =
+        RunObserver { on_progress: &mut on_progress, on_decision, on_workload: None };
+    let simulated = simulate_load_with(&row.load, setup, observer, run_observer);
     let simulated = simulated.map_err(|error| row.failure(&error))?;
     if bar.should_continue() { Ok(simulated) } else { Err(Failure::Interrupted) }
 }

@@ -89,9 +89,9 @@ fn faults(page: &mut Page, rows: &[LoadRow]) {
         .filter(|row| row.major_faults.is_some())
         .flat_map(|row| {
             let name = load_name(row);
-            let bar = |what: &str, faults: Option<u64>, series| {
+            let bar = |kind: &str, faults: Option<u64>, series| {
                 faults
-                    .map(|faults| ChartBar::new(&format!("{name}, {what}"), faults as f64, series))
+                    .map(|faults| ChartBar::new(&format!("{name}, {kind}"), faults as f64, series))
             };
             let found = bar("found", row.minor_faults, 2);
             bar("waited", row.major_faults, 1).into_iter().chain(found)
@@ -134,7 +134,7 @@ fn series_of(storage: &str) -> usize {
 }
 
 /// Cumulative distribution of a row's latencies: time in µs and share of the operations.
-fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
+fn distribution(index: usize, row: &ResultRow) -> Option<ChartLine> {
     let mut counts: Vec<(u64, u64)> = row
         .sections
         .iter()
@@ -142,27 +142,27 @@ fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
         .flat_map(|direction| direction.recorded.iter().copied())
         .collect();
     counts.sort_unstable();
-    let all: u64 = counts.iter().map(|(_, count)| count).sum();
-    let mut below = 0;
+    let operation_count: u64 = counts.iter().map(|(_, count)| count).sum();
+    let mut operations_below = 0;
     let mut points = Vec::new();
     // A few hundred points suffice for the resolution of the picture.
     for (ns, count) in counts {
-        let before = below as f64 / all as f64;
-        below += count;
-        let share = below as f64 / all as f64;
+        let share_before = operations_below as f64 / operation_count as f64;
+        operations_below += count;
+        let share = operations_below as f64 / operation_count as f64;
         let is_new = points.last().is_none_or(|&(_, last): &(f64, f64)| share - last >= 0.002);
-        if is_new || below == all {
+        if is_new || operations_below == operation_count {
             if points.is_empty() {
-                points.push((ns as f64 / 1e3, before));
+                points.push((ns as f64 / 1e3, share_before));
             }
             points.push((ns as f64 / 1e3, share));
         }
     }
-    (all > 0).then(|| ChartLine {
+    (operation_count > 0).then(|| ChartLine {
         name: name(row),
-        series: number,
+        series: index,
         // The eight colours repeat, with dashes.
-        dashes: if number >= 8 { DASHED } else { "" },
+        dashes: if index >= 8 { DASHED } else { "" },
         has_steps: true,
         points,
     })
@@ -170,10 +170,11 @@ fn distribution(number: usize, row: &ResultRow) -> Option<ChartLine> {
 
 /// Draws the distributions of several rows.
 fn latencies(distributions: &[ChartLine]) -> String {
-    let all = || distributions.iter().flat_map(|line| &line.points).map(|point| point.0);
-    let (least, most) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
+    let all_latencies = || distributions.iter().flat_map(|line| &line.points).map(|point| point.0);
+    let (latency_min, latency_max) =
+        (all_latencies().fold(f64::MAX, f64::min), all_latencies().fold(0.0, f64::max));
     let field = PlotArea::new(
-        Axis::logarithmic("latency", least, most, time),
+        Axis::logarithmic("latency", latency_min, latency_max, time),
         Axis::linear("share of operations", 1.0, percent),
         300.0,
     );
@@ -182,13 +183,13 @@ fn latencies(distributions: &[ChartLine]) -> String {
 
 /// Draws the timeline of a row: its reads, the device requests, and the readahead windows.
 fn timeline(page: &mut Page, events: &Events) {
-    let ends = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
-    let until = events.requests.iter().map(|event| ends(event.done_ns, event.issued_ns));
-    let until = until.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
-    let most_ms = until.fold(0.0, f64::max);
-    let field = |what: &str, most: f64| {
-        let x = Axis::linear("time in ms", most_ms, plain);
-        PlotArea::new(x, Axis::linear(what, most, plain), 260.0)
+    let end_ms = |done: Option<u64>, issued: u64| done.unwrap_or(issued) as f64 / 1e6;
+    let end_times = events.requests.iter().map(|event| end_ms(event.done_ns, event.issued_ns));
+    let end_times = end_times.chain(events.reads.iter().map(|event| event.done_ns as f64 / 1e6));
+    let end_ms_max = end_times.fold(0.0, f64::max);
+    let field = |axis_name: &str, axis_max: f64| {
+        let x = Axis::linear("time in ms", end_ms_max, plain);
+        PlotArea::new(x, Axis::linear(axis_name, axis_max, plain), 260.0)
     };
 
     if !events.reads.is_empty() {
@@ -198,14 +199,14 @@ fn timeline(page: &mut Page, events: &Events) {
     let request = |event: &readpath_sim::observe::RequestEvent| {
         let first = event.sector as f64 * 512.0 / MIB;
         let last = first + f64::from(event.sectors) * 512.0 / MIB;
-        [event.issued_ns as f64 / 1e6, ends(event.done_ns, event.issued_ns), first, last]
+        [event.issued_ns as f64 / 1e6, end_ms(event.done_ns, event.issued_ns), first, last]
     };
     let (written, fetched): (Vec<_>, Vec<_>) =
         events.requests.iter().partition(|event| event.is_write);
     let pieces = |events: Vec<&readpath_sim::observe::RequestEvent>| {
         thinned(events.into_iter().map(request).collect())
     };
-    let most = events.requests.iter().map(|event| request(event)[3]).fold(0.0, f64::max);
+    let axis_max = events.requests.iter().map(|event| request(event)[3]).fold(0.0, f64::max);
     let mut kinds = vec![DotSeries {
         name: "read".to_owned(),
         series: 0,
@@ -224,7 +225,7 @@ fn timeline(page: &mut Page, events: &Events) {
         device.";
     page.picture(
         caption,
-        &dots::draw("Requests by place and time", &field("MiB on the device", most), &kinds),
+        &dots::draw("Requests by place and time", &field("MiB on the device", axis_max), &kinds),
     );
 
     let window = |event: &readpath_sim::observe::PolicyCallEvent| {
@@ -234,7 +235,7 @@ fn timeline(page: &mut Page, events: &Events) {
     let windows: Vec<[f64; 4]> =
         events.windows.iter().filter(|event| event.ahead_pages > 0).map(window).collect();
     if !windows.is_empty() {
-        let most = windows.iter().map(|window| window[3]).fold(0.0, f64::max);
+        let axis_max = windows.iter().map(|window| window[3]).fold(0.0, f64::max);
         let kinds = [DotSeries {
             name: "read ahead".to_owned(),
             series: 6,
@@ -242,7 +243,10 @@ fn timeline(page: &mut Page, events: &Events) {
             pieces: thinned(windows),
         }];
         let caption = "Windows: data that the readahead policy had read beyond the request.";
-        page.picture(caption, &dots::draw("Windows by time", &field("KiB ahead", most), &kinds));
+        page.picture(
+            caption,
+            &dots::draw("Windows by time", &field("KiB ahead", axis_max), &kinds),
+        );
     }
     if events.dropped > 0 {
         page.paragraph(&format!("{} later events are not drawn.", events.dropped));
@@ -252,13 +256,13 @@ fn timeline(page: &mut Page, events: &Events) {
 /// Draws the reads by offset and time, split into hits and waits.
 fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotArea) {
     // A read faster than the fastest request cannot have waited for the device.
-    let quickest = events
+    let quickest_ns = events
         .requests
         .iter()
         .filter_map(|event| Some(event.done_ns? - event.issued_ns))
         .min()
         .unwrap_or(0);
-    let has_waited = |event: &&ReadEvent| event.done_ns - event.issued_ns >= quickest;
+    let has_waited = |event: &&ReadEvent| event.done_ns - event.issued_ns >= quickest_ns;
     let read = |event: &ReadEvent| {
         let first = event.offset as f64 / MIB;
         let bytes = event.bytes.unwrap_or(0) as f64 / MIB;
@@ -266,7 +270,7 @@ fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotArea
     };
     let hits = events.reads.iter().filter(|event| !has_waited(event)).map(read).collect();
     let misses = events.reads.iter().filter(has_waited).map(read).collect();
-    let most = events.reads.iter().map(|event| read(event)[3]).fold(0.0, f64::max);
+    let end_max = events.reads.iter().map(|event| read(event)[3]).fold(0.0, f64::max);
     let kinds = [
         DotSeries {
             name: "waited for the device".to_owned(),
@@ -284,7 +288,7 @@ fn reads(page: &mut Page, events: &Events, field: &dyn Fn(&str, f64) -> PlotArea
     let caption = "Reads: each from its request to its completion, at its offset in its file.";
     page.picture(
         caption,
-        &dots::draw("Reads by place and time", &field("MiB in the file", most), &kinds),
+        &dots::draw("Reads by place and time", &field("MiB in the file", end_max), &kinds),
     );
 }
 

@@ -163,9 +163,9 @@ impl ProcessFigures {
         }
     }
 
-    /// Records that earlier writes are on the medium at `at`, or the error of the sync.
-    pub fn record_sync(&mut self, at: Time, result: Result<(), String>) {
-        self.read_write_counters[Op::Write as usize].record_sync(at);
+    /// Records that earlier writes are on the medium at `end`, or the error of the sync.
+    pub fn record_sync(&mut self, end: Time, result: Result<(), String>) {
+        self.read_write_counters[Op::Write as usize].record_sync(end);
         let error = result.err().map(|error| format!("sync: {error}"));
         self.first_error = self.first_error.take().or(error);
     }
@@ -214,41 +214,42 @@ pub fn run_processes(
     let bytes_total = workload.bytes_planned();
     let is_stopping = || !bar.should_continue();
     let bytes = AtomicU64::new(0);
-    let all = PhaseShared { path, starts: &starts, bytes: &bytes, is_stopping: &is_stopping };
+    let phase_shared =
+        PhaseShared { path, starts: &starts, bytes: &bytes, is_stopping: &is_stopping };
     let (mut time, mut cpu_seconds) = (Time::ZERO, 0.0);
 
     let mut jobs = vec![<[ReadCounters; 2]>::default(); run.jobs.jobs.len()];
     let mut streams = Vec::new();
     let mut first_error = None;
-    let mut late = Lateness::default();
+    let mut trace_lateness = Lateness::default();
     let mut engines: Vec<String> = Vec::new();
     let mut counted = RequestCounts::default();
     let mut waiting = workload.processes;
     while let Some(phase) = waiting.first().map(Process::phase) {
         let later = waiting.split_off(waiting.partition_point(|next| next.phase() == phase));
         let start = PhaseStart::of(waiting.len(), time);
-        let mut tell = || {
+        let mut report_progress = || {
             poll_observer();
             let now = start.clock().map_or(time, |clock| clock.now());
             let bytes = bytes.load(Ordering::Relaxed);
             bar.update(Progress { now, bytes, bytes_total });
         };
-        let phase = run_phase(waiting, &all, &start, run_process, &mut tell)?;
+        let phase = run_phase(waiting, &phase_shared, &start, run_process, &mut report_progress)?;
         (time, cpu_seconds) = (start.end(), cpu_seconds + start.cpu_seconds());
         for (process, ended) in phase {
             let direct = if process.is_direct { " direct" } else { "" };
             let engine = ended.engine.map(|name| format!("{name}{direct}"));
             engines.extend(engine.filter(|engine| !engines.contains(engine)));
-            let mut both = ReadCounters::default();
+            let mut both_directions = ReadCounters::default();
             for (job, read_counters) in
                 jobs[process.stream.job].iter_mut().zip(&ended.read_write_counters)
             {
                 job.add(read_counters);
-                both.add(read_counters);
+                both_directions.add(read_counters);
             }
-            streams.push(process.stream.with_tally(&both));
+            streams.push(process.stream.with_tally(&both_directions));
             first_error = first_error.or(ended.first_error);
-            late.join(ended.trace_lateness);
+            trace_lateness.join(ended.trace_lateness);
             counted.requests += ended.counted.requests;
             counted.bytes += ended.counted.bytes;
         }
@@ -258,7 +259,7 @@ pub fn run_processes(
     jobs.iter().flatten().for_each(|read_counters| total.add(read_counters));
     let is_interrupted = is_stopping();
     let measured =
-        RunMeasurements { total, jobs, streams, first_error, is_interrupted, trace_lateness: late };
+        RunMeasurements { total, jobs, streams, first_error, is_interrupted, trace_lateness };
     Ok(RunFigures { measured, engines: engines.join(", "), counted, cpu_seconds })
 }
 
@@ -276,15 +277,16 @@ struct PhaseShared<'a> {
     is_stopping: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Runs the processes of one phase in a thread each, and calls `tell` until all have ended.
+/// Runs the processes of one phase in a thread each, and calls `report_progress` until all have
+/// ended.
 fn run_phase(
     processes: Vec<Process>,
-    all: &PhaseShared<'_>,
+    shared: &PhaseShared<'_>,
     start: &PhaseStart,
     run_process: &RunProcess<'_>,
     report_progress: &mut dyn FnMut(),
 ) -> Result<Vec<(EndedProcess, ProcessFigures)>, Failure> {
-    let PhaseShared { path, starts, bytes, is_stopping } = *all;
+    let PhaseShared { path, starts, bytes, is_stopping } = *shared;
     std::thread::scope(|scope| {
         let run = move |process: Process| {
             let is_prepared = Cell::new(false);
@@ -324,10 +326,10 @@ pub fn sync(path: &Path, is_data_enough: bool) -> std::io::Result<()> {
 /// Sleeps until a time of the run, in steps short enough to notice an interrupt.
 pub fn sleep_until(time: Time, shared: &ProcessesShared<'_>) {
     loop {
-        let left = time.since(shared.now());
-        if left == Time::ZERO || (shared.is_stopping)() {
+        let time_left = time.since(shared.now());
+        if time_left == Time::ZERO || (shared.is_stopping)() {
             return;
         }
-        std::thread::sleep(Duration::from_nanos(left.ns()).min(Duration::from_millis(50)));
+        std::thread::sleep(Duration::from_nanos(time_left.ns()).min(Duration::from_millis(50)));
     }
 }

@@ -28,9 +28,9 @@ pub fn run(
     let residency = make_cold(path, &mut || onlookers.bar.should_continue())?;
     let note = note::start(mode, &residency);
     let backend = run.library.backend.unwrap_or_default();
-    let one = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
-    let note = note::join(note, note::backend_caveat(one.backend()));
-    drop(one);
+    let probe_file = RawFile::builder().backend(backend).open(path).map_err(Failure::usage)?;
+    let note = note::join(note, note::backend_caveat(probe_file.backend()));
+    drop(probe_file);
     let process = |process: Process, shared: &ProcessesShared<'_>| {
         run_process(process, shared, policy, backend)
     };

@@ -9,17 +9,20 @@ pub fn median_run(mut runs: Vec<ResultRow>) -> Option<ResultRow> {
     if runs.len() < 2 {
         return runs.pop();
     }
-    let throughputs = |of: &dyn Fn(&ResultRow) -> Option<f64>| runs.iter().map(of).collect();
+    let throughputs =
+        |value_of: &dyn Fn(&ResultRow) -> Option<f64>| runs.iter().map(value_of).collect();
     let of_row: Option<Vec<f64>> = throughputs(&|run| run.mib_per_s);
     let of_sections: Vec<Option<Vec<f64>>> = (0..runs[0].sections.len())
-        .map(|at| throughputs(&|run| run.sections.get(at)?.mib_per_s))
+        .map(|section_index| throughputs(&|run| run.sections.get(section_index)?.mib_per_s))
         .collect();
-    runs.sort_by(|a, b| a.mib_per_s.partial_cmp(&b.mib_per_s).expect("rates are numbers"));
+    runs.sort_by(|left, right| {
+        left.mib_per_s.partial_cmp(&right.mib_per_s).expect("rates are numbers")
+    });
     let failed = runs.iter().position(|run| run.errors > 0);
     let mut row = runs.swap_remove(failed.unwrap_or((runs.len() - 1) / 2));
     row.runs_mib_per_s = of_row;
-    for (section, all) in row.sections.iter_mut().zip(of_sections) {
-        section.runs_mib_per_s = all;
+    for (section, section_rates) in row.sections.iter_mut().zip(of_sections) {
+        section.runs_mib_per_s = section_rates;
     }
     Some(row)
 }
