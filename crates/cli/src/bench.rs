@@ -248,7 +248,7 @@ fn possible_states(
     }
 }
 
-/// True if any contender of the cell has a measurement or was aborted.
+/// True if any contender of the cell has a measurement, or was aborted.
 fn has_results(cell: &RowState<'_>) -> bool {
     cell.contenders.iter().any(|runs| !runs.measured.is_empty() || runs.abort_reason.is_some())
 }

@@ -132,6 +132,7 @@ impl CacheSize {
     }
 }
 
+/// Names of the trace formats, for messages.
 fn formats() -> String {
     BlockTraceFormat::all().map(|(name, _)| name).collect::<Vec<_>>().join(", ")
 }

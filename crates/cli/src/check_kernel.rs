@@ -96,7 +96,7 @@ fn text(report: &ConformanceReport, system: &str) -> String {
     text
 }
 
-/// Creates the sparse scratch file.
+/// Creates the sparse scratch file for the comparison, and adds it to `scratch`.
 fn make_file(scratch: &mut ScratchFiles) -> Result<PathBuf, Failure> {
     let name = format!("readpath-conform-{}", std::process::id());
     let path = folder_for_large_files().join(name);

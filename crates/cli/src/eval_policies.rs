@@ -120,6 +120,7 @@ struct FirstRuns {
 }
 
 impl FirstRuns {
+    /// Summarizes the results of the first runs.
     fn of(results: Vec<JudgedCell>) -> FirstRuns {
         FirstRuns { summary: MatrixSummary::of(&results), results }
     }
@@ -288,13 +289,13 @@ fn summary_sentence(name: &str, part: &MatrixSummary) -> String {
     )
 }
 
-/// Parses the pair of policies in `--policies`.
-fn policies(named: Option<&str>) -> Result<Option<Policies>, Failure> {
-    let Some(named) = named else { return Ok(None) };
-    let specs = input::specs(named)?;
+/// Parses the pair of policies in `--policies`; `None` without the option.
+fn policies(pair: Option<&str>) -> Result<Option<Policies>, Failure> {
+    let Some(pair) = pair else { return Ok(None) };
+    let specs = input::specs(pair)?;
     let Ok([readahead, scheduler]) = <[Spec; 2]>::try_from(specs) else {
         return Err(Failure::Usage(format!(
-            "--policies {named}: name a readahead policy and a scheduler, as in adaptive,cfq"
+            "--policies {pair}: name a readahead policy and a scheduler, as in adaptive,cfq"
         )));
     };
     Ok(Some(Policies { readahead, scheduler, ..Policies::default() }))

@@ -117,6 +117,8 @@ struct TemporaryRecording {
 }
 
 impl TemporaryRecording {
+    /// Chooses a path in the folder for temporary files. If `is_used`, the file is removed when the
+    /// value is dropped.
     fn new(is_used: bool) -> TemporaryRecording {
         let name = format!("readpath-explain-{}.rec", std::process::id());
         TemporaryRecording { path: std::env::temp_dir().join(name), is_removed_on_drop: is_used }

@@ -126,6 +126,7 @@ struct RecordPlan {
 }
 
 impl RecordPlan {
+    /// Creates the plan of a recording without advice. `output` is the path of the recording.
     fn new(program: ProgramArgs, output: Option<PathBuf>) -> RecordPlan {
         let ProgramArgs { command, pid, cgroup, span } = program;
         RecordPlan {
@@ -269,7 +270,8 @@ fn run(args: RecordPlan) -> CommandResult {
 struct OutputError(Option<String>);
 
 impl OutputError {
-    /// Reports an error as soon as there is one.
+    /// Reports the error that ended the output, once, as soon as there is one. `began` is the start
+    /// of the recording.
     fn check(&mut self, sink: &Output, path: Option<&Path>, began: Instant) {
         let (Some(error), Some(path)) = (sink.take_error(), path) else { return };
         let seconds = began.elapsed().as_secs_f64();
@@ -282,7 +284,7 @@ impl OutputError {
         self.0.is_some()
     }
 
-    /// The end of the command.
+    /// Returns a failure if the output ended early.
     fn result(self) -> CommandResult {
         self.0.map_or(Ok(()), |text| Err(Failure::Run(text)))
     }

@@ -199,7 +199,7 @@ impl RowPlan<'_> {
         })
     }
 
-    /// Checks that the row can run, as far as the check is cheap.
+    /// Checks that the row can run, as far as the check is cheap. Fails with the reason.
     fn check(&self, real: &RealStorage<'_>) -> CommandResult {
         let Some(row) = self.real()? else { return Ok(()) };
         let memory = rustix::system::sysinfo();
@@ -283,7 +283,7 @@ fn default_memory_bytes(recorded: &RecordedProgram) -> u64 {
     }
 }
 
-/// Setup of a modelled row.
+/// Returns the setup of a modelled row on `device`, with a cache of `memory_bytes`.
 fn setup(
     recorded: &RecordedProgram,
     device: &Spec,
@@ -345,6 +345,7 @@ fn predicted_row(
     }
 }
 
+/// Table of the rows, one row each.
 fn table(rows: &[Predicted]) -> Table {
     let columns: [Column<Predicted>; 11] = [
         ("", |row| row.storage.clone()),

@@ -88,6 +88,7 @@ struct Frame {
 }
 
 impl Frame {
+    /// Returns the key of the frame's page, for the eviction policy.
     fn key(&self) -> PageKey {
         PageKey::of(self.file, self.page)
     }
@@ -252,7 +253,8 @@ impl Cache {
         added
     }
 
-    /// Records that the device has delivered the page.
+    /// Records that the device has delivered the page in flight: it becomes filled, and may be
+    /// shared.
     pub fn fill(&mut self, id: FrameId) {
         if self.arrive(id) {
             let Frame { file, page, is_marked, .. } = *self.frame(id);
@@ -260,7 +262,9 @@ impl Cache {
         }
     }
 
-    /// Sets the state of a delivered page. Returns true if it may be shared.
+    /// Sets the state of a delivered page to filled, and lists it. A page whose data was
+    /// overwritten meanwhile leaves the cache. Returns true if the page may be shared with readers
+    /// outside the machine.
     #[inline]
     fn arrive(&mut self, id: FrameId) -> bool {
         debug_assert!(matches!(self.state(id), FrameState::InFlight(_)));
@@ -334,7 +338,7 @@ impl Cache {
         }
     }
 
-    /// Records a continued use within one reference: it counts only if the page was not used since
+    /// Records a continued use within one reference. It counts only if the page was not used since
     /// it was added.
     pub fn continue_use(&mut self, id: FrameId) {
         if self.frame(id).is_referenced || self.unused.contains(id) {
@@ -394,8 +398,8 @@ impl Cache {
         });
     }
 
-    /// Drops filled pages; a page in use only if `is_to_go` returns true. Frames are reused in
-    /// order.
+    /// Drops the filled pages of these frames. A page in use is dropped only if `is_to_go` returns
+    /// true for it. The frames are reused in their order.
     fn drop_all(&mut self, ids: &[FrameId], mut is_to_go: impl FnMut(&mut Cache, FrameId) -> bool) {
         let mark = self.supply.freed_count();
         for ids in ids.chunks(eviction::RECALL_BATCH_MAX) {
@@ -436,7 +440,7 @@ impl Cache {
         self.supply.put(id);
     }
 
-    /// Changes a frame and updates the counts of memory pages; a file's page stays one.
+    /// Applies `change` to a frame, and updates the counts of memory pages by the difference.
     fn change(&mut self, id: FrameId, change: impl FnOnce(&mut Frame)) {
         let frame = &mut self.frames[id.0 as usize];
         if !frame.memory.is_memory {
@@ -447,6 +451,7 @@ impl Cache {
         self.memory.count(frame);
     }
 
+    /// Returns the frame with this identifier, which was used before.
     fn frame(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize]
     }

@@ -134,7 +134,8 @@ pub enum PageOrigin {
 
 /// Queries about the cache's pages during the search for a victim.
 pub trait AccessBits {
-    /// Number of unreported uses of the page since the last call: 0, 1, or 2 for more.
+    /// Returns the number of unreported uses of the page: 0, 1, or 2 for more. The call resets it
+    /// to 0.
     fn uses(&mut self, frame: FrameId) -> u8;
 
     /// The key of the page in a frame that is on a list.

@@ -54,7 +54,7 @@ struct LengthCount {
 }
 
 impl LengthCount {
-    /// Counts a run.
+    /// Counts a run that reached this step: it went on to the next step, or ended here.
     fn record(&mut self, went_on: bool) {
         *(if went_on { &mut self.continued } else { &mut self.ended }) += 1;
         if self.continued + self.ended == u8::MAX {
@@ -146,7 +146,8 @@ impl LengthDistribution {
         })
     }
 
-    /// The curve from `length` on, in pieces.
+    /// Returns the curve of the probability for runs of `length` pages, in linear pieces of the
+    /// inverse.
     fn pieces(&self, length: u64) -> impl Iterator<Item = CurvePiece> {
         let begins_at = step_of(length);
         let (first, width) = pages_of(begins_at);
@@ -207,6 +208,7 @@ struct CurvePiece {
 }
 
 impl CurvePiece {
+    /// Increase of the inverse probability from the start to the end of the piece.
     fn rise(&self) -> u64 {
         (self.inverse_end - self.inverse).max(1)
     }

@@ -472,7 +472,7 @@ impl Machine {
         self.end_parts(now);
     }
 
-    /// Processes the ended parts of a request: their waiters go on.
+    /// Processes the ended parts of a request, and advances their waiters.
     fn end_parts(&mut self, now: Time) {
         let base = &mut self.base;
         while let Some(ended) = base.queue.poll_ended() {
@@ -555,7 +555,7 @@ impl Machine {
     }
 
     /// Begins waiting reads and faults in order, as far as memory allows. A read or fault that can
-    /// never get memory fails.
+    /// never get memory fails with an error.
     fn admit(&mut self, now: Time) {
         let base = &mut self.base;
         self.retry_at = None;

@@ -107,7 +107,7 @@ pub trait PageView {
     /// The folio of `page`, if it carries the readahead mark.
     fn marked(&self, page: u64) -> Option<Folio>;
 
-    /// Removes the readahead mark.
+    /// Removes the readahead mark from the pages of the folio.
     fn clear_mark(&mut self, folio: Folio);
 
     /// Adds a folio, none of whose pages is cached, and submits its read.

@@ -89,7 +89,8 @@ pub trait SwappedPageQueries {
     /// The slot of `page` if it is neither in memory nor being read. `page` lies in the mapping.
     fn absent_slot(&self, memory: MemoryId, page: u64) -> Option<u64>;
 
-    /// The page that the slot holds, under the same condition. `slot` lies in the area.
+    /// Returns the mapping and the page whose data is in the slot, if the page is neither in memory
+    /// nor being read. `slot` lies in the area.
     fn absent_page(&self, slot: u64) -> Option<(MemoryId, u64)>;
 
     /// Number of pages, up to `pages`, that can be prefetched now. Half of the frames reserved for

@@ -60,7 +60,7 @@ impl<T: Read + Seek> SequentialFile for T {}
 
 /// Repeatable accesses to open files.
 pub trait Accesses {
-    /// Makes all accesses once.
+    /// Performs all accesses once. Returns the checksum of their data.
     ///
     /// # Errors
     /// One access failed.

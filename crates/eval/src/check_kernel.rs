@@ -71,11 +71,11 @@ pub fn run_policy(
 
 /// Adds the absent pages of the request as single pages. A request past the end of the file adds
 /// nothing.
-fn add_absent(ask: &ReadRequest, pages: &mut PageTable) {
-    if ask.offset >= ask.file_bytes {
+fn add_absent(read: &ReadRequest, pages: &mut PageTable) {
+    if read.offset >= read.file_bytes {
         return;
     }
-    for page in ask.request().clipped(ask.file_pages()).pages() {
+    for page in read.request().clipped(read.file_pages()).pages() {
         if !pages.is_cached(page) {
             pages.add(Folio { first: page, order: 0 }, false);
         }

@@ -202,7 +202,7 @@ impl EvictionCell {
         })
     }
 
-    /// Simulates the cell under one policy.
+    /// Simulates the cell under one policy. Returns its cost and ratios.
     fn run(&self, policy: &Spec) -> Result<CellResult, SimulateError> {
         match &self.task {
             EvictionTask::References { trace, pages } => {

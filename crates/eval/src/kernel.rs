@@ -257,6 +257,7 @@ impl KernelFile {
         self.spare.pop().expect("no more than the depth are in flight")
     }
 
+    /// Starts a transfer of `bytes` bytes at `offset` with a free buffer.
     fn start(&mut self, id: RequestId, op: Op, offset: u64, bytes: u32, buffer: FixedBuffer) {
         self.transfers.start(id, op, offset, bytes as usize, buffer);
     }

@@ -62,6 +62,7 @@ impl Changing {
 }
 
 impl Device for Changing {
+    /// Limits that both devices satisfy.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

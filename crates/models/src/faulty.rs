@@ -143,6 +143,7 @@ impl Faulty {
 }
 
 impl Device for Faulty {
+    /// Limits of the inner device.
     fn caps(&self) -> DeviceCaps {
         self.inner.caps()
     }

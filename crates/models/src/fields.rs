@@ -169,7 +169,8 @@ impl FieldBlock {
         Ok(default)
     }
 
-    /// Records that a default is used.
+    /// Records that the default `value` is used for the missing field `key`, for the list of
+    /// parameters.
     fn record_default(&self, key: &str, value: String, unit: &'static str) {
         let mut defaults = self.defaults.borrow_mut();
         if defaults.iter().all(|noted| noted.key != key) {
@@ -316,7 +317,8 @@ impl FieldBlock {
             .collect()
     }
 
-    /// Checks that a value is a number within bounds.
+    /// Returns the value as a number if it is one, and within bounds. Otherwise returns an error
+    /// for `field`.
     fn checked(
         &self,
         field: &NamedValue,

@@ -198,6 +198,7 @@ impl Hdd {
 }
 
 impl Device for Hdd {
+    /// Limits of the drive: size, largest request and queue depth.
     fn caps(&self) -> DeviceCaps {
         DeviceCaps {
             sectors: self.geometry.sectors(),

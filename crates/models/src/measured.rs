@@ -152,9 +152,9 @@ impl MeasuredDevice {
         }
     }
 
-    /// Returns true if a request for the sectors from `start` to `end` continues an earlier one,
-    /// and its extra time in ns relative to a single request of the same type. Records the end of
-    /// the request.
+    /// Returns true if a request for the sectors from `start` to `end` continues an earlier one.
+    /// Also returns its extra time in ns, relative to a single request of the same type. Records
+    /// the end of the request.
     fn classify_request(&mut self, start: u64, end: u64) -> (bool, f64) {
         let stream_index = self.ends.iter().position(|&other| other == start);
         let classification = match stream_index {

@@ -186,7 +186,8 @@ impl Nfs {
         }
     }
 
-    /// Sends the reply of a call that the server has completed.
+    /// Handles a completion of the server's storage: sends the reply of the call or of the commit,
+    /// and frees the thread.
     fn served(&mut self, now: Time, completion: &Completion) {
         if let Some(index) = self.commits.iter().position(|(name, _)| *name == completion.id) {
             let (_, id) = self.commits.swap_remove(index);
@@ -240,6 +241,7 @@ impl Nfs {
 }
 
 impl Device for Nfs {
+    /// Limits of the server's storage, with the queue depth of the client.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

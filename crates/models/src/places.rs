@@ -16,8 +16,8 @@ impl<T> NumberedSlab<T> {
 
     /// Inserts an object and returns its key.
     #[inline]
-    pub fn add(&mut self, thing: T) -> u32 {
-        self.0.insert(thing) as u32
+    pub fn add(&mut self, object: T) -> u32 {
+        self.0.insert(object) as u32
     }
 
     /// Removes and returns the object with number `key`. The key can be reused.

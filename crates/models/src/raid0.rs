@@ -184,6 +184,7 @@ impl Raid0 {
 }
 
 impl Device for Raid0 {
+    /// Limits of the array.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }
@@ -287,7 +288,7 @@ impl StripeLayout {
         self.zones.last().map_or(0, |zone| zone.chunks.end) * self.chunk_sectors
     }
 
-    /// Returns the member and its sector for a sector of the array.
+    /// Returns the member and the sector on it for a sector of the array.
     fn place(&self, sector: u64) -> (u32, u64) {
         let (chunk, offset) = (sector / self.chunk_sectors, sector % self.chunk_sectors);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.chunks.end <= chunk)];

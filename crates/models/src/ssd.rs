@@ -233,7 +233,8 @@ impl Ssd {
         }
     }
 
-    /// Sends `bytes` of a read from the controller over the link.
+    /// Sends `bytes` of the read in `slot` from the controller over the link. The last part
+    /// completes the read.
     #[inline]
     fn send(&mut self, now: Time, slot: u32, bytes: u32) {
         let sent_at = self.link_out.queue_transfer(now, u64::from(bytes));
@@ -251,7 +252,7 @@ impl Ssd {
         self.writes_on_link.push(wire.queue_transfer(now, bytes), slot);
     }
 
-    /// Queues a write whose data has arrived. It completes when the buffer has room.
+    /// Queues the write in `slot`, whose data has arrived. It completes when the buffer has room.
     fn queue_write(&mut self, now: Time, slot: u32) {
         self.writes_waiting.push_back(slot);
         self.admit_writes(now);
@@ -354,6 +355,7 @@ impl Ssd {
 }
 
 impl Device for Ssd {
+    /// Limits of the drive.
     fn caps(&self) -> DeviceCaps {
         self.caps
     }

@@ -148,7 +148,7 @@ pub fn replay(
     services
 }
 
-/// Advances the drive until `id` is complete. Returns that time in ns.
+/// Advances the drive until request `id` is complete. Returns the time of its completion in ns.
 fn until_done(hdd: &mut Hdd, id: RequestId) -> u64 {
     loop {
         let next = hdd.next_event().expect("a request in a drive is finished some time");

@@ -116,7 +116,7 @@ impl Observer {
         Box::new(ObservedPolicy { policy, observer: self.clone(), handle })
     }
 
-    /// Returns the events since the last call.
+    /// Removes and returns the events since the last call.
     pub fn take(&self) -> Events {
         std::mem::take(&mut self.log().events)
     }
@@ -187,15 +187,15 @@ struct ObservedPolicy {
 }
 
 impl ObservedPolicy {
-    /// Calls the policy and records the pages that it added, if `is_noted` returns true for its
-    /// answer.
+    /// Calls the policy by `call`, and records the pages that it added, if `is_recorded` returns
+    /// true for its answer. The call is for `count` pages from `page` on.
     fn call<T>(
         &mut self,
         page: u64,
         count: u64,
         pages: &mut dyn PageView,
         call: impl FnOnce(&mut dyn ReadaheadPolicy, &mut dyn PageView) -> T,
-        is_noted: impl FnOnce(&T) -> bool,
+        is_recorded: impl FnOnce(&T) -> bool,
     ) -> T {
         let mut counting = CountingPages {
             pages,
@@ -206,7 +206,7 @@ impl ObservedPolicy {
         };
         let answer = call(&mut *self.policy, &mut counting);
         let (demand_pages, ahead_pages) = (counting.requested_pages, counting.prefetched_pages);
-        if is_noted(&answer) {
+        if is_recorded(&answer) {
             let mut log = self.observer.log();
             let (now_ns, handle) = (log.now.ns(), self.handle);
             let event =
@@ -230,8 +230,9 @@ impl ReadaheadPolicy for ObservedPolicy {
         );
     }
 
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
-        self.call(page, 1, pages, |policy, pages| policy.fault(page, ask, pages), |()| true);
+    /// Calls the policy for a touch of a mapping, and records the added pages.
+    fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
+        self.call(page, 1, pages, |policy, pages| policy.fault(page, read, pages), |()| true);
     }
 
     fn demand(
@@ -246,6 +247,7 @@ impl ReadaheadPolicy for ObservedPolicy {
         self.call(page, 1, pages, demand, |&demand| demand == Demand::Page)
     }
 
+    /// Passes the advice to the policy.
     fn advise(&mut self, advice: Advice) {
         self.policy.advise(advice);
     }

@@ -28,7 +28,7 @@ use crate::workload::{FileId, ProcessOperation, WorkloadFile};
 
 /// Destination of the lines of a log. It stores errors until they are requested.
 pub trait LogSink: fmt::Debug + Send {
-    /// Writes a line, given without its end.
+    /// Writes a line. The argument has no line end.
     fn line(&mut self, line: fmt::Arguments<'_>);
 
     /// Returns the time base of a trace: the time of the first call.
@@ -202,7 +202,7 @@ impl ProcessLog {
         })
     }
 
-    /// Records the start of the process.
+    /// Records the start of the process, from which the times in the logs count.
     pub fn begin(&mut self, now: Time) {
         self.started_at = Some(now);
         if let Some(trace) = &mut self.trace {
@@ -301,7 +301,7 @@ impl ProcessLog {
 }
 
 impl TraceLog {
-    /// Returns the time in the trace, in µs.
+    /// Returns the time `now` in µs since the time base of the trace.
     fn us(&self, now: Time) -> u64 {
         now.since(self.counted_from).ns() / 1_000
     }

@@ -172,7 +172,7 @@ impl ReadCounters {
         self.last = self.last.max(end);
     }
 
-    /// Extends the covered period by an operation.
+    /// Extends the covered period by an operation: from its issue time to its end time.
     fn extend_period(&mut self, issued: Time, ended: Time) {
         self.first = Some(self.first.map_or(issued, |first| first.min(issued)));
         self.last = self.last.max(ended);
@@ -303,14 +303,14 @@ pub fn mib(bytes: u64) -> f64 {
     bytes as f64 / f64::from(1 << 20)
 }
 
-/// Divides an amount by a duration.
+/// Divides an amount by a duration. Returns `None` for a duration of 0.
 fn per_second(amount: f64, seconds: f64) -> Option<f64> {
     ratio(amount, seconds)
 }
 
 /// Divides two numbers. Returns `None` if the divisor is not positive.
-pub fn ratio(amount: f64, per: f64) -> Option<f64> {
-    (per > 0.0).then(|| amount / per)
+pub fn ratio(amount: f64, divisor: f64) -> Option<f64> {
+    (divisor > 0.0).then(|| amount / divisor)
 }
 
 #[cfg(test)]

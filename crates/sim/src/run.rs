@@ -145,10 +145,10 @@ pub fn run(
 }
 
 /// Adds the workload's files to the machine, contiguously.
-pub fn add_files(path: &mut Machine, workload: &Workload) -> Result<Vec<FileId>, BeyondDevice> {
+pub fn add_files(machine: &mut Machine, workload: &Workload) -> Result<Vec<FileId>, BeyondDevice> {
     let (starts, _) = workload.contiguous_starts();
     let files = workload.files.iter().zip(starts);
-    files.map(|(file, start)| path.add_file(file.bytes, start / SECTOR_BYTES)).collect()
+    files.map(|(file, start)| machine.add_file(file.bytes, start / SECTOR_BYTES)).collect()
 }
 
 struct RunningJob<'a> {
@@ -314,7 +314,7 @@ impl<'a> RunningJob<'a> {
         }
     }
 
-    /// Lets one process issue as many operations as it can.
+    /// Lets process number `id` issue as many operations as it can, at time `now`.
     fn issue(&mut self, machine: &mut Machine, now: Time, id: u32) {
         loop {
             let running = &mut self.processes[id as usize];
@@ -394,7 +394,7 @@ impl<'a> RunningJob<'a> {
         self.step(machine, now, tag);
     }
 
-    /// Starts an operation, or the next fault of a mapped one.
+    /// Starts the transfer of operation `tag`, or the next fault of a mapped one.
     fn step(&mut self, machine: &mut Machine, now: Time, tag: u32) {
         let under = self.operations_in_flight[tag as usize];
         let operation = under.operation;
@@ -553,6 +553,7 @@ impl<'a> RunningJob<'a> {
 }
 
 impl IoBackend for RunningJob<'_> {
+    /// Submits a request to the simulated device.
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest) {
         self.world.submit(machine, now, request);
     }

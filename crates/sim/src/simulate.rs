@@ -162,9 +162,9 @@ pub fn simulate_with_callbacks(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    watch: RunObserver<'_>,
+    observer: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
-    simulate_with(job, job_file, setup, Participants::default(), watch)
+    simulate_with(job, job_file, setup, Participants::default(), observer)
 }
 
 /// Simulates a job file like [`simulate_with_callbacks`], with additional participants.
@@ -175,24 +175,24 @@ pub fn simulate_with(
     job: &str,
     job_file: &JobFile,
     setup: &SimulationSetup,
-    guests: Participants,
-    watch: RunObserver<'_>,
+    participants: Participants,
+    callbacks: RunObserver<'_>,
 ) -> Result<ResultRow, SimulateError> {
-    let (device, workload, mut path) = prepare(job_file, setup)?;
+    let (device, workload, mut machine) = prepare(job_file, setup)?;
     let mut world = SimulatedEnvironment::new(device, setup.host);
-    let Participants { policy_maker, observer } = guests;
+    let Participants { policy_maker, observer } = participants;
     if let Some(observer) = observer {
         let mut make = policy_maker.unwrap_or_else(|| named_policies(setup.readahead.clone()));
         let watcher = observer.clone();
-        path.set_policy_maker(Box::new(move |limits| watcher.observe_policy(make(limits))));
+        machine.set_policy_maker(Box::new(move |limits| watcher.observe_policy(make(limits))));
         world = world.with_observer(observer);
     } else if let Some(make) = policy_maker {
-        path.set_policy_maker(make);
+        machine.set_policy_maker(make);
     }
-    let measured = run(&mut path, workload, &mut world, watch).map_err(run_error)?;
+    let measured = run(&mut machine, workload, &mut world, callbacks).map_err(run_error)?;
     let mut row = measured
         .row(job, &setup.device.to_string(), job_file)
-        .with_meter(path.meter(), &path.cache_counters());
+        .with_meter(machine.meter(), &machine.cache_counters());
     row.readahead = Some(setup.readahead.to_string());
     row.scheduler = Some(setup.scheduler.to_string());
     row.raw = job_file.has_raw().then(|| setup.chunking.to_string());

@@ -31,7 +31,7 @@ pub(crate) struct Steps {
 }
 
 impl Steps {
-    /// Counts a step at `now`.
+    /// Counts a step at time `now`. `state` describes the run for the error.
     ///
     /// # Errors
     /// Fails if there were too many steps at this time.

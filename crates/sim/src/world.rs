@@ -143,7 +143,8 @@ impl SimulatedEnvironment {
         self.charge(Time(self.host.operation_ns + copied_bytes * self.host.byte_ps / 1000))
     }
 
-    /// Pins and describes the memory of a raw chunk. Returns the processor time of its process.
+    /// Charges the processor time to pin and describe the memory of a raw chunk of `bytes` bytes.
+    /// Returns that time.
     pub fn pin(&mut self, bytes: u64) -> Time {
         let pages = bytes.div_ceil(PAGE_BYTES);
         self.charge(Time(self.host.chunk_ns + pages * self.host.pin_page_ns))
@@ -197,9 +198,9 @@ impl SimulatedEnvironment {
     }
 
     /// Charges processor time to the host and returns it.
-    fn charge(&mut self, span: Time) -> Time {
-        self.host_time += span;
-        span
+    fn charge(&mut self, duration: Time) -> Time {
+        self.host_time += duration;
+        duration
     }
 
     /// Returns the time of the next device event, or `None` when the device is idle.
@@ -246,7 +247,7 @@ impl Default for DecisionHash {
 }
 
 impl DecisionHash {
-    /// Adds four words to the hash.
+    /// Mixes four words into the hash.
     fn add(&mut self, words: [u64; 4]) {
         for word in words {
             self.0 = (self.0 ^ word).wrapping_mul(0x0000_0100_0000_01b3);

@@ -167,7 +167,7 @@ fn note(cell: &RowState<'_>) -> Option<String> {
 }
 
 impl AbortReason {
-    /// Message for the table's notes.
+    /// Formats the reason of an abort for the table's notes.
     fn words(&self) -> String {
         match self {
             AbortReason::Failed(reason) => reason.clone(),

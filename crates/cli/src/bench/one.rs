@@ -164,7 +164,7 @@ impl MeasurementStart {
         }
     }
 
-    /// Differences of the counters since the start, without checksum and note.
+    /// Returns the differences of the counters since the start. Checksum and note are still empty.
     fn end(&self) -> Measurement {
         let seconds = self.clock.elapsed().as_secs_f64();
         let cpu_seconds = CpuTime::of_process().since(self.cpu).seconds();
@@ -195,6 +195,7 @@ impl Opened {
         })
     }
 
+    /// Returns the opened accesses, of the library or of a baseline.
     fn accesses(&mut self) -> &mut dyn Accesses {
         match self {
             Opened::Ours(ours) => &mut *ours.accesses,

@@ -168,7 +168,7 @@ fn line_middle(row_index: usize) -> f64 {
     TOP + LINE_HEIGHT * (row_index as f64 + 0.5)
 }
 
-/// Horizontal position of a ratio in the field that begins at `left`.
+/// Horizontal position of a ratio in the field that begins at `left`. The scale is logarithmic.
 fn place(left: f64, ratio: f64) -> f64 {
     let share = (ratio.clamp(1.0 / RATIO_MAX, RATIO_MAX).ln() / RATIO_MAX.ln() + 1.0) / 2.0;
     left + FIELD_PAD + share * (FIELD_WIDTH - 2.0 * FIELD_PAD)

@@ -288,7 +288,8 @@ fn contender_order(round: usize) -> [usize; 4] {
 /// Assumed minimum speed of a cold pass, for its time limit.
 const COLD_BYTES_PER_SECOND: f64 = 100e6;
 
-/// Checks that all contenders of a row read the same bytes in all states.
+/// Checks that all contenders of a row read the same bytes in all states. `sums` has the first
+/// checksum of each row; a new row is added.
 fn check_checksums<'a>(
     sums: &mut HashMap<&'a str, (u64, Contender)>,
     row: &'a Row,

@@ -61,7 +61,7 @@ fn rate(figures: &Figures) -> String {
     }
 }
 
-/// Reason that a cell misses its goal; empty if it does not.
+/// Returns the reason for which a cell misses its goal; empty if it does not.
 fn below(cell: &BenchCell) -> String {
     if cell.is_met != Some(false) {
         return String::new();

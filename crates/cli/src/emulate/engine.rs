@@ -110,7 +110,7 @@ impl RealTimeDevice {
         self.shared.lock().answered.clone()
     }
 
-    /// Stops the thread once no request is in flight, and waits for its end.
+    /// Orders the thread to stop once no request is in flight, and waits for its end.
     fn join(&mut self) {
         self.shared.lock().is_stopping = true;
         self.shared.wake.notify_one();
@@ -128,6 +128,7 @@ impl Drop for RealTimeDevice {
 }
 
 impl EngineShared {
+    /// Locks the state that the thread and the file system share.
     fn lock(&self) -> MutexGuard<'_, ServedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -165,7 +166,8 @@ impl EngineShared {
         }
     }
 
-    /// Gives the answers. Returns the due time, the time of the answer, and the bytes of each.
+    /// Calls the answer of each finished request. Returns the due time, the time of the answer, and
+    /// the bytes of each.
     fn answer(&self, finished: Vec<(Time, Pending)>) -> Vec<(Time, Time, u64)> {
         finished
             .into_iter()

@@ -190,7 +190,7 @@ impl Filesystem for Mount {
         self.engine.submit(Op::Write, offset, bytes, Box::new(answer));
     }
 
-    /// The models complete a write when it is durable: flushing has no effect.
+    /// Replies at once: the models complete a write when it is durable.
     fn flush(
         &self,
         _request: &Request,
@@ -202,6 +202,7 @@ impl Filesystem for Mount {
         reply.ok();
     }
 
+    /// Replies at once: the models complete a write when it is durable.
     fn fsync(
         &self,
         _request: &Request,

@@ -69,6 +69,7 @@ impl RequestExecutor for RealStorage<'_> {
     }
 }
 
+/// Creates the failure for a missing feature of the system.
 fn unavailable(error: impl std::fmt::Display) -> Failure {
     Failure::Unavailable(error.to_string())
 }

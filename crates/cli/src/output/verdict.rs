@@ -154,9 +154,9 @@ fn fastest(measured: &[Measured], unit: &str, decimals: usize) -> String {
     text + &format!(", {} times {}.", times(first, last), last.name)
 }
 
-/// Ratio of two figures, as text.
-fn times(more: &Measured, less: &Measured) -> String {
-    match more.figure / less.figure {
+/// Formats the ratio of the larger to the smaller figure as text.
+fn times(larger: &Measured, smaller: &Measured) -> String {
+    match larger.figure / smaller.figure {
         ratio if ratio >= 100.0 => format!("{ratio:.0}"),
         ratio if ratio >= 10.0 => format!("{ratio:.1}"),
         ratio => format!("{ratio:.2}"),

@@ -264,7 +264,7 @@ impl JobRunner {
         }
     }
 
-    /// Local file of the row, if it has one.
+    /// Returns the local file or device of the row; `None` for a modelled device or a server.
     pub fn path(&self) -> Option<&Path> {
         match self {
             JobRunner::Modelled | JobRunner::Nfs(_) => None,

@@ -61,15 +61,20 @@ fn refuse_kernel(storage: &Storage) -> CommandResult {
     }
 }
 
-/// Checks that the scheduler or the other policy of the row keeps a log.
-fn check_any_log(keeps_log: bool, (kind, beside): (&str, &Spec), policy: &Spec) -> CommandResult {
+/// Checks that the scheduler `policy` or the other policy of the row keeps a log. `keeps_log` is
+/// true if the other policy does; `kind` is its kind.
+fn check_any_log(
+    keeps_log: bool,
+    (kind, other_policy): (&str, &Spec),
+    policy: &Spec,
+) -> CommandResult {
     if keeps_log || scheduler_keeps_log(policy)? {
         return Ok(());
     }
     Err(Failure::Usage(format!(
         "--log: neither the scheduler `{}` nor the {kind} policy `{}` keeps a log of its \
          decisions; the schedulers `cfq` and `adaptive` do, and the {kind} policy `adaptive`",
-        policy.name, beside.name
+        policy.name, other_policy.name
     )))
 }
 

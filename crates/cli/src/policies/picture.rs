@@ -26,7 +26,7 @@ impl Colour {
         Colour::Program((program % 4) as u8)
     }
 
-    /// CSS class of the colour.
+    /// Returns the CSS class of the colour.
     fn class(self) -> &'static str {
         match self {
             Colour::Read | Colour::Program(0) => "fill s0",

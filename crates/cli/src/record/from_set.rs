@@ -76,8 +76,8 @@ fn run_program(
     }
 }
 
-/// Lines of the report.
-fn lines(result: &BroughtIn, took: Duration, program: &str) -> Vec<String> {
+/// Formats the lines of the report. `duration` is the time in which the pages were brought in.
+fn lines(result: &BroughtIn, duration: Duration, program: &str) -> Vec<String> {
     let mib = |bytes| format!("{} MiB", table::mib(Some(bytes)));
     let files =
         |count: usize| if count == 1 { "1 file".to_owned() } else { format!("{count} files") };
@@ -86,7 +86,7 @@ fn lines(result: &BroughtIn, took: Duration, program: &str) -> Vec<String> {
         "brought in {} of {} in {:.2} s, next to {program}; {} were in memory",
         mib(result.bytes),
         files(usable),
-        took.as_secs_f64(),
+        duration.as_secs_f64(),
         mib(result.cached_bytes),
     )];
     if result.late_bytes > 0 {

@@ -129,6 +129,7 @@ fn text(path: &Path, setting: &ReadaheadSetting, trial: &WindowTrial) -> String 
     format!("Direct reads of {path}, two windows in flight:\n\n{table}\n{advice}\n")
 }
 
+/// Formats a rate in MiB/s from seconds per byte.
 fn rate(seconds_per_byte: f64) -> String {
     table::number(Some(1.0 / seconds_per_byte / f64::from(1 << 20)), 0)
 }

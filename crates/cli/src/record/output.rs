@@ -42,6 +42,7 @@ impl Output {
         Output::new(None)
     }
 
+    /// Creates an output; without a file, all writes are dropped.
     fn new(file: Option<BufWriter<File>>) -> Output {
         Output(Rc::new(RefCell::new(State { file, error: None })))
     }
@@ -51,7 +52,8 @@ impl Output {
         self.0.borrow_mut().error.take()
     }
 
-    /// Writes to the file, or returns `dropped` without one. An error ends the file and is kept.
+    /// Applies `write` to the file, and returns its result, or `dropped` without a file. An error
+    /// ends the file and is kept.
     fn with<T>(&self, dropped: T, write: impl FnOnce(&mut BufWriter<File>) -> io::Result<T>) -> T {
         let mut state = self.0.borrow_mut();
         let Some(file) = &mut state.file else { return dropped };
@@ -68,10 +70,13 @@ impl Output {
 }
 
 impl Write for Output {
+    /// Writes to the file, or drops the data without one. An error of the file is kept and not
+    /// returned.
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         Ok(self.with(data.len(), |file| file.write(data)))
     }
 
+    /// Flushes the file. An error is kept and not returned.
     fn flush(&mut self) -> io::Result<()> {
         self.with((), BufWriter::flush);
         Ok(())

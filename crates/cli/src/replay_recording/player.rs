@@ -95,7 +95,7 @@ fn recorded(order: &ReplayOrder) -> Result<RecordedProgram, Failure> {
     gathered.finish().ok_or_else(no_reads)
 }
 
-/// Memory of all workers' buffers of a thread.
+/// Size of the buffers of all workers of a thread, in bytes.
 fn buffers_bytes(thread: &ReadList) -> u64 {
     let largest = thread.reads.iter().map(|reading| reading.bytes).max().unwrap_or(0);
     // Bytes of a mapping are resident twice: in the mapping and in the copy.
@@ -167,9 +167,10 @@ struct ReplayCursor {
 }
 
 impl<'a> RecordedThread<'a> {
-    fn new(thread: &'a ReadList, ways: &'a ReadMethods<'a>) -> RecordedThread<'a> {
+    /// Prepares the replay of a recorded thread, from its first read.
+    fn new(thread: &'a ReadList, methods: &'a ReadMethods<'a>) -> RecordedThread<'a> {
         let ats = thread.reads.iter().enumerate().map(|(at, reading)| (reading.file, at));
-        RecordedThread { thread, ways, last_of: ats.collect(), cursor: Mutex::default() }
+        RecordedThread { thread, ways: methods, last_of: ats.collect(), cursor: Mutex::default() }
     }
 
     /// Makes reads until none is left or a worker has failed. Returns the end of its last read.

@@ -178,7 +178,7 @@ impl<'a> RealStorage<'a> {
     }
 }
 
-/// Creates the memory cgroup of a replay through the kernel.
+/// Creates the memory cgroup of a replay through the kernel, with `bytes` bytes.
 fn limit(bytes: u64) -> Result<MemoryGroup, Failure> {
     let unavailable = |error: SwapError| {
         Failure::Unavailable(format!("--memory on kernel: is a control group's: {error}"))

@@ -163,6 +163,8 @@ impl<'a> ReadMethods<'a> {
 }
 
 impl LibraryState {
+    /// Builds the read path with these policies, and maps the files that are read through a
+    /// mapping.
     fn new(
         order: &ReplayOrder,
         policies: &Policies,

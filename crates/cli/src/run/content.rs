@@ -60,7 +60,7 @@ fn for_each_word(
     }
 }
 
-/// Fills bytes at an offset with the expected content.
+/// Fills the bytes of a write at `offset` with the content that `seed` determines.
 fn fill(seed: u64, offset: u64, bytes: &mut [u8]) {
     for_each_word(seed, offset, bytes.len(), |range, word| {
         bytes[range].copy_from_slice(word);

@@ -112,9 +112,12 @@ fn next(
     }
 }
 
-/// Result of an operation: a short transfer is an error.
-fn check_complete(operation: ProcessOperation, moved: Result<usize, String>) -> Result<(), String> {
-    match moved? as u64 {
+/// Returns the result of an operation: a transfer of fewer bytes than requested is an error.
+fn check_complete(
+    operation: ProcessOperation,
+    transferred: Result<usize, String>,
+) -> Result<(), String> {
+    match transferred? as u64 {
         bytes if bytes < operation.bytes => Err(short_transfer_error(bytes, operation)),
         _ => Ok(()),
     }

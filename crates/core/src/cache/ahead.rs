@@ -94,7 +94,7 @@ impl FirstUseWaits {
 }
 
 impl Cache {
-    /// Outcome of the prefetched pages of the file.
+    /// Counts of the file's prefetched pages: used, lost, and not used yet.
     pub fn credit(&self, file: FileId) -> &Credit {
         &self.credits[file.0 as usize]
     }
@@ -141,7 +141,7 @@ impl Cache {
         self.fail(id);
     }
 
-    /// Most prefetched, unused pages.
+    /// Limit of prefetched, unused pages, from the size of the memory.
     fn prefetched_pages_max(&self) -> u32 {
         self.budget_pages() / PREFETCHED_SHARE_DIVISOR * PREFETCHED_SHARE_FACTOR
     }
@@ -153,7 +153,8 @@ impl Cache {
             || self.frame_lists.pages(FrameList::PREFETCHED) > self.prefetched_pages_max()
     }
 
-    /// Returns true in the corresponding case for a prefetched page of memory.
+    /// Returns true if the oldest prefetched page of memory has exceeded its lifetime, or there are
+    /// too many such pages.
     pub(super) fn is_expired_memory_prefetch(&self, id: FrameId) -> bool {
         self.waits.is_over(self.frame_lists.note(id), self.budget_pages())
             || self.frame_lists.pages(FrameList::MEMORY_PREFETCHED) > self.prefetched_pages_max()

@@ -114,7 +114,8 @@ impl Cache {
         self.supply.reverse_freed_since(mark);
     }
 
-    /// Performs one scan.
+    /// Performs one scan for victims, until `frames_needed` frames are free or all pages are in
+    /// use.
     fn scan_until_free(&mut self, frames_needed: u32) {
         while self.free_pages() < frames_needed
             && self.evict_victims(frames_needed - self.free_pages())
@@ -368,10 +369,12 @@ impl AccessBits for CacheAccessBits<'_> {
         uses
     }
 
+    /// Returns the key of the page in a frame.
     fn page(&self, id: FrameId) -> PageKey {
         self.frames[id.0 as usize].key()
     }
 
+    /// Returns the number of victims that were taken and have not left yet.
     fn taken(&self) -> u32 {
         self.taken
     }
@@ -387,7 +390,7 @@ fn uses_of(sharer: &mut Option<Box<dyn PageSharer>>, frame: &Frame, id: FrameId)
     }
 }
 
-/// The frames whose bits are set; bit 0 stands for `first`.
+/// Returns the frames whose bits are set in `bits`; bit 0 stands for the frame `first`.
 fn frames_of(first: FrameId, mut bits: u64) -> impl Iterator<Item = FrameId> {
     core::iter::from_fn(move || {
         let lowest = (bits != 0).then(|| bits.trailing_zeros())?;

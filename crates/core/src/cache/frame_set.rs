@@ -35,6 +35,7 @@ impl FrameSet {
         was_in
     }
 
+    /// Number of 64-bit words of the bitmap.
     pub(super) fn words(&self) -> u32 {
         self.words.len() as u32
     }
@@ -44,10 +45,12 @@ impl FrameSet {
         (FrameId(word * WORD_FRAMES), self.words[word as usize])
     }
 
+    /// Index of the word with the frame's bit.
     fn word(id: FrameId) -> usize {
         (id.0 / WORD_FRAMES) as usize
     }
 
+    /// Mask of the frame's bit in its word.
     fn bit(id: FrameId) -> u64 {
         1 << (id.0 % WORD_FRAMES)
     }

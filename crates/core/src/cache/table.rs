@@ -122,8 +122,8 @@ impl PageTableIndex {
         None
     }
 
-    /// Inserts the frame of an absent page into the chain at `home`. Returns the link to the next
-    /// frame of the chain.
+    /// Inserts the frame `id` of an absent page into the chain at `home`, as its first. Returns the
+    /// link to the next frame of the chain, which the caller stores in the frame.
     #[inline]
     pub(super) fn insert(&mut self, file: FileId, home: usize, id: FrameId) -> FrameLink {
         self.pages[file.0 as usize] += 1;
@@ -207,7 +207,7 @@ impl PageTableIndex {
         self.homes(file, range).filter_map(of)
     }
 
-    /// The pages of a range, each with its chain.
+    /// Returns the pages of a range, each with the index of its chain.
     #[inline]
     pub(super) fn homes(
         &self,
@@ -224,6 +224,7 @@ impl PageTableIndex {
         })
     }
 
+    /// Returns the heads for the page and its neighbours in the same group.
     #[inline]
     fn group(&self, file: FileId, page: u64) -> HeadGroup {
         HeadGroup::holding(file, page, self.heads_log2())

@@ -110,7 +110,8 @@ impl RawTransfer {
         Some(chunk)
     }
 
-    /// Records the completion of a chunk.
+    /// Records the completion of a chunk with its outcome. A failed or short chunk ends the
+    /// transfer at its position; the lowest such position counts.
     ///
     /// # Panics
     /// No chunk is in flight.
@@ -137,7 +138,8 @@ impl RawTransfer {
         self.in_flight == 0 && (self.stopped.is_some() || self.next == self.covered_end)
     }
 
-    /// The result, once the transfer is over.
+    /// Returns the result of the transfer: the bytes moved up to the first failure, and the error.
+    /// Valid once the transfer is over.
     pub fn end(&self) -> TransferEnd {
         debug_assert!(self.is_over(), "the end is known at the end");
         match self.stopped {

@@ -108,32 +108,35 @@ impl DeviceCosts {
         self.estimates[PAGE] as u64
     }
 
-    /// Updates the estimates by a completed request.
+    /// Updates the estimates by a completed request. If its duration is below a model's sum, only
+    /// the larger model determines the coefficients; otherwise latency and work are added.
     pub(super) fn observe(&mut self, timing: RequestTiming) {
-        let took = i128::from(timing.duration_ns.clamp(1, DURATION_NS_MAX)) * 1_000;
+        let duration_ps = i128::from(timing.duration_ns.clamp(1, DURATION_NS_MAX)) * 1_000;
         let [pages, completed_pages, completed_jumps] =
             [timing.pages, timing.completed_pages, timing.completed_jumps]
                 .map(|count| i128::from(count.min(COUNT_MAX)));
         if self.initial_deviation[PAGE] == 0 {
-            return self.begin(took, completed_pages);
+            return self.begin(duration_ps, completed_pages);
         }
-        let alone = [1, i128::from(timing.is_discontiguous), pages];
-        let did = [0, completed_jumps, completed_pages];
-        let [alone_ps, did_ps] = [alone, did].map(|times| dot(times, self.estimates));
-        let times = match took < alone_ps.max(did_ps) {
-            true if alone_ps >= did_ps => alone,
-            true => did,
+        let alone_times = [1, i128::from(timing.is_discontiguous), pages];
+        let work_times = [0, completed_jumps, completed_pages];
+        let [alone_ps, work_ps] =
+            [alone_times, work_times].map(|coefficients| dot(coefficients, self.estimates));
+        let coefficients = match duration_ps < alone_ps.max(work_ps) {
+            true if alone_ps >= work_ps => alone_times,
+            true => work_times,
             false => [1, completed_jumps, completed_pages],
         };
-        self.fit(times, took);
+        self.fit(coefficients, duration_ps);
     }
 
-    /// Sets the latency and the initial uncertainty from the first request.
-    fn begin(&mut self, took: i128, completed_pages: i128) {
-        let page = took / (i128::from(INITIAL_REQUEST_PAGES_MAX) + completed_pages);
+    /// Sets the latency and the initial uncertainty from the duration of the first request, in
+    /// picoseconds.
+    fn begin(&mut self, duration_ps: i128, completed_pages: i128) {
+        let page = duration_ps / (i128::from(INITIAL_REQUEST_PAGES_MAX) + completed_pages);
         let page = page.clamp(i128::from(PAGE_PS_MIN), i128::from(INITIAL_PAGE_PS));
-        self.estimates = [(took - completed_pages * page).max(0), 0, page];
-        self.initial_deviation = [took, took, i128::from(MIN_SAMPLES) * page];
+        self.estimates = [(duration_ps - completed_pages * page).max(0), 0, page];
+        self.initial_deviation = [duration_ps, duration_ps, i128::from(MIN_SAMPLES) * page];
     }
 
     /// Updates the costs by one measurement (Kalman filter). The sum of the costs times

@@ -159,7 +159,7 @@ impl AdaptiveEviction {
         }
     }
 
-    /// True if the page belongs to the present sample.
+    /// True if the page belongs to the present sample of pages, whose references are simulated.
     fn is_sampled(&self, page: PageKey) -> bool {
         is_sampled(page, self.sample_pages, self.pages)
     }
@@ -269,7 +269,7 @@ fn is_of_policy(lists: &FrameLists, frame: FrameId) -> bool {
     lists.list_of(frame).is_some_and(|list| List::OF_POLICY.contains(&list))
 }
 
-/// Size of the sample's memory in pages, for a cache of `pages` pages.
+/// Size of the simulated memory in pages, for a cache of `pages` pages.
 fn sample_of(pages: u32) -> u32 {
     (pages / SAMPLE_SHARE).max(SAMPLE_PAGES_MIN).min(pages)
 }
@@ -332,6 +332,7 @@ impl EvictionPolicy for AdaptiveEviction {
         self.policy.oldest(lists)
     }
 
+    /// Reports the request of an absent page to the policy in force.
     fn demand(&mut self, page: PageKey) {
         self.policy.demand(page);
     }

@@ -53,7 +53,8 @@ impl Arc {
         Some(line)
     }
 
-    /// Drops a ghost if there are too many.
+    /// Drops the oldest ghost of B1 if T1 and B1 together are full, or else of B2 if all lists
+    /// reach twice the memory.
     fn forget(&mut self, lists: &FrameLists) {
         let [first, second] = [T1, T2].map(|list| lists.pages(list));
         if first + self.ghosts.count(B1) >= self.pages {
@@ -74,6 +75,7 @@ impl EvictionPolicy for Arc {
         lists.push(frame, if line.is_some() { T2 } else { T1 });
     }
 
+    /// Moves a used page to the newest end of T2. A page that is on no list is not moved.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if lists.is_listed(frame) {
             lists.renew(frame, T2);
@@ -112,10 +114,12 @@ impl EvictionPolicy for Arc {
         }
     }
 
+    /// Returns the oldest page of the list that the next victim comes from.
     fn oldest(&mut self, lists: &mut FrameLists) -> Option<FrameId> {
         lists.oldest(self.next_list(lists))
     }
 
+    /// Adopts a page of another policy: a kept page in T2, any other page in T1.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
         lists.push(frame, if is_kept { T2 } else { T1 });
     }
@@ -148,6 +152,8 @@ impl EvictionPolicy for Arc {
         Some(core::mem::replace(&mut self.ghosts, Ghosts::new(0)))
     }
 
+    /// Removes the requested page from the ghosts, adjusts the target by it, and notes its line
+    /// until the page enters.
     fn demand(&mut self, page: PageKey) {
         self.demand = self.take_ghost(page).map(|line| (page, line));
     }

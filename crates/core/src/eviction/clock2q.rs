@@ -51,6 +51,7 @@ impl Clock2Q {
 }
 
 impl EvictionPolicy for Clock2Q {
+    /// Adds a page to the small or to the main queue, and numbers it in the small queue.
     fn enter(&mut self, lists: &mut FrameLists, frame: FrameId, page: PageKey, _entry: PageOrigin) {
         let is_small = self.queues.enter(lists, frame, page);
         self.note_entry(lists, frame, is_small);
@@ -81,6 +82,7 @@ impl EvictionPolicy for Clock2Q {
         self.queues.oldest(lists)
     }
 
+    /// Adopts a page of another policy in one of the queues, and numbers it in the small queue.
     fn adopt(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey, is_kept: bool) {
         let is_small = self.queues.adopt(lists, frame, is_kept);
         self.note_entry(lists, frame, is_small);
@@ -94,6 +96,7 @@ impl EvictionPolicy for Clock2Q {
         self.queues.give_up(lists)
     }
 
+    /// Takes over the ghosts of another policy. Returns `None`, because none is left over.
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.queues.inherit(ghosts);
         None

@@ -17,6 +17,7 @@ const ALL: List = List::PROBATION;
 pub struct Lru;
 
 impl EvictionPolicy for Lru {
+    /// Adds the page at the newest end.
     fn enter(
         &mut self,
         lists: &mut FrameLists,
@@ -27,6 +28,7 @@ impl EvictionPolicy for Lru {
         lists.push(frame, ALL);
     }
 
+    /// Moves a used page to the newest end. A page that is on no list is not moved.
     fn used(&mut self, lists: &mut FrameLists, frame: FrameId, _page: PageKey) {
         if lists.is_listed(frame) {
             lists.renew(frame, ALL);

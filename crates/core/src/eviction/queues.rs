@@ -84,7 +84,7 @@ impl SmallAndMainQueues {
         is_small
     }
 
-    /// Counts a use.
+    /// Counts a use of the page, up to the largest count.
     pub(super) fn used(&self, lists: &mut FrameLists, frame: FrameId) {
         let uses = lists.uses(frame).saturating_add(1);
         lists.set_uses(frame, uses.min(self.thresholds.uses_max));
@@ -124,14 +124,14 @@ impl SmallAndMainQueues {
         Some(frame)
     }
 
-    /// Remembers a victim that has left the small queue.
+    /// Remembers a victim as a ghost if it has left the small queue.
     pub(super) fn evicted(&mut self, lists: &FrameLists, frame: FrameId, page: PageKey) {
         if lists.note(frame) == FROM_SMALL {
             self.ghosts.remember(GhostList::First, page, 0);
         }
     }
 
-    /// The page that is checked next.
+    /// Returns the page that is checked next as a victim, without removing it.
     pub(super) fn oldest(&self, lists: &FrameLists) -> Option<FrameId> {
         let first = if lists.pages(MAIN) > self.main_max { MAIN } else { SMALL };
         lists.oldest(first).or_else(|| lists.oldest_of(&List::OF_POLICY))

@@ -73,6 +73,7 @@ impl EvictionPolicy for S3Fifo {
         self.queues.give_up(lists)
     }
 
+    /// Takes over the ghosts of another policy. Returns `None`, because none is left over.
     fn inherit(&mut self, ghosts: Ghosts) -> Option<Ghosts> {
         self.queues.inherit(ghosts);
         None

@@ -238,6 +238,7 @@ impl MachineFiles {
         ReadaheadState::of(&base.queue.evidence, &self.file(file).evidence, Some(credit))
     }
 
+    /// Readahead policy of an open handle.
     pub(super) fn policy(&self, handle: HandleId) -> &dyn ReadaheadPolicy {
         &*self.handle(handle).policy
     }
@@ -246,8 +247,8 @@ impl MachineFiles {
         &mut *self.handles[handle.0 as usize].policy
     }
 
-    /// Handles advice about a range of an open file: see
-    /// [`Machine::advise`](super::Machine::advise).
+    /// Applies advice about a range of an open file: reports it to the policy, and prefetches or
+    /// drops pages. See [`Machine::advise`](super::Machine::advise).
     pub(super) fn advise(
         &mut self,
         now: Time,
@@ -319,7 +320,8 @@ impl MachineFiles {
         Ok(read)
     }
 
-    /// Creates the state of a read or a write.
+    /// Registers a read or a write of `bytes` bytes, which needs the pages of `range`. Fails if too
+    /// many are open.
     fn open_read(
         &mut self,
         now: Time,
@@ -431,14 +433,17 @@ impl MachineFiles {
         self.reads.is_empty()
     }
 
+    /// State of a file.
     fn file(&self, file: FileId) -> &MachineFile {
         &self.files[file.0 as usize]
     }
 
+    /// State of an open handle.
     fn handle(&self, handle: HandleId) -> &Handle {
         &self.handles[handle.0 as usize]
     }
 
+    /// State of an open read or write.
     fn get(&self, read: ReadId) -> &FileTransfer {
         &self.reads[read.0 as usize]
     }

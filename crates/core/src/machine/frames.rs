@@ -46,6 +46,7 @@ impl Budget {
         pages <= self.room()
     }
 
+    /// Number of pages of the budget that are neither pinned nor in flight as prefetch.
     pub(super) fn room(&self) -> u64 {
         self.pages.saturating_sub(self.pinned + self.ahead)
     }

@@ -492,7 +492,7 @@ impl MachineMemory {
         frame.expect("a page under way is in its table")
     }
 
-    /// Assigns a free slot to the page of a frame.
+    /// Assigns the free slot `slot` to the page of a frame, in the area and in the mapping.
     fn take_slot(&mut self, base: &SharedState, slot: u64, frame: FrameId) {
         let (file, page) = base.frames.cache.page_of(frame);
         let memory = self.memory_of(file);
@@ -509,7 +509,7 @@ impl MachineMemory {
         }
     }
 
-    /// Removes the page of a slot that the device could not write. After a medium error the slot is
+    /// Frees the slot of a page that the device could not write. After a medium error the slot is
     /// never used again.
     fn on_bad_slot(&mut self, slot: u64, error: DeviceError) {
         let owner = self.swap.area.owner(slot).expect("a slot under way has its page");

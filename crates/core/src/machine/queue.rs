@@ -150,6 +150,7 @@ impl RequestQueue {
         self.learns_costs = true;
     }
 
+    /// Properties of the device.
     pub(super) fn caps(&self) -> &DeviceCaps {
         &self.caps
     }
@@ -173,6 +174,7 @@ impl RequestQueue {
         self.priorities[index] = priority;
     }
 
+    /// Priority of the later requests of a process.
     pub(super) fn priority(&self, process: ProcessId) -> Priority {
         self.priorities.get(process.0 as usize).copied().unwrap_or_default()
     }
@@ -303,7 +305,8 @@ impl RequestQueue {
         self.end(id, completion.outcome);
     }
 
-    /// Prepares the parts of a request for `poll_ended`.
+    /// Prepares the parts of the request `id` for `poll_ended`, with the outcome of the whole
+    /// request.
     fn end(&mut self, id: RequestId, outcome: Outcome) {
         debug_assert!(self.ending.is_none_or(|ending| ending.next.is_none()), "one at a time");
         let (start, is_merged) = (self.requests[id].start, self.requests.is_merged(id));

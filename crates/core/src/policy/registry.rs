@@ -118,6 +118,7 @@ impl<B: Copy + Send + Sync> Registry<B> {
         self.entries().find(|entry| entry.policy.name == name).map(|entry| entry.build)
     }
 
+    /// Returns the registered policies with their constructors, in order of registration.
     fn entries(&'static self) -> impl Iterator<Item = &'static Entry<B>> {
         core::iter::successors(self.first.get(), |entry| entry.next.get())
     }

@@ -176,9 +176,9 @@ impl KernelCachedPages {
         self.windows.entry(window_number).or_default()
     }
 
-    /// Returns true if the bit of `page` is set in the bit set that `bits` selects.
-    fn has(&self, page: u64, bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS]) -> bool {
-        parts(PageRange::new(page, 1)).all(|part| part.of(&self.windows, &bits) == part.mask)
+    /// Returns true if the bit of `page` is set in the bit set that `select_bits` selects.
+    fn has(&self, page: u64, select_bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS]) -> bool {
+        parts(PageRange::new(page, 1)).all(|part| part.of(&self.windows, &select_bits) == part.mask)
     }
 }
 
@@ -193,13 +193,13 @@ struct WordRange {
 }
 
 impl WordRange {
-    /// The bits of this part in the bit set that `bits` selects.
+    /// Returns the bits of this part in the bit set that `select_bits` selects from its window.
     fn of(
         &self,
         windows: &BTreeMap<u64, Box<AdvisedWindow>>,
-        bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS],
+        select_bits: impl Fn(&AdvisedWindow) -> &[u64; WORDS],
     ) -> u64 {
-        windows.get(&self.window).map_or(0, |window| bits(window)[self.word] & self.mask)
+        windows.get(&self.window).map_or(0, |window| select_bits(window)[self.word] & self.mask)
     }
 }
 
@@ -236,7 +236,8 @@ pub struct KernelPageView<'a> {
 }
 
 impl KernelPageView<'_> {
-    /// Marks absent pages as advised, and adds them to the ranges to advise.
+    /// Marks the absent pages of `run` as known, advised and unused, and adds them to the ranges to
+    /// advise.
     fn take(&mut self, run: PageRange) {
         for part in parts(run) {
             let window = self.advised.window(part.window, self.device);
@@ -290,10 +291,12 @@ impl PageView for KernelPageView<'_> {
         self.advised.has(page, |window| &window.unused)
     }
 
+    /// Evidence of the device and the file for the policy.
     fn evidence(&mut self) -> Evidence<'_> {
         Evidence { device: self.device, file: &mut self.advised.evidence }
     }
 
+    /// Folio of a marked page; `None` without a mark.
     fn marked(&self, page: u64) -> Option<Folio> {
         self.advised.marks.contains(&page).then_some(Folio { first: page, order: 0 })
     }
@@ -304,6 +307,7 @@ impl PageView for KernelPageView<'_> {
         self.advised.consecutive_other_reads = 0;
     }
 
+    /// Adds the pages of a folio as single pages.
     fn add(&mut self, folio: Folio, is_marked: bool) -> bool {
         self.add_absent(folio.range(), is_marked)
     }

@@ -53,19 +53,19 @@ impl Credit {
         }
     }
 
-    /// Records the first use of a prefetched page.
+    /// Counts the first use of a prefetched page: one page fewer stands unused.
     pub fn used(&mut self) {
         self.unused = self.unused.saturating_sub(1);
         self.used = self.used.saturating_add(1);
     }
 
-    /// Records a prefetched page that left the cache unused.
+    /// Counts a prefetched page that left the cache unused: one page fewer stands unused.
     pub fn lost(&mut self) {
         self.unused = self.unused.saturating_sub(1);
         self.lost = self.lost.saturating_add(1);
     }
 
-    /// Records a prefetched page whose read was cancelled.
+    /// Removes a prefetched page from the counts, because its read was cancelled.
     pub fn withdrawn(&mut self) {
         self.unused = self.unused.saturating_sub(1);
     }

@@ -235,7 +235,7 @@ impl StreamCounts {
         self.now + self.previous_era_streams
     }
 
-    /// Counts a stream in `era`, after shifting the counts if the era is new.
+    /// Counts a stream as active in `era`, after shifting the counts if the era is new.
     fn count_stream(&mut self, era: Era) {
         if era != self.era {
             let is_next = era.0 == self.era.0 + 1;
@@ -300,7 +300,7 @@ impl Default for RunLengths {
 }
 
 impl RunLengths {
-    /// The distribution of runs that began as `begin`.
+    /// Returns the distribution of the lengths of runs that began as `begin`.
     fn of(&self, begin: RunBegin) -> &LengthDistribution {
         match begin {
             RunBegin::Sequential => &self.sequential,

@@ -289,7 +289,7 @@ impl RunsPolicy {
         }
     }
 
-    /// The largest window in pages.
+    /// Largest window in pages: limited by the policy, by the cost of a request, and by the memory.
     fn size_max(&self, pages: &mut dyn PageView) -> u64 {
         let device = &pages.evidence().device;
         let by_cost = WINDOW_PER_REQUEST_COST * device.estimate.request_cost_pages();
@@ -366,6 +366,7 @@ impl ReadaheadPolicy for RunsPolicy {
         }
     }
 
+    /// Sets the advice for later windows. Ignores advice for single ranges.
     fn advise(&mut self, advice: Advice) {
         if !matches!(advice, Advice::WillNeed | Advice::DontNeed) {
             self.advice = advice;

@@ -182,10 +182,11 @@ impl Window {
         }
     }
 
-    /// Handles a fault on a page of a mapping.
-    pub(super) fn note_fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
+    /// Handles a fault on a page of a mapping: adds the aligned block around the page, unless too
+    /// many faults missed.
+    pub(super) fn note_fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
         if self.is_sequential {
-            return self.announce(page, ask, pages);
+            return self.announce(page, read, pages);
         }
         if pages.is_cached(page) {
             self.fault_misses -= 1;
@@ -194,7 +195,7 @@ impl Window {
         self.fault_misses += 1;
         if !self.is_random && self.fault_misses <= FAULT_MISSES_MAX {
             let first = page / AROUND_PAGES * AROUND_PAGES;
-            submit(first, AROUND_PAGES as i64, ask, pages);
+            submit(first, AROUND_PAGES as i64, read, pages);
         }
     }
 
@@ -219,40 +220,42 @@ impl Window {
         }
     }
 
-    /// Replaces both windows by one that starts at `page`, and submits it.
+    /// Replaces both windows by one that starts at `page`, and submits it. `window_pages` is the
+    /// window size before the current page.
     fn new_window(
         &mut self,
         page: u64,
-        original: i64,
-        ask: &ReadRequest,
+        window_pages: i64,
+        read: &ReadRequest,
         pages: &mut dyn PageView,
     ) {
         self.start = page;
         self.size = self.next_pages();
         self.ahead = None;
         self.previous_page = Some(page);
-        let started = submit(self.start, self.size, ask, pages);
-        self.judge(started, original);
+        let started = submit(self.start, self.size, read, pages);
+        self.judge(started, window_pages);
     }
 
-    /// Submits the window behind the current one.
-    fn new_ahead(&mut self, original: i64, ask: &ReadRequest, pages: &mut dyn PageView) {
+    /// Submits the window behind the current one. `window_pages` is the window size before the
+    /// current page.
+    fn new_ahead(&mut self, window_pages: i64, read: &ReadRequest, pages: &mut dyn PageView) {
         let ahead = AheadWindow { start: self.start + self.size as u64, size: self.next_pages() };
         self.ahead = Some(ahead);
-        let started = submit(ahead.start, ahead.size, ask, pages);
-        self.judge(started, original);
+        let started = submit(ahead.start, ahead.size, read, pages);
+        self.judge(started, window_pages);
     }
 
-    /// Shrinks the next window by one page if the submission started no I/O. `original` is the
+    /// Shrinks the next window by one page if the submission added no page. `window_pages` is the
     /// window size before the current page.
-    fn judge(&mut self, started: u64, original: i64) {
-        if started > 0 {
+    fn judge(&mut self, added_pages: u64, window_pages: i64) {
+        if added_pages > 0 {
             return;
         }
-        if original > 1 {
-            self.next = NextWindow::Pages(original - 1);
+        if window_pages > 1 {
+            self.next = NextWindow::Pages(window_pages - 1);
             if let Some(ahead) = &mut self.ahead {
-                ahead.size = original - 1;
+                ahead.size = window_pages - 1;
             }
         } else {
             self.turn_off();
@@ -266,14 +269,15 @@ impl Window {
     }
 }
 
-/// Submits the absent pages among `size` pages from `first` on. Returns their number.
-pub(super) fn submit(first: u64, size: i64, ask: &ReadRequest, pages: &mut dyn PageView) -> u64 {
-    if ask.is_congested {
+/// Submits the absent pages among `size` pages from page `first` on, unless the device is
+/// congested. Returns the number of added pages.
+pub(super) fn submit(first: u64, size: i64, read: &ReadRequest, pages: &mut dyn PageView) -> u64 {
+    if read.is_congested {
         return 0;
     }
     pages.begin_window();
     let mut started = 0;
-    for page in first..(first + size as u64).min(ask.file_pages()) {
+    for page in first..(first + size as u64).min(read.file_pages()) {
         if pages.is_cached(page) {
             continue;
         }
@@ -287,19 +291,21 @@ pub(super) fn submit(first: u64, size: i64, ask: &ReadRequest, pages: &mut dyn P
 
 impl ReadaheadPolicy for Window {
     /// Announces all requested pages before the read loop, unless `announce=page`.
-    fn read(&mut self, ask: &ReadRequest, pages: &mut dyn PageView) {
+    fn read(&mut self, read_request: &ReadRequest, pages: &mut dyn PageView) {
         if self.announces_singly {
             return;
         }
-        for page in ask.request().clipped(ask.file_pages()).pages() {
-            self.announce(page, ask, pages);
+        for page in read_request.request().clipped(read_request.file_pages()).pages() {
+            self.announce(page, read_request, pages);
         }
     }
 
-    fn fault(&mut self, page: u64, ask: &ReadRequest, pages: &mut dyn PageView) {
-        self.note_fault(page, ask, pages);
+    /// Handles a fault as the kernel does for mappings.
+    fn fault(&mut self, page: u64, read: &ReadRequest, pages: &mut dyn PageView) {
+        self.note_fault(page, read, pages);
     }
 
+    /// Applies the program's advice.
     fn advise(&mut self, advice: Advice) {
         self.note_advice(advice);
     }

@@ -49,10 +49,12 @@ struct RequestSlot {
 struct RequestLink(Option<NonZeroU32>);
 
 impl RequestLink {
+    /// Creates a link to a request.
     fn to(id: RequestId) -> RequestLink {
         RequestLink(NonZeroU32::new(id.0 + 1))
     }
 
+    /// Returns the request that the link refers to, if any.
     fn get(self) -> Option<RequestId> {
         self.0.map(|number| RequestId(number.get() - 1))
     }
@@ -109,7 +111,8 @@ impl RequestTable {
         }
     }
 
-    /// Makes `part`, with all its parts, a part of `into`, which it must touch.
+    /// Merges the request `part`, with all its parts, into the request `into`, which it must touch.
+    /// The parts keep their identifiers.
     pub fn merge(&mut self, into: RequestId, part: RequestId) {
         let RequestSlot { request, first, last, .. } = *self.slot(part);
         let oldest = self.set_head(Some(part), |_| into).expect("a request is a part of itself");
@@ -161,22 +164,24 @@ impl RequestTable {
         self.slots.is_empty()
     }
 
-    /// Sets the head of each part from this one on. Returns the last of them.
+    /// Sets the head of each part from `first_part` on to the result of `new_head`. Returns the
+    /// last of these parts.
     fn set_head(
         &mut self,
-        from: Option<RequestId>,
-        head: impl Fn(RequestId) -> RequestId,
+        first_part: Option<RequestId>,
+        new_head: impl Fn(RequestId) -> RequestId,
     ) -> Option<RequestId> {
-        let (mut next, mut last) = (from, None);
+        let (mut next, mut last) = (first_part, None);
         while let Some(part) = next {
             let slot = self.slot_mut(part);
-            slot.head = head(part);
+            slot.head = new_head(part);
             next = slot.next.get();
             last = Some(part);
         }
         last
     }
 
+    /// Entry of an open request.
     fn slot(&self, id: RequestId) -> &RequestSlot {
         &self.slots[id.0 as usize]
     }

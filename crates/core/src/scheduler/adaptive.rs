@@ -167,7 +167,7 @@ impl AdaptiveScheduler {
         }
     }
 
-    /// Reads that are dispatchable or in the device.
+    /// Number of reads that are dispatchable or in the device.
     fn under_way(&self) -> u32 {
         self.reads_open + self.reads_in_device
     }
@@ -215,7 +215,7 @@ impl AdaptiveScheduler {
         self.open.admit(waiting, requests);
     }
 
-    /// Records that a read of the process is no longer dispatchable.
+    /// Records that a read of the process is no longer dispatchable. Returns the process.
     fn remove_dispatchable(&mut self, id: ProcessId) -> &mut ProcessHistory {
         self.reads_open -= 1;
         let process = self.processes.get_mut(&id).expect("who has open reads is known");
@@ -253,7 +253,7 @@ impl AdaptiveScheduler {
         Time(share_ns.max(EPOCH_TIME.ns()).max(SLICE_SEEK_FACTOR * self.first_request_ns))
     }
 
-    /// The process that has waited longest for a place.
+    /// Returns the process that has waited longest for a place; `None` if no process waits.
     fn longest_parked(&self) -> Option<ProcessId> {
         let parked = self.processes.iter().filter(|(_, process)| !process.parked.is_empty());
         parked.min_by_key(|(_, process)| process.parked_since).map(|(&id, _)| id)
@@ -296,7 +296,8 @@ impl AdaptiveScheduler {
         self.reads_in_device += 1;
     }
 
-    /// Records the completion of a read of a process; its time slice may begin now.
+    /// Records the completion of a read of process `id`; its time slice may begin now. `foreign` is
+    /// the number of reads in progress of processes without a place.
     fn on_read_completed(&mut self, now: Time, id: ProcessId, latency: Time, foreign: u32) {
         let Some(process) = self.processes.get_mut(&id) else { return };
         process.in_device -= 1;

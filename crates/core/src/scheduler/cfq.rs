@@ -164,7 +164,8 @@ impl Cfq {
         self.in_device_sync + self.in_device_async
     }
 
-    /// Merges the request with a neighbour of its own queue, if there is one.
+    /// Merges the request with a neighbour of its own queue. Returns `None` if there is no
+    /// neighbour.
     fn try_merge(&mut self, request: RequestId, requests: &mut RequestTable) -> Option<Inserted> {
         let id = self.present_queue(&requests[request])?;
         let queue = &mut self.queues[id];

@@ -150,6 +150,7 @@ impl Deadline {
 }
 
 impl Scheduler for Deadline {
+    /// Adds a request to the queue of its direction, merged with a neighbour if possible.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         let direction = requests[id].op as usize;
         self.queued[direction].insert_or_merge(now, id, requests, self.sectors_max)

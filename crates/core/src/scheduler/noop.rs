@@ -26,6 +26,7 @@ impl Noop {
 }
 
 impl Scheduler for Noop {
+    /// Adds a request at the end of the queue, merged with a neighbour if possible.
     fn insert(&mut self, now: Time, id: RequestId, requests: &mut RequestTable) -> Inserted {
         self.queued.insert_or_merge(now, id, requests, self.sectors_max)
     }

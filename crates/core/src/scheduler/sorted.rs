@@ -120,15 +120,16 @@ impl<K: Copy + Ord, V: Copy> BlockSortedMap<K, V> {
         self.firsts.partition_point(|first| first <= key).saturating_sub(1)
     }
 
-    /// Merges a block with the next one if both have few entries, or one is empty.
-    fn join(&mut self, nth: usize) {
-        let count = self.runs[nth].count;
-        if let Some(behind) = self.runs.get(nth + 1)
+    /// Merges the block with index `block` with the next one if both have few entries, or one is
+    /// empty.
+    fn join(&mut self, block: usize) {
+        let count = self.runs[block].count;
+        if let Some(behind) = self.runs.get(block + 1)
             && (count + behind.count < BLOCK_MAX / 2 || count == 0 || behind.count == 0)
         {
-            self.firsts.remove(nth + 1);
-            let behind = self.runs.remove(nth + 1);
-            self.runs[nth].append(&behind);
+            self.firsts.remove(block + 1);
+            let behind = self.runs.remove(block + 1);
+            self.runs[block].append(&behind);
         }
     }
 }
@@ -140,11 +141,13 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         SortedRun { count: 1, pairs }
     }
 
+    /// Keys of the entries in ascending order.
     fn keys(&self) -> &[K] {
         &self.pairs.keys[..self.count]
     }
 
-    /// Number of entries with smaller keys.
+    /// Returns the index of the key in this block, or the index where it belongs: the number of
+    /// smaller keys.
     fn place(&self, key: &K) -> usize {
         self.keys().partition_point(|there| there < key)
     }
@@ -155,6 +158,7 @@ impl<K: Copy + Ord, V: Copy> SortedRun<K, V> {
         self.keys().get(index).map(|key| (*key, &self.pairs.values[index]))
     }
 
+    /// Entry with the largest key of the block.
     fn last(&self) -> Pair<'_, K, V> {
         self.get(self.count.checked_sub(1)?)
     }

@@ -224,7 +224,8 @@ impl AdaptiveSwapin {
     }
 }
 
-/// The plan along the addresses: the pages that the run predicts, in any slots.
+/// Returns the plan along the addresses: the pages that the run predicts, in any slots, with
+/// requests and value.
 fn pages_of(
     fault: &SwapFault,
     run: FaultRun,
@@ -299,31 +300,33 @@ impl SwapinPlan {
         device.log.log_with(device.now, || decision);
     }
 
-    /// The part of the plan nearest to the fault, of at most `room` pages.
+    /// Returns the part of the plan nearest to the fault, of at most `room_pages` pages.
     fn cut(
         self,
-        room: u64,
+        room_pages: u64,
         fault: &SwapFault,
         by_slot: FaultRun,
         by_address: FaultRun,
         swapped: &dyn SwappedPageQueries,
     ) -> SwapRead {
-        if room >= self.pages {
+        if room_pages >= self.pages {
             return self.read;
         }
         match self.read {
             SwapRead::Slots(range) => SwapRead::Slots(
-                by_slot.nearest(range, room, |slot| swapped.absent_page(slot).is_some()),
+                by_slot.nearest(range, room_pages, |slot| swapped.absent_page(slot).is_some()),
             ),
-            SwapRead::Pages(range) => SwapRead::Pages(
-                by_address
-                    .nearest(range, room, |page| swapped.absent_slot(fault.memory, page).is_some()),
-            ),
+            SwapRead::Pages(range) => {
+                SwapRead::Pages(by_address.nearest(range, room_pages, |page| {
+                    swapped.absent_slot(fault.memory, page).is_some()
+                }))
+            }
         }
     }
 }
 
 impl SwapinPolicy for AdaptiveSwapin {
+    /// Handles a fault on a prefetched page: reads ahead if a decision is due.
     fn hit(&mut self, fault: &SwapFault, swapped: &mut dyn SwappedPageQueries) -> Option<SwapRead> {
         self.ahead(fault, false, swapped)
     }

@@ -36,6 +36,7 @@ impl Cluster {
 }
 
 impl SwapinPolicy for Cluster {
+    /// Reads nothing at a fault on a prefetched page.
     fn hit(
         &mut self,
         _fault: &SwapFault,
@@ -44,6 +45,7 @@ impl SwapinPolicy for Cluster {
         None
     }
 
+    /// Reads the aligned block of slots around the slot of the fault.
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, self.pages)
     }

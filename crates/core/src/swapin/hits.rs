@@ -84,7 +84,7 @@ impl HitRate {
         self.previous = Some(position);
     }
 
-    /// The recorded place; `None` before the first.
+    /// Returns the recorded position of the last fault; `None` before the first one.
     pub(super) fn previous(&self) -> Option<u64> {
         self.previous
     }
@@ -115,6 +115,7 @@ impl Hits {
 }
 
 impl SwapinPolicy for Hits {
+    /// Counts a used prefetched page, which enlarges the next window. Reads nothing.
     fn hit(
         &mut self,
         _fault: &SwapFault,
@@ -124,6 +125,8 @@ impl SwapinPolicy for Hits {
         None
     }
 
+    /// Reads an aligned block of slots around the slot of the fault. Its size depends on the hits
+    /// since the last fault.
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, self.rate.pages(fault.slot))
     }

@@ -11,6 +11,7 @@ use super::{SwapFault, SwapRead, SwapinPolicy, SwappedPageQueries, block};
 pub struct NoSwapReadahead;
 
 impl SwapinPolicy for NoSwapReadahead {
+    /// Reads nothing.
     fn hit(
         &mut self,
         _fault: &SwapFault,
@@ -19,6 +20,7 @@ impl SwapinPolicy for NoSwapReadahead {
         None
     }
 
+    /// Reads only the slot of the fault.
     fn miss(&mut self, fault: &SwapFault, _swapped: &mut dyn SwappedPageQueries) -> SwapRead {
         block(fault.slot, 1)
     }

@@ -118,7 +118,7 @@ impl SwapinPolicy for Vma {
     }
 }
 
-/// Index of the parameter's value in `words`; 0 if it is not given.
+/// Returns the index of the parameter's value in `words`; 0 if the parameter is missing.
 fn choice(spec: &Spec, key: &str, words: [&str; 2]) -> Result<usize, SpecError> {
     let Some(text) = spec.parameters.get(key) else { return Ok(0) };
     words.iter().position(|word| word == text).ok_or_else(|| SpecError::BadValue {

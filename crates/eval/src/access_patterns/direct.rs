@@ -36,7 +36,8 @@ impl DirectFile {
         Ok(DirectFile { file, bytes })
     }
 
-    /// Reads into aligned memory.
+    /// Reads into page-aligned memory at a page-aligned offset. Returns the number of bytes, less
+    /// at the end of the file.
     fn read_aligned(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         FileExt::read_at(&self.file, buffer, offset)
     }
@@ -51,6 +52,7 @@ fn is_aligned(buffer: &[u8], offset: u64) -> bool {
 }
 
 impl ReadAt for DirectFile {
+    /// Size of the file in bytes.
     fn bytes(&self) -> u64 {
         self.bytes
     }

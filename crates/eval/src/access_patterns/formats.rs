@@ -116,7 +116,7 @@ pub struct Ranges {
 }
 
 impl Ranges {
-    /// Creates the accesses to the given ranges.
+    /// Creates the accesses to `ranges`, pairs of offset and length in bytes.
     pub fn over(stream: Box<dyn SequentialFile>, ranges: Vec<(u64, u64)>) -> Ranges {
         let longest = ranges.iter().map(|&(_, bytes)| bytes).max().unwrap_or(0);
         Ranges { stream, ranges, buffer: vec![0; longest as usize] }

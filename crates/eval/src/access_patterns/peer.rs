@@ -72,6 +72,7 @@ impl ReadAt for File {
         self.metadata().map_or(0, |metadata| metadata.len())
     }
 
+    /// Reads with pread(2). Returns the number of bytes.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         // One call is enough: for a regular file it returns all requested bytes up to 2 GiB
         // (read(2)).
@@ -88,6 +89,7 @@ impl<M: AsRef<[u8]> + Send + Sync> ReadAt for MemoryFile<M> {
         self.0.as_ref().len() as u64
     }
 
+    /// Copies from the mapping. Returns the number of bytes, less at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let memory = self.0.as_ref();
         let from = &memory[memory.len().min(offset as usize)..];

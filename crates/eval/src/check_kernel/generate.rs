@@ -111,26 +111,26 @@ impl StepGenerator {
         reads
     }
 
-    /// Appends reads with a constant stride.
-    fn progress(&mut self, length: usize, start: u64, bytes: u64, stride: u64) {
-        for index in 0..length as u64 {
+    /// Appends `reads` reads of `bytes` bytes from offset `start`, with a constant stride in bytes.
+    fn progress(&mut self, reads: usize, start: u64, bytes: u64, stride: u64) {
+        for index in 0..reads as u64 {
             self.read(start + index * stride, bytes);
         }
     }
 
-    /// Appends reads at random positions.
-    fn random_access(&mut self, length: usize, bytes: u64) {
-        for _ in 0..length {
+    /// Appends `reads` reads of `bytes` bytes at random positions.
+    fn random_access(&mut self, reads: usize, bytes: u64) {
+        for _ in 0..reads {
             let offset = self.place();
             self.read(offset, bytes);
         }
     }
 
-    /// Appends two to five sequential streams in rotation, on one open file.
-    fn interleaved(&mut self, length: usize, bytes: u64) {
+    /// Appends `reads` reads of two to five sequential streams in rotation, on one open file.
+    fn interleaved(&mut self, reads: usize, bytes: u64) {
         let count = self.random.between(2, 5) as usize;
         let mut streams: Vec<u64> = (0..count).map(|_| self.place()).collect();
-        for index in 0..length {
+        for index in 0..reads {
             let stream = &mut streams[index % count];
             let offset = *stream;
             *stream += bytes;
@@ -138,16 +138,16 @@ impl StepGenerator {
         }
     }
 
-    /// Appends a backward stream.
-    fn backward(&mut self, length: usize, start: u64, bytes: u64) {
-        for index in 1..=length as u64 {
+    /// Appends a stream of `reads` reads backwards from offset `start`.
+    fn backward(&mut self, reads: usize, start: u64, bytes: u64) {
+        for index in 1..=reads as u64 {
             self.read(start.saturating_sub(index * bytes), bytes);
         }
     }
 
     /// Appends repetitions of earlier reads, or of the start of the file.
-    fn repeat_reads(&mut self, length: usize) {
-        for _ in 0..length {
+    fn repeat_reads(&mut self, reads: usize) {
+        for _ in 0..reads {
             let earlier = self.random.below(self.steps.len() as u64 + 1) as usize;
             match self.steps.get(earlier) {
                 Some(&HandleStep::Read { offset, bytes }) => self.read(offset, bytes),
@@ -157,10 +157,10 @@ impl StepGenerator {
     }
 
     /// Appends small reads, each a few pages before or after one of the last two.
-    fn near_last(&mut self, length: usize) {
+    fn near_last(&mut self, reads: usize) {
         let mut offset = self.place();
         let mut end = offset;
-        for _ in 0..length {
+        for _ in 0..reads {
             let bytes = self.pages(4);
             self.read(offset, bytes);
             let distance = self.pages(7) - PAGE_BYTES;

@@ -235,6 +235,7 @@ struct UniformPages {
 }
 
 impl UniformPages {
+    /// Adds a file of `pages` pages, whose pages are read with equal probability.
     fn new(files: &mut LoadFiles, pages: u64) -> UniformPages {
         UniformPages { file: files.add(pages * PAGE_BYTES), pages }
     }
@@ -252,6 +253,7 @@ struct ZipfPages {
 }
 
 impl ZipfPages {
+    /// Adds a file of `pages` pages, whose pages are read with a Zipf distribution.
     fn new(files: &mut LoadFiles, draw: &mut SeededRng, pages: u64) -> ZipfPages {
         let policy = Distribution::Zipf { theta: 0.9, center: None };
         let skew = SkewedPositions::new(&policy, pages, draw.bits()).expect("Zipf's law is skewed");
@@ -280,6 +282,7 @@ struct FileScan {
 }
 
 impl FileScan {
+    /// Adds a file of `bytes` bytes, rounded up to whole steps, and a scan over it.
     fn new(files: &mut LoadFiles, bytes: u64, step_bytes: u64) -> FileScan {
         let bytes = bytes.next_multiple_of(step_bytes);
         FileScan::of(files.add(bytes), bytes, step_bytes)
@@ -291,7 +294,7 @@ impl FileScan {
         FileScan { file, file_bytes, step_bytes, offset: 0, credit_bytes: 0 }
     }
 
-    /// Adds `bytes` to the entitlement and appends the whole steps that it covers.
+    /// Advances the scan by `bytes` bytes: appends the whole steps that all bytes so far cover.
     fn append_steps(&mut self, bytes: u64, list: &mut Vec<GivenRead>) {
         self.credit_bytes += bytes;
         while self.credit_bytes >= self.step_bytes {

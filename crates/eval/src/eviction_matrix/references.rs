@@ -60,7 +60,8 @@ struct ZipfBlocks {
 }
 
 impl ZipfBlocks {
-    /// Draws an exponent from 0.7 to 1.2.
+    /// Creates a source of `blocks` blocks from block `first` on. Draws an exponent from 0.7 to
+    /// 1.2.
     fn new(draw: &mut SeededRng, first: u64, blocks: u64) -> ZipfBlocks {
         let theta = (70 + draw.below(51)) as f64 / 100.0;
         // The formula of the distribution has a pole at 1.
@@ -71,6 +72,7 @@ impl ZipfBlocks {
         ZipfBlocks { skew, first }
     }
 
+    /// Draws the next block by its Zipf distribution.
     fn next(&mut self) -> u64 {
         self.first + self.skew.draw()
     }

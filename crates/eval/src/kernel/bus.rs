@@ -89,7 +89,8 @@ extern "C" fn handle(signal: i32, info: *mut libc::siginfo_t, context: *mut libc
     pass_on(signal, info, context);
 }
 
-/// Maps empty memory over the pages from the one with `address` to `end`.
+/// Maps empty memory over the pages from the page with `address` to `end`. Returns false if that
+/// fails.
 fn cover(address: usize, end: usize) -> bool {
     let first = address / PAGE_BYTES as usize * PAGE_BYTES as usize;
     let end = end.next_multiple_of(PAGE_BYTES as usize);
@@ -134,6 +135,7 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) 
     }
 }
 
+/// Error number of the last system call of this thread.
 fn errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

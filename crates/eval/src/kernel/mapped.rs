@@ -137,6 +137,7 @@ fn length(file: &File) -> Option<u64> {
 }
 
 impl TransferEngine for Mapped {
+    /// Performs the transfer by a copy, and queues its answer.
     unsafe fn start(&mut self, call: KernelTransfer) -> io::Result<()> {
         // SAFETY: guaranteed by the caller.
         let raw = unsafe { self.copy(call.op, call.offset, call.memory, call.bytes) };
@@ -144,6 +145,7 @@ impl TransferEngine for Mapped {
         Ok(())
     }
 
+    /// Returns at once, because each transfer has ended when it was started.
     fn wait(&mut self, _at_most: Option<Duration>) -> io::Result<()> {
         Ok(())
     }

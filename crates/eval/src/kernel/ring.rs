@@ -41,9 +41,9 @@ impl UringEngine {
         Ok(UringEngine { ring, fd })
     }
 
-    /// Submits the queued transfers and sleeps until `count` have completed.
-    fn enter(&mut self, count: usize, at_most: Option<Duration>) -> io::Result<()> {
-        let entered = match at_most {
+    /// Submits the queued transfers, and sleeps until `count` have completed, at most `time_max`.
+    fn enter(&mut self, count: usize, time_max: Option<Duration>) -> io::Result<()> {
+        let entered = match time_max {
             None => self.ring.submit_and_wait(count),
             Some(span) => {
                 let span = types::Timespec::from(span);

@@ -24,6 +24,7 @@ pub fn current() -> Option<u32> {
     read(Path::new(KNOB))
 }
 
+/// Reads a number from a file; `None` if there is none.
 fn read(path: &Path) -> Option<u32> {
     std::fs::read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -61,6 +61,8 @@ fn lognormal(reads: u64, median: f64, sigma: f64, seed: u64) -> Vec<u64> {
     gaps.collect()
 }
 
+/// Returns the rate of `adaptive` relative to the best of two classic policies, and all three
+/// rates.
 fn ratio(device: &str, offsets: &[u64]) -> (f64, [f64; 3]) {
     let rates = ["adaptive", "none", "ondemand"].map(|policy| rate(device, policy, PAGE, offsets));
     (rates[0] / rates[1].max(rates[2]), rates)

@@ -445,9 +445,9 @@ fn share(total: u64, sharers: u64, min: u64) -> u64 {
     (total / sharers).max(min)
 }
 
-/// Returns every `nth` read from index `first` on.
-fn every_nth(readings: &[GivenRead], first: u64, nth: u64) -> Vec<GivenRead> {
-    readings.iter().skip(first as usize).step_by(nth as usize).copied().collect()
+/// Returns every `step`-th read from `first_index` on.
+fn every_nth(reads: &[GivenRead], first_index: u64, step: u64) -> Vec<GivenRead> {
+    reads.iter().skip(first_index as usize).step_by(step as usize).copied().collect()
 }
 
 /// Returns reads of 4 KiB from `streams` sequential streams of `bytes` bytes each. The stream of
@@ -499,11 +499,13 @@ fn shuffled(blocks: u64, draw: &mut SeededRng) -> RandomBlockOrder {
 }
 
 impl RandomBlockOrder {
+    /// Keeps only the first `blocks` blocks.
     fn take(mut self, blocks: u64) -> RandomBlockOrder {
         self.0.truncate(blocks as usize);
         self
     }
 
+    /// Reverses the order of the blocks.
     fn backward(mut self) -> RandomBlockOrder {
         self.0.reverse();
         self
@@ -527,6 +529,7 @@ impl RandomBlockOrder {
 struct WorkloadFiles(Vec<WorkloadFile>);
 
 impl WorkloadFiles {
+    /// Adds a file of `bytes` bytes, and a gap behind it. Returns its identifier.
     fn add(&mut self, bytes: u64) -> FileId {
         let name = format!("file{}", self.0.len() / 2);
         self.0.push(WorkloadFile { name, bytes });

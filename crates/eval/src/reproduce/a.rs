@@ -76,16 +76,16 @@ fn run(
     Ok(vec![whole, part])
 }
 
-/// Simulates the table with the given memory.
+/// Simulates the table with `memory_mib` MiB of memory. `divisor` shortens the work.
 fn table(
     memory_mib: u32,
     memory_words: &str,
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
-    let size_mib = (1024 / shortened).max(1);
-    let memory_bytes = u64::from(memory_mib / shortened).max(1) << 20;
+    let size_mib = (1024 / divisor).max(1);
+    let memory_bytes = u64::from(memory_mib / divisor).max(1) << 20;
     let case = |label, job: &str, readahead, published| SimulatedRow {
         label,
         job: format!(

@@ -147,23 +147,23 @@ const SWAP_TABLES: [TableCell; 8] = [
     },
 ];
 
-/// Simulates all tables.
+/// Simulates all tables. `divisor` shortens the work.
 fn run(
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    SWAP_TABLES.iter().map(|cell| table(cell, seed, u64::from(shortened), on_progress)).collect()
+    SWAP_TABLES.iter().map(|cell| table(cell, seed, u64::from(divisor), on_progress)).collect()
 }
 
-/// Simulates one table.
+/// Simulates one table. `divisor` shortens the work.
 fn table(
     cell: &TableCell,
     seed: u64,
-    shortened: u64,
+    divisor: u64,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
-    let load = load(cell, shortened);
+    let load = load(cell, divisor);
     let (device, words) = if cell.on_disk { (DISK, DISK_WORDS) } else { (DRIVE, DRIVE_WORDS) };
     let mut rows: Vec<TableRow> = Vec::new();
     for (nth, (label, swapin)) in POLICIES.into_iter().enumerate() {
@@ -191,10 +191,10 @@ fn table(
     })
 }
 
-/// Returns the load. `shortened` divides all sizes alike, so the part that does not fit stays the
+/// Returns the load. `divisor` reduces all sizes alike, so the part that does not fit stays the
 /// same.
-fn load(cell: &TableCell, shortened: u64) -> MemoryLoad {
-    let mib = |size: u64| (size / shortened).max(size / 100) << 20;
+fn load(cell: &TableCell, divisor: u64) -> MemoryLoad {
+    let mib = |size: u64| (size / divisor).max(size / 100) << 20;
     let mapping_bytes = mib(1000);
     let sweeps = 5 * mapping_bytes / 4096;
     MemoryLoad {
@@ -202,9 +202,7 @@ fn load(cell: &TableCell, shortened: u64) -> MemoryLoad {
         pattern: cell.pattern,
         touches: match cell.pattern {
             TouchPattern::Sequential => sweeps,
-            TouchPattern::Random | TouchPattern::Zipf | TouchPattern::Swept => {
-                5_000_000 / shortened
-            }
+            TouchPattern::Random | TouchPattern::Zipf | TouchPattern::Swept => 5_000_000 / divisor,
         },
         writes_percent: 100,
         share: cell.share,

@@ -60,16 +60,16 @@ pub const READ_CASES: [ReadCase; 3] = [
 /// Device text of the mount.
 const LINK: &str = "nfs:ssd,rsize=32k,request_max=32k";
 
-/// Simulates all tables.
+/// Simulates all tables. `divisor` shortens the work.
 fn run(
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
     let mut tables =
-        vec![one_read(seed, on_progress)?, random_program(seed, shortened, on_progress)?];
+        vec![one_read(seed, on_progress)?, random_program(seed, divisor, on_progress)?];
     for gigabits in [1, 10] {
-        tables.push(sequential(gigabits, seed, shortened, on_progress)?);
+        tables.push(sequential(gigabits, seed, divisor, on_progress)?);
     }
     Ok(tables)
 }
@@ -110,10 +110,10 @@ fn one_read(
     })
 }
 
-/// Simulates the second table.
+/// Simulates the second table. `divisor` shortens the work.
 fn random_program(
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let device = format!("{LINK},rtt=1ms");
@@ -121,7 +121,7 @@ fn random_program(
     for case in &READ_CASES {
         let row = simulated(
             case.label,
-            &random_job((200 / shortened).max(4), case.is_direct),
+            &random_job((200 / divisor).max(4), case.is_direct),
             &device,
             case.readahead,
             seed,
@@ -181,11 +181,11 @@ const WINDOWS: [(&str, &str); 4] = [
     ("a window that is found", "adaptive"),
 ];
 
-/// Simulates the sequential table of one bandwidth.
+/// Simulates the sequential table of one bandwidth, in Gbit/s. `divisor` shortens the work.
 fn sequential(
     gigabits: u32,
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<ReproducedTable, SimulateError> {
     let device = |round_trip_us: u32| {
@@ -196,7 +196,7 @@ fn sequential(
              server_readahead=64m,rtt={round_trip_us}us,bandwidth={megabytes_per_second}m"
         )
     };
-    let mib = (1024 / shortened).max(32);
+    let mib = (1024 / divisor).max(32);
     let text = format!("[stream]\nrw=read\nbs=128k\nsize={mib}m\nfadvise_hint=0\n");
     let mut rows = Vec::new();
     for (label, policies) in WINDOWS {

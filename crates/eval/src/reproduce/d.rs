@@ -138,10 +138,10 @@ const RANDOM: TableLoad = TableLoad {
     ..MAPPED
 };
 
-/// Simulates all loads on the array and on the single drive.
+/// Simulates all loads on the array and on the single drive. `divisor` shortens the work.
 fn run(
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
     let array = [
@@ -179,11 +179,11 @@ fn run(
     ];
     let mut tables = Vec::new();
     for (load, published) in array {
-        let load = load.shortened(shortened);
+        let load = load.shortened(divisor);
         tables.push(table(&ARRAY, &load, &published, seed, on_progress)?);
     }
     for load in [MAPPED, DIRECT, BUFFERED, RANDOM] {
-        let load = load.shortened(shortened);
+        let load = load.shortened(divisor);
         tables.push(table(&SPINDLE, &load, &[UNPUBLISHED_ROW; 5], seed, on_progress)?);
     }
     Ok(tables)

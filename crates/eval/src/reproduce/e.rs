@@ -93,13 +93,13 @@ const CASES: [ChunkingRow; 5] = [
     },
 ];
 
-/// Simulates all rows and builds both tables.
+/// Simulates all rows and builds both tables. `divisor` shortens the work.
 fn run(
     seed: u64,
-    shortened: u32,
+    divisor: u32,
     on_progress: &mut ProgressCallback<'_>,
 ) -> Result<Vec<ReproducedTable>, SimulateError> {
-    let mib = (50 / shortened).max(1);
+    let mib = (50 / divisor).max(1);
     let job = JobFile::parse(&format!(
         "[global]\nioengine=raw\nbs={mib}m\nsize={mib}m\nfilename=raw1\n\
          [read]\nrw=read\n[write]\nrw=write\nstonewall\n"

@@ -292,7 +292,7 @@ impl Controller {
         }
     }
 
-    /// Submits a job to the device.
+    /// Submits the job with this index to the members.
     fn issue(&mut self, now: Time, index: u32) {
         let request = self.jobs[index].1;
         self.inner.submit(now, DeviceRequest { id: RequestId(index), ..request });
@@ -422,6 +422,7 @@ impl Controller {
 }
 
 impl Device for Controller {
+    /// Limits of the array behind the controller.
     fn caps(&self) -> DeviceCaps {
         DeviceCaps { depth_max: self.parts.depth_max, ..self.inner_caps }
     }
@@ -432,6 +433,7 @@ impl Device for Controller {
         self.events.add(now + self.parts.overhead, ControllerEvent::Understood(slot));
     }
 
+    /// Accepts a flush. It begins after the controller's overhead.
     fn flush(&mut self, now: Time, id: RequestId) {
         self.events.add(now + self.parts.overhead, ControllerEvent::FlushUnderstood(id));
     }

@@ -40,7 +40,7 @@ impl LineOffsets {
     }
 }
 
-/// Converts a TOML table.
+/// Converts a TOML table to a block of fields. `kind` is its name, `line` its line in `file`.
 fn block(
     table: &DeTable<'_>,
     file: &str,

@@ -54,12 +54,12 @@ impl ReadAheadRun {
         self.next >= self.limit
     }
 
-    /// Time from which the head is free to go to the next sector.
+    /// Time in ns from which the head is free to go to the next sector.
     pub(super) fn since(&self) -> u64 {
         self.since
     }
 
-    /// Track of the head at that time.
+    /// Track of the head at the time from which it is free.
     pub(super) fn arm_track(&self) -> HeadPosition {
         self.arm_track
     }

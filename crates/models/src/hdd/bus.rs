@@ -45,7 +45,7 @@ impl MediumFlow {
         self.cached_sectors + self.arriving_sectors
     }
 
-    /// Returns the time at which the first `count` sectors are in the cache.
+    /// Returns the time in ns at which the first `count` sectors of a read are in the cache.
     fn has(&self, count: u32) -> u64 {
         match u64::from(count.saturating_sub(self.cached_sectors)) {
             0 => 0,
@@ -63,7 +63,7 @@ impl MediumFlow {
         self.cached_sectors + arrived.unwrap_or(0) as u32
     }
 
-    /// Duration of the arrival.
+    /// Time from the first to the last arriving sector, in ns.
     fn duration_ns(&self) -> u64 {
         self.end - self.begin
     }
@@ -81,7 +81,7 @@ pub(super) struct HostFeed {
 }
 
 impl HostFeed {
-    /// Returns the time at which the first `count` sectors are in the cache.
+    /// Returns the time in ns at which the first `count` sectors of a write are in the cache.
     pub(super) fn has(&self, count: u64) -> u64 {
         self.from + self.sector_ns * count
     }

@@ -48,7 +48,8 @@ impl AddedSpans {
         &self.spans[..self.count]
     }
 
-    /// Adds a span, merged with the last one if they touch or if no entry is free.
+    /// Records added sectors from `start` to `end` as a span. It is merged with the last span if
+    /// they touch or if no entry is free.
     fn note(&mut self, start: u64, end: u64) {
         if start >= end {
             return;
@@ -180,7 +181,8 @@ impl SegmentCache {
         (from..to).min_by_key(|index| self.segments[*index].used).expect("a cache has a segment")
     }
 
-    /// Replaces the contents of a segment.
+    /// Replaces the contents of segment `index` by the sectors from `start` to `end`, cut to the
+    /// segment size.
     fn fill(&mut self, index: usize, start: u64, end: u64) {
         self.uses += 1;
         self.added.note(start, end);

@@ -308,13 +308,15 @@ fn table(block: &FieldBlock, read: ReadText<'_>) -> Result<SeekCurve, FileError>
     })
 }
 
-/// Checks a measured curve.
+/// Checks a measured curve of cylinders and ms. Returns the index of the wrong point and the
+/// problem as error.
 fn checked_table(points: Vec<(u32, f64)>) -> Result<SeekCurve, (usize, String)> {
     super::seek::check_table(&points)?;
     Ok(SeekCurve::Table(points))
 }
 
-/// Formats the message that a field has no effect. `instead` describes the model's behaviour.
+/// Formats the message that the field `key` has no effect. `instead` describes the model's
+/// behaviour.
 pub(super) fn no_effect_message(block: &FieldBlock, key: &str, instead: &str) -> String {
     let said = block.error(key, format!("is not modelled; {instead}"));
     said.to_string()

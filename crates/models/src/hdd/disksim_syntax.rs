@@ -185,21 +185,21 @@ impl FileParser<'_> {
         is_there
     }
 
-    /// Returns an error in this file.
+    /// Creates an error for `field` at `line` of this file.
     fn error(&self, line: usize, field: &str, problem: String) -> FileError {
         FileError { file: self.file.clone(), line, field: field.to_owned(), problem }
     }
 
-    /// Returns the error for an unexpected token.
-    fn unexpected(&self, wanted: &str) -> FileError {
+    /// Creates the error for an unexpected token. `expected` describes the valid ones.
+    fn unexpected(&self, expected: &str) -> FileError {
         let found =
             self.peek().map_or("the end of the file".to_owned(), |t| format!("`{}`", t.text()));
-        self.error(self.line(), "", format!("expected {wanted}, found {found}"))
+        self.error(self.line(), "", format!("expected {expected}, found {found}"))
     }
 
-    /// Consumes `token`, or returns the error that it is missing.
-    fn expect(&mut self, token: &FileToken, wanted: &str) -> Result<(), FileError> {
-        if self.take(token) { Ok(()) } else { Err(self.unexpected(wanted)) }
+    /// Consumes `token`, or returns the error that it is missing. `expected` describes it.
+    fn expect(&mut self, token: &FileToken, expected: &str) -> Result<(), FileError> {
+        if self.take(token) { Ok(()) } else { Err(self.unexpected(expected)) }
     }
 
     /// Reads one or more words up to the next sign or the end of the line. Returns them joined by
@@ -252,7 +252,7 @@ impl FileParser<'_> {
         })
     }
 
-    /// Reads a value.
+    /// Reads a value: a number, a text, a list or a block.
     fn value(&mut self) -> Result<FieldValue, FileError> {
         if self.take(&FileToken::OpenList) {
             return self.list();

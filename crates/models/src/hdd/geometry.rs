@@ -115,7 +115,7 @@ impl Geometry {
         self.sectors
     }
 
-    /// Returns the run that contains `sector`.
+    /// Returns the index of the run that contains `sector`.
     fn run_of(&self, sector: u64) -> usize {
         self.firsts.partition_point(|first| *first <= sector) - 1
     }
@@ -250,7 +250,7 @@ impl Geometry {
     }
 
     /// Appends `count` sectors from the start of `run`. Remapped sectors become runs at their
-    /// spares.
+    /// spares. `remaps` has pairs of a bad sector and its spare.
     fn push_run(&mut self, remaps: &[(u64, u64)], run: SectorRun, count: u64) {
         let end = run.place + count;
         let first = remaps.partition_point(|(bad, _)| *bad < run.place);

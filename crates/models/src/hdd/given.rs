@@ -74,7 +74,8 @@ fn add(root: &mut FieldBlock, path: &str, text: &str) -> bool {
     true
 }
 
-/// Replaces the value of the field at `path`.
+/// Replaces the value of the field at `path` by `text`. Fails if the field is a number and `text`
+/// is none.
 fn set(
     block: &mut FieldBlock,
     path: &str,
@@ -97,7 +98,7 @@ fn set(
     Ok(())
 }
 
-/// Returns the error for an invalid value.
+/// Creates the error for an invalid value of `key`.
 fn refused(spec: &Spec, key: &str, value: &str, expected: String) -> SpecError {
     let (name, key, value) = (spec.name.clone(), key.to_owned(), value.to_owned());
     SpecError::BadValue { name, key, value, expected }

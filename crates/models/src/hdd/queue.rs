@@ -81,7 +81,7 @@ impl CommandQueue {
         self.commands.is_empty()
     }
 
-    /// Appends a command.
+    /// Appends a command, and updates the ready time of the window.
     pub(super) fn push(&mut self, command: DiskCommand) {
         self.waiting_count += u32::from(command.waits_for_room);
         if self.commands.len() < self.spec.window as usize {
@@ -95,7 +95,8 @@ impl CommandQueue {
         self.ready_at
     }
 
-    /// Records that a command ready at `ready_at` entered the window.
+    /// Updates the earliest ready time by a command in the window that is ready at `ready_at`, in
+    /// ns.
     fn record_ready(&mut self, ready_at: u64) {
         self.ready_at = Some(self.ready_at.map_or(ready_at, |first| first.min(ready_at)));
     }
@@ -142,7 +143,7 @@ impl CommandQueue {
         self.remove(index, now)
     }
 
-    /// Returns the index of that write.
+    /// Returns the index of the write that continues `command` and is ready at `now`.
     fn following(&self, now: u64, command: &DiskCommand) -> Option<usize> {
         self.commands.iter().position(|next| {
             let goes_on = !is_read(next.request.op) && next.request.start == command.request.end();

@@ -143,6 +143,7 @@ impl Lee {
         Lee { root: root_factor, line: line_factor, single_ms: *single_ms }
     }
 
+    /// Returns the seek time in ms over `distance` cylinders by Lee's formula.
     fn ms(&self, distance: f64) -> f64 {
         self.root * (distance - 1.0).sqrt() + self.line * (distance - 1.0) + self.single_ms
     }
@@ -202,7 +203,7 @@ pub(super) fn check_table(points: &[(u32, f64)]) -> Result<(), (usize, String)> 
     }
 }
 
-/// Returns the value at `x` of the line through two points.
+/// Returns the value at `x` of the line through the points `from` and `to`.
 fn between(x: f64, from: (f64, f64), to: (f64, f64)) -> f64 {
     if to.0 <= from.0 {
         return to.1;

@@ -41,6 +41,7 @@ pub(super) struct WriteCache {
 }
 
 impl WriteCache {
+    /// Creates an empty cache.
     pub(super) fn new(spec: WriteCacheSpec) -> WriteCache {
         WriteCache { spans: Vec::new(), spec, sectors: 0, landing: (0, 0) }
     }
@@ -159,7 +160,7 @@ impl WriteCache {
         self.spans.iter().any(|span| span.start <= start && end <= span.end)
     }
 
-    /// Returns the span that a write from `start` continues.
+    /// Returns the index of the span that a write from sector `start` continues.
     fn joined(&self, start: u64) -> Option<usize> {
         self.spans.iter().position(|span| span.end == start)
     }

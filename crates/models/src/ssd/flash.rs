@@ -368,9 +368,9 @@ impl Die {
     }
 }
 
-/// Returns the next die in a rotation over `dies` dies.
-fn next(turn: &mut u32, dies: u32) -> u32 {
-    let die = *turn;
-    *turn = (die + 1) % dies;
+/// Advances a rotation over `dies` dies, and returns the next die.
+fn next(counter: &mut u32, dies: u32) -> u32 {
+    let die = *counter;
+    *counter = (die + 1) % dies;
     die
 }

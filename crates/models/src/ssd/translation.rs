@@ -273,7 +273,7 @@ impl Translation {
         (self.moved.block, count)
     }
 
-    /// Closes the block `full` and opens a free block.
+    /// Closes the block `full`, and opens a free block in its place.
     fn opened(&mut self, full: u32) -> OpenBlock {
         self.blocks[full as usize].is_closed = true;
         let block = self.free.pop_front().expect("collection keeps blocks free");
@@ -315,7 +315,8 @@ impl Translation {
 }
 
 impl CollectionWork {
-    /// Returns the part of the collection work that is due with one page written by the host.
+    /// Returns the rows to move now: the part of the collection work that is due with one page
+    /// written by the host.
     fn step(&mut self, block_pages: u64, row_pages: u64) -> MovedRows {
         let row = block_pages * row_pages;
         let due = |pages: &mut u64, due: &mut u64| {

@@ -200,7 +200,7 @@ impl JobDraft {
         self
     }
 
-    /// Records an option without effect.
+    /// Records the option `name`, which has no effect here, for the note of the results.
     pub fn note_without_effect(&mut self, name: &'static str) {
         if !self.job.without_effect.contains(&name) {
             self.job.without_effect.push(name);
@@ -311,7 +311,8 @@ impl JobDraft {
         is_on.then_some(StridedZones { moved_bytes, range_bytes, skip_bytes: self.zone_skip_bytes })
     }
 
-    /// Sizes of zones without the mode, or the mode without them: fio refuses both.
+    /// Returns the message for zones that fio refuses: sizes of zones without the mode, or the mode
+    /// without sizes. `None` if the zones are valid.
     fn zones_conflict(&self) -> Option<&'static str> {
         match (self.zone_mode, self.zone_moved_bytes) {
             (Some(ZoneMode::Strided), 0) => {

@@ -30,7 +30,7 @@ pub enum EngineClass {
     },
 }
 
-/// Declares a supported engine.
+/// Declares an engine of fio that is run as itself.
 const fn supported(name: &'static str, engine: JobEngine) -> FioEngine {
     FioEngine { name, class: EngineClass::Supported(engine) }
 }
@@ -44,7 +44,7 @@ const fn replaced(
     FioEngine { name, class: EngineClass::Replaced { replacement, difference } }
 }
 
-/// Declares a rejected engine.
+/// Declares an engine of fio that is refused. `because` is for the user.
 const fn refused(name: &'static str, because: &'static str) -> FioEngine {
     FioEngine { name, class: EngineClass::Refused { because } }
 }

@@ -131,7 +131,8 @@ impl LoadRow {
         self
     }
 
-    /// Adds the swapping during those touches. `None` means not counted.
+    /// Adds the swapping during the touches: faults that waited, and pages read and written. `None`
+    /// means not counted.
     pub fn with_swapping(
         mut self,
         major_faults: Option<u64>,
@@ -145,7 +146,7 @@ impl LoadRow {
         self
     }
 
-    /// Adds the device's work during those touches.
+    /// Adds the device's work during the touches: number and bytes of its requests.
     pub fn with_device(mut self, requests: u64, bytes: u64) -> LoadRow {
         self.device_requests = Some(requests);
         self.device_bytes = Some(bytes);

@@ -198,7 +198,7 @@ struct LoadCounts {
 }
 
 impl LoadCounts {
-    /// Returns the present counters.
+    /// Reads the present counters of the machine.
     fn of(machine: &Machine) -> LoadCounts {
         let meter = machine.meter();
         let cache = machine.cache_counters();
@@ -244,7 +244,7 @@ impl<'a> RunningLoad<'a> {
     }
 
     /// Writes every page of every mapping once, in order.
-    fn fill(&mut self, machine: &mut Machine, watch: &mut RunObserver<'_>) -> Result<(), Stuck> {
+    fn fill(&mut self, machine: &mut Machine, observer: &mut RunObserver<'_>) -> Result<(), Stuck> {
         let filling = MemoryLoad {
             pattern: super::TouchPattern::Sequential,
             writes_percent: 100,
@@ -260,7 +260,7 @@ impl<'a> RunningLoad<'a> {
             let touches = touches.touches_of(process as u32, 0);
             measured.push(std::mem::replace(&mut running.touches, touches));
         }
-        self.run_steps(machine, watch)?;
+        self.run_steps(machine, observer)?;
         for (running, touches) in self.processes.iter_mut().zip(measured) {
             running.touches = touches;
         }
@@ -268,26 +268,27 @@ impl<'a> RunningLoad<'a> {
         Ok(())
     }
 
-    /// Runs all processes to their ends, with the time counted from now.
+    /// Runs all processes to their ends. Counts the time from now, without the time of filling.
     fn touch_all(
         &mut self,
         machine: &mut Machine,
-        watch: &mut RunObserver<'_>,
+        observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
-        watch.begin(machine);
+        observer.begin(machine);
         self.began = self.environment.now();
-        self.run_steps(machine, watch)
+        self.run_steps(machine, observer)
     }
 
-    /// Adds completed work, in touches, and reports the progress from time to time.
-    fn note_work(&mut self, touches: u32, watch: &mut RunObserver<'_>) {
-        self.work += touches;
+    /// Adds `touch_count` touches to the completed work. Reports the progress from time to time,
+    /// and stops the run if the observer demands it.
+    fn note_work(&mut self, touch_count: u32, observer: &mut RunObserver<'_>) {
+        self.work += touch_count;
         if self.work >= STEPS_PER_PROGRESS {
             self.work = 0;
             let bytes_total = self.load.touches * u64::from(self.load.processes) * PAGE_BYTES;
             let (now, bytes) = (self.environment.now(), self.read_counters.bytes);
             let progress = Progress { now, bytes, bytes_total: Some(bytes_total) };
-            self.is_stopping |= (watch.on_progress)(progress) == ProgressAnswer::Stop;
+            self.is_stopping |= (observer.on_progress)(progress) == ProgressAnswer::Stop;
         }
     }
 
@@ -367,7 +368,7 @@ impl<'a> RunningLoad<'a> {
         machine: &mut Machine,
         now: Time,
         (id, touch): (u32, Touch),
-        watch: &mut RunObserver<'_>,
+        observer: &mut RunObserver<'_>,
     ) -> Result<(), Stuck> {
         let running = &mut self.processes[id as usize];
         running.issued = now;
@@ -379,7 +380,7 @@ impl<'a> RunningLoad<'a> {
             tag: id.into(),
         };
         machine.fault(now, fault).expect("a process has one fault at a time");
-        self.step_machine(machine, watch)
+        self.step_machine(machine, observer)
     }
 
     /// Performs all work of the machine at the present time. Pages are unmapped before any request
@@ -454,6 +455,7 @@ impl<'a> RunningLoad<'a> {
 }
 
 impl IoBackend for RunningLoad<'_> {
+    /// Submits a request to the simulated device.
     fn submit(&mut self, machine: &Machine, now: Time, request: DeviceRequest) {
         self.environment.submit(machine, now, request);
     }

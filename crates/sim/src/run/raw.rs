@@ -32,12 +32,12 @@ pub(super) struct RawOperation {
 pub(super) struct ChunksInFlight(Slab<(u32, Chunk)>);
 
 impl ChunksInFlight {
-    /// Adds a chunk and returns its tag.
+    /// Adds a chunk of process number `process`, and returns its tag.
     fn open(&mut self, process: u32, chunk: Chunk) -> u64 {
         CHUNK_TAG | self.0.insert((process, chunk)) as u64
     }
 
-    /// Removes a chunk by its tag.
+    /// Removes the chunk with this tag. Returns the number of its process and the chunk.
     fn close(&mut self, tag: u64) -> (u32, Chunk) {
         self.0.remove((tag & !CHUNK_TAG) as usize)
     }

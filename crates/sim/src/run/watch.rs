@@ -43,12 +43,12 @@ impl<'a> RunObserver<'a> {
     }
 
     /// Enables the decision logs of the policies if an observer receives them.
-    pub(crate) fn begin(&self, path: &mut Machine) {
+    pub(crate) fn begin(&self, machine: &mut Machine) {
         if self.on_decision.is_none() {
             return;
         }
-        path.readahead_decisions().set_enabled(true);
-        if let Some(log) = path.scheduler_decisions() {
+        machine.readahead_decisions().set_enabled(true);
+        if let Some(log) = machine.scheduler_decisions() {
             log.set_enabled(true);
         }
     }

@@ -20,7 +20,8 @@ pub(super) fn process_of_flush(id: RequestId) -> Option<u32> {
 }
 
 impl RunningJob<'_> {
-    /// Completes a process's sync.
+    /// Completes the sync of a process after the flush of the device, and lets the process
+    /// continue.
     pub(super) fn flushed(&mut self, now: Time, process: u32) {
         self.flushes_in_flight -= 1;
         let running = &mut self.processes[process as usize];

@@ -41,6 +41,7 @@ pub struct FileLayout<'a> {
 }
 
 impl<'a> FileLayout<'a> {
+    /// Creates a layout without files. `placement` is the source of the files.
     pub fn new(placement: FileSource<'a>) -> FileLayout<'a> {
         FileLayout { placement, files: Vec::new(), ids: BTreeMap::new() }
     }

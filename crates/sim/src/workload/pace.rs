@@ -123,7 +123,7 @@ impl RateControl {
         self.drawn_time[direction] += pause;
     }
 
-    /// Records the end of an operation.
+    /// Counts a completed operation of this direction, for the check of minimum rates.
     pub fn on_completed(&mut self, op: Op, bytes: u64) {
         self.done_bytes[op as usize] += bytes;
         self.done_operations[op as usize] += 1;
@@ -152,9 +152,9 @@ impl RateControl {
     }
 }
 
-/// Returns the time in ns of `bytes` at a rate.
-fn span_ns(bytes: u64, per_s: u64) -> u64 {
-    let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(per_s);
+/// Returns the time in ns of `bytes` at a rate of `bytes_per_s`.
+fn span_ns(bytes: u64, bytes_per_s: u64) -> u64 {
+    let ns = u128::from(bytes) * u128::from(SECOND_NS) / u128::from(bytes_per_s);
     u64::try_from(ns).unwrap_or(u64::MAX / 4)
 }
 

@@ -384,7 +384,7 @@ impl ProcessOffsets {
         is_next
     }
 
-    /// Starts the next pass.
+    /// Starts the next pass, at the start of the area.
     pub fn restart(&mut self) {
         self.zone_start = self.area_start;
         if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
@@ -393,7 +393,7 @@ impl ProcessOffsets {
         self.forget();
     }
 
-    /// Restarts the last pass.
+    /// Returns to the start of the pass, with the same random order.
     pub fn rewind(&mut self) {
         if let BlockOrder::Skewed { next, at_pass_start } = &mut self.order {
             next.clone_from(at_pass_start);
@@ -401,7 +401,7 @@ impl ProcessOffsets {
         self.restart();
     }
 
-    /// Clears the used offsets of the zone.
+    /// Marks all blocks of the zone as free again.
     fn forget(&mut self) {
         self.last_end = [self.zone_start; 2];
         self.last_start = [None; 2];

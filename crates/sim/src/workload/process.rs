@@ -312,18 +312,19 @@ impl Process {
         })
     }
 
-    /// Replaces the job's positions by these reads, in one pass, with the given think times.
-    pub(crate) fn set_reads(&mut self, mut readings: Vec<GivenRead>, mut thinks: Vec<Time>) {
-        thinks.reverse();
-        self.think_times = thinks;
-        let bytes = || readings.iter().map(|reading| reading.bytes);
+    /// Replaces the job's positions by these reads, in one pass. `think_times` has the pause before
+    /// each read.
+    pub(crate) fn set_reads(&mut self, mut reads: Vec<GivenRead>, mut think_times: Vec<Time>) {
+        think_times.reverse();
+        self.think_times = think_times;
+        let bytes = || reads.iter().map(|reading| reading.bytes);
         self.rules.limit_bytes = bytes().sum();
         self.rules.pass_bytes = self.rules.limit_bytes;
         self.rules.block_bytes_largest = bytes().max().expect("there is one at least");
-        readings.reverse();
+        reads.reverse();
         let mut used = BTreeSet::new();
-        self.closes = readings.iter().map(|reading| used.insert(reading.file)).collect();
-        self.remaining_reads = Some(readings);
+        self.closes = reads.iter().map(|reading| used.insert(reading.file)).collect();
+        self.remaining_reads = Some(reads);
     }
 
     /// Replaces the job's pattern by these steps. Each has at most `largest_bytes`, and together
@@ -416,7 +417,7 @@ impl Process {
         self.failure
     }
 
-    /// Returns the delays of its operations behind the times of a trace.
+    /// Returns the delays of the operations behind the times of a trace.
     pub const fn lateness(&self) -> Lateness {
         self.late
     }

@@ -136,7 +136,7 @@ impl MachineFiles {
         }
     }
 
-    /// The handle of a read, and the pages as its policy sees them.
+    /// Returns the handle of a read, and the pages of its file as the policy sees them.
     pub(super) fn pages_for<'a>(
         &'a mut self,
         base: &'a mut SharedState,
@@ -282,7 +282,7 @@ impl MachineFiles {
     }
 }
 
-/// Counts the bytes that were cached when the read began.
+/// Adds the bytes of the read whose pages were cached when it began to the meter's hits.
 fn count_hits(cache: &Cache, read: &FileTransfer, meter: &mut Meter) {
     for (page, &frame) in read.range.pages().zip(&read.frames) {
         if frame != NO_FRAME && cache.state(frame) == FrameState::Filled {

@@ -198,7 +198,7 @@ impl MachineFiles {
         }
     }
 
-    /// Retries pages of a failed request in a request of their own, for these readers.
+    /// Sends the pages of a failed request again, in a request of their own. `readers` wait for it.
     fn retry_pages(
         &mut self,
         base: &mut SharedState,
@@ -229,6 +229,7 @@ pub(in crate::machine) struct RequestPages {
 }
 
 impl RequestPages {
+    /// All pages of the request, with the pages behind the searched range.
     fn whole(self) -> PageRange {
         PageRange { first: self.range.first, end: self.behind.end }
     }

@@ -27,7 +27,8 @@ pub(super) fn demand_first(runs: &mut [PageRange], demand: PageRange) -> usize {
     moved
 }
 
-/// Sorts runs and joins adjacent ones in place. Returns their new number.
+/// Sorts runs and joins adjacent ones in place. Returns the new number of runs, at the front of
+/// `runs`.
 pub(in crate::machine) fn join_adjacent(runs: &mut [PageRange]) -> usize {
     if runs.len() < 2 {
         return runs.len();
@@ -99,16 +100,17 @@ pub(super) enum ReadProgress {
 }
 
 impl FilePages<'_> {
-    /// Adds the next requested pages, from page `from` on, as the policy decides.
+    /// Adds the next requested pages, from `first_page` on, as the policy decides. Returns how far
+    /// the read has got.
     pub(super) fn add_next_requested(
         &mut self,
         policy: &mut dyn ReadaheadPolicy,
-        ask: &ReadRequest,
-        from: u64,
+        read: &ReadRequest,
+        first_page: u64,
     ) -> ReadProgress {
-        let mut page = from;
+        let mut page = first_page;
         while page < self.demand.end {
-            if policy.demand(page, ask, self) == Demand::Whole {
+            if policy.demand(page, read, self) == Demand::Whole {
                 self.add_demand();
                 return ReadProgress::Whole;
             }
@@ -214,7 +216,7 @@ impl FilePages<'_> {
         }
     }
 
-    /// Splits a range at the start and at the end of the demand.
+    /// Splits a range into three parts: before, within and after the requested pages.
     fn cut_at_demand(&self, range: PageRange) -> [PageRange; 3] {
         let PageRange { first, end } = self.demand;
         let within = |page: u64| page.clamp(range.first, range.end.max(range.first));
@@ -259,10 +261,12 @@ impl PageView for FilePages<'_> {
         self.runs.push(PageRange::default());
     }
 
+    /// Folio of a cached page, if the page is cached.
     fn folio(&self, page: u64) -> Option<Folio> {
         self.cache.folio(self.file, page)
     }
 
+    /// Folio of a page with the readahead mark; `None` without a mark.
     fn marked(&self, page: u64) -> Option<Folio> {
         self.cache.marked(self.file, page)
     }

@@ -52,6 +52,7 @@ impl SwapArea {
         }
     }
 
+    /// Number of slots of the area, free or not.
     pub(super) fn slots(&self) -> u64 {
         self.owners.len() as u64
     }
@@ -64,6 +65,7 @@ impl SwapArea {
         self.bad
     }
 
+    /// First sector of a slot on the device.
     pub(super) fn sector(&self, slot: u64) -> u64 {
         self.start_sector + slot * PAGE_SECTORS
     }
@@ -127,8 +129,8 @@ impl SwapArea {
         self.bad += 1;
     }
 
-    /// The next slot, in circular order, that holds a page for which `is_wanted` is true; `None` if
-    /// there is none.
+    /// Returns the next slot, in circular order from the last one returned, with a page for which
+    /// `is_wanted` is true. `None` if there is none.
     pub(super) fn next_matching(
         &mut self,
         is_wanted: impl Fn(SlotOwner) -> bool,

@@ -77,7 +77,7 @@ impl MachineMemory {
         }
     }
 
-    /// Updates the counters for a begun fault.
+    /// Updates the counters for a begun fault: major if its page must be read, else minor.
     fn count(&mut self, base: &mut SharedState, frame: FrameId, source: PageSource) {
         let is_there = base.frames.cache.state(frame) == FrameState::Filled;
         let counters = &mut self.swap.counters;
@@ -158,6 +158,7 @@ impl MachineMemory {
         self.get(fault).found.expect("a fault that has begun has its frame").0
     }
 
+    /// State of an open fault.
     pub(super) fn get(&self, fault: FaultId) -> &MachineFault {
         &self.faults[fault.0 as usize]
     }

@@ -153,7 +153,8 @@ impl MachineMemory {
         self.runs = runs;
     }
 
-    /// Adds the page of a slot as prefetched, if it is absent from memory and a frame is available.
+    /// Adds the page of a slot as prefetched and in flight, if it is absent and a frame is
+    /// available. Appends its slot to `runs`.
     fn add_ahead(
         &mut self,
         base: &mut SharedState,
@@ -178,7 +179,8 @@ impl MachineMemory {
         }
     }
 
-    /// Sends a read request for a run of slots.
+    /// Sends a read request for a run of slots, of which `ahead_pages` are prefetched, and stores
+    /// it in the frames of their pages.
     fn read_slots(
         &mut self,
         now: Time,
@@ -331,6 +333,7 @@ impl SwappedPageQueries for SwappedOut<'_> {
         self.cache.counters().memory_waste_pages
     }
 
+    /// Evidence of the device for the policy.
     fn evidence(&mut self) -> &mut DeviceEvidence {
         self.evidence
     }

@@ -170,7 +170,8 @@ impl MachineMemory {
         }
     }
 
-    /// Performs the first step of a leaving page.
+    /// Performs the first step of a leaving page: a mapped page is queued to be unmapped, an
+    /// unmapped one gets its second chance. A page that cannot leave now is set aside.
     fn start_leaving(&mut self, base: &mut SharedState, frame: FrameId) {
         let is_dirty = base.frames.cache.is_dirty(frame);
         if (is_dirty && self.swap.is_full) || base.frames.cache.is_writing(frame) {
@@ -211,8 +212,8 @@ impl MachineMemory {
         })
     }
 
-    /// Creates requests for the pages to be written. Returns true if there were slots for all of
-    /// them.
+    /// Creates write requests for the pages to be written, in runs of free slots. Returns true if
+    /// there were slots for all of them.
     fn write_out(&mut self, now: Time, base: &mut SharedState) -> bool {
         if self.swap.to_write.is_empty() {
             return true;

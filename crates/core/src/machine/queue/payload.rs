@@ -115,6 +115,7 @@ impl Payloads {
         }
     }
 
+    /// Pages, slots or transfer of the request.
     pub(super) fn content(&self, id: RequestId) -> RequestContent {
         self.by_id[id.0 as usize].content
     }

@@ -62,7 +62,7 @@ struct Phase {
 }
 
 impl Phase {
-    /// Time of a used page in nanoseconds.
+    /// Mean time of a used page since the begin of the phase, in nanoseconds.
     fn page_ns(&self, now: Time) -> u64 {
         now.since(self.since).ns() / self.used_pages.max(1)
     }
@@ -138,7 +138,7 @@ impl RisingGaps {
     }
 
     /// True if reading the gaps along is expected to cost less than separate requests, and has not
-    /// taken longer.
+    /// taken longer. Counts a failure if it has taken longer.
     fn pays(&mut self, device: &DeviceEvidence) -> bool {
         let gaps_min = EWMA_WINDOW << self.failures.min(16);
         let has_evidence = match self.ahead {

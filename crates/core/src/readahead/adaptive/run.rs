@@ -22,14 +22,15 @@ impl SequentialRun {
         SequentialRun { begin, each: request_pages.max(1), behind: used_pages, ended_with: None }
     }
 
-    /// Length in requests of the first request's size.
+    /// Length of the run in requests of the first request's size.
     pub(super) fn length(&self) -> u64 {
         self.length_with(self.behind)
     }
 
-    /// Length that the run has with `behind` used pages, at least 1.
-    fn length_with(&self, behind: u64) -> u64 {
-        (behind / self.each).max(1)
+    /// Length of a run with `used_pages` used pages, in requests of the first request's size; at
+    /// least 1.
+    fn length_with(&self, used_pages: u64) -> u64 {
+        (used_pages / self.each).max(1)
     }
 
     /// True if a request of `pages` pages is more than twice as large as the first one, or less

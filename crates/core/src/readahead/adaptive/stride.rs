@@ -160,7 +160,7 @@ impl Stride {
         self.pages_at(self.next())
     }
 
-    /// Offset of the block after the last one that was read.
+    /// Offset of the block after the last block that was read, in the stride's unit.
     fn next(&self) -> u64 {
         self.last.wrapping_add_signed(self.distance)
     }
@@ -235,7 +235,7 @@ impl Stride {
         self.last = self.position_of(access);
     }
 
-    /// Moves the last block on by `steps` strides.
+    /// Moves the last block forward by `steps` strides, without a request.
     pub(super) fn went(&mut self, steps: i64) {
         self.last = self.last.wrapping_add_signed(steps * self.distance);
     }
@@ -245,7 +245,7 @@ impl Stride {
         self.ahead = self.next();
     }
 
-    /// Moves on the next block to prefetch by one stride.
+    /// Moves the next block to prefetch by one stride.
     pub(super) fn pass(&mut self) {
         self.ahead = self.ahead.wrapping_add_signed(self.distance);
     }

@@ -25,9 +25,9 @@ impl TouchOrder {
         }
     }
 
-    /// The position of a page, or the page at a position.
-    pub(super) fn at(self, page: u64) -> u64 {
-        self.along(PageRange::new(page, 1)).first
+    /// Converts a page to its position along this direction, or a position to its page.
+    pub(super) fn at(self, page_or_position: u64) -> u64 {
+        self.along(PageRange::new(page_or_position, 1)).first
     }
 
     /// The opposite direction.
@@ -70,6 +70,7 @@ impl TouchedRun {
         self.window_end - self.first
     }
 
+    /// Number of pages known to have been touched.
     pub(super) fn touched(&self) -> u64 {
         self.touched_end - self.first
     }

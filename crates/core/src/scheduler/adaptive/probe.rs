@@ -218,8 +218,8 @@ impl ThroughputTuner {
         None
     }
 
-    /// Returns true if a trial has taken too long for its completions.
-    fn is_behind(&self, took: Time) -> bool {
+    /// Returns true if a trial of this duration has had too few completions, so that it is ended.
+    fn is_behind(&self, trial_duration: Time) -> bool {
         let Some(trial) = self.trial else { return false };
         let usual = self.all_kib_per_s.min(self.mean_kib_per_s);
         let enough = match (self.parameter, trial.setting) {
@@ -231,10 +231,11 @@ impl ThroughputTuner {
             (Parameter::Requests, None) => return false,
         };
         let would_take_ns = self.epoch.bytes * 1_000_000 / 1024 * 1000 / enough.max(1);
-        took.ns().saturating_sub(would_take_ns) > EPOCH_TIME.ns()
+        trial_duration.ns().saturating_sub(would_take_ns) > EPOCH_TIME.ns()
     }
 
-    /// Removes the setting and restarts the search.
+    /// Removes the setting and restarts the search. Returns a result with the reason `why` if there
+    /// was a setting.
     pub(super) fn reset(&mut self, why: &'static str) -> Option<ProbeResult> {
         let was_set = self.allowed().is_some();
         let (kib_per_s, all_kib_per_s) = (self.mean_kib_per_s, self.all_kib_per_s);
@@ -315,13 +316,14 @@ impl ThroughputTuner {
         None
     }
 
-    /// The next setting to try. `mean` is the mean number of requests in progress.
-    fn next(&self, mean: u32) -> Option<u32> {
+    /// Returns the next setting to try; `None` stands for all at once. `mean_depth` is the mean
+    /// number of requests in progress.
+    fn next(&self, mean_depth: u32) -> Option<u32> {
         match (self.parameter, self.setting) {
             (Parameter::Processes, None) => Some(1),
             (Parameter::Processes, Some(few)) => Some(2 * few),
             (Parameter::Requests, setting) => {
-                let now = setting.unwrap_or(mean);
+                let now = setting.unwrap_or(mean_depth);
                 let next = if self.uses_fine_steps { 3 * now / 4 } else { now / 2 };
                 if next == 0 { setting } else { Some(next) }
             }

@@ -89,16 +89,18 @@ impl Cfq {
         self.log.log_with(now, || Decision::Join { queue: from.0, into: to.0, distance });
     }
 
-    /// The last queue of the chain of joins from `from`; `None` if that is `not`, a cycle.
-    fn end_of_joins(&self, from: QueueId, not: QueueId) -> Option<QueueId> {
-        let mut end = from;
+    /// Returns the last queue of the chain of joins from the queue `first`. Returns `None` if it is
+    /// `excluded`, because a join would form a cycle.
+    fn end_of_joins(&self, first: QueueId, excluded: QueueId) -> Option<QueueId> {
+        let mut end = first;
         while let Some(next) = self.queues[end].joins {
             end = next;
         }
-        Some(end).filter(|&end| end != not)
+        Some(end).filter(|&end| end != excluded)
     }
 
-    /// Returns true if the next process that sends a request to this queue must leave it.
+    /// Returns true if the processes of a joined queue should be separated: the next process that
+    /// sends a request to it must leave it.
     pub(super) fn must_split(&self, now: Jiffies, id: QueueId) -> bool {
         let queue = &self.queues[id];
         let is_long_seeky = queue.seeky_since.is_some_and(|since| now > since + SPLIT_AFTER);

@@ -121,7 +121,7 @@ impl Cfq {
         }
     }
 
-    /// Ends the idle time, if there is one.
+    /// Ends the idle time of the device, if there is one, and logs it with the reason `why`.
     pub(super) fn stop_idling(&mut self, now: Time, id: QueueId, why: &'static str) {
         if self.idle_until.take().is_some() {
             self.log.log_with(now, || Decision::IdleStop { queue: id.0, why });
@@ -194,7 +194,7 @@ pub(super) struct ThinkTime {
 }
 
 impl ThinkTime {
-    /// Mean for the log; 0 while unknown.
+    /// Mean think time in ms for the log; 0 while it is unknown.
     fn mean_ms(self) -> u64 {
         self.mean.unwrap_or(0) as u64
     }

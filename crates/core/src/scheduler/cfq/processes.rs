@@ -118,8 +118,8 @@ impl Cfq {
         self.queues.release(from);
     }
 
-    /// Removes a process from a joined queue. Returns true if `process` needs a new queue; the last
-    /// process keeps the old one.
+    /// Removes the process from a joined queue. Returns true if it needs a new queue. The last
+    /// process keeps the old queue, and false is returned.
     fn split(&mut self, now: Time, id: QueueId, process: ProcessId) -> bool {
         let queue = &mut self.queues[id];
         let seek = queue.seek.measure();

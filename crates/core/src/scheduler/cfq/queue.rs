@@ -153,10 +153,12 @@ impl CfqQueue {
 pub(super) struct CfqQueues(Slab<CfqQueue>);
 
 impl CfqQueues {
+    /// Adds a queue, and returns its identifier.
     pub(super) fn add(&mut self, queue: CfqQueue) -> QueueId {
         QueueId(self.0.insert(queue) as u32)
     }
 
+    /// Number of queues.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.0.len()

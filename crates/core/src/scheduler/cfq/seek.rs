@@ -60,7 +60,8 @@ impl DecayingMean {
         self.total = (7 * self.total + SAMPLE * value) / 8;
     }
 
-    /// The average, 0 before the first sample; `rounding` is added to the total.
+    /// Returns the average, 0 before the first sample. `rounding` is added to the total before the
+    /// division.
     fn rounded(&self, rounding: u64) -> u64 {
         (self.total + rounding).checked_div(self.samples).unwrap_or(0)
     }
@@ -100,7 +101,7 @@ impl SeekDetector {
         SeekDetector { end_of_last: None, state }
     }
 
-    /// Processes the next request of the queue.
+    /// Updates the detector by the next request of the queue: `sectors` sectors from `start`.
     pub(super) fn observe(&mut self, start: u64, sectors: u32) {
         let distance = self.end_of_last.map_or(0, |end| end.abs_diff(start));
         match &mut self.state {

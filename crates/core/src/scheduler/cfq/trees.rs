@@ -72,7 +72,8 @@ const fn tree_index(class: Class, kind: TreeKind) -> usize {
 }
 
 impl ServiceTrees {
-    /// Inserts a queue under `key`.
+    /// Inserts a queue into the tree of its class and kind, under `key`: the queue with the lowest
+    /// key is served first. Returns its position.
     pub(super) fn insert(
         &mut self,
         queue: QueueId,

@@ -141,7 +141,7 @@ impl CfqTunables {
         })
     }
 
-    /// Time after which a request is served out of order.
+    /// Time in jiffies after which a synchronous or asynchronous request is served out of order.
     pub(super) const fn fifo_expire(&self, is_sync: bool) -> Jiffies {
         if is_sync { self.fifo_expire_sync } else { self.fifo_expire_async }
     }
@@ -151,6 +151,7 @@ impl CfqTunables {
     }
 }
 
+/// Parses the parameter `seeky`; `history` if it is missing.
 fn seekiness(spec: &Spec) -> Result<Seekiness, SpecError> {
     match spec.parameters.get("seeky").map(|text| text.as_str()) {
         None | Some("history") => Ok(Seekiness::History),

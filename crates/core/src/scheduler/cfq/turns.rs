@@ -111,7 +111,8 @@ impl Cfq {
         if class == Class::RealTime { self.average_real_time } else { self.average_best_effort }
     }
 
-    /// Makes `id` the active queue.
+    /// Makes `id` the active queue, and logs it with the reason `why`. The length of its slice is
+    /// set later.
     fn begin_slice(&mut self, now: Time, id: QueueId, why: &'static str) {
         self.active = Some(id);
         self.active_process = None;
@@ -130,7 +131,7 @@ impl Cfq {
         });
     }
 
-    /// Sets the length of the slice once its first request has completed.
+    /// Sets the length of the slice of queue `id` once its first request has completed.
     fn set_slice(&mut self, now: Time, id: QueueId) {
         let queue = &self.queues[id];
         // For the idle class, the busy best-effort queues count.

@@ -194,12 +194,12 @@ pub const TABLE: &[FioOption] = &[
 ];
 
 impl<'a> OptionValue<'a> {
-    /// Parses the first of the values per direction and ignores the others.
+    /// Parses the first of the values per direction with `parse`, and ignores the others.
     fn for_each_first<T>(
         self,
-        read: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
+        parse: impl Fn(OptionValue<'a>) -> Result<T, ExpectedForm>,
     ) -> Result<T, ExpectedForm> {
-        read(self.part(self.text.split(',').next().unwrap_or_default()))
+        parse(self.part(self.text.split(',').next().unwrap_or_default()))
     }
 }
 

@@ -67,7 +67,7 @@ impl Process {
         }
     }
 
-    /// Starts the process.
+    /// Starts the process at time `now`: its rates, its logs and its first pass.
     fn begin(&mut self, now: Time) {
         self.started_at = Some(now);
         self.worked_since = now;
@@ -312,7 +312,7 @@ impl Process {
         );
     }
 
-    /// Returns to the start of this pass, with the random state of that time.
+    /// Returns to the start of this pass, with the random state that it had, to verify its data.
     fn begin_check(&mut self) {
         (self.random, self.file_selection, self.operations_until_draw, self.is_after_failed_draw) =
             self.at_pass_start.clone();
@@ -406,9 +406,9 @@ impl Process {
         Some(self.issued(reading, op))
     }
 
-    /// Counts an operation as in flight.
-    fn issued(&mut self, reading: GivenRead, op: Op) -> ProcessOperation {
-        let GivenRead { file, offset, bytes } = reading;
+    /// Counts an operation as issued and in flight, and returns it.
+    fn issued(&mut self, read: GivenRead, op: Op) -> ProcessOperation {
+        let GivenRead { file, offset, bytes } = read;
         self.in_flight += 1;
         self.batched += 1;
         let is_batch_full = self.batched >= self.rules.batch;
@@ -501,7 +501,7 @@ impl Process {
         Some(next)
     }
 
-    /// Collects completed operations.
+    /// Counts `count` completed operations as collected, as the program would by a system call.
     fn collect_completions(&mut self, count: u32) {
         self.completed_not_collected -= count;
         self.in_flight -= count;

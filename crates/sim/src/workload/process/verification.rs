@@ -57,12 +57,12 @@ impl Verification {
     }
 
     /// Records the issue of an operation of the job's work.
-    pub fn issued(&mut self, reading: GivenRead, is_write: bool) {
+    pub fn issued(&mut self, read: GivenRead, is_write: bool) {
         let Some(rule) = self.rule else { return };
         self.operations += 1;
         self.written += u64::from(is_write);
         if is_write && rule.backlog > 0 {
-            self.backlog.push_back(reading);
+            self.backlog.push_back(read);
         }
     }
 
