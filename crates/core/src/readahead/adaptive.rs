@@ -294,7 +294,7 @@ impl ReadaheadPolicy for AdaptiveReadahead {
         }
     }
 
-    /// True: [`record_window`] logs each prefetched window with its reason.
+    /// True: the policy logs each prefetched window with its reason.
     fn keeps_log(&self) -> bool {
         true
     }
