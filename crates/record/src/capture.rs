@@ -317,7 +317,7 @@ impl Recorder {
         self.tasks.read(&mut self.buffer, &mut self.events)?;
         let new = &mut self.events[seen..];
         if let Some(advisor) = self.advisor.as_mut().filter(|_| !new.is_empty()) {
-            let (names, places) = self.tracker.names_and_places();
+            let (names, places) = self.tracker.names_and_mappings();
             names.drain();
             new.sort_by_key(|event| event.at_ns);
             advisor.on_task_events(new, names, places, now_ns());
@@ -459,7 +459,7 @@ impl Recorder {
             {
                 times.take(&event);
             }
-            self.tracker.take(event);
+            self.tracker.process(event);
         }
     }
 

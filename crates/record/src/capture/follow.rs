@@ -77,10 +77,11 @@ pub(super) struct TaskMappings<'a> {
 }
 
 impl TaskMappings<'_> {
-    /// Returns the page of a file at an address of a task.
+    /// Returns the page of a file at an address of a task. `None` for a task that is not recorded,
+    /// for other memory, and for a mapping whose file is still unknown.
     pub fn at(&self, task: u32, address: u64) -> Option<MappedPage> {
-        let place = self.maps.at(self.tasks.get(&task)?.process, address)?;
-        (place.inode != UNKNOWN).then_some(place)
+        let page = self.maps.at(self.tasks.get(&task)?.process, address)?;
+        (page.inode != UNKNOWN).then_some(page)
     }
 }
 
@@ -100,7 +101,8 @@ struct RecordedTask {
     last_exception: Option<(MappedPage, u64)>,
     /// Pages mapped by its last fault.
     mapped: Option<(Inode, PageRange)>,
-    waits_since: Option<u64>,
+    /// Start of the sleep in progress, in nanoseconds.
+    waits_since_ns: Option<u64>,
     /// Page of its last fault that was ended by a timeout, while nothing else has happened.
     expired_fault: Option<(Inode, u64)>,
     /// Time at which a device last completed one of its requests.
@@ -114,11 +116,13 @@ struct RecordedTask {
     idle: IdleTime,
 }
 
+/// System call in progress of a task. Times are nanoseconds since the start of the recording.
 #[derive(Clone, Copy, Debug)]
 struct InCall {
-    call: SystemCall,
+    system_call: SystemCall,
     arguments: [u64; 6],
     begin_ns: u64,
+    /// Sum of the task's sleeps within the call.
     waited_ns: u64,
     /// File and first page requested from the page cache.
     cache: Option<(Inode, u64)>,
@@ -126,18 +130,21 @@ struct InCall {
     device_ns: u64,
 }
 
+/// Request that a device has begun and not yet completed.
 #[derive(Clone, Debug)]
 struct Issued {
     begin_ns: u64,
     bytes: u64,
     work: DeviceOperation,
+    /// True for a request of the kernel's readahead.
     is_ahead: bool,
     /// Task that requested it.
     task: Option<u32>,
 }
 
 impl<N: FileNames> TaskTracker<N> {
-    /// Creates the state without tasks. Times count from `start_ns`.
+    /// Creates the state without tasks. `start_ns` is the kernel's time that all records count
+    /// from.
     pub fn new(names: N, start_ns: u64) -> TaskTracker<N> {
         TaskTracker {
             names,
@@ -161,7 +168,8 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Counts times from `start_ns`. No record was written yet.
+    /// Sets the kernel's time that all records count from. Call it before the first record is
+    /// written.
     pub fn begin_at(&mut self, start_ns: u64) {
         self.start_ns = start_ns;
     }
@@ -171,17 +179,19 @@ impl<N: FileNames> TaskTracker<N> {
         &mut self.names
     }
 
-    /// Returns the source of names and the mappings.
-    pub fn names_and_places(&mut self) -> (&mut N, TaskMappings<'_>) {
+    /// Returns the source of file names, and the mappings of the recorded tasks.
+    pub fn names_and_mappings(&mut self) -> (&mut N, TaskMappings<'_>) {
         (&mut self.names, TaskMappings { tasks: &self.tasks, maps: &self.maps })
     }
 
-    /// Declares that reads of AIO and io_uring will be reported with their ranges.
+    /// Declares that each read by AIO and io_uring will be reported with its range. Without this
+    /// call such reads are only counted.
     pub fn expect_submissions(&mut self) {
         self.has_submissions = true;
     }
 
-    /// Adds a task.
+    /// Starts to follow the task `task` of `process`. It shares the descriptors of its process, if
+    /// another task of that process is followed already.
     pub fn add_task(&mut self, task: u32, process: u32, name: &str) {
         let table = match self.tasks.values().find(|other| other.process == process) {
             Some(other) => other.table,
@@ -191,7 +201,7 @@ impl<N: FileNames> TaskTracker<N> {
         self.tasks.insert(task, RecordedTask { process, table, name, ..RecordedTask::default() });
     }
 
-    /// Returns true when the task is recorded.
+    /// Returns true while the task is followed: from its start or its `add_task` until its end.
     pub fn is_recorded(&self, task: u32) -> bool {
         self.tasks.contains_key(&task)
     }
@@ -201,193 +211,202 @@ impl<N: FileNames> TaskTracker<N> {
         self.pending.unseen_count
     }
 
-    /// Returns true when no recorded task lives.
+    /// Returns true when no recorded task lives. The events processed so far decide.
     pub fn has_no_tasks(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Processes an event. Events of all processors must come in the order of their times.
-    pub fn take(&mut self, event: TraceEvent) {
-        let at = event.at_ns.saturating_sub(self.start_ns);
+    /// Updates the state by an event, and queues the records that follow from it. Events of all
+    /// processors must come in the order of their times.
+    pub fn process(&mut self, event: TraceEvent) {
+        let at_ns = event.at_ns.saturating_sub(self.start_ns);
         match event.data {
             EventData::Issue { device, sector, bytes, flags } => {
-                self.issue(at, (device, sector), bytes, &flags);
+                self.on_issue(at_ns, (device, sector), bytes, &flags);
             }
             EventData::Queue { device, sector, sectors, name } if !self.is_recorded(event.task) => {
-                self.name_other(event.task, name);
+                self.set_other_name(event.task, name);
                 let disk = self.disk(device);
-                self.queue(event.task, (disk, sector), sectors);
+                self.on_queue(event.task, (disk, sector), sectors);
             }
             EventData::Complete { device, sector, sectors } => {
-                self.complete(at, device, sector, sectors);
+                self.on_complete(at_ns, device, sector, sectors);
             }
-            EventData::Evict { inode, first, count } => self.evict(at, inode, first, count),
+            EventData::Evict { inode, first, count } => self.on_evicted(at_ns, inode, first, count),
             EventData::Switch { from, from_name, sleep, to, to_name } => {
-                self.rename(from, from_name);
-                self.rename(to, to_name);
+                self.rename_task(from, from_name);
+                self.rename_task(to, to_name);
                 if let (Some(task), Some(sleep)) = (self.tasks.get_mut(&from), sleep) {
-                    task.waits_since = Some(at);
+                    task.waits_since_ns = Some(at_ns);
                     if let Some(fault) = &mut task.fault {
                         fault.sleep(sleep);
                     }
-                    self.on_sleep_change(at, from, true);
+                    self.on_sleep_change(at_ns, from, true);
                 }
-                self.on_wakeup(at, to);
+                self.on_wakeup(at_ns, to);
             }
             // The kernel adds the stack to the event of a sleep: the task sleeps on. The task of a
             // wake-up may be any.
             EventData::Stack { .. } | EventData::Wake { .. } => {}
             EventData::UringComplete { request, result } => {
                 if !self.has_submissions {
-                    self.on_uring_completion(at, request, None, result);
+                    self.on_uring_completion(at_ns, request, None, result);
                 }
             }
             EventData::UringEnds { request, inode, result } => {
-                self.on_uring_completion(at, request, inode, result);
+                self.on_uring_completion(at_ns, request, inode, result);
             }
-            EventData::UringRead(given, process) => {
-                self.on_uring_read(at, event.task, process, given)
+            EventData::UringRead(submitted, process) => {
+                self.on_uring_read(at_ns, event.task, process, submitted)
             }
-            what => {
+            data => {
                 // The scheduler's event of the wake-up may be missing. A task that causes an event
                 // is running.
-                let slept = self.tasks.get(&event.task).and_then(|task| task.waits_since);
-                if let Some(since) = slept {
+                let sleep_start_ns =
+                    self.tasks.get(&event.task).and_then(|task| task.waits_since_ns);
+                if let Some(since_ns) = sleep_start_ns {
                     let answered_ns = self.tasks[&event.task].answered_ns;
-                    let woken = if answered_ns > since { answered_ns } else { at };
-                    self.on_wakeup(woken, event.task);
+                    let woken_ns = if answered_ns > since_ns { answered_ns } else { at_ns };
+                    self.on_wakeup(woken_ns, event.task);
                 }
-                self.of_task(at, event.task, what);
+                self.process_in_task(at_ns, event.task, data);
             }
         }
     }
 
-    /// Processes an event in the context of a task.
-    fn of_task(&mut self, at: u64, number: u32, what: EventData) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        match what {
-            EventData::Enter(call, arguments) => {
-                self.end_fault(number, None);
-                let task = self.tasks.get_mut(&number).expect("it is there");
-                task.expired_fault = None;
+    /// Processes an event that happened at `at_ns` in the context of `task`. An event of a task
+    /// that is not recorded has no effect.
+    fn process_in_task(&mut self, at_ns: u64, task: u32, data: EventData) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        match data {
+            EventData::Enter(system_call, arguments) => {
+                self.end_fault(task, None);
+                let state = self.tasks.get_mut(&task).expect("it is there");
+                state.expired_fault = None;
                 let (waited_ns, cache) = (0, None);
-                let (begin_ns, device_ns) = (at, 0);
-                task.call = Some(InCall { call, arguments, begin_ns, waited_ns, cache, device_ns });
-                task.opened = None;
+                let (begin_ns, device_ns) = (at_ns, 0);
+                state.call =
+                    Some(InCall { system_call, arguments, begin_ns, waited_ns, cache, device_ns });
+                state.opened = None;
             }
-            EventData::Exit(call, result) => {
-                self.end_fault(number, None);
-                let task = self.tasks.get_mut(&number).expect("it is there");
+            EventData::Exit(system_call, result) => {
+                self.end_fault(task, None);
+                let state = self.tasks.get_mut(&task).expect("it is there");
                 // A call with a lost start gives no record.
-                if let Some(entered) = task.call.take().filter(|entered| entered.call == call) {
-                    self.on_call_end(at, number, entered, result);
+                if let Some(call) = state.call.take().filter(|call| call.system_call == system_call)
+                {
+                    self.on_call_end(at_ns, task, call, result);
                 }
-                self.put_inserted(at, number);
+                self.put_inserted(at_ns, task);
             }
             EventData::CacheRead { inode, first, .. } => {
-                let is_asynchronous = self.on_cache_read(at, number, (inode, first));
-                let task = self.tasks.get_mut(&number).filter(|_| !is_asynchronous);
-                if let Some(entered) = task.and_then(|task| task.call.as_mut()) {
-                    entered.cache.get_or_insert((inode, first));
+                let is_asynchronous = self.on_cache_read(at_ns, task, (inode, first));
+                let state = self.tasks.get_mut(&task).filter(|_| !is_asynchronous);
+                if let Some(call) = state.and_then(|state| state.call.as_mut()) {
+                    call.cache.get_or_insert((inode, first));
                 }
             }
             EventData::Insert { inode, first, count } => {
-                task.insert(at, inode, first, count);
+                state.insert(at_ns, inode, first, count);
                 self.folios.insert(inode, PageRange::new(first, count));
             }
-            EventData::PageFault { address } => self.page_fault(at, number, address),
-            EventData::Fault { inode, page } => self.filemap_fault(at, number, inode, page),
+            EventData::PageFault { address } => self.on_exception(at_ns, task, address),
+            EventData::Fault { inode, page } => self.on_filemap_fault(at_ns, task, inode, page),
             EventData::MapPages { inode, first, end } => {
-                self.map_pages(at, number, inode, PageRange { first, end: end.max(first + 1) });
+                self.on_map_pages(at_ns, task, inode, PageRange { first, end: end.max(first + 1) });
             }
-            EventData::NewTask { task: new, name, is_thread, shares_files } => {
-                let (process, table) = (task.process, task.table);
-                let child = if is_thread { process } else { new };
+            EventData::NewTask { task: new_task, name, is_thread, shares_files } => {
+                let (process, table) = (state.process, state.table);
+                let child = if is_thread { process } else { new_task };
                 let table = if shares_files { table } else { self.tables.copy(table) };
                 if !is_thread {
-                    self.maps.copy(process, new);
+                    self.maps.copy(process, new_task);
                 }
                 let process = child;
-                self.tasks
-                    .insert(new, RecordedTask { process, table, name, ..RecordedTask::default() });
+                self.tasks.insert(
+                    new_task,
+                    RecordedTask { process, table, name, ..RecordedTask::default() },
+                );
             }
             EventData::Exec => {
-                let process = task.process;
-                self.end_fault(number, None);
+                let process = state.process;
+                self.end_fault(task, None);
                 self.maps.forget(process);
             }
             EventData::TaskEnds => {
-                self.end_fault(number, None);
-                self.put_inserted(at, number);
-                self.abandon(at, Some(number));
-                self.remove_task(number);
+                self.end_fault(task, None);
+                self.put_inserted(at_ns, task);
+                self.abandon(at_ns, Some(task));
+                self.remove_task(task);
             }
             EventData::Queue { device, sector, sectors, .. } => {
                 let disk = self.disk(device);
-                self.queue(number, (disk, sector), sectors);
-                self.on_aio_request(number, disk, sector, sectors);
+                self.on_queue(task, (disk, sector), sectors);
+                self.on_aio_request(task, disk, sector, sectors);
             }
             EventData::UringSubmit { request, operation } => {
-                self.on_uring_submit(at, number, request, &operation);
+                self.on_uring_submit(at_ns, task, request, &operation);
             }
             EventData::Opened { descriptor, inode, flags } => {
-                self.on_open(number, descriptor, inode, flags);
+                self.on_open(task, descriptor, inode, flags);
             }
-            EventData::AioRead(given) => self.on_aio_read(at, number, given),
+            EventData::AioRead(submitted) => self.on_aio_read(at_ns, task, submitted),
             _ => {}
         }
     }
 
     /// Removes an ended task, with its maps and its descriptor table if no other task uses them.
-    fn remove_task(&mut self, number: u32) {
-        let Some(task) = self.tasks.remove(&number) else { return };
-        if !self.tasks.values().any(|other| other.process == task.process) {
-            self.maps.forget(task.process);
+    fn remove_task(&mut self, task: u32) {
+        let Some(state) = self.tasks.remove(&task) else { return };
+        if !self.tasks.values().any(|other| other.process == state.process) {
+            self.maps.forget(state.process);
         }
-        if !self.tasks.values().any(|other| other.table == task.table) {
-            self.tables.remove(task.table);
+        if !self.tasks.values().any(|other| other.table == state.table) {
+            self.tables.remove(state.table);
         }
     }
 
-    /// Records a new name of a task.
-    fn rename(&mut self, number: u32, name: String) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        if task.name != name && !name.is_empty() {
-            task.name = name;
-            if let Some(thread) = task.thread {
-                let record = ThreadName {
-                    thread,
-                    task: number,
-                    process: task.process,
-                    name: task.name.clone(),
-                };
-                self.out.name(Record::Thread(record));
+    /// Sets the name of a recorded task. A changed name of a task with records becomes a name
+    /// record.
+    fn rename_task(&mut self, task: u32, name: String) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        if state.name != name && !name.is_empty() {
+            state.name = name;
+            if let Some(thread) = state.thread {
+                let record =
+                    ThreadName { thread, task, process: state.process, name: state.name.clone() };
+                self.out.put_name(Record::Thread(record));
             }
         }
     }
 
-    /// Writes the records of pages that a task added to the cache.
-    fn put_inserted(&mut self, at: u64, number: u32) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        if task.inserted.is_empty() {
+    /// Queues the records of pages that the task added to the page cache up to `end_ns`. Later
+    /// pages stay in its state.
+    fn put_inserted(&mut self, end_ns: u64, task: u32) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        if state.inserted.is_empty() {
             return;
         }
         // Later pages belong to the task's next call.
-        let (inserted, later) = { std::mem::take(&mut task.inserted).into_iter() }
-            .partition::<Vec<_>, _>(|inserted| inserted.3 <= at);
-        task.inserted = later;
-        let Some(thread) = self.thread(number) else { return };
-        for (inode, first, end, at_ns) in inserted {
+        let (inserted, later) = { std::mem::take(&mut state.inserted).into_iter() }
+            .partition::<Vec<_>, _>(|inserted| inserted.3 <= end_ns);
+        state.inserted = later;
+        let Some(thread) = self.thread(task) else { return };
+        for (inode, first, end, inserted_ns) in inserted {
             let file = self.file(inode, None);
             let (offset, bytes) = (first * PAGE_BYTES, (end - first) * PAGE_BYTES);
-            self.out.put(at, Record::Insert(PagesInserted { at_ns, thread, file, offset, bytes }));
+            self.out.put(
+                end_ns,
+                Record::Insert(PagesInserted { at_ns: inserted_ns, thread, file, offset, bytes }),
+            );
         }
     }
 
-    /// Records evicted pages. Contiguous ones become one record.
-    fn evict(&mut self, at_ns: u64, inode: Inode, first: u64, count: u64) {
+    /// Queues a record of evicted pages. A range that continues the previous one extends its
+    /// record. Files without a record are ignored.
+    fn on_evicted(&mut self, at_ns: u64, inode: Inode, first_page: u64, page_count: u64) {
         let Some(&file) = self.files.get(&inode) else { return };
-        let (offset, bytes) = (first * PAGE_BYTES, count * PAGE_BYTES);
+        let (offset, bytes) = (first_page * PAGE_BYTES, page_count * PAGE_BYTES);
         match &mut self.evicted {
             Some(last) if last.file == file && last.offset + last.bytes == offset => {
                 last.bytes += bytes;
@@ -399,101 +418,114 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Writes the pending record of evicted pages.
-    fn put_evicted(&mut self, at: u64) {
+    /// Queues the pending record of evicted pages, if any.
+    fn put_evicted(&mut self, at_ns: u64) {
         if let Some(evicted) = self.evicted.take() {
-            self.out.put(at, Record::Evict(evicted));
+            self.out.put(at_ns, Record::Evict(evicted));
         }
     }
 
-    /// Returns the records that are final after all events up to `now_ns`, since no earlier record
-    /// can follow.
+    /// Returns the records that are final after all events up to `now_ns` of the kernel's clock. No
+    /// earlier record can follow them.
     pub fn take_final_records(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
-        let now = now_ns.saturating_sub(self.start_ns);
-        for number in self.old_faults(now) {
-            self.expire_fault(number);
+        let elapsed_ns = now_ns.saturating_sub(self.start_ns);
+        for task in self.old_faults(elapsed_ns) {
+            self.expire_fault(task);
         }
-        self.put_evicted(now);
-        self.put_missing(now);
-        self.out.drain(now)
+        self.put_evicted(elapsed_ns);
+        self.put_missing(elapsed_ns);
+        self.out.drain(elapsed_ns)
     }
 
-    /// Returns all remaining records.
+    /// Ends all calls, faults and reads in progress at `now_ns` of the kernel's clock. Returns all
+    /// remaining records.
     pub fn finish(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
-        for number in self.tasks.keys().copied().collect::<Vec<u32>>() {
-            self.end_fault(number, None);
-            self.put_inserted(now_ns.saturating_sub(self.start_ns), number);
+        for task in self.tasks.keys().copied().collect::<Vec<u32>>() {
+            self.end_fault(task, None);
+            self.put_inserted(now_ns.saturating_sub(self.start_ns), task);
         }
-        let now = now_ns.saturating_sub(self.start_ns);
-        self.abandon(now, None);
-        self.put_missing(now);
-        self.put_evicted(now);
+        let elapsed_ns = now_ns.saturating_sub(self.start_ns);
+        self.abandon(elapsed_ns, None);
+        self.put_missing(elapsed_ns);
+        self.put_evicted(elapsed_ns);
         self.out.drain(u64::MAX)
     }
 
-    /// Returns the number of a task in the recording. A new number gets a name record.
-    fn thread(&mut self, number: u32) -> Option<u32> {
-        let task = self.tasks.get_mut(&number)?;
-        if task.thread.is_none() {
+    /// Returns the thread number of a task in the recording, or `None` for a task that is not
+    /// recorded. The first call for a task queues its name record.
+    fn thread(&mut self, task: u32) -> Option<u32> {
+        let state = self.tasks.get_mut(&task)?;
+        if state.thread.is_none() {
             let thread = self.threads;
             self.threads += 1;
-            task.thread = Some(thread);
-            let (process, name) = (task.process, task.name.clone());
-            self.out.name(Record::Thread(ThreadName { thread, task: number, process, name }));
+            state.thread = Some(thread);
+            let (process, name) = (state.process, state.name.clone());
+            self.out.put_name(Record::Thread(ThreadName { thread, task, process, name }));
         }
-        task.thread
+        state.thread
     }
 
-    /// Returns the number of a file in the recording. A new number gets a name record.
-    fn file(&mut self, inode: Inode, held: Option<NamedFile>) -> u32 {
+    /// Returns the file number of an inode in the recording. The first call for an inode queues its
+    /// name record: with `named`, with the system's name, or with a placeholder.
+    fn file(&mut self, inode: Inode, named: Option<NamedFile>) -> u32 {
         if let Some(&file) = self.files.get(&inode) {
             return file;
         }
         let file = self.files.len() as u32;
         self.files.insert(inode, file);
-        let named = held
+        let named = named
             .or_else(|| self.names.file(inode))
             .unwrap_or_else(|| NamedFile { path: self.placeholder_name(inode), bytes: None });
         let device = self.disk(inode.device);
         let NamedFile { path, bytes } = named;
         self.lengths.extend(bytes.map(|bytes| (file, bytes)));
-        self.out.name(Record::File(FileRecord { file, device, inode: inode.number, bytes, path }));
+        self.out.put_name(Record::File(FileRecord {
+            file,
+            device,
+            inode: inode.number,
+            bytes,
+            path,
+        }));
         file
     }
 
-    /// Returns a name for a file of unknown path.
+    /// Returns the name in the recording of a file whose path is unknown.
     fn placeholder_name(&mut self, inode: Inode) -> String {
-        let number = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
+        let device_text = |device: u64| format!("{}:{}", device >> 20, device & 0xf_ffff);
         // The inode number of a block device's own pages is the device number.
         let disk = (inode.device >> 20 == 0).then(|| self.names.disk(inode.number).name);
         match disk.filter(|name| !name.is_empty()) {
             Some(name) => format!("(blocks of {name} that are of no file)"),
-            None => format!("(inode {} of {})", inode.number, number(inode.device)),
+            None => format!("(inode {} of {})", inode.number, device_text(inode.device)),
         }
     }
 
-    /// Returns the disk of a device. A new disk gets a name record.
+    /// Returns the number of the disk of a device, which may be a partition. The first call for a
+    /// disk queues its name record.
     fn disk(&mut self, device: u64) -> u64 {
         if let Some(&disk) = self.disks.get(&device) {
             return disk;
         }
-        let disk = self.names.disk(device);
-        let number = disk.device;
-        self.disks.insert(device, number);
-        if self.named_disks.insert(number) {
-            self.out.name(Record::Device(disk));
+        let record = self.names.disk(device);
+        let disk = record.device;
+        self.disks.insert(device, disk);
+        if self.named_disks.insert(disk) {
+            self.out.put_name(Record::Device(record));
         }
-        number
+        disk
     }
 }
 
 impl RecordedTask {
-    /// Records inserted pages. Contiguous ones become one range.
-    fn insert(&mut self, at: u64, inode: Inode, first: u64, count: u64) {
-        let end = first.saturating_add(count);
+    /// Records pages that the task added to the page cache at `at_ns`. Contiguous ones become one
+    /// range with the time of its first page.
+    fn insert(&mut self, at_ns: u64, inode: Inode, first_page: u64, page_count: u64) {
+        let end_page = first_page.saturating_add(page_count);
         match self.inserted.last_mut() {
-            Some((last, _, last_end, _)) if *last == inode && *last_end == first => *last_end = end,
-            _ => self.inserted.push((inode, first, end, at)),
+            Some((last, _, last_end, _)) if *last == inode && *last_end == first_page => {
+                *last_end = end_page
+            }
+            _ => self.inserted.push((inode, first_page, end_page, at_ns)),
         }
     }
 }

@@ -8,13 +8,14 @@ use super::super::names::FileNames;
 use super::{InCall, TaskTracker};
 
 impl<N: FileNames> TaskTracker<N> {
-    /// Records `fadvise64` and `readahead`.
-    pub(super) fn fadvise(&mut self, at: u64, number: u32, entered: &InCall, descriptor: u64) {
-        let Some(task) = self.tasks.get(&number) else { return };
-        let held = self.tables.file_state(task.table, descriptor);
-        let Some(file) = self.file_of(at, number, descriptor, &held, None) else { return };
-        let [_, offset, bytes, advice, ..] = entered.arguments;
-        let hint = match (entered.call, advice as i32) {
+    /// Queues the record of an `fadvise64` or `readahead` call on a descriptor, if its file is
+    /// known.
+    pub(super) fn on_fadvise(&mut self, at_ns: u64, task: u32, call: &InCall, descriptor: u64) {
+        let Some(state) = self.tasks.get(&task) else { return };
+        let file_state = self.tables.file_state(state.table, descriptor);
+        let Some(file) = self.file_of(at_ns, task, descriptor, &file_state, None) else { return };
+        let [_, offset, bytes, advice, ..] = call.arguments;
+        let hint = match (call.system_call, advice as i32) {
             (SystemCall::Readahead, _) | (_, libc::POSIX_FADV_WILLNEED) => AdviceType::WillNeed,
             (_, libc::POSIX_FADV_NORMAL) => AdviceType::Normal,
             (_, libc::POSIX_FADV_RANDOM) => AdviceType::Random,
@@ -22,20 +23,24 @@ impl<N: FileNames> TaskTracker<N> {
             (_, libc::POSIX_FADV_DONTNEED) => AdviceType::DontNeed,
             _ => AdviceType::Other,
         };
-        self.put_advice(at, number, file, (offset, bytes), hint, false);
+        self.put_advice(at_ns, task, file, (offset, bytes), hint, false);
     }
 
-    /// Records `madvise` on a mapping of a file.
-    pub(super) fn madvise(
+    /// Queues the record of an `madvise` call on the file mapping at `address`. `behaviour` is the
+    /// third argument of the call. Memory without a known file has no record.
+    pub(super) fn on_madvise(
         &mut self,
-        at: u64,
-        number: u32,
+        at_ns: u64,
+        task: u32,
         process: u32,
         (address, bytes): (u64, u64),
         behaviour: u64,
     ) {
-        let all = self.maps.within(process, address, address.saturating_add(1));
-        let Some((_, mapping)) = all.first().filter(|(_, it)| it.inode != UNKNOWN) else { return };
+        let mappings = self.maps.within(process, address, address.saturating_add(1));
+        let Some((_, mapping)) = mappings.first().filter(|(_, mapping)| mapping.inode != UNKNOWN)
+        else {
+            return;
+        };
         let (file, offset) = (mapping.file, mapping.offset);
         let hint = match behaviour as i32 {
             libc::MADV_NORMAL => AdviceType::Normal,
@@ -45,19 +50,21 @@ impl<N: FileNames> TaskTracker<N> {
             libc::MADV_DONTNEED => AdviceType::DontNeed,
             _ => AdviceType::Other,
         };
-        self.put_advice(at, number, file, (offset, bytes), hint, true);
+        self.put_advice(at_ns, task, file, (offset, bytes), hint, true);
     }
 
+    /// Queues a record of advice on `bytes` bytes from `offset` of a file. `is_of_mapping`: true
+    /// for `madvise`.
     fn put_advice(
         &mut self,
         at_ns: u64,
-        number: u32,
+        task: u32,
         file: u32,
         (offset, bytes): (u64, u64),
         hint: AdviceType,
         is_of_mapping: bool,
     ) {
-        let Some(thread) = self.thread(number) else { return };
+        let Some(thread) = self.thread(task) else { return };
         let offset = offset.min(OFFSET_MAX);
         let bytes = bytes.min(OFFSET_MAX - offset);
         let advice = AdviceGiven { at_ns, thread, file, offset, bytes, hint, is_of_mapping };

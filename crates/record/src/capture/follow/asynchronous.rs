@@ -41,22 +41,26 @@ pub(super) struct IdleTime {
 }
 
 impl IdleTime {
-    fn sleep(&mut self, at: u64) {
-        self.since_ns.get_or_insert(at);
+    /// Begins a sleep at `at_ns`, unless one is in progress.
+    fn sleep(&mut self, at_ns: u64) {
+        self.since_ns.get_or_insert(at_ns);
     }
 
-    fn wake(&mut self, at: u64) {
-        if let Some(since) = self.since_ns.take() {
-            self.past_ns += at.saturating_sub(since);
+    /// Ends the sleep in progress at `at_ns`, if any, and adds its duration to the sum.
+    fn wake(&mut self, at_ns: u64) {
+        if let Some(since_ns) = self.since_ns.take() {
+            self.past_ns += at_ns.saturating_sub(since_ns);
         }
     }
 
-    fn until(&self, at: u64) -> u64 {
-        self.past_ns + self.since_ns.map_or(0, |since| at.saturating_sub(since))
+    /// Returns the sum of all sleeps up to `at_ns` in nanoseconds, with the part of a sleep in
+    /// progress.
+    fn total_until_ns(&self, at_ns: u64) -> u64 {
+        self.past_ns + self.since_ns.map_or(0, |since_ns| at_ns.saturating_sub(since_ns))
     }
 }
 
-/// A time within a call, and the call's wait before it.
+/// A time within a call, and the call's wait before it, both in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 struct CallMoment {
     at_ns: u64,
@@ -78,7 +82,7 @@ pub(super) struct AsyncRead {
     way: ReadMethod,
     task: u32,
     begin_ns: u64,
-    /// Sleep of its task and of its process at its start.
+    /// Sleep of its task and of its process up to its start, in nanoseconds.
     idle_ns: (u64, u64),
     /// Sources that have reported its submission to io_uring.
     reported: ReportSources,
@@ -94,14 +98,15 @@ pub(super) struct AsyncRead {
     cached_span: Option<(CallMoment, CallMoment)>,
     /// Sectors requested from devices and not completed.
     pending_sectors: Vec<Sectors>,
-    asked_bytes: u64,
+    /// Bytes requested from devices so far.
+    device_bytes: u64,
     /// Time at which a device last completed a part.
     done_ns: Option<u64>,
 }
 
 impl AsyncRead {
     /// Returns true when devices have completed all its requests.
-    fn is_answered(&self) -> bool {
+    fn is_completed(&self) -> bool {
         self.pending_sectors.is_empty() && self.done_ns.is_some()
     }
 }
@@ -121,36 +126,40 @@ pub(super) struct Asynchronous {
     pub unseen_count: u64,
 }
 
-/// Returns true for calls whose sleep is a wait for earlier submissions.
+/// Returns true for calls in which a task sleeps until earlier submissions complete.
 fn is_waiting_call(call: SystemCall) -> bool {
     matches!(call, SystemCall::IoGetevents | SystemCall::UringEnter | SystemCall::IoSubmit)
 }
 
 impl<N: FileNames> TaskTracker<N> {
-    /// Records that a task goes to sleep or runs again.
-    pub(super) fn on_sleep_change(&mut self, at: u64, number: u32, sleeps: bool) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        if task.call.is_none_or(|entered| !is_waiting_call(entered.call)) {
+    /// Records that a task goes to sleep (`begins_sleep`) or runs again. Only sleeps in calls that
+    /// wait for asynchronous reads count.
+    pub(super) fn on_sleep_change(&mut self, at_ns: u64, task: u32, begins_sleep: bool) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        if state.call.is_none_or(|call| !is_waiting_call(call.system_call)) {
             return;
         }
-        for idle in [&mut task.idle, self.pending.idle.entry(task.process).or_default()] {
-            if sleeps { idle.sleep(at) } else { idle.wake(at) }
+        for idle in [&mut state.idle, self.pending.idle.entry(state.process).or_default()] {
+            if begins_sleep { idle.sleep(at_ns) } else { idle.wake(at_ns) }
         }
     }
 
-    /// Returns the idle time of a task and of its process, up to `at`.
-    fn idle_ns(&self, at: u64, number: u32) -> (u64, u64) {
-        let Some(task) = self.tasks.get(&number) else { return (0, 0) };
-        let process = self.pending.idle.get(&task.process).map_or(0, |idle| idle.until(at));
-        (task.idle.until(at), process)
+    /// Returns the sleep of a task and of its process in calls that wait for asynchronous reads, up
+    /// to `at_ns` and in nanoseconds.
+    fn idle_ns(&self, at_ns: u64, task: u32) -> (u64, u64) {
+        let Some(state) = self.tasks.get(&task) else { return (0, 0) };
+        let process_ns =
+            self.pending.idle.get(&state.process).map_or(0, |idle| idle.total_until_ns(at_ns));
+        (state.idle.total_until_ns(at_ns), process_ns)
     }
 
-    fn under_way(&mut self, at: u64, number: u32, way: ReadMethod) -> AsyncRead {
+    /// Returns the state of a read that `task` submits at `begin_ns`, with unknown file and range.
+    fn new_read(&mut self, begin_ns: u64, task: u32, method: ReadMethod) -> AsyncRead {
         AsyncRead {
-            way,
-            task: number,
-            begin_ns: at,
-            idle_ns: self.idle_ns(at, number),
+            way: method,
+            task,
+            begin_ns,
+            idle_ns: self.idle_ns(begin_ns, task),
             reported: ReportSources::default(),
             descriptor: None,
             file: None,
@@ -160,235 +169,259 @@ impl<N: FileNames> TaskTracker<N> {
             cache: None,
             cached_span: None,
             pending_sectors: Vec::new(),
-            asked_bytes: 0,
+            device_bytes: 0,
             done_ns: None,
         }
     }
 
-    /// Sets file and range of a read at its submission.
-    fn set_range(&mut self, at: u64, read: &mut AsyncRead, given: SubmittedRead) {
-        read.bytes = given.bytes;
-        read.offset = Some(given.offset).filter(|offset| *offset <= OFFSET_MAX);
-        read.descriptor = given.descriptor;
-        let Some(task) = self.tasks.get(&read.task) else { return };
-        let Some(descriptor) = given.descriptor else { return };
-        let held = self.tables.file_state(task.table, descriptor);
-        read.file = self.file_of(at, read.task, descriptor, &held, None);
-        read.is_direct = held.borrow().flags & DIRECT != 0;
-        if given.offset == AT_POSITION {
-            read.offset = held.borrow().position;
+    /// Sets the file and the range of a read from its submission at `at_ns`. The file of an unknown
+    /// descriptor stays `None`.
+    fn set_range(&mut self, at_ns: u64, read: &mut AsyncRead, submitted: SubmittedRead) {
+        read.bytes = submitted.bytes;
+        read.offset = Some(submitted.offset).filter(|offset| *offset <= OFFSET_MAX);
+        read.descriptor = submitted.descriptor;
+        let Some(state) = self.tasks.get(&read.task) else { return };
+        let Some(descriptor) = submitted.descriptor else { return };
+        let file_state = self.tables.file_state(state.table, descriptor);
+        read.file = self.file_of(at_ns, read.task, descriptor, &file_state, None);
+        read.is_direct = file_state.borrow().flags & DIRECT != 0;
+        if submitted.offset == AT_POSITION {
+            read.offset = file_state.borrow().position;
         }
     }
 
-    /// Records the submission of an operation to io_uring.
-    pub(super) fn on_uring_submit(&mut self, at: u64, number: u32, request: u64, operation: &str) {
+    /// Records the event that `task` submits an operation to io_uring. `request` is its address.
+    /// Operations other than reads are ignored. At most `ASYNC_READS_MAX` reads are in flight.
+    pub(super) fn on_uring_submit(&mut self, at_ns: u64, task: u32, request: u64, operation: &str) {
         let is_read = operation.starts_with("READ");
-        if let Some(task) = self.tasks.get_mut(&number) {
-            task.submitted = Some(request).filter(|_| is_read);
+        if let Some(state) = self.tasks.get_mut(&task) {
+            state.submitted = Some(request).filter(|_| is_read);
         }
         if !is_read || self.pending.uring.len() >= ASYNC_READS_MAX {
             return;
         }
         let by_program = ReportSources { by_event: false, by_program: true };
         match self.pending.uring.get_mut(&request) {
-            Some(read) if read.reported == by_program && read.task == number => {
+            Some(read) if read.reported == by_program && read.task == task => {
                 read.reported.by_event = true;
             }
             _ => {
-                let mut read = self.under_way(at, number, ReadMethod::Uring);
+                let mut read = self.new_read(at_ns, task, ReadMethod::Uring);
                 read.reported.by_event = true;
                 self.pending.uring.insert(request, read);
             }
         }
     }
 
-    /// Records the submission of a read to io_uring. A kernel thread that submits is not a recorded
-    /// task, so the read is assigned to a task of its process.
+    /// Records the file and the range of a read that `process` submits to io_uring. A kernel thread
+    /// that submits is not a recorded task, so the read is assigned to a task of its process.
     pub(super) fn on_uring_read(
         &mut self,
-        at: u64,
-        number: u32,
+        at_ns: u64,
+        task: u32,
         process: u32,
-        given: SubmittedRead,
+        submitted: SubmittedRead,
     ) {
-        let read = self.pending.uring.remove(&given.request);
-        let is_of =
-            |(number, task): (&u32, &RecordedTask)| (task.process == process).then_some(*number);
-        let reader = match self.tasks.contains_key(&number) {
-            true => Some(number),
+        let read = self.pending.uring.remove(&submitted.request);
+        let task_of_process =
+            |(task, state): (&u32, &RecordedTask)| (state.process == process).then_some(*task);
+        let reader = match self.tasks.contains_key(&task) {
+            true => Some(task),
             false if self.tasks.contains_key(&process) => Some(process),
-            false => self.tasks.iter().find_map(is_of),
+            false => self.tasks.iter().find_map(task_of_process),
         };
         let Some(reader) = reader.filter(|_| self.pending.uring.len() < ASYNC_READS_MAX) else {
             return;
         };
         let read = read.filter(|read| read.task == reader && !read.reported.by_program);
-        let mut read = read.unwrap_or_else(|| self.under_way(at, reader, ReadMethod::Uring));
+        let mut read = read.unwrap_or_else(|| self.new_read(at_ns, reader, ReadMethod::Uring));
         read.reported.by_program = true;
-        self.set_range(at, &mut read, given);
-        self.pending.uring.insert(given.request, read);
+        self.set_range(at_ns, &mut read, submitted);
+        self.pending.uring.insert(submitted.request, read);
     }
 
-    /// Assigns a page cache request to an asynchronous read. Returns false if the task submits
-    /// none.
-    pub(super) fn on_cache_read(&mut self, at: u64, number: u32, place: (Inode, u64)) -> bool {
-        let Some(task) = self.tasks.get_mut(&number) else { return false };
-        let request = task.submitted.and_then(|request| self.pending.uring.get_mut(&request));
+    /// Assigns a page cache request of a task to its asynchronous read. `page` is the file and the
+    /// first page. Returns false if the request is of no asynchronous read.
+    pub(super) fn on_cache_read(&mut self, at_ns: u64, task: u32, page: (Inode, u64)) -> bool {
+        let Some(state) = self.tasks.get_mut(&task) else { return false };
+        let request = state.submitted.and_then(|request| self.pending.uring.get_mut(&request));
         if let Some(read) = request {
-            read.cache.get_or_insert(place);
+            read.cache.get_or_insert(page);
             return true;
         }
-        let Some(entered) = task.call.filter(|entered| entered.call == SystemCall::IoSubmit) else {
+        let Some(call) = state.call.filter(|call| call.system_call == SystemCall::IoSubmit) else {
             return false;
         };
-        let now = CallMoment { at_ns: at, waited_ns: entered.waited_ns };
-        let is_it = |read: &AsyncRead| {
+        let now = CallMoment { at_ns, waited_ns: call.waited_ns };
+        let matches_page = |read: &AsyncRead| {
             read.cached_span.is_none()
-                && read.offset.is_none_or(|offset| offset / PAGE_BYTES == place.1)
+                && read.offset.is_none_or(|offset| offset / PAGE_BYTES == page.1)
         };
-        if !task.submitted_reads.iter().any(is_it) {
+        if !state.submitted_reads.iter().any(matches_page) {
             // The current read continues.
             if let Some((_, last)) =
-                task.submitted_reads.iter_mut().find_map(|read| read.cached_span.as_mut())
+                state.submitted_reads.iter_mut().find_map(|read| read.cached_span.as_mut())
             {
                 *last = now;
             }
             return true;
         }
-        let start = CallMoment { at_ns: entered.begin_ns, waited_ns: 0 };
-        let begins = self.end_cached(number, None).unwrap_or(start);
-        let given = self.tasks.get_mut(&number).map(|task| task.submitted_reads.iter_mut());
-        if let Some(read) = given.and_then(|mut given| given.find(|read| is_it(read))) {
+        let start = CallMoment { at_ns: call.begin_ns, waited_ns: 0 };
+        let begins = self.end_cached(task, None).unwrap_or(start);
+        let mut reads =
+            self.tasks.get_mut(&task).into_iter().flat_map(|state| &mut state.submitted_reads);
+        if let Some(read) = reads.find(|read| matches_page(read)) {
             read.cached_span = Some((begins, now));
-            read.cache = Some(place);
+            read.cache = Some(page);
         }
         true
     }
 
-    /// Ends the task's read through the page cache, at `now` or at its last event.
-    fn end_cached(&mut self, number: u32, now: Option<CallMoment>) -> Option<CallMoment> {
-        let task = self.tasks.get_mut(&number)?;
-        let place = task.submitted_reads.iter().position(|read| read.cached_span.is_some())?;
-        let read = task.submitted_reads.remove(place);
-        let (begins, last) = read.cached_span?;
-        let ends = now.unwrap_or(last);
-        let read = AsyncRead { begin_ns: begins.at_ns, ..read };
-        let waited_ns = ends.waited_ns.saturating_sub(begins.waited_ns);
-        self.put_asynchronous(ends.at_ns, read, None, Some(waited_ns));
-        Some(ends)
+    /// Queues the record of the task's AIO read through the page cache, which ended at `end` or at
+    /// its last event. Returns its end, or `None` if the task has no such read.
+    fn end_cached(&mut self, task: u32, end: Option<CallMoment>) -> Option<CallMoment> {
+        let state = self.tasks.get_mut(&task)?;
+        let index = state.submitted_reads.iter().position(|read| read.cached_span.is_some())?;
+        let read = state.submitted_reads.remove(index);
+        let (begin, last) = read.cached_span?;
+        let end_or_last = end.unwrap_or(last);
+        let read = AsyncRead { begin_ns: begin.at_ns, ..read };
+        let waited_ns = end_or_last.waited_ns.saturating_sub(begin.waited_ns);
+        self.put_asynchronous(end_or_last.at_ns, read, None, Some(waited_ns));
+        Some(end_or_last)
     }
 
-    /// Records the submission of a read to AIO.
-    pub(super) fn on_aio_read(&mut self, at: u64, number: u32, given: SubmittedRead) {
-        let mut read = self.under_way(at, number, ReadMethod::Aio);
-        self.set_range(at, &mut read, given);
-        if let Some(task) = self.tasks.get_mut(&number) {
-            task.submitted_reads.push(read);
+    /// Records that `task` submits a read to AIO within its `io_submit` call.
+    pub(super) fn on_aio_read(&mut self, at_ns: u64, task: u32, submitted: SubmittedRead) {
+        let mut read = self.new_read(at_ns, task, ReadMethod::Aio);
+        self.set_range(at_ns, &mut read, submitted);
+        if let Some(state) = self.tasks.get_mut(&task) {
+            state.submitted_reads.push(read);
         }
     }
 
-    /// Assigns a block request to the task's first direct read with missing bytes.
-    pub(super) fn on_aio_request(&mut self, number: u32, disk: u64, sector: u64, sectors: u64) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let lacks = |read: &&mut AsyncRead| {
-            read.is_direct && read.bytes.is_none_or(|bytes| read.asked_bytes < bytes)
+    /// Assigns a block request of `sectors` sectors (512 bytes) to the task's first direct read
+    /// with missing bytes.
+    pub(super) fn on_aio_request(&mut self, task: u32, disk: u64, sector: u64, sectors: u64) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let lacks_bytes = |read: &&mut AsyncRead| {
+            read.is_direct && read.bytes.is_none_or(|bytes| read.device_bytes < bytes)
         };
-        if let Some(read) = task.submitted_reads.iter_mut().find(lacks) {
+        if let Some(read) = state.submitted_reads.iter_mut().find(lacks_bytes) {
             read.pending_sectors.push((disk, sector, sector + sectors));
-            read.asked_bytes += sectors * 512;
+            read.device_bytes += sectors * 512;
         }
     }
 
-    /// Records the completion of sectors by a device.
-    pub(super) fn on_aio_completion(&mut self, at: u64, disk: u64, sector: u64, end: u64) {
-        let given = self.tasks.values_mut().filter(|task| !task.submitted_reads.is_empty());
-        let all =
-            given.flat_map(|task| task.submitted_reads.iter_mut()).chain(&mut self.pending.aio);
-        for read in all {
-            let is_in = |place: &Sectors| place.0 == disk && place.1 < end && place.2 > sector;
-            if read.pending_sectors.iter().any(is_in) {
-                read.done_ns = Some(at);
+    /// Removes the sectors that a disk completed at `at_ns` from the reads that wait for them.
+    /// Queues the records of reads without further sectors.
+    pub(super) fn on_aio_completion(
+        &mut self,
+        at_ns: u64,
+        disk: u64,
+        sector: u64,
+        end_sector: u64,
+    ) {
+        let submitting = self.tasks.values_mut().filter(|state| !state.submitted_reads.is_empty());
+        let reads = submitting
+            .flat_map(|state| state.submitted_reads.iter_mut())
+            .chain(&mut self.pending.aio);
+        for read in reads {
+            let is_requested = |sectors: &Sectors| {
+                sectors.0 == disk && sectors.1 < end_sector && sectors.2 > sector
+            };
+            if read.pending_sectors.iter().any(is_requested) {
+                read.done_ns = Some(at_ns);
                 read.pending_sectors = { read.pending_sectors.iter() }
                     .flat_map(|&(other, first, last)| match other == disk {
-                        true => [(disk, first, last.min(sector)), (disk, first.max(end), last)],
+                        true => {
+                            [(disk, first, last.min(sector)), (disk, first.max(end_sector), last)]
+                        }
                         false => [(other, first, last), (other, 0, 0)],
                     })
-                    .filter(|place| place.1 < place.2)
+                    .filter(|sectors| sectors.1 < sectors.2)
                     .collect();
             }
         }
-        self.end_answered();
+        self.end_completed();
     }
 
-    /// Ends the reads completed by devices. If their process is in `io_getevents`, they end when
-    /// that call returns, as a `pread` does.
-    fn end_answered(&mut self) {
+    /// Queues the records of AIO reads completed by devices. If their process is in `io_getevents`,
+    /// they end when that call returns, as a `pread` does.
+    fn end_completed(&mut self) {
         let processes = { self.tasks.values() }
-            .filter(|task| task.call.is_some_and(|entered| entered.call == SystemCall::IoGetevents))
-            .map(|task| task.process);
-        let waiting: BTreeSet<u32> = processes.collect();
+            .filter(|state| {
+                state.call.is_some_and(|call| call.system_call == SystemCall::IoGetevents)
+            })
+            .map(|state| state.process);
+        let waiting_processes: BTreeSet<u32> = processes.collect();
         let tasks = &self.tasks;
         let is_over = |read: &AsyncRead| {
-            let process = tasks.get(&read.task).map(|task| task.process);
-            read.is_answered() && process.is_none_or(|process| !waiting.contains(&process))
+            let process = tasks.get(&read.task).map(|state| state.process);
+            read.is_completed()
+                && process.is_none_or(|process| !waiting_processes.contains(&process))
         };
         for read in take_matching(&mut self.pending.aio, is_over) {
-            let at = read.done_ns.unwrap_or(read.begin_ns);
-            self.put_asynchronous(at, read, None, None);
+            let end_ns = read.done_ns.unwrap_or(read.begin_ns);
+            self.put_asynchronous(end_ns, read, None, None);
         }
     }
 
-    /// Handles the end of `io_submit`, whose result is the number of accepted requests.
-    pub(super) fn on_io_submit_end(&mut self, at: u64, number: u32, entered: &InCall, result: i64) {
-        let waited_ns = entered.waited_ns.max(entered.device_ns);
-        self.end_cached(number, Some(CallMoment { at_ns: at, waited_ns }));
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let given = std::mem::take(&mut task.submitted_reads);
-        let taken = u64::try_from(result).unwrap_or(0);
+    /// Handles the end of `io_submit` at `at_ns`. `result` is the number of accepted requests or a
+    /// negative error number. Reads through the page cache end here, direct reads stay in flight.
+    pub(super) fn on_io_submit_end(&mut self, at_ns: u64, task: u32, call: &InCall, result: i64) {
+        let waited_ns = call.waited_ns.max(call.device_ns);
+        self.end_cached(task, Some(CallMoment { at_ns, waited_ns }));
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let submitted = std::mem::take(&mut state.submitted_reads);
+        let accepted = u64::try_from(result).unwrap_or(0);
         if self.has_submissions {
-            for read in given.into_iter().take(taken as usize) {
+            for read in submitted.into_iter().take(accepted as usize) {
                 match read.is_direct {
                     true if self.pending.aio.len() < ASYNC_READS_MAX => self.pending.aio.push(read),
                     // Without a page cache request all pages were resident, or the range is empty.
-                    _ => self.put_asynchronous(at, read, None, None),
+                    _ => self.put_asynchronous(at_ns, read, None, None),
                 }
             }
-            self.end_answered();
-        } else if taken > 0 {
-            let slept = entered.waited_ns;
-            self.count_missing(number, ReadMethod::Aio, taken, slept);
+            self.end_completed();
+        } else if accepted > 0 {
+            let slept_ns = call.waited_ns;
+            self.count_missing(task, ReadMethod::Aio, accepted, slept_ns);
         }
     }
 
-    /// Handles the end of `io_getevents`. Reads without a device request are complete by now.
+    /// Handles the end of `io_getevents` at `at_ns`. Queues the records of the process's reads
+    /// without pending sectors, which are complete by now. Nothing happens if `result` is not
+    /// positive.
     pub(super) fn on_io_getevents_end(
         &mut self,
-        at: u64,
-        number: u32,
-        entered: &InCall,
+        at_ns: u64,
+        task: u32,
+        call: &InCall,
         result: i64,
     ) {
         if result <= 0 {
             return;
         }
         if !self.has_submissions {
-            self.count_missing(number, ReadMethod::Aio, 0, entered.waited_ns);
+            self.count_missing(task, ReadMethod::Aio, 0, call.waited_ns);
         }
-        let Some(process) = self.tasks.get(&number).map(|task| task.process) else { return };
+        let Some(process) = self.tasks.get(&task).map(|state| state.process) else { return };
         let tasks = &self.tasks;
         let is_over = |read: &AsyncRead| {
-            let of = tasks.get(&read.task).map(|task| task.process);
-            read.pending_sectors.is_empty() && of == Some(process)
+            let read_process = tasks.get(&read.task).map(|state| state.process);
+            read.pending_sectors.is_empty() && read_process == Some(process)
         };
         for read in take_matching(&mut self.pending.aio, is_over) {
-            self.put_asynchronous(at, read, None, None);
+            self.put_asynchronous(at_ns, read, None, None);
         }
     }
 
-    /// Handles the completion of an io_uring read.
+    /// Queues the record of an io_uring read that completed at `at_ns`. `result` is the number of
+    /// bytes or a negative error number, `inode` its file where that is reported.
     pub(super) fn on_uring_completion(
         &mut self,
-        at: u64,
+        at_ns: u64,
         request: u64,
         inode: Option<Inode>,
         result: i32,
@@ -397,22 +430,24 @@ impl<N: FileNames> TaskTracker<N> {
         if let Some(inode) = inode {
             read.file = Some(self.file(inode, None));
         }
-        self.put_asynchronous(at, read, Some(result), None);
+        self.put_asynchronous(at_ns, read, Some(result), None);
     }
 
-    /// Writes the record of a read, or counts it. AIO results are in the program's memory, so a
-    /// completed read counts as full up to the end of the file.
+    /// Queues the record of a read that ended at `end_ns`, or counts it if its file or offset is
+    /// unknown. AIO results are in the program's memory (`result` is `None`), so a completed read
+    /// counts as full up to the end of the file. `waited_ns`: the sleep during the read, or `None`
+    /// to compute it.
     fn put_asynchronous(
         &mut self,
-        at: u64,
+        end_ns: u64,
         mut read: AsyncRead,
         result: Option<i32>,
         waited_ns: Option<u64>,
     ) {
         // Worker threads of io_uring may have added the pages.
         self.take_over_inserted(&read);
-        self.put_inserted(at, read.task);
-        let waited_ns = waited_ns.unwrap_or_else(|| self.sleep_during(at, &read));
+        self.put_inserted(end_ns, read.task);
+        let waited_ns = waited_ns.unwrap_or_else(|| self.sleep_during_ns(end_ns, &read));
         if let Some((inode, page)) = read.cache {
             read.file.get_or_insert_with(|| self.file(inode, None));
             read.offset.get_or_insert(page * PAGE_BYTES);
@@ -422,29 +457,31 @@ impl<N: FileNames> TaskTracker<N> {
             self.count_missing(read.task, read.way, u64::from(is_read), waited_ns);
             return;
         };
-        let rest = self.lengths.get(&file).map_or(u64::MAX, |bytes| bytes.saturating_sub(offset));
-        let got = match result {
+        let bytes_to_end =
+            self.lengths.get(&file).map_or(u64::MAX, |bytes| bytes.saturating_sub(offset));
+        let read_bytes = match result {
             Some(result) => u64::try_from(result).map_err(|_| result.unsigned_abs()),
-            None => Ok(read.bytes.unwrap_or(read.asked_bytes).min(rest)),
+            None => Ok(read.bytes.unwrap_or(read.device_bytes).min(bytes_to_end)),
         };
-        let given = got.unwrap_or(0);
-        let asked_bytes = read.bytes.unwrap_or(given).max(given).min(OFFSET_MAX - offset);
-        let outcome = match got {
+        let known_bytes = read_bytes.unwrap_or(0);
+        let asked_bytes =
+            read.bytes.unwrap_or(known_bytes).max(known_bytes).min(OFFSET_MAX - offset);
+        let outcome = match read_bytes {
             Ok(bytes) => ReadOutcome::Bytes(bytes.min(asked_bytes)),
             Err(error) => ReadOutcome::Error(error),
         };
         let Some(thread) = self.thread(read.task) else { return };
         let AsyncRead { begin_ns, way, descriptor, .. } = read;
-        let is_again = matches!(got, Err(error) if error == libc::EAGAIN as u32);
+        let is_again = matches!(read_bytes, Err(error) if error == libc::EAGAIN as u32);
         if is_again {
             return;
         }
         self.out.put(
-            at,
+            end_ns,
             Record::Read(ReadRecord {
-                end_ns: at.max(begin_ns),
+                end_ns: end_ns.max(begin_ns),
                 begin_ns,
-                waited_ns: waited_ns.min(at.saturating_sub(begin_ns)),
+                waited_ns: waited_ns.min(end_ns.saturating_sub(begin_ns)),
                 thread,
                 way,
                 descriptor,
@@ -456,42 +493,44 @@ impl<N: FileNames> TaskTracker<N> {
         );
     }
 
-    /// Sleep of threads during a read: of its own task, or else of its process.
-    fn sleep_during(&self, at: u64, read: &AsyncRead) -> u64 {
-        let (own, process) = self.idle_ns(at, read.task);
-        match own.saturating_sub(read.idle_ns.0) {
-            0 => process.saturating_sub(read.idle_ns.1),
-            own => own,
+    /// Returns the sleep in nanoseconds between the start of a read and `end_ns`: of its own task,
+    /// or else of its process.
+    fn sleep_during_ns(&self, end_ns: u64, read: &AsyncRead) -> u64 {
+        let (task_ns, process_ns) = self.idle_ns(end_ns, read.task);
+        match task_ns.saturating_sub(read.idle_ns.0) {
+            0 => process_ns.saturating_sub(read.idle_ns.1),
+            task_ns => task_ns,
         }
     }
 
-    /// Moves the pages added by io_uring's worker threads to the task of the read.
+    /// Moves the pages that io_uring's worker threads added to the cache to the task of the read.
     fn take_over_inserted(&mut self, read: &AsyncRead) {
         if read.way != ReadMethod::Uring {
             return;
         }
         let Some(process) = self.tasks.get(&read.task).map(|task| task.process) else { return };
         let is_worker =
-            |task: &RecordedTask| task.process == process && task.name.starts_with("iou-");
-        let mut taken = Vec::new();
-        for (number, task) in &mut self.tasks {
-            if *number != read.task && is_worker(task) {
-                taken.append(&mut task.inserted);
+            |state: &RecordedTask| state.process == process && state.name.starts_with("iou-");
+        let mut pages = Vec::new();
+        for (task, state) in &mut self.tasks {
+            if *task != read.task && is_worker(state) {
+                pages.append(&mut state.inserted);
             }
         }
         if let Some(task) = self.tasks.get_mut(&read.task) {
-            task.inserted.extend(taken);
+            task.inserted.extend(pages);
         }
     }
 
-    fn count_missing(&mut self, number: u32, way: ReadMethod, count: u64, waited_ns: u64) {
-        let Some(thread) = self.thread(number) else { return };
-        let unseen = self.pending.missing_reads.entry((thread, way)).or_default();
-        *unseen = (unseen.0 + count, unseen.1 + waited_ns);
+    /// Counts `count` reads of a task that are missing from the recording, with their wait.
+    fn count_missing(&mut self, task: u32, method: ReadMethod, count: u64, waited_ns: u64) {
+        let Some(thread) = self.thread(task) else { return };
+        let count_and_wait = self.pending.missing_reads.entry((thread, method)).or_default();
+        *count_and_wait = (count_and_wait.0 + count, count_and_wait.1 + waited_ns);
         self.pending.unseen_count += count;
     }
 
-    /// Writes the counts of missing reads.
+    /// Queues the counts of missing reads as records of the time `at_ns`, and resets them.
     pub(super) fn put_missing(&mut self, at_ns: u64) {
         for ((thread, way), (count, waited_ns)) in std::mem::take(&mut self.pending.missing_reads) {
             let unseen = Unseen { at_ns, thread, way, count, waited_ns };
@@ -499,23 +538,24 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Counts the reads in flight of a task, or of all tasks for `None`, whose end will not be
-    /// reported.
-    pub(super) fn abandon(&mut self, at: u64, number: Option<u32>) {
-        let is_its = |read: &AsyncRead| number.is_none_or(|number| read.task == number);
-        let mut of_uring = Vec::new();
+    /// Ends the reads in flight of a task, or of all tasks for `None`, whose end will not be
+    /// reported. A read completed by a device becomes a record. The others are counted as missing.
+    pub(super) fn abandon(&mut self, at_ns: u64, task: Option<u32>) {
+        let is_of_task = |read: &AsyncRead| task.is_none_or(|task| read.task == task);
+        let mut uring_reads = Vec::new();
         self.pending.uring.retain(|_, read| {
-            let is_its = is_its(read);
-            if is_its {
-                of_uring.push(read.clone());
+            let is_of_task = is_of_task(read);
+            if is_of_task {
+                uring_reads.push(read.clone());
             }
-            !is_its
+            !is_of_task
         });
-        for read in take_matching(&mut self.pending.aio, is_its).into_iter().chain(of_uring) {
-            match read.done_ns.filter(|_| read.is_answered()) {
+        for read in take_matching(&mut self.pending.aio, is_of_task).into_iter().chain(uring_reads)
+        {
+            match read.done_ns.filter(|_| read.is_completed()) {
                 Some(done_ns) => self.put_asynchronous(done_ns, read, None, None),
                 None => {
-                    let waited_ns = self.sleep_during(at, &read);
+                    let waited_ns = self.sleep_during_ns(at_ns, &read);
                     self.count_missing(read.task, read.way, 1, waited_ns);
                 }
             }

@@ -18,7 +18,8 @@ const ACCESS_MASK: u64 = libc::O_ACCMODE as u64;
 pub(super) const DIRECT: u64 = libc::O_DIRECT as u64;
 
 impl<N: FileNames> TaskTracker<N> {
-    /// Reads the descriptors and mappings of a process that ran before the recording.
+    /// Adds the files of the descriptors and mappings of a process that ran before the recording,
+    /// as `/proc` reports them.
     pub(in crate::capture) fn add_existing_files(&mut self, process: u32, descriptors: &[u64]) {
         let Some(table) = self.tasks.values().find(|task| task.process == process) else { return };
         let table = table.table;
@@ -40,44 +41,63 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Handles the end of a system call.
-    pub(super) fn on_call_end(&mut self, at: u64, number: u32, entered: InCall, result: i64) {
-        let Some(task) = self.tasks.get(&number) else { return };
-        let (table, process) = (task.table, task.process);
-        let [first, second, third, fourth, ..] = entered.arguments;
+    /// Applies the effect of a system call that `task` ended at `end_ns` with `result`. A read
+    /// becomes a read record. Other calls change the descriptors or the mappings of the task, or
+    /// record its advice. `result` is a negative error number if the call failed. A task that is
+    /// not recorded has no effect.
+    pub(super) fn on_call_end(&mut self, end_ns: u64, task: u32, call: InCall, result: i64) {
+        let Some(state) = self.tasks.get(&task) else { return };
+        let (table, process) = (state.table, state.process);
+        let [first, second, third, fourth, ..] = call.arguments;
         // A descriptor has 32 bits. The upper half of the argument is undefined.
         let descriptor = first & 0xffff_ffff;
-        let given = u64::try_from(result).ok();
-        match entered.call {
+        let returned = u64::try_from(result).ok();
+        match call.system_call {
             SystemCall::Read | SystemCall::Readv => {
-                let (way, asked) = match entered.call {
+                let (method, requested_bytes) = match call.system_call {
                     SystemCall::Read => (ReadMethod::Read, Some(third)),
                     _ => (ReadMethod::Readv, None),
                 };
-                self.on_read_end(at, number, &entered, (way, descriptor), None, asked, result);
+                self.on_read_end(
+                    end_ns,
+                    task,
+                    &call,
+                    (method, descriptor),
+                    None,
+                    requested_bytes,
+                    result,
+                );
             }
             SystemCall::Pread => {
-                let asked = Some(third);
-                let way = (ReadMethod::Pread, descriptor);
-                self.on_read_end(at, number, &entered, way, Some(fourth), asked, result);
+                let requested_bytes = Some(third);
+                let method = (ReadMethod::Pread, descriptor);
+                self.on_read_end(
+                    end_ns,
+                    task,
+                    &call,
+                    method,
+                    Some(fourth),
+                    requested_bytes,
+                    result,
+                );
             }
             SystemCall::Preadv => {
                 // `preadv2` reads at the file position for offset -1.
                 let offset = Some(fourth).filter(|offset| *offset != u64::MAX);
-                let way = (ReadMethod::Preadv, descriptor);
-                self.on_read_end(at, number, &entered, way, offset, None, result);
+                let method = (ReadMethod::Preadv, descriptor);
+                self.on_read_end(end_ns, task, &call, method, offset, None, result);
             }
             SystemCall::Sendfile => {
-                let way = (ReadMethod::Copied, second & 0xffff_ffff);
-                self.on_read_end(at, number, &entered, way, None, None, result);
+                let method = (ReadMethod::Copied, second & 0xffff_ffff);
+                self.on_read_end(end_ns, task, &call, method, None, None, result);
             }
             SystemCall::CopyFileRange => {
-                let way = (ReadMethod::Copied, descriptor);
-                self.on_read_end(at, number, &entered, way, None, None, result);
+                let method = (ReadMethod::Copied, descriptor);
+                self.on_read_end(end_ns, task, &call, method, None, None, result);
             }
             SystemCall::Open | SystemCall::OpenAt | SystemCall::OpenAt2 => {
-                let Some(opened) = given else { return };
-                let flags = match entered.call {
+                let Some(opened) = returned else { return };
+                let flags = match call.system_call {
                     SystemCall::Open => second,
                     SystemCall::OpenAt => third,
                     // The flags of `openat2` are in the program's memory. `/proc` is read when they
@@ -87,18 +107,18 @@ impl<N: FileNames> TaskTracker<N> {
                 let file_state = OpenFileState {
                     position: Some(0),
                     flags,
-                    opened_ns: entered.begin_ns,
+                    opened_ns: call.begin_ns,
                     ..OpenFileState::default()
                 };
                 self.tables.set(table, opened, Rc::new(RefCell::new(file_state)));
-                self.assign_opened(number);
+                self.assign_opened(task);
             }
-            SystemCall::IoSubmit => self.on_io_submit_end(at, number, &entered, result),
-            SystemCall::IoGetevents => self.on_io_getevents_end(at, number, &entered, result),
+            SystemCall::IoSubmit => self.on_io_submit_end(end_ns, task, &call, result),
+            SystemCall::IoGetevents => self.on_io_getevents_end(end_ns, task, &call, result),
             SystemCall::UringEnter => {}
             SystemCall::Close => self.tables.close(table, descriptor),
             SystemCall::Dup | SystemCall::Dup2 => {
-                if let Some(copy) = given {
+                if let Some(copy) = returned {
                     let file_state = self.tables.file_state(table, descriptor);
                     self.tables.set(table, copy, file_state);
                 }
@@ -107,19 +127,19 @@ impl<N: FileNames> TaskTracker<N> {
                 let is_copy = [libc::F_DUPFD, libc::F_DUPFD_CLOEXEC]
                     .iter()
                     .any(|command| *command as u64 == second & 0xffff_ffff);
-                if let Some(copy) = given.filter(|_| is_copy) {
+                if let Some(copy) = returned.filter(|_| is_copy) {
                     let file_state = self.tables.file_state(table, descriptor);
                     self.tables.set(table, copy, file_state);
                 }
             }
             SystemCall::Lseek => {
-                if given.is_some() {
-                    self.tables.file_state(table, descriptor).borrow_mut().position = given;
+                if returned.is_some() {
+                    self.tables.file_state(table, descriptor).borrow_mut().position = returned;
                 }
             }
             SystemCall::Mmap => {
-                if let Some(address) = given {
-                    self.map(at, number, process, &entered, address);
+                if let Some(address) = returned {
+                    self.on_mmap(end_ns, task, process, &call, address);
                 }
             }
             SystemCall::Munmap => {
@@ -128,7 +148,7 @@ impl<N: FileNames> TaskTracker<N> {
                 }
             }
             SystemCall::Mremap => {
-                if let Some(address) = given {
+                if let Some(address) = returned {
                     let whole = |bytes| page_end(0, bytes);
                     self.maps.rename(process, (first, whole(second)), (address, whole(third)));
                 }
@@ -137,104 +157,112 @@ impl<N: FileNames> TaskTracker<N> {
                 // `mlock2` has its flags in the third argument (MLOCK_ONFAULT). `mlock` has two
                 // arguments.
                 if result == 0 && third & ON_FAULT == 0 {
-                    self.on_populate(at, number, (first, page_end(first, second)));
+                    self.on_populate(end_ns, task, (first, page_end(first, second)));
                 }
             }
             SystemCall::Madvise => {
                 if result == 0 {
                     if POPULATE.contains(&(third as i32)) {
-                        self.on_populate(at, number, (first, page_end(first, second)));
+                        self.on_populate(end_ns, task, (first, page_end(first, second)));
                     }
-                    self.madvise(at, number, process, (first, second), third);
+                    self.on_madvise(end_ns, task, process, (first, second), third);
                 }
             }
             SystemCall::Fadvise | SystemCall::Readahead => {
                 if result == 0 {
-                    self.fadvise(at, number, &entered, descriptor);
+                    self.on_fadvise(end_ns, task, &call, descriptor);
                 }
             }
         }
     }
 
+    /// Queues the record of a read that ended at `end_ns`, and advances the file position. `offset`
+    /// is `None` for a read at the file position. `requested_bytes` is `None` for vectors, whose
+    /// lengths are unknown. `result` is the number of bytes or a negative error number. Nothing is
+    /// recorded if the file or the position is unknown, or if the program has to retry.
     #[allow(clippy::too_many_arguments)]
     fn on_read_end(
         &mut self,
-        at: u64,
-        number: u32,
-        entered: &InCall,
-        (way, descriptor): (ReadMethod, u64),
+        end_ns: u64,
+        task: u32,
+        call: &InCall,
+        (method, descriptor): (ReadMethod, u64),
         offset: Option<u64>,
-        asked: Option<u64>,
+        requested_bytes: Option<u64>,
         result: i64,
     ) {
-        let Some(task) = self.tasks.get(&number) else { return };
+        let Some(state) = self.tasks.get(&task) else { return };
         // A read of absent pages cannot continue without the device.
-        let is_missed = entered.cache.is_none_or(|(inode, page)| {
-            task.inserted
+        let is_missed = call.cache.is_none_or(|(inode, page)| {
+            state
+                .inserted
                 .iter()
-                .any(|(of, first, end, _)| *of == inode && (*first..*end).contains(&page))
+                .any(|(other, first, end, _)| *other == inode && (*first..*end).contains(&page))
         });
-        let waited_ns = match entered.waited_ns {
-            0 if is_missed => entered.device_ns,
-            seen => seen,
+        let waited_ns = match call.waited_ns {
+            0 if is_missed => call.device_ns,
+            slept_ns => slept_ns,
         };
-        let file_state = self.tables.file_state(task.table, descriptor);
+        let file_state = self.tables.file_state(state.table, descriptor);
         let position = file_state.borrow().position;
-        let cached = entered.cache.map(|(inode, _)| inode);
-        let Some(file) = self.file_of(at, number, descriptor, &file_state, cached) else { return };
+        let cached = call.cache.map(|(inode, _)| inode);
+        let Some(file) = self.file_of(end_ns, task, descriptor, &file_state, cached) else {
+            return;
+        };
         // `/proc` reports the position of an older descriptor after this read.
-        let position = position.or_else(|| entered.cache.map(|(_, page)| page * PAGE_BYTES));
-        let Some(begin) = offset.or(position) else { return };
+        let position = position.or_else(|| call.cache.map(|(_, page)| page * PAGE_BYTES));
+        let Some(begin_offset) = offset.or(position) else { return };
         let outcome = match u64::try_from(result) {
             Ok(bytes) => ReadOutcome::Bytes(bytes),
             Err(_) => ReadOutcome::Error(result.unsigned_abs() as u32),
         };
-        let got = u64::try_from(result).unwrap_or(0);
+        let read_bytes = u64::try_from(result).unwrap_or(0);
         if offset.is_none() && result >= 0 {
-            file_state.borrow_mut().position = Some(begin + got);
+            file_state.borrow_mut().position = Some(begin_offset + read_bytes);
         }
         // The program is asked to retry, so this is not a storage error.
         let is_again = [libc::EAGAIN, libc::EINTR].contains(&i32::try_from(-result).unwrap_or(0));
-        let (Some(thread), false) = (self.thread(number), is_again) else { return };
-        self.put_inserted(at, number);
+        let (Some(thread), false) = (self.thread(task), is_again) else { return };
+        self.put_inserted(end_ns, task);
         let read = ReadRecord {
-            end_ns: at,
-            begin_ns: entered.begin_ns,
+            end_ns,
+            begin_ns: call.begin_ns,
             waited_ns,
             thread,
-            way,
+            way: method,
             descriptor: Some(descriptor),
             file,
-            offset: begin,
+            offset: begin_offset,
             // The lengths of vectors are in the program's memory.
-            asked_bytes: asked.unwrap_or(got).max(got),
+            asked_bytes: requested_bytes.unwrap_or(read_bytes).max(read_bytes),
             outcome,
         };
-        self.out.put(at, Record::Read(read));
+        self.out.put(end_ns, Record::Read(read));
     }
 
-    /// Returns the number of the descriptor's file in the recording. The page cache's event
-    /// identifies the file, otherwise `/proc` does.
+    /// Returns the file number of a descriptor in the recording. `cached` is the inode that the
+    /// page cache's event reported for this access. Without it `/proc` identifies the file. Returns
+    /// `None` for a descriptor without a regular file. Queues an open record at the first use.
     pub(super) fn file_of(
         &mut self,
-        at: u64,
-        number: u32,
+        at_ns: u64,
+        task: u32,
         descriptor: u64,
         file_state: &SharedOpenFile,
         cached: Option<Inode>,
     ) -> Option<u32> {
-        let process = self.tasks.get(&number)?.process;
-        let mut looked_up = None;
-        let of = file_state.borrow().of;
-        let known = match of {
+        let process = self.tasks.get(&task)?.process;
+        let mut proc_name = None;
+        let target = file_state.borrow().of;
+        let known_inode = match target {
             DescriptorTarget::File(inode) => cached.or(Some(inode)),
             _ => cached,
         };
-        let is_unknown = of == DescriptorTarget::Unknown;
-        if self.has_no_name(known) || (is_unknown && cached.is_none()) {
-            let found = self.names.open_file(process, descriptor);
+        let is_unknown = target == DescriptorTarget::Unknown;
+        if self.has_no_name(known_inode) || (is_unknown && cached.is_none()) {
+            let open_file = self.names.open_file(process, descriptor);
             let mut file_state = file_state.borrow_mut();
-            match (&found, cached) {
+            match (&open_file, cached) {
                 _ if !is_unknown => {}
                 (Some(file), None) => {
                     file_state.of = DescriptorTarget::File(file.inode);
@@ -244,54 +272,56 @@ impl<N: FileNames> TaskTracker<N> {
                 (None, None) => file_state.of = DescriptorTarget::Nothing,
                 _ => {}
             }
-            looked_up = found.map(|file| file.named);
+            proc_name = open_file.map(|file| file.named);
         }
         if let Some(inode) = cached {
             file_state.borrow_mut().of = DescriptorTarget::File(inode);
         }
         let DescriptorTarget::File(inode) = file_state.borrow().of else { return None };
-        let file = self.file(inode, looked_up.filter(|named: &NamedFile| !named.path.is_empty()));
-        self.record_open(at, number, descriptor, file_state, file);
+        let file = self.file(inode, proc_name.filter(|named: &NamedFile| !named.path.is_empty()));
+        self.record_open(at_ns, task, descriptor, file_state, file);
         Some(file)
     }
 
-    /// Records the regular file of an opened descriptor. Files without storage (`/proc`, `/sys`)
-    /// are no files of the recording. A later look-up in `/proc` would find the next file with the
-    /// same descriptor. Other files without a device and a path remain unknown.
-    pub(super) fn on_open(&mut self, number: u32, descriptor: u64, inode: Inode, flags: u64) {
-        let of = match self.names.is_without_storage(inode.device) {
+    /// Records that an open call of `task` returned `descriptor` for the regular file `inode`.
+    /// Files without storage (`/proc`, `/sys`) are no files of the recording. A later look-up in
+    /// `/proc` would find the next file with the same descriptor. Other files without a device and
+    /// a path remain unknown.
+    pub(super) fn on_open(&mut self, task: u32, descriptor: u64, inode: Inode, flags: u64) {
+        let target = match self.names.is_without_storage(inode.device) {
             true => DescriptorTarget::Nothing,
             false if inode.device >> 20 == 0 && self.names.file(inode).is_none() => return,
             false => DescriptorTarget::File(inode),
         };
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        task.opened = Some((descriptor, of, flags));
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        state.opened = Some((descriptor, target, flags));
         // The event of the call's end may come later, with a new state of the descriptor.
-        if task.call.is_none() {
-            self.assign_opened(number);
+        if state.call.is_none() {
+            self.assign_opened(task);
         }
     }
 
-    /// Assigns the file reported by the last open call to its descriptor.
-    fn assign_opened(&mut self, number: u32) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let Some((descriptor, of, flags)) = task.opened.take() else { return };
-        let file_state = self.tables.file_state(task.table, descriptor);
+    /// Assigns the file reported by the task's last open call to its descriptor.
+    fn assign_opened(&mut self, task: u32) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let Some((descriptor, target, flags)) = state.opened.take() else { return };
+        let file_state = self.tables.file_state(state.table, descriptor);
         let mut file_state = file_state.borrow_mut();
-        (file_state.of, file_state.flags) = (of, flags);
+        (file_state.of, file_state.flags) = (target, flags);
     }
 
-    /// Returns true if neither a record nor the system has a name of this file.
+    /// Returns true if the inode is known and neither a record nor the system has its name.
     fn has_no_name(&mut self, inode: Option<Inode>) -> bool {
         inode.is_some_and(|inode| {
             !self.files.contains_key(&inode) && self.names.file(inode).is_none()
         })
     }
 
+    /// Queues the open record of a descriptor, unless this was done before.
     fn record_open(
         &mut self,
-        at: u64,
-        number: u32,
+        at_ns: u64,
+        task: u32,
         descriptor: u64,
         file_state: &SharedOpenFile,
         file: u32,
@@ -300,10 +330,10 @@ impl<N: FileNames> TaskTracker<N> {
         if std::mem::replace(&mut file_state.is_open_recorded, true) {
             return;
         }
-        let Some(thread) = self.thread(number) else { return };
+        let Some(thread) = self.thread(task) else { return };
         let access = file_state.flags & ACCESS_MASK;
         let open = OpenRecord {
-            at_ns: file_state.opened_ns.min(at),
+            at_ns: file_state.opened_ns.min(at_ns),
             thread,
             file,
             descriptor,
@@ -311,47 +341,53 @@ impl<N: FileNames> TaskTracker<N> {
             is_readable: access != libc::O_WRONLY as u64,
             is_writable: access != libc::O_RDONLY as u64,
         };
-        self.out.put(at, Record::Open(open));
+        self.out.put(at_ns, Record::Open(open));
     }
 
-    /// Returns the file mapped at an address. Its descriptor may be closed by now.
+    /// Returns inode and file number of the file that `/proc` reports at an address of a process.
+    /// Its descriptor may be closed by now.
     fn mapped_file(&mut self, process: u32, address: u64) -> Option<(Inode, u32)> {
-        let all = self.names.mappings(process);
-        let is_it = |(first, mapping, _): &(u64, Mapping, NamedFile)| {
+        let mappings = self.names.mappings(process);
+        let contains_address = |(first, mapping, _): &(u64, Mapping, NamedFile)| {
             (*first..mapping.end).contains(&address)
         };
-        let (_, mapping, named) = all.into_iter().find(is_it)?;
+        let (_, mapping, named) = mappings.into_iter().find(contains_address)?;
         let file = self.file(mapping.inode, Some(named));
         Some((mapping.inode, file))
     }
 
-    fn map(&mut self, at: u64, number: u32, process: u32, entered: &InCall, address: u64) {
-        let Some(task) = self.tasks.get(&number) else { return };
-        let [_, bytes, _, flags, descriptor, offset] = entered.arguments;
+    /// Records an `mmap` call that ended at `end_ns` and returned `address`. An anonymous mapping
+    /// only removes the file mappings at its addresses. A mapping of unknown file is kept without a
+    /// record.
+    fn on_mmap(&mut self, end_ns: u64, task: u32, process: u32, call: &InCall, address: u64) {
+        let Some(state) = self.tasks.get(&task) else { return };
+        let [_, bytes, _, flags, descriptor, offset] = call.arguments;
         let end = page_end(address, bytes);
-        if is_anonymous(entered) {
+        if is_anonymous(call) {
             self.maps.remove(process, address, end);
             return;
         }
         let descriptor = descriptor & 0xffff_ffff;
-        let file_state = self.tables.file_state(task.table, descriptor);
-        let of = match self.file_of(at, number, descriptor, &file_state, None) {
+        let file_state = self.tables.file_state(state.table, descriptor);
+        let found = match self.file_of(end_ns, task, descriptor, &file_state, None) {
             Some(file) => match file_state.borrow().of {
                 DescriptorTarget::File(inode) => Some((inode, file)),
                 _ => None,
             },
             None => self.mapped_file(process, address),
         };
-        let Some(thread) = self.thread(number) else { return };
-        let Some((inode, file)) = of else {
+        let Some(thread) = self.thread(task) else { return };
+        let Some((inode, file)) = found else {
             self.maps.insert(process, address, Mapping { end, inode: UNKNOWN, file: 0, offset });
             return;
         };
         self.maps.insert(process, address, Mapping { end, inode, file, offset });
-        let at_ns = entered.begin_ns;
-        self.out.put(at, Record::Map(FileMapped { at_ns, thread, file, offset, bytes }));
+        self.out.put(
+            end_ns,
+            Record::Map(FileMapped { at_ns: call.begin_ns, thread, file, offset, bytes }),
+        );
         if flags & POPULATE_FLAGS != 0 {
-            self.on_populate(at, number, (address, end));
+            self.on_populate(end_ns, task, (address, end));
         }
     }
 }
@@ -365,12 +401,13 @@ const ON_FAULT: u64 = 1;
 /// Advice that maps all pages of a range at once.
 const POPULATE: [i32; 2] = [libc::MADV_POPULATE_READ, libc::MADV_POPULATE_WRITE];
 
-/// Returns the end of an address range, rounded up to whole pages.
+/// Returns the end of a range of `bytes` bytes from `address`, rounded up to whole pages.
 fn page_end(address: u64, bytes: u64) -> u64 {
     let end = address.saturating_add(bytes);
     end.checked_next_multiple_of(PAGE_BYTES).unwrap_or(end)
 }
 
-fn is_anonymous(entered: &InCall) -> bool {
-    entered.arguments[3] & libc::MAP_ANONYMOUS as u64 != 0
+/// Returns true for an `mmap` call without a file.
+fn is_anonymous(call: &InCall) -> bool {
+    call.arguments[3] & libc::MAP_ANONYMOUS as u64 != 0
 }

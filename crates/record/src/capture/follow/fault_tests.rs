@@ -63,7 +63,7 @@ fn late_event_of_a_fault_is_not_a_second_read() {
     follow.add_task(70, 70, "cat");
     let mut records = Vec::new();
     let mut take = |at_ns, what| {
-        follow.take(TraceEvent { at_ns, task: 70, data: what });
+        follow.process(TraceEvent { at_ns, task: 70, data: what });
         records.extend(follow.take_final_records(at_ns));
     };
     for (at, event) in mapping() {

@@ -50,6 +50,7 @@ pub(super) struct InFault {
 }
 
 impl InFault {
+    /// Returns the state of a fault on a page of a file that began at `begin_ns`. No wait is known.
     fn new(inode: Inode, page: u64, begin_ns: u64) -> InFault {
         InFault {
             inode,
@@ -67,7 +68,8 @@ impl InFault {
         }
     }
 
-    /// Returns true when no further event of the fault is expected.
+    /// Returns true when no further event of the fault is expected: `FAULT_TIMEOUT_NS` after its
+    /// last event, unless the task sleeps.
     fn is_old(&self, now_ns: u64) -> bool {
         let end_ns = self.answered.map_or(self.end_ns, |(_, at_ns)| at_ns.max(self.end_ns));
         end_ns + FAULT_TIMEOUT_NS < now_ns && !self.is_asleep
@@ -79,7 +81,8 @@ impl InFault {
         self.is_asleep = self.is_missed && (!self.is_served || sleep == Sleep::Uninterruptible);
     }
 
-    /// Records the end of a sleep of the task.
+    /// Adds the sleep of the task from `since_ns` to `at_ns` to the fault's wait, if it belongs to
+    /// the fault.
     fn wake(&mut self, since_ns: u64, at_ns: u64) {
         if self.is_asleep {
             self.waited_ns += at_ns - since_ns.max(self.begin_ns).min(at_ns);
@@ -88,8 +91,9 @@ impl InFault {
         }
     }
 
-    /// Records the completion of one of its requests while the task is awake. It may be a request
-    /// of readahead behind the page, so a sleep that is reported later counts instead.
+    /// Records a request of the task from `since_ns` to `at_ns` that completed while the task was
+    /// awake. It may be a request of readahead behind the page, so a sleep that is reported later
+    /// counts instead.
     pub fn answer(&mut self, since_ns: u64, at_ns: u64) {
         if self.is_missed && self.answered.is_none() {
             self.answered = Some((since_ns, at_ns));
@@ -106,142 +110,158 @@ impl InFault {
 }
 
 impl RecordedTask {
-    /// Returns the open fault if its page is one of these.
+    /// Returns the open fault if its page is one of `pages`.
     fn fault_at(&mut self, inode: Inode, pages: PageRange) -> Option<&mut InFault> {
         self.fault.as_mut().filter(|fault| fault.inode == inode && pages.contains(fault.page))
     }
 }
 
 impl<N: FileNames> TaskTracker<N> {
-    /// Returns the faults that have not ended and of which no further event is expected.
+    /// Returns the tasks with an open fault of which no further event is expected.
     pub(super) fn old_faults(&self, now_ns: u64) -> Vec<u32> {
-        let is_old = |task: &RecordedTask| task.fault.is_some_and(|fault| fault.is_old(now_ns));
-        self.tasks.iter().filter(|(_, task)| is_old(task)).map(|(number, _)| *number).collect()
+        let is_old = |state: &RecordedTask| state.fault.is_some_and(|fault| fault.is_old(now_ns));
+        self.tasks.iter().filter(|(_, state)| is_old(state)).map(|(task, _)| *task).collect()
     }
 
-    /// Ends a fault after its timeout. An event of the same fault may still follow.
-    pub(super) fn expire_fault(&mut self, number: u32) {
-        let page =
-            self.tasks.get(&number).and_then(|task| task.fault.map(|it| (it.inode, it.page)));
-        self.end_fault(number, None);
-        if let Some(task) = self.tasks.get_mut(&number) {
-            task.expired_fault = page;
+    /// Ends the open fault of a task after its timeout. An event of the same fault may still
+    /// follow, so its page is kept.
+    pub(super) fn expire_fault(&mut self, task: u32) {
+        let page = self
+            .tasks
+            .get(&task)
+            .and_then(|state| state.fault.map(|fault| (fault.inode, fault.page)));
+        self.end_fault(task, None);
+        if let Some(state) = self.tasks.get_mut(&task) {
+            state.expired_fault = page;
         }
     }
 
-    /// Opens the expired fault of a task again, if its page is one of these. Only its mapped pages
-    /// are recorded then.
-    fn reopen_fault(&mut self, at: u64, number: u32, inode: Inode, pages: PageRange) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let expired = task.expired_fault.take();
+    /// Opens the expired fault of a task again, if its page is one of `pages`. Only its mapped
+    /// pages are recorded then, because its read record exists.
+    fn reopen_fault(&mut self, at_ns: u64, task: u32, inode: Inode, pages: PageRange) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let expired = state.expired_fault.take();
         if let Some((_, page)) =
             expired.filter(|(other, page)| *other == inode && pages.contains(*page))
         {
-            self.open_fault(number, InFault { is_recorded: true, ..InFault::new(inode, page, at) });
+            self.open_fault(
+                task,
+                InFault { is_recorded: true, ..InFault::new(inode, page, at_ns) },
+            );
         }
     }
 
-    /// Handles an exception at an address without a mapping in the page table.
-    pub(super) fn page_fault(&mut self, at: u64, number: u32, address: u64) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        task.expired_fault = None;
-        let place = self.maps.at(task.process, address);
-        self.end_fault(number, place.map(|place| (place.inode, place.page)));
-        let Some(place) = place else { return };
-        if place.inode == UNKNOWN {
-            if let Some(task) = self.tasks.get_mut(&number) {
-                task.last_exception = Some((place, at));
+    /// Handles an exception of a task at an address without an entry in the page table. It ends the
+    /// previous fault and opens one for a file mapping. In a mapping of unknown file it waits for
+    /// the next event, which identifies the file.
+    pub(super) fn on_exception(&mut self, at_ns: u64, task: u32, address: u64) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        state.expired_fault = None;
+        let touched = self.maps.at(state.process, address);
+        self.end_fault(task, touched.map(|touched| (touched.inode, touched.page)));
+        let Some(touched) = touched else { return };
+        if touched.inode == UNKNOWN {
+            if let Some(state) = self.tasks.get_mut(&task) {
+                state.last_exception = Some((touched, at_ns));
             }
             return;
         }
-        let fault = InFault { place: Some(place), ..InFault::new(place.inode, place.page, at) };
-        self.open_fault(number, fault);
+        let fault =
+            InFault { place: Some(touched), ..InFault::new(touched.inode, touched.page, at_ns) };
+        self.open_fault(task, fault);
     }
 
-    /// Finds the file of a mapping by the first `filemap` event after an exception in it.
-    fn find_mapped_file(&mut self, number: u32, inode: Inode, pages: PageRange) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let excepted = task.last_exception.take().filter(|(place, _)| pages.contains(place.page));
-        let Some((place, begin_ns)) = excepted else { return };
+    /// Identifies the unknown file of a mapping by the first `filemap` event after an exception in
+    /// it, and opens the fault of that exception.
+    fn find_mapped_file(&mut self, task: u32, inode: Inode, pages: PageRange) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let exception = state.last_exception.take().filter(|(place, _)| pages.contains(place.page));
+        let Some((place, begin_ns)) = exception else { return };
         let file = self.file(inode, None);
         self.maps.set_file(place.process, place.address, inode, file);
         let place = Some(MappedPage { inode, ..place });
         let page = place.map_or(pages.first, |place| place.page);
-        self.open_fault(number, InFault { place, ..InFault::new(inode, page, begin_ns) });
+        self.open_fault(task, InFault { place, ..InFault::new(inode, page, begin_ns) });
     }
 
-    /// Handles `mm_filemap_fault`: a page is absent or not ready.
-    pub(super) fn filemap_fault(&mut self, at: u64, number: u32, inode: Inode, page: u64) {
-        self.find_mapped_file(number, inode, PageRange::new(page, 1));
-        self.reopen_fault(at, number, inode, PageRange::new(page, 1));
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        if let Some(fault) = task.fault_at(inode, PageRange::new(page, 1)) {
+    /// Handles `mm_filemap_fault`: a page that the task touched is absent or not ready.
+    pub(super) fn on_filemap_fault(&mut self, at_ns: u64, task: u32, inode: Inode, page: u64) {
+        self.find_mapped_file(task, inode, PageRange::new(page, 1));
+        self.reopen_fault(at_ns, task, inode, PageRange::new(page, 1));
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        if let Some(fault) = state.fault_at(inode, PageRange::new(page, 1)) {
             fault.is_missed = true;
             return;
         }
-        self.end_fault(number, Some((inode, page)));
-        let fault = InFault { is_missed: true, ..InFault::new(inode, page, at) };
-        self.open_fault(number, fault);
+        self.end_fault(task, Some((inode, page)));
+        let fault = InFault { is_missed: true, ..InFault::new(inode, page, at_ns) };
+        self.open_fault(task, fault);
     }
 
-    /// Handles `mm_filemap_map_pages`: resident pages are mapped.
-    pub(super) fn map_pages(&mut self, at: u64, number: u32, inode: Inode, window: PageRange) {
-        self.find_mapped_file(number, inode, window);
-        self.reopen_fault(at, number, inode, window);
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        if let Some(fault) = task.fault_at(inode, window) {
+    /// Handles `mm_filemap_map_pages`: resident pages of `window` are mapped for the task.
+    pub(super) fn on_map_pages(&mut self, at_ns: u64, task: u32, inode: Inode, window: PageRange) {
+        self.find_mapped_file(task, inode, window);
+        self.reopen_fault(at_ns, task, inode, window);
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        if let Some(fault) = state.fault_at(inode, window) {
             fault.window = Some(window);
             return;
         }
-        self.end_fault(number, None);
-        let fault = InFault { window: Some(window), ..InFault::new(inode, window.first, at) };
-        self.open_fault(number, fault);
+        self.end_fault(task, None);
+        let fault = InFault { window: Some(window), ..InFault::new(inode, window.first, at_ns) };
+        self.open_fault(task, fault);
     }
 
-    fn open_fault(&mut self, number: u32, fault: InFault) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
+    /// Makes `fault` the open fault of a task. Records from its start on are held back until it
+    /// ends.
+    fn open_fault(&mut self, task: u32, fault: InFault) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
         self.out.hold(fault.begin_ns);
-        task.fault = Some(fault);
+        state.fault = Some(fault);
     }
 
-    /// Handles the wake-up of a task.
-    pub(super) fn on_wakeup(&mut self, at: u64, number: u32) {
-        self.on_sleep_change(at, number, false);
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let Some(since) = task.waits_since.take() else { return };
-        if let Some(entered) = &mut task.call {
-            entered.waited_ns += at - since.max(entered.begin_ns);
+    /// Handles the wake-up of a task at `at_ns`. Its sleep counts as a wait of its call and of its
+    /// fault.
+    pub(super) fn on_wakeup(&mut self, at_ns: u64, task: u32) {
+        self.on_sleep_change(at_ns, task, false);
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let Some(since_ns) = state.waits_since_ns.take() else { return };
+        if let Some(call) = &mut state.call {
+            call.waited_ns += at_ns - since_ns.max(call.begin_ns);
         }
-        if let Some(fault) = &mut task.fault {
-            fault.wake(since, at);
+        if let Some(fault) = &mut state.fault {
+            fault.wake(since_ns, at_ns);
         }
     }
 
-    /// Ends a fault. `next` is the page of the next fault, which was not mapped.
-    pub(super) fn end_fault(&mut self, number: u32, next: Option<(Inode, u64)>) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        let Some(fault) = task.fault.take() else { return };
-        let before = task.mapped.filter(|(inode, _)| *inode == fault.inode);
+    /// Ends the open fault of a task, if any, and queues its records. `next` is the page of the
+    /// next fault, which this fault has not mapped.
+    pub(super) fn end_fault(&mut self, task: u32, next: Option<(Inode, u64)>) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        let Some(fault) = state.fault.take() else { return };
+        let before = state.mapped.filter(|(inode, _)| *inode == fault.inode);
         let mut range = self.mapped_range(&fault);
         let unmapped = next.filter(|(inode, _)| *inode == fault.inode).map(|(_, page)| page);
-        for edge in
-            unmapped.map(|page| PageRange::new(page, 1)).into_iter().chain(before.map(|it| it.1))
+        for edge in unmapped
+            .map(|page| PageRange::new(page, 1))
+            .into_iter()
+            .chain(before.map(|mapped| mapped.1))
         {
             range = cut(range, fault.page, edge);
         }
-        if let Some(task) = self.tasks.get_mut(&number) {
-            task.mapped = Some((fault.inode, range));
+        if let Some(state) = self.tasks.get_mut(&task) {
+            state.mapped = Some((fault.inode, range));
         }
         self.out.release(fault.begin_ns);
         let (end_ns, _) = fault.end_and_wait_ns();
-        self.put_inserted(end_ns, number);
-        self.put_mapped(end_ns, number, self.files.get(&fault.inode).copied(), fault.inode, range);
+        self.put_inserted(end_ns, task);
+        self.put_mapped(end_ns, task, self.files.get(&fault.inode).copied(), fault.inode, range);
         if !fault.is_recorded {
-            self.put_fault(number, &fault);
+            self.put_fault(task, &fault);
         }
     }
 
-    /// Maximum range of pages mapped by a fault.
+    /// Returns the largest range of pages that a fault may have mapped, within its mapping.
     fn mapped_range(&mut self, fault: &InFault) -> PageRange {
         let touched = PageRange::new(fault.page, 1);
         let base = fault.window.unwrap_or(touched);
@@ -262,11 +282,11 @@ impl<N: FileNames> TaskTracker<N> {
         range
     }
 
-    /// Writes the record of a completed page fault.
-    fn put_fault(&mut self, number: u32, fault: &InFault) {
+    /// Queues the read record of a fault: one page, with its wait.
+    fn put_fault(&mut self, task: u32, fault: &InFault) {
         let &InFault { inode, page, begin_ns, .. } = fault;
         let (end_ns, waited_ns) = fault.end_and_wait_ns();
-        let (Some(thread), file) = (self.thread(number), self.file(inode, None)) else { return };
+        let (Some(thread), file) = (self.thread(task), self.file(inode, None)) else { return };
         self.out.put(
             end_ns,
             Record::Read(ReadRecord {
@@ -284,16 +304,17 @@ impl<N: FileNames> TaskTracker<N> {
         );
     }
 
-    /// Writes the records of a mapped range, split at the maximum size of a record.
+    /// Queues the records of pages that a task mapped, split at the maximum size of a record.
+    /// `file` is the number of `inode` in the recording, if it is known.
     pub(super) fn put_mapped(
         &mut self,
         at_ns: u64,
-        number: u32,
+        task: u32,
         file: Option<u32>,
         inode: Inode,
         range: PageRange,
     ) {
-        let Some(thread) = self.thread(number) else { return };
+        let Some(thread) = self.thread(task) else { return };
         let file = file.unwrap_or_else(|| self.file(inode, None));
         let mut first = range.first;
         while first < range.end {
@@ -304,20 +325,27 @@ impl<N: FileNames> TaskTracker<N> {
         }
     }
 
-    /// Records a call that has mapped all pages of an address range.
-    pub(super) fn on_populate(&mut self, at: u64, number: u32, (first, end): (u64, u64)) {
-        let Some(task) = self.tasks.get(&number) else { return };
-        for (start, mapping) in self.maps.within(task.process, first, end) {
+    /// Queues records for a call that has mapped all pages of an address range. Memory without a
+    /// known file is left out.
+    pub(super) fn on_populate(
+        &mut self,
+        at_ns: u64,
+        task: u32,
+        (first_address, end_address): (u64, u64),
+    ) {
+        let Some(state) = self.tasks.get(&task) else { return };
+        for (start, mapping) in self.maps.within(state.process, first_address, end_address) {
             if mapping.inode == UNKNOWN {
                 continue;
             }
             let pages = PageRange::covering(mapping.offset, mapping.end - start);
-            self.put_mapped(at, number, Some(mapping.file), mapping.inode, pages);
+            self.put_mapped(at_ns, task, Some(mapping.file), mapping.inode, pages);
         }
     }
 }
 
-/// Cuts a range around `page` at `edge`, and removes the pages beyond it.
+/// Cuts a range around `page` so that it excludes `edge` and the pages beyond. `edge` is on either
+/// side of `page`.
 fn cut(range: PageRange, page: u64, edge: PageRange) -> PageRange {
     let PageRange { mut first, mut end } = range;
     if edge.end <= page {
@@ -328,6 +356,7 @@ fn cut(range: PageRange, page: u64, edge: PageRange) -> PageRange {
     PageRange { first, end }
 }
 
+/// Returns the smallest range that contains both ranges.
 fn union(one: PageRange, other: PageRange) -> PageRange {
     PageRange { first: one.first.min(other.first), end: one.end.max(other.end) }
 }

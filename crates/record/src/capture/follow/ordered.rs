@@ -19,8 +19,8 @@ pub(super) struct Ordered {
 }
 
 impl Ordered {
-    /// Adds a name record.
-    pub fn name(&mut self, record: Record) {
+    /// Adds a name record. It leaves the buffer before all other records.
+    pub fn put_name(&mut self, record: Record) {
         self.names.push(record);
     }
 
@@ -31,12 +31,13 @@ impl Ordered {
         self.count += 1;
     }
 
-    /// Holds back later records, because an event from `begin_ns` may have ended at once.
+    /// Holds back the records that end after `begin_ns`: a fault that began then is open, and it
+    /// may have ended at once. Each call needs one [`release`](Ordered::release).
     pub fn hold(&mut self, begin_ns: u64) {
         *self.open_faults.entry(begin_ns).or_insert(0) += 1;
     }
 
-    /// Ends one hold from `begin_ns`.
+    /// Undoes one [`hold`](Ordered::hold) with the same `begin_ns`.
     pub fn release(&mut self, begin_ns: u64) {
         if let Some(count) = self.open_faults.get_mut(&begin_ns) {
             *count -= 1;
@@ -46,17 +47,19 @@ impl Ordered {
         }
     }
 
-    /// Removes the records that ended up to `now_ns` and before any hold.
+    /// Removes and returns the records that ended up to `now_ns` and not after the start of an open
+    /// fault, in the order of their ends. All name records precede them.
     pub fn drain(&mut self, now_ns: u64) -> impl Iterator<Item = Record> + '_ {
-        let limit = self.open_faults.keys().next().map_or(now_ns, |held| now_ns.min(*held));
-        let mut out = std::mem::take(&mut self.names);
+        let limit_ns =
+            self.open_faults.keys().next().map_or(now_ns, |begin_ns| now_ns.min(*begin_ns));
+        let mut final_records = std::mem::take(&mut self.names);
         while let Some(&Reverse((end_ns, number))) = self.waiting.peek() {
-            if end_ns > limit {
+            if end_ns > limit_ns {
                 break;
             }
             self.waiting.pop();
-            out.extend(self.records.remove(&number));
+            final_records.extend(self.records.remove(&number));
         }
-        out.into_iter()
+        final_records.into_iter()
     }
 }

@@ -22,11 +22,11 @@ pub(super) struct OtherTasks {
 }
 
 impl OtherTasks {
-    /// Counts a request of a task. A task without a name is left out.
+    /// Counts a completed request of `bytes` bytes. A task without a name is left out.
     fn count(&mut self, task: u32, device: u64, work: DeviceOperation, bytes: u64) {
         let Some(name) = self.names.get(&task) else { return };
-        let requests = self.requests.entry((device, work, name.clone()));
-        let requests = requests.or_insert_with(|| OthersRequests {
+        let entry = self.requests.entry((device, work, name.clone()));
+        let requests = entry.or_insert_with(|| OthersRequests {
             device,
             work,
             task,
@@ -39,68 +39,75 @@ impl OtherTasks {
 }
 
 impl<N: FileNames> TaskTracker<N> {
-    /// Records a request. The issuing task may act for another one, so the task that queued its
-    /// first sector counts.
-    pub(super) fn issue(&mut self, at: u64, place: (u64, u64), bytes: u64, flags: &str) {
+    /// Records the start of a request at a device. `start` is its disk and first sector, `flags`
+    /// the kernel's text of its kind. The issuing task may act for another one, so the task that
+    /// queued its first sector counts.
+    pub(super) fn on_issue(&mut self, at_ns: u64, start: (u64, u64), bytes: u64, flags: &str) {
         let work = match flags.chars().find(|flag| *flag != 'F') {
             Some('R') => DeviceOperation::Read,
             Some('W') => DeviceOperation::Write,
             _ => DeviceOperation::Other,
         };
         let is_ahead = flags.contains('A');
-        let asked = self.queued.range(..=place).next_back();
-        let asked = asked.filter(|((disk, _), (end, _))| *disk == place.0 && *end > place.1);
-        let task = asked.map(|(_, (_, task))| *task);
-        self.issued.insert(place, Issued { begin_ns: at, bytes, work, is_ahead, task });
+        let queued = self.queued.range(..=start).next_back();
+        let queued = queued.filter(|((disk, _), (end, _))| *disk == start.0 && *end > start.1);
+        let task = queued.map(|(_, (_, task))| *task);
+        self.issued.insert(start, Issued { begin_ns: at_ns, bytes, work, is_ahead, task });
     }
 
-    /// Keeps the name of a task that is not recorded.
-    pub(super) fn name_other(&mut self, task: u32, name: String) {
+    /// Sets the name of a task that is not recorded. At most `OTHERS_MAX` tasks have a name.
+    pub(super) fn set_other_name(&mut self, task: u32, name: String) {
         let names = &mut self.others.names;
         if names.len() < OTHERS_MAX || names.contains_key(&task) {
             names.insert(task, name);
         }
     }
 
-    /// Keeps the task that requested a block range. `place`: disk and first sector.
-    pub(super) fn queue(&mut self, task: u32, place: (u64, u64), sectors: u64) {
+    /// Records that `task` requested `sectors` sectors (512 bytes). `start` is their disk and first
+    /// sector.
+    pub(super) fn on_queue(&mut self, task: u32, start: (u64, u64), sectors: u64) {
         if self.queued.len() >= QUEUED_MAX {
             self.queued.clear();
         }
-        self.queued.insert(place, (place.1 + sectors, task));
+        self.queued.insert(start, (start.1 + sectors, task));
     }
 
-    /// Returns the requests of other programs, as records of the time `at_ns`.
+    /// Returns one record per device, operation and program with the requests of other programs,
+    /// and resets their counts. The records have the time `at_ns`.
     pub fn take_others(&mut self, at_ns: u64) -> Vec<Record> {
         let others = std::mem::take(&mut self.others.requests).into_values();
-        others.map(|it| Record::OthersRequests(OthersRequests { at_ns, ..it })).collect()
+        others
+            .map(|requests| Record::OthersRequests(OthersRequests { at_ns, ..requests }))
+            .collect()
     }
 
-    /// Processes the completion of a device request, which may be partial.
-    pub(super) fn complete(&mut self, at: u64, device: u64, sector: u64, sectors: u64) {
+    /// Queues the record of a device request of which `sectors` sectors are complete. A completed
+    /// read may count as a wait of its task. Zero sectors complete the whole request. The rest of a
+    /// partial completion remains in progress.
+    pub(super) fn on_complete(&mut self, at_ns: u64, device: u64, sector: u64, sectors: u64) {
         let Some(issued) = self.issued.remove(&(device, sector)) else { return };
         let bytes = match sectors * 512 {
             0 => issued.bytes,
-            done => done.min(issued.bytes),
+            completed => completed.min(issued.bytes),
         };
         if bytes < issued.bytes {
             let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
             self.issued.insert((device, sector + sectors), rest);
         }
-        self.on_aio_completion(at, device, sector, sector + bytes / 512);
+        self.on_aio_completion(at_ns, device, sector, sector + bytes / 512);
         let thread = issued.task.and_then(|task| self.thread(task));
-        if let Some(number) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
-            self.is_answered(at, number, issued.begin_ns);
+        if let Some(task) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
+            self.on_own_completion(at_ns, task, issued.begin_ns);
         }
-        let done = sector + bytes / 512;
-        self.forget_queued(device, sector, done);
+        let completed = sector + bytes / 512;
+        self.forget_queued(device, sector, completed);
         let device = self.disk(device);
         if let Some(other) = issued.task.filter(|_| thread.is_none()) {
             self.others.count(other, device, issued.work, bytes);
         }
         let request = RequestRecord {
-            end_ns: at,
-            begin_ns: issued.begin_ns.min(at),
+            end_ns: at_ns,
+            begin_ns: issued.begin_ns.min(at_ns),
             thread: thread.map(u64::from),
             device,
             work: issued.work,
@@ -108,34 +115,36 @@ impl<N: FileNames> TaskTracker<N> {
             place: sector * 512,
             bytes,
         };
-        self.out.put(at, Record::Request(request));
+        self.out.put(at_ns, Record::Request(request));
     }
 
     /// Removes the queued ranges that end within the sectors of a completed request: the one at its
     /// beginning, and the ones that the kernel merged into it.
-    fn forget_queued(&mut self, device: u64, sector: u64, end: u64) {
-        let first = self.queued.range(..=(device, sector)).next_back();
-        let merged = self.queued.range((device, sector + 1)..(device, end.max(sector + 1)));
-        let all = first.into_iter().chain(merged);
-        let done = all.filter(|((disk, _), (to, _))| *disk == device && *to <= end);
-        let keys: Vec<(u64, u64)> = done.map(|(key, _)| *key).collect();
+    fn forget_queued(&mut self, device: u64, sector: u64, end_sector: u64) {
+        let starting = self.queued.range(..=(device, sector)).next_back();
+        let merged = self.queued.range((device, sector + 1)..(device, end_sector.max(sector + 1)));
+        let candidates = starting.into_iter().chain(merged);
+        let completed = candidates
+            .filter(|((disk, _), (queued_end, _))| *disk == device && *queued_end <= end_sector);
+        let keys: Vec<(u64, u64)> = completed.map(|(key, _)| *key).collect();
         for key in keys {
             self.queued.remove(&key);
         }
     }
 
-    /// Records the completion of a task's request. If no sleep of its call or fault is reported,
-    /// the time counts as a wait when the task cannot continue without the result.
-    fn is_answered(&mut self, at: u64, number: u32, since: u64) {
-        let Some(task) = self.tasks.get_mut(&number) else { return };
-        task.answered_ns = at;
-        if let Some(entered) = task.call.as_mut().filter(|entered| entered.begin_ns <= since) {
-            entered.device_ns = entered.device_ns.max(at - since);
-        } else if task.waits_since.is_none()
-            && let Some(fault) = task.fault.as_mut()
-            && fault.begin_ns <= since
+    /// Records that a read request of `task` from `since_ns` was completed at `at_ns`. If no sleep
+    /// of its call or fault is reported, the time counts as a wait when the task cannot continue
+    /// without the result.
+    fn on_own_completion(&mut self, at_ns: u64, task: u32, since_ns: u64) {
+        let Some(state) = self.tasks.get_mut(&task) else { return };
+        state.answered_ns = at_ns;
+        if let Some(call) = state.call.as_mut().filter(|call| call.begin_ns <= since_ns) {
+            call.device_ns = call.device_ns.max(at_ns - since_ns);
+        } else if state.waits_since_ns.is_none()
+            && let Some(fault) = state.fault.as_mut()
+            && fault.begin_ns <= since_ns
         {
-            fault.answer(since, at);
+            fault.answer(since_ns, at_ns);
         }
     }
 }

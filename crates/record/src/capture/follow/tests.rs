@@ -58,7 +58,7 @@ pub(super) fn records(events: Vec<(u64, EventData)>) -> Vec<Record> {
     let mut follow = TaskTracker::new(Known, 1000);
     follow.add_task(70, 70, "cat");
     for (at, what) in events {
-        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
+        follow.process(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
     }
     follow.finish(u64::MAX).collect()
 }
@@ -223,7 +223,7 @@ pub(super) fn mapped(records: &[Record]) -> Vec<(u64, u64)> {
 fn descriptors_are_inherited() {
     let mut follow = TaskTracker::new(Known, 0);
     follow.add_task(70, 70, "sh");
-    let mut take = |at_ns, task, what| follow.take(TraceEvent { at_ns, task, data: what });
+    let mut take = |at_ns, task, what| follow.process(TraceEvent { at_ns, task, data: what });
     take(1, 70, enter(SystemCall::OpenAt, [0, 0, 0, 0]));
     take(2, 70, EventData::Exit(SystemCall::OpenAt, 5));
     let child = |task, is_thread| EventData::NewTask {
@@ -291,12 +291,12 @@ fn requests_of_other_programs_are_counted_by_the_task_that_queued_them() {
     let complete = |sector, sectors| EventData::Complete { device: DISK, sector, sectors };
     let mut tracker = TaskTracker::new(Known, 0);
     tracker.add_task(70, 70, "cat");
-    tracker.take(queue(800, "dd"));
-    tracker.take(queue(808, "dd"));
-    tracker.take(of_kernel(20, issue(800, 8192)));
-    tracker.take(of_kernel(21, issue(4000, 4096)));
-    tracker.take(of_kernel(30, complete(800, 16)));
-    tracker.take(of_kernel(31, complete(4000, 8)));
+    tracker.process(queue(800, "dd"));
+    tracker.process(queue(808, "dd"));
+    tracker.process(of_kernel(20, issue(800, 8192)));
+    tracker.process(of_kernel(21, issue(4000, 4096)));
+    tracker.process(of_kernel(30, complete(800, 16)));
+    tracker.process(of_kernel(31, complete(4000, 8)));
     let expected = OthersRequests {
         at_ns: 40,
         device: DISK,
@@ -372,7 +372,7 @@ fn asynchronous(events: Vec<(u64, EventData)>) -> Vec<Record> {
     follow.expect_submissions();
     follow.add_task(70, 70, "fio");
     for (at, what) in events {
-        follow.take(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
+        follow.process(TraceEvent { at_ns: 1000 + at, task: 70, data: what });
     }
     follow.finish(u64::MAX).collect()
 }
