@@ -71,9 +71,9 @@ pub struct AdviceResult {
     pub resident_bytes_max: u64,
     /// Number of files with prefetched pages.
     pub files: u64,
-    /// Waits of the program while prefetching was off.
+    /// Waits of the program while prefetching was on.
     pub without: Waits,
-    /// Waits of the program while prefetching was off.
+    /// Waits of the program while prefetching was on.
     pub with: Waits,
     /// Number of pauses after a verdict against the advice.
     pub pauses: u64,
@@ -147,19 +147,19 @@ impl Advisor {
         }
     }
 
-    /// Creates an advisor that gets calls only, and no events of the kernel.
+    /// Creates an advisor that sees calls only. The kernel's events are not reported to it.
     pub fn of_calls(budget_bytes: u64) -> Advisor {
         Advisor { sees_requests: false, ..Advisor::new(budget_bytes) }
     }
 
-    /// Processes a read of which only the call was seen.
+    /// Processes a read of which only the call was seen. `at_ns` is the time of its report.
     pub fn on_call(&mut self, call: CalledRead, names: &mut impl FileNames, at_ns: u64) {
         let CalledRead { task, inode, range, has_waited } = call;
         if has_waited {
             self.on_miss(task, inode, names, at_ns);
         }
         let rest = self.whole_file_rest(inode);
-        let new_pages = self.used(inode, range, at_ns);
+        let new_pages = self.record_used(inode, range, at_ns);
         self.credit.record_access(new_pages, rest);
         self.decide(inode, range, at_ns);
     }
@@ -174,12 +174,14 @@ impl Advisor {
         &mut self,
         events: &[TraceEvent],
         names: &mut impl FileNames,
-        places: TaskMappings<'_>,
+        mappings: TaskMappings<'_>,
         at_ns: u64,
     ) {
-        let mut all = Vec::new();
-        self.touches.take(events, &mut SystemTables { names, places }, |touch| all.push(touch));
-        for touch in all {
+        let mut touches = Vec::new();
+        self.touches.process(events, &mut SystemTables { names, places: mappings }, |touch| {
+            touches.push(touch)
+        });
+        for touch in touches {
             match touch {
                 PageTouch::Requested { task, inode, range } => {
                     self.on_request(task, inode, range, at_ns)
@@ -198,10 +200,10 @@ impl Advisor {
         }
     }
 
-    /// Continues the prefetch of files that are being used up.
+    /// Prefetches the next chunks of files that are being used up, if the advice is on.
     pub fn continue_whole_files(&mut self, at_ns: u64) {
         let had_advised = self.has_advised;
-        self.has_advised = self.credit.now(at_ns) == AdviceState::Advise;
+        self.has_advised = self.credit.state_at(at_ns) == AdviceState::Advise;
         if !self.has_advised {
             return;
         }
@@ -213,22 +215,24 @@ impl Advisor {
         }
     }
 
-    /// Prefetches the next chunk of a file that is read as a whole, within the budgets.
+    /// Prefetches the next chunk of a file that is being used up, within budget and credit.
     fn prefetch_next_chunk(&mut self, inode: Inode, at_ns: u64) {
         loop {
             let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
             let credit_pages = self.credit.room_pages(PrefetchReason::WholeFile);
             let Some(file) = self.files.get_mut(&inode) else { return };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            let chunk = file.file_use.chunk(estimate, (room_pages, credit_pages), at_ns);
+            let chunk = file.file_use.next_chunk(estimate, (room_pages, credit_pages), at_ns);
             if file.file_use.is_held_back(credit_pages) {
                 self.credit.record_refusal();
             }
             let Some(chunk) = chunk else { return };
-            let brought = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);
-            let Some(file) = self.files.get_mut(&inode).filter(|_| brought > 0) else { continue };
+            let prefetched_pages = self.prefetch(inode, chunk, PrefetchReason::WholeFile, at_ns);
+            let Some(file) = self.files.get_mut(&inode).filter(|_| prefetched_pages > 0) else {
+                continue;
+            };
             let estimate = &self.devices.entry(file.disk).or_default().evidence.estimate;
-            file.file_use.record_prefetched(brought, estimate, at_ns);
+            file.file_use.record_prefetched(prefetched_pages, estimate, at_ns);
             self.awake_until_ns = at_ns + AWAKE_NS;
             return;
         }
@@ -242,12 +246,12 @@ impl Advisor {
                 if flags.contains('R') && *bytes > 0 =>
             {
                 if let Some(device) = self.devices.get_mut(device) {
-                    device.issued(at, *sector);
+                    device.record_issued(at, *sector);
                 }
             }
             EventData::Complete { device, sector, sectors } => {
                 if let Some(device) = self.devices.get_mut(device) {
-                    device.completed(at, *sector, sectors * 512);
+                    device.record_completed(at, *sector, sectors * 512);
                 }
             }
             EventData::Evict { inode, first, count } => {
@@ -263,92 +267,93 @@ impl Advisor {
         }
     }
 
-    /// Processes a record of the recording, for the program's waits.
+    /// Learns from a record: names of files, and waits for files with absent pages.
     pub fn on_record(&mut self, record: &Record) {
         match record {
             Record::File(file) => {
                 self.recorded.insert(file.file, (file.device, file.inode));
             }
             Record::Read(read) => {
-                let Some(place) = self.recorded.get(&read.file) else { return };
-                let Some(&has_requests) = self.missing.get(place) else { return };
-                self.credit.read(read.waited_ns, read.bytes_read());
-                let device = self.devices.get_mut(&place.0);
+                let Some(disk_and_inode) = self.recorded.get(&read.file) else { return };
+                let Some(&has_requests) = self.missing.get(disk_and_inode) else { return };
+                self.credit.record_read(read.waited_ns, read.bytes_read());
+                let device = self.devices.get_mut(&disk_and_inode.0);
                 if let Some(device) = device.filter(|_| !has_requests && read.waited_ns > 0) {
-                    device.learn(read.begin_ns, read.end_ns, read.bytes_read());
+                    device.learn_from_read(read.begin_ns, read.end_ns, read.bytes_read());
                 }
             }
             _ => {}
         }
     }
 
-    /// Processes a record of the recording, for the program's waits.
+    /// Judges the advice, at most once per `CHECK_INTERVAL_NS`. A negative verdict pauses it.
     pub fn check(&mut self, at_ns: u64) {
         if at_ns < self.checked_ns + CHECK_INTERVAL_NS {
             return;
         }
         self.checked_ns = at_ns;
-        self.count();
+        self.update_resident_max();
         self.missed_ns.retain(|_, missed_ns| *missed_ns + STALE_NS > at_ns);
-        let stale = self.ledger.all().filter(|standing| self.is_stale(standing, at_ns));
-        let stale_pages = stale.map(|standing| standing.range.count()).sum();
+        let stale = self.ledger.all().filter(|unused| self.is_stale(unused, at_ns));
+        let stale_pages = stale.map(|unused| unused.range.count()).sum();
         if !self.credit.judge((self.ledger.pages(), stale_pages), at_ns) {
             self.help.pauses += 1;
             self.pause();
         }
     }
 
-    /// Ends the advice and evicts the unused pages.
+    /// Ends the advice and evicts the unused pages. Returns its result.
     pub fn finish(mut self) -> AdviceResult {
         for task in self.requested_ranges.keys().copied().collect::<Vec<u32>>() {
             self.mark_used_up_to(task, None, 0);
         }
-        self.count();
+        self.update_resident_max();
         let is_unused = 2 * self.help.used_bytes < self.help.prefetched_bytes;
-        let held_back = (is_unused && self.credit.is_refusing()).then_some(StopReason::Unused);
-        self.help.stop_reason = self.credit.stop_reason().or(held_back);
+        let refusal = (is_unused && self.credit.is_refusing()).then_some(StopReason::Unused);
+        self.help.stop_reason = self.credit.stop_reason().or(refusal);
         while let Some(oldest) = self.ledger.oldest() {
             self.evict_unused(oldest);
         }
         self.help.unused_bytes_max = self.ledger.pages_max() * PAGE_BYTES;
         (self.help.without, self.help.with) = self.credit.waits_without_and_with();
-        self.help.is_stopped = self.credit.now(0) == AdviceState::Stopped;
+        self.help.is_stopped = self.credit.state_at(0) == AdviceState::Stopped;
         self.help
     }
 
-    /// Counts the unused pages that are resident.
-    fn count(&mut self) {
+    /// Updates the maximum of the unused pages that are resident.
+    fn update_resident_max(&mut self) {
         let mut pages = 0;
-        for standing in self.ledger.all().take(COUNTED_FILES_MAX) {
-            let file = self.inodes.get(&standing.file).and_then(|inode| self.files.get(inode));
-            let hand = file.and_then(|file| file.advice_target.as_ref());
-            pages += hand.and_then(|hand| hand.cached_pages(standing.range)).unwrap_or(0);
+        for unused in self.ledger.all().take(COUNTED_FILES_MAX) {
+            let file = self.inodes.get(&unused.file).and_then(|inode| self.files.get(inode));
+            let target = file.and_then(|file| file.advice_target.as_ref());
+            pages += target.and_then(|target| target.cached_pages(unused.range)).unwrap_or(0);
         }
         self.help.resident_bytes_max = self.help.resident_bytes_max.max(pages * PAGE_BYTES);
     }
 
-    /// Processes a requested range: marks pages as used, and prefetches a large range.
+    /// Processes pages that a task requested. It marks them as used, and prefetches a large range.
     fn on_request(&mut self, task: u32, inode: Inode, range: PageRange, at_ns: u64) {
         self.mark_used_up_to(task, Some((inode, range)), at_ns);
-        let before =
-            self.requested_ranges.get(&task).filter(|asked| asked.continues_request(inode, range));
-        if before.is_none() {
+        let continued = self
+            .requested_ranges
+            .get(&task)
+            .filter(|requested| requested.continues_request(inode, range));
+        if continued.is_none() {
             let rest = self.whole_file_rest(inode);
             self.credit.record_access(range.count(), rest);
         }
-        let mut is_brought = before.is_some_and(|asked| asked.is_prefetched);
+        let mut is_prefetched = continued.is_some_and(|requested| requested.is_prefetched);
         if !is_large(range) {
-            self.used(inode, range, at_ns);
-        } else if !is_brought && self.files.contains_key(&inode) {
+            self.record_used(inode, range, at_ns);
+        } else if !is_prefetched && self.files.contains_key(&inode) {
             self.prefetch(inode, range, PrefetchReason::Requested, at_ns);
-            is_brought = true;
+            is_prefetched = true;
         }
-        self.requested_ranges
-            .insert(task, RequestedRange { inode, range, is_prefetched: is_brought });
+        self.requested_ranges.insert(task, RequestedRange { inode, range, is_prefetched });
         self.decide(inode, range, at_ns);
     }
 
-    /// Unused part of a file, if the prefetch of the whole file has begun.
+    /// Returns the unused part of a file, if the prefetch of the whole file has begun.
     fn whole_file_rest(&self, inode: Inode) -> Option<WholeFileRest> {
         let file = self.files.get(&inode).filter(|file| file.file_use.has_prefetch_begun())?;
         let prefetched_pages = self.ledger.pages_of(file.number);
@@ -360,7 +365,7 @@ impl Advisor {
         self.mark_used_up_to(task, None, at_ns);
         let rest = self.whole_file_rest(inode);
         // A fault reports all pages of a folio, also those that earlier faults have mapped.
-        let new_pages = self.used(inode, range, at_ns);
+        let new_pages = self.record_used(inode, range, at_ns);
         self.credit.record_access(new_pages, rest);
         let Some(file) = self.files.get_mut(&inode) else { return };
         let device = &mut self.devices.entry(file.disk).or_default().evidence;
@@ -374,25 +379,28 @@ impl Advisor {
         }
     }
 
-    /// Handles a task's miss. The first miss adds the file to the advised files.
+    /// Handles a task's miss: absent pages were added for it. The first miss of a file adds it.
     fn on_miss(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         self.missed_ns.insert(task, at_ns);
-        let asked = self.requested_ranges.get(&task).copied().filter(|asked| asked.inode == inode);
+        let requested =
+            self.requested_ranges.get(&task).copied().filter(|requested| requested.inode == inode);
         if !self.files.contains_key(&inode) {
-            self.follow(task, inode, names, at_ns);
-            if let Some(asked) = asked {
-                self.decide(inode, asked.range, at_ns);
+            self.add_file(task, inode, names, at_ns);
+            if let Some(requested) = requested {
+                self.decide(inode, requested.range, at_ns);
             }
         }
         // The kernel would read the rest of a large read one window at a time.
-        if let Some(asked) = asked.filter(|asked| is_large(asked.range) && !asked.is_prefetched) {
-            self.prefetch(inode, asked.range, PrefetchReason::Requested, at_ns);
-            self.requested_ranges.insert(task, RequestedRange { is_prefetched: true, ..asked });
+        if let Some(requested) =
+            requested.filter(|requested| is_large(requested.range) && !requested.is_prefetched)
+        {
+            self.prefetch(inode, requested.range, PrefetchReason::Requested, at_ns);
+            self.requested_ranges.insert(task, RequestedRange { is_prefetched: true, ..requested });
         }
     }
 
     /// Opens a file and adds it to the advised files.
-    fn follow(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
+    fn add_file(&mut self, task: u32, inode: Inode, names: &mut impl FileNames, at_ns: u64) {
         if self.files.len() >= FILES_MAX {
             self.forget_files(at_ns);
         }
@@ -401,77 +409,76 @@ impl Advisor {
         let has_requests = self.sees_requests && !device.name.is_empty();
         self.missing.insert((disk, inode.number), has_requests);
         let path = names.file(inode).map(|named| named.path);
-        let hand = match self.files.len() {
+        let target = match self.files.len() {
             FILES_MAX.. => None,
             _ => AdviceTarget::open_file_of_task(task, inode, path.as_deref()),
         };
         // The kernel reads a file of at most one window as a whole.
-        let window = ReadaheadLimits::default().window_pages_max;
-        let hand = hand.filter(|hand| hand.pages() > window);
+        let window_pages = ReadaheadLimits::default().window_pages_max;
+        let target = target.filter(|target| target.pages() > window_pages);
         let number = self.numbers;
         self.numbers += 1;
         self.inodes.insert(number, inode);
         self.devices.entry(disk).or_default().evidence.memory_pages = 2 * self.budget_pages;
-        let pages = hand.as_ref().map_or(0, AdviceTarget::pages);
-        let read = AdvisedFile {
+        let pages = target.as_ref().map_or(0, AdviceTarget::pages);
+        let file = AdvisedFile {
             number,
             disk,
-            advice_target: hand,
+            advice_target: target,
             policy: AdaptiveReadahead::default(),
             advised: KernelCachedPages::new(number),
             file_use: FileUse::new(pages),
             last_read_ns: at_ns,
             is_helped: false,
         };
-        self.files.insert(inode, read);
+        self.files.insert(inode, file);
     }
 
     /// Removes files without recent reads and without unused prefetched pages.
     fn forget_files(&mut self, at_ns: u64) {
-        let standing: Vec<u32> = self.ledger.all().map(|standing| standing.file).collect();
+        let unused: Vec<u32> = self.ledger.all().map(|unused| unused.file).collect();
         let (inodes, devices) = (&mut self.inodes, &mut self.devices);
         self.files.retain(|_, file| {
-            let stays = file.last_read_ns + STALE_NS > at_ns || standing.contains(&file.number);
-            if !stays {
+            let is_kept = file.last_read_ns + STALE_NS > at_ns || unused.contains(&file.number);
+            if !is_kept {
                 inodes.remove(&file.number);
                 file.forget_all(devices);
             }
-            stays
+            is_kept
         });
     }
 
     /// Marks a task's last requested range as used, up to the start of its continuation `next`.
     fn mark_used_up_to(&mut self, task: u32, next: Option<(Inode, PageRange)>, at_ns: u64) {
-        let Some(asked) = self.requested_ranges.get(&task).copied() else { return };
+        let Some(requested) = self.requested_ranges.get(&task).copied() else { return };
         let range = match next {
-            Some((inode, range)) if asked.continues_request(inode, range) => {
-                asked.range.clipped(range.first)
+            Some((inode, range)) if requested.continues_request(inode, range) => {
+                requested.range.clipped(range.first)
             }
-            _ => asked.range,
+            _ => requested.range,
         };
         if next.is_none() {
             self.requested_ranges.remove(&task);
         }
-        self.used(asked.inode, range, at_ns);
+        self.record_used(requested.inode, range, at_ns);
     }
 
-    /// Records the use of pages, and returns how many of them were not used before. In a file that
-    /// is not followed, all count as new.
-    fn used(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
+    /// Records the use of pages. Returns how many were not used before (all, if not followed).
+    fn record_used(&mut self, inode: Inode, range: PageRange, at_ns: u64) -> u64 {
         let Some(file) = self.files.get_mut(&inode) else { return range.count() };
         let rest_before = file.file_use.rest_pages();
         file.file_use.record_access(range);
-        if let Some(hand) = &mut file.advice_target {
-            hand.record_present(range);
+        if let Some(target) = &mut file.advice_target {
+            target.record_present(range);
         }
         let new_pages = match file.file_use.is_followed() {
             true => rest_before - file.file_use.rest_pages(),
             false => range.count(),
         };
-        let used = self.ledger.remove_range(file.number, range);
-        self.help.used_bytes += used * PAGE_BYTES;
-        self.credit.record_used(used);
-        if used > 0 {
+        let used_pages = self.ledger.remove_range(file.number, range);
+        self.help.used_bytes += used_pages * PAGE_BYTES;
+        self.credit.record_used(used_pages);
+        if used_pages > 0 {
             self.awake_until_ns = at_ns + AWAKE_NS;
         }
         new_pages
@@ -483,10 +490,10 @@ impl Advisor {
         let readers = waiting.count().max(1) as u64;
         let Some(file) = self.files.get_mut(&inode) else { return };
         file.last_read_ns = at_ns;
-        let Some(hand) = &file.advice_target else { return };
-        let range = range.clipped(hand.pages());
+        let Some(target) = &file.advice_target else { return };
+        let range = range.clipped(target.pages());
         let evidence = &mut self.devices.entry(file.disk).or_default().evidence;
-        if self.credit.now(at_ns) != AdviceState::Advise {
+        if self.credit.state_at(at_ns) != AdviceState::Advise {
             return;
         }
         if file.advised.is_quiet(range) {
@@ -495,55 +502,55 @@ impl Advisor {
         evidence.now = Time(at_ns);
         evidence.open_reads = readers;
         let (offset, bytes) = (range.first * PAGE_BYTES, range.count() * PAGE_BYTES);
-        let file_pages = hand.pages();
-        let ask =
+        let file_pages = target.pages();
+        let request =
             ReadRequest { offset, bytes, file_bytes: file_pages * PAGE_BYTES, is_congested: false };
         let mut runs = Vec::new();
         let advised = &mut file.advised;
         let mut pages =
             KernelPageView { advised, device: evidence, file_pages, advised_ranges: &mut runs };
-        file.policy.read(&ask, &mut pages);
+        file.policy.read(&request, &mut pages);
         file.advised.read(range, evidence);
-        let why = PrefetchReason::Predicted { is_used_up: file.file_use.has_prefetch_begun() };
+        let reason = PrefetchReason::Predicted { is_used_up: file.file_use.has_prefetch_begun() };
         for run in runs {
-            self.prefetch(inode, run, why, at_ns);
+            self.prefetch(inode, run, reason, at_ns);
         }
     }
 
     /// Prefetches absent pages within the limits and returns their number. The rest is forgotten.
     fn prefetch(&mut self, inode: Inode, range: PageRange, why: PrefetchReason, at_ns: u64) -> u64 {
-        if self.credit.now(at_ns) != AdviceState::Advise {
+        if self.credit.state_at(at_ns) != AdviceState::Advise {
             return 0;
         }
         self.make_room(range.count(), at_ns);
-        let room = self.budget_pages.saturating_sub(self.ledger.pages());
+        let room_pages = self.budget_pages.saturating_sub(self.ledger.pages());
         let Some(file) = self.files.get_mut(&inode) else { return 0 };
-        let Some(hand) = &mut file.advice_target else { return 0 };
-        let range = range.clipped(hand.pages());
+        let Some(target) = &mut file.advice_target else { return 0 };
+        let range = range.clipped(target.pages());
         let credit_pages = self.credit.room_pages(why);
         if range.count() > credit_pages {
             self.credit.record_refusal();
         }
-        let taken = range.clipped(range.first.saturating_add(room.min(credit_pages)));
-        let (mut is_whole, mut brought) = (taken == range, 0);
-        for (part, absent) in hand.absent_parts(taken) {
+        let allowed = range.clipped(range.first.saturating_add(room_pages.min(credit_pages)));
+        let (mut is_whole, mut prefetched_pages) = (allowed == range, 0);
+        for (part, absent) in target.absent_parts(allowed) {
             // Pages that were resident before do not count as help.
-            for absent in hand.absent_runs(part, absent) {
+            for absent in target.absent_runs(part, absent) {
                 self.ledger.add(file.number, absent, at_ns);
             }
-            is_whole &= hand.prefetch(part);
-            hand.record_present(part);
+            is_whole &= target.prefetch(part);
+            target.record_present(part);
             self.credit.record_prefetched(absent, why);
-            brought += absent;
+            prefetched_pages += absent;
             self.help.files += u64::from(!std::mem::replace(&mut file.is_helped, true));
         }
         if !is_whole {
             let device = self.devices.entry(file.disk).or_default();
-            let rest = PageRange { first: taken.end, end: range.end };
+            let rest = PageRange { first: allowed.end, end: range.end };
             file.advised.on_evicted(rest, &mut device.evidence);
         }
-        self.help.prefetched_bytes += brought * PAGE_BYTES;
-        brought
+        self.help.prefetched_bytes += prefetched_pages * PAGE_BYTES;
+        prefetched_pages
     }
 
     /// Evicts stale prefetched pages until `pages` more fit into the budget.
@@ -557,32 +564,32 @@ impl Advisor {
     }
 
     /// True for a range unused for `STALE_NS` that no whole-file prefetch keeps.
-    fn is_stale(&self, standing: &UnusedRange, at_ns: u64) -> bool {
-        let file = self.inodes.get(&standing.file).and_then(|inode| self.files.get(inode));
+    fn is_stale(&self, unused: &UnusedRange, at_ns: u64) -> bool {
+        let file = self.inodes.get(&unused.file).and_then(|inode| self.files.get(inode));
         let is_waited_for = file.is_some_and(|file| {
             file.file_use.has_prefetch_begun() && file.last_read_ns + STALE_NS > at_ns
         });
-        at_ns.saturating_sub(standing.since_ns) >= STALE_NS && !is_waited_for
+        at_ns.saturating_sub(unused.since_ns) >= STALE_NS && !is_waited_for
     }
 
     /// Drops an unused prefetched range from the page cache, and counts it as wasted.
     fn evict_unused(&mut self, UnusedRange { file, range, .. }: UnusedRange) {
-        let lost = self.ledger.remove_range(file, range);
-        self.credit.record_lost(lost);
+        let lost_pages = self.ledger.remove_range(file, range);
+        self.credit.record_lost(lost_pages);
         let Some(file) = self.inodes.get(&file).and_then(|inode| self.files.get_mut(inode)) else {
             return;
         };
         let device = self.devices.entry(file.disk).or_default();
         file.advised.on_evicted(range, &mut device.evidence);
-        if let Some(hand) = &file.advice_target {
-            hand.evict(range);
+        if let Some(target) = &file.advice_target {
+            target.evict(range);
         }
     }
 
     /// Pauses the advice: unused pages are evicted, and the policies start again.
     fn pause(&mut self) {
         let all: Vec<UnusedRange> = self.ledger.all().collect();
-        all.into_iter().for_each(|standing| self.evict_unused(standing));
+        all.into_iter().for_each(|unused| self.evict_unused(unused));
         for file in self.files.values_mut() {
             file.forget_all(&mut self.devices);
         }

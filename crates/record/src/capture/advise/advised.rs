@@ -12,19 +12,24 @@ use super::Inode;
 use super::hand::AdviceTarget;
 use super::used_up::FileUse;
 
+/// A file with absent pages whose next reads are predicted.
 #[derive(Debug)]
 pub(super) struct AdvisedFile {
+    /// Number of the file in the ledger.
     pub(super) number: u32,
     pub(super) disk: u64,
     /// `None` for a file that is too small or cannot be opened.
     pub(super) advice_target: Option<AdviceTarget>,
     pub(super) policy: AdaptiveReadahead,
+    /// Pages that the policy knows as cached.
     pub(super) advised: KernelCachedPages,
     pub(super) file_use: FileUse,
     pub(super) last_read_ns: u64,
+    /// True once pages of the file were prefetched.
     pub(super) is_helped: bool,
 }
 
+/// Range of pages that a task has requested by a read or a fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestedRange {
     pub(super) inode: Inode,
@@ -32,17 +37,21 @@ pub(super) struct RequestedRange {
     pub(super) is_prefetched: bool,
 }
 
-/// `None` for a file that is too small or cannot be opened.
+/// Costs of a device, learned from its requests or from the waits of reads.
 #[derive(Debug, Default)]
 pub(super) struct AdvisedDevice {
     pub(super) evidence: DeviceEvidence,
+    /// Requests in progress by their first sectors.
     pub(super) under_way: BTreeMap<u64, RequestId>,
+    /// Numbers of completed requests, for reuse.
     pub(super) free: Vec<RequestId>,
     /// End of the last read used for the estimate, on a device without request events.
     pub(super) learned_ns: u64,
 }
 
 impl AdvisedFile {
+    /// Resets the state of the file's readahead: no page is known as cached, and the policy starts
+    /// again. `devices` are all devices by their numbers.
     pub(super) fn forget_all(&mut self, devices: &mut BTreeMap<u64, AdvisedDevice>) {
         let device = devices.entry(self.disk).or_default();
         self.policy.on_close(None, 0, &mut device.evidence);
@@ -54,14 +63,17 @@ impl AdvisedFile {
 }
 
 impl RequestedRange {
-    /// Returns true for the rest of this request, which the kernel reports at each continuation.
+    /// Returns true if `range` is the rest of this request. The kernel reports the rest at each
+    /// continuation.
     pub(super) fn continues_request(&self, inode: Inode, range: PageRange) -> bool {
         self.inode == inode && self.range.end == range.end && self.range.first < range.first
     }
 }
 
 impl AdvisedDevice {
-    pub(super) fn issued(&mut self, at: Time, sector: u64) {
+    /// Records that the device began a request at `sector`. A second start of the same sector is
+    /// ignored.
+    pub(super) fn record_issued(&mut self, at: Time, sector: u64) {
         if self.under_way.contains_key(&sector) {
             return;
         }
@@ -71,15 +83,17 @@ impl AdvisedDevice {
         self.evidence.estimate.on_dispatch(at, id, None);
     }
 
-    pub(super) fn completed(&mut self, at: Time, sector: u64, bytes: u64) {
+    /// Records that the device completed `bytes` bytes of the request at `sector`.
+    pub(super) fn record_completed(&mut self, at: Time, sector: u64, bytes: u64) {
         if let Some(id) = self.under_way.remove(&sector) {
             self.free.push(id);
             self.evidence.estimate.on_completion(at, at, id, bytes);
         }
     }
 
-    /// Adds a read that waited to the cost estimate. It must not overlap the previous one.
-    pub(super) fn learn(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
+    /// Adds a read of `bytes` bytes to the cost estimate, as if it were one request. A read that
+    /// began before the end of the previous one is left out.
+    pub(super) fn learn_from_read(&mut self, begin_ns: u64, end_ns: u64, bytes: u64) {
         if begin_ns >= self.learned_ns {
             self.evidence.estimate.on_dispatch(Time(begin_ns), RequestId(0), None);
             self.evidence.estimate.on_completion(Time(end_ns), Time(end_ns), RequestId(0), bytes);

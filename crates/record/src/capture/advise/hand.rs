@@ -23,6 +23,7 @@ use crate::readahead_file::{CALL_BYTES_MIN, ReadaheadFile, for_each_call};
 #[derive(Debug)]
 pub(super) struct AdviceTarget {
     target_kind: AdviceWay,
+    /// Number of pages that can be advised, from the start of the file.
     pages: u64,
     /// Pages that were prefetched or used, where the kernel reports no residency: it denies
     /// `cachestat(2)` for files that the user neither owns nor may write.
@@ -41,22 +42,24 @@ enum AdviceWay {
 }
 
 impl AdviceTarget {
-    /// Opens the file that a task reads. `path` is its likely path. Returns `None` if all ways
-    /// fail.
+    /// Opens the file `inode` that a task reads: by its likely path `path`, by the task's
+    /// descriptors, or through a mapping. Returns `None` if all of them fail.
     pub fn open_file_of_task(task: u32, inode: Inode, path: Option<&str>) -> Option<AdviceTarget> {
-        let folder = PathBuf::from(format!("/proc/{task}"));
-        let named = path.map(PathBuf::from).into_iter();
-        let links = ["fd", "map_files"].map(|name| fs::read_dir(folder.join(name)));
+        let proc_folder = PathBuf::from(format!("/proc/{task}"));
+        let likely_path = path.map(PathBuf::from).into_iter();
+        let links = ["fd", "map_files"].map(|name| fs::read_dir(proc_folder.join(name)));
         let links = links.into_iter().flatten().flatten().flatten().map(|entry| entry.path());
-        let opened = named.chain(links).find_map(|path| open(&path, inode));
-        opened.or_else(|| mapping(&folder, inode))
+        let opened = likely_path.chain(links).find_map(|path| open_inode(&path, inode));
+        opened.or_else(|| largest_mapping(&proc_folder, inode))
     }
 
-    /// Number of pages in the file or in its mapping.
+    /// Number of pages from the start of the file to its end, or to the end of its mapping.
     pub fn pages(&self) -> u64 {
         self.pages
     }
 
+    /// Creates a target of `pages` pages. Its pages are counted here if the kernel reports no
+    /// residency.
     fn new(target_kind: AdviceWay, pages: u64) -> AdviceTarget {
         let mut target = AdviceTarget { target_kind, pages, known: None };
         if target.cached_pages(PageRange::new(0, 1)).is_none() {
@@ -75,33 +78,35 @@ impl AdviceTarget {
         range.count().saturating_sub(present)
     }
 
-    /// Records that these pages were prefetched or used.
+    /// Records that these pages were prefetched or used. Without effect if the kernel reports
+    /// residency.
     pub fn record_present(&mut self, range: PageRange) {
         if let Some(known) = &mut self.known {
             known.add(range.first, range.end);
         }
     }
 
-    /// Splits a range into parts with absent pages. Returns each part with the number of its absent
-    /// pages.
+    /// Splits a range into parts with absent pages, each with the number of its absent pages. A
+    /// part is wholly absent or at most as long as the kernel's readahead window. The order is
+    /// ascending.
     pub fn absent_parts(&self, range: PageRange) -> Vec<(PageRange, u64)> {
-        let (mut parts, mut left) = (Vec::new(), vec![range]);
-        while let Some(part) = left.pop() {
+        let (mut parts, mut unsplit) = (Vec::new(), vec![range]);
+        while let Some(part) = unsplit.pop() {
             let absent = self.absent_pages(part);
             match absent {
                 0 => {}
                 _ if absent == part.count() || !is_large(part) => parts.push((part, absent)),
                 _ => {
                     let middle = part.first + part.count() / 2;
-                    left.push(PageRange { first: middle, ..part });
-                    left.push(part.clipped(middle));
+                    unsplit.push(PageRange { first: middle, ..part });
+                    unsplit.push(part.clipped(middle));
                 }
             }
         }
         parts
     }
 
-    /// Returns the absent runs of a part with `absent` absent pages.
+    /// Returns the absent ranges within `part`, which has `absent` absent pages.
     pub fn absent_runs(&self, part: PageRange, absent: u64) -> Vec<PageRange> {
         // More than all pages can be absent, because pages arrive between two counts.
         if absent >= part.count() {
@@ -131,7 +136,7 @@ impl AdviceTarget {
             AdviceWay::Opened(file) => file.read_ahead(range),
             AdviceWay::Mapped { process, offset: first, address } => {
                 for_each_call(range, CALL_BYTES_MIN, |offset, bytes| {
-                    offset >= *first && will_need(process, address + (offset - first), bytes)
+                    offset >= *first && advise_will_need(process, address + (offset - first), bytes)
                 })
             }
         }
@@ -148,28 +153,29 @@ impl AdviceTarget {
     }
 }
 
-/// Returns true for a read that is larger than the kernel's readahead window.
+/// Returns true if the range is longer than the kernel's readahead window.
 pub(super) fn is_large(range: PageRange) -> bool {
     range.count() > ReadaheadLimits::default().window_pages_max
 }
 
-/// Opens the file at a path if it has the given inode.
-fn open(path: &Path, inode: Inode) -> Option<AdviceTarget> {
-    let is_it = |found: &fs::Metadata| mounts::inode_at(path, found) == inode;
-    let file = ReadaheadFile::open(path, is_it).ok()??;
+/// Opens the file at a path. Returns `None` if that fails or if the path names another inode.
+fn open_inode(path: &Path, inode: Inode) -> Option<AdviceTarget> {
+    let has_inode = |found: &fs::Metadata| mounts::inode_at(path, found) == inode;
+    let file = ReadaheadFile::open(path, has_inode).ok()??;
     let pages = file.pages();
     Some(AdviceTarget::new(AdviceWay::Opened(file), pages))
 }
 
-/// Largest mapping of the file in the task with the given folder in `/proc`.
-fn mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
+/// Returns the largest mapping of a file in a task. `folder` is the task's folder in `/proc`.
+/// `None` if the task has no mapping of the file or has ended.
+fn largest_mapping(folder: &Path, inode: Inode) -> Option<AdviceTarget> {
     let maps = fs::read_to_string(folder.join("maps")).ok()?;
-    let mapped = maps.lines().filter_map(|line| Mapped::parse(line, inode));
-    let Mapped { address, bytes, offset } = mapped.max_by_key(|mapped| mapped.bytes)?;
+    let mappings = maps.lines().filter_map(|line| Mapped::parse(line, inode));
+    let Mapped { address, bytes, offset } = mappings.max_by_key(|mapped| mapped.bytes)?;
     let status = fs::read_to_string(folder.join("status")).ok()?;
     let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
-    let process = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
-    let mapped = AdviceWay::Mapped { process: process.ok()?, offset, address };
+    let pidfd = pidfd_open(Pid::from_raw(process.trim().parse().ok()?)?, PidfdFlags::empty());
+    let mapped = AdviceWay::Mapped { process: pidfd.ok()?, offset, address };
     Some(AdviceTarget::new(mapped, (offset + bytes) / PAGE_BYTES))
 }
 
@@ -182,8 +188,8 @@ struct Mapped {
 }
 
 impl Mapped {
-    /// Parses a line such as `7f00-7f10 r--s 00001000 fd:02 1234 /path`. Returns `None` for another
-    /// file.
+    /// Parses a line such as `7f00-7f10 r--s 00001000 fd:02 1234 /path`. Returns `None` for a line
+    /// that has another form or names another inode.
     fn parse(line: &str, inode: Inode) -> Option<Mapped> {
         let hexadecimal = |text: &str| u64::from_str_radix(text, 16).ok();
         let mut fields = line.split_ascii_whitespace();
@@ -193,17 +199,19 @@ impl Mapped {
         let (major, minor) = fields.next()?.split_once(':')?;
         let device = hexadecimal(major)? << 20 | hexadecimal(minor)?;
         let number: u64 = fields.next()?.parse().ok()?;
-        let is_it = Inode { device, number } == inode;
-        is_it.then_some(Mapped { address: first, bytes: end - first, offset })
+        let is_inode = Inode { device, number } == inode;
+        is_inode.then_some(Mapped { address: first, bytes: end - first, offset })
     }
 }
 
-/// Calls `process_madvise(2)` with `MADV_WILLNEED`.
-fn will_need(process: &OwnedFd, address: u64, bytes: u64) -> bool {
-    let part = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes as usize };
-    let (process, advice) = (process.as_raw_fd(), libc::MADV_WILLNEED);
-    // SAFETY: the kernel reads only `part`, which names memory of another process.
-    let advised = unsafe { libc::syscall(libc::SYS_process_madvise, process, &part, 1, advice, 0) };
+/// Requests readahead of `bytes` bytes at `address` in the process of `pidfd`, by
+/// `process_madvise(2)` with `MADV_WILLNEED`. Returns false if the kernel refuses. A partly
+/// accepted range counts as success.
+fn advise_will_need(pidfd: &OwnedFd, address: u64, bytes: u64) -> bool {
+    let range = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes as usize };
+    let (pidfd, advice) = (pidfd.as_raw_fd(), libc::MADV_WILLNEED);
+    // SAFETY: the kernel reads only `range`, which names memory of another process.
+    let advised = unsafe { libc::syscall(libc::SYS_process_madvise, pidfd, &range, 1, advice, 0) };
     advised >= 0
 }
 
@@ -280,7 +288,8 @@ mod tests {
         let address = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0).unwrap()
         };
-        let hand = mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
+        let hand =
+            largest_mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
         assert_eq!((hand.pages(), hand.cached_pages(PART)), (256, None));
         if resident_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
             assert!(hand.prefetch(PART));

@@ -14,6 +14,7 @@ pub(super) struct Ledger {
     unused_ranges: BTreeMap<(u32, u64), (u64, u64)>,
     /// Ranges by age: time, file, first page.
     by_age: BTreeSet<(u64, u32, u64)>,
+    /// Number of pages in all ranges.
     pages: u64,
     pages_max: u64,
     pages_by_file: HashMap<u32, u64>,
@@ -55,7 +56,7 @@ impl Ledger {
     /// Removes a range and returns the number of its pages that were in the ledger.
     pub fn remove_range(&mut self, file: u32, range: PageRange) -> u64 {
         let before = self.pages;
-        while let Some(found) = self.touching(file, range) {
+        while let Some(found) = self.last_overlapping(file, range) {
             self.remove(found);
             let UnusedRange { range: whole, since_ns, .. } = found;
             let below = whole.clipped(range.first);
@@ -69,14 +70,14 @@ impl Ledger {
         before - self.pages
     }
 
-    /// Returns the oldest range.
+    /// Returns the range that was prefetched first. `None` if the ledger is empty.
     pub fn oldest(&self) -> Option<UnusedRange> {
         let &(since_ns, file, first) = self.by_age.first()?;
         let &(end, _) = self.unused_ranges.get(&(file, first))?;
         Some(UnusedRange { file, range: PageRange { first, end }, since_ns })
     }
 
-    /// Returns all ranges.
+    /// Returns all ranges, by file and page.
     pub fn all(&self) -> impl Iterator<Item = UnusedRange> + '_ {
         self.unused_ranges.iter().map(|(&(file, first), &(end, since_ns))| UnusedRange {
             file,
@@ -85,8 +86,8 @@ impl Ledger {
         })
     }
 
-    /// Returns the last range that shares a page with this one.
-    fn touching(&self, file: u32, range: PageRange) -> Option<UnusedRange> {
+    /// Returns the last range that shares a page with `range`, or `None`.
+    fn last_overlapping(&self, file: u32, range: PageRange) -> Option<UnusedRange> {
         if range.is_empty() {
             return None;
         }
@@ -99,6 +100,7 @@ impl Ledger {
         })
     }
 
+    /// Adds a range that overlaps no other one to the ledger and its sums.
     fn insert(&mut self, UnusedRange { file, range, since_ns }: UnusedRange) {
         self.unused_ranges.insert((file, range.first), (range.end, since_ns));
         self.by_age.insert((since_ns, file, range.first));
@@ -106,6 +108,7 @@ impl Ledger {
         *self.pages_by_file.entry(file).or_default() += range.count();
     }
 
+    /// Removes a whole range from the ledger and its sums.
     fn remove(&mut self, UnusedRange { file, range, since_ns }: UnusedRange) {
         self.unused_ranges.remove(&(file, range.first));
         self.by_age.remove(&(since_ns, file, range.first));

@@ -36,11 +36,11 @@ pub(super) enum PageTouch {
 
 /// Source of addresses and page tables.
 pub(super) trait Tables {
-    /// Returns the page of a file at an address of a task.
+    /// Returns the page of a file at an address of a task, or `None` for other memory.
     fn at(&self, task: u32, address: u64) -> Option<MappedPage>;
 
-    /// Returns the mapped pages around a place.
-    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange>;
+    /// Returns the pages around `page` that the program's page table maps, or `None` if unknown.
+    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange>;
 }
 
 /// Addresses and page tables of the running system.
@@ -54,8 +54,8 @@ impl<N: FileNames> Tables for SystemTables<'_, N> {
         self.places.at(task, address)
     }
 
-    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange> {
-        self.names.mapped(place)
+    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange> {
+        self.names.mapped(page)
     }
 }
 
@@ -82,8 +82,9 @@ struct FaultRecord {
 }
 
 impl Touches {
-    /// Processes events in the order of their times and calls `on_touch` with each access.
-    pub fn take(
+    /// Processes events in the order of their times and calls `on_touch` with each access. A fault
+    /// is reported when its pages are known, at the latest with the next event of its task.
+    pub fn process(
         &mut self,
         events: &[TraceEvent],
         tables: &mut impl Tables,
@@ -91,13 +92,16 @@ impl Touches {
     ) {
         for event in events {
             let task = event.task;
-            let is_of_fault = matches!(
+            let belongs_to_exception = matches!(
                 event.data,
                 EventData::MapPages { .. } | EventData::Fault { .. } | EventData::Insert { .. }
             );
-            if let Some(place) = self.last_exceptions.remove(&task).filter(|_| !is_of_fault) {
+            if let Some(place) =
+                self.last_exceptions.remove(&task).filter(|_| !belongs_to_exception)
+            {
                 self.end_fault(task, &mut on_touch);
-                let range = self.mapped_at(&place, PageRange::new(place.page, 1), true, tables);
+                let range =
+                    self.pages_mapped_by_fault(&place, PageRange::new(place.page, 1), true, tables);
                 let range = self.with_gap(task, place.inode, range);
                 on_touch(PageTouch::Mapped { task, inode: place.inode, range });
             }
@@ -118,9 +122,10 @@ impl Touches {
                     self.end_fault(task, &mut on_touch);
                     let window = PageRange { first, end };
                     let place = self.places.get(&task).copied();
-                    let place = place.filter(|it| it.inode == inode && window.contains(it.page));
+                    let place =
+                        place.filter(|page| page.inode == inode && window.contains(page.page));
                     let range = match place {
-                        Some(place) => self.mapped_at(&place, window, false, tables),
+                        Some(place) => self.pages_mapped_by_fault(&place, window, false, tables),
                         None => self.folios.covering(inode, window),
                     };
                     let range = self.with_gap(task, inode, range);
@@ -135,8 +140,8 @@ impl Touches {
                     self.folios.insert(inode, range);
                     on_touch(PageTouch::Missed { task, inode, range });
                     let Some(fault) = self.faults.get_mut(&task) else { continue };
-                    let goes_on = fault.inserted_end.unwrap_or(fault.page);
-                    if fault.inode == inode && range.contains(goes_on) {
+                    let next_page = fault.inserted_end.unwrap_or(fault.page);
+                    if fault.inode == inode && range.contains(next_page) {
                         fault.inserted_end = Some(range.end);
                     }
                 }
@@ -151,15 +156,16 @@ impl Touches {
             }
         }
         // Faults with added pages are waiting for the device. No further event is needed for them.
-        let known: Vec<u32> = self
+        let served_tasks: Vec<u32> = self
             .faults
             .iter()
             .filter_map(|(task, fault)| fault.inserted_end.map(|_| *task))
             .collect();
-        known.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
+        served_tasks.into_iter().for_each(|task| self.end_fault(task, &mut on_touch));
     }
 
-    /// Ends the fault of a task, and reports the pages that it mapped.
+    /// Ends the fault in progress of a task, and reports the pages that it mapped. Without a fault
+    /// nothing is reported.
     fn end_fault(&mut self, task: u32, on_touch: &mut impl FnMut(PageTouch)) {
         let Some(FaultRecord { inode, page, inserted_end }) = self.faults.remove(&task) else {
             return;
@@ -172,26 +178,32 @@ impl Touches {
         on_touch(PageTouch::Requested { task, inode, range });
     }
 
-    /// Maximum range of pages that a fault maps at a place.
-    fn mapped_at(
+    /// Returns the largest range of pages that a fault on `touched` may have mapped. `window` are
+    /// the pages that the kernel reported, or the touched page. `is_silent`: the exception is the
+    /// only event.
+    fn pages_mapped_by_fault(
         &self,
-        place: &MappedPage,
+        touched: &MappedPage,
         window: PageRange,
         is_silent: bool,
         tables: &mut impl Tables,
     ) -> PageRange {
-        let mut range = self.folios.covering(place.inode, window);
-        if !self.folios.is_known(place.inode, place.page) {
-            let huge_range = if is_silent { place.huge } else { None };
-            if let Some(present) = tables.mapped(place).or(huge_range) {
+        let mut range = self.folios.covering(touched.inode, window);
+        if !self.folios.is_known(touched.inode, touched.page) {
+            let huge_range = if is_silent { touched.huge } else { None };
+            if let Some(present) = tables.mapped(touched).or(huge_range) {
                 range.first = range.first.min(present.first);
                 range.end = range.end.max(present.end);
             }
         }
-        PageRange { first: range.first.max(place.pages.first), end: range.end.min(place.pages.end) }
+        PageRange {
+            first: range.first.max(touched.pages.first),
+            end: range.end.min(touched.pages.end),
+        }
     }
 
-    /// Extends a touch of a mapping by the unreported gap before it.
+    /// Extends a touch of a mapping by the pages since the task's last touch, if they are at most
+    /// as many as that touch had.
     fn with_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
         let before = self.mapped.insert(task, (inode, range)).filter(|before| before.0 == inode);
         let first =
@@ -233,7 +245,7 @@ mod tests {
                 .iter()
                 .map(|what| TraceEvent { at_ns: 0, task: 7, data: what.clone() })
                 .collect();
-            touches.take(&events, &mut Nothing, |touch| {
+            touches.process(&events, &mut Nothing, |touch| {
                 all.push(match touch {
                     PageTouch::Requested { range, .. } => ('c', range.first, range.end),
                     PageTouch::Mapped { range, .. } => ('m', range.first, range.end),

@@ -51,7 +51,9 @@ pub(super) struct FileUse {
     used_bitmap: Vec<u64>,
     file_pages: u64,
     used_pages: u64,
+    /// Accesses to pages that were used before.
     reread_pages: u64,
+    /// Number of pieces, and the last one.
     pieces: u64,
     piece: PageRange,
     /// Start page of the next chunk, once the prefetch has begun, and its earliest time.
@@ -59,11 +61,12 @@ pub(super) struct FileUse {
     next_ns: u64,
     /// Expected time when the device has read all chunks, and the number of prefetched pages.
     done_ns: u64,
-    brought_pages: u64,
+    prefetched_pages: u64,
 }
 
 impl FileUse {
-    /// Creates the state of a file of `file_pages` pages, none of them used.
+    /// Creates the state of a file of `file_pages` pages, none of them used. A file of more than
+    /// `FILE_PAGES_MAX` pages is not followed.
     pub fn new(file_pages: u64) -> FileUse {
         let is_followed = file_pages <= FILE_PAGES_MAX;
         let words = if is_followed { file_pages.div_ceil(64) as usize } else { 0 };
@@ -77,26 +80,27 @@ impl FileUse {
             next: None,
             next_ns: 0,
             done_ns: 0,
-            brought_pages: 0,
+            prefetched_pages: 0,
         }
     }
 
-    /// Records an access to these pages.
+    /// Records that the program accessed these pages. A range that starts within the last piece or
+    /// at its end extends it. Other ranges begin a new piece.
     pub fn record_access(&mut self, range: PageRange) {
         let range = range.clipped(self.file_pages);
         if !self.is_followed() || range.is_empty() {
             return;
         }
-        let goes_on =
+        let continues_piece =
             !self.piece.is_empty() && (self.piece.first..=self.piece.end).contains(&range.first);
-        let known_end = if goes_on { self.piece.end } else { range.first };
+        let known_end = if continues_piece { self.piece.end } else { range.first };
         for page in known_end.max(range.first)..range.end {
             let (word, bit) = (page as usize / 64, 1 << (page % 64));
-            let is_again = self.used_bitmap[word] & bit != 0;
+            let was_used = self.used_bitmap[word] & bit != 0;
             self.used_bitmap[word] |= bit;
-            *(if is_again { &mut self.reread_pages } else { &mut self.used_pages }) += 1;
+            *(if was_used { &mut self.reread_pages } else { &mut self.used_pages }) += 1;
         }
-        if goes_on {
+        if continues_piece {
             self.piece.end = self.piece.end.max(range.end);
         } else {
             self.pieces += 1;
@@ -104,7 +108,7 @@ impl FileUse {
         }
     }
 
-    /// False for a file whose pages are too many to be followed.
+    /// Returns false for a file with too many pages to record their use.
     pub fn is_followed(&self) -> bool {
         !self.used_bitmap.is_empty()
     }
@@ -121,20 +125,21 @@ impl FileUse {
 
     /// Returns true when only the lack of credit prevents a further chunk.
     pub fn is_held_back(&self, credit_pages: u64) -> bool {
-        credit_pages < CHUNK_PAGES_MIN && self.next.is_some_and(|from| from < self.file_pages)
+        credit_pages < CHUNK_PAGES_MIN && self.next.is_some_and(|start| start < self.file_pages)
     }
 
-    /// Returns the next part of the file to prefetch now. The rest must fit into `room_pages`, and
-    /// the part into `credit_pages`. [`record_prefetched`](FileUse::record_prefetched) takes the
-    /// number of its absent pages.
-    pub fn chunk(
+    /// Returns the next part of the file to prefetch at `at_ns`. The rest of the file must fit into
+    /// `room_pages`, and the part into `credit_pages`. Returns `None` if no prefetch is due.
+    /// Otherwise pass the number of absent pages to
+    /// [`record_prefetched`](FileUse::record_prefetched).
+    pub fn next_chunk(
         &mut self,
         estimate: &DeviceEstimate,
         (room_pages, credit_pages): (u64, u64),
         at_ns: u64,
     ) -> Option<PageRange> {
         if self.next.is_none() {
-            if !self.is_read_as_whole() || self.rest_pages() > room_pages {
+            if !self.is_being_used_up() || self.rest_pages() > room_pages {
                 return None;
             }
             self.next = Some(0);
@@ -142,28 +147,29 @@ impl FileUse {
         if at_ns < self.next_ns || credit_pages < CHUNK_PAGES_MIN {
             return None;
         }
-        let from = self.next.filter(|from| *from < self.file_pages)?;
-        let first = (from..self.file_pages).find(|page| !self.is_used(*page));
+        let start = self.next.filter(|start| *start < self.file_pages)?;
+        let first = (start..self.file_pages).find(|page| !self.is_used(*page));
         let first = first.unwrap_or(self.file_pages);
         let chunk_pages = (WINDOW_COST_FACTOR * estimate.request_cost_pages())
             .clamp(CHUNK_PAGES_MIN, CHUNK_PAGES_MAX)
             .min(room_pages)
             .min(credit_pages)
-            .min((REST_PER_PAGE * self.used_pages).saturating_sub(self.brought_pages));
+            .min((REST_PER_PAGE * self.used_pages).saturating_sub(self.prefetched_pages));
         let chunk = self.cut_at_used(PageRange::new(first, chunk_pages).clipped(self.file_pages));
         self.next = Some(chunk.end);
         Some(chunk).filter(|chunk| !chunk.is_empty())
     }
 
-    /// Records that `pages` absent pages of a chunk are in flight.
+    /// Records that `pages` absent pages of a chunk are in flight from `at_ns` on. Half of their
+    /// expected device time passes before the next chunk.
     pub fn record_prefetched(&mut self, pages: u64, estimate: &DeviceEstimate, at_ns: u64) {
         let duration_ns = pages * estimate.page_ps() / 1_000;
-        self.brought_pages += pages;
+        self.prefetched_pages += pages;
         self.done_ns = self.done_ns.max(at_ns) + duration_ns;
         self.next_ns = self.done_ns - duration_ns / 2;
     }
 
-    /// Shortens a range so that it ends before a long part already used.
+    /// Shortens a range so that it ends before the first long part already used.
     fn cut_at_used(&self, range: PageRange) -> PageRange {
         let mut end = range.first;
         for page in range.pages() {
@@ -176,11 +182,13 @@ impl FileUse {
         PageRange { end, ..range }
     }
 
+    /// Returns true if the program has used a page.
     fn is_used(&self, page: u64) -> bool {
         self.used_bitmap[page as usize / 64] >> (page % 64) & 1 == 1
     }
 
-    fn is_read_as_whole(&self) -> bool {
+    /// Returns true if the file is read in enough long pieces with few repeated pages.
+    fn is_being_used_up(&self) -> bool {
         REREAD_SHARE_DIVISOR * self.reread_pages <= self.used_pages
             && self.pieces >= PIECES_MIN
             && self.used_pages >= CHUNK_PAGES * self.pieces
@@ -202,7 +210,7 @@ mod tests {
                 used_up.record_access(PageRange::new(part, 16));
             }
         }
-        used_up.chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
+        used_up.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5)
     }
 
     /// Five pieces of 160 pages are an eighth of the file. The whole rest is read.
@@ -246,7 +254,7 @@ mod tests {
         (0..5).for_each(|nth| used_up.record_access(PageRange::new(nth * 1000 + 1000, 160)));
         (0..20).for_each(|nth| used_up.record_access(PageRange::new(nth * 32, 16)));
         used_up.pieces = PIECES_MIN;
-        let chunk = used_up.chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5);
+        let chunk = used_up.next_chunk(&DeviceEstimate::default(), (6400, 1 << 20), 5);
         assert_eq!(chunk, Some(PageRange { first: 16, end: 1000 }));
     }
 
@@ -255,10 +263,10 @@ mod tests {
     fn swept(used_up: &mut FileUse) -> (u64, u64) {
         let estimate = DeviceEstimate::default();
         let (mut at_ns, mut pages) = (used_up.next_ns, 0);
-        while let Some(chunk) = used_up.chunk(&estimate, (1 << 20, 1 << 20), at_ns) {
+        while let Some(chunk) = used_up.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns) {
             used_up.record_prefetched(chunk.count(), &estimate, at_ns);
             assert_eq!(
-                used_up.chunk(&estimate, (1 << 20, 1 << 20), at_ns),
+                used_up.next_chunk(&estimate, (1 << 20, 1 << 20), at_ns),
                 None,
                 "the device is not there yet"
             );
@@ -286,7 +294,7 @@ mod tests {
         let mut used_up = FileUse::new(6400);
         (0..5).for_each(|nth| used_up.record_access(PageRange::new(nth * 1000, 200)));
         let estimate = DeviceEstimate::default();
-        assert_eq!(used_up.chunk(&estimate, (5000, 1 << 20), 0), None, "it does not fit");
+        assert_eq!(used_up.next_chunk(&estimate, (5000, 1 << 20), 0), None, "it does not fit");
         let (pages, at_ns) = swept(&mut used_up);
         assert_eq!(pages, 6400 - 5 * 200);
         let most_ns = 5400 * 8192;

@@ -97,6 +97,7 @@ pub struct Waits {
 }
 
 impl Waits {
+    /// Adds a read of `read_bytes` bytes that waited `waited_ns` for devices.
     fn add(&mut self, waited_ns: u64, read_bytes: u64) {
         self.waited_ns += waited_ns;
         self.read_bytes += read_bytes;
@@ -129,29 +130,34 @@ pub(super) struct WholeFileRest {
 }
 
 impl WholeFileRest {
-    /// Pages among `pages` accessed ones that count for the minimum share: twice as many as random
-    /// accesses to the rest would find prefetched. A quarter of these is half of that share.
-    fn expected(self, pages: u64) -> u64 {
-        (2 * pages * self.prefetched_pages).div_ceil(self.pages.max(1)).min(pages)
+    /// Returns the number of `accessed_pages` that count for the minimum share. It is twice the
+    /// number that random accesses to the rest would find prefetched. A quarter of it is half of
+    /// that share.
+    fn expected_pages(self, accessed_pages: u64) -> u64 {
+        (2 * accessed_pages * self.prefetched_pages).div_ceil(self.pages.max(1)).min(accessed_pages)
     }
 }
 
 /// Counts since the first refusal for want of credit.
 #[derive(Clone, Copy, Debug, Default)]
 struct Refused {
-    came_pages: u64,
-    /// Pages that count for the minimum share; at most `came_pages`.
+    /// Pages that the program accessed.
+    accessed_pages: u64,
+    /// Pages that count for the minimum share; at most `accessed_pages`.
     expected_pages: u64,
+    /// Prefetched pages that the program used.
     used_pages: u64,
 }
 
 /// State of the credit and of the verdict.
 #[derive(Debug)]
 pub(super) struct AdviceCredit {
-    now: AdviceState,
-    vain: u32,
+    state: AdviceState,
+    consecutive_negative_verdicts: u32,
     last_stop_reason: Option<StopReason>,
+    /// Initial credit.
     start_pages: u64,
+    /// Pages that may be prefetched. Negative after prefetches on additional credit.
     credit_pages: i64,
     refused: Option<Refused>,
     /// Counts of this round.
@@ -166,12 +172,12 @@ pub(super) struct AdviceCredit {
 }
 
 impl AdviceCredit {
-    /// Creates the state. The initial credit is at most half of the budget.
+    /// Creates the state before any advice. The initial credit is at most half of the budget.
     pub fn new(budget_pages: u64) -> AdviceCredit {
         let start_pages = INITIAL_CREDIT_PAGES.min(budget_pages / 2).max(1);
         AdviceCredit {
-            now: AdviceState::Measure,
-            vain: 0,
+            state: AdviceState::Measure,
+            consecutive_negative_verdicts: 0,
             last_stop_reason: None,
             start_pages,
             credit_pages: start_pages as i64,
@@ -185,33 +191,37 @@ impl AdviceCredit {
         }
     }
 
-    /// Returns the state at this time. An expired pause turns the advice on.
-    pub fn now(&mut self, at_ns: u64) -> AdviceState {
-        if matches!(self.now, AdviceState::RestUntil(until_ns) if at_ns >= until_ns) {
-            self.now = AdviceState::Advise;
-            self.credit_pages = (self.start_pages >> self.vain) as i64;
+    /// Returns the state at this time. An expired pause turns the advice on, with a new start
+    /// credit.
+    pub fn state_at(&mut self, at_ns: u64) -> AdviceState {
+        if matches!(self.state, AdviceState::RestUntil(until_ns) if at_ns >= until_ns) {
+            self.state = AdviceState::Advise;
+            self.credit_pages = (self.start_pages >> self.consecutive_negative_verdicts) as i64;
             (self.used_pages, self.lost_pages, self.waits) = (0, 0, Waits::default());
         }
-        self.now
+        self.state
     }
 
-    /// Records a read with its wait, of a file with missing pages.
-    pub fn read(&mut self, waited_ns: u64, read_bytes: u64) {
-        if self.now == AdviceState::Advise {
+    /// Records a read of `read_bytes` bytes that waited `waited_ns` nanoseconds for devices. Only
+    /// reads of files with absent pages are passed. The wait counts for the current period, with or
+    /// without advice. The advice begins once the initial waits reach `MEASURED_NS`.
+    pub fn record_read(&mut self, waited_ns: u64, read_bytes: u64) {
+        if self.state == AdviceState::Advise {
             self.waits.add(waited_ns, read_bytes);
             self.with.add(waited_ns, read_bytes);
             return;
         }
         self.latest_without.add(waited_ns, read_bytes);
         self.without.add(waited_ns, read_bytes);
-        if self.now == AdviceState::Measure && self.latest_without.waited_ns >= MEASURED_NS {
-            self.now = AdviceState::Advise;
+        if self.state == AdviceState::Measure && self.latest_without.waited_ns >= MEASURED_NS {
+            self.state = AdviceState::Advise;
         }
     }
 
-    /// Number of pages that may be prefetched now.
-    pub fn room_pages(&self, why: PrefetchReason) -> u64 {
-        let more = match why {
+    /// Number of pages that may be prefetched for `reason` now. Zero means that the credit is used
+    /// up.
+    pub fn room_pages(&self, reason: PrefetchReason) -> u64 {
+        let extra_pages = match reason {
             PrefetchReason::Requested => return u64::MAX,
             PrefetchReason::Predicted { is_used_up: false } => 0,
             // Within a piece of such a file the policy continues when the whole-file prefetch must
@@ -221,17 +231,18 @@ impl AdviceCredit {
             }
             PrefetchReason::WholeFile => WHOLE_FILE_CREDIT_PAGES,
         };
-        u64::try_from(self.credit_pages + more).unwrap_or(0)
+        u64::try_from(self.credit_pages + extra_pages).unwrap_or(0)
     }
 
-    /// Records prefetched pages.
-    pub fn record_prefetched(&mut self, pages: u64, why: PrefetchReason) {
-        if why != PrefetchReason::Requested {
+    /// Takes credit for prefetched pages. The rest of a read in progress needs no credit.
+    pub fn record_prefetched(&mut self, pages: u64, reason: PrefetchReason) {
+        if reason != PrefetchReason::Requested {
             self.credit_pages -= pages as i64;
         }
     }
 
-    /// Records a refusal for want of credit.
+    /// Records that pages were not prefetched for want of credit. The minimum share is judged from
+    /// the first refusal on.
     pub fn record_refusal(&mut self) {
         self.refused.get_or_insert_default();
     }
@@ -240,12 +251,12 @@ impl AdviceCredit {
     /// if that is prefetched as a whole.
     pub fn record_access(&mut self, pages: u64, whole_file: Option<WholeFileRest>) {
         if let Some(refused) = &mut self.refused {
-            refused.came_pages += pages;
-            refused.expected_pages += whole_file.map_or(pages, |rest| rest.expected(pages));
+            refused.accessed_pages += pages;
+            refused.expected_pages += whole_file.map_or(pages, |rest| rest.expected_pages(pages));
         }
     }
 
-    /// Records the use of prefetched pages.
+    /// Records that the program used prefetched pages, and returns two pages of credit for each.
     pub fn record_used(&mut self, pages: u64) {
         self.used_pages += pages;
         self.credit_pages = (self.credit_pages + 2 * pages as i64).min(CREDIT_PAGES_MAX);
@@ -254,45 +265,48 @@ impl AdviceCredit {
         }
     }
 
-    /// Records the eviction of unused prefetched pages.
+    /// Records that prefetched pages were evicted without use.
     pub fn record_lost(&mut self, pages: u64) {
         self.lost_pages += pages;
     }
 
-    /// Judges the advice by the number of unused prefetched pages and of stale ones among them.
-    /// Returns false for a negative verdict.
-    pub fn judge(&mut self, (standing_pages, stale_pages): (u64, u64), at_ns: u64) -> bool {
-        if self.now != AdviceState::Advise {
+    /// Judges the advice at `at_ns`. `unused_pages` are prefetched and not yet used, `stale_pages`
+    /// of them are old. A negative verdict returns false and pauses or stops the advice. True also
+    /// stands for advice that is off. Counts start again after `ROUND_PAGES` pages.
+    pub fn judge(&mut self, (unused_pages, stale_pages): (u64, u64), at_ns: u64) -> bool {
+        if self.state != AdviceState::Advise {
             return true;
         }
-        let Some(why) = self.negative_verdict(standing_pages, stale_pages) else {
+        let Some(reason) = self.negative_verdict(unused_pages, stale_pages) else {
             if self.used_pages + self.lost_pages + stale_pages >= ROUND_PAGES {
-                self.vain = 0;
+                self.consecutive_negative_verdicts = 0;
                 (self.used_pages, self.lost_pages, self.waits) = (0, 0, Waits::default());
             }
             return true;
         };
-        let rest_ns = PAUSE_NS << self.vain;
-        self.vain += 1;
-        self.last_stop_reason = Some(why);
+        let pause_ns = PAUSE_NS << self.consecutive_negative_verdicts;
+        self.consecutive_negative_verdicts += 1;
+        self.last_stop_reason = Some(reason);
         self.refused = None;
         self.latest_without = Waits::default();
-        self.now = match self.vain {
+        self.state = match self.consecutive_negative_verdicts {
             NEGATIVE_VERDICTS_MAX.. => AdviceState::Stopped,
-            _ => AdviceState::RestUntil(at_ns + rest_ns),
+            _ => AdviceState::RestUntil(at_ns + pause_ns),
         };
         false
     }
 
-    /// Returns the reason of a negative verdict, or `None`.
-    fn negative_verdict(&mut self, standing_pages: u64, stale_pages: u64) -> Option<StopReason> {
-        let least = (self.start_pages >> self.vain).max(1);
+    /// Returns the reason of a negative verdict, or `None` while the advice pays or is not yet
+    /// judged. The share of used pages is judged once, then the next refusal starts its count
+    /// again.
+    fn negative_verdict(&mut self, unused_pages: u64, stale_pages: u64) -> Option<StopReason> {
+        let pages_min = (self.start_pages >> self.consecutive_negative_verdicts).max(1);
         let gone_pages = self.lost_pages + stale_pages;
-        if gone_pages >= least && self.used_pages < gone_pages {
+        if gone_pages >= pages_min && self.used_pages < gone_pages {
             return Some(StopReason::Unused);
         }
-        if let Some(Refused { came_pages, expected_pages, used_pages }) = self.refused
-            && came_pages >= (standing_pages + self.lost_pages).max(least)
+        if let Some(Refused { accessed_pages, expected_pages, used_pages }) = self.refused
+            && accessed_pages >= (unused_pages + self.lost_pages).max(pages_min)
         {
             self.refused = None;
             if used_pages * HELPED_SHARE_DIVISOR < expected_pages {
@@ -307,12 +321,12 @@ impl AdviceCredit {
         (self.without, self.with)
     }
 
-    /// Returns the reason of the last negative verdict.
+    /// Returns the reason of the last negative verdict, `None` before the first.
     pub fn stop_reason(&self) -> Option<StopReason> {
         self.last_stop_reason
     }
 
-    /// Returns true while pages are refused for want of credit.
+    /// Returns true from a refusal for want of credit until the share of used pages is judged.
     pub fn is_refusing(&self) -> bool {
         self.refused.is_some()
     }
@@ -326,8 +340,8 @@ mod tests {
 
     fn advising() -> AdviceCredit {
         let mut worth = AdviceCredit::new(1 << 20);
-        worth.read(MEASURED_NS, 1 << 20);
-        assert_eq!(worth.now(0), AdviceState::Advise);
+        worth.record_read(MEASURED_NS, 1 << 20);
+        assert_eq!(worth.state_at(0), AdviceState::Advise);
         worth
     }
 
@@ -341,7 +355,7 @@ mod tests {
             worth.record_lost(900);
             assert!(worth.judge((0, 0), 5));
         }
-        assert_eq!(worth.now(6), AdviceState::Advise);
+        assert_eq!(worth.state_at(6), AdviceState::Advise);
     }
 
     /// Trials of 512, 256, 128, 64 and 32 pages, all lost, with pauses of 1, 2, 4 and 8 seconds.
@@ -354,13 +368,13 @@ mod tests {
             worth.record_lost(pages - 100.min(pages));
             assert!(worth.judge((0, 99.min(pages - 1)), at_ns));
             assert!(!worth.judge((0, 100.min(pages)), at_ns));
-            assert_eq!(worth.now(at_ns), AdviceState::RestUntil(at_ns + rest * SECOND));
+            assert_eq!(worth.state_at(at_ns), AdviceState::RestUntil(at_ns + rest * SECOND));
             at_ns += rest * SECOND;
-            assert_eq!(worth.now(at_ns), AdviceState::Advise, "after {rest} s");
+            assert_eq!(worth.state_at(at_ns), AdviceState::Advise, "after {rest} s");
         }
         assert!(!worth.judge((0, 32), at_ns));
         assert_eq!(
-            (worth.now(1 << 60), worth.stop_reason()),
+            (worth.state_at(1 << 60), worth.stop_reason()),
             (AdviceState::Stopped, Some(StopReason::Unused))
         );
     }
@@ -372,7 +386,7 @@ mod tests {
         let (mut brought, mut used) = (0, 0);
         for step in 0..1_000_000_u64 {
             let at_ns = step * 100_000;
-            if worth.now(at_ns) == AdviceState::Advise {
+            if worth.state_at(at_ns) == AdviceState::Advise {
                 let pages = worth.room_pages(EXPECTED).min(32);
                 if pages < 32 {
                     worth.record_refusal();
@@ -387,7 +401,7 @@ mod tests {
             }
             worth.judge((brought - used, 0), at_ns);
         }
-        assert_eq!(worth.now(u64::MAX), AdviceState::Stopped);
+        assert_eq!(worth.state_at(u64::MAX), AdviceState::Stopped);
         assert!(brought <= 2 * INITIAL_CREDIT_PAGES + 2 * used, "{brought} pages, {used} used");
     }
 
@@ -455,9 +469,9 @@ mod tests {
     fn growing_waits_end_the_advice() {
         for (after_ns, pays) in [(SECOND, true), (SECOND * 3 / 2, false), (SECOND * 2, false)] {
             let mut worth = AdviceCredit::new(1 << 20);
-            assert_eq!(worth.now(0), AdviceState::Measure);
-            worth.read(SECOND, 100 << 20);
-            worth.read(after_ns, 100 << 20);
+            assert_eq!(worth.state_at(0), AdviceState::Measure);
+            worth.record_read(SECOND, 100 << 20);
+            worth.record_read(after_ns, 100 << 20);
             worth.record_used(4096);
             assert_eq!(worth.judge((0, 0), 7), pays, "{after_ns} ns");
             assert_eq!(worth.stop_reason(), (!pays).then_some(StopReason::WaitsGrew));
