@@ -140,26 +140,28 @@ impl Recorder {
         Ok(recorder)
     }
 
+    /// Prepares a recording. `enable_events` enables the events of the recorded tasks and returns
+    /// their decoder. `times`: the state for times by activity, if they are wanted.
     fn start_with(
-        decoder: fn(&Instance) -> Result<Decoder, TracefsError>,
+        enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
         times: Option<TimeSplit>,
     ) -> Result<Recorder, TracefsError> {
         let system = System::new();
-        let tasks = TraceInstance::start(decoder, true)?;
+        let tasks = TraceInstance::start(enable_events, true)?;
         let all = TraceInstance::start(Decoder::of_all, false)?;
         // Without this tracer such reads are only counted.
         let submissions = submitted::Submissions::start(&tasks.instance).ok();
         let wall_ns = wall_ns();
         let start_ns = now_ns();
-        let mut follow = TaskTracker::new(system, start_ns);
+        let mut tracker = TaskTracker::new(system, start_ns);
         if submissions.is_some() {
-            follow.expect_submissions();
+            tracker.expect_submissions();
         }
         Ok(Recorder {
             submissions,
             tasks,
             all,
-            tracker: follow,
+            tracker,
             times,
             events: Vec::new(),
             buffer: vec![0; SUB_BUFFER_KIB << 10],
@@ -217,14 +219,14 @@ impl Recorder {
         for entry in fs::read_dir(format!("/proc/{process}/task"))? {
             let path = entry?.path();
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
-            let number = path.file_name().and_then(|name| name.to_str()?.parse().ok());
-            tasks.extend(number.map(|number: u32| (number, name.trim_end().to_owned())));
+            let task = path.file_name().and_then(|name| name.to_str()?.parse().ok());
+            tasks.extend(task.map(|task: u32| (task, name.trim_end().to_owned())));
         }
-        tasks.retain(|(number, _)| !self.tracker.is_recorded(*number));
+        tasks.retain(|(task, _)| !self.tracker.is_recorded(*task));
         if tasks.is_empty() {
             return Ok(());
         }
-        let list: Vec<String> = tasks.iter().map(|(number, _)| number.to_string()).collect();
+        let list: Vec<String> = tasks.iter().map(|(task, _)| task.to_string()).collect();
         // The first attached tasks replace the placeholder task in the list.
         let mut options = fs::OpenOptions::new();
         let options = options.write(true).append(self.is_attached).truncate(!self.is_attached);
@@ -234,10 +236,10 @@ impl Recorder {
             self.begin_at((now_ns(), wall_ns()));
         }
         self.is_attached = true;
-        for (number, name) in tasks {
-            self.tracker.add_task(number, process, &name);
+        for (task, name) in tasks {
+            self.tracker.add_task(task, process, &name);
             if let Some(times) = &mut self.times {
-                times.add_running(now_ns(), number);
+                times.add_running(now_ns(), task);
             }
         }
         let descriptors = fs::read_dir(format!("/proc/{process}/fd"))?;
@@ -266,6 +268,7 @@ impl Recorder {
         self.attach_processes(&group::all_processes()?)
     }
 
+    /// Records processes with their later children. Returns the number of all, with ended ones.
     fn attach_processes(&mut self, processes: &[u32]) -> io::Result<usize> {
         for &process in processes {
             match self.attach(process) {
@@ -277,8 +280,8 @@ impl Recorder {
         Ok(processes.len())
     }
 
-    /// Lets the recording begin now, as times of the two clocks. The kernel takes a tenth of a
-    /// second until it reports the events of the first task.
+    /// Begins the recording at a time of the monotonic clock and of the wall clock. The kernel
+    /// takes a tenth of a second until it reports the events of the first task.
     fn begin_at(&mut self, (start_ns, wall_ns): (u64, u64)) {
         (self.start_ns, self.wall_ns) = (start_ns, wall_ns);
         self.tracker.begin_at(start_ns);
@@ -296,31 +299,31 @@ impl Recorder {
     pub fn wait(&mut self, span: Duration) -> io::Result<()> {
         let end_ns = now_ns() + span.as_nanos() as u64;
         loop {
-            let now = now_ns();
-            let left = Duration::from_nanos(end_ns.saturating_sub(now));
-            if !self.advisor.as_ref().is_some_and(|advisor| advisor.is_awake(now)) {
-                std::thread::sleep(left);
+            let now_ns = now_ns();
+            let remaining = Duration::from_nanos(end_ns.saturating_sub(now_ns));
+            if !self.advisor.as_ref().is_some_and(|advisor| advisor.is_awake(now_ns)) {
+                std::thread::sleep(remaining);
                 return self.advise_on_new_events();
             }
-            if left.is_zero() {
+            if remaining.is_zero() {
                 return Ok(());
             }
-            self.tasks.sleep(left)?;
+            self.tasks.sleep(remaining)?;
             self.advise_on_new_events()?;
-            std::thread::sleep(READ_INTERVAL_MIN.min(left));
+            std::thread::sleep(READ_INTERVAL_MIN.min(remaining));
         }
     }
 
     /// Reads the events of the recorded tasks and passes them to the advisor.
     fn advise_on_new_events(&mut self) -> io::Result<()> {
-        let seen = self.events.len();
+        let old_count = self.events.len();
         self.tasks.read(&mut self.buffer, &mut self.events)?;
-        let new = &mut self.events[seen..];
-        if let Some(advisor) = self.advisor.as_mut().filter(|_| !new.is_empty()) {
-            let (names, places) = self.tracker.names_and_mappings();
+        let new_events = &mut self.events[old_count..];
+        if let Some(advisor) = self.advisor.as_mut().filter(|_| !new_events.is_empty()) {
+            let (names, mappings) = self.tracker.names_and_mappings();
             names.drain();
-            new.sort_by_key(|event| event.at_ns);
-            advisor.on_task_events(new, names, places, now_ns());
+            new_events.sort_by_key(|event| event.at_ns);
+            advisor.on_task_events(new_events, names, mappings, now_ns());
         }
         if let Some(advisor) = &mut self.advisor {
             advisor.continue_whole_files(now_ns());
@@ -351,22 +354,22 @@ impl Recorder {
         &mut self,
         take: &mut dyn FnMut(Record) -> io::Result<()>,
     ) -> io::Result<()> {
-        let now = now_ns();
+        let now_ns = now_ns();
         self.advise_on_new_events()?;
-        self.read_all()?;
+        self.read_global_events()?;
         self.tracker.names().drain();
-        let limit = now - MARGIN_NS;
-        self.process_until(limit);
-        let records: Vec<Record> = self.tracker.take_final_records(limit).collect();
-        self.put(records, take)?;
+        let limit_ns = now_ns - MARGIN_NS;
+        self.process_until(limit_ns);
+        let records: Vec<Record> = self.tracker.take_final_records(limit_ns).collect();
+        self.pass_on(records, take)?;
         if let Some(advisor) = &mut self.advisor {
-            advisor.check(now);
+            advisor.check(now_ns);
             // The check may have started the advice. From then on each event is needed at once.
-            advisor.continue_whole_files(now);
+            advisor.continue_whole_files(now_ns);
         }
         self.rounds += 1;
         if self.rounds.is_multiple_of(CALLS_PER_LOST_COUNT) {
-            self.count_lost(take)?;
+            self.put_lost(take)?;
         }
         Ok(())
     }
@@ -393,45 +396,45 @@ impl Recorder {
         self.process_until(u64::MAX);
         let records: Vec<Record> = self.tracker.finish(end_ns).collect();
         let mut write = |record| writer.put(record);
-        self.put(records, &mut write)?;
-        self.count_lost(&mut write)?;
+        self.pass_on(records, &mut write)?;
+        self.put_lost(&mut write)?;
         // `end_ns` is later than the program's end by the delay of `wait` and of the last events.
         let end_ns = self.ended_ns.unwrap_or(end_ns);
         let at_ns = end_ns.saturating_sub(self.start_ns);
         // Without all events of the scheduler, the activities are not known.
         if let Some(times) = self.times.take().filter(|_| self.lost == 0) {
-            self.put(times.finish(self.start_ns, end_ns), &mut write)?;
+            self.pass_on(times.finish(self.start_ns, end_ns), &mut write)?;
         }
         let others = self.tracker.take_others(at_ns);
-        self.put(others, &mut write)?;
+        self.pass_on(others, &mut write)?;
         writer.put(Record::End(RecordingEnd { at_ns, processor_ns, has_exited }))?;
         writer.finish()?.flush()?;
-        let unplaced = self.tracker.unlocated_reads();
-        let help = self.advisor.map(Advisor::finish);
+        let unlocated_reads = self.tracker.unlocated_reads();
+        let advice_result = self.advisor.map(Advisor::finish);
         Ok(RecordingSummary {
             seconds: at_ns as f64 / 1e9,
             lost: self.lost,
-            unlocated_reads: unplaced,
-            help,
+            unlocated_reads,
+            help: advice_result,
         })
     }
 
-    /// Reads the events without a task.
-    fn read_all(&mut self) -> io::Result<()> {
-        let seen = self.events.len();
+    /// Reads the events without a task, and passes them to the advisor.
+    fn read_global_events(&mut self) -> io::Result<()> {
+        let old_count = self.events.len();
         self.all.read(&mut self.buffer, &mut self.events)?;
         if let Some(submissions) = &mut self.submissions {
             submissions.read(&mut self.events);
         }
         if let Some(advisor) = &mut self.advisor {
-            self.events[seen..].sort_by_key(|event| event.at_ns);
-            self.events[seen..].iter().for_each(|event| advisor.on_device_event(event));
+            self.events[old_count..].sort_by_key(|event| event.at_ns);
+            self.events[old_count..].iter().for_each(|event| advisor.on_device_event(event));
         }
         Ok(())
     }
 
-    /// Passes on records, also to the advisor.
-    fn put(
+    /// Passes records to `take`, and to the advisor.
+    fn pass_on(
         &mut self,
         records: Vec<Record>,
         take: &mut dyn FnMut(Record) -> io::Result<()>,
@@ -457,14 +460,14 @@ impl Recorder {
             if let Some(times) = &mut self.times
                 && self.ended_ns.is_none_or(|ended_ns| event.at_ns <= ended_ns)
             {
-                times.take(&event);
+                times.process(&event);
             }
             self.tracker.process(event);
         }
     }
 
     /// Passes on a record of the events lost since the last call, if any.
-    fn count_lost(&mut self, take: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
+    fn put_lost(&mut self, take: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
         let submissions = self.submissions.as_ref().map_or(0, submitted::Submissions::lost);
         let lost = self.tasks.instance.lost() + self.all.instance.lost() + submissions;
         if lost > self.lost {
@@ -491,9 +494,11 @@ pub struct RecordingSummary {
 }
 
 impl TraceInstance {
+    /// Creates an instance with its events. `for_tasks`: it reports recorded tasks only, at first
+    /// none.
     fn start(
-        decoder: fn(&Instance) -> Result<Decoder, TracefsError>,
-        is_of_tasks: bool,
+        enable_events: fn(&Instance) -> Result<Decoder, TracefsError>,
+        for_tasks: bool,
     ) -> Result<TraceInstance, TracefsError> {
         let instance = Instance::create()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -502,14 +507,14 @@ impl TraceInstance {
         let _ = instance.write("buffer_subbuf_size_kb", &SUB_BUFFER_KIB.to_string());
         instance.write("buffer_size_kb", &kib.to_string())?;
         instance.write("trace_clock", "mono")?;
-        if is_of_tasks {
+        if for_tasks {
             instance.write("options/event-fork", "1")?;
             // Placeholder: an empty list would record every task. This process does not read files
             // of interest.
             instance
                 .write("set_event_pid", &rustix::process::getpid().as_raw_nonzero().to_string())?;
         }
-        let decoder = decoder(&instance)?;
+        let decoder = enable_events(&instance)?;
         let folder = instance.path().join("per_cpu");
         let folders = fs::read_dir(&folder).map_err(|source| TracefsError::Unavailable {
             action: "list",
@@ -522,18 +527,19 @@ impl TraceInstance {
         Ok(TraceInstance { pipes, decoder, instance })
     }
 
-    /// Sleeps until a buffer has data, at most for `most`.
-    fn sleep(&self, most: Duration) -> io::Result<()> {
+    /// Sleeps until a buffer has data, at most for `timeout` and for one second.
+    fn sleep(&self, timeout: Duration) -> io::Result<()> {
         let wait = |pipe| PollFd::new(pipe, PollFlags::IN);
         let mut waits: Vec<PollFd<'_>> = self.pipes.iter().map(wait).collect();
-        let span = Timespec { tv_sec: 0, tv_nsec: most.as_nanos().min(999_999_999) as i64 };
+        let span = Timespec { tv_sec: 0, tv_nsec: timeout.as_nanos().min(999_999_999) as i64 };
         match poll(&mut waits, Some(&span)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Reads the buffers of all processors.
+    /// Reads the buffers of all processors and appends their events. `buffer`: space for a
+    /// sub-buffer.
     fn read(&mut self, buffer: &mut [u8], events: &mut Vec<TraceEvent>) -> io::Result<()> {
         for pipe in &mut self.pipes {
             loop {
@@ -545,7 +551,7 @@ impl TraceInstance {
                     Err(error) => return Err(error),
                 };
                 let decoder = &self.decoder;
-                let read = ring::events(&buffer[..length], |at_ns, bytes| {
+                let read = ring::for_each_event(&buffer[..length], |at_ns, bytes| {
                     events.extend(decoder.decode(at_ns, bytes));
                 });
                 if read.is_none() {
@@ -558,6 +564,7 @@ impl TraceInstance {
     }
 }
 
+/// Time of the monotonic clock in nanoseconds.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

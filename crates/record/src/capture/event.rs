@@ -240,6 +240,7 @@ const CONSEQUENCES: [(&[&str], &str); 11] = [
 /// Calls of which one is enough, because each architecture has only some of them.
 const REPLACED_CALLS: [&str; 5] = ["open", "dup2", "preadv2", "mlock2", "io_pgetevents"];
 
+/// Kind of an event, with the fields that contain its data.
 #[derive(Debug)]
 enum EventKind {
     Enter(SystemCall, Vec<EventField>),
@@ -259,6 +260,7 @@ enum EventKind {
     UringComplete([EventField; 2]),
 }
 
+/// Events about pages of a file, which have the same fields.
 #[derive(Clone, Copy, Debug)]
 enum PagesOf {
     CacheRead,
@@ -270,6 +272,7 @@ enum PagesOf {
 
 impl Decoder {
     /// Enables the events of recorded tasks in an instance, with the kernel's stack at each sleep.
+    /// Returns their decoder.
     pub fn of_tasks(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::of_tasks_without_stacks(instance)?;
         if decoder.add_stacks(instance).is_err() {
@@ -278,35 +281,40 @@ impl Decoder {
         Ok(decoder)
     }
 
-    /// Enables the events of recorded tasks in an instance.
+    /// Enables the events of recorded tasks in an instance and returns their decoder. Fails only if
+    /// the kernel has no event of system calls or lacks a required event.
     pub fn of_tasks_without_stacks(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
         for (name, call) in CALLS {
-            let [enter, exit] = ["enter", "exit"].map(|way| format!("syscalls/sys_{way}_{name}"));
-            let (Ok(entry), Ok(result)) = (enable(instance, &enter), enable(instance, &exit))
+            let [enter, exit] = ["enter", "exit"].map(|side| format!("syscalls/sys_{side}_{name}"));
+            let (Ok(enter_layout), Ok(exit_layout)) =
+                (enable(instance, &enter), enable(instance, &exit))
             else {
                 decoder.missing.push(name.to_owned());
                 continue;
             };
-            decoder.kinds.insert(entry.id, EventKind::Enter(call, entry.arguments()));
-            decoder.kinds.insert(result.id, EventKind::Exit(call, result.field("ret")));
+            decoder.kinds.insert(enter_layout.id, EventKind::Enter(call, enter_layout.arguments()));
+            decoder.kinds.insert(exit_layout.id, EventKind::Exit(call, exit_layout.field("ret")));
         }
         if decoder.kinds.is_empty() {
             // The error of the first event explains the failure.
             enable(instance, "syscalls/sys_enter_read")?;
         }
-        decoder.add(instance, &REQUIRED_TASK_EVENTS, &OPTIONAL_TASK_EVENTS)?;
+        decoder.add_events(instance, &REQUIRED_TASK_EVENTS, &OPTIONAL_TASK_EVENTS)?;
         Ok(decoder)
     }
 
-    /// Enables the events without a task in an instance.
+    /// Enables the events without a task (device requests, evicted pages) in an instance. Returns
+    /// their decoder.
     pub fn of_all(instance: &impl EventFiles) -> Result<Decoder, TracefsError> {
         let mut decoder = Decoder::default();
-        decoder.add(instance, &REQUIRED_GLOBAL_EVENTS, &OPTIONAL_GLOBAL_EVENTS)?;
+        decoder.add_events(instance, &REQUIRED_GLOBAL_EVENTS, &OPTIONAL_GLOBAL_EVENTS)?;
         Ok(decoder)
     }
 
-    fn add(
+    /// Enables events. A `required` event that the kernel lacks is an error. An `optional` one is
+    /// noted as missing.
+    fn add_events(
         &mut self,
         instance: &impl EventFiles,
         required: &[&str],
@@ -335,7 +343,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// Makes the kernel add its stack to each sleep of a recorded task.
+    /// Makes the kernel add its stack to each sleep of a recorded task. Call it after the events of
+    /// the tasks are enabled.
     fn add_stacks(&mut self, instance: &impl EventFiles) -> Result<(), TracefsError> {
         let text = instance.read(&format!("events/{STACK}/format"))?;
         let layout = EventLayout::parse(&text).filter(|layout| layout.has(&["size", "caller"]));
@@ -361,11 +370,12 @@ impl Decoder {
         gaps
     }
 
-    /// Decodes an event. Returns `None` for an event that was not enabled.
+    /// Decodes the bytes of an event of the time `at_ns`. Returns `None` for an event that was not
+    /// enabled.
     pub fn decode(&self, at_ns: u64, bytes: &[u8]) -> Option<TraceEvent> {
         let id = u16::from_le_bytes(bytes.get(..2)?.try_into().ok()?);
         let task = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
-        let what = match self.kinds.get(&id)? {
+        let data = match self.kinds.get(&id)? {
             EventKind::Enter(call, fields) => {
                 let mut arguments = [0; 6];
                 for (argument, field) in arguments.iter_mut().zip(fields) {
@@ -438,7 +448,7 @@ impl Decoder {
                 result: result.of(bytes) as i32,
             },
         };
-        Some(TraceEvent { at_ns, task, data: what })
+        Some(TraceEvent { at_ns, task, data })
     }
 }
 
@@ -466,11 +476,12 @@ impl Sleep {
     }
 }
 
-/// Returns the kind of an event by its name, and its required fields.
+/// Returns the kind of an event with its fields, and the names of the fields that it requires.
+/// `name` is one of the enabled events.
 fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static str]) {
     let field = |name| layout.field(name);
-    let pages = |of, last| {
-        EventKind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last)])
+    let pages = |of, last_field| {
+        EventKind::Pages(of, [field("s_dev"), field("i_ino"), field("index"), field(last_field)])
     };
     const PAGES: &[&str] = &["s_dev", "i_ino", "index"];
     match name.split_once('/').map_or(name, |(_, name)| name) {
@@ -510,6 +521,7 @@ fn kind_of(name: &str, layout: &EventLayout) -> (EventKind, &'static [&'static s
     }
 }
 
+/// Enables an event in an instance and returns its layout. `name` is its group and its name.
 fn enable(instance: &impl EventFiles, name: &str) -> Result<EventLayout, TracefsError> {
     let text = instance.read(&format!("events/{name}/format"))?;
     let layout = EventLayout::parse(&text)

@@ -30,6 +30,7 @@ pub(super) struct Folios {
     ranges: usize,
 }
 
+/// Known folios of a file.
 #[derive(Debug, Default)]
 struct File {
     /// Folios larger than [`AROUND_PAGES`]: first page and end (exclusive).
@@ -39,27 +40,29 @@ struct File {
 }
 
 impl Folios {
-    /// Records that a folio was added to the kernel page cache.
+    /// Records that a folio was added to the kernel page cache. It replaces older folios with its
+    /// pages.
     pub fn insert(&mut self, inode: Inode, folio: PageRange) {
         if self.ranges >= RANGES_MAX {
             *self = Folios::default();
         }
         let file = self.files.entry(inode).or_default();
-        let before = file.large.len() + file.known.len();
+        let ranges_before = file.large.len() + file.known.len();
         remove(&mut file.large, folio);
         if folio.count() > AROUND_PAGES {
             file.large.insert(folio.first, folio.end);
         }
         merge(&mut file.known, folio);
-        self.ranges = (self.ranges + file.large.len() + file.known.len()).saturating_sub(before);
+        self.ranges =
+            (self.ranges + file.large.len() + file.known.len()).saturating_sub(ranges_before);
     }
 
-    /// Returns true when the folio of a page is known.
+    /// Returns true when the folio of a page was recorded. It may have been evicted since.
     pub fn is_known(&self, inode: Inode, page: u64) -> bool {
         self.files.get(&inode).is_some_and(|file| containing(&file.known, page).is_some())
     }
 
-    /// Extends a range by the large folios at its ends.
+    /// Extends a range by the known large folios at its ends.
     pub fn covering(&self, inode: Inode, range: PageRange) -> PageRange {
         let Some(file) = self.files.get(&inode).filter(|_| !range.is_empty()) else { return range };
         let first = containing(&file.large, range.first).map_or(range.first, |folio| folio.first);
@@ -68,6 +71,7 @@ impl Folios {
     }
 }
 
+/// Returns the range that contains a page, or `None`. `ranges`: first page and end of each.
 fn containing(ranges: &BTreeMap<u64, u64>, page: u64) -> Option<PageRange> {
     let (&first, &end) = ranges.range(..=page).next_back()?;
     (page < end).then_some(PageRange { first, end })

@@ -331,7 +331,7 @@ impl<N: FileNames> TaskTracker<N> {
             EventData::Exec => {
                 let process = state.process;
                 self.end_fault(task, None);
-                self.maps.forget(process);
+                self.maps.remove_process(process);
             }
             EventData::TaskEnds => {
                 self.end_fault(task, None);
@@ -359,7 +359,7 @@ impl<N: FileNames> TaskTracker<N> {
     fn remove_task(&mut self, task: u32) {
         let Some(state) = self.tasks.remove(&task) else { return };
         if !self.tasks.values().any(|other| other.process == state.process) {
-            self.maps.forget(state.process);
+            self.maps.remove_process(state.process);
         }
         if !self.tasks.values().any(|other| other.table == state.table) {
             self.tables.remove(state.table);

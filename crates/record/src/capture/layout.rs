@@ -10,7 +10,8 @@ pub(super) struct EventField {
 }
 
 impl EventField {
-    /// Returns the value of up to 8 bytes. Returns 0 for a missing field or a shorter event.
+    /// Returns the value of the field in an event, as a number of up to 8 bytes. Returns 0 for a
+    /// missing field or a shorter event.
     pub fn of(self, event: &[u8]) -> u64 {
         let bytes = event.get(self.offset..self.offset + self.bytes.min(8)).unwrap_or_default();
         bytes.iter().rev().fold(0, |value, &byte| value << 8 | u64::from(byte))
@@ -23,18 +24,22 @@ impl EventField {
         numbers.map(|number| u64::from_le_bytes(number.try_into().expect("eight bytes"))).collect()
     }
 
-    /// Returns the text up to the first 0.
+    /// Returns the text of the field in an event, up to the first byte 0. Empty for a shorter
+    /// event.
     pub fn text_of(self, event: &[u8]) -> String {
         let bytes = event.get(self.offset..self.offset + self.bytes).unwrap_or_default();
         let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
         String::from_utf8_lossy(&bytes[..length]).into_owned()
     }
 
-    /// Returns the text at the offset and length stored in the field (`__data_loc`).
+    /// Returns the text whose offset and length are stored in the field (`__data_loc`).
     pub fn located_text_of(self, event: &[u8]) -> String {
-        let place = self.of(event);
-        EventField { offset: (place & 0xffff) as usize, bytes: (place >> 16 & 0xffff) as usize }
-            .text_of(event)
+        let location = self.of(event);
+        EventField {
+            offset: (location & 0xffff) as usize,
+            bytes: (location >> 16 & 0xffff) as usize,
+        }
+        .text_of(event)
     }
 }
 
@@ -73,7 +78,7 @@ impl EventLayout {
         self.fields.get(name).copied().unwrap_or_default()
     }
 
-    /// Offsets of several fields. Returns `None` if one is missing.
+    /// Returns the byte offsets of several fields within an event. `None` if one is missing.
     pub fn offsets<const COUNT: usize>(&self, names: &[&str; COUNT]) -> Option<[i16; COUNT]> {
         let mut offsets = [0; COUNT];
         for (offset, name) in offsets.iter_mut().zip(names) {
@@ -87,12 +92,13 @@ impl EventLayout {
         names.iter().all(|name| self.fields.contains_key(*name))
     }
 
-    /// Arguments of a system call, in their order.
+    /// Returns the fields of a system call's arguments, in their order.
     pub fn arguments(&self) -> Vec<EventField> {
         self.order.iter().map(|name| self.field(name)).collect()
     }
 }
 
+/// Returns true for a word of a declaration that can be its name.
 fn is_name(word: &str) -> bool {
     !word.is_empty() && !word.ends_with(']')
 }

@@ -45,86 +45,94 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Adds a mapping and replaces older ones at its addresses.
+    /// Adds a mapping from `address` on, and removes older ones at its addresses.
     pub fn insert(&mut self, process: u32, address: u64, mapping: Mapping) {
         self.remove(process, address, mapping.end);
         self.processes.entry(process).or_default().insert(address, mapping);
     }
 
-    /// Removes a range of addresses. Returns the mappings in it, cut to it.
+    /// Removes the addresses from `first` to `end` (exclusive). Returns the removed parts of
+    /// mappings with their addresses. Parts outside the range stay.
     pub fn remove(&mut self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
         let Some(maps) = self.processes.get_mut(&process) else { return Vec::new() };
-        let before = maps.range(..first).next_back().map(|(start, _)| *start);
+        let previous = maps.range(..first).next_back().map(|(start, _)| *start);
         let within = maps.range(first..end.max(first)).map(|(start, _)| *start);
-        let touched: Vec<u64> = before.into_iter().chain(within).collect();
+        let candidates: Vec<u64> = previous.into_iter().chain(within).collect();
         let mut removed = Vec::new();
-        for start in touched {
-            let whole = maps[&start];
-            if whole.end <= first {
+        for start in candidates {
+            let mapping = maps[&start];
+            if mapping.end <= first {
                 continue;
             }
             maps.remove(&start);
-            let part = |from: u64, end: u64| Mapping {
+            let part = |begin: u64, end: u64| Mapping {
                 end,
-                offset: whole.offset + (from - start),
-                ..whole
+                offset: mapping.offset + (begin - start),
+                ..mapping
             };
             if start < first {
                 maps.insert(start, part(start, first));
             }
-            if whole.end > end {
-                maps.insert(end, part(end, whole.end));
+            if mapping.end > end {
+                maps.insert(end, part(end, mapping.end));
             }
-            let from = start.max(first);
-            removed.push((from, part(from, whole.end.min(end))));
+            let begin = start.max(first);
+            removed.push((begin, part(begin, mapping.end.min(end))));
         }
         removed
     }
 
-    /// Moves mappings to another address, as `mremap` does. The last one is extended to the new
-    /// length.
-    pub fn rename(&mut self, process: u32, (from, bytes): (u64, u64), (to, to_bytes): (u64, u64)) {
-        let moved = self.remove(process, from, from.saturating_add(bytes));
-        self.remove(process, to, to.saturating_add(to_bytes));
+    /// Moves the mappings of a range of addresses, as `mremap` does: from the old address and
+    /// length to the new ones. The last mapping is extended to the new length.
+    pub fn move_range(
+        &mut self,
+        process: u32,
+        (first, bytes): (u64, u64),
+        (new_first, new_bytes): (u64, u64),
+    ) {
+        let moved = self.remove(process, first, first.saturating_add(bytes));
+        self.remove(process, new_first, new_first.saturating_add(new_bytes));
         let count = moved.len();
         for (nth, (address, mapping)) in moved.into_iter().enumerate() {
-            let at = to.saturating_add(address - from);
+            let new_address = new_first.saturating_add(address - first);
             let end = match nth + 1 == count {
-                true => to.saturating_add(to_bytes),
-                false => to.saturating_add(mapping.end - from),
+                true => new_first.saturating_add(new_bytes),
+                false => new_first.saturating_add(mapping.end - first),
             };
-            if at < end {
-                self.insert(process, at, Mapping { end, ..mapping });
+            if new_address < end {
+                self.insert(process, new_address, Mapping { end, ..mapping });
             }
         }
     }
 
-    /// Copies the mappings of a process to its child.
-    pub fn copy(&mut self, from: u32, to: u32) {
-        if let Some(maps) = self.processes.get(&from).cloned() {
-            self.processes.insert(to, maps);
+    /// Copies the mappings of process `parent` to its child, as `fork` does.
+    pub fn copy(&mut self, parent: u32, child: u32) {
+        if let Some(maps) = self.processes.get(&parent).cloned() {
+            self.processes.insert(child, maps);
         }
     }
 
-    /// Removes a process.
-    pub fn forget(&mut self, process: u32) {
+    /// Removes all mappings of a process.
+    pub fn remove_process(&mut self, process: u32) {
         self.processes.remove(&process);
     }
 
-    /// Returns the mappings in a range of addresses, cut to it.
+    /// Returns the parts of mappings from address `first` to `end` (exclusive), with their
+    /// addresses.
     pub fn within(&self, process: u32, first: u64, end: u64) -> Vec<(u64, Mapping)> {
         let Some(maps) = self.processes.get(&process) else { return Vec::new() };
-        let before = maps.range(..first).next_back();
-        let all = before.into_iter().chain(maps.range(first..end.max(first)));
-        let cut = all.filter(|(_, mapping)| mapping.end > first).map(|(&start, mapping)| {
-            let from = start.max(first);
-            let offset = mapping.offset + (from - start);
-            (from, Mapping { end: mapping.end.min(end), offset, ..*mapping })
-        });
-        cut.collect()
+        let previous = maps.range(..first).next_back();
+        let candidates = previous.into_iter().chain(maps.range(first..end.max(first)));
+        let parts =
+            candidates.filter(|(_, mapping)| mapping.end > first).map(|(&start, mapping)| {
+                let begin = start.max(first);
+                let offset = mapping.offset + (begin - start);
+                (begin, Mapping { end: mapping.end.min(end), offset, ..*mapping })
+            });
+        parts.collect()
     }
 
-    /// Sets the file of the mapping at an address.
+    /// Sets the file of the mapping at an address. `file` is its number in the recording.
     pub fn set_file(&mut self, process: u32, address: u64, inode: Inode, file: u32) {
         let Some(maps) = self.processes.get_mut(&process) else { return };
         if let Some((_, mapping)) = maps.range_mut(..=address).next_back() {
@@ -132,7 +140,7 @@ impl Maps {
         }
     }
 
-    /// Returns the page of a file at an address.
+    /// Returns the page of a file at an address, or `None` without a file mapping there.
     pub fn at(&self, process: u32, address: u64) -> Option<MappedPage> {
         let maps = self.processes.get(&process)?;
         let (&start, mapping) = maps.range(..=address).next_back()?;

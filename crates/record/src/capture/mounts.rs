@@ -34,6 +34,7 @@ const WITHOUT_STORAGE: [&str; 14] = [
 /// A mount, from a line of `mountinfo`, proc(5).
 #[derive(Debug, PartialEq, Eq)]
 struct Mount<'a> {
+    /// Number of the mount.
     number: u64,
     /// Major × 2²⁰ + minor.
     device: u64,
@@ -42,29 +43,36 @@ struct Mount<'a> {
 }
 
 impl Mount<'_> {
+    /// Parses a line of `mountinfo`. Returns `None` for a line of another form.
     fn parse(line: &str) -> Option<Mount<'_>> {
-        let (mount, rest) = line.split_once(" - ")?;
-        let mut fields = mount.split(' ');
+        let (before_separator, after_separator) = line.split_once(" - ")?;
+        let mut fields = before_separator.split(' ');
         let number = fields.next()?.parse().ok()?;
         let (major, minor) = fields.nth(1)?.split_once(':')?;
         let device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
-        let mut rest = rest.split(' ');
-        Some(Mount { number, device, file_system: rest.next()?, source: rest.next()? })
+        let mut after_separator = after_separator.split(' ');
+        Some(Mount {
+            number,
+            device,
+            file_system: after_separator.next()?,
+            source: after_separator.next()?,
+        })
     }
 }
 
-/// Numbers of the file systems without storage.
-pub(super) fn without_storage(mounts: &str) -> HashSet<u64> {
-    let mounts = mounts.lines().filter_map(Mount::parse);
-    let made_up = mounts.filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
-    made_up.map(|mount| mount.device).collect()
+/// Returns the device numbers of the file systems without storage. `mountinfo`: the text of that
+/// file.
+pub(super) fn without_storage(mountinfo: &str) -> HashSet<u64> {
+    let mounts = mountinfo.lines().filter_map(Mount::parse);
+    let without_disk = mounts.filter(|mount| WITHOUT_STORAGE.contains(&mount.file_system));
+    without_disk.map(|mount| mount.device).collect()
 }
 
 /// File systems by the numbers of their mounts. Read again when a number is new.
 static MOUNTS: Mutex<Option<HashMap<u64, u64>>> = Mutex::new(None);
 
-/// Text of `/proc/self/mountinfo`; empty if it cannot be read.
-pub(super) fn table() -> String {
+/// Returns the text of `/proc/self/mountinfo`. It is empty if the file cannot be read.
+pub(super) fn mountinfo() -> String {
     fs::read_to_string("/proc/self/mountinfo").unwrap_or_default()
 }
 
@@ -73,41 +81,45 @@ fn kernel_device(device: u64) -> u64 {
     u64::from(major(device)) << 20 | u64::from(minor(device))
 }
 
-/// Returns the inode of the file at a path, with the device number of the kernel's events. `found`:
-/// its attributes.
-pub(super) fn inode_at(path: &Path, found: &Metadata) -> Inode {
-    let own = Inode { device: kernel_device(found.dev()), number: found.ino() };
-    if major(found.dev()) != 0 {
-        return own;
+/// Returns the inode of the file at a path, with the device number of the kernel's events.
+/// `metadata` are the attributes of that file.
+pub(super) fn inode_at(path: &Path, metadata: &Metadata) -> Inode {
+    let from_stat = Inode { device: kernel_device(metadata.dev()), number: metadata.ino() };
+    if major(metadata.dev()) != 0 {
+        return from_stat;
     }
     let mount = statx(CWD, path, AtFlags::empty(), StatxFlags::MNT_ID).ok();
     let device = mount.and_then(|mount| device_of_mount(mount.stx_mnt_id));
-    Inode { device: device.unwrap_or(own.device), ..own }
+    Inode { device: device.unwrap_or(from_stat.device), ..from_stat }
 }
 
-fn device_of_mount(mount: u64) -> Option<u64> {
-    let mut known = MOUNTS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(&device) = known.as_ref().and_then(|mounts| mounts.get(&mount)) {
+/// Returns the device number of a mount in the kernel's form. `None` if the mount does not exist.
+/// The table of mounts is read again for an unknown number.
+fn device_of_mount(mount_number: u64) -> Option<u64> {
+    let mut mount_devices = MOUNTS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&device) = mount_devices.as_ref().and_then(|mounts| mounts.get(&mount_number)) {
         return Some(device);
     }
-    let table = table();
+    let table = mountinfo();
     let mounts = table.lines().filter_map(Mount::parse);
-    let mounts = known.insert(mounts.map(|mount| (mount.number, mount.device)).collect());
-    mounts.get(&mount).copied()
+    let mounts = mount_devices.insert(mounts.map(|mount| (mount.number, mount.device)).collect());
+    mounts.get(&mount_number).copied()
 }
 
-/// Returns the number of the block device that holds a file system of btrfs. `None` for other file
-/// systems, and for one on several devices.
+/// Returns the number of the block device that holds a file system of btrfs. `device` is the number
+/// of the file system. `None` for other file systems, and for one on several devices.
 pub(super) fn disk_of_btrfs(device: u64) -> Option<u64> {
-    let table = table();
+    let table = mountinfo();
     let mut mounts = table.lines().filter_map(Mount::parse);
-    let mount = mounts.find(|it| it.device == device && it.file_system == "btrfs")?;
+    let mount = mounts.find(|mount| mount.device == device && mount.file_system == "btrfs")?;
     let disk = fs::metadata(mount.source).ok()?.rdev();
     // Each device of the file system has a folder `devinfo/N`.
-    let all = fs::read_dir("/sys/fs/btrfs").ok()?.filter_map(Result::ok);
+    let folders = fs::read_dir("/sys/fs/btrfs").ok()?.filter_map(Result::ok);
     let name = fs::canonicalize(mount.source).ok()?.file_name()?.to_owned();
-    let own = all.map(|folder| folder.path().join("devices")).find(|it| it.join(&name).exists())?;
-    let count = fs::read_dir(own).ok()?.count();
+    let devices_folder = folders
+        .map(|folder| folder.path().join("devices"))
+        .find(|devices| devices.join(&name).exists())?;
+    let count = fs::read_dir(devices_folder).ok()?.count();
     (count == 1).then(|| kernel_device(disk))
 }
 

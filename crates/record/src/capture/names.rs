@@ -30,6 +30,7 @@ const PATHS_MAX: usize = 1 << 18;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NamedFile {
     pub path: String,
+    /// Length in bytes, if it is known.
     pub bytes: Option<u64>,
 }
 
@@ -54,11 +55,11 @@ pub(super) trait FileNames {
     /// Returns a process's current file mappings: first address, mapping, and file.
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)>;
 
-    /// Returns the contiguous mapped pages around a place, within a huge page. `None` if the page
+    /// Returns the contiguous mapped pages around `page`, within a huge page. `None` if the page
     /// itself is not mapped or the page table cannot be read.
-    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange>;
+    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange>;
 
-    /// Returns the disk of a device, by the kernel's number.
+    /// Returns the disk of a device, which may be a partition. `device` is the kernel's number.
     fn disk(&mut self, device: u64) -> DeviceRecord;
 
     /// Returns true for the number of a file system without storage, such as `/proc`.
@@ -87,11 +88,12 @@ impl System {
     /// Starts to record the paths of opened files.
     pub fn new() -> System {
         let fanotify = start_fanotify();
-        let without_storage = mounts::without_storage(&mounts::table());
+        let without_storage = mounts::without_storage(&mounts::mountinfo());
         System { fanotify, paths: HashMap::new(), without_storage, lookups: LOOKUPS_MAX }
     }
 
-    /// Reads the opens since the last call.
+    /// Reads the reports of fanotify since the last call, and keeps the paths of the opened files.
+    /// Also allows `LOOKUPS_MAX` further reads of page tables.
     pub fn drain(&mut self) {
         self.lookups = LOOKUPS_MAX;
         let Some(fanotify) = &self.fanotify else { return };
@@ -110,7 +112,7 @@ impl System {
     }
 }
 
-/// Stores path and length of an open file by its inode.
+/// Stores path and length of an open file by its inode. A file without a path is ignored.
 fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
     let link = PathBuf::from(format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd()));
     let (Ok(file), Ok(path)) = (fs::metadata(&link), fs::read_link(&link)) else { return };
@@ -119,7 +121,7 @@ fn remember_path(paths: &mut HashMap<Inode, NamedFile>, descriptor: impl AsFd) {
     paths.insert(mounts::inode_at(&link, &file), named);
 }
 
-/// Watches each file system with storage. Returns `None` when fanotify is refused.
+/// Watches each file system with files. Returns `None` when the kernel refuses fanotify.
 fn start_fanotify() -> Option<Arc<Fanotify>> {
     let flags = InitFlags::FAN_CLASS_NOTIF
         | InitFlags::FAN_NONBLOCK
@@ -127,26 +129,26 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
         | InitFlags::FAN_UNLIMITED_QUEUE;
     let files = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_LARGEFILE;
     let fanotify = Arc::new(Fanotify::init(flags, files).ok()?);
-    let mounts = mounts::table();
-    let mut marked = HashSet::new();
-    let mut served = Vec::new();
+    let mounts = mounts::mountinfo();
+    let mut watched_devices = HashSet::new();
+    let mut served_paths = Vec::new();
     for line in mounts.lines() {
         let mut fields = line.split(' ');
-        let (Some(device), Some(at)) = (fields.nth(2), fields.nth(1)) else { continue };
+        let (Some(device), Some(mount_point)) = (fields.nth(2), fields.nth(1)) else { continue };
         // Skips proc, sysfs and the like, but not file systems that hold files without a device.
         let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or("");
-        let is_served = kind.starts_with("fuse") || matches!(kind, "nfs" | "nfs4");
-        let is_held = !device.starts_with("0:")
+        let has_server = kind.starts_with("fuse") || matches!(kind, "nfs" | "nfs4");
+        let holds_files = !device.starts_with("0:")
             || matches!(kind, "btrfs" | "overlay" | "zfs" | "nfs" | "nfs4" | "tmpfs" | "fuse");
-        if is_held && marked.insert(device.to_owned()) {
-            let path = PathBuf::from(at.replace("\\040", " "));
-            match is_served {
-                true => served.push(path),
+        if holds_files && watched_devices.insert(device.to_owned()) {
+            let path = PathBuf::from(mount_point.replace("\\040", " "));
+            match has_server {
+                true => served_paths.push(path),
                 false => watch_file_system(&fanotify, &path),
             }
         }
     }
-    watch_served_file_systems(&fanotify, served);
+    watch_served_file_systems(&fanotify, served_paths);
     Some(fanotify)
 }
 
@@ -154,17 +156,17 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
 /// they are closed quickly.
 const SERVER_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Watches file systems with a server, on a thread: the kernel asks the server, which may never
-/// answer.
+/// Watches file systems with a server on a thread of its own, and waits at most `SERVER_TIMEOUT`.
+/// The kernel asks the server, which may never answer.
 fn watch_served_file_systems(fanotify: &Arc<Fanotify>, paths: Vec<PathBuf>) {
-    let (end, ended) = mpsc::channel();
+    let (done_sender, done_receiver) = mpsc::channel();
     let fanotify = Arc::clone(fanotify);
     std::thread::spawn(move || {
         paths.iter().for_each(|path| watch_file_system(&fanotify, path));
         // The recorder may have stopped waiting.
-        let _ = end.send(());
+        let _ = done_sender.send(());
     });
-    let _ = ended.recv_timeout(SERVER_TIMEOUT);
+    let _ = done_receiver.recv_timeout(SERVER_TIMEOUT);
 }
 
 /// Watches the file system at a path, where that is allowed. Its root is not opened.
@@ -182,17 +184,17 @@ impl FileNames for System {
 
     fn open_file(&mut self, process: u32, descriptor: u64) -> Option<OpenFile> {
         let path = PathBuf::from(format!("/proc/{process}/fd/{descriptor}"));
-        let found = fs::metadata(&path).ok()?;
-        if !found.is_file() && !found.file_type().is_block_device() {
+        let metadata = fs::metadata(&path).ok()?;
+        if !metadata.is_file() && !metadata.file_type().is_block_device() {
             return None;
         }
-        let inode = mounts::inode_at(&path, &found);
+        let inode = mounts::inode_at(&path, &metadata);
         let named = NamedFile {
             path: fs::read_link(&path).ok()?.to_string_lossy().into_owned(),
-            bytes: Some(found.len()),
+            bytes: Some(metadata.len()),
         };
-        let about = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
-        let value = |name: &str| about.lines().find_map(|line| line.strip_prefix(name));
+        let fdinfo = fs::read_to_string(format!("/proc/{process}/fdinfo/{descriptor}")).ok()?;
+        let value = |name: &str| fdinfo.lines().find_map(|line| line.strip_prefix(name));
         let position = value("pos:").and_then(|text| text.trim().parse().ok()).unwrap_or(0);
         let flags = value("flags:").and_then(|text| u64::from_str_radix(text.trim(), 8).ok());
         Some(OpenFile { inode, named, position, flags: flags.unwrap_or(0) })
@@ -200,15 +202,15 @@ impl FileNames for System {
 
     fn mappings(&mut self, process: u32) -> Vec<(u64, Mapping, NamedFile)> {
         let lines = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-        lines.lines().filter_map(mapping).collect()
+        lines.lines().filter_map(parse_mapping).collect()
     }
 
-    fn mapped(&mut self, place: &MappedPage) -> Option<PageRange> {
+    fn mapped(&mut self, page: &MappedPage) -> Option<PageRange> {
         if self.lookups == 0 {
             return None;
         }
         self.lookups -= 1;
-        pagemap(place)
+        mapped_pages_around(page)
     }
 
     fn is_without_storage(&self, device: u64) -> bool {
@@ -248,19 +250,21 @@ impl FileNames for System {
     }
 }
 
-/// Parses a file mapping in a line of `/proc/PID/maps`: `7f0c6ee00000-7f0c7ee00000 r--s 00000000
-/// fe:00 9972143    /tmp/data`.
-fn mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
+/// Parses a line of `/proc/PID/maps` with a file, such as `7f0c6ee00000-7f0c7ee00000 r--s 00000000
+/// fe:00 9972143    /tmp/data`. Returns first address, mapping and file. `None` for other memory.
+fn parse_mapping(line: &str) -> Option<(u64, Mapping, NamedFile)> {
     let mut fields = line.split_whitespace();
-    let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+    let from_hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (first, end) = fields.next()?.split_once('-')?;
-    let offset = hex(fields.nth(1)?)?;
+    let offset = from_hex(fields.nth(1)?)?;
     let (major, minor) = fields.next()?.split_once(':')?;
-    let inode =
-        Inode { device: hex(major)? << 20 | hex(minor)?, number: fields.next()?.parse().ok()? };
+    let inode = Inode {
+        device: from_hex(major)? << 20 | from_hex(minor)?,
+        number: fields.next()?.parse().ok()?,
+    };
     let path = line.get(line.find('/')?..)?.to_owned();
-    let mapping = Mapping { end: hex(end)?, inode, file: 0, offset };
-    (inode.number != 0).then_some((hex(first)?, mapping, NamedFile { path, bytes: None }))
+    let mapping = Mapping { end: from_hex(end)?, inode, file: 0, offset };
+    (inode.number != 0).then_some((from_hex(first)?, mapping, NamedFile { path, bytes: None }))
 }
 
 /// Number of pages in a huge page.
@@ -269,25 +273,31 @@ const HUGE_PAGES: u64 = 512;
 /// Bit of an entry in `/proc/PID/pagemap`: the page is resident and mapped.
 const PRESENT: u64 = 1 << 63;
 
-fn pagemap(place: &MappedPage) -> Option<PageRange> {
-    let table = File::open(format!("/proc/{}/pagemap", place.process)).ok()?;
-    let own = place.address / PAGE_BYTES;
+/// Returns the contiguous mapped pages around `touched`, within a huge page and its mapping. `None`
+/// if the page itself is not mapped or the page table cannot be read.
+fn mapped_pages_around(touched: &MappedPage) -> Option<PageRange> {
+    let pagemap = File::open(format!("/proc/{}/pagemap", touched.process)).ok()?;
+    let page_number = touched.address / PAGE_BYTES;
     // Folios of files are aligned by their offset in the file.
-    let before = (place.page % HUGE_PAGES).min(place.page - place.pages.first);
-    let first = place.page - before;
-    let end = (place.page / HUGE_PAGES + 1) * HUGE_PAGES;
-    let count = end.min(place.pages.end) - first;
+    let pages_before = (touched.page % HUGE_PAGES).min(touched.page - touched.pages.first);
+    let first = touched.page - pages_before;
+    let end = (touched.page / HUGE_PAGES + 1) * HUGE_PAGES;
+    let count = end.min(touched.pages.end) - first;
     let mut bytes = vec![0; (count * 8) as usize];
-    table.read_exact_at(&mut bytes, (own - before) * 8).ok()?;
+    pagemap.read_exact_at(&mut bytes, (page_number - pages_before) * 8).ok()?;
     let entries: Vec<bool> = bytes
         .chunks_exact(8)
         .map(|entry| u64::from_le_bytes(entry.try_into().expect("eight bytes")) & PRESENT != 0)
         .collect();
-    let at = before as usize;
-    if !entries[at] {
+    let touched_index = pages_before as usize;
+    if !entries[touched_index] {
         return None;
     }
-    let below = entries[..at].iter().rev().take_while(|is_present| **is_present).count();
-    let above = entries[at..].iter().take_while(|is_present| **is_present).count();
-    Some(PageRange { first: place.page - below as u64, end: place.page + above as u64 })
+    let mapped_before =
+        entries[..touched_index].iter().rev().take_while(|is_present| **is_present).count();
+    let mapped_from = entries[touched_index..].iter().take_while(|is_present| **is_present).count();
+    Some(PageRange {
+        first: touched.page - mapped_before as u64,
+        end: touched.page + mapped_from as u64,
+    })
 }

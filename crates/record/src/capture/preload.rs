@@ -112,6 +112,7 @@ struct RingReader {
 }
 
 impl RingReader {
+    /// Reads a ring from its first ticket on. A ticket is the number of a write.
     fn new(cells: Cells) -> RingReader {
         RingReader { cells, ticket: 0, stuck_since: None }
     }
@@ -157,9 +158,9 @@ impl Preload {
     /// No folder of temporary files has enough space and allows programs to be loaded from it.
     pub fn start(library: &[u8]) -> io::Result<Preload> {
         let mut failures = Vec::new();
-        let made = folders().into_iter().find_map(|parent| {
-            let made = own_folder(&parent).and_then(|folder| {
-                let shared = share(&folder, library).inspect_err(|_| remove(&folder));
+        let made = temporary_folders().into_iter().find_map(|parent| {
+            let made = create_private_folder(&parent).and_then(|folder| {
+                let shared = create_ring(&folder, library).inspect_err(|_| remove_folder(&folder));
                 Ok((folder, shared?))
             });
             made.map_err(|error| failures.push(format!("{}: {error}", parent.display()))).ok()
@@ -262,7 +263,7 @@ impl Preload {
         let long = self.take_names(Cells::Long, writer)?;
         taken.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
         for slot in &taken {
-            self.put(slot, writer)?;
+            self.record_slot(slot, writer)?;
         }
         if let Some(advisor) = &mut self.advisor {
             advisor.check(now_ns());
@@ -319,11 +320,11 @@ impl Preload {
     ) -> io::Result<u64> {
         let (ring, mut count) = (self.ring, 0);
         while count < cells.count() {
-            let taker = match cells {
+            let names = match cells {
                 Cells::Long => &mut self.long_names,
                 _ => &mut self.short_names,
             };
-            let Some(ticket) = taker.next(ring) else { break };
+            let Some(ticket) = names.next(ring) else { break };
             count += 1;
             let (name, path) = ring.name(cells, ticket);
             let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
@@ -331,10 +332,10 @@ impl Preload {
             let length = path_bytes.min(cells.path_room() as u64) as usize;
             // SAFETY: the path's space lies in the mapping, and its bytes are copied once.
             let path: Vec<u8> =
-                (0..length).map(|at| unsafe { path.add(at).read_volatile() }).collect();
+                (0..length).map(|index| unsafe { path.add(index).read_volatile() }).collect();
             let file = (get(&name.device), get(&name.inode));
             let (bytes, task, opened) = (get(&name.bytes), get(&name.task), get(&name.opened));
-            taker.release(ring, ticket);
+            names.release(ring, ticket);
             if path_bytes != ABANDONED {
                 let path = String::from_utf8_lossy(&path).into_owned();
                 self.put_name(file, (path, bytes), task, opened, writer)?;
@@ -343,15 +344,16 @@ impl Preload {
         Ok(count)
     }
 
+    /// Records the open of a file. `opened`: open flags in the upper half, descriptor in the lower.
     fn put_name<W: Write>(
         &mut self,
-        file: (u64, u64),
-        named: (String, u64),
+        inode: (u64, u64),
+        path_and_bytes: (String, u64),
         task: u64,
         opened: u64,
         writer: &mut RecordingWriter<W>,
     ) -> io::Result<()> {
-        let file = self.file(file, Some(named), writer)?;
+        let file = self.file(inode, Some(path_and_bytes), writer)?;
         let thread = self.thread(task, writer)?;
         let flags = (opened >> 32) as i32;
         let access = flags & libc::O_ACCMODE;
@@ -413,7 +415,8 @@ impl Preload {
         Ok(thread)
     }
 
-    fn put<W: Write>(
+    /// Records the read or the advice that a program reported in a slot.
+    fn record_slot<W: Write>(
         &mut self,
         slot: &RingSlot,
         writer: &mut RecordingWriter<W>,
@@ -421,15 +424,13 @@ impl Preload {
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         let file = self.file((get(&slot.device), get(&slot.inode)), None, writer)?;
         let thread = self.thread(get(&slot.task), writer)?;
-        let (way, descriptor) = (
-            get(&slot.method_and_descriptor) >> 32,
-            get(&slot.method_and_descriptor) & u64::from(u32::MAX),
-        );
+        let number = get(&slot.method_and_descriptor);
+        let (method_number, descriptor) = (number >> 32, number & u64::from(u32::MAX));
         let begin_ns = get(&slot.begin_ns).saturating_sub(self.start_ns);
         let end_ns = get(&slot.end_ns).saturating_sub(self.start_ns);
         let (offset, asked_bytes) = (get(&slot.offset), get(&slot.requested_bytes));
-        let record = match WAYS.get(way as usize) {
-            Some(&way) => {
+        let record = match WAYS.get(method_number as usize) {
+            Some(&method) => {
                 let result = get(&slot.result);
                 let outcome = match result.wrapping_neg() {
                     errno if result as i64 >= 0 || errno >= ERRNO_MAX => ReadOutcome::Bytes(result),
@@ -442,7 +443,7 @@ impl Preload {
                     begin_ns,
                     waited_ns,
                     thread,
-                    way,
+                    way: method,
                     descriptor,
                     file,
                     offset,
@@ -451,7 +452,7 @@ impl Preload {
                 })
             }
             None => {
-                let number = way.saturating_sub(ADVICE) as usize;
+                let number = method_number.saturating_sub(ADVICE) as usize;
                 let hint = HINTS.get(number).copied().unwrap_or(AdviceType::Other);
                 let (at_ns, bytes) = (end_ns, asked_bytes);
                 Record::Advice(AdviceGiven {
@@ -476,11 +477,11 @@ impl Preload {
                 advisor.on_call(call, &mut self.system, now_ns());
             }
         }
-        let way = if let Record::Read(read) = &record { Some(read.way) } else { None };
+        let method = if let Record::Read(read) = &record { Some(read.way) } else { None };
         match writer.put(record) {
             Ok(()) => {
-                self.reads += u64::from(way.is_some());
-                self.asynchronous_reads += u64::from(way == Some(ReadMethod::Aio));
+                self.reads += u64::from(method.is_some());
+                self.asynchronous_reads += u64::from(method == Some(ReadMethod::Aio));
             }
             // No kernel returns such values, so the program's report is discarded.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => {
@@ -494,7 +495,7 @@ impl Preload {
 
 impl Drop for Preload {
     fn drop(&mut self) {
-        remove(&self.folder);
+        remove_folder(&self.folder);
     }
 }
 
@@ -513,6 +514,7 @@ const SANITIZER: &str = "ASAN_OPTIONS";
 const LIBRARY_FILE: &str = "preload.so";
 const RING: &str = "ring";
 
+/// Copies a slot, which a program may overwrite after its release.
 fn copied(slot: &RingSlot) -> RingSlot {
     let copy = |value: &AtomicU64| AtomicU64::new(value.load(Ordering::Relaxed));
     RingSlot {
@@ -530,7 +532,7 @@ fn copied(slot: &RingSlot) -> RingSlot {
 }
 
 /// Folders for temporary files, in the order of the attempts.
-fn folders() -> Vec<PathBuf> {
+fn temporary_folders() -> Vec<PathBuf> {
     let mut folders = vec![std::env::temp_dir()];
     for other in ["/var/tmp", "/dev/shm"].map(PathBuf::from) {
         if !folders.contains(&other) {
@@ -542,7 +544,7 @@ fn folders() -> Vec<PathBuf> {
 
 /// Creates a folder that only this user may enter, on a file system from which libraries may be
 /// loaded.
-fn own_folder(parent: &Path) -> io::Result<PathBuf> {
+fn create_private_folder(parent: &Path) -> io::Result<PathBuf> {
     let mount = rustix::fs::statvfs(parent)?;
     if mount.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC) {
         return Err(io::Error::other("no library may be loaded from there (noexec)"));
@@ -557,7 +559,7 @@ fn own_folder(parent: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn remove(folder: &Path) {
+fn remove_folder(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         notice::print(format_args!("{}: can't be removed: {error}", folder.display()));
     }
@@ -567,7 +569,7 @@ fn remove(folder: &Path) {
 ///
 /// All of the memory is written through the file system before it is mapped. A full file system
 /// thus causes an error here, never a bus error in a process.
-fn share(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
+fn create_ring(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {
     fs::write(folder.join(LIBRARY_FILE), library)?;
     let mut options = OpenOptions::new();
     let options = options.read(true).write(true).create_new(true).mode(0o600);

@@ -19,46 +19,47 @@ const TIME_BITS: u32 = 27;
 /// Number of bits in an absolute time stamp. The higher bits come from the page's time.
 const STAMP_BITS: u32 = 59;
 
-/// Calls `each` with the time and the bytes of each event of a page. Returns `None` for malformed
-/// input.
-pub(super) fn events(page: &[u8], mut each: impl FnMut(u64, &[u8])) -> Option<()> {
-    let mut now = u64::from_le_bytes(page.get(..8)?.try_into().ok()?);
+/// Calls `on_event` with the time in nanoseconds and the bytes of each event of a page. Returns
+/// `None` for malformed input. The events before the error have been reported then.
+pub(super) fn for_each_event(page: &[u8], mut on_event: impl FnMut(u64, &[u8])) -> Option<()> {
+    let mut now_ns = u64::from_le_bytes(page.get(..8)?.try_into().ok()?);
     let length = u64::from_le_bytes(page.get(8..16)?.try_into().ok()?) & LENGTH_MASK;
-    let mut left = page.get(16..)?.get(..usize::try_from(length).ok()?)?;
-    while !left.is_empty() {
-        let head = word(left, 0)?;
-        let (kind, since) = (head & 31, u64::from(head >> 5));
+    let mut rest = page.get(16..)?.get(..usize::try_from(length).ok()?)?;
+    while !rest.is_empty() {
+        let event_head = word(rest, 0)?;
+        let (kind, since_ns) = (event_head & 31, u64::from(event_head >> 5));
         // Bytes between head and event data, and the length of the data.
-        let (skipped, taken) = match kind {
-            PADDING if since == 0 => return Some(()),
-            PADDING => (4, word(left, 4)? as usize),
+        let (head_bytes, data_bytes) = match kind {
+            PADDING if since_ns == 0 => return Some(()),
+            PADDING => (4, word(rest, 4)? as usize),
             TIME_EXTEND => {
-                now += (u64::from(word(left, 4)?) << TIME_BITS) + since;
-                left = left.get(8..)?;
+                now_ns += (u64::from(word(rest, 4)?) << TIME_BITS) + since_ns;
+                rest = rest.get(8..)?;
                 continue;
             }
             TIME_STAMP => {
-                let stamp = (u64::from(word(left, 4)?) << TIME_BITS) + since;
-                now = (now >> STAMP_BITS << STAMP_BITS) | stamp;
-                left = left.get(8..)?;
+                let stamp_ns = (u64::from(word(rest, 4)?) << TIME_BITS) + since_ns;
+                now_ns = (now_ns >> STAMP_BITS << STAMP_BITS) | stamp_ns;
+                rest = rest.get(8..)?;
                 continue;
             }
             // The word before the event holds the length and counts itself.
-            0 => (8, (word(left, 4)? as usize).checked_sub(4)?),
+            0 => (8, (word(rest, 4)? as usize).checked_sub(4)?),
             words => (4, words as usize * 4),
         };
-        now += since;
-        let event = left.get(skipped..skipped + taken)?;
+        now_ns += since_ns;
+        let event = rest.get(head_bytes..head_bytes + data_bytes)?;
         if kind != PADDING {
-            each(now, event);
+            on_event(now_ns, event);
         }
-        left = left.get((skipped + taken).next_multiple_of(4)..)?;
+        rest = rest.get((head_bytes + data_bytes).next_multiple_of(4)..)?;
     }
     Some(())
 }
 
-fn word(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
+/// Returns the number of 4 bytes at an offset, or `None` beyond the end.
+fn word(bytes: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?))
 }
 
 #[cfg(test)]
@@ -95,7 +96,7 @@ mod tests {
         ];
         let mut seen = Vec::new();
         let bytes = page(1000, 3 << 30, &words);
-        events(&bytes, |at, event| seen.push((at, event.to_vec()))).unwrap();
+        for_each_event(&bytes, |at, event| seen.push((at, event.to_vec()))).unwrap();
         let extended = 1005 + (2 << 27) + 3 + 12;
         assert_eq!(
             seen,
@@ -112,14 +113,14 @@ mod tests {
         let mut seen = Vec::new();
         let time = 5 << 59 | 77;
         let bytes = page(time, 0, &[31 | 4 << 5, 1, 1, 3]);
-        events(&bytes, |at, _| seen.push(at)).unwrap();
+        for_each_event(&bytes, |at, _| seen.push(at)).unwrap();
         assert_eq!(seen, [(5 << 59) + (1 << 27) + 4]);
     }
 
     #[test]
     fn malformed_trace_page_is_rejected() {
-        assert_eq!(events(&[0; 15], |_, _| ()), None);
+        assert_eq!(for_each_event(&[0; 15], |_, _| ()), None);
         // An event of five words in a page of two.
-        assert_eq!(events(&page(0, 0, &[5, 1]), |_, _| ()), None);
+        assert_eq!(for_each_event(&page(0, 0, &[5, 1]), |_, _| ()), None);
     }
 }

@@ -106,7 +106,7 @@ struct TrackedFile {
 }
 
 impl Sampled {
-    /// Takes the first sample of a process.
+    /// Starts to sample a process, with its first sample.
     ///
     /// # Errors
     /// The process does not exist or belongs to another user.
@@ -124,14 +124,15 @@ impl Sampled {
             has_untracked_files: false,
             due: Instant::now(),
         };
-        sampled.look();
+
+        sampled.take_sample();
         Ok(sampled)
     }
 
     /// Takes the next sample if it is due.
     pub fn sample_if_due(&mut self) {
         if Instant::now() >= self.due {
-            self.look();
+            self.take_sample();
         }
     }
 
@@ -142,13 +143,13 @@ impl Sampled {
         matches!(state, None | Some('Z' | 'X'))
     }
 
-    /// Takes the last sample and returns the result.
+    /// Takes the last sample and returns the sums of all samples.
     pub fn finish(mut self) -> Samples {
-        self.look();
+        self.take_sample();
         let mut files: Vec<SampledFile> =
             self.files.into_values().map(|file| file.result).collect();
-        let came = |file: &SampledFile| file.cache.map_or(0, |cache| cache.added_pages);
-        files.sort_by_key(|file| std::cmp::Reverse((came(file), file.moved_bytes)));
+        let added_pages = |file: &SampledFile| file.cache.map_or(0, |cache| cache.added_pages);
+        files.sort_by_key(|file| std::cmp::Reverse((added_pages(file), file.moved_bytes)));
         Samples {
             seconds: self.begun.elapsed().as_secs_f64(),
             looks: self.looks,
@@ -158,66 +159,73 @@ impl Sampled {
         }
     }
 
-    fn look(&mut self) {
-        let begun = Instant::now();
+    /// Takes a sample of the counters and of all files, and sets the time of the next one.
+    fn take_sample(&mut self) {
+        let start = Instant::now();
         self.looks += 1;
         if let Ok(counts) = KernelCounts::of(self.process) {
             self.newest = counts;
         }
         // Known files come before the search for new ones, so that a new file's first sample
         // includes the latest pages.
-        self.files.values_mut().for_each(TrackedFile::look);
-        self.find_open();
-        self.find_mapped();
-        self.due = Instant::now() + SAMPLE_INTERVAL_MIN.max(PAUSE_PER_SAMPLE * begun.elapsed());
+        self.files.values_mut().for_each(TrackedFile::sample);
+        self.sample_descriptors();
+        self.sample_mappings();
+        self.due = Instant::now() + SAMPLE_INTERVAL_MIN.max(PAUSE_PER_SAMPLE * start.elapsed());
     }
 
-    /// Samples the open descriptors: finds new files and adds the movement of file positions.
-    fn find_open(&mut self) {
+    /// Samples the open descriptors: finds new files and adds the forward movement of positions.
+    fn sample_descriptors(&mut self) {
         let folder = format!("/proc/{}/fd", self.process);
         let descriptors = fs::read_dir(&folder).into_iter().flatten().flatten();
         let numbers = descriptors.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
         let mut positions = BTreeMap::new();
-        for number in numbers.collect::<Vec<u64>>() {
-            let Some(open) = self.system.open_file(self.process, number) else { continue };
+        for descriptor in numbers.collect::<Vec<u64>>() {
+            let Some(open) = self.system.open_file(self.process, descriptor) else { continue };
             if open.flags as i32 & libc::O_ACCMODE == libc::O_WRONLY {
                 continue;
             }
-            positions.insert(number, (open.inode, open.position));
+            positions.insert(descriptor, (open.inode, open.position));
             // A file opened since the last sample began at position 0.
-            let before = self.positions.get(&number).filter(|before| before.0 == open.inode);
-            let before = match before {
+            let previous =
+                self.positions.get(&descriptor).filter(|previous| previous.0 == open.inode);
+            let previous = match previous {
                 Some(&(_, position)) => position,
                 None if self.looks > 1 => 0,
                 None => open.position,
             };
-            let path = format!("{folder}/{number}");
-            if let Some(file) = self.find(open.inode, &path, open.named.path) {
-                file.result.moved_bytes += open.position.saturating_sub(before);
+            let path = format!("{folder}/{descriptor}");
+            if let Some(file) = self.tracked_file(open.inode, &path, open.named.path) {
+                file.result.moved_bytes += open.position.saturating_sub(previous);
             }
         }
         self.positions = positions;
     }
 
-    /// Finds the mapped files of the process.
-    fn find_mapped(&mut self) {
+    /// Marks the mapped files of the process, and finds new ones among them.
+    fn sample_mappings(&mut self) {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.process)).unwrap_or_default();
         for (inode, path) in mapped_files(&maps) {
-            if let Some(file) = self.find(inode, path, path.to_owned()) {
+            if let Some(file) = self.tracked_file(inode, path, path.to_owned()) {
                 file.result.is_mapped = true;
             }
         }
     }
 
-    /// Returns the state of the file with this inode. `at` is the path for its first open, and
-    /// `path` is its name.
-    fn find(&mut self, inode: Inode, at: &str, path: String) -> Option<&mut TrackedFile> {
+    /// Returns the state of the file with this inode. A new file is opened by `open_path` and gets
+    /// the path `name` in the result. `None` if it cannot be opened or there are too many files.
+    fn tracked_file(
+        &mut self,
+        inode: Inode,
+        open_path: &str,
+        name: String,
+    ) -> Option<&mut TrackedFile> {
         if !self.files.contains_key(&inode) {
             if self.files.len() >= FILES_MAX {
                 self.has_untracked_files = true;
                 return None;
             }
-            let file = TrackedFile::begin(Path::new(at), inode, path)?;
+            let file = TrackedFile::open(Path::new(open_path), inode, name)?;
             self.files.insert(inode, file);
         }
         self.files.get_mut(&inode)
@@ -225,83 +233,91 @@ impl Sampled {
 }
 
 impl TrackedFile {
-    fn begin(at: &Path, inode: Inode, path: String) -> Option<TrackedFile> {
-        let found = fs::metadata(at).ok()?;
-        if mounts::inode_at(at, &found) != inode {
+    /// Opens a file by `open_path` and counts its resident pages. `path` is its name in the result.
+    /// Returns `None` if `open_path` names another inode. A file whose residency is hidden is kept
+    /// without it.
+    fn open(open_path: &Path, inode: Inode, path: String) -> Option<TrackedFile> {
+        let metadata = fs::metadata(open_path).ok()?;
+        if mounts::inode_at(open_path, &metadata) != inode {
             return None;
         }
-        let mut followed = TrackedFile {
+        let mut tracked = TrackedFile {
             result: SampledFile {
                 path,
-                bytes: found.len(),
+                bytes: metadata.len(),
                 is_mapped: false,
                 moved_bytes: 0,
                 cache: None,
             },
             last_sample: None,
         };
-        let is_accessible = found.uid() == rustix::process::geteuid().as_raw()
-            || rustix::fs::access(at, rustix::fs::Access::WRITE_OK).is_ok();
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(at).ok();
+        let is_accessible = metadata.uid() == rustix::process::geteuid().as_raw()
+            || rustix::fs::access(open_path, rustix::fs::Access::WRITE_OK).is_ok();
+        let file =
+            OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(open_path).ok();
         if let Some(file) = file.filter(|_| is_accessible)
-            && let Some(held) = page_residency(&file)
+            && let Some(residency) = page_residency(&file)
         {
-            let pages = count(&held);
+            let pages = count_resident(&residency);
             let cache =
                 SampledCache { first_pages: pages, last_pages: pages, ..Default::default() };
-            followed.result.cache = Some(cache);
-            followed.last_sample = Some((file, held));
+            tracked.result.cache = Some(cache);
+            tracked.last_sample = Some((file, residency));
         }
-        Some(followed)
+        Some(tracked)
     }
 
-    fn look(&mut self) {
-        let (Some((file, before)), Some(cache)) = (&mut self.last_sample, &mut self.result.cache)
+    /// Counts the changes of the resident pages since the last sample.
+    fn sample(&mut self) {
+        let (Some((file, previous)), Some(cache)) = (&mut self.last_sample, &mut self.result.cache)
         else {
             return;
         };
-        let Some(now) = page_residency(file) else { return };
-        cache.count_changes(before, &now);
-        *before = now;
+        let Some(current) = page_residency(file) else { return };
+        cache.count_changes(previous, &current);
+        *previous = current;
     }
 }
 
 impl SampledCache {
-    /// Counts the changes between two samples. Pages beyond the end of a sample count as absent.
-    fn count_changes(&mut self, before: &[bool], now: &[bool]) {
-        let is_held = |pages: &[bool], page: usize| pages.get(page).copied().unwrap_or(false);
-        let mut comes_before = false;
-        for page in 0..before.len().max(now.len()) {
-            let (was, is) = (is_held(before, page), is_held(now, page));
-            let comes = is && !was;
-            self.added_pages += u64::from(comes);
-            self.added_runs += u64::from(comes && !comes_before);
+    /// Adds the changes between two samples, one flag per page. Pages beyond the end of a sample
+    /// count as absent.
+    fn count_changes(&mut self, previous: &[bool], current: &[bool]) {
+        let is_resident = |pages: &[bool], page: usize| pages.get(page).copied().unwrap_or(false);
+        let mut was_added = false;
+        for page in 0..previous.len().max(current.len()) {
+            let (was, is) = (is_resident(previous, page), is_resident(current, page));
+            let is_added = is && !was;
+            self.added_pages += u64::from(is_added);
+            self.added_runs += u64::from(is_added && !was_added);
             self.removed_pages += u64::from(was && !is);
-            comes_before = comes;
+            was_added = is_added;
         }
-        self.last_pages = count(now);
+        self.last_pages = count_resident(current);
     }
 }
 
-fn count(held: &[bool]) -> u64 {
-    held.iter().filter(|&&is_held| is_held).count() as u64
+/// Returns the number of resident pages.
+fn count_resident(residency: &[bool]) -> u64 {
+    residency.iter().filter(|&&is_resident| is_resident).count() as u64
 }
 
-/// Residency of each page in a file. Returns `None` where it is unavailable.
+/// Returns one flag per page of a file: true if it is resident. `None` where that is unavailable.
 fn page_residency(file: &File) -> Option<Vec<bool>> {
     let pages = file.metadata().ok()?.len().div_ceil(PAGE_BYTES);
     if pages > FILE_PAGES_MAX {
         return None;
     }
-    let mut all = Vec::with_capacity(pages as usize);
-    while (all.len() as u64) < pages {
-        let window = PageRange::new(all.len() as u64, WINDOW_PAGES).clipped(pages);
-        all.extend(residency_flags(file, window).ok()?);
+    let mut flags = Vec::with_capacity(pages as usize);
+    while (flags.len() as u64) < pages {
+        let window = PageRange::new(flags.len() as u64, WINDOW_PAGES).clipped(pages);
+        flags.extend(residency_flags(file, window).ok()?);
     }
-    Some(all)
+    Some(flags)
 }
 
-/// Files in the text of `/proc/PID/maps` without an executable part.
+/// Returns inode and path of each file in the text of `/proc/PID/maps`, without files that have an
+/// executable part.
 fn mapped_files(maps: &str) -> Vec<(Inode, &str)> {
     let mut files: BTreeMap<Inode, (&str, bool)> = BTreeMap::new();
     for line in maps.lines() {
@@ -381,7 +397,8 @@ mod tests {
         let mut sampled = Sampled::start(std::process::id()).unwrap();
         let mut memory = vec![0; 50 * PAGE_BYTES as usize];
         file.read_exact(&mut memory).unwrap();
-        sampled.look();
+
+        sampled.take_sample();
         assert!(!sampled.is_over());
         let samples = sampled.finish();
         let is_it = |file: &&SampledFile| file.path.contains("sampled-") && file.bytes == 409_600;

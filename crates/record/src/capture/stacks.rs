@@ -172,14 +172,15 @@ pub(super) struct StackActivities {
 }
 
 impl StackActivities {
-    /// Begins to read the functions of the kernel.
+    /// Starts a thread that reads the functions of the kernel. Without it every stack is unknown.
     pub fn start() -> StackActivities {
         let reading = Builder::new().name("readpath-stacks".to_owned()).spawn(Functions::of_kernel);
         // Without a thread, no stack is understood.
         StackActivities { reading: reading.ok(), ..StackActivities::default() }
     }
 
-    /// Returns the activity of a thread with this stack. The addresses are innermost first.
+    /// Returns the activity of a thread that sleeps with this stack of the kernel. The addresses
+    /// are innermost first. The first call waits until the functions are read.
     pub fn activity(&mut self, addresses: &[u64]) -> Activity {
         if let Some(activity) = self.known.get(addresses) {
             return *activity;
@@ -196,17 +197,18 @@ impl StackActivities {
     }
 }
 
-/// Returns the activity of a thread that sleeps in these functions.
+/// Returns the activity of a thread that sleeps in these functions of the kernel. The order of the
+/// names has no effect.
 fn activity_of(names: &[&str]) -> Activity {
     // The compiler adds suffixes such as `.isra.0` to the parts of a function.
-    let is_one = |name: &str, function: &str| match function.ends_with('_') {
+    let matches = |name: &str, function: &str| match function.ends_with('_') {
         true => name.starts_with(function),
         false => name.split('.').next() == Some(function),
     };
-    let is_in = |functions: &[&str]| {
-        names.iter().any(|name| functions.iter().any(|function| is_one(name, function)))
+    let is_on_stack = |functions: &[&str]| {
+        names.iter().any(|name| functions.iter().any(|function| matches(name, function)))
     };
-    let found = ACTIVITIES.iter().find(|(_, functions)| is_in(functions));
+    let found = ACTIVITIES.iter().find(|(_, functions)| is_on_stack(functions));
     found.map_or(Activity::Unknown, |(activity, _)| *activity)
 }
 
@@ -218,12 +220,13 @@ struct Functions {
 }
 
 impl Functions {
-    /// Reads the functions of this kernel; empty where it hides their addresses.
+    /// Reads the functions of this kernel. The result is empty where it hides their addresses.
     fn of_kernel() -> Functions {
         Functions::parse(&fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
 
-    /// Parses lines of address, type and name.
+    /// Parses lines of `/proc/kallsyms`: address, type and name. Data and hidden addresses are left
+    /// out.
     fn parse(text: &str) -> Functions {
         let function = |line: &str| {
             let mut parts = line.split_ascii_whitespace();
@@ -236,10 +239,10 @@ impl Functions {
         Functions { starts }
     }
 
-    /// Name of the function that contains an address.
+    /// Returns the name of the last function that begins at or before an address, or `None`.
     fn at(&self, address: u64) -> Option<&str> {
-        let behind = self.starts.partition_point(|(start, _)| *start <= address);
-        Some(&*self.starts.get(behind.checked_sub(1)?)?.1)
+        let next = self.starts.partition_point(|(start, _)| *start <= address);
+        Some(&*self.starts.get(next.checked_sub(1)?)?.1)
     }
 }
 

@@ -90,16 +90,16 @@ impl Drop for Submissions {
 }
 
 impl Submissions {
-    /// Attaches the programs.
+    /// Loads the programs and runs them at their events. `instance` has the formats of the events.
     ///
     /// # Errors
     /// The kernel refuses BPF or lacks an event.
     pub fn start(instance: &Instance) -> Result<Submissions, TracefsError> {
-        let refused = |action| {
+        let bpf_error = |action| {
             move |source| TracefsError::Unavailable { action, path: "bpf(2)".into(), source }
         };
-        let ring = Ring::new().map_err(refused("make the ring of"))?;
-        let dropped = Dropped::new().map_err(refused("make an array of"))?;
+        let ring = Ring::new().map_err(bpf_error("make the ring of"))?;
+        let dropped = Dropped::new().map_err(bpf_error("make an array of"))?;
         let output = Output { ring: ring.map.as_raw_fd(), dropped: dropped.map.as_raw_fd() };
         let mut attached = Vec::new();
         let layout = |name: &str| {
@@ -134,7 +134,7 @@ impl Submissions {
                 return Err(TracefsError::UnknownEvent { line: name.to_owned() });
             };
             let [event, program] =
-                attach(layout.id, &program).map_err(refused("attach a program by"))?;
+                attach(layout.id, &program).map_err(bpf_error("attach a program by"))?;
             attached.push(Attached { _event: event, program, is_of_reads });
         }
         Ok(Submissions { ring, dropped, attached })
@@ -143,74 +143,80 @@ impl Submissions {
     /// Number of records lost since the start: the ring was full, or the kernel has not run a
     /// program. Events of other tasks are included.
     pub fn lost(&self) -> u64 {
-        let of_reads = self.attached.iter().filter(|attached| attached.is_of_reads);
-        self.dropped.count() + of_reads.map(|attached| misses(&attached.program)).sum::<u64>()
+        let read_programs = self.attached.iter().filter(|attached| attached.is_of_reads);
+        self.dropped.count() + read_programs.map(|attached| misses(&attached.program)).sum::<u64>()
     }
 
-    /// Reads the records since the last call.
+    /// Appends the events since the last call to `events`.
     pub fn read(&mut self, events: &mut Vec<TraceEvent>) {
         self.ring.read(|bytes| events.extend(decode(bytes)));
     }
 }
 
-/// Decodes a record of the programs: task and process, time, kind, address, copied data.
+/// Decodes a record of the programs: task and process, time, kind, address, copied data. Returns
+/// `None` for a request that is no read, and for a file that is not regular.
 fn decode(bytes: &[u8]) -> Option<TraceEvent> {
-    let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    let small = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let (task, process, at_ns, request) = (small(0)?, small(4)?, word(8)?, word(24)?);
-    let copy = program::HEAD_BYTES;
+    let word =
+        |offset: usize| Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?));
+    let half_word =
+        |offset: usize| Some(u32::from_le_bytes(bytes.get(offset..offset + 4)?.try_into().ok()?));
+    let (task, process, at_ns, request) = (half_word(0)?, half_word(4)?, word(8)?, word(24)?);
+    let copy_offset = program::HEAD_BYTES;
     let file = || {
-        let is_regular = word(copy + 24)? & u64::from(libc::S_IFMT) == u64::from(libc::S_IFREG);
-        let inode = Inode { number: word(copy)?, device: word(copy + 8)? };
+        let is_regular =
+            word(copy_offset + 24)? & u64::from(libc::S_IFMT) == u64::from(libc::S_IFREG);
+        let inode = Inode { number: word(copy_offset)?, device: word(copy_offset + 8)? };
         Some(inode).filter(|inode| is_regular && inode.number != 0)
     };
-    let what = match small(16)? {
-        program::OPENED => {
-            EventData::Opened { descriptor: request, inode: file()?, flags: word(copy + 16)? }
-        }
+    let data = match half_word(16)? {
+        program::OPENED => EventData::Opened {
+            descriptor: request,
+            inode: file()?,
+            flags: word(copy_offset + 16)?,
+        },
         program::COMPLETED => {
-            let result = small(copy + 32)? as i32;
+            let result = half_word(copy_offset + 32)? as i32;
             EventData::UringEnds { request, inode: file(), result }
         }
         program::AIO => {
             // struct iocb: operation 16, descriptor 20, bytes 32, offset 40.
-            let operation = small(copy + 16)? & 0xffff;
+            let operation = half_word(copy_offset + 16)? & 0xffff;
             let is_vectored = operation == 7;
             if operation != 0 && !is_vectored {
                 return None;
             }
-            let bytes = (!is_vectored).then_some(word(copy + 32)?);
-            let descriptor = Some(u64::from(small(copy + 20)?));
+            let bytes = (!is_vectored).then_some(word(copy_offset + 32)?);
+            let descriptor = Some(u64::from(half_word(copy_offset + 20)?));
             EventData::AioRead(SubmittedRead {
                 request,
                 descriptor,
-                offset: word(copy + 40)?,
+                offset: word(copy_offset + 40)?,
                 bytes,
             })
         }
         program::URING => {
             // struct io_kiocb: offset 8, length 56, operation 64, flags 72, user_data 80,
             // descriptor 92. The event must agree on operation and user_data.
-            let operation = u64::from(*bytes.get(copy + 64)?);
-            let [event_operation, user_data] = [word(copy + 96)?, word(copy + 104)?];
-            if event_operation & 0xff != operation || word(copy + 80)? != user_data {
+            let operation = u64::from(*bytes.get(copy_offset + 64)?);
+            let [event_operation, user_data] = [word(copy_offset + 96)?, word(copy_offset + 104)?];
+            if event_operation & 0xff != operation || word(copy_offset + 80)? != user_data {
                 return None;
             }
             let is_vectored = operation == 1;
-            let is_fixed = word(copy + 72)? & FIXED_FILE != 0;
-            let descriptor = (!is_fixed).then_some(u64::from(small(copy + 92)?));
-            let bytes = (!is_vectored).then_some(u64::from(small(copy + 56)?));
+            let is_fixed = word(copy_offset + 72)? & FIXED_FILE != 0;
+            let descriptor = (!is_fixed).then_some(u64::from(half_word(copy_offset + 92)?));
+            let bytes = (!is_vectored).then_some(u64::from(half_word(copy_offset + 56)?));
             EventData::UringRead(
-                SubmittedRead { request, descriptor, offset: word(copy + 8)?, bytes },
+                SubmittedRead { request, descriptor, offset: word(copy_offset + 8)?, bytes },
                 process,
             )
         }
         _ => return None,
     };
-    Some(TraceEvent { at_ns, task, data: what })
+    Some(TraceEvent { at_ns, task, data })
 }
 
-/// Makes the system call `bpf(2)`, which returns a descriptor.
+/// Makes the system call `bpf(2)` with a command that returns a descriptor.
 fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
     // SAFETY: the length is correct, and the pointers in the attributes outlive the call.
     let result = unsafe {
@@ -219,7 +225,7 @@ fn bpf(command: u32, attributes: &mut [u8; 128]) -> io::Result<OwnedFd> {
     owned(result)
 }
 
-/// Converts the result of a system call to an owned descriptor.
+/// Converts the result of a system call to an owned descriptor, or to the system's last error.
 fn owned(result: i64) -> io::Result<OwnedFd> {
     match i32::try_from(result) {
         // SAFETY: a new descriptor from the call, with no other owner.
@@ -228,11 +234,13 @@ fn owned(result: i64) -> io::Result<OwnedFd> {
     }
 }
 
-fn put(attributes: &mut [u8], at: usize, bytes: &[u8]) {
-    attributes[at..at + bytes.len()].copy_from_slice(bytes);
+/// Writes bytes at an offset of the attributes of a system call.
+fn put(attributes: &mut [u8], offset: usize, bytes: &[u8]) {
+    attributes[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// Loads a program and runs it at each event, on all processors.
+/// Loads a program and runs it at each event with the number `event`, on all processors. Returns
+/// the descriptors of the event and of the program. The program runs until the event is closed.
 fn attach(event: u16, program: &Program) -> io::Result<[OwnedFd; 2]> {
     let license = c"GPL";
     let mut attributes = [0; 128];
@@ -295,6 +303,7 @@ struct Dropped {
 }
 
 impl Dropped {
+    /// Creates the array with the number 0 and maps it.
     fn new() -> io::Result<Dropped> {
         let mut attributes = [0; 128];
         let (key_bytes, value_bytes, count) = (4_u32, 8_u32, 1_u32);
@@ -305,10 +314,11 @@ impl Dropped {
             .for_each(|(nth, field)| put(&mut attributes, nth * 4, &field.to_ne_bytes()));
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
-        let number = mapped(&map, page_bytes, libc::PROT_READ, 0)?;
+        let number = map_pages(&map, page_bytes, libc::PROT_READ, 0)?;
         Ok(Dropped { map, number, page_bytes })
     }
 
+    /// Returns the number of records for which the ring had no space.
     fn count(&self) -> u64 {
         // SAFETY: the page begins with the number and lives as long as the mapping.
         unsafe { &*self.number.cast::<AtomicU64>() }.load(Ordering::Relaxed)
@@ -322,8 +332,9 @@ impl Drop for Dropped {
     }
 }
 
-/// Maps a BPF map.
-fn mapped(
+/// Maps `bytes` bytes of a BPF map from `offset` on, and returns their address. `protection`:
+/// access flags of `mmap`.
+fn map_pages(
     map: &OwnedFd,
     bytes: usize,
     protection: i32,
@@ -348,14 +359,15 @@ struct Ring {
 }
 
 impl Ring {
+    /// Creates the ring and maps it.
     fn new() -> io::Result<Ring> {
         let mut attributes = [0; 128];
         put(&mut attributes, 0, &MAP_TYPE_RINGBUF.to_ne_bytes());
         put(&mut attributes, 12, &(RING_BYTES as u32).to_ne_bytes());
         let map = bpf(MAP_CREATE, &mut attributes)?;
         let page_bytes = rustix::param::page_size();
-        let consumer = mapped(&map, page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
-        let producer = mapped(&map, page_bytes + 2 * RING_BYTES, libc::PROT_READ, page_bytes);
+        let consumer = map_pages(&map, page_bytes, libc::PROT_READ | libc::PROT_WRITE, 0)?;
+        let producer = map_pages(&map, page_bytes + 2 * RING_BYTES, libc::PROT_READ, page_bytes);
         let producer = producer.inspect_err(|_| {
             // SAFETY: the mapping was made above and has no references.
             unsafe { libc::munmap(consumer, page_bytes) };
@@ -363,17 +375,18 @@ impl Ring {
         Ok(Ring { map, consumer, producer, page_bytes })
     }
 
-    /// Calls `each` with each new record.
-    fn read(&mut self, mut each: impl FnMut(&[u8])) {
+    /// Calls `on_record` with the bytes of each record since the last call, and returns their
+    /// space.
+    fn read(&mut self, mut on_record: impl FnMut(&[u8])) {
         // SAFETY: each of the two pages begins with a position and lives as long as the mapping.
-        let (ours, theirs) =
+        let (consumed, produced) =
             unsafe { (&*self.consumer.cast::<AtomicU64>(), &*self.producer.cast::<AtomicU64>()) };
-        let mut at = ours.load(Ordering::Relaxed);
-        while at < theirs.load(Ordering::Acquire) {
-            let place = self.page_bytes + at as usize % RING_BYTES;
+        let mut position = consumed.load(Ordering::Relaxed);
+        while position < produced.load(Ordering::Acquire) {
+            let head_offset = self.page_bytes + position as usize % RING_BYTES;
             // SAFETY: the producer position lies beyond this record, so its head is here, written
             // as one word.
-            let length = unsafe { &*self.producer.byte_add(place).cast::<AtomicU32>() };
+            let length = unsafe { &*self.producer.byte_add(head_offset).cast::<AtomicU32>() };
             let length = length.load(Ordering::Acquire);
             if length & BUSY != 0 {
                 break;
@@ -382,13 +395,13 @@ impl Ring {
             if length & DISCARDED == 0 {
                 // SAFETY: the record is complete, and is not overwritten before the consumer
                 // position moves.
-                each(unsafe {
-                    let start = self.producer.byte_add(place + RECORD_HEAD_BYTES as usize);
+                on_record(unsafe {
+                    let start = self.producer.byte_add(head_offset + RECORD_HEAD_BYTES as usize);
                     std::slice::from_raw_parts(start.cast::<u8>(), bytes as usize)
                 });
             }
-            at += (RECORD_HEAD_BYTES + bytes).next_multiple_of(8);
-            ours.store(at, Ordering::Release);
+            position += (RECORD_HEAD_BYTES + bytes).next_multiple_of(8);
+            consumed.store(position, Ordering::Release);
         }
     }
 }

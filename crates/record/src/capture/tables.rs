@@ -17,7 +17,9 @@ pub(super) struct OpenFileState {
     pub of: DescriptorTarget,
     /// Position of the next `read`. `None` if unknown.
     pub position: Option<u64>,
+    /// Flags of the `open` call.
     pub flags: u64,
+    /// Start of the `open` call in nanoseconds; 0 if it was not recorded.
     pub opened_ns: u64,
     /// True when the recording contains the `open`.
     pub is_open_recorded: bool,
@@ -46,39 +48,43 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Adds an empty table.
+    /// Adds an empty table and returns its number.
     pub fn add(&mut self) -> DescriptorTableId {
-        self.insert(HashMap::new())
+        self.add_table(HashMap::new())
     }
 
-    fn insert(&mut self, table: HashMap<u64, SharedOpenFile>) -> DescriptorTableId {
+    /// Adds a table and returns its number.
+    fn add_table(&mut self, table: HashMap<u64, SharedOpenFile>) -> DescriptorTableId {
         let number = DescriptorTableId(self.count);
         self.count += 1;
         self.tables.insert(number, table);
         number
     }
 
-    /// Copies a table, as `fork` does.
+    /// Copies a table, as `fork` does, and returns the number of the copy. The open files are
+    /// shared.
     pub fn copy(&mut self, table: DescriptorTableId) -> DescriptorTableId {
         let copy = self.tables.get(&table).cloned().unwrap_or_default();
-        self.insert(copy)
+        self.add_table(copy)
     }
 
+    /// Removes a table that no task uses.
     pub fn remove(&mut self, table: DescriptorTableId) {
         self.tables.remove(&table);
     }
 
-    /// Returns the open file of a descriptor. A descriptor opened before the recording is unknown
-    /// at first.
+    /// Returns the open file of a descriptor. The file of a new descriptor is unknown at first.
     pub fn file_state(&mut self, table: DescriptorTableId, descriptor: u64) -> SharedOpenFile {
         let table = self.tables.entry(table).or_default();
         Rc::clone(table.entry(descriptor).or_default())
     }
 
-    pub fn set(&mut self, table: DescriptorTableId, descriptor: u64, held: SharedOpenFile) {
-        self.tables.entry(table).or_default().insert(descriptor, held);
+    /// Makes a descriptor refer to an open file, in place of its former one.
+    pub fn set(&mut self, table: DescriptorTableId, descriptor: u64, file_state: SharedOpenFile) {
+        self.tables.entry(table).or_default().insert(descriptor, file_state);
     }
 
+    /// Removes a descriptor. Other descriptors of its open file stay.
     pub fn close(&mut self, table: DescriptorTableId, descriptor: u64) {
         self.tables.entry(table).or_default().remove(&descriptor);
     }

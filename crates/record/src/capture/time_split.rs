@@ -30,7 +30,7 @@ pub(super) struct TimeSplit {
 }
 
 impl TimeSplit {
-    /// Creates the state without threads.
+    /// Creates the state without threads, and starts to read the functions of the kernel.
     pub fn start() -> TimeSplit {
         TimeSplit { stacks: StackActivities::start(), ..TimeSplit::default() }
     }
@@ -47,20 +47,23 @@ impl TimeSplit {
         self.set(task, Activity::Unknown);
     }
 
-    /// Processes an event. Events of all processors must come in the order of their times.
-    pub fn take(&mut self, event: &TraceEvent) {
+    /// Changes the activities of threads by an event. Events of all processors must come in the
+    /// order of their times. Events of other threads have no effect.
+    pub fn process(&mut self, event: &TraceEvent) {
         match &event.data {
-            EventData::Switch { from, sleep, to, .. } if self.has(*from) || self.has(*to) => {
+            EventData::Switch { from, sleep, to, .. }
+                if self.is_recorded(*from) || self.is_recorded(*to) =>
+            {
                 self.count_until(event.at_ns);
-                let left =
+                let activity =
                     if sleep.is_some() { Activity::Unknown } else { Activity::ProcessorQueue };
-                self.change(*from, left);
-                self.change(*to, Activity::Processor);
+                self.set_if_recorded(*from, activity);
+                self.set_if_recorded(*to, Activity::Processor);
             }
-            EventData::Wake { task } if self.has(*task) => {
+            EventData::Wake { task } if self.is_recorded(*task) => {
                 self.count_until(event.at_ns);
                 if self.activities[task] != Activity::Processor {
-                    self.change(*task, Activity::ProcessorQueue);
+                    self.set_if_recorded(*task, Activity::ProcessorQueue);
                 }
             }
             // The stack follows the event of the sleep.
@@ -68,13 +71,13 @@ impl TimeSplit {
                 if self.activities.get(&event.task) == Some(&Activity::Unknown) =>
             {
                 let activity = self.stacks.activity(addresses);
-                self.change(event.task, activity);
+                self.set_if_recorded(event.task, activity);
             }
-            EventData::NewTask { task, .. } if self.has(event.task) => {
+            EventData::NewTask { task, .. } if self.is_recorded(event.task) => {
                 self.count_until(event.at_ns);
                 self.set(*task, Activity::ProcessorQueue);
             }
-            EventData::TaskEnds if self.has(event.task) => {
+            EventData::TaskEnds if self.is_recorded(event.task) => {
                 self.count_until(event.at_ns);
                 if let Some(activity) = self.activities.remove(&event.task) {
                     self.threads[activity as usize] -= 1;
@@ -84,8 +87,8 @@ impl TimeSplit {
         }
     }
 
-    /// Returns the records of a recording from `start_ns` to `end_ns`. The list is empty if the
-    /// kernel reported no activity.
+    /// Returns the time of each activity as records of a recording from `start_ns` to `end_ns`. The
+    /// list is empty if the kernel reported no activity.
     pub fn finish(mut self, start_ns: u64, end_ns: u64) -> Vec<Record> {
         self.count_until(end_ns);
         let at_ns = end_ns.saturating_sub(start_ns);
@@ -102,29 +105,30 @@ impl TimeSplit {
             .collect()
     }
 
-    /// Counts the time since the last event as the activity that comes first.
+    /// Adds the time since the last event to the first activity that a thread is in.
     fn count_until(&mut self, at_ns: u64) {
         let passed_ns = match self.until_ns {
             0 => 0,
             until_ns => at_ns.saturating_sub(until_ns),
         };
         self.until_ns = self.until_ns.max(at_ns);
-        let first = self.threads.iter().position(|&count| count > 0);
-        self.spent_ns[first.unwrap_or(Activity::Unknown as usize)] += passed_ns;
+        let activity = self.threads.iter().position(|&count| count > 0);
+        self.spent_ns[activity.unwrap_or(Activity::Unknown as usize)] += passed_ns;
     }
 
     /// True if the thread is recorded. The recorder's own thread has events too.
-    fn has(&self, task: u32) -> bool {
+    fn is_recorded(&self, task: u32) -> bool {
         self.activities.contains_key(&task)
     }
 
-    /// Changes the activity of a thread, if it is recorded.
-    fn change(&mut self, task: u32, activity: Activity) {
-        if self.has(task) {
+    /// Sets the activity of a thread, if it is recorded.
+    fn set_if_recorded(&mut self, task: u32, activity: Activity) {
+        if self.is_recorded(task) {
             self.set(task, activity);
         }
     }
 
+    /// Sets the activity of a thread. A new thread becomes recorded.
     fn set(&mut self, task: u32, activity: Activity) {
         if let Some(before) = self.activities.insert(task, activity) {
             self.threads[before as usize] -= 1;
@@ -152,7 +156,7 @@ mod tests {
     fn spent(events: &[TraceEvent], end_ns: u64) -> Vec<(Activity, u64)> {
         let mut split = TimeSplit::default();
         split.add_started(7);
-        events.iter().for_each(|event| split.take(event));
+        events.iter().for_each(|event| split.process(event));
         let records = split.finish(100, end_ns).into_iter();
         let spent = records.map(|record| match record {
             Record::TimeSpent(spent) => (spent.activity, spent.wall_ns),

@@ -288,8 +288,7 @@ mod tests {
         let address = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), bytes, protection, flags, &file, 0).unwrap()
         };
-        let hand =
-            largest_mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
+        let hand = largest_mapping(Path::new("/proc/self"), inode).expect("it is mapped here");
         assert_eq!((hand.pages(), hand.cached_pages(PART)), (256, None));
         if resident_pages(&file, 0, 0).is_ok_and(|cached| cached == 0) {
             assert!(hand.prefetch(PART));

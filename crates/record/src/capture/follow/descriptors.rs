@@ -150,7 +150,7 @@ impl<N: FileNames> TaskTracker<N> {
             SystemCall::Mremap => {
                 if let Some(address) = returned {
                     let whole = |bytes| page_end(0, bytes);
-                    self.maps.rename(process, (first, whole(second)), (address, whole(third)));
+                    self.maps.move_range(process, (first, whole(second)), (address, whole(third)));
                 }
             }
             SystemCall::Mlock => {

@@ -24,7 +24,7 @@ impl KernelCounts {
         KernelCounts::from_file(&format!("/proc/{process}/io"))
     }
 
-    /// Difference to an earlier reading.
+    /// Returns the increase of the counters since an earlier reading.
     pub fn since(self, earlier: KernelCounts) -> KernelCounts {
         KernelCounts {
             reads: self.reads.saturating_sub(earlier.reads),
@@ -33,10 +33,12 @@ impl KernelCounts {
         }
     }
 
+    /// Reads the counters of this process. `None` where the kernel has none.
     fn of_own() -> Option<KernelCounts> {
         KernelCounts::from_file("/proc/self/io").ok()
     }
 
+    /// Reads the counters from a file `/proc/PID/io`.
     fn from_file(path: &str) -> io::Result<KernelCounts> {
         let text = fs::read_to_string(path)?;
         let value = |name: &str| {
@@ -52,19 +54,20 @@ impl KernelCounts {
     }
 }
 
-/// Waits for a program. Returns the kernel's counters of it and of its collected children.
+/// Waits for a program. Returns its exit status and the kernel's counters of it and of its
+/// collected children. The counters are `None` where the kernel has none.
 ///
 /// # Errors
 /// The wait failed.
 pub fn wait_counted(child: &mut Child) -> io::Result<(ExitStatus, Option<KernelCounts>)> {
     // The kernel adds a child's counters to its parent's at the wait. Reading the counters costs
     // reads too, so their cost is subtracted.
-    let looks = [KernelCounts::of_own(), KernelCounts::of_own()];
+    let own_counts = [KernelCounts::of_own(), KernelCounts::of_own()];
     let status = child.wait()?;
     let counted = || {
-        let ([first, second], last) = (looks, KernelCounts::of_own()?);
-        let look = second?.since(first?);
-        Some(last.since(second?).since(look))
+        let ([first, second], last) = (own_counts, KernelCounts::of_own()?);
+        let reading_cost = second?.since(first?);
+        Some(last.since(second?).since(reading_cost))
     };
     Ok((status, counted()))
 }

@@ -33,56 +33,59 @@ pub(super) struct Offsets {
     pub block_device: i32,
 }
 
-/// Finds the offsets. Returns `None` for an unknown format or a missing field.
+/// Finds the offsets in the kernel's type information. Returns `None` for an unknown format or a
+/// missing field.
 pub(super) fn offsets(btf: &[u8]) -> Option<Offsets> {
     let wanted = ["task_struct", "files_struct", "fdtable", "file", "inode", "super_block"];
-    let found = structures(btf, &wanted)?;
-    let of = |structure: &str, field: &str| {
-        found.get(&(structure.to_owned(), field.to_owned())).copied()
+    let field_offsets = field_offsets(btf, &wanted)?;
+    let offset = |structure: &str, field: &str| {
+        field_offsets.get(&(structure.to_owned(), field.to_owned())).copied()
     };
     Some(Offsets {
-        task_files: of("task_struct", "files")?,
-        files_table: of("files_struct", "fdt")?,
-        table_list: of("fdtable", "fd")?,
-        file_inode: of("file", "f_inode")?,
-        file_flags: of("file", "f_flags")?,
-        inode_number: of("inode", "i_ino")?,
-        inode_mode: of("inode", "i_mode")?,
-        inode_block: of("inode", "i_sb")?,
-        block_device: of("super_block", "s_dev")?,
+        task_files: offset("task_struct", "files")?,
+        files_table: offset("files_struct", "fdt")?,
+        table_list: offset("fdtable", "fd")?,
+        file_inode: offset("file", "f_inode")?,
+        file_flags: offset("file", "f_flags")?,
+        inode_number: offset("inode", "i_ino")?,
+        inode_mode: offset("inode", "i_mode")?,
+        inode_block: offset("inode", "i_sb")?,
+        block_device: offset("super_block", "s_dev")?,
     })
 }
 
-/// Byte offsets of the fields of some structures.
-fn structures(btf: &[u8], wanted: &[&str]) -> Option<HashMap<(String, String), i32>> {
-    let word = |at: usize| Some(u32::from_le_bytes(btf.get(at..at + 4)?.try_into().ok()?));
+/// Returns the byte offset of each field of the structures `names`, by structure and field. `None`
+/// for an unknown format.
+fn field_offsets(btf: &[u8], names: &[&str]) -> Option<HashMap<(String, String), i32>> {
+    let word = |position: usize| {
+        Some(u32::from_le_bytes(btf.get(position..position + 4)?.try_into().ok()?))
+    };
     if word(0)? & 0xffff != 0xeb9f {
         return None;
     }
-    let head = word(4)? as usize;
-    let (types, types_bytes) = (head + word(8)? as usize, word(12)? as usize);
-    let strings = head + word(16)? as usize;
+    let head_bytes = word(4)? as usize;
+    let (types, types_bytes) = (head_bytes + word(8)? as usize, word(12)? as usize);
+    let strings = head_bytes + word(16)? as usize;
     let text = |offset: u32| {
         let bytes = btf.get(strings + offset as usize..)?;
         let end = bytes.iter().position(|&byte| byte == 0)?;
         str::from_utf8(&bytes[..end]).ok()
     };
-    let mut found = HashMap::new();
-    let mut at = types;
-    while at < types + types_bytes {
-        let (name, about) = (word(at)?, word(at + 4)?);
-        let (kind, count, is_packed) =
-            (about >> 24 & 31, about as usize & 0xffff, about >> 31 == 1);
-        at += 12;
-        if kind == STRUCT && wanted.contains(&text(name)?) {
-            for member in (0..count).map(|nth| at + 12 * nth) {
+    let mut offsets = HashMap::new();
+    let mut position = types;
+    while position < types + types_bytes {
+        let (name, info) = (word(position)?, word(position + 4)?);
+        let (kind, count, is_packed) = (info >> 24 & 31, info as usize & 0xffff, info >> 31 == 1);
+        position += 12;
+        if kind == STRUCT && names.contains(&text(name)?) {
+            for member in (0..count).map(|nth| position + 12 * nth) {
                 let offset = word(member + 8)?;
                 let bits = if is_packed { offset & 0xff_ffff } else { offset };
                 let key = (text(name)?.to_owned(), text(word(member)?)?.to_owned());
-                found.entry(key).or_insert((bits / 8) as i32);
+                offsets.entry(key).or_insert((bits / 8) as i32);
             }
         }
-        at += match kind {
+        position += match kind {
             INT | VARIABLE | DECLARATION_TAG => 4,
             ARRAY => 12,
             STRUCT | UNION | SECTION | ENUM64 => 12 * count,
@@ -90,7 +93,7 @@ fn structures(btf: &[u8], wanted: &[&str]) -> Option<HashMap<(String, String), i
             _ => 0,
         };
     }
-    Some(found)
+    Some(offsets)
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ const PROBE_READ_USER: i32 = 112;
 const PROBE_READ_KERNEL: i32 = 113;
 const RINGBUF_OUTPUT: i32 = 130;
 
+/// Encodes an instruction. `to` and `from` are registers, `offset` is for memory and jumps, `value`
+/// is a constant.
 const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64 {
     code as u64
         | (to as u64) << 8
@@ -44,56 +46,68 @@ const fn instruction(code: u8, to: u8, from: u8, offset: i16, value: i32) -> u64
         | (value as u32 as u64) << 32
 }
 
+/// Sets register `to` to a constant.
 const fn move_value(to: u8, value: i32) -> u64 {
     instruction(0xb7, to, 0, 0, value)
 }
 
+/// Copies register `from` to `to`.
 const fn copy(to: u8, from: u8) -> u64 {
     instruction(0xbf, to, from, 0, 0)
 }
 
+/// Adds a constant to register `to`.
 const fn add(to: u8, value: i32) -> u64 {
     instruction(0x07, to, 0, 0, value)
 }
 
+/// Loads 8 bytes at the address in `from` plus `offset` into register `to`.
 const fn load_word(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x79, to, from, offset, 0)
 }
 
+/// Loads the byte at the address in `from` plus `offset` into register `to`.
 const fn load_byte(to: u8, from: u8, offset: i16) -> u64 {
     instruction(0x71, to, from, offset, 0)
 }
 
+/// Stores the 8 bytes of register `from` at the address in `to` plus `offset`.
 const fn store_word(to: u8, offset: i16, from: u8) -> u64 {
     instruction(0x7b, to, from, offset, 0)
 }
 
+/// Calls a helper function of the kernel. r1 to r5 are its arguments, r0 is its result.
 const fn call(helper: i32) -> u64 {
     instruction(0x85, 0, 0, 0, helper)
 }
 
+/// Skips the next `offset` instructions. A negative offset jumps back.
 const fn jump(offset: i16) -> u64 {
     instruction(0x05, 0, 0, offset, 0)
 }
 
+/// Skips the next `offset` instructions if a register has this value.
 const fn jump_if_equal(register: u8, value: i32, offset: i16) -> u64 {
     instruction(0x15, register, 0, offset, value)
 }
 
+/// Skips the next `offset` instructions if a register has another value.
 const fn jump_if_not_equal(register: u8, value: i32, offset: i16) -> u64 {
     instruction(0x55, register, 0, offset, value)
 }
 
-/// Signed, like `nr` of `io_submit`.
+/// Skips the next `offset` instructions if `register` is at least `other`. The comparison is
+/// signed, like `nr` of `io_submit`.
 const fn jump_if_at_least(register: u8, other: u8, offset: i16) -> u64 {
     instruction(0x7d, register, other, offset, 0)
 }
 
+/// Skips the next `offset` instructions if a register is at least `value`, as unsigned numbers.
 const fn jump_if_at_least_value(register: u8, value: i32, offset: i16) -> u64 {
     instruction(0x35, register, 0, offset, value)
 }
 
-/// Adds a register to the word at an address.
+/// Adds register `from` to the word at the address in register `address`.
 const fn atomic_add(address: u8, from: u8) -> u64 {
     instruction(0xdb, address, from, 0, 0)
 }
@@ -109,7 +123,8 @@ pub(super) struct Output {
     pub dropped: RawFd,
 }
 
-/// Fills in task, kind and time of the record at `base` on the stack, and writes it to the ring.
+/// Returns instructions that fill in task, kind and time of a record of `bytes` bytes at `base` on
+/// the stack, and write it to the ring.
 fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
     vec![
         call(GET_CURRENT_PID_TGID),
@@ -135,13 +150,14 @@ fn output_record(kind: u32, base: i16, bytes: i32, output: Output) -> Program {
     ]
 }
 
-/// Program at `sys_enter_io_submit`: copies each `iocb` of the call.
+/// Returns the program at `sys_enter_io_submit`: it copies each `iocb` of the call. `None` if the
+/// event lacks a field.
 pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [_, count, list] = layout.offsets(&["ctx_id", "nr", "iocbpp"])?;
         let bytes = HEAD_BYTES as i16 + IOCB_BYTES;
         let base = -8 - bytes;
-        let mut each = vec![
+        let mut body = vec![
             // r3 = iocbpp + 8 × r9. The address is stored in the record.
             copy(1, FRAME),
             add(1, i32::from(base + 24)),
@@ -158,11 +174,11 @@ pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
             call(PROBE_READ_USER),
             0,
         ];
-        each.extend(output_record(AIO, base, i32::from(bytes), output));
-        let end = each.len() as i16;
+        body.extend(output_record(AIO, base, i32::from(bytes), output));
+        let end = body.len() as i16;
         // An unreadable request is skipped.
-        each[7] = jump_if_not_equal(0, 0, end - 8);
-        each[13] = jump_if_not_equal(0, 0, end - 14);
+        body[7] = jump_if_not_equal(0, 0, end - 8);
+        body[13] = jump_if_not_equal(0, 0, end - 14);
         let mut program = vec![
             copy(6, 1),
             load_word(7, 6, count),
@@ -171,13 +187,14 @@ pub(super) fn of_aio(layout: &EventLayout, output: Output) -> Option<Program> {
             jump_if_at_least_value(9, IOCBS_MAX, end + 3),
             jump_if_at_least(9, 7, end + 2),
         ];
-        program.extend(each);
+        program.extend(body);
         program.extend([add(9, 1), jump(-(end + 4)), move_value(0, 0), EXIT]);
         Some(program)
     }
 }
 
-/// Program at `io_uring_submit_req`: copies each read request.
+/// Returns the program at `io_uring_submit_req`: it copies each read request. `None` if the event
+/// lacks a field.
 pub(super) fn of_uring(layout: &EventLayout, output: Output) -> Option<Program> {
     {
         let [request, user_data, operation] = layout.offsets(&["req", "user_data", "opcode"])?;
@@ -213,11 +230,12 @@ pub(super) fn of_uring(layout: &EventLayout, output: Output) -> Option<Program> 
     }
 }
 
-/// Adds a read of `bytes` bytes at an offset from the pointer in r8 to a slot on the stack.
-fn read_kernel(program: &mut Program, to: i16, offset: i32, bytes: i32) {
+/// Appends a read of `bytes` bytes of kernel memory to a slot on the stack. The address is the
+/// pointer in r8 plus `offset`.
+fn push_kernel_read(program: &mut Program, slot: i16, offset: i32, bytes: i32) {
     program.extend([
         copy(1, FRAME),
-        add(1, i32::from(to)),
+        add(1, i32::from(slot)),
         move_value(2, bytes),
         copy(3, 8),
         add(3, offset),
@@ -226,31 +244,33 @@ fn read_kernel(program: &mut Program, to: i16, offset: i32, bytes: i32) {
     ]);
 }
 
-/// Adds the record of the file in r8 at `base` on the stack: inode number, device, flags and mode.
-fn read_file(program: &mut Program, base: i16, offsets: &Offsets) {
+/// Appends instructions that write inode number, device, flags and mode of the file in r8 into the
+/// record at `base` on the stack.
+fn push_file_record(program: &mut Program, base: i16, offsets: &Offsets) {
     let [number, device, flags, mode] = [0, 8, 16, 24].map(|at| base + HEAD_BYTES as i16 + at);
     let pointer = base - 8;
-    read_kernel(program, flags, offsets.file_flags, 4);
-    read_kernel(program, pointer, offsets.file_inode, 8);
+    push_kernel_read(program, flags, offsets.file_flags, 4);
+    push_kernel_read(program, pointer, offsets.file_inode, 8);
     program.push(load_word(8, FRAME, pointer));
-    read_kernel(program, number, offsets.inode_number, 8);
-    read_kernel(program, mode, offsets.inode_mode, 2);
-    read_kernel(program, pointer, offsets.inode_block, 8);
+    push_kernel_read(program, number, offsets.inode_number, 8);
+    push_kernel_read(program, mode, offsets.inode_mode, 2);
+    push_kernel_read(program, pointer, offsets.inode_block, 8);
     program.push(load_word(8, FRAME, pointer));
-    read_kernel(program, device, offsets.block_device, 4);
+    push_kernel_read(program, device, offsets.block_device, 4);
 }
 
 /// Size of a file record, and its location on the stack.
 const FILE_BYTES: i16 = HEAD_BYTES as i16 + 40;
 const FILE_BASE: i16 = -FILE_BYTES - 8;
 
-/// Clears the record, since a field may be wider than its value.
+/// Returns instructions that clear the file record, since a field may be wider than its value.
 fn clear_record() -> Program {
     let words = (0..FILE_BYTES / 8).map(|nth| store_word(FRAME, FILE_BASE + 8 * nth, 0));
     std::iter::once(move_value(0, 0)).chain(words).collect()
 }
 
-/// Program at the end of an open call: reports the file of the new descriptor.
+/// Returns the program at the end of an open call: it reports the file of the new descriptor.
+/// `None` if the event lacks a field.
 pub(super) fn of_opening(
     layout: &EventLayout,
     output: Output,
@@ -262,14 +282,14 @@ pub(super) fn of_opening(
     let pointer = FILE_BASE - 8;
     let mut rest = vec![store_word(FRAME, FILE_BASE + 24, 7), call(GET_CURRENT_TASK), copy(8, 0)];
     for offset in [offsets.task_files, offsets.files_table, offsets.table_list] {
-        read_kernel(&mut rest, pointer, offset, 8);
+        push_kernel_read(&mut rest, pointer, offset, 8);
         rest.push(load_word(8, FRAME, pointer));
     }
     // r8 = list + 8 × descriptor.
     rest.extend([instruction(0x67, 7, 0, 0, 3), instruction(0x0f, 8, 7, 0, 0)]);
-    read_kernel(&mut rest, pointer, 0, 8);
+    push_kernel_read(&mut rest, pointer, 0, 8);
     rest.push(load_word(8, FRAME, pointer));
-    read_file(&mut rest, FILE_BASE, offsets);
+    push_file_record(&mut rest, FILE_BASE, offsets);
     rest.extend(output_record(OPENED, FILE_BASE, i32::from(FILE_BYTES), output));
     // A negative descriptor is an error.
     program.extend([load_word(7, 6, result), instruction(0xc5, 7, 0, rest.len() as i16, 0)]);
@@ -278,7 +298,8 @@ pub(super) fn of_opening(
     Some(program)
 }
 
-/// Program at `io_uring_complete`: reports the request, its file and its result.
+/// Returns the program at `io_uring_complete`: it reports the request, its file and its result.
+/// `None` if the event lacks a field.
 pub(super) fn of_completion(
     layout: &EventLayout,
     output: Output,
@@ -296,9 +317,9 @@ pub(super) fn of_completion(
         store_word(FRAME, FILE_BASE + HEAD_BYTES as i16 + 32, 7),
     ]);
     // The file is the first field of a request.
-    read_kernel(&mut program, pointer, 0, 8);
+    push_kernel_read(&mut program, pointer, 0, 8);
     program.push(load_word(8, FRAME, pointer));
-    read_file(&mut program, FILE_BASE, offsets);
+    push_file_record(&mut program, FILE_BASE, offsets);
     program.extend(output_record(COMPLETED, FILE_BASE, i32::from(FILE_BYTES), output));
     program.extend([move_value(0, 0), EXIT]);
     Some(program)
