@@ -306,9 +306,9 @@ impl Explainer {
         self.data.take(record);
     }
 
-    /// Returns the result.
+    /// Ends the diagnosis and returns its result.
     pub fn finish(mut self) -> Explanation {
-        self.data.end();
+        self.data.finish();
         self.data.length_ns = self.data.length_ns.saturating_sub(self.begin_ns);
         let gathered = &self.data;
         let length_ns = gathered.length_ns.max(1) as f64;
@@ -321,8 +321,8 @@ impl Explainer {
         let costs = charges.into_iter().map(|(cause, ns)| (cause, ns * scale.min(1.0)));
         let costs = costs.chain([
             (WaitCause::Calls, cause::calls_ns(gathered)),
-            (WaitCause::Metadata, gathered.spent(Activity::Metadata)),
-            (WaitCause::Sync, gathered.spent(Activity::Write)),
+            (WaitCause::Metadata, gathered.spent_ns(Activity::Metadata)),
+            (WaitCause::Sync, gathered.spent_ns(Activity::Write)),
         ]);
         let is_reported = |&(cause, ns): &(WaitCause, f64)| {
             ns / length_ns >= REPORTED_SHARE_MIN
@@ -337,7 +337,7 @@ impl Explainer {
         let (limit, limit_text) = cause::limit(gathered);
         let has_readers = findings.iter().any(|finding| finding.cause == WaitCause::Readers);
         let samples = sampled_waits(gathered);
-        let readahead = readahead::waits(gathered, &charged.left, scale.min(1.0));
+        let readahead = readahead::waits(gathered, &charged.remaining_shares, scale.min(1.0));
         Explanation {
             program: gathered.program.clone(),
             seconds: gathered.length_ns as f64 / 1e9,
@@ -352,53 +352,54 @@ impl Explainer {
             unseen: gathered
                 .unseen
                 .iter()
-                .map(|(&way, &(count, waited_ns))| (way, count, waited_ns as f64 / 1e9))
+                .map(|(&method, &(count, waited_ns))| (method, count, waited_ns as f64 / 1e9))
                 .collect(),
             other_reads: if has_readers { Vec::new() } else { other_reads(gathered) },
             findings,
             limit,
             limit_text,
-            shape: shape::of(gathered),
+            shape: shape::read_shape(gathered),
             samples,
             readahead,
         }
     }
 }
 
-/// Devices that the program and others read from, with at least one request of others in flight.
+/// Returns the devices that the program and others read from, with at least one request of others
+/// in flight on average.
 fn other_reads(gathered: &RecordingData) -> Vec<OtherReads> {
-    let read = gathered.devices.iter().filter(|(_, device)| device.read_bytes > 0);
-    let others = read.map(|(number, device)| OtherReads {
+    let read_devices = gathered.devices.iter().filter(|(_, device)| device.read_bytes > 0);
+    let others = read_devices.map(|(number, device)| OtherReads {
         device: device.name.clone(),
         in_flight: device.other_reads.sum_ns() as f64 / gathered.length_ns.max(1) as f64,
         most: gathered
-            .main_other(*number, DeviceOperation::Read)
+            .largest_other(*number, DeviceOperation::Read)
             .map(|other| (other.name.clone(), other.task)),
     });
     others.filter(|others| others.in_flight >= 1.0).collect()
 }
 
-/// Samples with the files that they name.
+/// Returns the samples of all causes, with the paths of their files.
 fn sampled_waits(gathered: &RecordingData) -> BTreeMap<WaitCause, SampledWaits> {
-    let named = |sample: &sample::RunSample| {
-        let mut numbers: BTreeMap<u32, usize> = BTreeMap::new();
+    let with_files = |sample: &sample::RunSample| {
+        let mut indexes: BTreeMap<u32, usize> = BTreeMap::new();
         let mut sampled = SampledWaits {
             waits: sample.waits,
             waited_seconds: sample.waited_ns as f64 / 1e9,
             ..SampledWaits::default()
         };
         for &sample::Run { file, offset, bytes, reads } in sample.runs() {
-            let number = *numbers.entry(file).or_insert_with(|| {
+            let index = *indexes.entry(file).or_insert_with(|| {
                 let data = &gathered.files[&file];
                 let path = data.path.clone();
                 sampled.files.push(SampledFile { path, inode: data.inode, bytes: data.bytes });
                 sampled.files.len() - 1
             });
-            sampled.runs.push(SampledRun { file: number, offset, bytes, reads });
+            sampled.runs.push(SampledRun { file: index, offset, bytes, reads });
         }
         sampled
     };
-    gathered.samples.iter().map(|(cause, sample)| (*cause, named(sample))).collect()
+    gathered.samples.iter().map(|(cause, sample)| (*cause, with_files(sample))).collect()
 }
 
 /// Wall times by activity, longest first.

@@ -23,7 +23,7 @@ mod sync;
 mod words;
 mod writers;
 
-use words::{bytes, time};
+use words::{bytes_text, duration_text};
 
 /// A read that waited.
 #[derive(Clone, Copy, Debug)]
@@ -53,8 +53,8 @@ pub(super) struct ReadWait {
 /// Condition of a cause.
 type CauseCondition = fn(&ReadWait) -> bool;
 
-/// Returns the cause of a single wait, or `None`.
-pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
+/// Returns the cause of a single wait: the first rule that holds. `None` without a cause.
+pub(super) fn of_wait(wait: &ReadWait) -> Option<WaitCause> {
     const RULES: [(WaitCause, CauseCondition); 6] = [
         (WaitCause::Again, again::holds),
         (WaitCause::Advice, advice::holds),
@@ -71,47 +71,51 @@ pub(super) fn of(wait: &ReadWait) -> Option<WaitCause> {
 pub(super) struct ChargedWaits {
     pub by_cause: Vec<(WaitCause, f64)>,
     /// By file: part of its waits that writers, other readers, stalls and a slow file leave.
-    pub left: BTreeMap<u32, f64>,
+    pub remaining_shares: BTreeMap<u32, f64>,
     pub slow: Option<slow_file::SlowFile>,
 }
 
-/// Charges all waits.
+/// Charges all waits to causes. Writers, other readers, stalls and a slow file first take their
+/// shares of a file's waits. The rest goes to the causes of the single waits.
 pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
     let slow = slow_file::find(gathered);
-    let mut all: BTreeMap<WaitCause, f64> = BTreeMap::new();
-    let mut left_of = BTreeMap::new();
+    let mut charged_ns: BTreeMap<WaitCause, f64> = BTreeMap::new();
+    let mut remaining_shares = BTreeMap::new();
     // Many files share a device.
-    let mut lost_of_device: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
-    let mut add = |cause, ns: f64| *all.entry(cause).or_default() += ns;
+    let mut device_shares: BTreeMap<u64, [(WaitCause, f64); 3]> = BTreeMap::new();
+    let mut add = |cause, ns: f64| *charged_ns.entry(cause).or_default() += ns;
     let is_depth_low = gathered.is_depth_low();
     let are_many = many_files::are_many(gathered);
-    for (number, file) in &gathered.files {
-        let mut left = 1.0;
-        let waited = file.waits.ns as f64;
-        let mut take = |cause, part: f64| {
-            add(cause, waited * left * part);
-            left *= 1.0 - part;
+    for (file_number, file) in &gathered.files {
+        let mut remaining_share = 1.0;
+        let waited_ns = file.waits.ns as f64;
+        let mut charge_share = |cause, share: f64| {
+            add(cause, waited_ns * remaining_share * share);
+            remaining_share *= 1.0 - share;
         };
-        let lost = lost_of_device.entry(file.device).or_insert_with(|| {
+        let lost_shares = device_shares.entry(file.device).or_insert_with(|| {
             [
                 (WaitCause::Writers, writers::lost_share(gathered, file.device)),
                 (WaitCause::Readers, readers::lost_share(gathered, file.device)),
                 (WaitCause::Stalls, stalls::lost_share(gathered, file.device)),
             ]
         });
-        lost.iter().for_each(|(cause, part)| take(*cause, *part));
-        take(WaitCause::SlowFile, slow.as_ref().map_or(0.0, |slow| slow.lost_share(*number)));
-        left_of.insert(*number, left);
+        lost_shares.iter().for_each(|(cause, share)| charge_share(*cause, *share));
+        charge_share(
+            WaitCause::SlowFile,
+            slow.as_ref().map_or(0.0, |slow| slow.lost_share(*file_number)),
+        );
+        remaining_shares.insert(*file_number, remaining_share);
         // Unobserved reads may have used the pages that seem unused.
         let is_complete = gathered.unseen.is_empty();
-        let lost = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
-        let over_read = match file.is_through_cache() {
+        let lost_share = if is_complete { over_read::lost_share(gathered, file) } else { 0.0 };
+        let over_read_cause = match file.is_through_cache() {
             true => WaitCause::Direct,
             false => WaitCause::OverRead,
         };
         let is_one_of_many = are_many && many_files::is_small(file);
         for (cause, charge) in &file.charges {
-            let ns = charge.ns as f64 * left;
+            let ns = charge.ns as f64 * remaining_share;
             match cause {
                 cause if is_one_of_many && many_files::absorbs_cause(*cause) => {
                     // At a greater depth the files are already read concurrently.
@@ -119,11 +123,11 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
                         add(WaitCause::ManyFiles, ns);
                     }
                 }
-                None => add(over_read, ns * lost),
+                None => add(over_read_cause, ns * lost_share),
                 Some(WaitCause::Depth) => {
-                    add(over_read, ns * lost);
+                    add(over_read_cause, ns * lost_share);
                     if is_depth_low {
-                        add(WaitCause::Depth, ns * (1.0 - lost));
+                        add(WaitCause::Depth, ns * (1.0 - lost_share));
                     }
                 }
                 Some(WaitCause::Direct) if !is_depth_low => {}
@@ -131,16 +135,18 @@ pub(super) fn charge(gathered: &RecordingData) -> ChargedWaits {
             }
         }
     }
-    ChargedWaits { by_cause: all.into_iter().collect(), left: left_of, slow }
+    ChargedWaits { by_cause: charged_ns.into_iter().collect(), remaining_shares, slow }
 }
 
-/// Returns the cause `ManyFiles` for a wait that is charged to it if the small files are many.
+/// Returns the cause `ManyFiles` for a wait that would be charged to it if the small files are
+/// many. `None` for a larger file or another cause.
 pub(super) fn of_many_files(file: &FileData, cause: Option<WaitCause>) -> Option<WaitCause> {
     let is_absorbed = many_files::is_small(file) && many_files::absorbs_cause(cause);
     is_absorbed.then_some(WaitCause::ManyFiles)
 }
 
-/// Returns the cost of small reads by system calls, in nanoseconds.
+/// Returns the time in nanoseconds that a buffer or a mapping would save small reads by system
+/// calls.
 pub(super) fn calls_ns(gathered: &RecordingData) -> f64 {
     gathered.calls.saved_ns()
 }
@@ -160,7 +166,8 @@ pub(super) fn has_evidence(cause: WaitCause, gathered: &RecordingData) -> bool {
     }
 }
 
-/// Builds a finding with its texts.
+/// Builds the finding of a cause with its texts. `ns` is its cost in nanoseconds, `share` the cost
+/// as a fraction of the recording's duration.
 pub(super) fn build_finding(
     cause: WaitCause,
     ns: f64,
@@ -197,11 +204,11 @@ struct CauseText {
     remedy: String,
 }
 
-/// Returns the limit of a program without a reported cause.
+/// Returns the limit of a program without a reported cause, and its text.
 pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
-    let waited = gathered.waits.union_ns();
-    let share = waited as f64 / gathered.length_ns.max(1) as f64;
-    if let Some(text) = unseen(gathered) {
+    let waited_ns = gathered.waits.union_ns();
+    let share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
+    if let Some(text) = unseen_reads_text(gathered) {
         return (ProgramLimit::Unseen, text);
     }
     if gathered.reads == 0 {
@@ -211,13 +218,13 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     if unknown_ns > UNKNOWN_SHARE_MAX * gathered.length_ns as f64 {
         let mut text = format!(
             "{} of {} went neither to reads that were seen nor, as far as is known, to a processor",
-            time(unknown_ns),
-            time(gathered.length_ns as f64),
+            duration_text(unknown_ns),
+            duration_text(gathered.length_ns as f64),
         );
         if share >= REPORTED_SHARE_MIN {
-            text += &format!("; it waited {} for reads", time(waited as f64));
+            text += &format!("; it waited {} for reads", duration_text(waited_ns as f64));
         }
-        if !gathered.is_seen() {
+        if !gathered.has_measured_waits() {
             text += "; a recording as root also has touches of mappings";
         }
         return (ProgramLimit::Unknown, text);
@@ -225,46 +232,47 @@ pub(super) fn limit(gathered: &RecordingData) -> (ProgramLimit, String) {
     if share < REPORTED_SHARE_MIN {
         let text = format!(
             "it waited for a device for {} of {}; its data was in memory or arrived in time",
-            time(waited as f64),
-            time(gathered.length_ns as f64),
+            duration_text(waited_ns as f64),
+            duration_text(gathered.length_ns as f64),
         );
         return (ProgramLimit::Program, text);
     }
-    let busy: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
-    let moved: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
-    if moved == 0 {
-        let mut text = format!("it waited {} for reads", time(waited as f64));
-        if gathered.is_seen() {
+    let busy_ns: u64 = gathered.devices.values().map(|device| device.reads.union_ns()).sum();
+    let read_bytes: u64 = gathered.devices.values().map(|device| device.read_bytes).sum();
+    if read_bytes == 0 {
+        let mut text = format!("it waited {} for reads", duration_text(waited_ns as f64));
+        if gathered.has_measured_waits() {
             text += ", and no request of its own was seen at a device";
         }
         return (ProgramLimit::Device, text);
     }
-    let rate = moved as f64 / (busy.max(1) as f64 / 1e9);
+    let bytes_per_second = read_bytes as f64 / (busy_ns.max(1) as f64 / 1e9);
     let text = format!(
         "it waited {} for the device, which transferred {} a second with {:.1} requests in flight",
-        time(waited as f64),
-        bytes(rate),
+        duration_text(waited_ns as f64),
+        bytes_text(bytes_per_second),
         gathered.depth(),
     );
     (ProgramLimit::Device, text)
 }
 
-/// Returns a text about unobserved reads if they are too many to judge the others.
-fn unseen(gathered: &RecordingData) -> Option<String> {
+/// Returns a text about unobserved reads if they are too many to judge the others. Otherwise
+/// returns `None`.
+fn unseen_reads_text(gathered: &RecordingData) -> Option<String> {
     let (count, waited_ns) =
         gathered.unseen.values().fold((0, 0), |sum, unseen| (sum.0 + unseen.0, sum.1 + unseen.1));
-    let of_reads = count as f64 / (count + gathered.reads).max(1) as f64;
-    let of_time = waited_ns as f64 / gathered.length_ns.max(1) as f64;
-    (of_reads >= REPORTED_SHARE_MIN || of_time >= REPORTED_SHARE_MIN).then(|| {
+    let read_share = count as f64 / (count + gathered.reads).max(1) as f64;
+    let time_share = waited_ns as f64 / gathered.length_ns.max(1) as f64;
+    (read_share >= REPORTED_SHARE_MIN || time_share >= REPORTED_SHARE_MIN).then(|| {
         format!(
             "{count} of {} reads were not seen; its threads waited {} for them",
             count + gathered.reads,
-            time(waited_ns as f64),
+            duration_text(waited_ns as f64),
         )
     })
 }
 
 /// Returns the path of a file, or `-`.
-fn name(file: Option<&FileData>) -> &str {
+fn path_or_dash(file: Option<&FileData>) -> &str {
     file.map_or("-", |file| file.path.as_str())
 }

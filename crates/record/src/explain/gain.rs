@@ -90,6 +90,7 @@ impl Gain {
 /// Method by which the reads of a sample are repeated.
 #[derive(Debug)]
 pub(super) struct Trial {
+    /// Text for the remedy.
     with: String,
     /// Number of requests in flight: as recorded, and with the remedy.
     depths: [usize; 2],
@@ -98,11 +99,11 @@ pub(super) struct Trial {
 }
 
 impl Trial {
-    /// Returns the trial of a cause's remedy. `None` if it has no measurable one.
-    pub fn of(cause: WaitCause, sample: &SampledWaits, depth: usize) -> Option<Trial> {
+    /// Returns the trial of a cause's remedy. `depth`: number of requests in flight in the
+    /// recording. `None` if the cause has no measurable remedy.
+    pub fn of_remedy(cause: WaitCause, sample: &SampledWaits, depth: usize) -> Option<Trial> {
         let runs = sample.runs.len().max(1) as f64;
-        let are_in_order =
-            sample.runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs >= 2.0;
+        let has_runs = sample.runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs >= 2.0;
         let trial = |with: &str, remedy_depth, piece_bytes| {
             Some(Trial { with: with.to_owned(), depths: [depth, remedy_depth], piece_bytes })
         };
@@ -110,11 +111,11 @@ impl Trial {
             WaitCause::Depth => trial("16 reads in flight", REMEDY_DEPTH, None),
             WaitCause::ManyFiles => trial("16 files in flight", REMEDY_DEPTH, None),
             WaitCause::Small => trial("reads of 256 KiB", depth, Some(LARGE_READ_BYTES)),
-            WaitCause::PageFaults if are_in_order => {
+            WaitCause::PageFaults if has_runs => {
                 trial("one request for each run of touched pages", depth, Some(u64::MAX))
             }
             WaitCause::PageFaults => trial("16 pages in flight", REMEDY_DEPTH, None),
-            WaitCause::Advice if are_in_order => {
+            WaitCause::Advice if has_runs => {
                 let file = sample.files.first().and_then(|file| std::fs::metadata(&file.path).ok());
                 let queue = file.as_ref().and_then(QueueLimits::from_metadata);
                 let window_bytes = queue.map_or(WINDOW_BYTES, |queue| queue.read_ahead_bytes);
@@ -127,46 +128,48 @@ impl Trial {
         }
     }
 
-    /// Measures the gain. Returns `None` if `should_continue` returned false.
-    pub fn gain(
+    /// Measures the gain of the remedy for a finding. Returns `None` if `should_continue` returned
+    /// false.
+    pub fn measure_gain(
         &self,
         finding: &Finding,
         sample: &SampledWaits,
         should_continue: &mut dyn FnMut() -> bool,
     ) -> Option<Gain> {
-        let (files, runs) = match open(sample) {
+        let (files, runs) = match open_files(sample) {
             Ok(opened) => opened,
             Err(reason) => return Some(Gain::Unknown(reason)),
         };
         let recorded_seconds = sample.waited_seconds / sample.waits.max(1) as f64;
-        let counts = |rounds| Some((rounds, self.counts(&runs, rounds, recorded_seconds)?));
+        let counts = |rounds| Some((rounds, self.run_counts(&runs, rounds, recorded_seconds)?));
         let Some((rounds, counts)) = counts(ROUNDS).or_else(|| counts(ROUNDS_MIN)) else {
-            let known = "reads of files that are still there are too few to measure";
-            return Some(Gain::Unknown(format!("{} {known}", runs.len())));
+            let reason = "reads of files that are still there are too few to measure";
+            return Some(Gain::Unknown(format!("{} {reason}", runs.len())));
         };
-        let began = Instant::now();
-        let (mut as_recorded, mut saved, mut requests) = (Vec::new(), Vec::new(), 0);
+        let start = Instant::now();
+        let (mut recorded_request_seconds, mut saved_per_read, mut requests) =
+            (Vec::new(), Vec::new(), 0);
         let mut rest = &runs[..];
         for _ in 0..rounds {
             if !should_continue() {
                 return None;
             }
-            if began.elapsed() > TIME_MAX && saved.len() >= ROUNDS_MIN {
+            if start.elapsed() > TIME_MAX && saved_per_read.len() >= ROUNDS_MIN {
                 break;
             }
             let mut seconds = [0.0; 2];
-            for way in 0..2 {
-                let (taken, left) = rest.split_at(counts[way]);
-                rest = left;
-                let piece_bytes = if way == 0 { None } else { self.piece_bytes };
+            for variant in 0..2 {
+                let (round_runs, later_runs) = rest.split_at(counts[variant]);
+                rest = later_runs;
+                let piece_bytes = if variant == 0 { None } else { self.piece_bytes };
                 let list: Vec<Request> =
-                    taken.iter().flat_map(|run| requests_of(run, piece_bytes)).collect();
+                    round_runs.iter().flat_map(|run| requests_of(run, piece_bytes)).collect();
                 requests += list.len() as u64;
                 let read = |request: &Request, memory: &mut [u8]| {
                     files[request.file].read_at(memory, request.offset).map(drop)
                 };
-                match seconds_per_read(read, &list, self.depths[way]) {
-                    Ok(measured) => seconds[way] = measured,
+                match seconds_per_read(read, &list, self.depths[variant]) {
+                    Ok(measured) => seconds[variant] = measured,
                     Err(error) => {
                         return Some(Gain::Unknown(format!(
                             "the reads cannot be repeated: {error}"
@@ -174,38 +177,48 @@ impl Trial {
                     }
                 }
             }
-            as_recorded.push(seconds[0] * self.depths[0] as f64);
-            saved.push(seconds[0] - seconds[1]);
+            recorded_request_seconds.push(seconds[0] * self.depths[0] as f64);
+            saved_per_read.push(seconds[0] - seconds[1]);
         }
-        if let Err(reason) = change_of(median(&mut as_recorded), recorded_seconds) {
+        if let Err(reason) =
+            check_unchanged(median(&mut recorded_request_seconds), recorded_seconds)
+        {
             return Some(Gain::Unknown(reason));
         }
         // Other findings may have taken a part of the waits.
         let passed_seconds = sample.waited_seconds / self.depths[0] as f64;
-        let part = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
-        let of_all = |seconds: f64| seconds * sample.waits as f64 * part;
+        let share = (finding.seconds / passed_seconds.max(1e-9)).min(1.0);
+        let total_seconds = |seconds: f64| seconds * sample.waits as f64 * share;
         Some(Gain::Measured {
             with: self.with.clone(),
-            saved_seconds: of_all(median(&mut saved)),
-            low: of_all(saved[outliers(saved.len())]),
-            high: of_all(saved[saved.len() - 1 - outliers(saved.len())]),
+            saved_seconds: total_seconds(median(&mut saved_per_read)),
+            low: total_seconds(saved_per_read[outliers(saved_per_read.len())]),
+            high: total_seconds(
+                saved_per_read[saved_per_read.len() - 1 - outliers(saved_per_read.len())],
+            ),
             requests,
         })
     }
 
-    /// Number of runs per round: as recorded, and with the remedy. `None` if the runs are too few.
-    fn counts(&self, runs: &[OpenRun], rounds: usize, recorded_seconds: f64) -> Option<[usize; 2]> {
+    /// Returns the numbers of runs per round: as recorded, and with the remedy. `None` if the runs
+    /// are too few for `rounds` rounds. `recorded_seconds`: mean recorded wait of a read.
+    fn run_counts(
+        &self,
+        runs: &[OpenRun],
+        rounds: usize,
+        recorded_seconds: f64,
+    ) -> Option<[usize; 2]> {
         let reads = runs.iter().map(|run| run.reads).sum::<u64>() as f64 / runs.len().max(1) as f64;
         let run_seconds = (recorded_seconds * reads).max(1e-9);
-        let aim = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
+        let aimed_count = (ROUND_TIME.as_secs_f64() / run_seconds) as usize;
         // The first requests of a queue have no others in front of them.
-        let [least, least_with] =
+        let [count_min, remedy_count_min] =
             [4 + self.depths[0], if self.depths[1] > 2 { 2 * self.depths[1] } else { 4 }];
-        let in_round = runs.len() / rounds;
-        let count = aim.clamp(least, (in_round / 3).max(least));
-        let with =
-            (in_round.saturating_sub(count)).min((3 * aim).clamp(least_with, 8 * least_with));
-        (with >= least_with).then_some([count, with])
+        let runs_per_round = runs.len() / rounds;
+        let count = aimed_count.clamp(count_min, (runs_per_round / 3).max(count_min));
+        let remedy_count = (runs_per_round.saturating_sub(count))
+            .min((3 * aimed_count).clamp(remedy_count_min, 8 * remedy_count_min));
+        (remedy_count >= remedy_count_min).then_some([count, remedy_count])
     }
 }
 
@@ -223,17 +236,17 @@ struct OpenRun {
 ///
 /// # Errors
 /// As text: no file is the recorded one, or none can be read past the page cache.
-fn open(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
+fn open_files(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
     let mut reason = "it has no file".to_owned();
     let mut files = Vec::new();
-    let mut numbers = vec![None; sample.files.len()];
-    for (file, number) in sample.files.iter().zip(&mut numbers) {
+    let mut indexes = vec![None; sample.files.len()];
+    for (file, index) in sample.files.iter().zip(&mut indexes) {
         if files.len() == FILES_MAX {
             break;
         }
         match open_direct(file) {
             Ok(file) => {
-                *number = Some(files.len());
+                *index = Some(files.len());
                 files.push(file);
             }
             Err(error) => reason = format!("{}: {error}", file.path),
@@ -243,58 +256,61 @@ fn open(sample: &SampledWaits) -> Result<(Vec<File>, Vec<OpenRun>), String> {
         return Err(reason);
     }
     let open_run = |run: &SampledRun| {
-        let file = numbers[run.file]?;
+        let file = indexes[run.file]?;
         Some(OpenRun { file, offset: run.offset, bytes: run.bytes, reads: run.reads })
     };
     Ok((files, sample.runs.iter().filter_map(open_run).collect()))
 }
 
 /// Opens a recorded file for direct reads.
+///
+/// # Errors
+/// The file is not the recorded one, cannot be opened, or has no direct reads.
 pub(super) fn open_direct(recorded: &SampledFile) -> io::Result<File> {
     let changed = || io::Error::other("the file is not the recorded one");
     // A pipe or a device of this name is not opened: that may wait, or have an effect.
-    let found = std::fs::metadata(&recorded.path)?;
-    let is_same = found.is_file()
-        && (recorded.inode == 0 || recorded.inode == found.ino())
-        && recorded.bytes.is_none_or(|bytes| bytes <= found.len());
+    let metadata = std::fs::metadata(&recorded.path)?;
+    let is_same = metadata.is_file()
+        && (recorded.inode == 0 || recorded.inode == metadata.ino())
+        && recorded.bytes.is_none_or(|bytes| bytes <= metadata.len());
     if !is_same {
         return Err(changed());
     }
     let file = direct_reads::open(recorded.path.as_ref())?;
     let opened = file.metadata()?;
-    match (opened.dev(), opened.ino()) == (found.dev(), found.ino()) {
+    match (opened.dev(), opened.ino()) == (metadata.dev(), metadata.ino()) {
         true => Ok(file),
         false => Err(changed()),
     }
 }
 
-/// Splits a run into requests: as recorded, or of `piece_bytes` bytes.
+/// Splits a run into requests of whole pages: one per recorded read, or of `piece_bytes` bytes.
 fn requests_of(run: &OpenRun, piece_bytes: Option<u64>) -> Vec<Request> {
     let piece_bytes =
         piece_bytes.unwrap_or(run.bytes / run.reads.max(1)).clamp(1, run.bytes.max(1));
-    let pieces = run.bytes.div_ceil(piece_bytes).max(1);
-    let piece = |number: u64| {
-        let offset = run.offset + number * piece_bytes;
+    let piece_count = run.bytes.div_ceil(piece_bytes).max(1);
+    let piece = |index: u64| {
+        let offset = run.offset + index * piece_bytes;
         let pages = PageRange::covering(offset, piece_bytes.min(run.offset + run.bytes - offset));
         Request {
             file: run.file,
             offset: pages.first * PAGE_BYTES,
             bytes: pages.count().max(1) * PAGE_BYTES,
-            reads: run.reads as f64 / pieces as f64,
+            reads: run.reads as f64 / piece_count as f64,
         }
     };
-    (0..pieces).map(piece).collect()
+    (0..piece_count).map(piece).collect()
 }
 
-/// Compares the time of a read now with its wait in the recording. A read also takes processor
+/// Compares the measured time of a read with its wait in the recording. A read also takes processor
 /// time, at most [`PROCESSOR_SECONDS`].
 ///
 /// # Errors
 /// As text: they differ by more than [`CHANGE_MAX`].
-pub(super) fn change_of(now_seconds: f64, recorded_seconds: f64) -> Result<(), String> {
-    let change = now_seconds / recorded_seconds.max(1e-12);
-    let most = CHANGE_MAX + PROCESSOR_SECONDS / recorded_seconds.max(1e-12);
-    match (1.0 / CHANGE_MAX..=most).contains(&change) {
+pub(super) fn check_unchanged(measured_seconds: f64, recorded_seconds: f64) -> Result<(), String> {
+    let change = measured_seconds / recorded_seconds.max(1e-12);
+    let change_max = CHANGE_MAX + PROCESSOR_SECONDS / recorded_seconds.max(1e-12);
+    match (1.0 / CHANGE_MAX..=change_max).contains(&change) {
         true => Ok(()),
         false => Err(format!("the same reads take {change:.2} times as long as in the recording")),
     }

@@ -46,13 +46,16 @@ pub(super) struct FileData {
     pub bytes: Option<u64>,
     pub reads: u64,
     pub got_bytes: u64,
+    /// Pages that reads and faults requested.
     pub requested: PageSet,
     /// Pages mapped by faults. The program may have used each of them.
     pub mapped: PageSet,
+    /// Pages that were inserted into the page cache for reads, or read past it.
     pub fetched: PageSet,
     /// Pages fetched by an advice of the program.
     advised: PageSet,
     pub fetched_bytes: u64,
+    /// Number of fetched bytes that had been fetched before.
     pub refetched_bytes: u64,
     pub waits: WaitSum,
     /// Waits of reads in order for the kernel's readahead, and the offset of the first one.
@@ -79,36 +82,37 @@ pub(super) struct FileData {
 }
 
 impl FileData {
-    /// Records a fetch. Returns the number of bytes that had been fetched before.
-    fn fetch(&mut self, offset: u64, bytes: u64) -> u64 {
+    /// Records that bytes of the file were fetched from the device. Returns the number of those
+    /// that had been fetched before.
+    fn record_fetch(&mut self, offset: u64, bytes: u64) -> u64 {
         let PageRange { first, end } = PageRange::covering(offset, bytes);
         let added = self.fetched.add(first, end);
-        let again = (end - first - added) * PAGE_BYTES;
+        let again_bytes = (end - first - added) * PAGE_BYTES;
         self.fetched_bytes += bytes;
-        self.refetched_bytes += again.min(bytes);
-        if again * 2 > bytes {
+        self.refetched_bytes += again_bytes.min(bytes);
+        if again_bytes * 2 > bytes {
             self.refetched.add(first, end);
         }
-        again.min(bytes)
+        again_bytes.min(bytes)
     }
 
-    /// Records the fetch of a read that waited, where the page cache is not observed. Its pages that
+    /// Records the fetch of a read that waited, where the page cache is not observed. The pages that
     /// were read before are taken to be in memory, unless there are no others. Returns the number
-    /// of fetched bytes, and of those fetched again.
-    fn fetch_absent(&mut self, offset: u64, bytes: u64) -> (u64, u64) {
+    /// of fetched bytes, and of bytes fetched again.
+    fn record_absent_fetch(&mut self, offset: u64, bytes: u64) -> (u64, u64) {
         let pages = PageRange::covering(offset, bytes);
-        let absent = self.fetched.add(pages.first, pages.end);
-        if absent == 0 {
-            return (bytes, self.fetch(offset, bytes));
+        let absent_pages = self.fetched.add(pages.first, pages.end);
+        if absent_pages == 0 {
+            return (bytes, self.record_fetch(offset, bytes));
         }
-        let fetched_bytes = bytes.min(absent * PAGE_BYTES);
+        let fetched_bytes = bytes.min(absent_pages * PAGE_BYTES);
         self.fetched_bytes += fetched_bytes;
         (fetched_bytes, 0)
     }
 
-    /// Records a fetch by an advice of the program.
-    fn fetch_advised(&mut self, offset: u64, bytes: u64) {
-        self.fetch(offset, bytes);
+    /// Records that bytes of the file were fetched because of an advice of the program.
+    fn record_advised_fetch(&mut self, offset: u64, bytes: u64) {
+        self.record_fetch(offset, bytes);
         let pages = PageRange::covering(offset, bytes);
         self.advised.add(pages.first, pages.end);
     }
@@ -118,9 +122,13 @@ impl FileData {
         self.fetched.count_without_both(&self.requested, &self.mapped)
     }
 
-    /// Returns the hint for reads by this method at an offset.
-    fn hint(&self, way: ReadMethod, offset: u64) -> Option<AdviceType> {
-        if way == ReadMethod::Fault { self.mapped_hints.at(offset) } else { self.hints.at(offset) }
+    /// Returns the hint that holds for reads by this method at an offset.
+    fn hint(&self, method: ReadMethod, offset: u64) -> Option<AdviceType> {
+        if method == ReadMethod::Fault {
+            self.mapped_hints.at(offset)
+        } else {
+            self.hints.at(offset)
+        }
     }
 
     /// Returns true if a part of the file has this hint, for reads or for mapped access.
@@ -193,7 +201,7 @@ impl DeviceData {
     }
 
     /// Records a read request of a recorded thread.
-    fn request(&mut self, request: &RequestRecord) {
+    fn record_request(&mut self, request: &RequestRecord) {
         self.reads.add(request.begin_ns, request.end_ns);
         self.read_bytes += request.bytes;
         if self.recent.len() == RECENT_MAX {
@@ -202,11 +210,12 @@ impl DeviceData {
         self.recent.push_back((request.begin_ns, request.end_ns));
     }
 
-    /// Returns true if no older request was in progress for an eighth of the read or more.
+    /// Returns true if no request that began before the read was in progress for an eighth of its
+    /// duration or more. The read then had the device for itself.
     fn is_clear(&self, read: &ReadRecord) -> bool {
         let until_ns = read.begin_ns + read.duration_ns() / 8;
-        let later = self.recent.iter().rev().take_while(|(_, end_ns)| *end_ns > until_ns);
-        later.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0
+        let overlapping = self.recent.iter().rev().take_while(|(_, end_ns)| *end_ns > until_ns);
+        overlapping.filter(|(begin_ns, _)| *begin_ns < read.begin_ns).count() == 0
     }
 }
 
@@ -253,7 +262,7 @@ pub(super) struct RecordingData {
 }
 
 impl RecordingData {
-    /// Processes a record.
+    /// Adds a record to the aggregated data. Records must come in the order of the recording.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::Start(start) => {
@@ -261,19 +270,19 @@ impl RecordingData {
                 self.program.clone_from(&start.program);
             }
             Record::Device(device) => {
-                let facts = self.devices.entry(device.device).or_default();
-                facts.name.clone_from(&device.name);
+                let device_data = self.devices.entry(device.device).or_default();
+                device_data.name.clone_from(&device.name);
             }
             Record::File(file) => {
-                let facts = self.files.entry(file.file).or_default();
-                facts.path.clone_from(&file.path);
-                (facts.device, facts.inode) = (file.device, file.inode);
-                facts.bytes = file.bytes;
+                let file_data = self.files.entry(file.file).or_default();
+                file_data.path.clone_from(&file.path);
+                (file_data.device, file_data.inode) = (file.device, file.inode);
+                file_data.bytes = file.bytes;
             }
             Record::Thread(thread) => {
-                let facts = self.threads.entry(thread.thread).or_default();
-                facts.name.clone_from(&thread.name);
-                facts.task = thread.task;
+                let thread_data = self.threads.entry(thread.thread).or_default();
+                thread_data.name.clone_from(&thread.name);
+                thread_data.task = thread.task;
             }
             Record::Open(open) => {
                 self.opens += 1;
@@ -283,21 +292,21 @@ impl RecordingData {
                     false => self.direct.remove(&opened),
                 };
             }
-            Record::Advice(advice) => self.advice(advice),
-            Record::Insert(insert) => self.insert(insert),
-            Record::Read(read) => self.read(read),
+            Record::Advice(advice) => self.on_advice(advice),
+            Record::Insert(insert) => self.on_insert(insert),
+            Record::Read(read) => self.on_read(read),
             Record::Request(request) => {
                 match request.work {
-                    DeviceOperation::Write => self.writes.take(request),
+                    DeviceOperation::Write => self.writes.add_request(request),
                     DeviceOperation::Read if request.thread.is_none() => {
-                        self.other_reads.take(request);
+                        self.other_reads.add_request(request);
                         let device = self.devices.entry(request.device).or_default();
                         device.other_reads.add(request.begin_ns, request.end_ns);
                     }
                     DeviceOperation::Read | DeviceOperation::Other => {}
                 }
                 if request.work == DeviceOperation::Read && request.thread.is_some() {
-                    self.devices.entry(request.device).or_default().request(request);
+                    self.devices.entry(request.device).or_default().record_request(request);
                 }
                 // Other programs' requests may end after this program.
                 if request.thread.is_some() {
@@ -306,11 +315,11 @@ impl RecordingData {
             }
             Record::Mapped(mapped) => {
                 let pages = PageRange::covering(mapped.offset, mapped.bytes);
-                let facts = self.files.entry(mapped.file).or_default();
-                facts.mapped.add(pages.first, pages.end);
+                let file_data = self.files.entry(mapped.file).or_default();
+                file_data.mapped.add(pages.first, pages.end);
                 self.mapped.map(mapped);
             }
-            Record::Unseen(unseen) => self.unseen(unseen),
+            Record::Unseen(unseen) => self.on_unseen(unseen),
             Record::Lost(lost) => self.lost += lost.count,
             Record::End(end) => {
                 self.length_ns = self.length_ns.max(end.at_ns);
@@ -324,8 +333,9 @@ impl RecordingData {
         }
     }
 
-    /// Completes the aggregation at the end of the recording.
-    pub fn end(&mut self) {
+    /// Completes the aggregation at the end of the recording: classifies the last waits, and counts
+    /// unclaimed pages as written.
+    pub fn finish(&mut self) {
         self.writes.classify_until(u64::MAX);
         self.other_reads.classify_until(u64::MAX);
         self.samples.values_mut().for_each(RunSample::end_run);
@@ -338,7 +348,7 @@ impl RecordingData {
     }
 
     /// Wall time of an activity in nanoseconds; 0 if the recording has none.
-    pub fn spent(&self, activity: Activity) -> f64 {
+    pub fn spent_ns(&self, activity: Activity) -> f64 {
         self.spent_ns.get(&activity).copied().unwrap_or(0) as f64
     }
 
@@ -348,7 +358,7 @@ impl RecordingData {
     /// activity say that it is unknown. Without root, touches of mappings are not seen.
     pub fn unknown_ns(&self) -> f64 {
         if !self.spent_ns.is_empty() {
-            return self.spent(Activity::Unknown);
+            return self.spent_ns(Activity::Unknown);
         }
         let known_ns = self.waits.union_ns() + self.processor_ns.unwrap_or(0);
         match self.source {
@@ -360,15 +370,17 @@ impl RecordingData {
     }
 
     /// Returns true if the recording has page cache insertions and measured waits.
-    pub fn is_seen(&self) -> bool {
+    pub fn has_measured_waits(&self) -> bool {
         self.source == RecordingMethod::Tracepoints
     }
 
-    /// Returns the program, other than the recorded one, with most bytes of an operation on a
-    /// device.
-    pub fn main_other(&self, device: u64, work: DeviceOperation) -> Option<&OthersRequests> {
-        let others = self.others.iter().filter(|it| it.device == device && it.work == work);
-        others.filter(|it| !it.name.is_empty()).max_by_key(|it| it.bytes)
+    /// Returns the other program whose requests of kind `work` on a device have the most bytes.
+    pub fn largest_other(&self, device: u64, work: DeviceOperation) -> Option<&OthersRequests> {
+        let others = self
+            .others
+            .iter()
+            .filter(|requests| requests.device == device && requests.work == work);
+        others.filter(|requests| !requests.name.is_empty()).max_by_key(|requests| requests.bytes)
     }
 
     /// Returns the bytes that the program wrote into the page cache of files on a device.
@@ -377,7 +389,8 @@ impl RecordingData {
         files.map(|file| file.written_bytes).sum()
     }
 
-    fn unseen(&mut self, unseen: &Unseen) {
+    /// Adds reads that were not seen, with the waits for them.
+    fn on_unseen(&mut self, unseen: &Unseen) {
         let (count, waited_ns) = self.unseen.entry(unseen.way).or_default();
         *count += unseen.count;
         *waited_ns += unseen.waited_ns;
@@ -402,17 +415,17 @@ impl RecordingData {
 
     /// Returns the sum of all charges to a cause, and the file with the greatest charge.
     pub fn charged(&self, cause: WaitCause) -> (WaitSum, Option<&FileData>) {
-        let mut all = WaitSum::default();
-        let mut most: Option<(&FileData, u64)> = None;
+        let mut sum = WaitSum::default();
+        let mut largest: Option<(&FileData, u64)> = None;
         for file in self.files.values() {
             let Some(charge) = file.charges.get(&Some(cause)) else { continue };
-            all.waits += charge.waits;
-            all.ns += charge.ns;
-            all.bytes += charge.bytes;
-            if most.is_none_or(|(_, ns)| charge.ns > ns) {
-                most = Some((file, charge.ns));
+            sum.waits += charge.waits;
+            sum.ns += charge.ns;
+            sum.bytes += charge.bytes;
+            if largest.is_none_or(|(_, ns)| charge.ns > ns) {
+                largest = Some((file, charge.ns));
             }
         }
-        (all, most.map(|(file, _)| file))
+        (sum, largest.map(|(file, _)| file))
     }
 }

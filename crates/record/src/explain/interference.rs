@@ -56,100 +56,108 @@ pub(super) struct Interference {
 }
 
 impl Interference {
-    /// Processes a request of others.
-    pub fn take(&mut self, request: &RequestRecord) {
-        let now = request.end_ns;
+    /// Adds a request of others, and classifies the reads that it can no longer affect.
+    pub fn add_request(&mut self, request: &RequestRecord) {
+        let now_ns = request.end_ns;
         self.others.push_back((request.device, request.begin_ns, request.end_ns));
         *self.bytes.entry(request.device).or_default() += request.bytes;
         *self.by_thread.entry((request.device, request.thread)).or_default() += request.bytes;
-        self.classify_until(now.saturating_sub(RECORD_DELAY_NS));
-        let first = self.reads.front().map_or(now, |(_, begin, ..)| *begin);
-        while self.others.front().is_some_and(|(_, _, end)| *end < first) {
+        self.classify_until(now_ns.saturating_sub(RECORD_DELAY_NS));
+        let first_read_ns = self.reads.front().map_or(now_ns, |(_, begin, ..)| *begin);
+        while self.others.front().is_some_and(|(_, _, end)| *end < first_read_ns) {
             self.others.pop_front();
         }
     }
 
-    /// Transferred bytes of a device by recorded thread. `None`: by another program or the kernel.
-    pub fn by_thread(&self, device: u64) -> Vec<(Option<u64>, u64)> {
+    /// Returns the bytes that others transferred on a device, by recorded thread. `None` stands for
+    /// other programs and the kernel.
+    pub fn bytes_by_thread(&self, device: u64) -> Vec<(Option<u64>, u64)> {
         let range = self.by_thread.range((device, None)..=(device, Some(u64::MAX)));
         range.map(|((_, thread), bytes)| (*thread, *bytes)).collect()
     }
 
-    /// Records a wait for `bytes` of a device.
-    pub fn wait(&mut self, device: u64, (begin_ns, end_ns): (u64, u64), bytes: u64) {
+    /// Records a wait of the program for `bytes` bytes of a device.
+    pub fn record_wait(&mut self, device: u64, (begin_ns, end_ns): (u64, u64), bytes: u64) {
         self.reads.push_back((device, begin_ns, end_ns, bytes));
         self.classify_until(end_ns.saturating_sub(RECORD_DELAY_NS));
     }
 
-    /// Classifies the reads that ended before `until_ns`.
+    /// Classifies the waits that ended up to `until_ns` as delayed or alone. A wait is delayed if a
+    /// request of others was in flight at its begin.
     pub fn classify_until(&mut self, until_ns: u64) {
-        while let Some(&(device, begin, end, bytes)) = self.reads.front() {
-            if end > until_ns {
+        while let Some(&(device, begin_ns, end_ns, bytes)) = self.reads.front() {
+            if end_ns > until_ns {
                 break;
             }
             self.reads.pop_front();
             // A long wait overlaps more requests, whatever its cause. Only its begin is unbiased.
-            let late = self.others.partition_point(|&(_, _, to)| to <= begin);
-            let has_met =
-                self.others.range(late..).any(|&(on, from, _)| on == device && from <= begin);
+            let overlapping_from =
+                self.others.partition_point(|&(_, _, request_end_ns)| request_end_ns <= begin_ns);
+            let is_delayed = self.others.range(overlapping_from..).any(
+                |&(request_device, request_begin_ns, _)| {
+                    request_device == device && request_begin_ns <= begin_ns
+                },
+            );
             let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
-            let (latencies, sum) = match has_met {
+            let (histogram, sum_ns) = match is_delayed {
                 true => (&mut class.delayed, &mut class.delayed_ns),
                 false => (&mut class.alone, &mut class.alone_ns),
             };
-            *latencies.entry(logarithm(end - begin)).or_default() += 1;
-            *sum += end - begin;
+            *histogram.entry(duration_class(end_ns - begin_ns)).or_default() += 1;
+            *sum_ns += end_ns - begin_ns;
         }
     }
 
     /// Returns the fraction of the waits for a device that is lost to others, and the mean waits in
-    /// ns next to them and without them.
+    /// nanoseconds next to them and without them. `None` if nothing is lost, or if the waits are
+    /// too few.
     pub fn lost_share(&self, device: u64, baseline: Baseline) -> Option<(f64, f64, f64)> {
-        let (mut lost, mut all, mut met_ns, mut met, mut base_ns) = (0.0, 0.0, 0.0, 0.0, 0.0);
-        for ((on, _), class) in &self.classes {
-            if *on != device {
+        let (mut lost_ns, mut all_ns, mut delayed_ns, mut delayed, mut baseline_ns) =
+            (0.0, 0.0, 0.0, 0.0, 0.0);
+        for ((class_device, _), class) in &self.classes {
+            if *class_device != device {
                 continue;
             }
-            all += (class.alone_ns + class.delayed_ns) as f64;
+            all_ns += (class.alone_ns + class.delayed_ns) as f64;
             let alone_count: u64 = class.alone.values().sum();
-            let met_count: u64 = class.delayed.values().sum();
-            if alone_count + met_count < MIN_SAMPLES || met_count < WAITS_MIN {
+            let delayed_count: u64 = class.delayed.values().sum();
+            if alone_count + delayed_count < MIN_SAMPLES || delayed_count < WAITS_MIN {
                 continue;
             }
-            let base = match (alone_count, baseline) {
+            let baseline_wait_ns = match (alone_count, baseline) {
                 (MIN_SAMPLES.., _) => class.alone_ns as f64 / alone_count as f64,
-                (_, Baseline::AloneOrFastest) => fastest_tenth(class),
+                (_, Baseline::AloneOrFastest) => fastest_tenth_ns(class),
                 (_, Baseline::Alone) => continue,
             };
-            let mean = class.delayed_ns as f64 / met_count as f64;
-            if mean >= SLOWDOWN_MIN * base {
-                lost += (mean - base) * met_count as f64;
+            let mean_ns = class.delayed_ns as f64 / delayed_count as f64;
+            if mean_ns >= SLOWDOWN_MIN * baseline_wait_ns {
+                lost_ns += (mean_ns - baseline_wait_ns) * delayed_count as f64;
             }
-            met_ns += class.delayed_ns as f64;
-            base_ns += base * met_count as f64;
-            met += met_count as f64;
+            delayed_ns += class.delayed_ns as f64;
+            baseline_ns += baseline_wait_ns * delayed_count as f64;
+            delayed += delayed_count as f64;
         }
-        (lost > 0.0).then(|| (lost / all, met_ns / met, base_ns / met))
+        (lost_ns > 0.0).then(|| (lost_ns / all_ns, delayed_ns / delayed, baseline_ns / delayed))
     }
 }
 
-/// Returns the class of a duration: eight steps per doubling.
-pub(super) fn logarithm(ns: u64) -> u32 {
+/// Returns the class of a duration: its binary logarithm in steps of an eighth.
+pub(super) fn duration_class(ns: u64) -> u32 {
     (f64::log2(ns.max(1) as f64) * 8.0) as u32
 }
 
-/// Returns the longest wait of the fastest tenth.
-fn fastest_tenth(class: &WaitHistogram) -> f64 {
-    let mut all = class.alone.clone();
-    for (logarithm, count) in &class.delayed {
-        *all.entry(*logarithm).or_default() += count;
+/// Returns the longest wait of the fastest tenth, in nanoseconds.
+fn fastest_tenth_ns(histogram: &WaitHistogram) -> f64 {
+    let mut counts = histogram.alone.clone();
+    for (class, count) in &histogram.delayed {
+        *counts.entry(*class).or_default() += count;
     }
-    let count: u64 = all.values().sum();
-    let mut seen = 0;
-    for (logarithm, here) in all {
-        seen += here;
-        if seen * 10 >= count {
-            return f64::exp2(f64::from(logarithm) / 8.0);
+    let count: u64 = counts.values().sum();
+    let mut counted = 0;
+    for (class, class_count) in counts {
+        counted += class_count;
+        if counted * 10 >= count {
+            return f64::exp2(f64::from(class) / 8.0);
         }
     }
     0.0
@@ -169,12 +177,12 @@ mod tests {
     fn reads_during_writes_are_compared_with_reads_without_writes() {
         let mut writes = Interference::default();
         for at in 0..50 {
-            writes.wait(0, (at * 1_000_000, at * 1_000_000 + 100_000), 4096);
+            writes.record_wait(0, (at * 1_000_000, at * 1_000_000 + 100_000), 4096);
         }
         for at in 50..100 {
             let begin = at * 1_000_000;
-            writes.wait(0, (begin, begin + 300_000), 4096);
-            writes.take(&write(begin, begin + 400_000));
+            writes.record_wait(0, (begin, begin + 300_000), 4096);
+            writes.add_request(&write(begin, begin + 400_000));
         }
         writes.classify_until(u64::MAX);
         let (part, met, clear) = writes.lost_share(0, Baseline::Alone).unwrap();
@@ -190,8 +198,8 @@ mod tests {
         for at in 0..50 {
             let begin = at * 1_000_000;
             let wait_ns = if at < 5 { 100_000 } else { 300_000 };
-            writes.wait(0, (begin, begin + wait_ns), 4096);
-            writes.take(&write(begin, begin + 400_000));
+            writes.record_wait(0, (begin, begin + wait_ns), 4096);
+            writes.add_request(&write(begin, begin + 400_000));
         }
         writes.classify_until(u64::MAX);
         assert_eq!(writes.lost_share(0, Baseline::Alone), None);
@@ -207,8 +215,8 @@ mod tests {
         for at in 0..100 {
             let begin = at * 200_000_000;
             let wait_ns = if at % 5 == 0 { 100_000_000 } else { 1_000_000 };
-            writes.wait(0, (begin, begin + wait_ns), 4096);
-            writes.take(&write(begin + 50_000_000, begin + 51_000_000));
+            writes.record_wait(0, (begin, begin + wait_ns), 4096);
+            writes.add_request(&write(begin + 50_000_000, begin + 51_000_000));
         }
         writes.classify_until(u64::MAX);
         assert_eq!(writes.lost_share(0, Baseline::AloneOrFastest), None);
@@ -217,7 +225,7 @@ mod tests {
     #[test]
     fn reads_without_writes_lose_no_time_to_writes() {
         let mut writes = Interference::default();
-        (0..100).for_each(|at| writes.wait(0, (at * 1000, at * 1000 + at), 4096));
+        (0..100).for_each(|at| writes.record_wait(0, (at * 1000, at * 1000 + at), 4096));
         writes.classify_until(u64::MAX);
         assert_eq!(writes.lost_share(0, Baseline::AloneOrFastest), None);
     }

@@ -12,8 +12,8 @@ pub fn measure(explanation: &mut Explanation, should_continue: &mut dyn FnMut() 
     let depth = (explanation.shape.depth.round() as usize).clamp(1, 64);
     for finding in &mut explanation.findings {
         let Some(sample) = explanation.samples.get(&finding.cause) else { continue };
-        let Some(trial) = Trial::of(finding.cause, sample, depth) else { continue };
-        let Some(gain) = trial.gain(finding, sample, should_continue) else { return };
+        let Some(trial) = Trial::of_remedy(finding.cause, sample, depth) else { continue };
+        let Some(gain) = trial.measure_gain(finding, sample, should_continue) else { return };
         if let Gain::Measured { with, .. } = &gain
             && gain.is_none(finding.seconds)
         {

@@ -24,6 +24,7 @@ const STRIDES_MAX: usize = 1 << 10;
 /// One stream of reads that follow each other.
 #[derive(Clone, Debug, Default)]
 struct Stream {
+    /// End of its last read, exclusive.
     end: u64,
     run: Run,
 }
@@ -31,6 +32,7 @@ struct Stream {
 /// Reads of a stream since its last jump.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Run {
+    /// Offset of its first read.
     begin: u64,
     /// Charges that hold only if the run stays short: cause, waits, nanoseconds, bytes.
     pub provisional: Vec<(Option<WaitCause>, WaitSum)>,
@@ -53,25 +55,28 @@ pub(super) struct AccessStreams {
     streams: BTreeMap<ReaderKey, VecDeque<Stream>>,
     /// Number of reads at each distance from the last end.
     pub strides: BTreeMap<i64, u64>,
+    /// Number of reads that continue a stream, and of the others.
     pub sequential: u64,
     pub other: u64,
 }
 
 impl AccessStreams {
-    /// Records a read, and returns its position relative to the last ones by the same reader.
-    pub fn take(&mut self, reader: ReaderKey, offset: u64, end: u64) -> Step {
+    /// Records a read of the bytes from `offset` to `end`, exclusive. Returns its position relative
+    /// to the last reads by the same reader.
+    pub fn record_read(&mut self, reader: ReaderKey, offset: u64, end: u64) -> Step {
         if self.streams.len() >= READERS_MAX && !self.streams.contains_key(&reader) {
             self.streams.clear();
         }
         let streams = self.streams.entry(reader).or_default();
-        let goes_on = |last: &Stream| offset >= last.end && offset - last.end <= GAP_BYTES_MAX;
-        let place = streams.iter().position(goes_on);
+        let continues = |last: &Stream| offset >= last.end && offset - last.end <= GAP_BYTES_MAX;
+        let index = streams.iter().position(continues);
         let last_end = streams.front().map(|stream| stream.end);
-        let found = place.and_then(|place| streams.remove(place));
-        let is_adjacent = found
+        let continued = index.and_then(|index| streams.remove(index));
+        let is_adjacent = continued
             .as_ref()
             .is_some_and(|stream| offset / PAGE_BYTES <= stream.end.div_ceil(PAGE_BYTES));
-        let run = found.map_or_else(|| Run { begin: offset, ..Run::default() }, |found| found.run);
+        let run = continued
+            .map_or_else(|| Run { begin: offset, ..Run::default() }, |continued| continued.run);
         let run_bytes = end - run.begin;
         streams.push_front(Stream { end, run });
         streams.truncate(STREAMS);
@@ -81,15 +86,15 @@ impl AccessStreams {
                 *self.strides.entry(stride).or_default() += 1;
             }
         }
-        match place {
+        match index {
             Some(_) => self.sequential += 1,
             None => self.other += 1,
         }
-        Step { is_sequential: place.is_some(), is_adjacent, run_bytes }
+        Step { is_sequential: index.is_some(), is_adjacent, run_bytes }
     }
 
-    /// Returns the run of the reader's last read.
-    pub fn run(&mut self, reader: ReaderKey) -> Option<&mut Run> {
+    /// Returns the run of the reader's last read, or `None` if the reader is unknown.
+    pub fn current_run(&mut self, reader: ReaderKey) -> Option<&mut Run> {
         self.streams.get_mut(&reader)?.front_mut().map(|stream| &mut stream.run)
     }
 }
@@ -102,20 +107,21 @@ mod tests {
     fn alternating_streams_are_distinguished_from_jumps() {
         let mut pattern = AccessStreams::default();
         let mut take =
-            |offset: u64| pattern.take((0, 0, Some(3)), offset, offset + 4096).is_sequential;
+            |offset: u64| pattern.record_read((0, 0, Some(3)), offset, offset + 4096).is_sequential;
         assert_eq!(
             [0, 4096, 1 << 30, 8192, (1 << 30) + 4096].map(&mut take),
             [false, true, false, true, true]
         );
         assert!(!take(4096), "backwards");
-        assert!(!pattern.take((1, 0, Some(3)), 8192, 9000).is_sequential, "another thread");
+        assert!(!pattern.record_read((1, 0, Some(3)), 8192, 9000).is_sequential, "another thread");
         assert_eq!(pattern.strides.get(&0), Some(&1));
     }
 
     #[test]
     fn run_length_counts_reads_that_follow_each_other() {
         let mut pattern = AccessStreams::default();
-        let mut take = |offset: u64, bytes| pattern.take((0, 0, None), offset, offset + bytes);
+        let mut take =
+            |offset: u64, bytes| pattern.record_read((0, 0, None), offset, offset + bytes);
         let step = |goes_on, is_adjacent, run_bytes| Step {
             is_sequential: goes_on,
             is_adjacent,

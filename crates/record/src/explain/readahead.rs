@@ -11,7 +11,7 @@ use readpath_os::queue::ReadaheadSetting;
 use readpath_trace::recording::AdviceType;
 
 use super::cause::ReadWait;
-use super::gain::{Gain, change_of, open_direct};
+use super::gain::{Gain, check_unchanged, open_direct};
 use super::gather::RecordingData;
 use super::{
     Finding, ORDERED_BYTES, REPORTED_SHARE_MIN, SECONDS_MIN, SampledFile, WAITS_MIN, WaitCause,
@@ -43,31 +43,35 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
     wait.is_sequential && wait.run_bytes >= ORDERED_BYTES && is_ahead && !is_random
 }
 
-/// Returns the waits if they are long enough for a finding. `left` is the part of each file's waits
-/// that other causes leave, and `scale` the ratio of passed to waited time.
+/// Returns the waits for readahead if they are long enough for a finding. `remaining_shares`: the
+/// part of each file's waits that other causes leave. `scale`: the ratio of passed to waited time.
 pub(super) fn waits(
     gathered: &RecordingData,
-    left: &BTreeMap<u32, f64>,
+    remaining_shares: &BTreeMap<u32, f64>,
     scale: f64,
 ) -> Option<ReadaheadWaits> {
-    let all = gathered.files.iter().filter(|(_, file)| file.direct_reads == 0);
-    let waited_ns = all.clone().map(|(number, file)| {
-        file.readahead_waits.ns as f64 * left.get(number).copied().unwrap_or(1.0)
+    let cached_files = gathered.files.iter().filter(|(_, file)| file.direct_reads == 0);
+    let waited_ns = cached_files.clone().map(|(number, file)| {
+        file.readahead_waits.ns as f64 * remaining_shares.get(number).copied().unwrap_or(1.0)
     });
     let seconds = waited_ns.sum::<f64>() / 1e9 * scale;
-    let files = all.map(|(_, file)| file);
-    let most = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
+    let files = cached_files.map(|(_, file)| file);
+    let longest = files.clone().max_by_key(|file| file.readahead_waits.ns)?;
     let share = seconds * 1e9 / gathered.length_ns.max(1) as f64;
     let waits = files.map(|file| file.readahead_waits.waits).sum();
-    let offset = most.readahead_offset?;
-    let is_enough = share >= REPORTED_SHARE_MIN && seconds >= SECONDS_MIN && waits >= WAITS_MIN;
-    is_enough.then(|| ReadaheadWaits {
+    let offset = longest.readahead_offset?;
+    let is_reported = share >= REPORTED_SHARE_MIN && seconds >= SECONDS_MIN && waits >= WAITS_MIN;
+    is_reported.then(|| ReadaheadWaits {
         seconds,
         share,
         waits,
-        file: SampledFile { path: most.path.clone(), inode: most.inode, bytes: most.bytes },
+        file: SampledFile {
+            path: longest.path.clone(),
+            inode: longest.inode,
+            bytes: longest.bytes,
+        },
         offset,
-        seconds_per_byte: most.waits.ns as f64 / 1e9 / most.got_bytes.max(1) as f64,
+        seconds_per_byte: longest.waits.ns as f64 / 1e9 / longest.got_bytes.max(1) as f64,
     })
 }
 
@@ -81,20 +85,20 @@ pub(super) fn measure(
     let file = open_direct(&waits.file).ok()?;
     let setting = ReadaheadSetting::from_metadata(&file.metadata().ok()?)?;
     let trial = compare(&file, waits.offset, setting.bytes, should_continue).ok()??;
-    let present = trial.tried[0].median();
-    change_of(present, waits.seconds_per_byte).ok()?;
-    let finding = finding(waits, &setting, &trial);
+    let present_median = trial.tried[0].median();
+    check_unchanged(present_median, waits.seconds_per_byte).ok()?;
+    let finding = finding_of(waits, &setting, &trial);
     let gain = finding.gain.as_ref()?;
     let is_larger = trial.tried[trial.chosen].bytes > setting.bytes;
     (is_larger && !gain.is_none(waits.seconds)).then_some(finding)
 }
 
-/// Finding of a comparison.
-fn finding(waits: &ReadaheadWaits, setting: &ReadaheadSetting, trial: &WindowTrial) -> Finding {
+/// Returns the finding that the chosen window of a trial is faster than the present one.
+fn finding_of(waits: &ReadaheadWaits, setting: &ReadaheadSetting, trial: &WindowTrial) -> Finding {
     let (present, chosen) = (&trial.tried[0], &trial.tried[trial.chosen]);
-    let saved = |per_byte: f64| waits.seconds * (1.0 - per_byte / present.median());
+    let saved = |seconds_per_byte: f64| waits.seconds * (1.0 - seconds_per_byte / present.median());
     let kib = chosen.bytes >> 10;
-    let mib_per_s = |per_byte: f64| 1.0 / per_byte / f64::from(1 << 20);
+    let mib_per_s = |seconds_per_byte: f64| 1.0 / seconds_per_byte / f64::from(1 << 20);
     let name = disk_name(&setting.path);
     Finding {
         cause: WaitCause::Readahead,
@@ -126,7 +130,7 @@ fn finding(waits: &ReadaheadWaits, setting: &ReadaheadSetting, trial: &WindowTri
     }
 }
 
-/// Name of the disk or file system that a setting belongs to.
+/// Returns the name of the disk or file system whose setting has this path in sysfs.
 fn disk_name(setting: &Path) -> String {
     let is_queue = setting.parent().is_some_and(|folder| folder.ends_with("queue"));
     let name = setting.ancestors().nth(if is_queue { 2 } else { 1 }).and_then(Path::file_name);
@@ -157,7 +161,7 @@ mod tests {
             seconds_per_byte: vec![0.9e-9 * ns, 1e-9 * ns, 1.1e-9 * ns],
         };
         let trial = WindowTrial { tried: vec![window(128, 10.0), window(2048, 2.0)], chosen: 1 };
-        let found = finding(&waits, &setting, &trial);
+        let found = finding_of(&waits, &setting, &trial);
         let command = "set the window of sda to 2048 KiB (`echo 2048 > \
                        /sys/block/sda/queue/read_ahead_kb` as root;";
         assert!(found.remedy.starts_with(command), "{}", found.remedy);

@@ -37,31 +37,33 @@ pub struct ReusePoint {
 /// References to the pages of the sample.
 #[derive(Debug, Default)]
 pub(super) struct ReuseSample {
+    /// Keys of the referenced pages in the sample, in order.
     stored_references: Vec<u64>,
     /// Number of halvings: one in 2^`halvings` adjacent pages is tracked.
     halvings: u32,
+    /// Number of all references, also outside the sample.
     pub references: u64,
 }
 
 impl ReuseSample {
-    /// Records a reference to each of these pages of a file.
-    pub fn take(&mut self, file: u32, pages: PageRange) {
+    /// Records a reference to each of these pages of a file, in order.
+    pub fn add_references(&mut self, file: u32, pages: PageRange) {
         self.references += pages.count();
-        let mut next = pages.first;
-        while next < pages.end {
-            let group = next >> self.halvings;
-            let kept = sampled_page(file, group, self.halvings);
-            let end = (group + 1) << self.halvings;
-            if (next..pages.end).contains(&kept) {
-                self.store_reference(key(file, kept));
+        let mut next_page = pages.first;
+        while next_page < pages.end {
+            let group = next_page >> self.halvings;
+            let sampled = sampled_page(file, group, self.halvings);
+            let group_end = (group + 1) << self.halvings;
+            if (next_page..pages.end).contains(&sampled) {
+                self.store_reference(page_key(file, sampled));
             }
-            next = end;
+            next_page = group_end;
         }
     }
 
-    /// Stores a reference, and halves the sample if there are too many.
-    fn store_reference(&mut self, key: u64) {
-        self.stored_references.push(key);
+    /// Stores a reference to a sampled page, and halves the sample if there are too many.
+    fn store_reference(&mut self, page_key: u64) {
+        self.stored_references.push(page_key);
         if self.stored_references.len() >= REFERENCES_MAX {
             let level = self.halvings;
             self.stored_references.retain(|&key| is_retained(key, level));
@@ -69,18 +71,18 @@ impl ReuseSample {
         }
     }
 
-    /// Returns the curve. Empty without reads.
+    /// Returns the curve over the sizes of `PARTS`. Empty without reads.
     pub fn curve(&self) -> Vec<ReusePoint> {
         let Ok(trace) = BlockTrace::of(self.stored_references.clone()) else { return Vec::new() };
         let pages = f64::from(trace.blocks);
         let mut points: Vec<ReusePoint> = Vec::new();
-        for part in PARTS {
-            let size = (pages * part).ceil() as u32;
+        for share in PARTS {
+            let blocks = (pages * share).ceil() as u32;
             let policy = Spec::plain("lru");
             let misses =
-                references::misses(&trace, &policy, size).expect("the policy lru is known");
+                references::misses(&trace, &policy, blocks).expect("the policy lru is known");
             let point = ReusePoint {
-                bytes: (u64::from(size) << self.halvings) * PAGE_BYTES,
+                bytes: (u64::from(blocks) << self.halvings) * PAGE_BYTES,
                 miss_ratio: misses as f64 / trace.references.len() as f64,
             };
             if points.last().is_none_or(|last| last.bytes < point.bytes) {
@@ -91,24 +93,26 @@ impl ReuseSample {
     }
 }
 
-/// Returns the key of a page.
-fn key(file: u32, page: u64) -> u64 {
+/// Returns the number of a page of a file among the pages of all files.
+fn page_key(file: u32, page: u64) -> u64 {
     u64::from(file) << FILE_SHIFT ^ page
 }
 
-/// Returns the half of a page group that remains: the coin toss of the group at this level.
+/// Returns 0 or 1: the half of a page group that remains when the groups of `level` are halved. A
+/// hash decides.
 fn remaining_half(file: u32, group: u64, level: u32) -> u64 {
-    splitmix::mixed(key(file, group) ^ u64::from(level).rotate_right(8)) & 1
+    splitmix::mixed(page_key(file, group) ^ u64::from(level).rotate_right(8)) & 1
 }
 
-/// Returns the page of a group that remains after `halvings`.
+/// Returns the page of a group that remains after `halvings` halvings. The group has 2^`halvings`
+/// pages.
 fn sampled_page(file: u32, group: u64, halvings: u32) -> u64 {
     (0..halvings).rev().fold(group, |group, level| group << 1 | remaining_half(file, group, level))
 }
 
-/// Returns true if a page that has remained so far remains at the next halving.
-fn is_retained(key: u64, level: u32) -> bool {
-    let (file, page) = ((key >> FILE_SHIFT) as u32, key & ((1 << FILE_SHIFT) - 1));
+/// Returns true if a page of the sample stays in it when the groups of `level` are halved.
+fn is_retained(page_key: u64, level: u32) -> bool {
+    let (file, page) = ((page_key >> FILE_SHIFT) as u32, page_key & ((1 << FILE_SHIFT) - 1));
     page >> level & 1 == remaining_half(file, page >> (level + 1), level)
 }
 
@@ -121,7 +125,7 @@ mod tests {
     #[test]
     fn a_loop_misses_all_until_it_fits() {
         let mut reuse = ReuseSample::default();
-        (0..10).for_each(|_| reuse.take(1, PageRange::new(0, 100)));
+        (0..10).for_each(|_| reuse.add_references(1, PageRange::new(0, 100)));
         let curve = reuse.curve();
         let last = curve.last().unwrap();
         assert_eq!((last.bytes, last.miss_ratio), (100 * PAGE_BYTES, 0.1));
@@ -133,7 +137,7 @@ mod tests {
     fn sampled_pages_have_the_miss_curve_of_all_pages() {
         let mut reuse = ReuseSample::default();
         let pages = 200_000;
-        (0..5).for_each(|_| reuse.take(1, PageRange::new(0, pages)));
+        (0..5).for_each(|_| reuse.add_references(1, PageRange::new(0, pages)));
         assert!(reuse.halvings > 0 && reuse.stored_references.len() < REFERENCES_MAX);
         let curve = reuse.curve();
         let last = curve.last().unwrap();
@@ -150,8 +154,9 @@ mod tests {
         let mut below = |end: u64| splitmix::next(&mut state) % end;
         for nth in 0..4000 {
             let range = PageRange::new(below(1 << 30), below(1000));
-            ranges.take(nth % 3, range);
-            (range.first..range.end).for_each(|page| pages.take(nth % 3, PageRange::new(page, 1)));
+            ranges.add_references(nth % 3, range);
+            (range.first..range.end)
+                .for_each(|page| pages.add_references(nth % 3, PageRange::new(page, 1)));
         }
         assert!(ranges.halvings > 1 && !ranges.stored_references.is_empty());
         assert_eq!(ranges.stored_references, pages.stored_references);
@@ -163,7 +168,7 @@ mod tests {
         for stride in [2, 3, 8, 1024] {
             let mut reuse = ReuseSample::default();
             let count = 1 << 21;
-            (0..count).for_each(|at| reuse.take(1, PageRange::new(at * stride, 1)));
+            (0..count).for_each(|at| reuse.add_references(1, PageRange::new(at * stride, 1)));
             let kept = (reuse.stored_references.len() << reuse.halvings) as f64;
             // Each of 2^18 or more pages is kept or not: four standard deviations are 0.8 percent.
             assert!((kept / count as f64 - 1.0).abs() < 0.01, "{stride}: {kept}");
@@ -174,7 +179,7 @@ mod tests {
     #[test]
     fn cost_of_a_read_is_bounded_by_its_sampled_references() {
         let mut reuse = ReuseSample::default();
-        (0..1000).for_each(|at| reuse.take(1, PageRange::new(at, 1 << 39)));
+        (0..1000).for_each(|at| reuse.add_references(1, PageRange::new(at, 1 << 39)));
         assert!(reuse.stored_references.len() < REFERENCES_MAX && reuse.references == 1000 << 39);
     }
 }

@@ -21,6 +21,7 @@ pub(super) struct Run {
 #[derive(Clone, Debug)]
 pub(super) struct RunSample {
     runs: ThinnedList<Run>,
+    /// Run in progress.
     open: Option<Run>,
     /// Number of waits, and their sum in nanoseconds.
     pub waits: u64,
@@ -34,8 +35,9 @@ impl Default for RunSample {
 }
 
 impl RunSample {
-    /// Takes a read of `bytes` bytes that waited. It continues the last run from its end on.
-    pub fn take(&mut self, file: u32, offset: u64, bytes: u64, waited_ns: u64) {
+    /// Adds a read of `bytes` bytes that waited `waited_ns`. It extends the run in progress if it
+    /// begins at its end.
+    pub fn add_read(&mut self, file: u32, offset: u64, bytes: u64, waited_ns: u64) {
         self.waits += 1;
         self.waited_ns += waited_ns;
         if let Some(run) = &mut self.open
@@ -50,14 +52,14 @@ impl RunSample {
         self.open = Some(Run { file, offset, bytes, reads: 1 });
     }
 
-    /// Ends the last run.
+    /// Ends the run in progress, which then may be sampled.
     pub fn end_run(&mut self) {
         if let Some(run) = self.open.take() {
             self.runs.push(run);
         }
     }
 
-    /// Sampled runs that have ended, in the order of the recording.
+    /// Returns the sampled runs that have ended, in the order of the recording.
     pub fn runs(&self) -> &[Run] {
         self.runs.items()
     }
@@ -72,7 +74,7 @@ mod tests {
     fn reads_in_a_row_are_one_run() {
         let mut sample = RunSample::default();
         for (offset, bytes) in [(0, 4096), (4096, 4096), (8192, 512), (65536, 4096)] {
-            sample.take(3, offset, bytes, 100);
+            sample.add_read(3, offset, bytes, 100);
         }
         assert_eq!((sample.waits, sample.waited_ns), (4, 400));
         let run = |offset, bytes, reads| Run { file: 3, offset, bytes, reads };
@@ -84,7 +86,7 @@ mod tests {
     #[test]
     fn many_runs_are_thinned_evenly() {
         let mut sample = RunSample::default();
-        (0..=1026).for_each(|number| sample.take(0, number * 8192, 4096, 1));
+        (0..=1026).for_each(|number| sample.add_read(0, number * 8192, 4096, 1));
         sample.end_run();
         let offsets: Vec<u64> = sample.runs().iter().map(|run| run.offset / 8192).collect();
         let expected: Vec<u64> = (0..=1026).step_by(2).collect();
@@ -94,7 +96,7 @@ mod tests {
     #[test]
     fn long_run_continues_as_another_one() {
         let mut sample = RunSample::default();
-        (0..24).for_each(|number| sample.take(0, number * 65536, 65536, 1));
+        (0..24).for_each(|number| sample.add_read(0, number * 65536, 65536, 1));
         sample.end_run();
         assert_eq!(
             sample.runs().iter().map(|run| run.reads).collect::<Vec<u64>>(),

@@ -98,15 +98,15 @@ pub struct ThreadStatistics {
 }
 
 /// Computes the statistics.
-pub(super) fn of(gathered: &RecordingData) -> ReadShape {
+pub(super) fn read_shape(gathered: &RecordingData) -> ReadShape {
     let files = gathered.files.values();
     let pattern = &gathered.pattern;
-    let counted = (pattern.sequential + pattern.other).max(1);
+    let read_count = (pattern.sequential + pattern.other).max(1);
     let mut strides: Vec<StrideCount> =
         pattern.strides.iter().map(|(&bytes, &count)| StrideCount { bytes, count }).collect();
     strides.sort_by_key(|stride| std::cmp::Reverse(stride.count));
     strides.truncate(LISTED_MAX);
-    let sizes = |counts: &std::collections::BTreeMap<u32, u64>| {
+    let power_counts = |counts: &std::collections::BTreeMap<u32, u64>| {
         counts.iter().map(|(&log, &count)| SizeCount { from: 1 << log, count }).collect()
     };
     ReadShape {
@@ -119,22 +119,22 @@ pub(super) fn of(gathered: &RecordingData) -> ReadShape {
         mapped_bytes: files
             .map(|file| file.mapped.count_without(&file.requested) * PAGE_BYTES)
             .sum(),
-        sequential_part: pattern.sequential as f64 / counted as f64,
+        sequential_part: pattern.sequential as f64 / read_count as f64,
         ways: gathered.by_method.iter().map(|(way, count)| (*way, *count)).collect(),
-        sizes: sizes(&gathered.sizes),
-        waits: sizes(&gathered.wait_sizes),
+        sizes: power_counts(&gathered.sizes),
+        waits: power_counts(&gathered.wait_sizes),
         strides,
         depth: gathered.depth(),
-        files: file_shapes(gathered),
-        threads: thread_shapes(gathered),
+        files: top_files(gathered),
+        threads: top_threads(gathered),
         reuse: gathered.reuse.curve(),
     }
 }
 
-/// Returns the files with the longest waits, or the most bytes read.
-fn file_shapes(gathered: &RecordingData) -> Vec<FileStatistics> {
-    let read = gathered.files.values().filter(|file| file.reads > 0);
-    let mut files: Vec<_> = read.collect();
+/// Returns up to [`LISTED_MAX`] files with the longest waits, or the most bytes read.
+fn top_files(gathered: &RecordingData) -> Vec<FileStatistics> {
+    let read_files = gathered.files.values().filter(|file| file.reads > 0);
+    let mut files: Vec<_> = read_files.collect();
     files.sort_by_key(|file| std::cmp::Reverse((file.waits.ns, file.got_bytes)));
     let shapes = files.into_iter().take(LISTED_MAX).map(|file| FileStatistics {
         path: file.path.clone(),
@@ -147,9 +147,9 @@ fn file_shapes(gathered: &RecordingData) -> Vec<FileStatistics> {
     shapes.collect()
 }
 
-/// Returns the threads with the longest waits, or the most bytes read.
-fn thread_shapes(gathered: &RecordingData) -> Vec<ThreadStatistics> {
-    let mut threads: Vec<_> = gathered.threads.values().filter(|it| it.reads > 0).collect();
+/// Returns up to [`LISTED_MAX`] threads with the longest waits, or the most bytes read.
+fn top_threads(gathered: &RecordingData) -> Vec<ThreadStatistics> {
+    let mut threads: Vec<_> = gathered.threads.values().filter(|thread| thread.reads > 0).collect();
     threads.sort_by_key(|thread| std::cmp::Reverse((thread.waited_ns, thread.got_bytes)));
     let shapes = threads.into_iter().take(LISTED_MAX).map(|thread| ThreadStatistics {
         name: thread.name.clone(),

@@ -11,28 +11,29 @@ pub(super) struct IntervalUnion {
     spans: Vec<(u64, u64)>,
     /// Total length of the closed intervals.
     closed_ns: u64,
+    /// Sum of the lengths of all intervals.
     sum_ns: u64,
     count: u64,
 }
 
 impl IntervalUnion {
-    /// Adds an interval.
+    /// Adds the interval from `begin` to `end`, both in nanoseconds.
     pub fn add(&mut self, begin: u64, end: u64) {
         self.sum_ns += end - begin;
         self.count += 1;
         let (mut begin, mut end) = (begin, end);
-        while let Some(&(first, last)) = self.spans.last() {
+        while let Some(&(last_begin, last_end)) = self.spans.last() {
             // If times are not exactly in order, an interval with a later end can precede it.
-            if last < begin {
+            if last_end < begin {
                 break;
             }
-            (begin, end) = (begin.min(first), end.max(last));
+            (begin, end) = (begin.min(last_begin), end.max(last_end));
             self.spans.pop();
         }
         self.spans.push((begin, end));
         if self.spans.len() > 2 * OPEN_INTERVALS_MAX {
-            let over = self.spans.drain(..OPEN_INTERVALS_MAX);
-            self.closed_ns += over.map(|(begin, end)| end - begin).sum::<u64>();
+            let closed = self.spans.drain(..OPEN_INTERVALS_MAX);
+            self.closed_ns += closed.map(|(begin, end)| end - begin).sum::<u64>();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::interference::logarithm;
+use super::interference::duration_class;
 
 /// Least wait of a stall in nanoseconds. A seek with a rotation of a disk is shorter.
 const STALL_NS_MIN: f64 = 25e6;
@@ -41,16 +41,16 @@ pub(super) struct Stalls {
 }
 
 impl StallHistogram {
-    /// Records a wait for `bytes` of a device.
-    pub fn wait(&mut self, device: u64, waited_ns: u64, bytes: u64) {
+    /// Records a wait of `waited_ns` nanoseconds for `bytes` bytes of a device.
+    pub fn record_wait(&mut self, device: u64, waited_ns: u64, bytes: u64) {
         let class = self.classes.entry((device, bytes.max(1).ilog2())).or_default();
-        let (count, sum_ns) = class.entry(logarithm(waited_ns)).or_default();
+        let (count, sum_ns) = class.entry(duration_class(waited_ns)).or_default();
         *count += 1;
         *sum_ns += waited_ns;
     }
 
     /// Returns the stalls of a device. `None` if they are too few.
-    pub fn of(&self, device: u64) -> Option<Stalls> {
+    pub fn stalls_of(&self, device: u64) -> Option<Stalls> {
         let (mut all_ns, mut stalled_ns, mut lost_ns, mut medians_ns) = (0.0, 0.0, 0.0, 0.0);
         let (mut count, mut waits) = (0, 0);
         for (_, class) in self.classes.range((device, 0)..=(device, u32::MAX)) {
@@ -59,9 +59,9 @@ impl StallHistogram {
             if class_waits < WAITS_MIN {
                 continue;
             }
-            let median_ns = median(class, class_waits);
+            let median_ns = median_class_mean_ns(class, class_waits);
             let least_ns = (STALL_RATIO_MIN * median_ns).max(STALL_NS_MIN);
-            let stalled = class.range(logarithm(least_ns as u64) + 1..);
+            let stalled = class.range(duration_class(least_ns as u64) + 1..);
             let (class_count, class_ns) =
                 stalled.fold((0, 0), |sum, (_, (count, ns))| (sum.0 + count, sum.1 + ns));
             waits += class_waits;
@@ -83,12 +83,12 @@ impl StallHistogram {
     }
 }
 
-/// Mean of the waits in the class of the median.
-fn median(class: &BTreeMap<u32, Waits>, waits: u64) -> f64 {
-    let mut seen = 0;
+/// Returns the mean of the waits in the class of the median, in nanoseconds. `waits`: their number.
+fn median_class_mean_ns(class: &BTreeMap<u32, Waits>, waits: u64) -> f64 {
+    let mut counted = 0;
     for &(count, ns) in class.values() {
-        seen += count;
-        if 2 * seen >= waits {
+        counted += count;
+        if 2 * counted >= waits {
             return ns as f64 / count as f64;
         }
     }
@@ -102,9 +102,9 @@ mod tests {
     fn stalls(waits: &[(u64, u64)]) -> Option<Stalls> {
         let mut histogram = StallHistogram::default();
         for &(count, us) in waits {
-            (0..count).for_each(|_| histogram.wait(3, us * 1000, 4096));
+            (0..count).for_each(|_| histogram.record_wait(3, us * 1000, 4096));
         }
-        histogram.of(3)
+        histogram.stalls_of(3)
     }
 
     /// By hand: 95 waits of 1 ms and 5 of 100 ms take 595 ms, of which 5 times 99 ms are lost.

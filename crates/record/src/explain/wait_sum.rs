@@ -3,14 +3,16 @@
 /// Sum of waits with the same charge.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct WaitSum {
+    /// Number of waits.
     pub waits: u64,
+    /// Sum of the waits in nanoseconds.
     pub ns: u64,
     /// Bytes fetched for them.
     pub bytes: u64,
 }
 
 impl WaitSum {
-    /// Adds a wait.
+    /// Adds a wait of `ns` nanoseconds, in which `bytes` bytes were fetched.
     pub(super) fn add(&mut self, ns: u64, bytes: u64) {
         self.add_all(&WaitSum { waits: 1, ns, bytes });
     }
@@ -22,7 +24,7 @@ impl WaitSum {
         self.bytes += other.bytes;
     }
 
-    /// Subtracts the waits of another sum.
+    /// Subtracts the waits of another sum, which were added before.
     pub(super) fn subtract(&mut self, other: &WaitSum) {
         self.waits -= other.waits;
         self.ns -= other.ns;

@@ -6,8 +6,8 @@
 
 use super::super::gather::RecordingData;
 use super::super::{ORDERED_BYTES, WaitCause};
-use super::words::time;
-use super::{CauseText, ReadWait, name};
+use super::words::duration_text;
+use super::{CauseText, ReadWait, path_or_dash};
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
 /// Returns true if the wait is caused by wrong advice.
@@ -33,20 +33,20 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     } else {
         "read"
     };
-    let each = format!(
+    let reads = format!(
         "{} {read}{} that waited {} each",
         charge.waits,
         if read == "touch" { "es" } else { "s" },
-        time(charge.ns as f64 / charge.waits.max(1) as f64)
+        duration_text(charge.ns as f64 / charge.waits.max(1) as f64)
     );
-    let file = name(file);
+    let file = path_or_dash(file);
     match is_random {
         true => {
             let hint = if is_mapped { "MADV_RANDOM" } else { "POSIX_FADV_RANDOM" };
             CauseText {
                 title: "random advice on ordered access: the kernel reads nothing ahead".to_owned(),
                 evidence: format!(
-                    "{each}, in runs of {} KiB and more, one after the other, most of them of {file}; \
+                    "{reads}, in runs of {} KiB and more, one after the other, most of them of {file}; \
                      the program advised {hint}",
                     ORDERED_BYTES >> 10
                 ),
@@ -59,7 +59,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         false => CauseText {
             title: "the program advised SEQUENTIAL, but its reads are not sequential".to_owned(),
             evidence: format!(
-                "{each}, at another position than the end of the last one, most of them of {file}"
+                "{reads}, at another position than the end of the last one, most of them of {file}"
             ),
             remedy: "remove the advice, or advise POSIX_FADV_RANDOM (MADV_RANDOM)".to_owned(),
         },

@@ -6,8 +6,8 @@
 
 use super::super::WaitCause;
 use super::super::gather::RecordingData;
-use super::words::{bytes, time};
-use super::{CauseText, ReadWait, name};
+use super::words::{bytes_text, duration_text};
+use super::{CauseText, ReadWait, path_or_dash};
 
 /// Returns true if the wait is caused by a repeated fetch.
 pub(super) fn holds(wait: &ReadWait) -> bool {
@@ -17,23 +17,23 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::Again);
-    let fetched: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();
-    let again: u64 = gathered.files.values().map(|file| file.refetched_bytes).sum();
-    let once = fetched.saturating_sub(again);
+    let fetched_bytes: u64 = gathered.files.values().map(|file| file.fetched_bytes).sum();
+    let again_bytes: u64 = gathered.files.values().map(|file| file.refetched_bytes).sum();
+    let distinct_bytes = fetched_bytes.saturating_sub(again_bytes);
     CauseText {
         title: "the same data is fetched from the device repeatedly".to_owned(),
         evidence: format!(
             "{} of {} fetched data had been fetched before; {} waits of {}, most of them for {}",
-            bytes(again as f64),
-            bytes(fetched as f64),
+            bytes_text(again_bytes as f64),
+            bytes_text(fetched_bytes as f64),
             charge.waits,
-            time(charge.ns as f64 / charge.waits.max(1) as f64),
-            name(file),
+            duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
+            path_or_dash(file),
         ),
         remedy: format!(
             "keep the {} in use in memory: more memory, reads through the page cache (no O_DIRECT), \
              no FADV_DONTNEED, or work on one part at a time",
-            bytes(once as f64)
+            bytes_text(distinct_bytes as f64)
         ),
     }
 }

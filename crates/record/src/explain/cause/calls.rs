@@ -3,14 +3,15 @@
 
 use super::super::gather::{BUFFER_BYTES, RecordingData};
 use super::CauseText;
-use super::words::{bytes, time};
+use super::words::{bytes_text, duration_text};
 
 /// Number of calls before they are reported.
 pub(super) const CALLS_MIN: u64 = 1000;
 
+/// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let calls = &gathered.calls;
-    let most = gathered.files.values().max_by_key(|file| file.small_calls);
+    let file = gathered.files.values().max_by_key(|file| file.small_calls);
     let are_in_order = calls.sequential_calls * 2 >= calls.count;
     let mean_bytes = calls.bytes as f64 / calls.count.max(1) as f64;
     CauseText {
@@ -19,24 +20,24 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             "{} reads of {} on average did not wait for a device and took {} each in the kernel, \
              {} in all; {:.0} % continued where the last one ended, most of them of {}",
             calls.count,
-            bytes(mean_bytes),
-            time(calls.mean_ns()),
-            time(calls.call_ns()),
+            bytes_text(mean_bytes),
+            duration_text(calls.mean_ns()),
+            duration_text(calls.call_ns()),
             calls.sequential_calls as f64 / calls.count.max(1) as f64 * 100.0,
-            super::name(most),
+            super::path_or_dash(file),
         ),
         remedy: match are_in_order {
             true => format!(
                 "read through a buffer (stdio, BufReader, io.BufferedReader): with {} at a time \
                  {} calls remain, and {} are saved",
-                bytes(BUFFER_BYTES as f64),
+                bytes_text(BUFFER_BYTES as f64),
                 calls.calls_with_buffer(),
-                time(calls.saved_ns()),
+                duration_text(calls.saved_ns()),
             ),
             false => format!(
                 "map the file (mmap) or keep larger blocks of it in memory: up to {} of calls are \
                  saved",
-                time(calls.saved_ns()),
+                duration_text(calls.saved_ns()),
             ),
         },
     }

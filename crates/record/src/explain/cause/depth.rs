@@ -7,8 +7,8 @@
 
 use super::super::gather::{FileData, RecordingData};
 use super::super::{LARGE_BYTES, WaitCause};
-use super::words::{bytes, time};
-use super::{CauseText, ReadWait, name};
+use super::words::{bytes_text, duration_text};
+use super::{CauseText, ReadWait, path_or_dash};
 
 /// Returns true for a small read at an unpredictable position.
 pub(super) fn holds(wait: &ReadWait) -> bool {
@@ -26,10 +26,10 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             "{} reads of {} at random positions waited {} each, with {:.1} requests at the device on \
              average; most of them read {}{}",
             charge.waits,
-            bytes(charge.bytes as f64 / waits),
-            time(charge.ns as f64 / waits),
+            bytes_text(charge.bytes as f64 / waits),
+            duration_text(charge.ns as f64 / waits),
             gathered.depth(),
-            name(file),
+            path_or_dash(file),
             match file.is_some_and(FileData::is_through_cache) {
                 true => ", whose direct reads go through the page cache",
                 false => "",

@@ -12,8 +12,8 @@
 
 use super::super::WaitCause;
 use super::super::gather::{FileData, RecordingData};
-use super::words::{bytes, time};
-use super::{CauseText, ReadWait, name, over_read};
+use super::words::{bytes_text, duration_text};
+use super::{CauseText, ReadWait, over_read, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::ReadMethod;
 
@@ -22,7 +22,7 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
     wait.way == ReadMethod::Aio && wait.has_filled_cache && !wait.is_sequential
 }
 
-/// Files whose unneeded bytes are charged to this cause.
+/// Returns the files whose unneeded bytes are charged to this cause.
 fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
     let files = gathered.files.values().filter(|file| file.is_through_cache());
     files.filter(|file| over_read::lost_share(gathered, file) > 0.0)
@@ -30,27 +30,27 @@ fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> 
 
 /// Returns the number of waits that this cause is charged with.
 pub(super) fn waits(gathered: &RecordingData) -> u64 {
-    let of_files: u64 = over_read_files(gathered).map(|file| file.cached_direct_reads).sum();
-    gathered.charged(WaitCause::Direct).0.waits + of_files
+    let read_count: u64 = over_read_files(gathered).map(|file| file.cached_direct_reads).sum();
+    gathered.charged(WaitCause::Direct).0.waits + read_count
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let (charge, charged) = gathered.charged(WaitCause::Direct);
-    let most = over_read_files(gathered).max_by_key(|file| file.cached_direct_reads);
-    let file = charged.or(most);
+    let (charge, charged_file) = gathered.charged(WaitCause::Direct);
+    let over_read_file = over_read_files(gathered).max_by_key(|file| file.cached_direct_reads);
+    let file = charged_file.or(over_read_file);
     let is_direct = file.is_some_and(|file| file.direct_reads > 0);
     let title = match is_direct {
         true => "direct reads go through the page cache".to_owned(),
         false => "AIO without O_DIRECT: each submission waits for its reads".to_owned(),
     };
-    let (filled, direct) =
+    let (cache_filling_reads, direct_reads) =
         file.map_or((0, 0), |file| (file.cached_direct_reads, file.direct_reads));
     let mut parts = Vec::new();
     if is_direct {
         parts.push(format!(
-            "{filled} of {direct} direct reads of {} filled the page cache",
-            name(file)
+            "{cache_filling_reads} of {direct_reads} direct reads of {} filled the page cache",
+            path_or_dash(file)
         ));
     }
     if charge.waits > 0 {
@@ -58,15 +58,19 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             "{} reads of AIO waited {} each, with {:.1} requests at the device on average; most of them \
              read {}",
             charge.waits,
-            time(charge.ns as f64 / charge.waits as f64),
+            duration_text(charge.ns as f64 / charge.waits as f64),
             gathered.depth(),
-            name(charged),
+            path_or_dash(charged_file),
         ));
     }
-    if let Some(file) = most {
-        let fetched = (file.fetched.count() * PAGE_BYTES) as f64;
-        let used = fetched - (file.unused_pages() * PAGE_BYTES) as f64;
-        parts.push(format!("{} were fetched and {} of them used", bytes(fetched), bytes(used)));
+    if let Some(file) = over_read_file {
+        let fetched_bytes = (file.fetched.count() * PAGE_BYTES) as f64;
+        let used_bytes = fetched_bytes - (file.unused_pages() * PAGE_BYTES) as f64;
+        parts.push(format!(
+            "{} were fetched and {} of them used",
+            bytes_text(fetched_bytes),
+            bytes_text(used_bytes)
+        ));
     }
     let remedy = match is_direct {
         true => {

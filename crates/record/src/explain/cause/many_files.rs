@@ -11,7 +11,7 @@ use super::super::gather::{FileData, RecordingData};
 use super::super::wait_sum::WaitSum;
 use super::super::{SMALL_BYTES, WaitCause};
 use super::CauseText;
-use super::words::{bytes, time};
+use super::words::{bytes_text, duration_text};
 
 /// Minimum number of small files before this cause is considered.
 const FILES_MIN: usize = 16;
@@ -34,27 +34,28 @@ pub(super) fn absorbs_cause(cause: Option<WaitCause>) -> bool {
 
 /// Returns the deepest folder that contains at least half of the files, and the number of them in
 /// it.
-fn folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {
+fn deepest_common_folder<'a>(files: &[&'a FileData]) -> Option<(&'a Path, usize)> {
     let mut counts: BTreeMap<&Path, usize> = BTreeMap::new();
     for file in files {
         Path::new(&file.path).ancestors().skip(1).for_each(|folder| {
             *counts.entry(folder).or_default() += 1;
         });
     }
-    let most = counts.into_iter().filter(|(_, count)| *count * 2 >= files.len());
-    most.max_by_key(|(folder, count)| (folder.components().count(), *count))
+    let candidates = counts.into_iter().filter(|(_, count)| *count * 2 >= files.len());
+    candidates.max_by_key(|(folder, count)| (folder.components().count(), *count))
 }
 
+/// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let files: Vec<&FileData> = gathered.files.values().filter(|file| is_small(file)).collect();
     let mut charge = WaitSum::default();
     let charges = files.iter().flat_map(|file| &file.charges);
-    for (_, one) in charges.filter(|(cause, _)| absorbs_cause(**cause)) {
-        charge.waits += one.waits;
-        charge.ns += one.ns;
+    for (_, file_charge) in charges.filter(|(cause, _)| absorbs_cause(**cause)) {
+        charge.waits += file_charge.waits;
+        charge.ns += file_charge.ns;
     }
-    let length: u64 = files.iter().filter_map(|file| file.bytes).sum();
-    let place = match folder(&files) {
+    let total_bytes: u64 = files.iter().filter_map(|file| file.bytes).sum();
+    let place = match deepest_common_folder(&files) {
         Some((folder, count)) if folder.parent().is_some() => {
             format!("{count} of them below {}", folder.display())
         }
@@ -65,9 +66,9 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
         evidence: format!(
             "files of {} on average, {place}; {} reads of them waited {} each, with {:.1} requests \
              at the device on average",
-            bytes(length as f64 / files.len().max(1) as f64),
+            bytes_text(total_bytes as f64 / files.len().max(1) as f64),
             charge.waits,
-            time(charge.ns as f64 / charge.waits.max(1) as f64),
+            duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
             gathered.depth(),
         ),
         remedy: "read several files at once (threads, io_uring, `xargs -P`), announce the \

@@ -5,14 +5,15 @@ use readpath_trace::recording::Activity;
 
 use super::super::gather::RecordingData;
 use super::CauseText;
-use super::words::time;
+use super::words::duration_text;
 
+/// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
         title: "metadata: files are looked up, opened or listed".to_owned(),
         evidence: format!(
             "calls such as open, stat and getdents waited {} in all; {} files were opened",
-            time(gathered.spent(Activity::Metadata)),
+            duration_text(gathered.spent_ns(Activity::Metadata)),
             gathered.opens,
         ),
         remedy: "look up several files at once (threads, io_uring, `xargs -P`), keep files open, \

@@ -8,8 +8,8 @@
 
 use super::super::WaitCause;
 use super::super::gather::{FileData, RecordingData};
-use super::words::{bytes, time};
-use super::{CauseText, name};
+use super::words::{bytes_text, duration_text};
+use super::{CauseText, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
 
 /// Number of fetched pages before a file is judged. Fewer may be the end of a window, or the head
@@ -18,11 +18,12 @@ const FETCHED_PAGES_MIN: u64 = 256;
 
 /// Returns the waits for a file that readahead may have prolonged: number and nanoseconds.
 fn judged_waits(file: &FileData) -> (u64, f64) {
-    let [plain, depth] = [None, Some(WaitCause::Depth)].map(|cause| file.charge(cause));
-    (plain.waits + depth.waits, (plain.ns + depth.ns) as f64)
+    let [without_cause, depth] = [None, Some(WaitCause::Depth)].map(|cause| file.charge(cause));
+    (without_cause.waits + depth.waits, (without_cause.ns + depth.ns) as f64)
 }
 
-/// Returns the time of the used parts as separate requests, in nanoseconds.
+/// Returns the time of the used parts as separate requests, in nanoseconds. `None` if the costs of
+/// the device are unknown.
 fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64> {
     let cost = gathered.devices.get(&file.device)?.cost()?;
     let parts = file.parts.max(1);
@@ -31,52 +32,54 @@ fn separate_requests_ns(gathered: &RecordingData, file: &FileData) -> Option<f64
 
 /// Returns the fraction of a file's judged waits that is lost. 0 if the rule does not hold.
 pub(super) fn lost_share(gathered: &RecordingData, file: &FileData) -> f64 {
-    let fetched = file.fetched.count();
-    let unused = file.unused_pages();
-    if fetched < FETCHED_PAGES_MIN || unused * 2 < fetched {
+    let fetched_pages = file.fetched.count();
+    let unused_pages = file.unused_pages();
+    if fetched_pages < FETCHED_PAGES_MIN || unused_pages * 2 < fetched_pages {
         return 0.0;
     }
     let Some(alone_ns) = separate_requests_ns(gathered, file) else { return 0.0 };
     let (_, waited_ns) = judged_waits(file);
     // The lost fraction is at most the unused fraction of the bytes: a byte not moved saves only
     // its own time.
-    (1.0 - alone_ns / waited_ns.max(1.0)).clamp(0.0, unused as f64 / fetched as f64)
+    (1.0 - alone_ns / waited_ns.max(1.0)).clamp(0.0, unused_pages as f64 / fetched_pages as f64)
 }
 
-fn files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
+/// Returns the files for which the rule holds.
+fn over_read_files(gathered: &RecordingData) -> impl Iterator<Item = &FileData> {
     let files = gathered.files.values().filter(|file| !file.is_through_cache());
     files.filter(|file| lost_share(gathered, file) > 0.0)
 }
 
 /// Returns the number of waits that are judged.
 pub(super) fn waits(gathered: &RecordingData) -> u64 {
-    files(gathered).map(|file| judged_waits(file).0).sum()
+    over_read_files(gathered).map(|file| judged_waits(file).0).sum()
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
-    let fetched: u64 = files(gathered).map(|file| file.fetched.count()).sum();
-    let unused: u64 = files(gathered).map(FileData::unused_pages).sum();
-    let most = files(gathered).max_by_key(|file| file.unused_pages());
-    let parts: u64 = files(gathered).map(|file| file.parts).sum();
+    let fetched_pages: u64 = over_read_files(gathered).map(|file| file.fetched.count()).sum();
+    let unused_pages: u64 = over_read_files(gathered).map(FileData::unused_pages).sum();
+    let file_with_most = over_read_files(gathered).max_by_key(|file| file.unused_pages());
+    let parts: u64 = over_read_files(gathered).map(|file| file.parts).sum();
     let alone_ns: f64 =
-        files(gathered).filter_map(|file| separate_requests_ns(gathered, file)).sum();
-    let waited_ns: f64 = files(gathered).map(|file| judged_waits(file).1).sum();
+        over_read_files(gathered).filter_map(|file| separate_requests_ns(gathered, file)).sum();
+    let waited_ns: f64 = over_read_files(gathered).map(|file| judged_waits(file).1).sum();
     // The number of used pages is an upper bound if a fault mapped more than it touched.
-    let is_bound = files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
+    let is_bound =
+        over_read_files(gathered).any(|file| file.mapped.count_without(&file.requested) > 0);
     let [most_of, least] = if is_bound { ["at most ", "at least "] } else { ["", ""] };
-    let used = fetched - unused;
+    let used_pages = fetched_pages - unused_pages;
     CauseText {
         title: "more data is read than is used".to_owned(),
         evidence: format!(
             "{} were fetched and {most_of}{} of them used ({least}{:.0} times as much as needed), most of \
              {}; separate requests for the {parts} used parts would take about {} instead of {}",
-            bytes((fetched * PAGE_BYTES) as f64),
-            bytes((used * PAGE_BYTES) as f64),
-            fetched as f64 / used.max(1) as f64,
-            name(most),
-            time(alone_ns),
-            time(waited_ns),
+            bytes_text((fetched_pages * PAGE_BYTES) as f64),
+            bytes_text((used_pages * PAGE_BYTES) as f64),
+            fetched_pages as f64 / used_pages.max(1) as f64,
+            path_or_dash(file_with_most),
+            duration_text(alone_ns),
+            duration_text(waited_ns),
         ),
         remedy:
             "advise POSIX_FADV_RANDOM (MADV_RANDOM) for the reads at random positions, and request \

@@ -5,8 +5,8 @@
 
 use super::super::WaitCause;
 use super::super::gather::RecordingData;
-use super::words::time;
-use super::{CauseText, ReadWait, name};
+use super::words::duration_text;
+use super::{CauseText, ReadWait, path_or_dash};
 use readpath_trace::page_set::PAGE_BYTES;
 use readpath_trace::recording::{AdviceType, ReadMethod};
 
@@ -21,14 +21,14 @@ pub(super) fn holds(wait: &ReadWait) -> bool {
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let (charge, file) = gathered.charged(WaitCause::PageFaults);
     let is_random = file.is_some_and(|file| file.has_mapped_hint(AdviceType::Random));
-    let told = if is_random { "; the program advised MADV_RANDOM" } else { "" };
+    let hint = if is_random { "; the program advised MADV_RANDOM" } else { "" };
     CauseText {
         title: "a mapping is fetched one page at a time".to_owned(),
         evidence: format!(
-            "{} touches fetched a page of 4 KiB each and waited {} for it, most of them of {}{told}",
+            "{} touches fetched a page of 4 KiB each and waited {} for it, most of them of {}{hint}",
             charge.waits,
-            time(charge.ns as f64 / charge.waits.max(1) as f64),
-            name(file),
+            duration_text(charge.ns as f64 / charge.waits.max(1) as f64),
+            path_or_dash(file),
         ),
         remedy: "announce each range before it is touched with MADV_WILLNEED or \
                  MADV_POPULATE_READ, or `pread` it as a whole"

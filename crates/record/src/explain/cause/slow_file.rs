@@ -7,7 +7,7 @@
 use super::super::SLOW_FACTOR;
 use super::super::gather::{FileData, RecordingData};
 use super::CauseText;
-use super::words::time;
+use super::words::duration_text;
 
 /// Minimum number of waits for a statement about a file.
 const MIN_WAITS: u64 = 8;
@@ -23,53 +23,54 @@ pub(in super::super) struct SlowFile {
 }
 
 impl SlowFile {
-    /// Returns the fraction of a file's waits that is lost because the file is slow.
+    /// Returns the fraction of a file's waits that is lost because the file is slow. 0 for other
+    /// files.
     pub fn lost_share(&self, file: u32) -> f64 {
         if file == self.file { 1.0 - 1.0 / self.factor } else { 0.0 }
     }
 }
 
-/// Returns the slow file, if any.
+/// Returns the slow file, or `None`. Only the file with the longest waits can be it.
 pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
-    let waited = |file: &&FileData| file.waits.waits >= MIN_WAITS && file.waits.bytes > 0;
+    let has_enough_waits = |file: &&FileData| file.waits.waits >= MIN_WAITS && file.waits.bytes > 0;
     let (number, file) = gathered
         .files
         .iter()
-        .filter(|(_, file)| waited(file))
+        .filter(|(_, file)| has_enough_waits(file))
         .max_by_key(|(_, file)| file.waits.ns)?;
     let others: Vec<&FileData> = gathered
         .files
         .iter()
-        .filter(|(other, file)| *other != number && waited(file))
+        .filter(|(other, file)| *other != number && has_enough_waits(file))
         .map(|(_, file)| file)
         .collect();
     if others.len() < 2 {
         return None;
     }
-    let a_wait = |file: &FileData| file.waits.ns as f64 / file.waits.waits as f64;
-    let a_byte = |file: &FileData| file.waits.ns as f64 / file.waits.bytes as f64;
+    let ns_per_wait = |file: &FileData| file.waits.ns as f64 / file.waits.waits as f64;
+    let ns_per_byte = |file: &FileData| file.waits.ns as f64 / file.waits.bytes as f64;
     let median = |value: &dyn Fn(&FileData) -> f64| {
         let mut values: Vec<f64> = others.iter().map(|file| value(file)).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    let (wait_ns, others_ns) = (a_wait(file), median(&a_wait));
-    let factor = (wait_ns / others_ns).min(a_byte(file) / median(&a_byte));
+    let (wait_ns, others_ns) = (ns_per_wait(file), median(&ns_per_wait));
+    let factor = (wait_ns / others_ns).min(ns_per_byte(file) / median(&ns_per_byte));
     (factor >= SLOW_FACTOR).then_some(SlowFile { file: *number, factor, wait_ns, others_ns })
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData, slow: Option<&SlowFile>) -> CauseText {
     let SlowFile { file, factor, wait_ns, others_ns } = slow.expect("it was charged").clone();
-    let facts = &gathered.files[&file];
-    let device = gathered.devices.get(&facts.device).map_or("", |device| device.name.as_str());
+    let file_data = &gathered.files[&file];
+    let device = gathered.devices.get(&file_data.device).map_or("", |device| device.name.as_str());
     CauseText {
-        title: format!("one file is {factor:.0} times as slow as the others: {}", facts.path),
+        title: format!("one file is {factor:.0} times as slow as the others: {}", file_data.path),
         evidence: format!(
             "{} waits of {} each, where other files take {}; it is on {}",
-            facts.waits.waits,
-            time(wait_ns),
-            time(others_ns),
+            file_data.waits.waits,
+            duration_text(wait_ns),
+            duration_text(others_ns),
             if device.is_empty() { "another file system" } else { device },
         ),
         remedy:

@@ -6,8 +6,8 @@
 
 use super::super::gather::RecordingData;
 use super::super::{SMALL_BYTES, WaitCause};
-use super::words::{bytes, time};
-use super::{CauseText, ReadWait, name};
+use super::words::{bytes_text, duration_text};
+use super::{CauseText, ReadWait, path_or_dash};
 
 /// Returns true for a small sequential read without read-ahead.
 pub(super) fn holds(wait: &ReadWait) -> bool {
@@ -26,10 +26,10 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             "{} reads of {} on average, one after the other, waited {} each: {} a second, most of \
              them of {}",
             charge.waits,
-            bytes(charge.bytes as f64 / waits),
-            time(charge.ns as f64 / waits),
-            bytes(charge.bytes as f64 / (charge.ns.max(1) as f64 / 1e9)),
-            name(file),
+            bytes_text(charge.bytes as f64 / waits),
+            duration_text(charge.ns as f64 / waits),
+            bytes_text(charge.bytes as f64 / (charge.ns.max(1) as f64 / 1e9)),
+            path_or_dash(file),
         ),
         remedy: match file.is_some_and(|file| file.direct_reads > 0) {
             true => {

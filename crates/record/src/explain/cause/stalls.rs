@@ -5,26 +5,28 @@
 
 use super::super::gather::RecordingData;
 use super::super::stalls::Stalls;
-use super::words::time;
+use super::words::duration_text;
 use super::{CauseText, readers, writers};
 
-/// Returns the stalls of a device.
-fn of(gathered: &RecordingData, device: u64) -> Option<Stalls> {
+/// Returns the stalls of a device. `None` without stalls, or if writers or other readers explain
+/// them.
+fn unexplained_stalls(gathered: &RecordingData, device: u64) -> Option<Stalls> {
     let is_explained =
         writers::lost_share(gathered, device) > 0.0 || readers::lost_share(gathered, device) > 0.0;
-    gathered.stalls.of(device).filter(|_| !is_explained)
+    gathered.stalls.stalls_of(device).filter(|_| !is_explained)
 }
 
 /// Returns the fraction of a device's waits that is lost to stalls.
 pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
-    of(gathered, device).map_or(0.0, |stalls| stalls.lost_share)
+    unexplained_stalls(gathered, device).map_or(0.0, |stalls| stalls.lost_share)
 }
 
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let devices = gathered.devices.iter();
-    let stalled =
-        devices.filter_map(|(number, device)| Some((&device.name, of(gathered, *number)?)));
+    let stalled = devices.filter_map(|(number, device)| {
+        Some((&device.name, unexplained_stalls(gathered, *number)?))
+    });
     let (name, stalls) = stalled
         .max_by(|(_, a), (_, b)| a.lost_share.total_cmp(&b.lost_share))
         .expect("a device was charged");
@@ -35,8 +37,8 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
              shorter",
             stalls.count,
             stalls.waits,
-            time(stalls.mean_ns),
-            time(stalls.median_ns),
+            duration_text(stalls.mean_ns),
+            duration_text(stalls.median_ns),
             stalls.lost_share * 100.0,
         ),
         remedy: "find the reason at the device (a volume's limit of requests, garbage collection, \

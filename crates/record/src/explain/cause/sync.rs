@@ -4,14 +4,15 @@ use readpath_trace::recording::Activity;
 
 use super::super::gather::RecordingData;
 use super::CauseText;
-use super::words::time;
+use super::words::duration_text;
 
+/// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     CauseText {
         title: "writes and fsync".to_owned(),
         evidence: format!(
             "calls that write or wait for written data took {} in which nothing else went on",
-            time(gathered.spent(Activity::Write)),
+            duration_text(gathered.spent_ns(Activity::Write)),
         ),
         remedy: "let one fsync follow several writes, use fdatasync for files that keep their \
                  length, or write on a thread of its own"

@@ -1,7 +1,7 @@
 //! Formats quantities for humans.
 
 /// Formats nanoseconds in a suitable unit.
-pub(super) fn time(ns: f64) -> String {
+pub(super) fn duration_text(ns: f64) -> String {
     match ns {
         ..1e3 => format!("{ns:.0} ns"),
         ..1e6 => format!("{:.0} µs", ns / 1e3),
@@ -11,7 +11,7 @@ pub(super) fn time(ns: f64) -> String {
 }
 
 /// Formats bytes in a suitable unit.
-pub(super) fn bytes(bytes: f64) -> String {
+pub(super) fn bytes_text(bytes: f64) -> String {
     const KIB: f64 = 1024.0;
     let (value, unit) = match bytes {
         ..KIB => return format!("{bytes:.0} bytes"),
@@ -31,9 +31,9 @@ mod tests {
 
     #[test]
     fn times_and_sizes_are_printed_in_a_fitting_unit() {
-        let times = [999.0, 54_300.0, 1_250_000.0, 4_125_000_000.0].map(time);
+        let times = [999.0, 54_300.0, 1_250_000.0, 4_125_000_000.0].map(duration_text);
         assert_eq!(times, ["999 ns", "54 µs", "1.2 ms", "4.12 s"]);
-        let sizes = [512.0, 4096.0, 1_600_000.0, 3e9].map(bytes);
+        let sizes = [512.0, 4096.0, 1_600_000.0, 3e9].map(bytes_text);
         assert_eq!(sizes, ["512 bytes", "4 KiB", "1.5 MiB", "2.8 GiB"]);
     }
 }

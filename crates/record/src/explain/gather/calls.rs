@@ -25,11 +25,12 @@ pub(in super::super) struct Calls {
 }
 
 impl Calls {
-    /// Adds a read if it is small and its duration is known. Returns true if it counts.
+    /// Adds a read if it is a small system call without a wait and with a known duration. Returns
+    /// true if it was added. `is_adjacent`: it begins where the last read ended.
     ///
     /// `strace` stops a program at each call, and a trace of requests has no calls. Their times are
     /// no measure of the cost of a call.
-    pub fn add(
+    pub fn add_if_small(
         &mut self,
         source: RecordingMethod,
         read: &ReadRecord,
@@ -41,14 +42,14 @@ impl Calls {
             read.way,
             ReadMethod::Read | ReadMethod::Pread | ReadMethod::Readv | ReadMethod::Preadv
         );
-        let got = read.bytes_read();
-        let is_small = got > 0 && read.asked_bytes <= CALL_BYTES_MAX;
+        let got_bytes = read.bytes_read();
+        let is_small = got_bytes > 0 && read.asked_bytes <= CALL_BYTES_MAX;
         if !(is_timed && is_call && is_small && waited_ns == 0) {
             return false;
         }
         self.spans.add(read.begin_ns, read.end_ns);
         self.count += 1;
-        self.bytes += got;
+        self.bytes += got_bytes;
         self.sequential_calls += u64::from(is_adjacent);
         true
     }
@@ -69,8 +70,8 @@ impl Calls {
         self.bytes.div_ceil(BUFFER_BYTES)
     }
 
-    /// Returns the time saved by a buffer of [`BUFFER_BYTES`], or by a mapping if the reads are not
-    /// sequential.
+    /// Returns the time in nanoseconds that a buffer of [`BUFFER_BYTES`] saves. If the reads are
+    /// not sequential, it is the time that a mapping saves at most.
     pub fn saved_ns(&self) -> f64 {
         self.call_ns() * (1.0 - self.calls_with_buffer() as f64 / self.count.max(1) as f64).max(0.0)
     }

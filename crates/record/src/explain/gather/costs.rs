@@ -48,13 +48,14 @@ struct Class {
 }
 
 impl Class {
+    /// Adds a wait of `ns` nanoseconds for `bytes` bytes.
     fn add(&mut self, ns: u64, bytes: u64) {
         if self.count.is_multiple_of(1 << self.halvings) {
             if self.sampled_waits.len() == SAMPLES_KEPT_MAX {
-                let mut at = 0;
+                let mut index = 0;
                 self.sampled_waits.retain(|_| {
-                    at += 1;
-                    at % 2 == 1
+                    index += 1;
+                    index % 2 == 1
                 });
                 self.halvings += 1;
             }
@@ -65,11 +66,11 @@ impl Class {
         self.bytes += bytes;
     }
 
-    /// Returns the mean size and the lower quartile of the waits.
-    fn typical(&self) -> (f64, f64) {
-        let mut kept = self.sampled_waits.clone();
-        kept.sort_unstable();
-        (self.bytes as f64 / self.count as f64, kept[kept.len() / 4] as f64)
+    /// Returns the mean size in bytes, and the lower quartile of the waits in nanoseconds.
+    fn mean_bytes_and_quartile_ns(&self) -> (f64, f64) {
+        let mut waits_ns = self.sampled_waits.clone();
+        waits_ns.sort_unstable();
+        (self.bytes as f64 / self.count as f64, waits_ns[waits_ns.len() / 4] as f64)
     }
 }
 
@@ -83,7 +84,8 @@ pub(in super::super) struct Costs {
 }
 
 impl Costs {
-    /// Adds a wait and the number of bytes fetched during it.
+    /// Adds a wait of `ns` nanoseconds, in which `bytes` bytes were fetched. `is_clear`: no other
+    /// request of the program was in progress at its start.
     pub fn add(&mut self, ns: u64, bytes: u64, is_clear: bool) {
         self.all.add(ns, bytes);
         if is_clear {
@@ -91,9 +93,10 @@ impl Costs {
         }
     }
 
-    /// Returns the cost of a request, or `None` without waits.
+    /// Returns the service times, or `None` without waits. Waits behind other requests are used
+    /// only if there are too few others.
     pub fn cost(&self) -> Option<Cost> {
-        let has_clear = self.clear.known().next().is_some();
+        let has_clear = self.clear.well_sampled().next().is_some();
         if has_clear { self.clear.cost() } else { self.all.cost() }
     }
 }
@@ -120,32 +123,36 @@ impl Cost {
 }
 
 impl Classes {
+    /// Adds a wait of `ns` nanoseconds for `bytes` bytes to its size class.
     fn add(&mut self, ns: u64, bytes: u64) {
         self.classes.entry(bytes.max(1).ilog2()).or_default().add(ns, bytes);
     }
 
-    /// Classes with enough waits, the smallest size first.
-    fn known(&self) -> impl DoubleEndedIterator<Item = &Class> {
+    /// Returns the classes with at least [`MIN_SAMPLES`] waits, the smallest size first.
+    fn well_sampled(&self) -> impl DoubleEndedIterator<Item = &Class> {
         self.classes.values().filter(|class| class.count >= MIN_SAMPLES)
     }
 
+    /// Estimates the service times from these waits. Returns `None` without waits.
     fn cost(&self) -> Option<Cost> {
-        if let (Some(small), Some(large)) = (self.known().next(), self.known().next_back()) {
+        if let (Some(small), Some(large)) =
+            (self.well_sampled().next(), self.well_sampled().next_back())
+        {
             let ((small_bytes, small_ns), (large_bytes, large_ns)) =
-                (small.typical(), large.typical());
+                (small.mean_bytes_and_quartile_ns(), large.mean_bytes_and_quartile_ns());
             if large_bytes >= SIZE_RATIO_MIN * small_bytes {
                 let byte_ns = ((large_ns - small_ns) / (large_bytes - small_bytes)).max(0.0);
                 let fixed_ns = (small_ns - byte_ns * small_bytes).max(0.0);
                 return Some(Cost { fixed_ns, byte_ns });
             }
         }
-        let sum = |field: fn(&Class) -> u64| self.classes.values().map(field).sum::<u64>() as f64;
+        let sum = |value: fn(&Class) -> u64| self.classes.values().map(value).sum::<u64>() as f64;
         let count = sum(|class| class.count);
         let (bytes, ns) = (sum(|class| class.bytes) / count, sum(|class| class.ns) / count);
-        let moves = ns - bytes * DISK_BYTE_NS >= DISK_POSITIONING_NS_MIN;
-        let half = if moves { EQUAL_COST_BYTES_DISK } else { EQUAL_COST_BYTES };
-        let byte_ns = ns / (bytes + half);
-        (count > 0.0).then_some(Cost { fixed_ns: byte_ns * half, byte_ns })
+        let is_disk = ns - bytes * DISK_BYTE_NS >= DISK_POSITIONING_NS_MIN;
+        let equal_cost_bytes = if is_disk { EQUAL_COST_BYTES_DISK } else { EQUAL_COST_BYTES };
+        let byte_ns = ns / (bytes + equal_cost_bytes);
+        (count > 0.0).then_some(Cost { fixed_ns: byte_ns * equal_cost_bytes, byte_ns })
     }
 }
 

@@ -6,12 +6,14 @@ use readpath_trace::recording::{AdviceGiven, AdviceType};
 /// then dropped, because a stale hint is worse than no hint.
 const RANGES_MAX: usize = 1 << 10;
 
-/// Hints of one file, for one method of access. The newest range that contains an offset counts.
+/// Hints of one file, for one method of access: first byte, end (exclusive) and hint, oldest first.
+/// The newest range that contains an offset counts.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Hints(Vec<(u64, u64, AdviceType)>);
 
 impl Hints {
-    /// Adds a hint about the order of accesses. Other hints are ignored.
+    /// Adds a hint about the order of accesses. It replaces older hints within its range. Other
+    /// advice is ignored.
     pub fn add(&mut self, advice: &AdviceGiven) {
         if !matches!(advice.hint, AdviceType::Normal | AdviceType::Random | AdviceType::Sequential)
         {
@@ -30,13 +32,13 @@ impl Hints {
         self.0.push((advice.offset, end, advice.hint));
     }
 
-    /// Returns the hint at an offset.
+    /// Returns the newest hint whose range contains an offset, or `None`.
     pub fn at(&self, offset: u64) -> Option<AdviceType> {
         let holds = |(first, end, _): &&(u64, u64, AdviceType)| (*first..*end).contains(&offset);
         self.0.iter().rev().find(holds).map(|(_, _, hint)| *hint)
     }
 
-    /// Returns true if a range has this hint.
+    /// Returns true if any range has this hint.
     pub fn has(&self, hint: AdviceType) -> bool {
         self.0.iter().any(|(_, _, other)| *other == hint)
     }

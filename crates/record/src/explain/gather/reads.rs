@@ -28,8 +28,8 @@ struct FetchedBytes {
 }
 
 impl RecordingData {
-    /// Records a hint, and the pages inserted because of it.
-    pub(super) fn advice(&mut self, advice: &AdviceGiven) {
+    /// Records a hint. The pages that the thread inserted within its range count as fetched.
+    pub(super) fn on_advice(&mut self, advice: &AdviceGiven) {
         let file = self.files.entry(advice.file).or_default();
         match advice.is_of_mapping {
             true => file.mapped_hints.add(advice),
@@ -43,7 +43,7 @@ impl RecordingData {
         thread.inserted.retain(|inserted| {
             let is_advised = covers(advice, inserted);
             if is_advised {
-                file.fetch_advised(inserted.offset, inserted.bytes);
+                file.record_advised_fetch(inserted.offset, inserted.bytes);
             }
             !is_advised
         });
@@ -51,13 +51,13 @@ impl RecordingData {
 
     /// Records pages inserted into the page cache. They count as fetched once a read or an advice
     /// claims them. Otherwise the program wrote them.
-    pub(super) fn insert(&mut self, insert: &PagesInserted) {
+    pub(super) fn on_insert(&mut self, insert: &PagesInserted) {
         let &PagesInserted { at_ns, thread, file, offset, bytes } = insert;
         let inserted = Inserted { at_ns, file, offset, bytes };
         let thread = self.threads.entry(thread).or_default();
         // The pages of an advice come after its record, which has the end time of the call.
         if thread.will_need.as_ref().is_some_and(|advice| covers(advice, &inserted)) {
-            self.files.entry(file).or_default().fetch_advised(offset, bytes);
+            self.files.entry(file).or_default().record_advised_fetch(offset, bytes);
             return;
         }
         if thread.inserted.len() >= INSERTED_RUNS_MAX {
@@ -69,46 +69,46 @@ impl RecordingData {
     }
 
     /// Processes a read: claims its fetched pages, counts it, and charges its wait to a cause.
-    pub(super) fn read(&mut self, read: &ReadRecord) {
+    pub(super) fn on_read(&mut self, read: &ReadRecord) {
         self.length_ns = self.length_ns.max(read.end_ns);
-        let retried = self.retried_fault_step(read);
-        let is_fault = read.way == ReadMethod::Fault && retried.is_none();
+        let retried_step = self.retried_fault_step(read);
+        let is_fault = read.way == ReadMethod::Fault && retried_step.is_none();
         let fault = is_fault.then(|| self.mapped.fault(read));
-        let got = fault.as_ref().map_or(read.bytes_read(), |fault| {
+        let got_bytes = fault.as_ref().map_or(read.bytes_read(), |fault| {
             fault.used.iter().map(|range| range.count() * PAGE_BYTES).sum()
         });
         let (offset, end) = match &fault {
             Some(fault) => (fault.mapped.first * PAGE_BYTES, fault.mapped.end * PAGE_BYTES),
             None => (read.offset, read.offset + read.asked_bytes),
         };
-        let mut fetched = self.claim(read, offset, end);
-        let is_retry = retried.is_some();
-        let step = retried.unwrap_or_else(|| self.step(read, offset, end));
+        let mut fetched = self.claim_inserted(read, offset, end);
+        let is_retry = retried_step.is_some();
+        let step = retried_step.unwrap_or_else(|| self.record_step(read, offset, end));
         if !is_retry {
-            self.count(read, got);
+            self.count_read(read, got_bytes);
         }
         let is_direct = read
             .descriptor
             .is_some_and(|descriptor| self.direct.contains(&(read.file, descriptor)));
-        let waited_ns = match self.is_seen() {
+        let waited_ns = match self.has_measured_waits() {
             true => read.waited_ns,
-            false => wait_of_call(read, got),
+            false => wait_of_call(read, got_bytes),
         };
         let has_filled_cache = fetched.bytes > 0;
-        let is_untold = is_direct || (!self.is_seen() && waited_ns > 0);
+        let is_fetch_unreported = is_direct || (!self.has_measured_waits() && waited_ns > 0);
         let file = self.files.entry(read.file).or_default();
-        if got > 0 && fetched.bytes == 0 && is_untold {
+        if got_bytes > 0 && fetched.bytes == 0 && is_fetch_unreported {
             let (bytes, refetched_bytes) = match is_direct {
-                true => (got, file.fetch(read.offset, got)),
-                false => file.fetch_absent(read.offset, got),
+                true => (got_bytes, file.record_fetch(read.offset, got_bytes)),
+                false => file.record_absent_fetch(read.offset, got_bytes),
             };
             fetched = FetchedBytes { bytes, refetched_bytes, ..fetched };
         }
         if !is_retry {
-            self.take_pages(read, fault.as_ref(), step);
+            self.record_used_pages(read, fault.as_ref(), step);
         }
-        let is_small_call = self.calls.add(self.source, read, waited_ns, step.is_adjacent);
-        let is_seen = self.is_seen();
+        let is_small_call = self.calls.add_if_small(self.source, read, waited_ns, step.is_adjacent);
+        let has_measured_waits = self.has_measured_waits();
         let file = self.files.entry(read.file).or_default();
         file.small_calls += u64::from(is_small_call);
         file.direct_reads += u64::from(is_direct);
@@ -130,87 +130,87 @@ impl RecordingData {
             refetched_bytes: fetched.refetched_bytes,
             prefetched_bytes: fetched.prefetched_bytes,
             has_filled_cache,
-            is_request_seen: is_seen || is_direct,
+            is_request_seen: has_measured_waits || is_direct,
             file_bytes: file.bytes,
         };
-        self.charge(read, &wait, waited_ns);
+        self.charge_wait(read, &wait, waited_ns);
     }
 
-    /// Claims the pages that the reading thread inserted into the cache within this read. Pages
-    /// inserted earlier were written.
+    /// Claims the pages that the reading thread inserted into the cache within this read, and
+    /// returns their bytes. Pages inserted earlier were written.
     ///
     /// The read requests the bytes from `begin` to `end`, exclusive.
-    fn claim(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
+    fn claim_inserted(&mut self, read: &ReadRecord, begin: u64, end: u64) -> FetchedBytes {
         let thread = self.threads.entry(read.thread).or_default();
         let last_fault = thread.fault;
         thread.fault = (read.way == ReadMethod::Fault).then_some((read.file, read.end_ns));
         let mut fetched = FetchedBytes::default();
         for inserted in thread.inserted.drain(..) {
             let Inserted { at_ns, file, offset, bytes } = inserted;
-            let facts = self.files.entry(file).or_default();
+            let file_data = self.files.entry(file).or_default();
             // A fault without a wait ends as it begins; its readahead comes after it.
-            let is_of_touch = last_fault.is_some_and(|(touched, end_ns)| {
-                touched == file && at_ns.saturating_sub(end_ns) <= TOUCH_NS
+            let is_of_touch = last_fault.is_some_and(|(fault_file, end_ns)| {
+                fault_file == file && at_ns.saturating_sub(end_ns) <= TOUCH_NS
             });
             if at_ns < read.begin_ns && !is_of_touch {
-                facts.written_bytes += bytes;
+                file_data.written_bytes += bytes;
                 continue;
             }
-            let again = facts.fetch(offset, bytes);
+            let again_bytes = file_data.record_fetch(offset, bytes);
             if file == read.file && at_ns >= read.begin_ns {
-                let asked = PageRange::covering(begin, end - begin);
-                let (first, last) = (asked.first * PAGE_BYTES, asked.end * PAGE_BYTES);
+                let requested = PageRange::covering(begin, end - begin);
+                let (first, last) = (requested.first * PAGE_BYTES, requested.end * PAGE_BYTES);
                 let within = last.min(offset + bytes).saturating_sub(first.max(offset));
                 fetched.bytes += bytes;
-                fetched.refetched_bytes += again;
+                fetched.refetched_bytes += again_bytes;
                 fetched.prefetched_bytes += bytes - within.min(bytes);
             }
         }
         fetched
     }
 
-    /// Returns the step of a fault that was recorded already: the kernel restarts a fault after it
-    /// has waited for the page.
+    /// Returns the step of a fault that was recorded already, or `None` for any other read. The
+    /// kernel restarts a fault after it has waited for the page.
     fn retried_fault_step(&self, read: &ReadRecord) -> Option<Step> {
-        let place = (read.file, read.offset / PAGE_BYTES);
-        let (last, step) = self.threads.get(&read.thread)?.touched?;
-        (read.way == ReadMethod::Fault && last == place).then_some(step)
+        let page = (read.file, read.offset / PAGE_BYTES);
+        let (last_page, step) = self.threads.get(&read.thread)?.touched?;
+        (read.way == ReadMethod::Fault && last_page == page).then_some(step)
     }
 
-    /// Returns the step from the previous reads to this one, of the bytes from `begin` to `end`,
-    /// exclusive.
-    fn step(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Step {
+    /// Records a read of the bytes from `begin` to `end`, exclusive. Returns its position relative
+    /// to the previous reads of its reader.
+    fn record_step(&mut self, read: &ReadRecord, begin: u64, end: u64) -> Step {
         let reader = (read.thread, read.file, read.descriptor);
-        let step = self.pattern.take(reader, begin, end);
-        let place = (read.file, read.offset / PAGE_BYTES);
+        let step = self.pattern.record_read(reader, begin, end);
+        let page = (read.file, read.offset / PAGE_BYTES);
         let is_fault = read.way == ReadMethod::Fault;
         let thread = self.threads.entry(read.thread).or_default();
-        thread.touched = is_fault.then_some((place, step));
+        thread.touched = is_fault.then_some((page, step));
         step
     }
 
     /// Counts a read by file, thread, method and size.
-    fn count(&mut self, read: &ReadRecord, got: u64) {
+    fn count_read(&mut self, read: &ReadRecord, got_bytes: u64) {
         self.reads += 1;
-        self.got_bytes += got;
+        self.got_bytes += got_bytes;
         self.errors += u64::from(matches!(read.outcome, ReadOutcome::Error(_)));
         *self.by_method.entry(read.way).or_default() += 1;
         *self.sizes.entry(read.asked_bytes.max(1).ilog2()).or_default() += 1;
         let file = self.files.entry(read.file).or_default();
         file.reads += 1;
-        file.got_bytes += got;
+        file.got_bytes += got_bytes;
         let thread = self.threads.entry(read.thread).or_default();
         thread.reads += 1;
-        thread.got_bytes += got;
+        thread.got_bytes += got_bytes;
     }
 
-    /// Charges a wait to its cause.
-    fn charge(&mut self, read: &ReadRecord, wait: &ReadWait, waited_ns: u64) {
+    /// Charges a wait to its cause, and adds it to the sums of file, thread and device.
+    fn charge_wait(&mut self, read: &ReadRecord, wait: &ReadWait, waited_ns: u64) {
         let fetched_bytes = wait.fetched_bytes;
         let reader = (read.thread, read.file, read.descriptor);
         let file = self.files.entry(read.file).or_default();
         file.waits.add(waited_ns, fetched_bytes);
-        let cause = cause::of(wait);
+        let cause = cause::of_wait(wait);
         file.charges.entry(cause).or_default().add(waited_ns, fetched_bytes);
         // The kernel's window has no effect on pages that the program announced.
         let is_announced = file.advised.has(read.offset / PAGE_BYTES);
@@ -219,12 +219,12 @@ impl RecordingData {
             file.readahead_offset.get_or_insert(read.offset);
         }
         let bytes = wait.asked_bytes.max(fetched_bytes);
-        let sampled = [cause, cause::of_many_files(file, cause)];
-        for cause in sampled.into_iter().flatten() {
+        let sampled_causes = [cause, cause::of_many_files(file, cause)];
+        for cause in sampled_causes.into_iter().flatten() {
             let sample = self.samples.entry(cause).or_default();
-            sample.take(read.file, read.offset, bytes, waited_ns);
+            sample.add_read(read.file, read.offset, bytes, waited_ns);
         }
-        if let Some(run) = self.pattern.run(reader) {
+        if let Some(run) = self.pattern.current_run(reader) {
             charge_run_to_advice(file, &mut run.provisional, wait, (cause, waited_ns));
         }
         self.threads.entry(read.thread).or_default().waited_ns += waited_ns;
@@ -232,9 +232,9 @@ impl RecordingData {
         let span = (read.end_ns.saturating_sub(waited_ns), read.end_ns);
         self.waits.add(span.0, span.1);
         if fetched_bytes > 0 {
-            self.writes.wait(file.device, span, fetched_bytes);
-            self.other_reads.wait(file.device, span, fetched_bytes);
-            self.stalls.wait(file.device, waited_ns, fetched_bytes);
+            self.writes.record_wait(file.device, span, fetched_bytes);
+            self.other_reads.record_wait(file.device, span, fetched_bytes);
+            self.stalls.record_wait(file.device, waited_ns, fetched_bytes);
             let device = self.devices.entry(file.device).or_default();
             device.costs.add(waited_ns, fetched_bytes, device.is_clear(read));
         }
@@ -242,26 +242,26 @@ impl RecordingData {
     }
 
     /// Marks the requested pages as used. For a fault, these are the pages that it can have used.
-    fn take_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>, step: Step) {
-        let called = [PageRange::covering(read.offset, read.bytes_read())];
+    fn record_used_pages(&mut self, read: &ReadRecord, fault: Option<&FaultUse>, step: Step) {
+        let called_pages = [PageRange::covering(read.offset, read.bytes_read())];
         let file = self.files.entry(read.file).or_default();
         if let Some(fault) = fault {
             file.mapped.add(fault.mapped.first, fault.mapped.end);
         }
-        for pages in fault.map_or(&called[..], |fault| &fault.used) {
+        for pages in fault.map_or(&called_pages[..], |fault| &fault.used) {
             let is_fetched = file.fetched.has_any(pages.first, pages.end);
-            let asked = file.requested.add(pages.first, pages.end);
-            if is_fetched && asked > 0 {
+            let new_pages = file.requested.add(pages.first, pages.end);
+            if is_fetched && new_pages > 0 {
                 file.parts += u64::from(!step.is_adjacent);
-                file.part_bytes += asked * PAGE_BYTES;
+                file.part_bytes += new_pages * PAGE_BYTES;
             }
-            self.reuse.take(read.file, *pages);
+            self.reuse.add_references(read.file, *pages);
         }
     }
 }
 
-/// Returns true if an advice caused the insertion of pages: it ended after the insertion, and
-/// covers the same file and range.
+/// Returns true if an advice caused the insertion of pages. Both have the same file, the ranges
+/// share a byte, and the advice ended after the insertion.
 fn covers(advice: &AdviceGiven, inserted: &Inserted) -> bool {
     let end = if advice.bytes == 0 { u64::MAX } else { advice.offset.saturating_add(advice.bytes) };
     let overlaps = inserted.offset < end && inserted.offset + inserted.bytes > advice.offset;
