@@ -64,6 +64,7 @@ struct Submitted {
 }
 
 impl Submitted {
+    /// Returns a free place.
     const fn free() -> Submitted {
         Submitted {
             request: AtomicU64::new(FREE),
@@ -78,25 +79,27 @@ impl Submitted {
 /// Hash table of the submitted reads.
 static SUBMITTED: [Submitted; 4096] = [const { Submitted::free() }; 4096];
 
-/// Places of a request in the table.
-fn places(request: u64) -> impl Iterator<Item = &'static Submitted> {
+/// Returns the places in the table that a request may have, in the order of the attempts.
+fn candidate_places(request: u64) -> impl Iterator<Item = &'static Submitted> {
     let first = (request >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let at = move |nth| (first as usize + nth) & (SUBMITTED.len() - 1);
     (0..ATTEMPTS).filter_map(move |nth| SUBMITTED.get(at(nth)))
 }
 
-/// Takes the place that holds `old`.
-fn take(place: &Submitted, old: u64) -> bool {
+/// Reserves a place for writing if it holds `expected`: an address or `FREE`. Returns false if it
+/// holds another value.
+fn reserve(place: &Submitted, expected: u64) -> bool {
     let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
-    place.request.compare_exchange(old, TAKEN, success, failure).is_ok()
+    place.request.compare_exchange(expected, TAKEN, success, failure).is_ok()
 }
 
 /// Enters a read that is about to be submitted. An older entry for the same address is replaced.
-fn enter(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) {
-    let taken = places(address)
-        .find(|place| take(place, address))
-        .or_else(|| places(address).find(|place| take(place, FREE)));
-    let Some(place) = taken else {
+/// Without a free place the read counts as lost.
+fn enter_read(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) {
+    let reserved = candidate_places(address)
+        .find(|place| reserve(place, address))
+        .or_else(|| candidate_places(address).find(|place| reserve(place, FREE)));
+    let Some(place) = reserved else {
         ring.head().lost.fetch_add(1, Ordering::Relaxed);
         return;
     };
@@ -110,7 +113,7 @@ fn enter(ring: RecordRing, address: u64, request: &Request, begin_ns: u64) {
 
 /// Copies memory of the program, whose addresses may be wrong. Returns false if the kernel could
 /// not read all of it.
-fn has_copied<T, const N: usize>(to: &mut [T; N], from: &memory_piece) -> bool {
+fn copy_from_program<T, const N: usize>(to: &mut [T; N], from: &memory_piece) -> bool {
     if from.bytes > size_of_val(to) {
         return false;
     }
@@ -121,27 +124,31 @@ fn has_copied<T, const N: usize>(to: &mut [T; N], from: &memory_piece) -> bool {
     copied == from.bytes as ssize_t
 }
 
-/// Enters the reads of a submission. The kernel has not yet checked their addresses.
+/// Enters the reads of a submission of `count` requests. The kernel has not yet checked their
+/// addresses. At a wrong address the rest is left out.
 #[inline(never)]
 fn enter_all(ring: RecordRing, count: usize, requests: *const u64) {
     let begin_ns = now_ns();
-    for first in (0..count).step_by(AT_ONCE) {
+    for first_index in (0..count).step_by(AT_ONCE) {
         let mut addresses = [0_u64; AT_ONCE];
-        let taken = AT_ONCE.min(count - first);
-        let begin = requests.wrapping_add(first).cast();
-        let list = memory_piece { begin, bytes: taken * size_of::<u64>() };
-        if !has_copied(&mut addresses, &list) {
+        let batch_count = AT_ONCE.min(count - first_index);
+        let begin = requests.wrapping_add(first_index).cast();
+        let list = memory_piece { begin, bytes: batch_count * size_of::<u64>() };
+        if !copy_from_program(&mut addresses, &list) {
             return;
         }
-        for &address in addresses.iter().take(taken) {
+        for &address in addresses.iter().take(batch_count) {
             let mut request = [EMPTY_REQUEST];
             let begin = address as *const c_void;
-            if !has_copied(&mut request, &memory_piece { begin, bytes: size_of::<Request>() }) {
+            if !copy_from_program(
+                &mut request,
+                &memory_piece { begin, bytes: size_of::<Request>() },
+            ) {
                 return;
             }
             let [request] = request;
             if address > TAKEN && matches!(request.operation, READ | VECTORED_READ) {
-                enter(ring, address, &request, begin_ns);
+                enter_read(ring, address, &request, begin_ns);
             }
         }
     }
@@ -159,8 +166,8 @@ const EMPTY_REQUEST: Request = Request {
     _rest: [0; 2],
 };
 
-/// Submits requests, and enters the reads among them before, as another thread may fetch their
-/// results at once.
+/// Calls `io_submit` (`real`) and returns its result. The reads among the requests are entered
+/// before, as another thread may fetch their results at once.
 #[inline(always)]
 pub fn submit(
     count: c_long,
@@ -169,33 +176,37 @@ pub fn submit(
 ) -> ssize_t {
     let Some(ring) = ring() else { return real() };
     if count > 0 && !requests.is_null() {
-        let number = errno();
+        let error_number = errno();
         enter_all(ring, count as usize, requests.cast());
-        set_errno(number);
+        set_errno(error_number);
     }
     real()
 }
 
-/// Fetches results, and records the reads among them.
+/// Calls `io_getevents` (`real`) and returns its result. The reads among the fetched events are
+/// recorded.
 #[inline(always)]
 pub fn fetch(events: *const Event, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let Some(ring) = ring() else { return real() };
     let count = real();
     if count > 0 && !has_entered_sandbox(ring) {
-        let number = errno();
-        record_all(ring, events, count as usize);
-        set_errno(number);
+        let error_number = errno();
+        record_events(ring, events, count as usize);
+        set_errno(error_number);
     }
     count
 }
 
+/// Records the entered reads among `count` fetched events, and frees their places.
 #[inline(never)]
-fn record_all(ring: RecordRing, events: *const Event, count: usize) {
+fn record_events(ring: RecordRing, events: *const Event, count: usize) {
     let end_ns = now_ns();
-    for nth in 0..count {
+    for index in 0..count {
         // SAFETY: the kernel has written `count` events there.
-        let event = unsafe { events.add(nth).read_unaligned() };
-        let Some(place) = places(event.request).find(|place| take(place, event.request)) else {
+        let event = unsafe { events.add(index).read_unaligned() };
+        let Some(place) =
+            candidate_places(event.request).find(|place| reserve(place, event.request))
+        else {
             continue;
         };
         let get = |field: &AtomicU64| field.load(Ordering::Relaxed);

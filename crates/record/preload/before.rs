@@ -15,20 +15,20 @@ static NEXT: [AtomicPtr<c_void>; NAMES.len()] = [const { AtomicPtr::new(null_mut
 /// Finds all functions. A later search could happen in a signal handler, and needs a large stack
 /// and locks.
 pub fn find_all() {
-    NAMES.iter().zip(&NEXT).for_each(|(name, known)| _ = find(name, known));
+    NAMES.iter().zip(&NEXT).for_each(|(name, cache)| _ = find(name, cache));
 }
 
 /// Finds the C library's function, for a call before `find_all` and in a program that is not
 /// recorded.
 #[inline(never)]
-fn find(name: &CStr, known: &AtomicPtr<c_void>) -> *mut c_void {
+fn find(name: &CStr, cache: &AtomicPtr<c_void>) -> *mut c_void {
     // SAFETY: the name is terminated.
     let address = unsafe { c::dlsym(c::RTLD_NEXT, name.as_ptr()) };
-    known.store(address, Ordering::Relaxed);
+    cache.store(address, Ordering::Relaxed);
     address
 }
 
-/// Converts a name that ends with a zero byte.
+/// Converts a name that ends with a zero byte to a C string.
 const fn terminated(name: &'static str) -> &'static CStr {
     match CStr::from_bytes_with_nul(name.as_bytes()) {
         Ok(name) => name,
@@ -106,12 +106,12 @@ macro_rules! before {
     };
 }
 
-/// Calls `sigaltstack(2)` and records the new stack.
+/// Calls `sigaltstack(2)`, and keeps the new stack if the call succeeds.
 #[inline(always)]
 fn call_sigaltstack(stack: *const c::stack, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let result = real();
     if result == 0 {
-        thread::stack_set(stack);
+        thread::record_signal_stack(stack);
     }
     result
 }
@@ -131,12 +131,14 @@ fn call_syscall(
         c::number::IO_GETEVENTS | c::number::IO_PGETEVENTS if is_recorded() => {
             aio::fetch(fourth as *const aio::Event, real)
         }
-        _ => sandbox::call_and_enter(sandbox::is_entry_by_number(number, first, second), real),
+        _ => sandbox::call_and_enter(sandbox::enters_by_syscall(number, first, second), real),
     }
 }
 
+/// Describes a call by its method number, descriptor, offset and requested bytes (`None`: a
+/// vector).
 #[inline(always)]
-fn call(
+fn recorded_call(
     method: u64,
     descriptor: c_int,
     from: ReadPosition,
@@ -145,19 +147,26 @@ fn call(
     RecordedCall { method, descriptor, from, requested_bytes }
 }
 
-fn at(method: u64, descriptor: c_int, offset: off64_t, requested_bytes: usize) -> RecordedCall {
-    call(method, descriptor, ReadPosition::At(offset as u64), Some(requested_bytes))
+/// Describes a call that requests bytes at an offset.
+fn read_at(
+    method: u64,
+    descriptor: c_int,
+    offset: off64_t,
+    requested_bytes: usize,
+) -> RecordedCall {
+    recorded_call(method, descriptor, ReadPosition::At(offset as u64), Some(requested_bytes))
 }
 
-fn here(method: u64, descriptor: c_int, requested_bytes: usize) -> RecordedCall {
-    call(method, descriptor, ReadPosition::Current, Some(requested_bytes))
+/// Describes a call that requests bytes at the position of the descriptor.
+fn read_at_position(method: u64, descriptor: c_int, requested_bytes: usize) -> RecordedCall {
+    recorded_call(method, descriptor, ReadPosition::Current, Some(requested_bytes))
 }
 
 /// Describes a vectored read at an offset. Offset -1 of `preadv2` means the position of the
 /// descriptor.
 fn vectored(descriptor: c_int, offset: off64_t) -> RecordedCall {
     let from = if offset == -1 { ReadPosition::Current } else { ReadPosition::At(offset as u64) };
-    call(3, descriptor, from, None)
+    recorded_call(3, descriptor, from, None)
 }
 
 /// Describes a copy within the kernel, from the offset at an address. A null address means the
@@ -165,45 +174,51 @@ fn vectored(descriptor: c_int, offset: off64_t) -> RecordedCall {
 fn copied(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) -> RecordedCall {
     let from =
         if offset.is_null() { ReadPosition::Current } else { ReadPosition::AtAddress(offset) };
-    call(4, descriptor, from, Some(requested_bytes))
+    recorded_call(4, descriptor, from, Some(requested_bytes))
 }
 
-fn advice(descriptor: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> RecordedCall {
-    at(ADVICE + what.max(0) as u64, descriptor, offset, bytes.max(0) as usize)
+fn advice(
+    descriptor: c_int,
+    offset: off64_t,
+    bytes: off64_t,
+    advice_number: c_int,
+) -> RecordedCall {
+    read_at(ADVICE + advice_number.max(0) as u64, descriptor, offset, bytes.max(0) as usize)
 }
 
 before! {
-    fn read(fd: c_int, to: *mut c_void, bytes: usize) -> ssize_t => |real| here(0, fd, bytes).make(real);
+    fn read(fd: c_int, to: *mut c_void, bytes: usize) -> ssize_t
+        => |real| read_at_position(0, fd, bytes).call(real);
     fn __read_chk(fd: c_int, to: *mut c_void, bytes: usize, room: usize) -> ssize_t
-        => |real| here(0, fd, bytes).make(real);
+        => |real| read_at_position(0, fd, bytes).call(real);
     fn pread(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
-        => |real| at(1, fd, offset, bytes).make(real);
+        => |real| read_at(1, fd, offset, bytes).call(real);
     fn pread64(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t) -> ssize_t
-        => |real| at(1, fd, offset, bytes).make(real);
+        => |real| read_at(1, fd, offset, bytes).call(real);
     fn __pread_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
-        => |real| at(1, fd, offset, bytes).make(real);
+        => |real| read_at(1, fd, offset, bytes).call(real);
     fn __pread64_chk(fd: c_int, to: *mut c_void, bytes: usize, offset: off64_t, room: usize) -> ssize_t
-        => |real| at(1, fd, offset, bytes).make(real);
+        => |real| read_at(1, fd, offset, bytes).call(real);
     fn readv(fd: c_int, list: *const iovec, count: c_int) -> ssize_t
-        => |real| call(2, fd, ReadPosition::Current, None).make(real);
+        => |real| recorded_call(2, fd, ReadPosition::Current, None).call(real);
     fn preadv(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        => |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).call(real);
     fn preadv64(fd: c_int, list: *const iovec, count: c_int, offset: off64_t) -> ssize_t
-        => |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).call(real);
     fn preadv2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        => |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).call(real);
     fn preadv64v2(fd: c_int, list: *const iovec, count: c_int, offset: off64_t, flags: c_int) -> ssize_t
-        => |real| vectored(fd, offset).make(real);
+        => |real| vectored(fd, offset).call(real);
     fn sendfile(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        => |real| copied(fd, offset, bytes).make(real);
+        => |real| copied(fd, offset, bytes).call(real);
     fn sendfile64(to: c_int, fd: c_int, offset: *mut off64_t, bytes: usize) -> ssize_t
-        => |real| copied(fd, offset, bytes).make(real);
+        => |real| copied(fd, offset, bytes).call(real);
     fn copy_file_range(fd: c_int, offset: *mut off64_t, to: c_int, at: *mut off64_t, bytes: usize, flags: c_uint)
-        -> ssize_t => |real| copied(fd, offset, bytes).make(real);
+        -> ssize_t => |real| copied(fd, offset, bytes).call(real);
     fn posix_fadvise(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
-        => |real| advice(fd, offset, bytes, what).make(real);
+        => |real| advice(fd, offset, bytes, what).call(real);
     fn posix_fadvise64(fd: c_int, offset: off64_t, bytes: off64_t, what: c_int) -> c_int
-        => |real| advice(fd, offset, bytes, what).make(real);
+        => |real| advice(fd, offset, bytes, what).call(real);
     fn fread(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
         if stdio::lacks(stream, bytes.wrapping_mul(count)) => |real| stdio::refill(stream, real);
     fn fread_unlocked(to: *mut c_void, bytes: usize, count: usize, stream: *mut c_void) -> usize,
@@ -261,7 +276,7 @@ before! {
         => |real| call_and_forget(None, real);
     fn fclose(stream: *mut c_void) -> c_int => |real| call_and_forget(None, real);
     fn prctl(option: c_int, a: c_long, b: c_long, c: c_long, d: c_long) -> c_int
-        => |real| sandbox::call_and_enter(sandbox::is_entry(option, a), real);
+        => |real| sandbox::call_and_enter(sandbox::enters_by_prctl(option, a), real);
     fn sigaltstack(stack: *const c::stack, old: *mut c::stack) -> c_int
         => |real| call_sigaltstack(stack, real);
     fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long

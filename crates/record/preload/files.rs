@@ -19,7 +19,9 @@ const CACHE_LIFETIME_NS: u64 = 200_000;
 /// Cached files of the first descriptors.
 static CACHED_FILES: [CachedFile; 1024] = [const { CachedFile::nothing() }; 1024];
 
+/// Cached device and inode of one descriptor.
 struct CachedFile {
+    /// End of its validity; 0 if nothing is cached.
     until_ns: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
@@ -36,32 +38,34 @@ impl CachedFile {
 }
 
 /// Removes a descriptor from the cache, or all of them for `None`.
-fn forget(descriptor: Option<c_int>) {
-    let forget = |one: &CachedFile| one.until_ns.store(0, Ordering::Release);
+fn forget_files(descriptor: Option<c_int>) {
+    let clear = |cached: &CachedFile| cached.until_ns.store(0, Ordering::Release);
     match descriptor {
-        Some(descriptor) => _ = CACHED_FILES.get(descriptor as usize).map(forget),
-        None => CACHED_FILES.iter().for_each(forget),
+        Some(descriptor) => _ = CACHED_FILES.get(descriptor as usize).map(clear),
+        None => CACHED_FILES.iter().for_each(clear),
     }
 }
 
-/// Makes a call that closes this descriptor, or possibly any descriptor for `None`.
+/// Calls a function that closes this descriptor, or possibly any descriptor for `None`. The cached
+/// file is removed before.
 #[inline(always)]
 pub fn call_and_forget(descriptor: Option<c_int>, real: impl FnOnce() -> ssize_t) -> ssize_t {
-    forget(descriptor);
+    forget_files(descriptor);
     real()
 }
 
-/// Returns device and inode of a descriptor, from the cache or from the kernel.
+/// Returns device and inode of a descriptor, from the cache or from the kernel. `None` for a
+/// descriptor without positions, and when its name could not be reported.
 pub fn file_of(ring: RecordRing, descriptor: c_int, now_ns: u64) -> Option<(u64, u64)> {
-    let believed = CACHED_FILES.get(descriptor as usize);
-    if let Some(known) = believed.filter(|known| now_ns < known.until_ns.load(Ordering::Acquire)) {
-        return Some((known.device.load(Ordering::Relaxed), known.inode.load(Ordering::Relaxed)));
+    let cached = CACHED_FILES.get(descriptor as usize);
+    if let Some(entry) = cached.filter(|entry| now_ns < entry.until_ns.load(Ordering::Acquire)) {
+        return Some((entry.device.load(Ordering::Relaxed), entry.inode.load(Ordering::Relaxed)));
     }
     let (device, inode) = identify_and_report(ring, descriptor)?;
-    if let Some(known) = believed {
-        known.device.store(device, Ordering::Relaxed);
-        known.inode.store(inode, Ordering::Relaxed);
-        known.until_ns.store(now_ns + CACHE_LIFETIME_NS, Ordering::Release);
+    if let Some(entry) = cached {
+        entry.device.store(device, Ordering::Relaxed);
+        entry.inode.store(inode, Ordering::Relaxed);
+        entry.until_ns.store(now_ns + CACHE_LIFETIME_NS, Ordering::Release);
     }
     Some((device, inode))
 }
@@ -77,6 +81,7 @@ struct FileAttributes {
 /// any free buffer.
 static STATX_BUFFERS: [StatxBuffer; 64] = [const { StatxBuffer::free() }; 64];
 
+/// Space for the result of one `statx(2)`.
 struct StatxBuffer {
     is_taken: AtomicBool,
     words: [AtomicU64; size_of::<c::statx_buffer>() / 8],
@@ -91,44 +96,44 @@ impl StatxBuffer {
     }
 }
 
-/// Attributes of a regular file or block device. `None` for a descriptor of another kind. The read
-/// is lost when all buffers are taken.
+/// Returns the attributes of a regular file or block device. `None` for a descriptor of another
+/// kind. The read counts as lost when all buffers are taken.
 fn file_attributes(ring: RecordRing, descriptor: c_int) -> Option<FileAttributes> {
-    let take = |room: &&StatxBuffer| {
+    let is_reserved = |statx_buffer: &&StatxBuffer| {
         let (old, new, order) = (false, true, Ordering::Relaxed);
-        room.is_taken.compare_exchange(old, new, Ordering::Acquire, order).is_ok()
+        statx_buffer.is_taken.compare_exchange(old, new, Ordering::Acquire, order).is_ok()
     };
-    let Some(room) = STATX_BUFFERS.iter().find(take) else {
+    let Some(statx_buffer) = STATX_BUFFERS.iter().find(is_reserved) else {
         ring.head().lost.fetch_add(1, Ordering::Relaxed);
         return None;
     };
-    let buffer: *mut c::statx_buffer = room.words.as_ptr().cast_mut().cast();
+    let buffer: *mut c::statx_buffer = statx_buffer.words.as_ptr().cast_mut().cast();
     // SAFETY: the buffer is reserved for this call, has the size of the struct, and consists of
     // atomics. The name is terminated.
-    let found = unsafe {
+    let attributes = unsafe {
         let flags = c::AT_EMPTY_PATH;
-        let answer = c::statx(descriptor, c"".as_ptr(), flags, c::STATX_MASK, buffer);
-        let is_kept = matches!((*buffer).mode & c::TYPE_MASK, c::TYPE_FILE | c::TYPE_BLOCK);
-        (answer == 0 && is_kept).then(|| FileAttributes {
+        let result = c::statx(descriptor, c"".as_ptr(), flags, c::STATX_MASK, buffer);
+        let is_accepted = matches!((*buffer).mode & c::TYPE_MASK, c::TYPE_FILE | c::TYPE_BLOCK);
+        (result == 0 && is_accepted).then(|| FileAttributes {
             device: u64::from((*buffer).major) << 20 | u64::from((*buffer).minor),
             inode: (*buffer).inode,
             bytes: (*buffer).bytes,
         })
     };
-    room.is_taken.store(false, Ordering::Release);
-    found
+    statx_buffer.is_taken.store(false, Ordering::Release);
+    attributes
 }
 
 /// Returns device and inode of a descriptor from the kernel, and reports a new name. `None` for a
 /// descriptor without positions, and when the name could not be reported.
 #[inline(never)]
 fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)> {
-    let about = file_attributes(ring, descriptor)?;
-    let (device, inode) = (about.device, about.inode);
+    let attributes = file_attributes(ring, descriptor)?;
+    let (device, inode) = (attributes.device, attributes.inode);
     let hash = hash(device ^ inode.rotate_left(20) ^ (descriptor as u64).rotate_left(40)) | 1;
     let reported = REPORTED.get(hash as usize >> 1 & (REPORTED.len() - 1))?;
     if reported.load(Ordering::Relaxed) != hash {
-        report_name(ring, descriptor, &about)?;
+        report_name(ring, descriptor, &attributes)?;
         // Stored only after the report: another thread's read of this file must not precede its
         // name.
         reported.store(hash, Ordering::Relaxed);
@@ -136,29 +141,30 @@ fn identify_and_report(ring: RecordRing, descriptor: c_int) -> Option<(u64, u64)
     Some((device, inode))
 }
 
-/// Writes the name of a file into a cell. A path too long for a short cell goes into a long one.
+/// Reports the name of a file to the recorder. A path too long for a short cell goes into a long
+/// one. Returns `None` if no cell was free.
 #[inline(never)]
-fn report_name(ring: RecordRing, descriptor: c_int, about: &FileAttributes) -> Option<()> {
+fn report_name(ring: RecordRing, descriptor: c_int, attributes: &FileAttributes) -> Option<()> {
     for cells in [Cells::Short, Cells::Long] {
         let ticket = take_ticket(ring, cells)?;
         let (name, path) = ring.name(cells, ticket);
-        let room = cells.path_room();
+        let path_room = cells.path_room();
         let link = descriptor_path(descriptor);
         // SAFETY: the link's name is terminated, and the cell is this call's own.
         let (length, flags) = unsafe {
-            let length = c::readlink(link.as_ptr().cast(), path.cast(), room);
+            let length = c::readlink(link.as_ptr().cast(), path.cast(), path_room);
             (length.max(0) as u64, c::fcntl(descriptor, c::F_GETFL))
         };
-        let is_whole = cells == Cells::Long || length < room as u64;
-        let set = |place: &AtomicU64, value: u64| place.store(value, Ordering::Relaxed);
-        set(&name.device, about.device);
-        set(&name.inode, about.inode);
-        set(&name.bytes, about.bytes);
+        let is_complete = cells == Cells::Long || length < path_room as u64;
+        let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
+        set(&name.device, attributes.device);
+        set(&name.inode, attributes.inode);
+        set(&name.bytes, attributes.bytes);
         set(&name.task, thread::task());
         set(&name.opened, (flags.max(0) as u64) << 32 | descriptor as u32 as u64);
-        set(&name.path_bytes, if is_whole { length } else { ABANDONED });
+        set(&name.path_bytes, if is_complete { length } else { ABANDONED });
         publish(ring, cells, ticket);
-        if is_whole {
+        if is_complete {
             break;
         }
     }
@@ -171,14 +177,14 @@ fn descriptor_path(descriptor: c_int) -> [u8; 32] {
     let mut link = [0; 32];
     let (start, rest) = link.split_at_mut(START.len());
     start.copy_from_slice(START);
-    let (mut left, mut digits) = (descriptor as u32, 1);
-    while left > 9 {
-        (left, digits) = (left / 10, digits + 1);
+    let (mut remaining, mut digits) = (descriptor as u32, 1);
+    while remaining > 9 {
+        (remaining, digits) = (remaining / 10, digits + 1);
     }
-    left = descriptor as u32;
+    remaining = descriptor as u32;
     for digit in rest.iter_mut().take(digits).rev() {
-        *digit = b'0' + (left % 10) as u8;
-        left /= 10;
+        *digit = b'0' + (remaining % 10) as u8;
+        remaining /= 10;
     }
     link
 }

@@ -119,7 +119,7 @@ pub struct RingSlot {
     pub end_ns: AtomicU64,
     /// Process × 2³² + thread, as the kernel numbers them.
     pub task: AtomicU64,
-    /// Way × 2³² + descriptor.
+    /// Method number × 2³² + descriptor.
     pub method_and_descriptor: AtomicU64,
     /// Major number of the file's device × 2²⁰ + the minor number.
     pub device: AtomicU64,
@@ -162,6 +162,8 @@ unsafe impl Send for RecordRing {}
 unsafe impl Sync for RecordRing {}
 
 impl RecordRing {
+    /// Creates a view of the shared memory.
+    ///
     /// # Safety
     /// `address` is a writable mapping of [`BYTES`] bytes that is never unmapped.
     pub const unsafe fn new(address: *const u8) -> RecordRing {
@@ -174,25 +176,26 @@ impl RecordRing {
         unsafe { &*self.0.cast() }
     }
 
+    /// Returns the address of the cell of a ticket.
     fn cell(&self, cells: Cells, ticket: u64) -> *const u8 {
         let offset = cells.begin() + ticket % cells.count() * cells.bytes();
         // SAFETY: the cell lies in the mapping.
         unsafe { self.0.add(offset as usize) }
     }
 
-    /// Turn of the cell of a ticket.
+    /// Returns the turn of the cell of a ticket.
     pub fn turn(&self, cells: Cells, ticket: u64) -> &AtomicU64 {
         // SAFETY: each cell begins with its turn, at a multiple of eight.
         unsafe { &*self.cell(cells, ticket).cast() }
     }
 
-    /// Slot of a ticket of [`Cells::Slots`].
+    /// Returns the slot of a ticket of [`Cells::Slots`].
     pub fn slot(&self, ticket: u64) -> &RingSlot {
         // SAFETY: a cell of this ring is a slot, at a multiple of eight.
         unsafe { &*self.cell(Cells::Slots, ticket).cast() }
     }
 
-    /// Name of a ticket of another ring, and the address of its path with space for
+    /// Returns the name of a ticket of another ring, and the address of its path with space for
     /// `cells.path_room()` bytes.
     pub fn name(&self, cells: Cells, ticket: u64) -> (&Name, *mut u8) {
         let cell = self.cell(cells, ticket);

@@ -19,7 +19,7 @@
 //!
 //! Calls that rules 1 and 2 exclude are counted, and the recorder reports their number.
 //!
-//! **The file of a descriptor** is asked from the kernel and believed for `CACHE_LIFETIME_NS`, as
+//! **The file of a descriptor** is asked from the kernel and kept for `CACHE_LIFETIME_NS`, as
 //! the question costs as much as a small read. Functions of the C library that close or replace a
 //! descriptor end that at once.
 //!
@@ -59,7 +59,7 @@ static GENERATION: AtomicU32 = AtomicU32::new(1);
 #[unsafe(link_section = ".init_array")]
 static BEGIN: extern "C" fn() = begin;
 
-/// Maps the shared memory when the library is loaded.
+/// Maps the shared memory when the library is loaded, if the environment names its file.
 ///
 /// A filter may be in force already. The system calls up to the result of `sandbox::is_inherited`
 /// are the same as the dynamic linker's own: `openat`, `read`, `close`, `mmap`.
@@ -77,9 +77,9 @@ extern "C" fn begin() {
             return;
         }
         let mut magic = 0u64;
-        let got = c::read(descriptor, (&raw mut magic).cast(), size_of::<u64>());
+        let read_bytes = c::read(descriptor, (&raw mut magic).cast(), size_of::<u64>());
         let mut address = null_mut();
-        if got == size_of::<u64>() as ssize_t && magic == MAGIC {
+        if read_bytes == size_of::<u64>() as ssize_t && magic == MAGIC {
             let (protection, flags) = (c::PROT_READ_WRITE, c::MAP_SHARED);
             address = c::mmap64(null_mut(), BYTES as usize, protection, flags, descriptor, 0);
         }
@@ -92,16 +92,18 @@ extern "C" fn begin() {
         if sandbox::is_inherited(ring.head().filters.load(Ordering::Relaxed)) {
             sandbox::on_enter(Some(ring));
         } else {
-            c::pthread_atfork(None, None, Some(forked));
+            c::pthread_atfork(None, None, Some(on_fork_in_child));
         }
         RING.store(address.cast(), Ordering::Release);
     }
 }
 
-extern "C" fn forked() {
+/// Makes threads of a new child query their numbers again.
+extern "C" fn on_fork_in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Returns the shared memory, or `None` while the program is not recorded.
 fn ring() -> Option<RecordRing> {
     let address = RING.load(Ordering::Acquire);
     // SAFETY: the file was mapped as a whole, and is never unmapped.
@@ -109,7 +111,7 @@ fn ring() -> Option<RecordRing> {
 }
 
 /// Returns true if the current call may be recorded. A call whose recording could harm the program
-/// is counted instead.
+/// is counted in `unrecorded` instead.
 #[inline(always)]
 fn is_recorded() -> bool {
     let Some(ring) = ring() else { return false };
@@ -120,7 +122,8 @@ fn is_recorded() -> bool {
     is_harmless
 }
 
-/// Returns true if another thread entered a sandbox during a call, which is counted then.
+/// Returns true if another thread entered a sandbox during the current call. The call then counts
+/// as unrecorded.
 fn has_entered_sandbox(ring: RecordRing) -> bool {
     let is_entered = sandbox::is_entered();
     if is_entered {
@@ -129,34 +132,36 @@ fn has_entered_sandbox(ring: RecordRing) -> bool {
     is_entered
 }
 
-/// Draws a ticket for a free cell. Counts a lost read when the ring is full.
+/// Draws a ticket for a free cell of a ring. Returns `None` and counts a lost read when the ring is
+/// full.
 fn take_ticket(ring: RecordRing, cells: Cells) -> Option<u64> {
-    let (head, weak) = (ring.head(), Ordering::Relaxed);
+    let (head, order) = (ring.head(), Ordering::Relaxed);
     let next = head.tickets.get(cells as usize)?;
-    let mut ticket = next.load(weak);
+    let mut ticket = next.load(order);
     loop {
         let turn = ring.turn(cells, ticket).load(Ordering::Acquire);
         if turn < ticket {
-            head.lost.fetch_add(1, weak);
+            head.lost.fetch_add(1, order);
             return None;
         }
         if turn > ticket {
             // Another writer has drawn it in the meantime.
-            ticket = next.load(weak);
+            ticket = next.load(order);
             continue;
         }
-        match next.compare_exchange_weak(ticket, ticket + 1, weak, weak) {
+        match next.compare_exchange_weak(ticket, ticket + 1, order, order) {
             Ok(_) => return Some(ticket),
             Err(now) => ticket = now,
         }
     }
 }
 
-/// Releases a written cell to the recorder.
+/// Releases the written cell of a ticket to the recorder.
 fn publish(ring: RecordRing, cells: Cells, ticket: u64) {
     ring.turn(cells, ticket).store(ticket + 1, Ordering::Release);
 }
 
+/// Returns the time of the monotonic clock in nanoseconds.
 fn now_ns() -> u64 {
     let mut time = c::timespec { seconds: 0, nanoseconds: 0 };
     // SAFETY: the function writes to its argument alone.
@@ -164,11 +169,13 @@ fn now_ns() -> u64 {
     time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
 }
 
+/// Returns the error number of this thread.
 fn errno() -> c_int {
     // SAFETY: address of this thread's own error number.
     unsafe { *c::__errno_location() }
 }
 
+/// Sets the error number of this thread.
 fn set_errno(number: c_int) {
     // SAFETY: as in `errno`.
     unsafe { *c::__errno_location() = number };
@@ -198,30 +205,32 @@ enum ReadPosition {
 }
 
 impl RecordedCall {
-    /// Makes the call, and records it.
+    /// Calls the C library's function (`real`), records the call with its times, and returns the
+    /// result. The error number stays as the function left it.
     #[inline(always)]
-    fn make(self, real: impl FnOnce() -> ssize_t) -> ssize_t {
+    fn call(self, real: impl FnOnce() -> ssize_t) -> ssize_t {
         let Some(ring) = ring() else { return real() };
         let begin_ns = now_ns();
         let result = real();
         if has_entered_sandbox(ring) {
             return result;
         }
-        let (end_ns, number) = (now_ns(), errno());
+        let (end_ns, error_number) = (now_ns(), errno());
         if self.method >= ADVICE && result != 0 {
             // The result is an error's number: the kernel ignored the advice.
             return result;
         }
-        let value = if result < 0 { -(number as i64) } else { result as i64 };
+        let value = if result < 0 { -(error_number as i64) } else { result as i64 };
         self.record(ring, begin_ns, end_ns, value);
-        set_errno(number);
+        set_errno(error_number);
         result
     }
 
-    /// Records the call. `result`: bytes read, or the negative number of an error.
+    /// Writes the call into a slot of the ring. `result`: bytes read, or the negative number of an
+    /// error. A call at an unknown offset or on a descriptor without positions is left out.
     #[inline(never)]
     fn record(&self, ring: RecordRing, begin_ns: u64, end_ns: u64, result: i64) {
-        let moved = result.max(0) as u64;
+        let read_bytes = result.max(0) as u64;
         let offset = match self.from {
             ReadPosition::At(offset) => offset,
             ReadPosition::Current => {
@@ -230,16 +239,18 @@ impl RecordedCall {
                 if position < 0 {
                     return;
                 }
-                (position as u64).saturating_sub(moved)
+                (position as u64).saturating_sub(read_bytes)
             }
             ReadPosition::AtAddress(_) if result < 0 => return,
             // SAFETY: the kernel has read this number, and written it.
-            ReadPosition::AtAddress(place) => (unsafe { *place } as u64).saturating_sub(moved),
+            ReadPosition::AtAddress(address) => {
+                (unsafe { *address } as u64).saturating_sub(read_bytes)
+            }
         };
         let Some((device, inode)) = files::file_of(ring, self.descriptor, end_ns) else { return };
         let Some(ticket) = take_ticket(ring, Cells::Slots) else { return };
         let slot = ring.slot(ticket);
-        let set = |place: &AtomicU64, value: u64| place.store(value, Ordering::Relaxed);
+        let set = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
         set(&slot.begin_ns, begin_ns);
         set(&slot.end_ns, end_ns);
         set(&slot.task, thread::task());
@@ -247,7 +258,7 @@ impl RecordedCall {
         set(&slot.device, device);
         set(&slot.inode, inode);
         set(&slot.offset, offset);
-        set(&slot.requested_bytes, self.requested_bytes.map_or(moved, |asked| asked as u64));
+        set(&slot.requested_bytes, self.requested_bytes.map_or(read_bytes, |bytes| bytes as u64));
         set(&slot.result, result as u64);
         publish(ring, Cells::Slots, ticket);
     }

@@ -20,7 +20,7 @@ pub fn is_entered() -> bool {
     ENTERED.load(Ordering::Acquire)
 }
 
-/// Ends the recording of this process.
+/// Ends the recording of this process, and counts the process as sandboxed once.
 pub fn on_enter(ring: Option<RecordRing>) {
     if !ENTERED.swap(true, Ordering::AcqRel)
         && let Some(ring) = ring
@@ -29,8 +29,8 @@ pub fn on_enter(ring: Option<RecordRing>) {
     }
 }
 
-/// Makes a call that enters a sandbox if `is_entering`. A failed call leaves the recording
-/// unchanged.
+/// Makes a call that enters a sandbox if `is_entering`, and returns its result. The recording ends
+/// before the call. After a failed call it continues.
 #[inline(always)]
 pub fn call_and_enter(is_entering: bool, real: impl FnOnce() -> isize) -> isize {
     if !is_entering || is_entered() {
@@ -48,15 +48,15 @@ pub fn call_and_enter(is_entering: bool, real: impl FnOnce() -> isize) -> isize 
 }
 
 /// Returns true if `prctl(2)` with these arguments enters a sandbox.
-pub fn is_entry(option: c_int, value: c_long) -> bool {
+pub fn enters_by_prctl(option: c_int, value: c_long) -> bool {
     option == c::PR_SET_SECCOMP || (option == c::PR_SET_TSC && value == c::PR_TSC_SIGSEGV)
 }
 
 /// Returns true if `syscall(2)` with these arguments enters a sandbox. Operations of `seccomp(2)`
 /// from 2 on are queries.
-pub fn is_entry_by_number(number: c_long, first: c_long, second: c_long) -> bool {
-    let is_entry = number == c::number::PRCTL && is_entry(first as c_int, second);
-    is_entry || (number == c::number::SECCOMP && matches!(first, 0 | 1))
+pub fn enters_by_syscall(number: c_long, first: c_long, second: c_long) -> bool {
+    let is_prctl_entry = number == c::number::PRCTL && enters_by_prctl(first as c_int, second);
+    is_prctl_entry || (number == c::number::SECCOMP && matches!(first, 0 | 1))
 }
 
 /// Text of `/proc/self/status`: less than 2 KiB in Linux 6.18.
@@ -70,10 +70,10 @@ pub fn is_inherited(filters: u64) -> bool {
     if file < 0 {
         return true;
     }
-    let room = size_of_val(&STATUS);
+    let status_bytes = size_of_val(&STATUS);
     // SAFETY: the memory is as long as stated, and atomics may be written through a shared pointer.
     let length = unsafe {
-        let length = c::read(file, STATUS.as_ptr().cast_mut().cast(), room);
+        let length = c::read(file, STATUS.as_ptr().cast_mut().cast(), status_bytes);
         c::close(file);
         length
     };
@@ -84,7 +84,7 @@ pub fn is_inherited(filters: u64) -> bool {
     let text =
         unsafe { core::slice::from_raw_parts(STATUS.as_ptr().cast::<u8>(), length as usize) };
     let has_filter = match number_after(text, b"\nSeccomp_filters:") {
-        Some(own) => own > filters,
+        Some(own_filters) => own_filters > filters,
         // Linux before 5.9 counts no filters. 0: the process has none.
         None => number_after(text, b"\nSeccomp:") != Some(0),
     };
@@ -96,14 +96,15 @@ pub fn is_inherited(filters: u64) -> bool {
 fn has_no_clock() -> bool {
     let mut value: c_int = 0;
     // SAFETY: the call writes to its argument alone.
-    let answer = unsafe { c::prctl(c::PR_GET_TSC, &raw mut value) };
-    answer == 0 && c_long::from(value) == c::PR_TSC_SIGSEGV
+    let result = unsafe { c::prctl(c::PR_GET_TSC, &raw mut value) };
+    result == 0 && c_long::from(value) == c::PR_TSC_SIGSEGV
 }
 
-/// Decimal number after the first occurrence of `name`.
+/// Returns the decimal number after the first occurrence of `name`. `None` without that name or
+/// without a digit.
 fn number_after(text: &[u8], name: &[u8]) -> Option<u64> {
-    let at = text.windows(name.len()).position(|part| part == name)? + name.len();
-    let digits = text.get(at..)?.iter().skip_while(|byte| byte.is_ascii_whitespace());
+    let digits_offset = text.windows(name.len()).position(|part| part == name)? + name.len();
+    let digits = text.get(digits_offset..)?.iter().skip_while(|byte| byte.is_ascii_whitespace());
     let mut value = None;
     for digit in digits.take_while(|byte| byte.is_ascii_digit()) {
         value = Some(value.unwrap_or(0_u64).wrapping_mul(10).wrapping_add(u64::from(digit - b'0')));

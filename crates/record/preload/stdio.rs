@@ -47,7 +47,7 @@ struct Stream {
 /// True if the C library is the one whose `FILE` is known.
 static IS_KNOWN: AtomicBool = AtomicBool::new(false);
 
-/// Finds out whether the C library's `FILE` is known.
+/// Finds out whether the C library's `FILE` is known, for all later calls.
 pub fn find_library() {
     // SAFETY: the name is terminated.
     let version = unsafe { c::dlsym(c::RTLD_NEXT, c"gnu_get_libc_version".as_ptr()) };
@@ -96,11 +96,11 @@ pub fn lacks(stream: *mut c_void, bytes: usize) -> bool {
     if !IS_KNOWN.load(Ordering::Relaxed) {
         return false;
     }
-    let known: *const Stream = stream.cast();
+    let fields: *const Stream = stream.cast();
     // SAFETY: as in `buffer_of`. The C library's function does not accept null either.
     let available = unsafe {
-        let end = (&raw const (*known).read_end).read_volatile();
-        end.saturating_sub((&raw const (*known).read_next).read_volatile())
+        let end = (&raw const (*fields).read_end).read_volatile();
+        end.saturating_sub((&raw const (*fields).read_next).read_volatile())
     };
     available < bytes
 }
@@ -111,58 +111,72 @@ pub fn may_lack_line(stream: *mut c_void) -> bool {
     lacks(stream, LINE_BYTES)
 }
 
-/// Length of the text that `fgets` returned.
+/// Returns the length of the text that `fgets` returned, 0 for null.
 pub fn length_of_text(text: ssize_t) -> usize {
     // SAFETY: the C library has written this text and its end.
     if text == 0 { 0 } else { unsafe { c::strlen(text as *const c_char) } }
 }
 
-/// Length of the line that `getline` returned.
+/// Returns the length of the line that `getline` returned, 0 for an error.
 pub fn length_of_line(length: ssize_t) -> usize {
     length.max(0) as usize
 }
 
+/// Returns the position of a descriptor, or `None` for a descriptor without positions.
 fn position_of(descriptor: c_int) -> Option<u64> {
     // SAFETY: the call changes nothing.
     u64::try_from(unsafe { c::lseek64(descriptor, 0, c::SEEK_CUR) }).ok()
 }
 
+/// Returns the descriptor of a stream.
 fn descriptor_of(stream: *mut c_void) -> c_int {
     // SAFETY: a stream, as its user claims by this call.
     unsafe { c::fileno(stream) }
 }
 
-/// Records a read of a stream. `bytes`: number of bytes that were read from the file.
-fn record(ring: RecordRing, descriptor: c_int, from: u64, bytes: u64, (begin, end): (u64, u64)) {
-    let from = ReadPosition::At(from);
+/// Records a read of a stream from `offset` on. `bytes`: number of bytes that were read from the
+/// file.
+fn record_read(
+    ring: RecordRing,
+    descriptor: c_int,
+    offset: u64,
+    bytes: u64,
+    (begin_ns, end_ns): (u64, u64),
+) {
+    let from = ReadPosition::At(offset);
     let call = RecordedCall { method: 0, descriptor, from, requested_bytes: None };
-    call.record(ring, begin, end, bytes as i64);
+    call.record(ring, begin_ns, end_ns, bytes as i64);
 }
 
-/// Makes a call that must fill the buffer.
+/// Calls a function (`real`) that must fill the buffer, and returns its result. The movement of the
+/// descriptor's position is recorded as one read.
 #[inline(always)]
 pub fn refill(stream: *mut c_void, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let Some(ring) = ring() else { return real() };
-    let number = errno();
+    let error_number = errno();
     let descriptor = descriptor_of(stream);
-    let before = position_of(descriptor);
-    set_errno(number);
-    let Some(before) = before else { return real() };
+    let position_before = position_of(descriptor);
+    set_errno(error_number);
+    let Some(position_before) = position_before else { return real() };
     let begin_ns = now_ns();
     let result = real();
     if has_entered_sandbox(ring) {
         return result;
     }
-    let (end_ns, number) = (now_ns(), errno());
-    let after = position_of(descriptor);
-    if let Some(bytes) = after.and_then(|after| after.checked_sub(before)).filter(|&it| it > 0) {
-        record(ring, descriptor, before, bytes, (begin_ns, end_ns));
+    let (end_ns, error_number) = (now_ns(), errno());
+    let position_after = position_of(descriptor);
+    if let Some(bytes) = position_after
+        .and_then(|position_after| position_after.checked_sub(position_before))
+        .filter(|&bytes| bytes > 0)
+    {
+        record_read(ring, descriptor, position_before, bytes, (begin_ns, end_ns));
     }
-    set_errno(number);
+    set_errno(error_number);
     result
 }
 
-/// Makes a call that reads a line. `length_of`: the line's length from the call's result.
+/// Calls a function (`real`) that reads a line, and returns its result. Bytes that entered the
+/// buffer are recorded as one read. `length_of` returns the line's length from the result.
 #[inline(always)]
 pub fn line(
     stream: *mut c_void,
@@ -176,21 +190,22 @@ pub fn line(
         return result;
     }
     let Some(after) = buffer_of(stream) else { return result };
-    let left = length_of(result) + after.available;
-    if let Some(bytes) = left.checked_sub(before.available).filter(|&bytes| bytes > 0) {
-        let (end_ns, number) = (now_ns(), errno());
+    let taken_and_left = length_of(result) + after.available;
+    if let Some(bytes) = taken_and_left.checked_sub(before.available).filter(|&bytes| bytes > 0) {
+        let (end_ns, error_number) = (now_ns(), errno());
         let descriptor = descriptor_of(stream);
         let from = position_of(descriptor).and_then(|after| after.checked_sub(bytes as u64));
         if let Some(from) = from {
-            record(ring, descriptor, from, bytes as u64, (begin_ns, end_ns));
+            record_read(ring, descriptor, from, bytes as u64, (begin_ns, end_ns));
         }
-        set_errno(number);
+        set_errno(error_number);
     }
     result
 }
 
-/// Makes a call that moves the position of a stream. The C library reads the bytes from the last
-/// multiple of the buffer's size to the new position, and with them the rest of the buffer.
+/// Calls a function (`real`) that moves the position of a stream, and returns its result. The C
+/// library reads the bytes from the last multiple of the buffer's size to the new position, and
+/// with them the rest of the buffer. These bytes are recorded as one read.
 #[inline(always)]
 pub fn seek(stream: *mut c_void, real: impl FnOnce() -> ssize_t) -> ssize_t {
     let (Some(ring), Some(before)) = (ring(), buffer_of(stream)) else { return real() };
@@ -200,13 +215,13 @@ pub fn seek(stream: *mut c_void, real: impl FnOnce() -> ssize_t) -> ssize_t {
     // Within the buffer, the position of the descriptor stays as it was.
     let has_read = after.filled > 0 && after.offset != before.offset;
     if result == 0 && has_read && !has_entered_sandbox(ring) {
-        let (end_ns, number) = (now_ns(), errno());
+        let (end_ns, error_number) = (now_ns(), errno());
         let (bytes, descriptor) = (after.filled as u64, descriptor_of(stream));
         if let Some(from) = u64::try_from(after.offset).ok().and_then(|end| end.checked_sub(bytes))
         {
-            record(ring, descriptor, from, bytes, (begin_ns, end_ns));
+            record_read(ring, descriptor, from, bytes, (begin_ns, end_ns));
         }
-        set_errno(number);
+        set_errno(error_number);
     }
     result
 }

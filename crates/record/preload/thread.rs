@@ -52,7 +52,8 @@ fn thread_state() -> *mut ThreadState {
     facts
 }
 
-fn asked() -> u64 {
+/// Queries the kernel for the numbers of the calling task: process × 2³² + thread.
+fn query_task() -> u64 {
     // SAFETY: these calls only return numbers.
     unsafe { (c::getpid() as u64) << 32 | u64::from(c::gettid() as u32) }
 }
@@ -65,7 +66,7 @@ pub fn task() -> u64 {
     // SAFETY: the facts are this thread's own; a handler in between writes equal values.
     unsafe {
         if (*facts).generation != generation {
-            (*facts).task = asked();
+            (*facts).task = query_task();
             (*facts).generation = generation;
         }
         (*facts).task
@@ -76,7 +77,7 @@ pub fn task() -> u64 {
 #[cfg(not(target_arch = "x86_64"))]
 pub fn task() -> u64 {
     _ = &GENERATION;
-    asked()
+    query_task()
 }
 
 /// Returns true if this call has enough stack: on a signal stack, [`STACK_ROOM`] bytes.
@@ -101,7 +102,7 @@ pub fn has_stack() -> bool {
 
 /// Records the thread's new signal stack. Null means no change.
 #[cfg(target_arch = "x86_64")]
-pub fn stack_set(stack: *const c::stack) {
+pub fn record_signal_stack(stack: *const c::stack) {
     if stack.is_null() {
         return;
     }
