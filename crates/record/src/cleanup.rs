@@ -69,6 +69,7 @@ impl CleanupKind {
         CleanupKind::ServedMount,
     ];
 
+    /// Returns the name of the kind in a record.
     const fn name(self) -> &'static str {
         match self {
             CleanupKind::File => "file",
@@ -91,21 +92,22 @@ pub struct Record {
 }
 
 impl Record {
-    /// Records an existing object.
+    /// Records an existing object, in the first folder of records that can be written.
     ///
     /// # Errors
     /// The record cannot be written, or the path does not exist.
     pub fn write_record(kind: CleanupKind, path: &Path) -> io::Result<Record> {
-        let mut first = None;
-        for folder in folders() {
+        let mut first_error = None;
+        for folder in record_folders() {
             match Record::create_in(&folder, kind, path) {
-                Err(error) => _ = first.get_or_insert(error),
-                kept => return kept,
+                Err(error) => _ = first_error.get_or_insert(error),
+                created => return created,
             }
         }
-        Err(first.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
+        Err(first_error.unwrap_or_else(|| io::ErrorKind::NotFound.into()))
     }
 
+    /// Records an existing object in `folder`, with several attempts.
     fn create_in(folder: &Path, kind: CleanupKind, path: &Path) -> io::Result<Record> {
         let path = fs::canonicalize(path)?;
         let identity = match kind {
@@ -123,7 +125,11 @@ impl Record {
         }
     }
 
-    /// Writes a record into the folder, which is created if it is missing.
+    /// Writes a record into the folder, which is created if it is missing. `identity`: text that
+    /// identifies the object, besides its path.
+    ///
+    /// # Errors
+    /// The folder cannot be created, other users can write to it, or the record cannot be written.
     fn write_into(
         folder: &Path,
         kind: CleanupKind,
@@ -134,26 +140,26 @@ impl Record {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        if !is_own(folder)? {
+        if !is_private(folder)? {
             let problem = format!("{}: others may write there; remove it", folder.display());
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{}-{number}", std::process::id());
+        let record_number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{record_number}", std::process::id());
         // The file is locked and complete before the rename, so no other run finds it unlocked.
-        let unnamed = folder.join(format!("{name}.new"));
+        let temporary_path = folder.join(format!("{name}.new"));
         let mut file = OpenOptions::new()
             .write(true)
             .create(true)
             .truncate(true)
             .mode(0o600)
-            .open(&unnamed)?;
+            .open(&temporary_path)?;
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         file.write_all(format!("{}\n{identity}\n", kind.name()).as_bytes())?;
         file.write_all(path.as_os_str().as_bytes())?;
         let path = folder.join(name);
-        fs::rename(&unnamed, &path)?;
+        fs::rename(&temporary_path, &path)?;
         Ok(Record { path, _file: file })
     }
 }
@@ -167,48 +173,49 @@ impl Drop for Record {
 
 /// Removes the objects that killed runs of this user left. Returns one entry per object.
 pub fn undo_abandoned() -> Vec<CleanupEntry> {
-    folders().iter().flat_map(|folder| undo_abandoned_in(folder)).collect()
+    record_folders().iter().flat_map(|folder| undo_abandoned_in(folder)).collect()
 }
 
-/// Cleans up after all ended processes with records in `folder`. Returns the entries that were
-/// cleaned up.
+/// Removes the objects of all unlocked records in `folder`, the newest first. Returns one entry per
+/// object.
 fn undo_abandoned_in(folder: &Path) -> Vec<CleanupEntry> {
     let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    if !is_own(folder).unwrap_or(false) {
+    if !is_private(folder).unwrap_or(false) {
         return Vec::new();
     }
     // A record without a number is still being written. The newest record comes first, because
     // files on a mount must be removed before the mount.
-    let number = |path: &PathBuf| -> Option<u32> {
+    let record_number = |path: &PathBuf| -> Option<u32> {
         path.file_name()?.to_str()?.split_once('-')?.1.parse().ok()
     };
     let records = entries.flatten().map(|entry| entry.path());
-    let mut records: Vec<PathBuf> = records.filter(|path| number(path).is_some()).collect();
-    records.sort_by_key(|path| std::cmp::Reverse(number(path)));
-    records.iter().filter_map(|record| undo(record)).collect()
+    let mut records: Vec<PathBuf> = records.filter(|path| record_number(path).is_some()).collect();
+    records.sort_by_key(|path| std::cmp::Reverse(record_number(path)));
+    records.iter().filter_map(|record| undo_record(record)).collect()
 }
 
-/// Cleans up one record, unless its owner still runs and holds the lock.
-fn undo(record: &Path) -> Option<CleanupEntry> {
+/// Removes the object of one record, and the record. Returns `None` if the owner still runs and
+/// holds the lock, or if the object is gone. A record whose object cannot be removed stays.
+fn undo_record(record: &Path) -> Option<CleanupEntry> {
     let mut file = File::open(record).ok()?;
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
     // The owner may have ended and removed the record since the `open`.
-    let there = fs::metadata(record).ok()?;
-    let opened = file.metadata().ok()?;
-    if (opened.dev(), opened.ino()) != (there.dev(), there.ino()) {
+    let metadata = fs::metadata(record).ok()?;
+    let opened_metadata = file.metadata().ok()?;
+    if (opened_metadata.dev(), opened_metadata.ino()) != (metadata.dev(), metadata.ino()) {
         return None;
     }
     let mut text = Vec::new();
     (&mut file).take(RECORD_BYTES_MAX).read_to_end(&mut text).ok()?;
     let mut fields = text.splitn(3, |&byte| byte == b'\n');
     let (kind, identity, path) = (fields.next()?, fields.next()?, fields.next());
-    let kind = CleanupKind::ALL.into_iter().find(|it| it.name().as_bytes() == kind);
-    let done = match (kind, path) {
+    let kind = CleanupKind::ALL.into_iter().find(|known_kind| known_kind.name().as_bytes() == kind);
+    let entry = match (kind, path) {
         (Some(kind), Some(path)) => {
             let path = PathBuf::from(OsStr::from_bytes(path));
             match remove_object(kind, identity, &path) {
                 None => None,
-                Some(Ok(done)) => Some(CleanupEntry { path, outcome: done.to_owned() }),
+                Some(Ok(action)) => Some(CleanupEntry { path, outcome: action.to_owned() }),
                 // The record stays, and the next run tries again.
                 Some(Err(error)) => {
                     let outcome = format!("it can't be undone: {error}");
@@ -220,7 +227,7 @@ fn undo(record: &Path) -> Option<CleanupEntry> {
         _ => None,
     };
     remove_record(record);
-    done
+    entry
 }
 
 /// Removes a record, and its folder with the last record.
@@ -231,18 +238,18 @@ fn remove_record(record: &Path) {
     }
 }
 
-/// Removes one object, and returns a text about it. Returns `None` when it is gone or differs from
-/// the recorded object.
+/// Removes one object, and returns a text about the action. Returns `None` when the object is gone
+/// or differs from the recorded one.
 fn remove_object(
     kind: CleanupKind,
-    recorded: &[u8],
+    recorded_identity: &[u8],
     path: &Path,
 ) -> Option<io::Result<&'static str>> {
-    let (result, done) = match kind {
-        CleanupKind::File if identity(path).ok()?.as_bytes() == recorded => {
+    let (result, action) = match kind {
+        CleanupKind::File if identity(path).ok()?.as_bytes() == recorded_identity => {
             (fs::remove_file(path), "it has been removed")
         }
-        CleanupKind::Folder if identity(path).ok()?.as_bytes() == recorded => {
+        CleanupKind::Folder if identity(path).ok()?.as_bytes() == recorded_identity => {
             (fs::remove_dir_all(path), "it has been removed with all that was in it")
         }
         CleanupKind::File | CleanupKind::Folder => return None,
@@ -254,37 +261,38 @@ fn remove_object(
         CleanupKind::KernelFolder => return None,
         CleanupKind::Tracefs | CleanupKind::ServedMount => {
             let is_tracefs = kind == CleanupKind::Tracefs;
-            let is_there = match is_tracefs {
+            let is_mounted_here = match is_tracefs {
                 true => is_mounted(path, "nodev", "tracefs"),
                 false => is_mounted(path, "readpath", "fuse") && has_no_server(path),
             };
             let mut result = Ok(());
-            if is_there {
+            if is_mounted_here {
                 result = unmount(path, UnmountFlags::DETACH).map_err(io::Error::from);
             }
             // `rmdir` removes the folder created for the mount, but not one that has been filled
             // since.
             let is_removed = is_tracefs && result.is_ok() && fs::remove_dir(path).is_ok();
-            if !is_there && !is_removed {
+            if !is_mounted_here && !is_removed {
                 return None;
             }
             (result, "it has been unmounted")
         }
     };
-    Some(result.map(|()| done))
+    Some(result.map(|()| action))
 }
 
 /// Longest wait until a folder of the kernel is not in use, and the interval of the attempts.
 const BUSY_WAIT: Duration = Duration::from_secs(1);
 const BUSY_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Removes a folder of the kernel. Children of a killed run may have its files open for a while.
+/// Removes a folder of the kernel, with attempts for up to [`BUSY_WAIT`] while it is in use.
+/// Children of a killed run may have its files open for a while.
 fn remove_kernel_folder(path: &Path) -> io::Result<()> {
-    let began = Instant::now();
+    let start = Instant::now();
     loop {
         match fs::remove_dir(path) {
             Err(error)
-                if error.kind() == io::ErrorKind::ResourceBusy && began.elapsed() < BUSY_WAIT =>
+                if error.kind() == io::ErrorKind::ResourceBusy && start.elapsed() < BUSY_WAIT =>
             {
                 std::thread::sleep(BUSY_INTERVAL);
             }
@@ -302,7 +310,7 @@ const NAMES: u32 = 8;
 /// Folders of the records, in the order of the attempts. Root has one in `/run`. Other users have
 /// one in their run-time folder and several in the folder of temporary files, where any user may
 /// take a name.
-fn folders() -> Vec<PathBuf> {
+fn record_folders() -> Vec<PathBuf> {
     let user = rustix::process::geteuid();
     if user.is_root() {
         return vec![PathBuf::from("/run/readpath")];
@@ -310,7 +318,7 @@ fn folders() -> Vec<PathBuf> {
     let user = user.as_raw();
     let run_time = PathBuf::from(format!("/run/user/{user}"));
     let mut folders = vec![std::env::temp_dir().join(format!("readpath-run-{user}"))];
-    if is_own(&run_time).unwrap_or(false) {
+    if is_private(&run_time).unwrap_or(false) {
         folders.insert(0, run_time.join("readpath"));
     }
     let more = (1..NAMES).map(|nth| format!("readpath-run-{user}-{nth}"));
@@ -318,42 +326,43 @@ fn folders() -> Vec<PathBuf> {
     folders
 }
 
-/// Returns true when only this user can write to the folder.
-fn is_own(folder: &Path) -> io::Result<bool> {
-    let found = fs::symlink_metadata(folder)?;
-    let is_ours = found.uid() == rustix::process::geteuid().as_raw();
-    Ok(found.is_dir() && is_ours && found.mode() & 0o022 == 0)
+/// Returns true when the folder belongs to this user and no other user can write to it.
+fn is_private(folder: &Path) -> io::Result<bool> {
+    let metadata = fs::symlink_metadata(folder)?;
+    let is_ours = metadata.uid() == rustix::process::geteuid().as_raw();
+    Ok(metadata.is_dir() && is_ours && metadata.mode() & 0o022 == 0)
 }
 
 /// Identity of a file: device, inode and, where the file system stores it, the creation time. A
 /// later file of the same name has another identity.
 fn identity(path: &Path) -> io::Result<String> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
-    let found = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)?;
-    let has_birth = found.stx_mask & StatxFlags::BTIME.bits() != 0;
-    let birth = has_birth.then_some((found.stx_btime.tv_sec, found.stx_btime.tv_nsec));
-    let device = (found.stx_dev_major, found.stx_dev_minor);
-    Ok(format!("{device:?} {} {birth:?}", found.stx_ino))
+    let attributes = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, mask)?;
+    let has_birth = attributes.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let birth = has_birth.then_some((attributes.stx_btime.tv_sec, attributes.stx_btime.tv_nsec));
+    let device = (attributes.stx_dev_major, attributes.stx_dev_minor);
+    Ok(format!("{device:?} {} {birth:?}", attributes.stx_ino))
 }
 
 /// Returns true when a file system of this type and source name is mounted on `path`.
-fn is_mounted(path: &Path, name: &str, kind: &str) -> bool {
+fn is_mounted(path: &Path, source_name: &str, kind: &str) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts.lines().any(|line| {
         let mut fields = line.split(' ');
         let mut next = || fields.next().unwrap_or_default();
-        let (source, at, found) = (next(), next(), next());
+        let (source, mount_point, file_system) = (next(), next(), next());
         // Octal escapes of four characters, proc_pid_mounts(5).
-        let at = at.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
-        let at = at.replace("\\134", "\\");
-        Path::new(&at) == path && source == name && found == kind
+        let mount_point =
+            mount_point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+        let mount_point = mount_point.replace("\\134", "\\");
+        Path::new(&mount_point) == path && source == source_name && file_system == kind
     })
 }
 
 /// Returns true when the server of the FUSE mount at `path` is gone (ENOTCONN).
 fn has_no_server(path: &Path) -> bool {
-    let found = fs::metadata(path).map_err(|error| error.raw_os_error());
-    matches!(found, Err(Some(libc::ENOTCONN)))
+    let result = fs::metadata(path).map_err(|error| error.raw_os_error());
+    matches!(result, Err(Some(libc::ENOTCONN)))
 }
 
 #[cfg(test)]

@@ -70,8 +70,8 @@ pub fn make_cold(file: &File) -> io::Result<Residency> {
     make_cold_while(file, &mut || true)
 }
 
-/// Drops the cached pages of a file, in several attempts. Returns the pages that remain resident.
-/// Stops with `Interrupted` if `should_continue` returns false.
+/// Writes a file back and drops its cached pages, in up to [`ATTEMPTS`] attempts. Returns the pages
+/// that remain resident. Stops with `Interrupted` if `should_continue` returns false.
 fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<Residency> {
     rustix::fs::fsync(file)?;
     let pages = page_count(file)?;
@@ -82,7 +82,7 @@ fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<R
             std::thread::sleep(PAUSE);
         }
         rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?;
-        residency.resident = resident_pages(file, pages, should_continue)?;
+        residency.resident = count_resident(file, pages, should_continue)?;
         if residency.resident == 0 {
             break;
         }
@@ -97,19 +97,19 @@ fn make_cold_while(file: &File, should_continue: ContinueFn<'_>) -> io::Result<R
 pub fn residency(path: &Path) -> io::Result<Residency> {
     let file = File::open(path)?;
     let pages = page_count(&file)?;
-    let resident = resident_pages(&file, pages, &mut || true)?;
+    let resident = count_resident(&file, pages, &mut || true)?;
     Ok(Residency { pages, resident })
 }
 
-/// Counts the resident pages of a file.
-fn resident_pages(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
+/// Returns the number of resident pages of a file of `pages` pages.
+fn count_resident(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
     match count_by_cachestat(file, pages)? {
         Some(resident) => Ok(resident),
         None => count_by_mincore(file, pages, should_continue),
     }
 }
 
-/// Returns the error `Interrupted` if the caller does not want to continue.
+/// Returns the error `Interrupted` if `should_continue` returns false.
 fn check_continue(should_continue: ContinueFn<'_>) -> io::Result<()> {
     match should_continue() {
         true => Ok(()),
@@ -118,6 +118,7 @@ fn check_continue(should_continue: ContinueFn<'_>) -> io::Result<()> {
 }
 
 /// Counts the resident pages with `cachestat(2)`. Returns `None` before Linux 6.5 and on hugetlbfs.
+/// Without permission all pages count as resident, as with `mincore(2)`.
 fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
     let error = match page_cache::resident_pages(file, 0, 0) {
         Ok(cached) => return Ok(Some(cached)),
@@ -132,19 +133,20 @@ fn count_by_cachestat(file: &File, pages: u64) -> io::Result<Option<u64>> {
     }
 }
 
-/// Counts the resident pages with `mincore(2)`. Holes are skipped, since no device read fills them.
+/// Counts the resident pages with `mincore(2)`, one window at a time. Holes are skipped, since no
+/// device read fills them.
 fn count_by_mincore(file: &File, pages: u64, should_continue: ContinueFn<'_>) -> io::Result<u64> {
     let mut count = 0;
     let mut first = 0;
     while first < pages {
         check_continue(should_continue)?;
         // A file system without support for holes reports data everywhere.
-        let data = match rustix::fs::seek(file, SeekFrom::Data(first * PAGE_BYTES)) {
+        let data_page = match rustix::fs::seek(file, SeekFrom::Data(first * PAGE_BYTES)) {
             Ok(offset) => offset / PAGE_BYTES,
             Err(Errno::NXIO) => break,
             Err(_) => first,
         };
-        let window = PageRange::new(data.max(first), WINDOW_PAGES).clipped(pages);
+        let window = PageRange::new(data_page.max(first), WINDOW_PAGES).clipped(pages);
         count +=
             residency_flags(file, window)?.into_iter().filter(|&is_resident| is_resident).count()
                 as u64;
@@ -167,7 +169,7 @@ pub fn page_count(file: &File) -> io::Result<u64> {
 /// The file cannot be mapped, or the range is empty.
 pub fn residency_flags(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool>> {
     let bytes = (pages.count() * PAGE_BYTES) as usize;
-    let mut answer = vec![0u8; pages.count() as usize];
+    let mut flag_bytes = vec![0u8; pages.count() as usize];
     // SAFETY: a new mapping at an address of the kernel's choice; its memory is never touched.
     let address = unsafe {
         let offset = pages.first * PAGE_BYTES;
@@ -175,14 +177,14 @@ pub fn residency_flags(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool
         rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, &file, offset)?
     };
     // SAFETY: the mapping is `bytes` long, and `answer` has a byte for each of its pages.
-    let result = unsafe { libc::mincore(address, bytes, answer.as_mut_ptr()) };
+    let result = unsafe { libc::mincore(address, bytes, flag_bytes.as_mut_ptr()) };
     let error = io::Error::last_os_error();
     // SAFETY: the mapping was made above and has no references.
     unsafe { rustix::mm::munmap(address, bytes)? };
     if result != 0 {
         return Err(error);
     }
-    Ok(answer.iter().map(|&byte| byte & 1 == 1).collect())
+    Ok(flag_bytes.iter().map(|&byte| byte & 1 == 1).collect())
 }
 
 #[cfg(test)]

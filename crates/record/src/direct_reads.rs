@@ -34,7 +34,8 @@ pub(crate) struct Request {
     pub reads: f64,
 }
 
-/// Reads the requests with `depth` of them in flight, and returns the seconds per read.
+/// Performs the requests with `depth` of them in flight, and returns the seconds per read. `read`
+/// performs one request into page-aligned memory of its length.
 ///
 /// The time ends when the last request is taken: by then all but `depth` requests are complete, and
 /// the queue was full all the time.
@@ -47,43 +48,45 @@ pub(crate) fn seconds_per_read(
     depth: usize,
 ) -> io::Result<f64> {
     let bytes_max = requests.iter().map(|request| request.bytes).max().unwrap_or(0) as usize;
-    let next = AtomicUsize::new(0);
-    let ended = Mutex::new(None);
+    let next_index = AtomicUsize::new(0);
+    let end_time = Mutex::new(None);
     // Workers wait for the lock. False: not all of them could be started.
-    let gate = RwLock::new(false);
+    let may_start_lock = RwLock::new(false);
     let worker = || -> io::Result<()> {
         // A direct read needs aligned memory.
         let mut buffer = vec![0; bytes_max + PAGE_BYTES as usize];
         let aligned = buffer.as_ptr().align_offset(PAGE_BYTES as usize);
-        if !*gate.read().unwrap_or_else(PoisonError::into_inner) {
+        if !*may_start_lock.read().unwrap_or_else(PoisonError::into_inner) {
             return Ok(());
         }
         loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let Some(request) = requests.get(number) else { return Ok(()) };
-            if number + 1 == requests.len() {
-                *ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+            let index = next_index.fetch_add(1, Ordering::Relaxed);
+            let Some(request) = requests.get(index) else { return Ok(()) };
+            if index + 1 == requests.len() {
+                *end_time.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
             }
             read(request, &mut buffer[aligned..aligned + request.bytes as usize])?;
         }
     };
-    let began = thread::scope(|scope| -> io::Result<Instant> {
-        let mut may_start = gate.write().unwrap_or_else(PoisonError::into_inner);
+    let start_time = thread::scope(|scope| -> io::Result<Instant> {
+        let mut may_start = may_start_lock.write().unwrap_or_else(PoisonError::into_inner);
         let start = |_| thread::Builder::new().spawn_scoped(scope, worker);
         let workers: Vec<_> = (0..depth).map(start).collect::<io::Result<_>>()?;
         *may_start = true;
         drop(may_start);
-        let began = Instant::now();
+        let start_time = Instant::now();
         for worker in workers {
             worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        Ok(began)
+        Ok(start_time)
     })?;
-    let ended = ended.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(began);
-    let total: f64 = requests.iter().map(|request| request.reads).sum();
-    let completed = requests.len().saturating_sub(depth) as f64 / requests.len().max(1) as f64;
-    let seconds = ended.saturating_duration_since(began).as_secs_f64();
-    Ok(seconds / (total * completed).max(1e-9))
+    let end_time =
+        end_time.into_inner().unwrap_or_else(PoisonError::into_inner).unwrap_or(start_time);
+    let read_count: f64 = requests.iter().map(|request| request.reads).sum();
+    let completed_share =
+        requests.len().saturating_sub(depth) as f64 / requests.len().max(1) as f64;
+    let seconds = end_time.saturating_duration_since(start_time).as_secs_f64();
+    Ok(seconds / (read_count * completed_share).max(1e-9))
 }
 
 #[cfg(test)]

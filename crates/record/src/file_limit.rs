@@ -10,14 +10,14 @@ pub fn report_as_error() {
     extern "C" fn ignore(_: i32) {}
     // SAFETY: both structs are local, and the handler does nothing.
     unsafe {
-        let mut now: libc::sigaction = std::mem::zeroed();
-        if libc::sigaction(libc::SIGXFSZ, ptr::null(), &raw mut now) != 0
-            || now.sa_sigaction != libc::SIG_DFL
+        let mut action: libc::sigaction = std::mem::zeroed();
+        if libc::sigaction(libc::SIGXFSZ, ptr::null(), &raw mut action) != 0
+            || action.sa_sigaction != libc::SIG_DFL
         {
             return;
         }
-        now.sa_sigaction = ignore as extern "C" fn(i32) as usize;
-        now.sa_flags = libc::SA_RESTART;
-        libc::sigaction(libc::SIGXFSZ, &raw const now, ptr::null_mut());
+        action.sa_sigaction = ignore as extern "C" fn(i32) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXFSZ, &raw const action, ptr::null_mut());
     }
 }

@@ -48,7 +48,7 @@ struct ProcessFiles {
 }
 
 impl LiveReads {
-    /// Takes the next record.
+    /// Adds a record of the interval. Records that have no effect on an explanation are dropped.
     pub fn take(&mut self, record: Record) {
         match record {
             Record::Device(device) => {
@@ -81,12 +81,12 @@ impl LiveReads {
         is_alive: impl Fn(u32) -> bool,
     ) -> (Vec<LiveProcess>, u64) {
         let records = std::mem::take(&mut self.records);
-        let read = records.iter().filter_map(|record| match record {
+        let read_threads = records.iter().filter_map(|record| match record {
             Record::Read(read) => Some(read.thread),
             Record::Unseen(unseen) => Some(unseen.thread),
             _ => None,
         });
-        let processes: BTreeSet<u32> = read.map(|thread| self.process_of(thread)).collect();
+        let processes: BTreeSet<u32> = read_threads.map(|thread| self.process_of(thread)).collect();
         let mut live: Vec<LiveProcess> =
             processes.into_iter().map(|process| self.explain(process, &records, end_ns)).collect();
         live.sort_by(|a, b| {
@@ -99,8 +99,8 @@ impl LiveReads {
             if advice.hint != AdviceType::WillNeed {
                 let hints = self.files_of(advice.thread).hints.entry(advice.file).or_default();
                 hints.push(advice.clone());
-                let over = hints.len().saturating_sub(HINTS_MAX);
-                hints.drain(..over);
+                let excess = hints.len().saturating_sub(HINTS_MAX);
+                hints.drain(..excess);
             }
         }
         self.threads.retain(|_, thread| is_alive(thread.process));
@@ -109,43 +109,46 @@ impl LiveReads {
         (live, std::mem::take(&mut self.lost))
     }
 
-    /// Explains the reads of a process.
+    /// Explains the reads of a process in an interval that ends at `end_ns`. `records`: the records
+    /// of all processes.
     fn explain(&self, process: u32, records: &[Record], end_ns: u64) -> LiveProcess {
         let names = self.threads.values().filter(|thread| thread.process == process);
-        let first = names.clone().find(|thread| thread.task == process).or(names.clone().next());
-        let name = first.map(|thread| thread.name.clone()).unwrap_or_default();
+        let main_thread =
+            names.clone().find(|thread| thread.task == process).or(names.clone().next());
+        let name = main_thread.map(|thread| thread.name.clone()).unwrap_or_default();
         let mut explainer = Explainer::of_interval(self.begin_ns, end_ns);
         let start = RecordingStart { program: name.clone(), ..RecordingStart::default() };
         explainer.take(&Record::Start(start));
         for device in self.devices.values() {
             explainer.take(&Record::Device(device.clone()));
         }
-        let own: Vec<Record> =
+        let own_records: Vec<Record> =
             records.iter().filter_map(|record| self.record_for(process, record)).collect();
-        let files: BTreeSet<u32> = own.iter().filter_map(file_of).collect();
+        let files: BTreeSet<u32> = own_records.iter().filter_map(file_of).collect();
         for file in files.iter().filter_map(|file| self.files.get(file)) {
             explainer.take(&Record::File(file.clone()));
         }
         for thread in names {
             explainer.take(&Record::Thread(thread.clone()));
         }
-        if let Some(known) = self.processes.get(&process) {
-            for ((file, _), open) in &known.opens {
+        if let Some(known_files) = self.processes.get(&process) {
+            for ((file, _), open) in &known_files.opens {
                 if files.contains(file) {
                     explainer.take(&Record::Open(open.clone()));
                 }
             }
             for file in &files {
-                for hint in known.hints.get(file).into_iter().flatten() {
+                for hint in known_files.hints.get(file).into_iter().flatten() {
                     explainer.take(&Record::Advice(hint.clone()));
                 }
             }
         }
-        own.iter().for_each(|record| explainer.take(record));
+        own_records.iter().for_each(|record| explainer.take(record));
         LiveProcess { process, name, explanation: explainer.finish() }
     }
 
-    /// The record as the recording of one process would have it. `None` if it belongs to another.
+    /// Returns the record as the recording of one process would have it. The thread of another
+    /// process's request is removed. `None` for any other record of another process.
     fn record_for(&self, process: u32, record: &Record) -> Option<Record> {
         let thread = match record {
             Record::Request(request) => {
@@ -163,17 +166,18 @@ impl LiveReads {
         (self.process_of(thread) == process).then(|| record.clone())
     }
 
-    /// Process of a thread; 0 if it is not known.
+    /// Returns the process of a thread, 0 if it is not known.
     fn process_of(&self, thread: u32) -> u32 {
         self.threads.get(&thread).map_or(0, |thread| thread.process)
     }
 
+    /// Returns the open files and hints of a thread's process.
     fn files_of(&mut self, thread: u32) -> &mut ProcessFiles {
         self.processes.entry(self.process_of(thread)).or_default()
     }
 }
 
-/// File that a record is about.
+/// Returns the number of the file that a record is about, or `None`.
 fn file_of(record: &Record) -> Option<u32> {
     match record {
         Record::Read(read) => Some(read.file),

@@ -22,31 +22,31 @@ pub(crate) struct ReadaheadFile {
 }
 
 impl ReadaheadFile {
-    /// Opens the regular file at a path. `None` if it is no regular file, or not the one that
-    /// `is_it` accepts.
+    /// Opens the regular file at a path. Returns `None` if it is no regular file, or if `is_wanted`
+    /// rejects its attributes.
     ///
     /// # Errors
     /// The file cannot be opened or examined.
     pub fn open(
         path: &Path,
-        is_it: impl Fn(&Metadata) -> bool,
+        is_wanted: impl Fn(&Metadata) -> bool,
     ) -> io::Result<Option<ReadaheadFile>> {
-        let is_accepted = |found: &Metadata| found.is_file() && is_it(found);
+        let is_accepted = |metadata: &Metadata| metadata.is_file() && is_wanted(metadata);
         if !is_accepted(&fs::metadata(path)?) {
             return Ok(None);
         }
         // A pipe may have replaced the file: the open must not wait for a writer.
         let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-        let found = file.metadata()?;
-        if !is_accepted(&found) {
+        let metadata = file.metadata()?;
+        if !is_accepted(&metadata) {
             return Ok(None);
         }
-        let queue = QueueLimits::from_metadata(&found);
+        let queue = QueueLimits::from_metadata(&metadata);
         let call_bytes =
             queue.map_or(0, |queue| queue.read_ahead_bytes.max(queue.request_bytes_max));
         let call_bytes = call_bytes.max(CALL_BYTES_MIN);
-        Ok(Some(ReadaheadFile { file, bytes: found.len(), call_bytes }))
+        Ok(Some(ReadaheadFile { file, bytes: metadata.len(), call_bytes }))
     }
 
     /// The open file.
@@ -71,7 +71,8 @@ impl ReadaheadFile {
         }
     }
 
-    /// Starts to read these pages into the kernel page cache. Returns false if the kernel refuses.
+    /// Starts to read these pages into the kernel page cache, without a wait for them. Returns
+    /// false if the kernel refuses.
     pub fn read_ahead(&self, range: PageRange) -> bool {
         for_each_call(range, self.call_bytes, |offset, bytes| {
             page_cache::read_ahead(&self.file, offset, bytes as usize).is_ok()
@@ -79,17 +80,18 @@ impl ReadaheadFile {
     }
 }
 
-/// Calls `call` with the offset and the bytes of each part of a range, of at most `call_bytes`
-/// bytes. Ends with the first part for which it returns false, and returns false then.
+/// Splits a range into parts of at most `call_bytes` bytes, and calls `advise` with the offset and
+/// the bytes of each. Ends with the first part for which `advise` returns false, and returns false
+/// then.
 pub(crate) fn for_each_call(
     range: PageRange,
     call_bytes: u64,
-    mut call: impl FnMut(u64, u64) -> bool,
+    mut advise: impl FnMut(u64, u64) -> bool,
 ) -> bool {
     let (mut offset, end) = (range.first * PAGE_BYTES, range.end * PAGE_BYTES);
     while offset < end {
         let bytes = call_bytes.min(end - offset);
-        if !call(offset, bytes) {
+        if !advise(offset, bytes) {
             return false;
         }
         offset += bytes;

@@ -87,25 +87,27 @@ pub fn compare(
     if file_bytes < FILE_BYTES_MIN {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "the file is too short"));
     }
-    let mut tried: Vec<TriedWindow> = windows(present_bytes)
+    let mut tried: Vec<TriedWindow> = compared_windows(present_bytes)
         .map(|bytes| TriedWindow { bytes, requests: 0, seconds_per_byte: Vec::new() })
         .collect();
     let mut position = offset / PAGE_BYTES * PAGE_BYTES;
     for _ in 0..ROUNDS {
-        let fastest = tried.iter().filter(|window| !window.seconds_per_byte.is_empty());
-        let fastest =
-            fastest.map(|window| window.seconds_per_byte[0]).fold(f64::INFINITY, f64::min);
-        for (number, window) in tried.iter_mut().enumerate() {
+        let fastest_seconds = tried.iter().filter(|window| !window.seconds_per_byte.is_empty());
+        let fastest_seconds =
+            fastest_seconds.map(|window| window.seconds_per_byte[0]).fold(f64::INFINITY, f64::min);
+        for (index, window) in tried.iter_mut().enumerate() {
             if !should_continue() {
                 return Ok(None);
             }
             // The present window is compared in each round.
-            let is_behind =
-                window.seconds_per_byte.first().is_some_and(|it| *it > FAR_BEHIND * fastest);
-            if is_behind && number > 0 {
+            let is_behind = window
+                .seconds_per_byte
+                .first()
+                .is_some_and(|seconds| *seconds > FAR_BEHIND * fastest_seconds);
+            if is_behind && index > 0 {
                 continue;
             }
-            let requests = requests(window.bytes, file_bytes, &mut position);
+            let requests = requests_of_try(window.bytes, file_bytes, &mut position);
             let read = |request: &Request, memory: &mut [u8]| {
                 file.read_at(memory, request.offset).map(drop)
             };
@@ -117,14 +119,19 @@ pub fn compare(
     Ok(Some(choose(tried)))
 }
 
-/// The present window and the others that are tried.
-fn windows(present_bytes: u64) -> impl Iterator<Item = u64> {
-    let present = present_bytes.next_multiple_of(PAGE_BYTES).clamp(PAGE_BYTES, WINDOW_BYTES_MAX);
-    [present].into_iter().chain(WINDOWS.into_iter().filter(move |bytes| *bytes != present))
+/// Returns the present window, limited to [`WINDOW_BYTES_MAX`], and the others that are compared
+/// with it, in bytes.
+fn compared_windows(present_bytes: u64) -> impl Iterator<Item = u64> {
+    let present_window =
+        present_bytes.next_multiple_of(PAGE_BYTES).clamp(PAGE_BYTES, WINDOW_BYTES_MAX);
+    [present_window]
+        .into_iter()
+        .chain(WINDOWS.into_iter().filter(move |bytes| *bytes != present_window))
 }
 
-/// Requests of one try in order, from `position` on; the file's start follows its end.
-fn requests(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Vec<Request> {
+/// Returns the requests of one try in order, from `position` on, and advances `position`. The
+/// file's start follows its end.
+fn requests_of_try(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Vec<Request> {
     let count = TRY_WINDOWS.max(TRY_BYTES / window_bytes);
     let request = |_| {
         if *position + window_bytes > file_bytes {
@@ -137,16 +144,16 @@ fn requests(window_bytes: u64, file_bytes: u64, position: &mut u64) -> Vec<Reque
     (0..count).map(request).collect()
 }
 
-/// Sorts the times and chooses a window.
+/// Sorts the times of each window and chooses the index of the best window.
 fn choose(mut tried: Vec<TriedWindow>) -> WindowTrial {
     for window in &mut tried {
         window.seconds_per_byte.sort_by(f64::total_cmp);
     }
     let fastest = tried.iter().map(TriedWindow::median).fold(f64::INFINITY, f64::min);
-    let is_level = |number: usize| tried[number].median() <= LEVEL * fastest;
-    let level = (0..tried.len()).filter(|number| is_level(*number));
-    let smallest = level.min_by_key(|number| tried[*number].bytes).unwrap_or(0);
-    let chosen = if is_level(0) { 0 } else { smallest };
+    let is_nearly_fastest = |index: usize| tried[index].median() <= LEVEL * fastest;
+    let nearly_fastest = (0..tried.len()).filter(|index| is_nearly_fastest(*index));
+    let smallest = nearly_fastest.min_by_key(|index| tried[*index].bytes).unwrap_or(0);
+    let chosen = if is_nearly_fastest(0) { 0 } else { smallest };
     WindowTrial { tried, chosen }
 }
 
@@ -158,7 +165,9 @@ mod tests {
 
     #[test]
     fn present_window_is_compared_with_others() {
-        let of = |bytes: u64| windows(bytes * KIB).map(|bytes| bytes / KIB).collect::<Vec<u64>>();
+        let of = |bytes: u64| {
+            compared_windows(bytes * KIB).map(|bytes| bytes / KIB).collect::<Vec<u64>>()
+        };
         assert_eq!(of(128), [128, 512, 2048, 8192]);
         assert_eq!(of(4096), [4096, 128, 512, 2048, 8192]);
         assert_eq!(of(0), [4, 128, 512, 2048, 8192]);
@@ -169,7 +178,7 @@ mod tests {
     fn requests_continue_at_the_start_of_the_file() {
         let end = 64 << 20;
         let mut position = end - 256 * KIB;
-        let requests = requests(128 * KIB, end, &mut position);
+        let requests = requests_of_try(128 * KIB, end, &mut position);
         let offsets: Vec<u64> = requests.iter().map(|request| request.offset / KIB).collect();
         assert_eq!(offsets[..4], [end / KIB - 256, end / KIB - 128, 0, 128]);
         assert_eq!((requests.len(), position), (16, 14 * 128 * KIB));

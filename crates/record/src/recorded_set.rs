@@ -80,40 +80,41 @@ impl RecordedSet {
         match record {
             Record::File(file) if file.path.starts_with('/') => {
                 let path = PathBuf::from(&file.path);
-                let number = *self.by_path.entry(path.clone()).or_insert_with(|| {
+                let index = *self.by_path.entry(path.clone()).or_insert_with(|| {
                     let (inode, bytes) = (file.inode, file.bytes);
                     self.files.push(RecordedFile { path, inode, bytes, pages: PageSet::default() });
                     self.files.len() - 1
                 });
                 // The last recording has the newest state.
-                let known = &mut self.files[number];
+                let known = &mut self.files[index];
                 (known.inode, known.bytes) = (file.inode, file.bytes);
-                self.numbers.insert(file.file, number);
+                self.numbers.insert(file.file, index);
             }
             Record::Read(read) if read.bytes_read() > 0 => {
-                self.add(read.file, PageRange::covering(read.offset, read.bytes_read()));
+                self.add_pages(read.file, PageRange::covering(read.offset, read.bytes_read()));
             }
             Record::Mapped(mapped) if mapped.bytes > 0 => {
-                self.add(mapped.file, PageRange::covering(mapped.offset, mapped.bytes));
+                self.add_pages(mapped.file, PageRange::covering(mapped.offset, mapped.bytes));
             }
             _ => {}
         }
     }
 
-    /// Adds the pages of a range that are not in the set yet.
-    fn add(&mut self, number: u32, range: PageRange) {
-        let Some(&file) = self.numbers.get(&number) else { return };
+    /// Adds the pages of a range that are not in the set yet. A file without a name record is
+    /// ignored.
+    fn add_pages(&mut self, file_number: u32, range: PageRange) {
+        let Some(&index) = self.numbers.get(&file_number) else { return };
         for page in range.pages() {
-            if self.files[file].pages.add(page, page + 1) == 0 {
+            if self.files[index].pages.add(page, page + 1) == 0 {
                 continue;
             }
             match self.ranges.last_mut() {
-                Some((last, run))
-                    if *last == file && run.end == page && run.count() < RANGE_PAGES_MAX =>
+                Some((last_index, run))
+                    if *last_index == index && run.end == page && run.count() < RANGE_PAGES_MAX =>
                 {
                     run.end += 1;
                 }
-                _ => self.ranges.push((file, PageRange::new(page, 1))),
+                _ => self.ranges.push((index, PageRange::new(page, 1))),
             }
         }
     }
@@ -123,13 +124,14 @@ impl RecordedSet {
         self.ranges.is_empty()
     }
 
-    /// Brings the pages into the page cache, at most `bytes_max` that are not there yet, until
-    /// `is_over`. Files that have changed are left out. Returns after the last page has arrived.
+    /// Brings the pages into the page cache. At most `bytes_max` bytes that are not there yet are
+    /// read, and none after `is_over` is true. Files that have changed are left out. Returns after
+    /// the last page has arrived.
     pub fn bring_in(&self, bytes_max: u64, is_over: &AtomicBool) -> BroughtIn {
         let mut result = BroughtIn::default();
-        let mut opened: Vec<Option<ReadaheadFile>> = Vec::new();
+        let mut opened_files: Vec<Option<ReadaheadFile>> = Vec::new();
         for file in &self.files {
-            opened.push(match file.pages.count() {
+            opened_files.push(match file.pages.count() {
                 0 => None,
                 _ => match file.open() {
                     Ok(Some(opened)) => Some(opened),
@@ -145,67 +147,68 @@ impl RecordedSet {
             });
             result.files += u64::from(file.pages.count() > 0);
         }
-        let groups = self.groups(&opened);
-        let next = AtomicUsize::new(0);
-        let [bytes, cached, beyond, late] = [const { AtomicU64::new(0) }; 4];
-        let work = || {
+        let groups = self.groups(&opened_files);
+        let next_group = AtomicUsize::new(0);
+        let [bytes, cached_bytes, beyond_bytes, late_bytes] = [const { AtomicU64::new(0) }; 4];
+        let bring_in_groups = || {
             use_low_priority();
-            while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
+            while let Some(group) = groups.get(next_group.fetch_add(1, Ordering::Relaxed)) {
                 let mut started: Vec<(&ReadaheadFile, PageRange)> = Vec::with_capacity(group.len());
                 for &(file, range) in group {
-                    let Some(file) = &opened[file] else { continue };
+                    let Some(file) = &opened_files[file] else { continue };
                     let range_bytes = range.count() * PAGE_BYTES;
-                    let count_in = if is_over.load(Ordering::Relaxed) {
-                        &late
+                    let counter = if is_over.load(Ordering::Relaxed) {
+                        &late_bytes
                     } else if file.cached_pages(range) == Some(range.count()) {
-                        &cached
+                        &cached_bytes
                     } else if bytes.fetch_add(range_bytes, Ordering::Relaxed) + range_bytes
                         > bytes_max
                     {
                         bytes.fetch_sub(range_bytes, Ordering::Relaxed);
-                        &beyond
+                        &beyond_bytes
                     } else {
                         file.read_ahead(range);
                         started.push((file, range));
                         continue;
                     };
-                    count_in.fetch_add(range_bytes, Ordering::Relaxed);
+                    counter.fetch_add(range_bytes, Ordering::Relaxed);
                 }
-                wait_for(&started);
+                wait_for_arrival(&started);
             }
         };
         std::thread::scope(|scope| {
             for _ in 1..THREADS {
                 // Without further threads, the others do all the work.
-                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+                let _ = std::thread::Builder::new().spawn_scoped(scope, bring_in_groups);
             }
-            work();
+            bring_in_groups();
         });
         let count = |counter: AtomicU64| counter.into_inner();
         BroughtIn {
             bytes: count(bytes),
-            cached_bytes: count(cached),
-            beyond_limit_bytes: count(beyond),
-            late_bytes: count(late),
+            cached_bytes: count(cached_bytes),
+            beyond_limit_bytes: count(beyond_bytes),
+            late_bytes: count(late_bytes),
             ..result
         }
     }
 
-    /// Groups of ranges of the opened files, sorted within batches.
-    fn groups(&self, opened: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
-        let is_opened = |(file, _): &&(usize, PageRange)| opened[*file].is_some();
+    /// Returns groups of ranges of the opened files, sorted within batches. Each group is read at
+    /// once by one thread.
+    fn groups(&self, opened_files: &[Option<ReadaheadFile>]) -> Vec<Vec<(usize, PageRange)>> {
+        let is_opened = |(file, _): &&(usize, PageRange)| opened_files[*file].is_some();
         let ranges: Vec<(usize, PageRange)> =
             self.ranges.iter().filter(is_opened).copied().collect();
         let mut groups: Vec<Vec<(usize, PageRange)>> = Vec::new();
         for batch in ranges.chunks(BATCH_RANGES) {
-            for (file, range) in joined(batch) {
-                let pages = |group: &Vec<(usize, PageRange)>| {
+            for (file, range) in sorted_and_joined(batch) {
+                let page_count = |group: &Vec<(usize, PageRange)>| {
                     group.iter().map(|(_, range)| range.count()).sum::<u64>()
                 };
                 match groups.last_mut() {
                     Some(group)
                         if group.len() < GROUP_RANGES_MAX
-                            && pages(group) + range.count() <= RANGE_PAGES_MAX =>
+                            && page_count(group) + range.count() <= RANGE_PAGES_MAX =>
                     {
                         group.push((file, range));
                     }
@@ -217,34 +220,35 @@ impl RecordedSet {
     }
 }
 
-/// Ranges of a batch in the order of files and pages, adjacent ones joined.
-fn joined(batch: &[(usize, PageRange)]) -> Vec<(usize, PageRange)> {
+/// Returns the ranges of a batch in the order of files and pages. Adjacent ranges are joined.
+fn sorted_and_joined(batch: &[(usize, PageRange)]) -> Vec<(usize, PageRange)> {
     let mut sorted = batch.to_vec();
     sorted.sort_by_key(|&(file, range)| (file, range.first));
-    let mut all: Vec<(usize, PageRange)> = Vec::new();
+    let mut joined_ranges: Vec<(usize, PageRange)> = Vec::new();
     for (file, range) in sorted {
-        match all.last_mut() {
-            Some((last, run))
-                if *last == file
-                    && run.end == range.first
-                    && run.count() + range.count() <= RANGE_PAGES_MAX =>
+        match joined_ranges.last_mut() {
+            Some((last_index, last_range))
+                if *last_index == file
+                    && last_range.end == range.first
+                    && last_range.count() + range.count() <= RANGE_PAGES_MAX =>
             {
-                run.end = range.end;
+                last_range.end = range.end;
             }
-            _ => all.push((file, range)),
+            _ => joined_ranges.push((file, range)),
         }
     }
-    all
+    joined_ranges
 }
 
 impl RecordedFile {
-    /// Opens the file; `None` if it has changed since the recording.
+    /// Opens the file for readahead by these calls only. Returns `None` if its inode or length has
+    /// changed since the recording.
     fn open(&self) -> io::Result<Option<ReadaheadFile>> {
-        let is_same = |found: &Metadata| {
-            (self.inode == 0 || found.ino() == self.inode)
-                && self.bytes.is_none_or(|bytes| found.len() == bytes)
+        let is_unchanged = |metadata: &Metadata| {
+            (self.inode == 0 || metadata.ino() == self.inode)
+                && self.bytes.is_none_or(|bytes| metadata.len() == bytes)
         };
-        let opened = ReadaheadFile::open(&self.path, is_same)?;
+        let opened = ReadaheadFile::open(&self.path, is_unchanged)?;
         if let Some(opened) = &opened {
             // The read that waits for a page must bring in no other page.
             let _ = fadvise(opened.file(), 0, None, Advice::Random);
@@ -253,8 +257,8 @@ impl RecordedFile {
     }
 }
 
-/// Waits until the last page of each range has arrived.
-fn wait_for(started: &[(&ReadaheadFile, PageRange)]) {
+/// Waits until the last page of each range has arrived, by a read of its last byte.
+fn wait_for_arrival(started: &[(&ReadaheadFile, PageRange)]) {
     for (file, range) in started {
         // An error is the program's to report.
         let _ = file.file().read_at(&mut [0], (range.end - 1) * PAGE_BYTES);

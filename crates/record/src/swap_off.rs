@@ -26,8 +26,8 @@ pub fn is_ours(path: &Path) -> bool {
     let priority = (PREFERRED & 0x7fff).to_string();
     let areas = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
     areas.lines().skip(1).any(|line| {
-        let at = line.split_whitespace().next().unwrap_or_default().replace("\\040", " ");
-        Path::new(&at) == path && line.split_whitespace().last() == Some(&priority)
+        let area_path = line.split_whitespace().next().unwrap_or_default().replace("\\040", " ");
+        Path::new(&area_path) == path && line.split_whitespace().last() == Some(&priority)
     })
 }
 

@@ -5,7 +5,9 @@
 pub struct ThinnedList<T> {
     items: Vec<T>,
     items_max: usize,
+    /// Distance of the kept items in the sequence, a power of two.
     keep_every: u64,
+    /// Number of items in the sequence so far.
     count: u64,
 }
 
@@ -23,10 +25,10 @@ impl<T> ThinnedList<T> {
         }
         self.count += 1;
         if self.items.len() > self.items_max {
-            let mut number = 0;
+            let mut index = 0;
             self.items.retain(|_| {
-                number += 1;
-                number % 2 == 1
+                index += 1;
+                index % 2 == 1
             });
             self.keep_every *= 2;
         }

@@ -88,7 +88,7 @@ impl Instance {
         let instances = tracefs.path.join("instances");
         remove_abandoned(&instances);
         let path = create_instance(&instances)?;
-        match record(CleanupKind::KernelFolder, &path) {
+        match write_cleanup_record(CleanupKind::KernelFolder, &path) {
             Ok(_record) => Ok(Instance { path, _record, _tracefs: tracefs }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
@@ -102,7 +102,7 @@ impl Instance {
         &self.path
     }
 
-    /// Writes to a file of the instance.
+    /// Writes a text to a file of tracefs.
     pub fn write(&self, file: &str, text: &str) -> Result<(), TracefsError> {
         write(&self.path.join(file), text)
     }
@@ -165,25 +165,25 @@ struct Tracefs {
 impl Tracefs {
     /// Finds the mounted tracefs, or mounts one in a temporary folder.
     fn find() -> Result<Tracefs, TracefsError> {
-        for place in MOUNT_POINTS.map(PathBuf::from) {
-            if place.join("instances").is_dir() {
-                return Ok(Tracefs { path: place, mount_record: None });
+        for mount_point in MOUNT_POINTS.map(PathBuf::from) {
+            if mount_point.join("instances").is_dir() {
+                return Ok(Tracefs { path: mount_point, mount_record: None });
             }
         }
         static MOUNTS: AtomicU32 = AtomicU32::new(0);
-        let count = MOUNTS.fetch_add(1, Ordering::Relaxed);
-        let name = format!("{INSTANCE_PREFIX}tracefs-{}-{count}", std::process::id());
+        let mount_number = MOUNTS.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{INSTANCE_PREFIX}tracefs-{}-{mount_number}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let unavailable =
             |action, source| TracefsError::Unavailable { action, path: path.clone(), source };
         fs::create_dir(&path).map_err(|source| unavailable("create", source))?;
         let flags = rustix::mount::MountFlags::empty();
-        let mounted = record(CleanupKind::Tracefs, &path).and_then(|record| {
+        let mount_result = write_cleanup_record(CleanupKind::Tracefs, &path).and_then(|record| {
             rustix::mount::mount("nodev", &path, "tracefs", flags, None)
                 .map_err(|errno| unavailable("mount tracefs on", errno.into()))?;
             Ok(record)
         });
-        match mounted {
+        match mount_result {
             Ok(record) => Ok(Tracefs { path, mount_record: Some(record) }),
             Err(error) => {
                 let _ = fs::remove_dir(&path);
@@ -202,8 +202,9 @@ impl Drop for Tracefs {
     }
 }
 
-/// Adds the object at `path` to the cleanup journal, for removal after a kill.
-fn record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
+/// Adds the object at `path` to the cleanup journal, for removal after a kill. The object stays in
+/// the journal while the result lives.
+fn write_cleanup_record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
     Record::write_record(kind, path).map_err(|source| TracefsError::Unavailable {
         action: "keep a record of",
         path: path.to_owned(),
@@ -211,7 +212,7 @@ fn record(kind: CleanupKind, path: &Path) -> Result<Record, TracefsError> {
     })
 }
 
-/// Removes the instances of dead processes.
+/// Removes the instances in `instances` whose processes have ended.
 fn remove_abandoned(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -229,8 +230,8 @@ fn remove_abandoned(instances: &Path) {
 /// Creates a trace instance with the first free number of this process.
 fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
     // A process may trace several files, so the first free number is taken.
-    for count in 0.. {
-        let path = instances.join(format!("{INSTANCE_PREFIX}{}-{count}", std::process::id()));
+    for number in 0.. {
+        let path = instances.join(format!("{INSTANCE_PREFIX}{}-{number}", std::process::id()));
         match fs::create_dir(&path) {
             Ok(()) => return Ok(path),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

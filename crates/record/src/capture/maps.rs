@@ -194,7 +194,7 @@ mod tests {
         let mut maps = Maps::default();
         maps.insert(7, 4 * MIB, mapping(8 * MIB, 0));
         maps.copy(7, 8);
-        maps.rename(7, (4 * MIB, 4 * MIB), (100 * MIB, 6 * MIB));
+        maps.move_range(7, (4 * MIB, 4 * MIB), (100 * MIB, 6 * MIB));
         assert_eq!(maps.at(7, 5 * MIB), None);
         assert_eq!(maps.at(7, 105 * MIB).map(|place| place.page), Some(5 * MIB / 4096));
         assert_eq!(maps.at(8, 5 * MIB).map(|place| place.page), Some(256));
