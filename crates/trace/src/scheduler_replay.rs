@@ -140,8 +140,8 @@ pub fn replay(
     Ok(world.replayed)
 }
 
-/// Error of an event of a request that is not there.
-fn unknown(line: usize, RequestId(id): RequestId) -> TraceError {
+/// Returns the error of an event of a request that has not arrived or has completed.
+fn unknown_request(line: usize, RequestId(id): RequestId) -> TraceError {
     let reason = format!("request {id} has not arrived, or has completed; name one that waits");
     TraceError::line(line as u64, reason)
 }
@@ -164,7 +164,7 @@ struct ReplayedRequest {
     /// Its identifier in the table, while it is there.
     id: RequestId,
     /// Its state in the policy.
-    place: RequestStage,
+    stage: RequestStage,
     /// True if the list was compared with the policy.
     is_judged: bool,
     /// True if it has completed in the list. The policy receives the completion when it dispatches
@@ -181,10 +181,12 @@ struct ReplayState {
     depth_max: u32,
     /// Time at which the policy asked to be called again.
     wake: Option<Time>,
-    known: BTreeMap<RequestId, ReplayedRequest>,
+    /// Requests that have not completed in both the list and the policy, by their names.
+    open_requests: BTreeMap<RequestId, ReplayedRequest>,
     requests: RequestTable,
     /// Names in the list of the requests in the table, by their identifiers there.
     names: Vec<RequestId>,
+    /// Number of requests in the device.
     in_device: u32,
     /// Requests that the policy dispatched and the list has not reached, in that order.
     ahead: Vec<RequestId>,
@@ -194,7 +196,8 @@ struct ReplayState {
 }
 
 impl ReplayState {
-    /// Advances the time to `at`, and calls the policy at the times that it asked for.
+    /// Advances the time to `at`. Before, the policy dispatches requests at each time at which it
+    /// asked to be called again.
     fn advance_to(&mut self, scheduler: &mut dyn Scheduler, at: Time) {
         while let Some(wake) = self.wake.filter(|&wake| wake <= at) {
             self.now = wake;
@@ -212,30 +215,33 @@ impl ReplayState {
     ) -> Result<(), TraceError> {
         match event {
             ListEvent::Arrive(name, request) => {
-                let known = self.known.get(&name).map(|known| known.place);
-                if !matches!(known, None | Some(RequestStage::CompletedWith(_))) {
+                let open_request =
+                    self.open_requests.get(&name).map(|open_request| open_request.stage);
+                if !matches!(open_request, None | Some(RequestStage::CompletedWith(_))) {
                     let RequestId(id) = name;
                     let reason = format!("request {id} is there already; name this one otherwise");
                     return Err(TraceError::line(line as u64, reason));
                 }
-                self.arrive(scheduler, name, request);
+                self.insert_request(scheduler, name, request);
             }
             ListEvent::Dispatch(id) => {
-                let known = self.known.get(&id).filter(|known| !known.is_judged);
-                known.ok_or_else(|| unknown(line, id))?;
+                let open_request =
+                    self.open_requests.get(&id).filter(|open_request| !open_request.is_judged);
+                open_request.ok_or_else(|| unknown_request(line, id))?;
                 self.judge(line, id, true);
             }
             ListEvent::Complete(id) => {
-                let known = self.known.get(&id).filter(|known| !known.has_completed);
-                let known = *known.ok_or_else(|| unknown(line, id))?;
-                if !known.is_judged {
+                let open_request =
+                    self.open_requests.get(&id).filter(|open_request| !open_request.has_completed);
+                let open_request = *open_request.ok_or_else(|| unknown_request(line, id))?;
+                if !open_request.is_judged {
                     self.judge(line, id, false);
                 }
-                match known.place {
-                    RequestStage::InDevice => self.complete(scheduler, id),
-                    RequestStage::CompletedWith(_) => drop(self.known.remove(&id)),
+                match open_request.stage {
+                    RequestStage::InDevice => self.complete_request(scheduler, id),
+                    RequestStage::CompletedWith(_) => drop(self.open_requests.remove(&id)),
                     RequestStage::Queued | RequestStage::MergedInto(_) => {
-                        self.known_mut(id).has_completed = true
+                        self.open_request_mut(id).has_completed = true
                     }
                 }
             }
@@ -245,51 +251,56 @@ impl ReplayState {
         Ok(())
     }
 
-    /// Inserts a new request, and records if the policy merged it.
-    fn arrive(&mut self, scheduler: &mut dyn Scheduler, name: RequestId, request: Request) {
+    /// Inserts a new request into the policy. `name` is its identifier in the list. A merge by the
+    /// policy is kept as the request's stage.
+    fn insert_request(&mut self, scheduler: &mut dyn Scheduler, name: RequestId, request: Request) {
         let id = self.requests.open(request);
-        let at = id.0 as usize;
-        if at == self.names.len() {
+        let index = id.0 as usize;
+        if index == self.names.len() {
             self.names.push(name);
         }
-        self.names[at] = name;
-        let new = ReplayedRequest {
+        self.names[index] = name;
+        let state = ReplayedRequest {
             id,
-            place: RequestStage::Queued,
+            stage: RequestStage::Queued,
             is_judged: false,
             has_completed: false,
         };
-        self.known.insert(name, new);
+        self.open_requests.insert(name, state);
         let inserted = scheduler.insert(self.now, id, &mut self.requests);
         let Inserted::Merged { into, with } = inserted else { return };
         let into = self.name_of(into);
-        self.known_mut(name).place = RequestStage::MergedInto(into);
-        if let Some(gone) = with.map(|gone| self.name_of(gone)) {
-            let parts = |it: &&mut ReplayedRequest| it.place == RequestStage::MergedInto(gone);
-            self.known
+        self.open_request_mut(name).stage = RequestStage::MergedInto(into);
+        if let Some(merged_away) = with.map(|merged_away| self.name_of(merged_away)) {
+            let was_part = |open_request: &&mut ReplayedRequest| {
+                open_request.stage == RequestStage::MergedInto(merged_away)
+            };
+
+            self.open_requests
                 .values_mut()
-                .filter(parts)
-                .for_each(|it| it.place = RequestStage::MergedInto(into));
-            self.known_mut(gone).place = RequestStage::MergedInto(into);
+                .filter(was_part)
+                .for_each(|open_request| open_request.stage = RequestStage::MergedInto(into));
+            self.open_request_mut(merged_away).stage = RequestStage::MergedInto(into);
         }
     }
 
-    /// The name in the list of a request of the table.
+    /// Returns the name in the list of a request of the table.
     fn name_of(&self, id: RequestId) -> RequestId {
         self.names[id.0 as usize]
     }
 
-    /// The state of an uncompleted request.
-    fn known_mut(&mut self, id: RequestId) -> &mut ReplayedRequest {
-        self.known.get_mut(&id).expect("it has arrived, and not completed in both")
+    /// Returns the state of a request that has not completed in both the list and the policy.
+    fn open_request_mut(&mut self, id: RequestId) -> &mut ReplayedRequest {
+        self.open_requests.get_mut(&id).expect("it has arrived, and not completed in both")
     }
 
-    /// Compares the list, where this request is now in the device, with the policy. If the list has
-    /// dispatches (`is_ordered`), the order of dispatches is compared too.
+    /// Compares the policy with the list, in which the request `id` is in the device from this line
+    /// on. A difference becomes a divergence. If the list has dispatches (`is_ordered`), the order
+    /// of dispatches is compared too.
     fn judge(&mut self, line: usize, id: RequestId, is_ordered: bool) {
-        let known = self.known_mut(id);
-        known.is_judged = true;
-        let policy = match known.place {
+        let open_request = self.open_request_mut(id);
+        open_request.is_judged = true;
+        let difference = match open_request.stage {
             RequestStage::Queued => Some(DecisionDifference::NotDispatched),
             RequestStage::MergedInto(into) | RequestStage::CompletedWith(into) => {
                 Some(DecisionDifference::Merged { into })
@@ -301,25 +312,32 @@ impl ReplayState {
         };
         self.ahead.retain(|&ahead| ahead != id);
         self.replayed.judged += 1;
-        if let Some(policy) = policy {
-            let divergence = Divergence { line, at: self.now, request: id, policy };
+        if let Some(difference) = difference {
+            let divergence = Divergence { line, at: self.now, request: id, policy: difference };
             self.replayed.lines.push(divergence.to_string());
             self.replayed.divergences.push(divergence);
         }
     }
 
-    /// Completes a request in the device, with all requests merged into it.
-    fn complete(&mut self, scheduler: &mut dyn Scheduler, id: RequestId) {
-        let known = self.known.remove(&id).expect("it is in the device");
-        self.known.retain(|_, it| it.place != RequestStage::MergedInto(id) || !it.has_completed);
-        let parts = self.known.values_mut().filter(|it| it.place == RequestStage::MergedInto(id));
-        parts.for_each(|it| it.place = RequestStage::CompletedWith(id));
+    /// Completes a request of the device in the policy, with all requests merged into it. A part
+    /// that the list has not completed keeps a stage of its own.
+    fn complete_request(&mut self, scheduler: &mut dyn Scheduler, id: RequestId) {
+        let completed = self.open_requests.remove(&id).expect("it is in the device");
+        self.open_requests.retain(|_, open_request| {
+            open_request.stage != RequestStage::MergedInto(id) || !open_request.has_completed
+        });
+        let parts = self
+            .open_requests
+            .values_mut()
+            .filter(|open_request| open_request.stage == RequestStage::MergedInto(id));
+        parts.for_each(|open_request| open_request.stage = RequestStage::CompletedWith(id));
         self.in_device -= 1;
-        scheduler.complete(self.now, known.id, &self.requests);
-        self.requests.close_all(known.id);
+        scheduler.complete(self.now, completed.id, &self.requests);
+        self.requests.close_all(completed.id);
     }
 
-    /// Dispatches requests while the device accepts them, and logs the policy's decisions.
+    /// Lets the policy dispatch requests while the device accepts them, and logs the policy's
+    /// decisions. Sets the time at which the policy wants to be called again.
     fn dispatch_all(&mut self, scheduler: &mut dyn Scheduler) {
         self.wake = None;
         while self.in_device < self.depth_max {
@@ -327,18 +345,18 @@ impl ReplayState {
                 Dispatch::Request(id) => {
                     self.in_device += 1;
                     if scheduler.decisions().is_none() {
-                        self.note_dispatch(id);
+                        self.log_dispatch(id);
                     }
                     self.head = self.requests[id].end();
                     let name = self.name_of(id);
-                    let known = self.known_mut(name);
-                    known.place = RequestStage::InDevice;
-                    let ReplayedRequest { is_judged, has_completed, .. } = *known;
+                    let open_request = self.open_request_mut(name);
+                    open_request.stage = RequestStage::InDevice;
+                    let ReplayedRequest { is_judged, has_completed, .. } = *open_request;
                     if !is_judged {
                         self.ahead.push(name);
                     }
                     if has_completed {
-                        self.complete(scheduler, name);
+                        self.complete_request(scheduler, name);
                     }
                 }
                 Dispatch::Withdraw(_) => unreachable!("no request of a list is doubtful"),
@@ -357,8 +375,8 @@ impl ReplayState {
         }
     }
 
-    /// Logs a dispatch for a policy without its own log.
-    fn note_dispatch(&mut self, id: RequestId) {
+    /// Logs a dispatch of a request of the table, for a policy without its own log.
+    fn log_dispatch(&mut self, id: RequestId) {
         let request = &self.requests[id];
         let decision = Decision::Dispatch {
             request: self.name_of(id),

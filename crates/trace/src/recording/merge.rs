@@ -63,26 +63,28 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
     pub fn new(recordings: Vec<I>) -> Result<MergedRecords<I>, TraceError> {
         let mut starts: Vec<RecordingStart> = Vec::new();
         let mut parts = Vec::new();
-        for (nth, mut records) in recordings.into_iter().enumerate() {
-            let wrong = |reason: &str| {
-                Err(TraceError::Unmergeable { recording: nth, reason: reason.to_owned() })
+        for (index, mut records) in recordings.into_iter().enumerate() {
+            let unmergeable = |reason: &str| {
+                Err(TraceError::Unmergeable { recording: index, reason: reason.to_owned() })
             };
             let Some(Record::Start(start)) = records.next() else {
-                return wrong("has no first record");
+                return unmergeable("has no first record");
             };
             if start.wall_ns == 0 {
-                return wrong("doesn't say at what time of day it began: it can't be aligned");
+                return unmergeable(
+                    "doesn't say at what time of day it began: it can't be aligned",
+                );
             }
             let first = starts.first().unwrap_or(&start);
             if first.source != start.source {
-                return wrong(&format!(
+                return unmergeable(&format!(
                     "was made by {:?}, the first by {:?}: what the one saw the other could not; \
                      merge recordings that were made in one way",
                     start.source, first.source
                 ));
             }
             if first.page_bytes != start.page_bytes {
-                return wrong("has pages of another length than the first");
+                return unmergeable("has pages of another length than the first");
             }
             starts.push(start);
             parts.push(MergeInput {
@@ -99,62 +101,65 @@ impl<I: Iterator<Item = Record>> MergedRecords<I> {
         if let Some(first) = &start {
             for (part, start) in parts.iter_mut().zip(&starts) {
                 part.time_offset_ns = start.wall_ns - first.wall_ns;
-                part.advance(part.time_offset_ns);
+                part.read_next(part.time_offset_ns);
             }
         }
         let start = start.map(|first| {
-            let is_one = |value: fn(&RecordingStart) -> &str| {
+            let is_common = |value: fn(&RecordingStart) -> &str| {
                 starts.iter().all(|start| value(start) == value(&first))
             };
-            let program = if is_one(|start| &start.program) { &first.program } else { "" };
-            let system = if is_one(|start| &start.system) { &first.system } else { "" };
+            let program = if is_common(|start| &start.program) { &first.program } else { "" };
+            let system = if is_common(|start| &start.system) { &first.system } else { "" };
             let memory_bytes = starts.iter().map(|start| start.memory_bytes).max().unwrap_or(0);
             let (program, system) = (program.to_owned(), system.to_owned());
             RecordingStart { memory_bytes, program, system, ..first }
         });
-        let (names, held) = (MergedNames::default(), VecDeque::new());
-        Ok(MergedRecords { parts, names, start, recent_records: held, end: None, is_over: false })
+        let (names, recent_records) = (MergedNames::default(), VecDeque::new());
+        Ok(MergedRecords { parts, names, start, recent_records, end: None, is_over: false })
     }
 
-    /// Returns the earliest next record of all recordings, converted to the merged recording.
-    fn next_of_parts(&mut self) -> Option<(u64, usize, Record)> {
+    /// Returns the record that is next by time, with the index of its recording. Its numbers belong
+    /// to the merged recording. Returns `None` at the end.
+    fn next_renumbered(&mut self) -> Option<(u64, usize, Record)> {
         loop {
             let times = self.parts.iter().enumerate();
-            let next = times.filter_map(|(nth, part)| Some((part.next.as_ref()?.0, nth))).min();
-            let Some((at_ns, nth)) = next else {
+            let next = times.filter_map(|(index, part)| Some((part.next.as_ref()?.0, index))).min();
+            let Some((at_ns, index)) = next else {
                 if !std::mem::replace(&mut self.is_over, true) {
-                    self.end = self.end();
+                    self.end = self.merged_end();
                 }
                 return None;
             };
-            let part = &mut self.parts[nth];
+            let part = &mut self.parts[index];
             let (_, record) = part.next.take()?;
-            part.advance(at_ns);
+            part.read_next(at_ns);
             if let Some(record) = part.renumber(record, &mut self.names) {
-                return Some((at_ns, nth, record));
+                return Some((at_ns, index, record));
             }
         }
     }
 
-    /// Buffers a record for a millisecond, or merges it into an equal one of another recording.
-    fn buffer_or_merge(&mut self, at_ns: u64, nth: usize, record: Record) {
+    /// Adds a record to the recent ones. A request that another recording also contains is merged
+    /// into it instead. `index`: index of the record's recording.
+    fn buffer_or_merge(&mut self, at_ns: u64, index: usize, record: Record) {
         if let Record::Request(request) = &record {
             for (_, _, other) in
-                self.recent_records.iter_mut().filter(|(_, other, _)| *other != nth)
+                self.recent_records.iter_mut().filter(|(_, other, _)| *other != index)
             {
                 if let Record::Request(other) = other
-                    && is_same(other, request)
+                    && is_same_request(other, request)
                 {
                     other.thread = other.thread.or(request.thread);
                     return;
                 }
             }
         }
-        self.recent_records.push_back((at_ns, nth, record));
+        self.recent_records.push_back((at_ns, index, record));
     }
 
-    /// Returns the end record: the latest end. Returns `None` if any recording is truncated.
-    fn end(&mut self) -> Option<RecordingEnd> {
+    /// Returns the end record: the latest end and the sum of processor times. Returns `None` if any
+    /// recording is truncated.
+    fn merged_end(&mut self) -> Option<RecordingEnd> {
         let ends: Option<Vec<&RecordingEnd>> =
             self.parts.iter().map(|part| part.end.as_ref()).collect();
         let ends = ends?;
@@ -174,14 +179,14 @@ impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
             return Some(Record::Start(start));
         }
         loop {
-            let next = self.next_of_parts();
+            let next = self.next_renumbered();
             let is_over = next.is_none();
             let now_ns = next.as_ref().map_or(u64::MAX, |(at_ns, ..)| *at_ns);
-            if let Some((at_ns, nth, record)) = next {
-                self.buffer_or_merge(at_ns, nth, record);
+            if let Some((at_ns, index, record)) = next {
+                self.buffer_or_merge(at_ns, index, record);
             }
             let is_due = |(at_ns, ..): &(u64, usize, Record)| at_ns + 2 * ALIGNMENT_NS < now_ns;
-            if self.recent_records.front().is_some_and(|held| is_over || is_due(held)) {
+            if self.recent_records.front().is_some_and(|recent| is_over || is_due(recent)) {
                 return self.recent_records.pop_front().map(|(_, _, record)| record);
             }
             if is_over {
@@ -192,17 +197,18 @@ impl<I: Iterator<Item = Record>> Iterator for MergedRecords<I> {
 }
 
 impl<I: Iterator<Item = Record>> MergeInput<I> {
-    /// Reads the next record. Its order time is at least `before_ns`, the one of its predecessor.
-    fn advance(&mut self, before_ns: u64) {
+    /// Reads the next record of this recording and shifts its times. Its order time is at least
+    /// `previous_ns`, the one of its predecessor.
+    fn read_next(&mut self, previous_ns: u64) {
         let time_offset_ns = self.time_offset_ns;
         self.next = self.records.next().map(|mut record| {
-            let own_ns = shift_times(&mut record, time_offset_ns).unwrap_or(0);
-            (own_ns.max(before_ns), record)
+            let time_ns = shift_times(&mut record, time_offset_ns).unwrap_or(0);
+            (time_ns.max(previous_ns), record)
         });
     }
 
-    /// Converts a record to the numbers of the merged recording. Returns `None` for a name that it
-    /// already has.
+    /// Converts the numbers in a record to the merged recording. Returns `None` for a record that
+    /// is not copied: a known name, the start, the end, and totals.
     fn renumber(&mut self, mut record: Record, names: &mut MergedNames) -> Option<Record> {
         match &mut record {
             // A recording never contains a second start.
@@ -212,15 +218,15 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
                 return None;
             }
             Record::Device(device) => {
-                let own = device.device;
-                let (number, is_new) = names.device(device);
-                self.devices.insert(own, number);
+                let own_number = device.device;
+                let (number, is_new) = names.add_device(device);
+                self.devices.insert(own_number, number);
                 device.device = number;
                 return is_new.then_some(record);
             }
             Record::File(file) => {
-                file.device = self.device(file.device);
-                let (number, is_new) = names.file(file);
+                file.device = self.merged_device(file.device);
+                let (number, is_new) = names.add_file(file);
                 self.files.insert(file.file, number);
                 file.file = number;
                 return is_new.then_some(record);
@@ -232,19 +238,30 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
                 });
                 thread.thread = *number;
             }
-            Record::Open(open) => self.rename(&mut open.file, Some(&mut open.thread)),
-            Record::Map(map) => self.rename(&mut map.file, Some(&mut map.thread)),
-            Record::Advice(advice) => self.rename(&mut advice.file, Some(&mut advice.thread)),
-            Record::Read(read) => self.rename(&mut read.file, Some(&mut read.thread)),
-            Record::Insert(insert) => self.rename(&mut insert.file, Some(&mut insert.thread)),
-            Record::Evict(evict) => self.rename(&mut evict.file, None),
-            Record::Request(request) => {
-                request.device = self.device(request.device);
-                let own = request.thread.and_then(|thread| u32::try_from(thread).ok());
-                request.thread =
-                    own.and_then(|own| self.threads.get(&own)).map(|thread| u64::from(*thread));
+            Record::Open(open) => {
+                self.renumber_file_and_thread(&mut open.file, Some(&mut open.thread))
             }
-            Record::Mapped(mapped) => self.rename(&mut mapped.file, Some(&mut mapped.thread)),
+            Record::Map(map) => self.renumber_file_and_thread(&mut map.file, Some(&mut map.thread)),
+            Record::Advice(advice) => {
+                self.renumber_file_and_thread(&mut advice.file, Some(&mut advice.thread))
+            }
+            Record::Read(read) => {
+                self.renumber_file_and_thread(&mut read.file, Some(&mut read.thread))
+            }
+            Record::Insert(insert) => {
+                self.renumber_file_and_thread(&mut insert.file, Some(&mut insert.thread))
+            }
+            Record::Evict(evict) => self.renumber_file_and_thread(&mut evict.file, None),
+            Record::Request(request) => {
+                request.device = self.merged_device(request.device);
+                let own_number = request.thread.and_then(|thread| u32::try_from(thread).ok());
+                request.thread = own_number
+                    .and_then(|own_number| self.threads.get(&own_number))
+                    .map(|thread| u64::from(*thread));
+            }
+            Record::Mapped(mapped) => {
+                self.renumber_file_and_thread(&mut mapped.file, Some(&mut mapped.thread))
+            }
             Record::Unseen(unseen) => {
                 unseen.thread = self.threads.get(&unseen.thread).copied().unwrap_or(unseen.thread);
             }
@@ -257,13 +274,14 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
         Some(record)
     }
 
-    /// Returns the merged number of a device.
-    fn device(&self, own: u64) -> u64 {
-        self.devices.get(&own).copied().unwrap_or(own)
+    /// Returns the number of a device in the merged recording.
+    fn merged_device(&self, own_number: u64) -> u64 {
+        self.devices.get(&own_number).copied().unwrap_or(own_number)
     }
 
-    /// Converts file and thread numbers. All of them are known, because the reader checks this.
-    fn rename(&self, file: &mut u32, thread: Option<&mut u32>) {
+    /// Converts the numbers of a file and a thread. All of them are known, because the reader
+    /// checks this.
+    fn renumber_file_and_thread(&self, file: &mut u32, thread: Option<&mut u32>) {
         *file = self.files.get(file).copied().unwrap_or(*file);
         if let Some(thread) = thread {
             *thread = self.threads.get(thread).copied().unwrap_or(*thread);
@@ -273,8 +291,8 @@ impl<I: Iterator<Item = Record>> MergeInput<I> {
 
 impl MergedNames {
     /// Returns the number of a device, and true if it is new.
-    fn device(&mut self, device: &DeviceRecord) -> (u64, bool) {
-        let is_it = |other: &DeviceRecord| {
+    fn add_device(&mut self, device: &DeviceRecord) -> (u64, bool) {
+        let is_same_device = |other: &DeviceRecord| {
             let DeviceRecord { device: _, name, is_rotational, readahead_bytes, file_system } =
                 device;
             (&other.name, &other.file_system) == (name, file_system)
@@ -283,7 +301,7 @@ impl MergedNames {
         };
         let mut number = device.device;
         while let Some(other) = self.devices.get(&number) {
-            if is_it(other) {
+            if is_same_device(other) {
                 return (number, false);
             }
             // The device is of another machine. Kernel numbers have at most 32 bits, so this number
@@ -296,20 +314,21 @@ impl MergedNames {
 
     /// Returns the number of a file, and true if it is new. A file without inode number is always
     /// new.
-    fn file(&mut self, file: &FileRecord) -> (u32, bool) {
-        let next = self.files_count;
+    fn add_file(&mut self, file: &FileRecord) -> (u32, bool) {
+        let next_number = self.files_count;
         let is_known = file.inode != 0 && file.device != 0;
-        let place = (file.device, file.inode, file.path.clone());
+        let identity = (file.device, file.inode, file.path.clone());
         let number = match is_known {
-            true => *self.files.entry(place).or_insert(next),
-            false => next,
+            true => *self.files.entry(identity).or_insert(next_number),
+            false => next_number,
         };
-        self.files_count += u32::from(number == next);
-        (number, number == next)
+        self.files_count += u32::from(number == next_number);
+        (number, number == next_number)
     }
 }
 
-/// Shifts the times of a record. Returns its order time, if it has one.
+/// Adds `time_offset_ns` to the times of a record. Returns its order time, or `None` for a record
+/// without a time.
 fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
     let (end_ns, begin_ns) = match record {
         Record::Open(open) => (&mut open.at_ns, None),
@@ -335,10 +354,10 @@ fn shift_times(record: &mut Record, time_offset_ns: u64) -> Option<u64> {
 }
 
 /// Returns true if two records describe the same request.
-fn is_same(one: &RequestRecord, other: &RequestRecord) -> bool {
-    let what =
+fn is_same_request(first: &RequestRecord, second: &RequestRecord) -> bool {
+    let properties =
         |request: &RequestRecord| (request.device, request.work, request.place, request.bytes);
-    what(one) == what(other)
-        && one.end_ns.abs_diff(other.end_ns) <= ALIGNMENT_NS
-        && one.begin_ns.abs_diff(other.begin_ns) <= ALIGNMENT_NS
+    properties(first) == properties(second)
+        && first.end_ns.abs_diff(second.end_ns) <= ALIGNMENT_NS
+        && first.begin_ns.abs_diff(second.begin_ns) <= ALIGNMENT_NS
 }

@@ -90,7 +90,8 @@ pub fn records(mut source: impl BufRead) -> Result<Imported, TraceError> {
         }
         let line = String::from_utf8_lossy(&line);
         if !line.trim().is_empty() {
-            text.line(&line).ok_or_else(|| unexpected(number, "`PID SECONDS call(…) = …`"))?;
+            text.parse_line(&line)
+                .ok_or_else(|| unexpected(number, "`PID SECONDS call(…) = …`"))?;
         }
     }
     text.finish()
@@ -101,9 +102,12 @@ fn next_line(source: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<usize>
     source.by_ref().take(LINE_BYTES_MAX as u64).read_until(b'\n', line)
 }
 
+/// State of an import.
 #[derive(Debug, Default)]
 struct StraceParser {
+    /// Time of the first line, since 1970.
     start_ns: Option<u64>,
+    /// Latest time, since the first line.
     end_ns: u64,
     files: BTreeMap<String, u32>,
     threads: BTreeMap<u32, u32>,
@@ -111,6 +115,7 @@ struct StraceParser {
     tables: BTreeMap<u32, Table>,
     /// Process whose table a task uses.
     table_of: BTreeMap<u32, u32>,
+    /// Start time and text of each task's unfinished call.
     unfinished: BTreeMap<u32, (u64, String)>,
     /// Asynchronous reads that have not completed yet.
     pending: Pending,
@@ -137,49 +142,55 @@ mod kind {
 }
 
 impl StraceParser {
-    /// Processes a line. Returns `None` if it is malformed.
-    fn line(&mut self, line: &str) -> Option<()> {
-        let (task, at, rest) = head(line)?;
-        let at_ns = at.saturating_sub(*self.start_ns.get_or_insert(at));
+    /// Imports a line. Returns `None` if it is malformed. The start of an unfinished call waits for
+    /// its second line.
+    fn parse_line(&mut self, line: &str) -> Option<()> {
+        let (task, wall_ns, rest) = head(line)?;
+        let at_ns = wall_ns.saturating_sub(*self.start_ns.get_or_insert(wall_ns));
         self.end_ns = self.end_ns.max(at_ns);
         if rest.starts_with("+++") || rest.starts_with("---") {
             return Some(());
         }
-        if let Some(begun) = rest.strip_suffix("<unfinished ...>") {
-            self.unfinished.insert(task, (at_ns, begun.trim_end().to_owned()));
+        if let Some(call_start) = rest.strip_suffix("<unfinished ...>") {
+            self.unfinished.insert(task, (at_ns, call_start.trim_end().to_owned()));
             return Some(());
         }
         if rest.ends_with("<detached ...>") {
             self.count_left_out(kind::READ_IN_PROGRESS);
             return Some(());
         }
-        if let Some(resumed) = rest.strip_prefix("<... ") {
-            let (name, tail) = resumed.split_once(" resumed>")?;
-            let Some((begin_ns, begun)) = self.unfinished.remove(&task) else {
+        if let Some(resumed_text) = rest.strip_prefix("<... ") {
+            let (name, tail) = resumed_text.split_once(" resumed>")?;
+            let Some((begin_ns, call_start)) = self.unfinished.remove(&task) else {
                 if calls::is_read(name) {
                     self.count_left_out(kind::BEGUN_BEFORE);
                 }
                 return Some(());
             };
-            return self.call(task, begin_ns, &Call::parse(&format!("{begun}{tail}"))?);
+            return self.import_call(task, begin_ns, &Call::parse(&format!("{call_start}{tail}"))?);
         }
-        self.call(task, at_ns, &Call::parse(rest)?)
+        self.import_call(task, at_ns, &Call::parse(rest)?)
     }
 
-    /// Counts a call that is not imported.
+    /// Counts one call of a kind that is not imported.
     fn count_left_out(&mut self, kind: &str) {
-        self.leave_out_many(kind, 1);
+        self.count_many_left_out(kind, 1);
     }
 
-    fn leave_out_many(&mut self, kind: &str, count: u64) {
+    /// Counts `count` calls of a kind that are not imported.
+    fn count_many_left_out(&mut self, kind: &str, count: u64) {
         if count > 0 {
             *self.left_out.entry(kind.to_owned()).or_default() += count;
         }
     }
 
+    /// Returns the import at the end of the text.
+    ///
+    /// # Errors
+    /// The text contains no read.
     fn finish(mut self) -> Result<Imported, TraceError> {
-        self.leave_out_many(kind::READ_IN_PROGRESS, self.unfinished.len() as u64);
-        self.leave_out_many(kind::UNENDED, self.pending.count());
+        self.count_many_left_out(kind::READ_IN_PROGRESS, self.unfinished.len() as u64);
+        self.count_many_left_out(kind::UNENDED, self.pending.count());
         let left_out = LeftOut(self.left_out);
         if self.reads == 0 {
             let mut reason = "there is no read of a file in it".to_owned();

@@ -9,6 +9,7 @@ use readpath_core::unit::Time;
 /// Upper bound (exclusive) of the numbers of requests and processes.
 const NUMBERS_END: u32 = 1 << 24;
 
+/// Event of a line. Identifiers are the numbers in the list.
 pub(super) enum ListEvent {
     Arrive(RequestId, Request),
     Dispatch(RequestId),
@@ -34,28 +35,28 @@ impl<'a> LineWords<'a> {
         Ok(LineWords(words))
     }
 
-    /// Takes the value of `key`.
-    fn take(&mut self, key: &str) -> Result<&'a str, String> {
+    /// Takes the value of `key`, or returns an error without it.
+    fn take_text(&mut self, key: &str) -> Result<&'a str, String> {
         self.0.remove(key).ok_or_else(|| format!("`{key}=` is missing"))
     }
 
     /// Takes the value of `key` as a number.
-    fn number<N: FromStr>(&mut self, key: &str) -> Result<N, String> {
-        let text = self.take(key)?;
+    fn take_number<N: FromStr>(&mut self, key: &str) -> Result<N, String> {
+        let text = self.take_text(key)?;
         text.parse().map_err(|_| format!("`{key}={text}`: expected a whole number"))
     }
 
-    /// Takes the number of a request or a process. It has a bound because policies keep tables
-    /// indexed by it.
-    fn name(&mut self, key: &str) -> Result<u32, String> {
-        let number: u64 = self.number(key)?;
+    /// Takes the number of a request or a process. Policies keep tables indexed by it, so it is
+    /// below [`NUMBERS_END`].
+    fn take_identifier(&mut self, key: &str) -> Result<u32, String> {
+        let number: u64 = self.take_number(key)?;
         u32::try_from(number).ok().filter(|number| *number < NUMBERS_END).ok_or_else(|| {
             format!("`{key}={number}`: expected a number below {NUMBERS_END}; count from 1")
         })
     }
 
     /// Takes the value of `key` among `choices`; `default` if it is absent.
-    fn choice<T: Copy>(
+    fn take_choice<T: Copy>(
         &mut self,
         key: &str,
         default: T,
@@ -68,8 +69,8 @@ impl<'a> LineWords<'a> {
         })
     }
 
-    /// Checks that no word is left.
-    fn done(self) -> Result<(), String> {
+    /// Returns an error if a word was not taken: it has no meaning for the event.
+    fn check_empty(self) -> Result<(), String> {
         match self.0.keys().next() {
             None => Ok(()),
             Some(key) => Err(format!("`{key}=` has no meaning for this event")),
@@ -77,18 +78,18 @@ impl<'a> LineWords<'a> {
     }
 }
 
-/// Parses one line: the time and the event.
+/// Parses one line without its comment. Returns the time and the event, or the text of an error.
 pub(super) fn parse(text: &str) -> Result<(Time, ListEvent), String> {
     let mut words = LineWords::split(text)?;
-    let at = milliseconds(words.take("at_ms")?)?;
-    let event = match words.take("event")? {
+    let at = parse_milliseconds(words.take_text("at_ms")?)?;
+    let event = match words.take_text("event")? {
         "arrive" => {
-            let id = RequestId(words.name("request")?);
+            let id = RequestId(words.take_identifier("request")?);
             ListEvent::Arrive(id, parse_request(&mut words)?)
         }
-        "dispatch" => ListEvent::Dispatch(RequestId(words.name("request")?)),
-        "complete" => ListEvent::Complete(RequestId(words.name("request")?)),
-        "end" => ListEvent::End(ProcessId(words.name("process")?)),
+        "dispatch" => ListEvent::Dispatch(RequestId(words.take_identifier("request")?)),
+        "complete" => ListEvent::Complete(RequestId(words.take_identifier("request")?)),
+        "end" => ListEvent::End(ProcessId(words.take_identifier("process")?)),
         "wait" => ListEvent::Wait,
         other => {
             return Err(format!(
@@ -96,27 +97,28 @@ pub(super) fn parse(text: &str) -> Result<(Time, ListEvent), String> {
             ));
         }
     };
-    words.done()?;
+    words.check_empty()?;
     Ok((at, event))
 }
 
+/// Takes the words of a request that arrives, with their defaults.
 fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
-    let op = match words.take("op")? {
+    let op = match words.take_text("op")? {
         "read" => Op::Read,
         "write" => Op::Write,
         other => return Err(format!("`op={other}`: expected read or write")),
     };
     let classes = [("rt", Class::RealTime), ("be", Class::BestEffort), ("idle", Class::Idle)];
-    let class = words.choice("class", Class::BestEffort, &classes)?;
+    let class = words.take_choice("class", Class::BestEffort, &classes)?;
     let levels = ["0", "1", "2", "3", "4", "5", "6", "7"];
     let levels: Vec<(&str, u8)> = levels.into_iter().zip(0..).collect();
-    let is_sync = words.choice("sync", op == Op::Read, &[("yes", true), ("no", false)])?;
+    let is_sync = words.take_choice("sync", op == Op::Read, &[("yes", true), ("no", false)])?;
     let request = Request {
         op,
-        start: words.number("start")?,
-        sectors: words.number("sectors")?,
-        process: ProcessId(words.name("process")?),
-        priority: Priority { class, level: words.choice("level", 4, &levels)? },
+        start: words.take_number("start")?,
+        sectors: words.take_number("sectors")?,
+        process: ProcessId(words.take_identifier("process")?),
+        priority: Priority { class, level: words.take_choice("level", 4, &levels)? },
         is_sync,
         need: Need::of(is_sync),
     };
@@ -129,19 +131,20 @@ fn parse_request(words: &mut LineWords<'_>) -> Result<Request, String> {
     Ok(request)
 }
 
-/// Parses milliseconds with at most six digits after the point.
-fn milliseconds(text: &str) -> Result<Time, String> {
+/// Parses milliseconds with at most six digits after the point. Returns a time, or the text of an
+/// error.
+fn parse_milliseconds(text: &str) -> Result<Time, String> {
     let expected = || format!("`at_ms={text}`: expected milliseconds, as 12 or 12.345678");
-    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    if !digits(whole) || !digits(part) || part.len() > 6 {
+    if !digits(whole) || !digits(fraction) || fraction.len() > 6 {
         return Err(expected());
     }
     let whole: u64 = whole.parse().map_err(|_| expected())?;
-    let part: u64 = format!("{part:0<6}").parse().map_err(|_| expected())?;
+    let fraction: u64 = format!("{fraction:0<6}").parse().map_err(|_| expected())?;
     whole
         .checked_mul(1_000_000)
-        .and_then(|ns| ns.checked_add(part))
+        .and_then(|ns| ns.checked_add(fraction))
         .filter(|&ns| ns <= i64::MAX as u64)
         .map(Time)
         .ok_or_else(expected)

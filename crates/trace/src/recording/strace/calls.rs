@@ -1,6 +1,6 @@
 //! Converts each system call in the output of strace into records.
 
-use super::syntax::{self, Call, Path, descriptor, field, is_file, quoted};
+use super::syntax::{self, Call, Path, descriptor, field, is_file, unquoted};
 use super::tables::{Mapped, OpenFile, Submitted};
 use super::{Record, StraceParser, kind};
 use crate::recording::{
@@ -13,11 +13,11 @@ const CALL_BYTES_MAX: u64 = 0x7fff_f000;
 
 /// Returns true if a call of this name reads a file.
 pub fn is_read(name: &str) -> bool {
-    way(name).is_some()
+    read_method(name).is_some()
 }
 
 /// Returns the read method of a call, or `None` if it is not a read.
-fn way(name: &str) -> Option<ReadMethod> {
+fn read_method(name: &str) -> Option<ReadMethod> {
     Some(match name {
         "read" => ReadMethod::Read,
         "pread64" | "pread" => ReadMethod::Pread,
@@ -30,9 +30,9 @@ fn way(name: &str) -> Option<ReadMethod> {
 
 /// A read as requested by the arguments of its call.
 struct RequestedRead {
-    way: ReadMethod,
+    method: ReadMethod,
     /// Index of the argument that holds the descriptor.
-    descriptor_at: usize,
+    descriptor_index: usize,
     /// Offset in the arguments. `None`: the read uses the descriptor's position.
     offset: Option<u64>,
     bytes: Option<u64>,
@@ -40,9 +40,9 @@ struct RequestedRead {
 
 impl RequestedRead {
     /// Returns the read that a call requests, or `None` if it is not a read.
-    fn of(call: &Call<'_>) -> Option<RequestedRead> {
-        let way = way(call.name)?;
-        let (descriptor_at, offset, bytes) = match call.name {
+    fn of_call(call: &Call<'_>) -> Option<RequestedRead> {
+        let method = read_method(call.name)?;
+        let (descriptor_index, offset, bytes) = match call.name {
             "sendfile" | "sendfile64" => (1, call.pointed_offset(2), call.number(3)),
             "copy_file_range" | "splice" => (0, call.pointed_offset(1), call.number(4)),
             "pread64" | "pread" => (0, call.number(3), call.number(2)),
@@ -51,49 +51,49 @@ impl RequestedRead {
             "read" => (0, None, call.number(2)),
             _ => (0, None, None),
         };
-        Some(RequestedRead { way, descriptor_at, offset, bytes })
+        Some(RequestedRead { method, descriptor_index, offset, bytes })
     }
 }
 
 impl StraceParser {
-    /// Processes a call. Returns `None` if its arguments are malformed.
-    pub(super) fn call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
-        let end_ns = begin_ns.checked_add(call.took_ns)?;
+    /// Imports a call that began at `begin_ns`. Returns `None` if its arguments are malformed.
+    pub(super) fn import_call(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) -> Option<()> {
+        let end_ns = begin_ns.checked_add(call.duration_ns)?;
         self.end_ns = self.end_ns.max(end_ns);
-        if let Some(asked) = RequestedRead::of(call) {
-            self.copied_to(task, call);
-            return self.read(task, (begin_ns, end_ns), call, &asked);
+        if let Some(requested) = RequestedRead::of_call(call) {
+            self.advance_copy_target(task, call);
+            return self.import_read(task, (begin_ns, end_ns), call, &requested);
         }
         match call.name {
-            "openat" | "open" | "creat" | "openat2" => self.open(task, call),
-            "close" | "close_range" => self.close(task, call),
-            "lseek" | "_llseek" => self.seek(task, call),
-            "dup" | "dup2" | "dup3" => self.duplicate(task, call),
+            "openat" | "open" | "creat" | "openat2" => self.import_open(task, call),
+            "close" | "close_range" => self.import_close(task, call),
+            "lseek" | "_llseek" => self.import_seek(task, call),
+            "dup" | "dup2" | "dup3" => self.import_duplicate(task, call),
             "fcntl" | "fcntl64" if call.argument(1).starts_with("F_DUPFD") => {
-                self.duplicate(task, call);
+                self.import_duplicate(task, call);
             }
             "clone" | "clone3" | "fork" | "vfork" => {
                 let is_shared = call.arguments.concat().contains("CLONE_FILES");
-                self.new_task(task, call.success_value(), is_shared);
+                self.import_new_task(task, call.success_value(), is_shared);
             }
-            "mmap" | "mmap2" => self.map(task, end_ns, call),
+            "mmap" | "mmap2" => self.import_map(task, end_ns, call),
             "munmap" => {
                 if let (Some(address), Some(bytes)) = (call.number(0), call.number(1)) {
-                    self.table(task).unmap(address, bytes);
+                    self.table_of_task(task).unmap(address, bytes);
                 }
             }
             "fadvise64" | "fadvise64_64" | "posix_fadvise" | "readahead" => {
                 self.advise_file(task, end_ns, call);
             }
             "madvise" => self.advise_mapping(task, end_ns, call),
-            "io_submit" => self.submit(task, begin_ns, call),
+            "io_submit" => self.import_submit(task, begin_ns, call),
             "io_getevents" | "io_pgetevents" | "io_pgetevents_time64" => {
-                self.events(end_ns, call)?;
+                self.import_events(end_ns, call)?;
             }
             "io_uring_enter" => self.count_left_out(kind::URING),
             "write" | "writev" => {
                 self.count_left_out(call.name);
-                self.advance(task, call.argument(0), call.success_value());
+                self.advance_position(task, call.argument(0), call.success_value());
             }
             "pwrite64" | "pwritev" | "pwritev2" | "vmsplice" | "tee" | "process_vm_readv"
             | "msync" | "mremap" => self.count_left_out(call.name),
@@ -102,137 +102,143 @@ impl StraceParser {
         Some(())
     }
 
-    /// Returns the table of the task's process.
-    fn table(&mut self, task: u32) -> &mut super::Table {
+    /// Returns the table of the task's process. The table of an unknown task is empty.
+    fn table_of_task(&mut self, task: u32) -> &mut super::Table {
         let table = *self.table_of.entry(task).or_insert(task);
         self.tables.entry(table).or_default()
     }
 
-    /// Returns the open file of a descriptor, with the path of the descriptor's text.
-    fn open_file(&mut self, task: u32, text: &str) -> Option<(u64, &mut OpenFile)> {
-        let (number, path) = descriptor(text)?;
-        let held = self.table(task).open_files.entry(number).or_default();
-        path.into_iter().for_each(|path| held.name(path));
-        Some((number, held))
+    /// Returns a descriptor and its open file. `text` is the argument, such as `3` or `3</path>`. A
+    /// path in it is stored. `None` if the text is no descriptor.
+    fn file_of_descriptor(&mut self, task: u32, text: &str) -> Option<(u64, &mut OpenFile)> {
+        let (descriptor_number, path) = descriptor(text)?;
+        let open_file = self.table_of_task(task).open_files.entry(descriptor_number).or_default();
+        path.into_iter().for_each(|path| open_file.set_path(path));
+        Some((descriptor_number, open_file))
     }
 
     /// Advances the position of a descriptor after a read or copy.
-    fn advance(&mut self, task: u32, text: &str, by: Option<u64>) {
-        if let (Some((_, held)), Some(by)) = (self.open_file(task, text), by) {
-            held.position = held.position.saturating_add(by);
+    fn advance_position(&mut self, task: u32, text: &str, bytes: Option<u64>) {
+        if let (Some((_, open_file)), Some(bytes)) = (self.file_of_descriptor(task, text), bytes) {
+            open_file.position = open_file.position.saturating_add(bytes);
         }
     }
 
     /// Adds the descriptor of an opened file, with position 0.
-    fn open(&mut self, task: u32, call: &Call<'_>) {
+    fn import_open(&mut self, task: u32, call: &Call<'_>) {
         let Some(descriptor) = call.success_value() else { return };
         // With `-y` the result has the whole path.
-        let with_result = call.result.split_once('<').and_then(|(_, path)| Path::parse(path));
-        let path = match with_result {
+        let result_path = call.result.split_once('<').and_then(|(_, path)| Path::parse(path));
+        let path = match result_path {
             Some(path) => path.name,
-            None => quoted(call.argument(usize::from(call.name.starts_with("openat")))),
+            None => unquoted(call.argument(usize::from(call.name.starts_with("openat")))),
         };
-        self.table(task).open_files.insert(descriptor, OpenFile { path, position: 0 });
+        self.table_of_task(task).open_files.insert(descriptor, OpenFile { path, position: 0 });
     }
 
     /// Removes closed descriptors.
-    fn close(&mut self, task: u32, call: &Call<'_>) {
+    fn import_close(&mut self, task: u32, call: &Call<'_>) {
         let Some((first, _)) = descriptor(call.argument(0)) else { return };
         let last = match call.name {
             "close_range" if call.argument(2).contains("CLOEXEC") => return,
             "close_range" => descriptor(call.argument(1)).map_or(u64::MAX, |(last, _)| last),
             _ => first,
         };
-        self.table(task).open_files.retain(|number, _| !(first..=last).contains(number));
+        self.table_of_task(task).open_files.retain(|number, _| !(first..=last).contains(number));
     }
 
     /// Sets the position of a descriptor to the result of `lseek`.
-    fn seek(&mut self, task: u32, call: &Call<'_>) {
+    fn import_seek(&mut self, task: u32, call: &Call<'_>) {
         let position = match call.name {
             "_llseek" => call.success_value().and(call.pointed_offset(2)),
             _ => call.success_value(),
         };
-        if let (Some((_, held)), Some(position)) =
-            (self.open_file(task, call.argument(0)), position)
+        if let (Some((_, open_file)), Some(position)) =
+            (self.file_of_descriptor(task, call.argument(0)), position)
         {
-            held.position = position;
+            open_file.position = position;
         }
     }
 
     /// Copies a descriptor (`dup`, `F_DUPFD`).
-    fn duplicate(&mut self, task: u32, call: &Call<'_>) {
-        if let (Some((number, _)), Some(copy)) =
+    fn import_duplicate(&mut self, task: u32, call: &Call<'_>) {
+        if let (Some((original, _)), Some(copy)) =
             (descriptor(call.argument(0)), call.success_value())
         {
-            let table = self.table(task);
-            if let Some(held) = table.open_files.get(&number).cloned() {
-                table.open_files.insert(copy, held);
+            let table = self.table_of_task(task);
+            if let Some(open_file) = table.open_files.get(&original).cloned() {
+                table.open_files.insert(copy, open_file);
             }
         }
     }
 
-    /// Gives a new task the descriptors and mappings of its creator: the same table for a thread
-    /// (`is_shared`), otherwise a copy.
-    fn new_task(&mut self, task: u32, new: Option<u64>, is_shared: bool) {
-        let Some(new) = new.and_then(|new| u32::try_from(new).ok()) else { return };
+    /// Shares the descriptors and mappings of a task with its new task `new_task`: the same table
+    /// if `is_shared`, otherwise a copy.
+    fn import_new_task(&mut self, task: u32, new_task: Option<u64>, is_shared: bool) {
+        let Some(new_task) = new_task.and_then(|new_task| u32::try_from(new_task).ok()) else {
+            return;
+        };
         let table = *self.table_of.entry(task).or_insert(task);
         if is_shared {
-            self.table_of.insert(new, table);
+            self.table_of.insert(new_task, table);
         } else if let Some(copy) = self.tables.get(&table).cloned() {
-            self.tables.insert(new, copy);
+            self.tables.insert(new_task, copy);
         }
     }
 
-    /// Records a read, and advances the position of its descriptor if the read uses it.
-    fn read(
+    /// Adds the record of a read, and advances the position of its descriptor if the read uses it.
+    /// A read that is not of a file is counted as left out. Returns `None` for impossible values.
+    fn import_read(
         &mut self,
         task: u32,
         (begin_ns, end_ns): (u64, u64),
         call: &Call<'_>,
-        asked: &RequestedRead,
+        requested: &RequestedRead,
     ) -> Option<()> {
-        let Some((number, held)) = self.open_file(task, call.argument(asked.descriptor_at)) else {
+        let Some((descriptor_number, open_file)) =
+            self.file_of_descriptor(task, call.argument(requested.descriptor_index))
+        else {
             return Some(());
         };
         let Some(value) = call.value() else {
             self.count_left_out(kind::RESTARTED);
             return Some(());
         };
-        if held.path.is_empty() {
+        if open_file.path.is_empty() {
             if value >= 0 {
                 self.count_left_out("reads of descriptors whose file the text does not show");
             }
             return Some(());
         }
-        if !is_file(&held.path) {
+        if !is_file(&open_file.path) {
             self.count_left_out(kind::NO_FILE);
             return Some(());
         }
-        let got = u64::try_from(value).unwrap_or(0);
-        let offset = asked.offset.unwrap_or(held.position);
-        if asked.offset.is_none() {
-            held.position = held.position.checked_add(got)?;
+        let read_bytes = u64::try_from(value).unwrap_or(0);
+        let offset = requested.offset.unwrap_or(open_file.position);
+        if requested.offset.is_none() {
+            open_file.position = open_file.position.checked_add(read_bytes)?;
         }
-        let path = held.path.clone();
-        let asked_bytes = match asked.bytes {
-            Some(bytes) if asked.way != ReadMethod::Copied || bytes <= CALL_BYTES_MAX => {
-                bytes.max(got)
+        let path = open_file.path.clone();
+        let asked_bytes = match requested.bytes {
+            Some(bytes) if requested.method != ReadMethod::Copied || bytes <= CALL_BYTES_MAX => {
+                bytes.max(read_bytes)
             }
-            _ => got,
+            _ => read_bytes,
         };
         let outcome = match value {
             ..0 => ReadOutcome::Error(syntax::error_number(call.result)),
-            _ => ReadOutcome::Bytes(got),
+            _ => ReadOutcome::Bytes(read_bytes),
         };
-        let way = asked.way;
-        let descriptor = Some(number);
-        let (file, thread) = (self.file(path), self.thread(task));
+        let method = requested.method;
+        let descriptor = Some(descriptor_number);
+        let (file, thread) = (self.file_number(path), self.thread_number(task));
         self.add_read(ReadRecord {
             end_ns,
             begin_ns,
             waited_ns: 0,
             thread,
-            way,
+            way: method,
             descriptor,
             file,
             offset,
@@ -255,72 +261,73 @@ impl StraceParser {
         Some(())
     }
 
-    /// Returns the number of a file.
-    fn file(&mut self, path: String) -> u32 {
+    /// Returns the number of a file in the recording. A new path gets the next number.
+    fn file_number(&mut self, path: String) -> u32 {
         let files = self.files.len() as u32;
         *self.files.entry(path).or_insert(files)
     }
 
-    /// Returns the number of a thread.
-    fn thread(&mut self, task: u32) -> u32 {
+    /// Returns the number of a thread in the recording. A new task gets the next number.
+    fn thread_number(&mut self, task: u32) -> u32 {
         let threads = self.threads.len() as u32;
         *self.threads.entry(task).or_insert(threads)
     }
 
     /// Advances the position of the file that a copy writes to.
-    fn copied_to(&mut self, task: u32, call: &Call<'_>) {
-        let (to, offset) = match call.name {
+    fn advance_copy_target(&mut self, task: u32, call: &Call<'_>) {
+        let (target_index, offset) = match call.name {
             "sendfile" | "sendfile64" => (0, None),
             "copy_file_range" | "splice" => (2, call.pointed_offset(3)),
             _ => return,
         };
         if offset.is_none() {
-            self.advance(task, call.argument(to), call.success_value());
+            self.advance_position(task, call.argument(target_index), call.success_value());
         }
     }
 
     /// Records a mapping (`mmap`).
-    fn map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
+    fn import_map(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(bytes)) = (call.success_value(), call.number(1)) else { return };
         let offset = call.number(5).unwrap_or(0);
-        let path = match self.open_file(task, call.argument(4)) {
-            Some((_, held)) if is_file(&held.path) => held.path.clone(),
+        let path = match self.file_of_descriptor(task, call.argument(4)) {
+            Some((_, open_file)) if is_file(&open_file.path) => open_file.path.clone(),
             // An anonymous mapping replaces the mappings in its range.
-            _ => return self.table(task).unmap(address, bytes),
+            _ => return self.table_of_task(task).unmap(address, bytes),
         };
         if offset.checked_add(bytes).is_none_or(|end| end > OFFSET_MAX) {
             return;
         }
-        self.table(task).map(address, Mapped { path: path.clone(), offset, bytes });
-        let (file, thread) = (self.file(path), self.thread(task));
+        self.table_of_task(task).map(address, Mapped { path: path.clone(), offset, bytes });
+        let (file, thread) = (self.file_number(path), self.thread_number(task));
         self.records.push((at_ns, Record::Map(FileMapped { at_ns, thread, file, offset, bytes })));
         self.count_left_out(kind::MAPPED);
     }
 
-    /// Records advice on a file (`fadvise64`, `readahead`).
+    /// Adds the record of advice on a file (`fadvise64`, `readahead`). A failed call is ignored.
     fn advise_file(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
-        let path = match self.open_file(task, call.argument(0)) {
-            Some((_, held)) if is_file(&held.path) => held.path.clone(),
+        let path = match self.file_of_descriptor(task, call.argument(0)) {
+            Some((_, open_file)) if is_file(&open_file.path) => open_file.path.clone(),
             _ => return,
         };
         let hint = match call.name {
             "readahead" => AdviceType::WillNeed,
-            _ => hint(call.argument(3)),
+            _ => parse_hint(call.argument(3)),
         };
         if call.value() == Some(0) {
             let (offset, bytes) = (call.number(1).unwrap_or(0), call.number(2).unwrap_or(0));
-            self.advise(task, at_ns, path, (offset, bytes), hint, false);
+            self.add_advice(task, at_ns, path, (offset, bytes), hint, false);
         }
     }
 
-    /// Records advice on a mapping (`madvise`).
+    /// Adds the record of advice on a mapping (`madvise`). Advice on memory without a known file is
+    /// counted as left out, unless it releases memory.
     fn advise_mapping(&mut self, task: u32, at_ns: u64, call: &Call<'_>) {
         let (Some(address), Some(0)) = (call.number(0), call.value()) else { return };
-        let hint = hint(call.argument(2));
-        match self.table(task).at(address) {
+        let hint = parse_hint(call.argument(2));
+        match self.table_of_task(task).at(address) {
             Some((path, offset)) => {
                 let bytes = call.number(1).unwrap_or(0);
-                self.advise(task, at_ns, path, (offset, bytes), hint, true);
+                self.add_advice(task, at_ns, path, (offset, bytes), hint, true);
             }
             // Allocators release memory that is not mapped to a file.
             None if hint == AdviceType::DontNeed || hint == AdviceType::Other => {}
@@ -328,8 +335,8 @@ impl StraceParser {
         }
     }
 
-    /// Adds the record of an advice.
-    fn advise(
+    /// Adds the record of an advice. `is_of_mapping`: true for `madvise`.
+    fn add_advice(
         &mut self,
         task: u32,
         at_ns: u64,
@@ -344,20 +351,20 @@ impl StraceParser {
         }
         // A length of 0 means "up to the end", and so does a length beyond any file.
         let bytes = if end > OFFSET_MAX || end == offset { 0 } else { bytes };
-        let (file, thread) = (self.file(path), self.thread(task));
+        let (file, thread) = (self.file_number(path), self.thread_number(task));
         let advice = AdviceGiven { at_ns, thread, file, offset, bytes, hint, is_of_mapping };
         self.records.push((at_ns, Record::Advice(advice)));
     }
 
-    /// Processes the requests of `io_submit`: accepted requests are pending until they end.
-    fn submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
-        let Some(taken) = call.success_value() else { return };
+    /// Keeps the requests that `io_submit` accepted until they end.
+    fn import_submit(&mut self, task: u32, begin_ns: u64, call: &Call<'_>) {
+        let Some(accepted) = call.success_value() else { return };
         let Some((requests, _)) = syntax::structures(call.argument(2)) else {
-            return self.leave_out_many(kind::HIDDEN, 1);
+            return self.count_many_left_out(kind::HIDDEN, 1);
         };
-        self.leave_out_many(kind::HIDDEN, u64::from((requests.len() as u64) < taken));
-        for request in requests.iter().take(usize::try_from(taken).unwrap_or(usize::MAX)) {
-            let submitted = self.submitted(task, begin_ns, request);
+        self.count_many_left_out(kind::HIDDEN, u64::from((requests.len() as u64) < accepted));
+        for request in requests.iter().take(usize::try_from(accepted).unwrap_or(usize::MAX)) {
+            let submitted = self.parse_submitted(task, begin_ns, request);
             let data = field(request, "aio_data").unwrap_or("0");
             self.pending.add(call.argument(0), data, submitted);
         }
@@ -365,44 +372,51 @@ impl StraceParser {
 
     /// Parses one request of `io_submit`. Returns `None` and counts it as left out if it is not a
     /// read of a file.
-    fn submitted(&mut self, task: u32, begin_ns: u64, request: &[String]) -> Option<Submitted> {
+    fn parse_submitted(
+        &mut self,
+        task: u32,
+        begin_ns: u64,
+        request: &[String],
+    ) -> Option<Submitted> {
         let operation = field(request, "aio_lio_opcode")?;
         if !operation.starts_with("IOCB_CMD_PREAD") {
             self.count_left_out(&format!("io_submit of {operation}"));
             return None;
         }
-        let (descriptor, held) = self.open_file(task, field(request, "aio_fildes")?)?;
-        let path = held.path.clone();
+        let (descriptor, open_file) =
+            self.file_of_descriptor(task, field(request, "aio_fildes")?)?;
+        let path = open_file.path.clone();
         if !is_file(&path) {
             self.count_left_out(kind::NO_FILE);
             return None;
         }
         // A vectored request shows only its number of buffers. Its completion shows the number of
         // bytes.
-        let asked = match operation {
+        let requested_bytes = match operation {
             "IOCB_CMD_PREAD" => field(request, "aio_nbytes").and_then(syntax::number),
             _ => None,
         };
         let offset = field(request, "aio_offset").and_then(syntax::number)?;
-        let asked_bytes = asked.unwrap_or(0);
+        let asked_bytes = requested_bytes.unwrap_or(0);
         Some(Submitted { begin_ns, task, descriptor, path, offset, asked_bytes })
     }
 
-    /// Processes the completions of `io_getevents`.
-    fn events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
+    /// Adds the records of reads that `io_getevents` completes. Returns `None` for malformed
+    /// results.
+    fn import_events(&mut self, end_ns: u64, call: &Call<'_>) -> Option<()> {
         let Some((events, _)) = syntax::structures(call.argument(3)) else { return Some(()) };
         for event in &events {
             let data = field(event, "data").unwrap_or("0");
-            let Some(submitted) = self.pending.take(call.argument(0), data) else { continue };
+            let Some(submitted) = self.pending.complete(call.argument(0), data) else { continue };
             let result = field(event, "res").unwrap_or_default();
             let result: i64 = result.split(' ').next()?.parse().ok()?;
-            let got = u64::try_from(result).unwrap_or(0);
+            let read_bytes = u64::try_from(result).unwrap_or(0);
             let outcome = match result {
                 ..0 => ReadOutcome::Error(u32::try_from(-result).unwrap_or(0)),
-                _ => ReadOutcome::Bytes(got),
+                _ => ReadOutcome::Bytes(read_bytes),
             };
             let Submitted { begin_ns, task, descriptor, path, offset, asked_bytes } = submitted;
-            let (file, thread) = (self.file(path), self.thread(task));
+            let (file, thread) = (self.file_number(path), self.thread_number(task));
             self.add_read(ReadRecord {
                 end_ns: end_ns.max(begin_ns),
                 begin_ns,
@@ -412,7 +426,7 @@ impl StraceParser {
                 descriptor: Some(descriptor),
                 file,
                 offset,
-                asked_bytes: asked_bytes.max(got),
+                asked_bytes: asked_bytes.max(read_bytes),
                 outcome,
             })?;
         }
@@ -420,8 +434,8 @@ impl StraceParser {
     }
 }
 
-/// Converts a constant of `fadvise64` or `madvise`.
-fn hint(constant: &str) -> AdviceType {
+/// Converts a constant of `fadvise64` or `madvise`. Unknown constants become `Other`.
+fn parse_hint(constant: &str) -> AdviceType {
     match constant.trim_start_matches("POSIX_FADV_").trim_start_matches("MADV_") {
         "NORMAL" => AdviceType::Normal,
         "RANDOM" => AdviceType::Random,

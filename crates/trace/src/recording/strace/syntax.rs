@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Returns the process ID, the time in nanoseconds, and the rest of the line.
+/// Splits a line into the process ID (0 without one), the time in nanoseconds, and the rest.
+/// Returns `None` for a line that does not begin in this way.
 pub fn head(line: &str) -> Option<(u32, u64, &str)> {
     let line = line.trim_end();
     let line = line.strip_prefix("[pid").unwrap_or(line).trim_start();
@@ -35,7 +36,8 @@ pub struct Call<'a> {
     pub arguments: Vec<String>,
     /// Text of the result, as in `-1 EINTR (Interrupted system call)` or `3</a/file>`.
     pub result: &'a str,
-    pub took_ns: u64,
+    /// Duration in nanoseconds; 0 if unknown.
+    pub duration_ns: u64,
 }
 
 impl<'a> Call<'a> {
@@ -44,17 +46,17 @@ impl<'a> Call<'a> {
         let (name, rest) = text.split_once('(')?;
         let (arguments, rest) = arguments(rest)?;
         let rest = rest.trim_start().strip_prefix('=')?.trim_start();
-        let (result, took_ns) = match rest.rsplit_once(" <") {
+        let (result, duration_ns) = match rest.rsplit_once(" <") {
             Some((result, "unavailable>")) => (result, 0),
             Some((result, took)) => (result, nanoseconds(took.strip_suffix('>')?)?),
             None => (rest, 0),
         };
-        Some(Call { name, arguments, result, took_ns })
+        Some(Call { name, arguments, result, duration_ns })
     }
 
-    /// Returns an argument, or an empty text if it is missing.
-    pub fn argument(&self, at: usize) -> &str {
-        self.arguments.get(at).map(String::as_str).unwrap_or_default()
+    /// Returns the argument with this index, or an empty text if it is missing.
+    pub fn argument(&self, index: usize) -> &str {
+        self.arguments.get(index).map(String::as_str).unwrap_or_default()
     }
 
     /// Returns the result as a number. `None` if the call was interrupted and restarted (`?`).
@@ -71,15 +73,15 @@ impl<'a> Call<'a> {
         self.value().and_then(|value| u64::try_from(value).ok())
     }
 
-    /// Parses an argument as a decimal or hexadecimal number.
-    pub fn number(&self, at: usize) -> Option<u64> {
-        number(self.argument(at))
+    /// Parses the argument with this index as a decimal or hexadecimal number.
+    pub fn number(&self, index: usize) -> Option<u64> {
+        number(self.argument(index))
     }
 
     /// Parses an argument that points to an offset, `[4096]` or `[4096] => [8192]`. Returns `None`
     /// for `NULL`.
-    pub fn pointed_offset(&self, at: usize) -> Option<u64> {
-        let inside = self.argument(at).strip_prefix('[')?;
+    pub fn pointed_offset(&self, index: usize) -> Option<u64> {
+        let inside = self.argument(index).strip_prefix('[')?;
         number(inside.split([']', ' ']).next()?)
     }
 }
@@ -92,7 +94,8 @@ pub fn number(text: &str) -> Option<u64> {
     }
 }
 
-/// Returns the value of a field of `{name=value, …}`.
+/// Returns the value of a field of `{name=value, …}`, whose parts are `structure`. `None` without
+/// the field.
 pub fn field<'a>(structure: &'a [String], name: &str) -> Option<&'a str> {
     let value = |part: &'a String| part.strip_prefix(name)?.strip_prefix('=');
     structure.iter().find_map(value)
@@ -116,16 +119,17 @@ fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
     parts(text, Some(')'))
 }
 
-/// Splits the text at commas, up to `end` outside of all brackets, quotes and paths, or up to the
-/// end of the text.
+/// Splits the text at commas, up to `end` outside of all brackets, quotes and paths. Returns the
+/// parts and the text after `end`. Without `end`, the whole text is split. Returns `None` if `end`
+/// is missing.
 fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
-    let mut all = vec![String::new()];
+    let mut found = vec![String::new()];
     let (mut depth, mut is_quoted, mut is_escaped) = (0_u32, false, false);
     let mut path_depth = 0_u32;
-    let mut before = ' ';
-    for (at, letter) in text.char_indices() {
-        let last = all.last_mut()?;
-        let previous = std::mem::replace(&mut before, letter);
+    let mut last_letter = ' ';
+    for (position, letter) in text.char_indices() {
+        let last = found.last_mut()?;
+        let previous = std::mem::replace(&mut last_letter, letter);
         match letter {
             _ if is_escaped => is_escaped = false,
             '\\' if is_quoted => is_escaped = true,
@@ -133,17 +137,19 @@ fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
             _ if is_quoted => {}
             // The path after a descriptor may contain unbalanced brackets. strace writes `<` and
             // `>` of a name as octal numbers. `->` separates two addresses.
-            '<' if path_depth > 0 || begins_path(previous, &text[at + 1..]) => path_depth += 1,
+            '<' if path_depth > 0 || begins_path(previous, &text[position + 1..]) => {
+                path_depth += 1
+            }
             '>' if path_depth > 0 && previous != '-' => path_depth -= 1,
             _ if path_depth > 0 => {}
             letter if depth == 0 && Some(letter) == end => {
-                all.iter_mut().for_each(|part| *part = part.trim().to_owned());
-                return Some((all, &text[at + letter.len_utf8()..]));
+                found.iter_mut().for_each(|part| *part = part.trim().to_owned());
+                return Some((found, &text[position + letter.len_utf8()..]));
             }
             '(' | '[' | '{' | '<' => depth += 1,
             ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {
-                all.push(String::new());
+                found.push(String::new());
                 continue;
             }
             _ => {}
@@ -153,13 +159,13 @@ fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
     if end.is_some() {
         return None;
     }
-    all.iter_mut().for_each(|part| *part = part.trim().to_owned());
-    Some((all, ""))
+    found.iter_mut().for_each(|part| *part = part.trim().to_owned());
+    Some((found, ""))
 }
 
 /// Returns true if a `<` begins the path of a descriptor, judged by the text around it.
-fn begins_path(before: char, behind: &str) -> bool {
-    (before.is_ascii_digit() || before == 'D') && !behind.starts_with(['<', ' ', '='])
+fn begins_path(before: char, rest: &str) -> bool {
+    (before.is_ascii_digit() || before == 'D') && !rest.starts_with(['<', ' ', '='])
 }
 
 /// Parses a descriptor with its path: `3`, `3</path>` or `3</path>(deleted)`.
@@ -193,32 +199,32 @@ impl Path {
             Some(name) => (name, true),
             None => (name, is_deleted),
         };
-        Some(Path { name: plain(name), is_deleted })
+        Some(Path { name: decode_escapes(name), is_deleted })
     }
 }
 
-/// Returns the text of a quoted string.
-pub fn quoted(text: &str) -> String {
-    plain(text.trim_end_matches("...").trim_matches('"'))
+/// Returns the text of a quoted string, without quotes and with decoded escapes.
+pub fn unquoted(text: &str) -> String {
+    decode_escapes(text.trim_end_matches("...").trim_matches('"'))
 }
 
 /// Decodes escapes: `\303\244` are two bytes, `\x41` is one, `\n` is a line end.
-fn plain(text: &str) -> String {
+fn decode_escapes(text: &str) -> String {
     if !text.contains('\\') {
         return text.to_owned();
     }
     let mut bytes = Vec::new();
-    let mut left = text.as_bytes();
-    while let [first, rest @ ..] = left {
-        left = rest;
-        let (true, [kind, behind @ ..]) = (*first == b'\\', rest) else {
+    let mut rest_of_text = text.as_bytes();
+    while let [first, rest @ ..] = rest_of_text {
+        rest_of_text = rest;
+        let (true, [kind, after_kind @ ..]) = (*first == b'\\', rest) else {
             bytes.push(*first);
             continue;
         };
-        left = behind;
+        rest_of_text = after_kind;
         bytes.push(match kind {
-            b'0'..=b'7' => digits(rest, 8, 3, &mut left),
-            b'x' => digits(behind, 16, 2, &mut left),
+            b'0'..=b'7' => digits(rest, 8, 3, &mut rest_of_text),
+            b'x' => digits(after_kind, 16, 2, &mut rest_of_text),
             b'n' => b'\n',
             b't' => b'\t',
             b'r' => b'\r',
@@ -234,11 +240,11 @@ fn plain(text: &str) -> String {
 }
 
 /// Decodes up to `most` digits as a byte. Sets `left` to the rest of the text.
-fn digits<'a>(text: &'a [u8], radix: u32, most: usize, left: &mut &'a [u8]) -> u8 {
+fn digits<'a>(text: &'a [u8], radix: u32, count_max: usize, rest: &mut &'a [u8]) -> u8 {
     let digit = |byte: &u8| char::from(*byte).to_digit(radix);
-    let found: Vec<u32> = text.iter().take(most).map_while(digit).collect();
-    *left = &text[found.len()..];
-    found.iter().fold(0_u32, |number, digit| number * radix + digit) as u8
+    let values: Vec<u32> = text.iter().take(count_max).map_while(digit).collect();
+    *rest = &text[values.len()..];
+    values.iter().fold(0_u32, |number, digit| number * radix + digit) as u8
 }
 
 /// Returns the number of a named error, as in `-1 EIO (Input/output error)`. Returns 0 for an error

@@ -21,7 +21,7 @@ pub struct OpenFile {
 
 impl OpenFile {
     /// Sets the path of the descriptor. A deleted file keeps the path under which it was opened.
-    pub fn name(&mut self, path: Path) {
+    pub fn set_path(&mut self, path: Path) {
         let Path { name, is_deleted } = path;
         if is_deleted && self.path != name {
             self.path = format!("{name} (deleted)");
@@ -46,7 +46,7 @@ impl Table {
         self.mapped.insert(address, mapped);
     }
 
-    /// Removes a range: mappings that begin in it are forgotten.
+    /// Removes the mappings that begin in a range of addresses.
     pub fn unmap(&mut self, address: u64, bytes: u64) {
         let end = address.saturating_add(bytes);
         self.mapped.retain(|start, _| !(address..end).contains(start));
@@ -79,17 +79,19 @@ pub struct Submitted {
 pub struct Pending(BTreeMap<(String, String), VecDeque<Option<Submitted>>>);
 
 impl Pending {
+    /// Adds a request that was submitted. `None`: it is no read.
     pub fn add(&mut self, context: &str, data: &str, request: Option<Submitted>) {
         self.0.entry((context.to_owned(), data.to_owned())).or_default().push_back(request);
     }
 
-    /// Removes and returns the oldest request with this number, which has completed.
-    pub fn take(&mut self, context: &str, data: &str) -> Option<Submitted> {
+    /// Removes and returns the oldest request with this context and number, which has completed.
+    /// `None` if it is unknown or no read.
+    pub fn complete(&mut self, context: &str, data: &str) -> Option<Submitted> {
         let key = (context.to_owned(), data.to_owned());
         self.0.get_mut(&key)?.pop_front()?
     }
 
-    /// Number of reads that have not ended.
+    /// Returns the number of reads that have not completed.
     pub fn count(&self) -> u64 {
         self.0.values().flatten().flatten().count() as u64
     }
