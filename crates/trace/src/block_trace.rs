@@ -107,8 +107,8 @@ impl TraceFormat {
         if start.starts_with(&recording::MAGIC) {
             return Some(TraceFormat::Recording);
         }
-        let is_said = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
-        let mut lines = start.split(|byte| *byte == b'\n').filter(is_said);
+        let has_data = |line: &&[u8]| !line.trim_ascii().is_empty() && !line.starts_with(b"#");
+        let mut lines = start.split(|byte| *byte == b'\n').filter(has_data);
         let mut line = lines.next()?;
         if columns::is_header(line) {
             line = lines.next()?;
@@ -222,11 +222,11 @@ impl<R: BufRead> TraceReader<R> {
         self.number
     }
 
-    /// Returns the next request, or `None` at the end.
-    fn read(&mut self) -> Result<Option<TraceRequest>, TraceError> {
+    /// Returns the next request, or `None` at the end. Lines without data are counted as skipped.
+    fn read_request(&mut self) -> Result<Option<TraceRequest>, TraceError> {
         loop {
-            if let Some(held) = self.event_filter.next() {
-                return self.origin.request(held.raw(), held.line).map(Some);
+            if let Some(held_event) = self.event_filter.next_held() {
+                return self.origin.convert(held_event.raw(), held_event.line).map(Some);
             }
             let request = match self.format {
                 TraceFormat::Blktrace => self.read_record()?,
@@ -237,18 +237,21 @@ impl<R: BufRead> TraceReader<R> {
                 TraceRead::Request(request) => return Ok(Some(request)),
                 TraceRead::Nothing => self.skipped += 1,
                 TraceRead::Blank => {}
-                TraceRead::End if self.event_filter.end() => {}
+                TraceRead::End if self.event_filter.choose_event() => {}
                 TraceRead::End => return Ok(None),
             }
         }
     }
 
-    /// Reads a record of blktrace.
+    /// Reads the next record of blktrace.
+    ///
+    /// # Errors
+    /// The record is malformed or cut off.
     fn read_record(&mut self) -> Result<TraceRead, TraceError> {
         let Source::Plain(source) = &mut self.source else {
             unreachable!("only a recording has another source");
         };
-        let record = blktrace::next(source, &mut self.line).map_err(TraceError::unread)?;
+        let record = blktrace::read_next(source, &mut self.line).map_err(TraceError::unread)?;
         self.number += 1;
         Ok(match record {
             blktrace::BlktraceRecord::End => TraceRead::End,
@@ -260,14 +263,15 @@ impl<R: BufRead> TraceReader<R> {
                 let raw =
                     RawRequest { at, device: &device.to_le_bytes(), op, offset, bytes, event };
                 match self.event_filter.accepts(&raw, self.number) {
-                    true => TraceRead::Request(self.origin.request(raw, self.number)?),
+                    true => TraceRead::Request(self.origin.convert(raw, self.number)?),
                     false => TraceRead::Nothing,
                 }
             }
         })
     }
 
-    /// Returns the next read of a recording that returned bytes, with its start time.
+    /// Reads the next record of a recording. A read that returned bytes becomes a request at its
+    /// start time.
     fn read_recorded(&mut self) -> Result<TraceRead, TraceError> {
         let record = match &mut self.source {
             Source::Recording(reader) => reader.next(),
@@ -282,18 +286,19 @@ impl<R: BufRead> TraceReader<R> {
             Some(Ok(recording::Record::Read(_))) => return Ok(TraceRead::Nothing),
             Some(Ok(_)) => return Ok(TraceRead::Blank),
         };
-        let range = fields::range(read.offset, read.bytes_read());
+        let range = fields::checked_range(read.offset, read.bytes_read());
         let (Some((offset, bytes)), true) = (range, read.begin_ns < 1 << 62) else {
-            let expected = columns::expected(self.format);
+            let expected = columns::expected_form(self.format);
             return Err(TraceError::unexpected(self.number, &format!("{read:?}"), expected));
         };
         let (at, device) = (Time(read.begin_ns), read.file.to_le_bytes());
         let event = Event::Queued;
         let raw = RawRequest { at, device: &device, op: Op::Read, offset, bytes, event };
-        self.origin.request(raw, self.number).map(TraceRead::Request)
+        self.origin.convert(raw, self.number).map(TraceRead::Request)
     }
 
-    /// Reads a line in the source's buffer. A line that crosses the end of the buffer is copied.
+    /// Reads the next line, in the source's buffer if it contains the whole line. A line that
+    /// crosses the end of the buffer is copied.
     fn read_line(&mut self) -> Result<TraceRead, TraceError> {
         let Source::Plain(source) = &mut self.source else {
             unreachable!("only a recording has another source");
@@ -321,17 +326,17 @@ impl<R: BufRead> TraceReader<R> {
             return Ok(TraceRead::Blank);
         }
         let line = match self.format {
-            TraceFormat::Iolog => self.iolog.line(text),
-            format => columns::line(format, text),
+            TraceFormat::Iolog => self.iolog.parse_line(text),
+            format => columns::parse_line(format, text),
         };
         match line {
             Some(TraceLine::Request(raw)) => match self.event_filter.accepts(&raw, self.number) {
-                true => self.origin.request(raw, self.number).map(TraceRead::Request),
+                true => self.origin.convert(raw, self.number).map(TraceRead::Request),
                 false => Ok(TraceRead::Nothing),
             },
             Some(TraceLine::Nothing) => Ok(TraceRead::Nothing),
             None => {
-                let (line, expected) = (self.number, columns::expected(self.format));
+                let (line, expected) = (self.number, columns::expected_form(self.format));
                 Err(TraceError::unexpected(line, &String::from_utf8_lossy(text), expected))
             }
         }
@@ -350,15 +355,17 @@ enum TraceRead {
 }
 
 impl TraceOrigin {
-    /// Returns true if there was no request so far.
+    /// Returns true before the first request.
     fn is_empty(&self) -> bool {
         self.first.is_none()
     }
-    /// Converts a request to relative time and device number. `line` is for errors.
-    fn request(&mut self, raw: RawRequest<'_>, line: u64) -> Result<TraceRequest, TraceError> {
+
+    /// Converts a request to the time since the first request and to a device number. `line` is for
+    /// errors.
+    fn convert(&mut self, raw: RawRequest<'_>, line: u64) -> Result<TraceRequest, TraceError> {
         let device = match &self.newest {
             Some((name, number)) if name == raw.device => *number,
-            _ => self.device(raw.device, line)?,
+            _ => self.device_number(raw.device, line)?,
         };
         let first = *self.first.get_or_insert(raw.at);
         self.latest = self.latest.max(raw.at);
@@ -366,8 +373,8 @@ impl TraceOrigin {
         Ok(TraceRequest { at, device, op: raw.op, offset: raw.offset, bytes: raw.bytes })
     }
 
-    /// Returns the number of a device.
-    fn device(&mut self, name: &[u8], line: u64) -> Result<u32, TraceError> {
+    /// Returns the number of a device. A new name gets the next number. `line` is for errors.
+    fn device_number(&mut self, name: &[u8], line: u64) -> Result<u32, TraceError> {
         let count = self.devices.len();
         let number = match self.devices.get(name) {
             Some(number) => *number,
@@ -377,10 +384,10 @@ impl TraceOrigin {
             }
             None => *self.devices.entry(name.to_owned()).or_insert(count as u32),
         };
-        let (newest, its_number) = self.newest.get_or_insert_default();
-        newest.clear();
-        newest.extend_from_slice(name);
-        *its_number = number;
+        let (newest_name, newest_number) = self.newest.get_or_insert_default();
+        newest_name.clear();
+        newest_name.extend_from_slice(name);
+        *newest_number = number;
         Ok(number)
     }
 }
@@ -392,7 +399,7 @@ impl<R: BufRead> Iterator for TraceReader<R> {
         if self.has_failed {
             return None;
         }
-        let read = self.read().transpose();
+        let read = self.read_request().transpose();
         self.has_failed = matches!(read, Some(Err(_)));
         read
     }

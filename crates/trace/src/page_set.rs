@@ -32,7 +32,7 @@ impl Default for PagePiece {
 
 impl PagePiece {
     /// Number of words that can be non-zero.
-    fn words(&self) -> usize {
+    fn word_count(&self) -> usize {
         match self {
             PagePiece::Few(_) => 1,
             PagePiece::Bits(words) => words.len(),
@@ -40,19 +40,20 @@ impl PagePiece {
         }
     }
 
-    /// Returns a word of the bitmap.
-    fn word(&self, at: usize) -> u64 {
+    /// Returns a word of the bitmap by its index. Words beyond the bitmap are 0.
+    fn word(&self, index: usize) -> u64 {
         match self {
-            PagePiece::Few(word) if at == 0 => *word,
+            PagePiece::Few(word) if index == 0 => *word,
             PagePiece::Few(_) => 0,
-            PagePiece::Bits(words) => words.get(at).copied().unwrap_or(0),
+            PagePiece::Bits(words) => words.get(index).copied().unwrap_or(0),
             PagePiece::Whole => u64::MAX,
         }
     }
 
     /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
     fn add(&mut self, first: u64, end: u64) -> u64 {
-        let added = word_masks(first, end).map(|(at, mask)| (mask & !self.word(at)).count_ones());
+        let added =
+            word_masks(first, end).map(|(index, mask)| (mask & !self.word(index)).count_ones());
         let added = u64::from(added.sum::<u32>());
         if added == 0 {
             return 0;
@@ -73,8 +74,8 @@ impl PagePiece {
             }
             PagePiece::Whole => return 0,
         };
-        for (at, mask) in word_masks(first, end) {
-            words[at] |= mask;
+        for (index, mask) in word_masks(first, end) {
+            words[index] |= mask;
         }
         if words.len() == WORDS && words.iter().all(|&word| word == u64::MAX) {
             *self = PagePiece::Whole;
@@ -83,46 +84,49 @@ impl PagePiece {
     }
 }
 
-/// Returns the words with a page from `first` up to `end`, exclusive, and the bits of these pages.
+/// Returns the index of each word with a page from `first` up to `end`, exclusive, and the bits of
+/// these pages.
 fn word_masks(first: u64, end: u64) -> impl Iterator<Item = (usize, u64)> {
     let words = if first < end { first / 64..end.div_ceil(64) } else { 0..0 };
     words.map(move |word| {
-        let from = first.max(word * 64) - word * 64;
-        let count = end.min(word * 64 + 64) - word * 64 - from;
-        (word as usize, (u64::MAX >> (64 - count)) << from)
+        let first_bit = first.max(word * 64) - word * 64;
+        let bit_count = end.min(word * 64 + 64) - word * 64 - first_bit;
+        (word as usize, (u64::MAX >> (64 - bit_count)) << first_bit)
     })
 }
 
-/// Returns the chunks of a range of pages, each with the range within the chunk.
+/// Splits a range of pages at the chunks. Returns the number of each chunk, and first page and end
+/// of the part within the chunk.
 fn pieces(first: u64, end: u64) -> impl Iterator<Item = (u64, u64, u64)> {
-    let numbers = if first < end { first / CHUNK_PAGES..end.div_ceil(CHUNK_PAGES) } else { 0..0 };
-    numbers.map(move |number| {
-        let start = number * CHUNK_PAGES;
-        (number, first.max(start) - start, end.min(start + CHUNK_PAGES) - start)
+    let chunks = if first < end { first / CHUNK_PAGES..end.div_ceil(CHUNK_PAGES) } else { 0..0 };
+    chunks.map(move |chunk| {
+        let start = chunk * CHUNK_PAGES;
+        (chunk, first.max(start) - start, end.min(start + CHUNK_PAGES) - start)
     })
 }
 
 /// A set of pages of one file. For a small file it needs no heap memory.
 #[derive(Clone, Debug, Default)]
 pub struct PageSet {
+    /// Chunk 0.
     first: PagePiece,
     /// The other chunks, by number.
     pieces: BTreeMap<u64, PagePiece>,
 }
 
 impl PageSet {
-    /// Returns a chunk, if allocated.
-    fn piece(&self, number: u64) -> Option<&PagePiece> {
-        if number == 0 { Some(&self.first) } else { self.pieces.get(&number) }
+    /// Returns the pages of a chunk, or `None` if it is not allocated.
+    fn piece(&self, chunk: u64) -> Option<&PagePiece> {
+        if chunk == 0 { Some(&self.first) } else { self.pieces.get(&chunk) }
     }
 
     /// Adds the pages from `first` up to `end`, exclusive. Returns the number of new pages.
     pub fn add(&mut self, first: u64, end: u64) -> u64 {
         let mut added = 0;
-        for (number, first, end) in pieces(first, end) {
-            let piece = match number {
+        for (chunk, first, end) in pieces(first, end) {
+            let piece = match chunk {
                 0 => &mut self.first,
-                _ => self.pieces.entry(number).or_default(),
+                _ => self.pieces.entry(chunk).or_default(),
             };
             added += piece.add(first, end);
         }
@@ -136,9 +140,9 @@ impl PageSet {
 
     /// Returns true if the set contains any page from `first` up to `end`, exclusive.
     pub fn has_any(&self, first: u64, end: u64) -> bool {
-        pieces(first, end).any(|(number, first, end)| {
-            self.piece(number).is_some_and(|piece| {
-                word_masks(first, end).any(|(at, mask)| piece.word(at) & mask != 0)
+        pieces(first, end).any(|(chunk, first, end)| {
+            self.piece(chunk).is_some_and(|piece| {
+                word_masks(first, end).any(|(index, mask)| piece.word(index) & mask != 0)
             })
         })
     }
@@ -148,14 +152,16 @@ impl PageSet {
         self.count_without_both(other, &PageSet::default())
     }
 
-    /// Number of pages in it that are in neither of two others.
+    /// Returns the number of pages that are in neither of two other sets.
     pub fn count_without_both(&self, one: &PageSet, other: &PageSet) -> u64 {
         let pieces = std::iter::once((0, &self.first))
-            .chain(self.pieces.iter().map(|(&number, piece)| (number, piece)));
-        let counts = pieces.map(|(number, piece)| {
-            let of = |pages: &PageSet, at| pages.piece(number).map_or(0, |piece| piece.word(at));
-            let theirs = |at| of(one, at) | of(other, at);
-            let words = (0..piece.words()).map(|at| piece.word(at) & !theirs(at));
+            .chain(self.pieces.iter().map(|(&chunk, piece)| (chunk, piece)));
+        let counts = pieces.map(|(chunk, piece)| {
+            let word_of =
+                |pages: &PageSet, index| pages.piece(chunk).map_or(0, |piece| piece.word(index));
+            let others_word = |index| word_of(one, index) | word_of(other, index);
+            let words =
+                (0..piece.word_count()).map(|index| piece.word(index) & !others_word(index));
             words.map(|word| u64::from(word.count_ones())).sum::<u64>()
         });
         counts.sum()

@@ -35,7 +35,7 @@ const OFFSET_MAX: u64 = i64::MAX as u64 - READ_BYTES_MAX;
 /// # Errors
 /// Returns the first line that is not a step.
 pub fn parse_steps(text: &str) -> Result<Vec<HandleStep>, TraceError> {
-    let steps = lines(text).map(|(line, content)| parse_step(content).map_err(at(line)));
+    let steps = lines(text).map(|(line, content)| parse_step(content).map_err(line_error(line)));
     steps.collect()
 }
 
@@ -48,29 +48,29 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, content)| !content.is_empty())
 }
 
-/// Returns a function that adds a line number to an error.
-fn at(line: usize) -> impl Fn(String) -> TraceError {
+/// Returns a function that adds a line number to the text of an error.
+fn line_error(line: usize) -> impl Fn(String) -> TraceError {
     move |reason| TraceError::line(line as u64, reason)
 }
 
-/// Parses one step.
+/// Parses one step, or returns the text of an error.
 fn parse_step(text: &str) -> Result<HandleStep, String> {
     let words: Vec<&str> = text.split_whitespace().collect();
     match words[..] {
         ["reopen"] => Ok(HandleStep::Reopen),
         ["touch", offset] => {
-            Ok(HandleStep::Touch { offset: number("an offset", offset, OFFSET_MAX)? })
+            Ok(HandleStep::Touch { offset: parse_number("an offset", offset, OFFSET_MAX)? })
         }
         ["advice", name] => {
-            let known = ADVICE.iter().find(|(known, _)| *known == name);
-            known.map(|(_, advice)| HandleStep::Advise(*advice)).ok_or_else(|| {
+            let advice = ADVICE.iter().find(|(advice, _)| *advice == name);
+            advice.map(|(_, advice)| HandleStep::Advise(*advice)).ok_or_else(|| {
                 let names = ADVICE.map(|(name, _)| name).join(", ");
                 format!("there is no advice `{name}` here; there are: {names}")
             })
         }
         [offset, length] => Ok(HandleStep::Read {
-            offset: number("an offset", offset, OFFSET_MAX)?,
-            bytes: number("a length", length, READ_BYTES_MAX)?,
+            offset: parse_number("an offset", offset, OFFSET_MAX)?,
+            bytes: parse_number("a length", length, READ_BYTES_MAX)?,
         }),
         _ => Err(format!(
             "`{text}` is no step; a step is `OFFSET LENGTH` in bytes, `touch OFFSET`, \
@@ -79,11 +79,11 @@ fn parse_step(text: &str) -> Result<HandleStep, String> {
     }
 }
 
-/// Parses a whole number of at most `most`. `what` names it in the error.
-fn number(what: &str, text: &str, most: u64) -> Result<u64, String> {
+/// Parses a whole number of at most `maximum`. `expected` names it in the error.
+fn parse_number(expected: &str, text: &str, maximum: u64) -> Result<u64, String> {
     match text.parse() {
-        Ok(number) if number <= most => Ok(number),
-        _ => Err(format!("`{text}` is not {what} in bytes, a whole number up to {most}")),
+        Ok(number) if number <= maximum => Ok(number),
+        _ => Err(format!("`{text}` is not {expected} in bytes, a whole number up to {maximum}")),
     }
 }
 
@@ -122,11 +122,11 @@ impl fmt::Display for FolioRuns<'_> {
     }
 }
 
-/// Parses the folios of a line, at most `most`.
-fn parse_runs(text: &str, most: usize) -> Result<Vec<Folio>, String> {
+/// Parses the folios of a line such as `4..20 20..80x4`, at most `folios_max`.
+fn parse_runs(text: &str, folios_max: usize) -> Result<Vec<Folio>, String> {
     let mut folios = Vec::new();
     for run in text.split_whitespace().filter(|&run| run != "nothing") {
-        let parsed = (|| {
+        let bounds = (|| {
             let (first, rest) = run.split_once("..")?;
             let (end, size) = rest.split_once('x').unwrap_or((rest, "1"));
             let (first, end, size): (u64, u64, u64) =
@@ -137,11 +137,11 @@ fn parse_runs(text: &str, most: usize) -> Result<Vec<Folio>, String> {
                 && end.is_multiple_of(size);
             is_sound.then_some((first, end, size))
         })();
-        let (first, end, size) = parsed.ok_or_else(|| {
+        let (first, end, size) = bounds.ok_or_else(|| {
             format!("`{run}` is no run of pages `FIRST..END` or `FIRST..ENDxFOLIO`")
         })?;
         let order = size.trailing_zeros() as u8;
-        if (end - first) / size > (most - folios.len()) as u64 {
+        if (end - first) / size > (folios_max - folios.len()) as u64 {
             return Err(format!(
                 "`{run}`: with it these are more than {FOLIOS_MAX} folios, the most that are read; \
                  record fewer steps at a time"
@@ -175,23 +175,27 @@ pub fn parse_recording(text: &str) -> Result<(Vec<HandleStep>, Recording), Trace
     let ReadaheadLimits { window_pages_max, request_pages_max } = &mut recording.limits;
     let (mut steps, mut folios) = (Vec::new(), 0);
     for (line, content) in lines(text) {
-        let at = at(line);
+        let to_error = line_error(line);
         if let Some((step, added)) = content.split_once("->") {
-            steps.push(parse_step(step.trim()).map_err(&at)?);
-            let added = parse_runs(added, FOLIOS_MAX - folios).map_err(&at)?;
+            steps.push(parse_step(step.trim()).map_err(&to_error)?);
+            let added = parse_runs(added, FOLIOS_MAX - folios).map_err(&to_error)?;
             folios += added.len();
             recording.added.push(added);
             continue;
         }
         let (key, value) = content.split_once(' ').unwrap_or((content, ""));
-        let whole = |most| number(key, value, most).map_err(&at);
+        let parse_value = |maximum| parse_number(key, value, maximum).map_err(&to_error);
         match key {
             "system" => recording.system = value.to_owned(),
-            "read_ahead_kb" => *window_pages_max = whole(1 << 30)? * 1024 / PAGE_BYTES,
-            "max_sectors_kb" => *request_pages_max = whole(1 << 30)? * 1024 / PAGE_BYTES,
-            "file_bytes" => recording.file_bytes = whole(OFFSET_MAX)?,
-            "folio_order_max" => recording.folio_order_max = whole(9)? as u8,
-            _ => return Err(at(format!("`{content}` is neither a head line nor `STEP -> RUNS`"))),
+            "read_ahead_kb" => *window_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
+            "max_sectors_kb" => *request_pages_max = parse_value(1 << 30)? * 1024 / PAGE_BYTES,
+            "file_bytes" => recording.file_bytes = parse_value(OFFSET_MAX)?,
+            "folio_order_max" => recording.folio_order_max = parse_value(9)? as u8,
+            _ => {
+                return Err(to_error(format!(
+                    "`{content}` is neither a head line nor `STEP -> RUNS`"
+                )));
+            }
         }
     }
     Ok((steps, recording))

@@ -512,7 +512,8 @@ impl Record {
         }
     }
 
-    /// Returns a constructor of an empty record of the type `tag`.
+    /// Returns a function that creates an empty record of the type `tag`. `None` for an unknown
+    /// type.
     const fn constructor_of(tag: u8) -> Option<fn() -> Record> {
         Some(match tag {
             1 => || Record::Start(RecordingStart::default()),

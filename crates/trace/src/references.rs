@@ -81,7 +81,7 @@ pub struct BlockTrace {
 }
 
 impl BlockTrace {
-    /// Parses a trace, up to `most` references.
+    /// Parses a trace, up to `references_max` references.
     ///
     /// # Errors
     /// Fails on the first malformed line or record, and on an empty trace.
@@ -90,22 +90,22 @@ impl BlockTrace {
         format: BlockTraceFormat,
         references_max: usize,
     ) -> Result<BlockTrace, TraceError> {
-        let mut trace_blocks = TraceBlocks { blocks: Vec::new(), most: references_max, note: None };
+        let mut trace_blocks = TraceBlocks { blocks: Vec::new(), references_max, note: None };
         match format {
             BlockTraceFormat::CloudPhysics => {
-                for &record in records::<4>(bytes)? {
+                for &record in binary_records::<4>(bytes)? {
                     trace_blocks.add(u32::from_be_bytes(record).into());
                 }
             }
             BlockTraceFormat::OracleGeneral => {
-                for record in records::<24>(bytes)? {
+                for record in binary_records::<24>(bytes)? {
                     let number = record[4..12].try_into().expect("a record has 24 bytes");
                     trace_blocks.add(u64::from_le_bytes(number));
                 }
             }
             BlockTraceFormat::Reads => add_reads(bytes, &mut trace_blocks)?,
-            BlockTraceFormat::Lirs => each_line(bytes, &mut trace_blocks, lirs)?,
-            BlockTraceFormat::Arc => each_line(bytes, &mut trace_blocks, arc)?,
+            BlockTraceFormat::Lirs => add_lines(bytes, &mut trace_blocks, parse_lirs)?,
+            BlockTraceFormat::Arc => add_lines(bytes, &mut trace_blocks, parse_arc)?,
             BlockTraceFormat::Requests(format) => add_requests(bytes, format, &mut trace_blocks)?,
         }
         trace_blocks.into_trace()
@@ -116,14 +116,15 @@ impl BlockTrace {
     /// # Errors
     /// Fails if there is no block, or if there are too many.
     pub fn of(blocks: Vec<u64>) -> Result<BlockTrace, TraceError> {
-        TraceBlocks { blocks, most: usize::MAX, note: None }.into_trace()
+        TraceBlocks { blocks, references_max: usize::MAX, note: None }.into_trace()
     }
 }
 
 /// A trace under construction, with original block numbers.
 struct TraceBlocks {
     blocks: Vec<u64>,
-    most: usize,
+    /// Maximum number of references.
+    references_max: usize,
     note: Option<&'static str>,
 }
 
@@ -135,19 +136,24 @@ impl TraceBlocks {
         }
     }
 
+    /// Returns true once the maximum number of references is reached.
     fn is_full(&self) -> bool {
-        self.blocks.len() >= self.most
+        self.blocks.len() >= self.references_max
     }
 
-    /// Renumbers the blocks and returns the trace.
+    /// Renumbers the blocks in the order of their original numbers and returns the trace.
+    ///
+    /// # Errors
+    /// There is no reference, or there are too many blocks.
     fn into_trace(self) -> Result<BlockTrace, TraceError> {
-        let mut names = self.blocks.clone();
-        names.sort_unstable();
-        names.dedup();
+        let mut numbers = self.blocks.clone();
+        numbers.sort_unstable();
+        numbers.dedup();
         let is_countable = |&count: &u32| count < u32::MAX;
-        let count = u32::try_from(names.len()).ok().filter(is_countable);
-        let number =
-            |block: &u64| names.binary_search(block).expect("every name is among all names") as u32;
+        let count = u32::try_from(numbers.len()).ok().filter(is_countable);
+        let number = |block: &u64| {
+            numbers.binary_search(block).expect("every name is among all names") as u32
+        };
         match count.ok_or(TraceError::TooManyBlocks)? {
             0 => Err(TraceError::Empty { reason: "there is no reference in it".to_owned() }),
             blocks => {
@@ -158,8 +164,8 @@ impl TraceBlocks {
     }
 }
 
-/// Splits a binary trace into records.
-fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceError> {
+/// Splits a binary trace into records of `BYTES` bytes. A partial record is an error.
+fn binary_records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceError> {
     match bytes.as_chunks() {
         (records, []) => Ok(records),
         _ => Err(TraceError::PartialRecord { bytes: bytes.len(), record_bytes: BYTES }),
@@ -167,26 +173,26 @@ fn records<const BYTES: usize>(bytes: &[u8]) -> Result<&[[u8; BYTES]], TraceErro
 }
 
 /// Error of a line that is not text.
-fn not_text(line: u64) -> TraceError {
+fn not_text_error(line: u64) -> TraceError {
     TraceError::line(line, "not text; name the format that the trace is in")
 }
 
 /// Result of a line: a range of blocks, or the description of an error.
 type LineBlocks = Result<PageRange, String>;
 
-/// Adds the blocks of each line. `blocks` parses a line.
-fn each_line(
+/// Adds the blocks of each line, up to the maximum. `parse_blocks` parses a line.
+fn add_lines(
     bytes: &[u8],
     trace: &mut TraceBlocks,
-    blocks: fn(&str) -> LineBlocks,
+    parse_blocks: fn(&str) -> LineBlocks,
 ) -> Result<(), TraceError> {
     for (line, text) in (1..).zip(bytes.split(|&byte| byte == b'\n')) {
-        let text = str::from_utf8(text).map_err(|_| not_text(line))?;
+        let text = str::from_utf8(text).map_err(|_| not_text_error(line))?;
         let text = text.trim();
         if text.is_empty() || text.starts_with('#') {
             continue;
         }
-        let blocks = blocks(text).map_err(|reason| TraceError::line(line, reason))?;
+        let blocks = parse_blocks(text).map_err(|reason| TraceError::line(line, reason))?;
         for block in blocks.pages() {
             if trace.is_full() {
                 return Ok(());
@@ -197,21 +203,21 @@ fn each_line(
     Ok(())
 }
 
-/// Parses a line of the format `lirs`.
-fn lirs(text: &str) -> LineBlocks {
+/// Parses a line of the format `lirs`: a block number, or `*` without a block.
+fn parse_lirs(text: &str) -> LineBlocks {
     match text {
         "*" => Ok(PageRange::default()),
-        _ => Ok(PageRange::new(number(text, "a block's number")?, 1)),
+        _ => Ok(PageRange::new(parse_number(text, "a block's number")?, 1)),
     }
 }
 
-/// Parses a line of the format `arc`.
-fn arc(text: &str) -> LineBlocks {
+/// Parses a line of the format `arc`: first block and count.
+fn parse_arc(text: &str) -> LineBlocks {
     let mut words = text.split_whitespace();
     let (Some(first), Some(count)) = (words.next(), words.next()) else {
         return Err(format!("`{text}` is not `FIRST COUNT …`"));
     };
-    range(number(first, "the first block")?, number(count, "how many blocks")?)
+    block_range(parse_number(first, "the first block")?, parse_number(count, "how many blocks")?)
 }
 
 /// Adds the pages of all requests. Each device has its own range of page numbers.
@@ -224,11 +230,11 @@ fn add_requests(
     while let Some(request) = reader.next() {
         let request = request?;
         let line = reader.line();
-        let wrong = |reason| TraceError::line(line, reason);
-        let pages = bytes_range(request.offset, request.bytes).map_err(wrong)?;
+        let line_error = |reason| TraceError::line(line, reason);
+        let pages = page_range(request.offset, request.bytes).map_err(line_error)?;
         if pages.end > DEVICE_PAGES {
             let reason = format!("offset {}: no disk is so large", request.offset);
-            return Err(wrong(reason));
+            return Err(line_error(reason));
         }
         let start = u64::from(request.device) * DEVICE_PAGES;
         trace.note = reader.note();
@@ -245,11 +251,11 @@ fn add_requests(
 /// Distance of the page numbers of two devices.
 const DEVICE_PAGES: u64 = 1 << 40;
 
-/// Adds the pages of a list of reads.
+/// Adds the pages of a list of reads, up to the maximum.
 fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
     let text = str::from_utf8(bytes).map_err(|error| {
-        let before = &bytes[..error.valid_up_to()];
-        not_text(1 + before.iter().filter(|&&byte| byte == b'\n').count() as u64)
+        let valid_part = &bytes[..error.valid_up_to()];
+        not_text_error(1 + valid_part.iter().filter(|&&byte| byte == b'\n').count() as u64)
     })?;
     for step in parse_steps(text)? {
         let pages = match step {
@@ -263,12 +269,12 @@ fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
 }
 
 /// Parses a whole number. `what` names it in the error.
-fn number(text: &str, what: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is not {what}: a whole number is expected"))
+fn parse_number(text: &str, expected: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is not {expected}: a whole number is expected"))
 }
 
-/// Returns a range of blocks, limited to a plausible length.
-fn range(first: u64, count: u64) -> LineBlocks {
+/// Returns `count` blocks from `first` on. A count that is too large for one request is an error.
+fn block_range(first: u64, count: u64) -> LineBlocks {
     // An implausibly long range indicates another format.
     match first.checked_add(count).filter(|_| count <= REQUEST_BLOCKS_MAX) {
         Some(end) => Ok(PageRange { first, end }),
@@ -279,8 +285,8 @@ fn range(first: u64, count: u64) -> LineBlocks {
 /// Maximum number of blocks in one request.
 const REQUEST_BLOCKS_MAX: u64 = 1 << 20;
 
-/// Returns the pages of a byte range, limited to a plausible length.
-fn bytes_range(offset: u64, bytes: u64) -> LineBlocks {
+/// Returns the pages of a byte range. A length that is too large for one request is an error.
+fn page_range(offset: u64, bytes: u64) -> LineBlocks {
     match offset.checked_add(bytes).filter(|_| bytes <= REQUEST_BLOCKS_MAX * PAGE_BYTES) {
         Some(_) => Ok(PageRange::covering(offset, bytes)),
         None => Err(format!("{bytes} bytes from {offset} on are more than one request can be for")),

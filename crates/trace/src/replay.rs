@@ -61,7 +61,7 @@ pub struct RecordingInput {
 }
 
 impl RecordingInput {
-    /// Adds the next record.
+    /// Adds the next record. Records must come in the order of the recording.
     pub fn take(&mut self, record: &Record) {
         match record {
             Record::Start(start) => {
@@ -83,14 +83,14 @@ impl RecordingInput {
             }
             Record::Insert(insert) => {
                 self.last_insert_ns.insert(insert.thread, insert.at_ns);
-                let (first, end) = pages(insert.offset, insert.bytes);
+                let (first, end) = page_bounds(insert.offset, insert.bytes);
                 self.inserted_pages.entry(insert.file).or_default().add(first, end);
                 self.end_ns = self.end_ns.max(insert.at_ns);
             }
             Record::Mapped(mapped) => self.mapped.map(mapped),
             Record::Read(read) => {
                 for read in self.mapped.reads(read) {
-                    self.take_read(&read);
+                    self.add_read(&read);
                 }
             }
             Record::Lost(lost) => self.lost += lost.count,
@@ -106,18 +106,19 @@ impl RecordingInput {
         }
     }
 
-    /// Adds a read, unless it found data cached before the recording.
-    fn take_read(&mut self, read: &ReadRecord) {
+    /// Adds a read for the replay. A read without data, or of data cached before the recording, is
+    /// left out.
+    fn add_read(&mut self, read: &ReadRecord) {
         self.end_ns = self.end_ns.max(read.end_ns);
         if read.bytes_read() == 0 {
             return;
         }
         if self.source == RecordingMethod::Tracepoints && !self.is_direct(read) {
-            let since_insert = self.last_insert_ns.get(&read.thread);
-            let has_fetched = since_insert.is_some_and(|&at_ns| at_ns >= read.begin_ns);
+            let last_insert_ns = self.last_insert_ns.get(&read.thread);
+            let has_fetched = last_insert_ns.is_some_and(|&at_ns| at_ns >= read.begin_ns);
             if read.waited_ns == 0 && !has_fetched {
                 self.costs.add(read);
-                let (first, end) = pages(read.offset, read.bytes_read());
+                let (first, end) = page_bounds(read.offset, read.bytes_read());
                 let inserted_pages = self.inserted_pages.get(&read.file);
                 if inserted_pages.is_none_or(|inserted_pages| !inserted_pages.has_any(first, end)) {
                     self.cached_before += 1;
@@ -135,11 +136,12 @@ impl RecordingInput {
 
     /// Returns the reads for the replay, or `None` if there is no suitable read.
     pub fn finish(self) -> Option<RecordedProgram> {
-        let (mut names, mut places): (Vec<u32>, BTreeMap<u32, usize>) = Default::default();
+        let (mut file_numbers, mut file_indexes): (Vec<u32>, BTreeMap<u32, usize>) =
+            Default::default();
         for read in self.threads.values().flatten() {
-            places.entry(read.file).or_insert_with(|| {
-                names.push(read.file);
-                names.len() - 1
+            file_indexes.entry(read.file).or_insert_with(|| {
+                file_numbers.push(read.file);
+                file_numbers.len() - 1
             });
         }
         let file = |&number: &u32| {
@@ -147,13 +149,13 @@ impl RecordingInput {
                 self.files.get(&number).cloned().unwrap_or_default();
             WorkloadFile { name: path, bytes: bytes.unwrap_or(0).next_multiple_of(PAGE_BYTES) }
         };
-        let mut files: Vec<WorkloadFile> = names.iter().map(file).collect();
+        let mut files: Vec<WorkloadFile> = file_numbers.iter().map(file).collect();
         let readahead_bytes = self.usual_readahead_bytes();
         let mut last_ns = 0;
         let mut lists = Vec::new();
         for reads in self.threads.values() {
             last_ns = reads.iter().map(|read| read.end_ns).fold(last_ns, u64::max);
-            lists.push(self.list(reads, &places, &mut files));
+            lists.push(self.read_list(reads, &file_indexes, &mut files));
         }
         let recorded = RecordedProgram {
             program: self.program,
@@ -171,65 +173,68 @@ impl RecordingInput {
         (recorded.reads > 0).then_some(recorded)
     }
 
-    /// Returns the kernel's readahead window of the device with the most bytes read.
+    /// Returns the kernel's readahead window of the device with the most bytes read, in bytes. 0 if
+    /// unknown.
     fn usual_readahead_bytes(&self) -> u64 {
         let mut read_bytes: BTreeMap<u64, u64> = BTreeMap::new();
         for read in self.threads.values().flatten() {
             let device = self.files.get(&read.file).map_or(0, |file| file.device);
             *read_bytes.entry(device).or_default() += read.bytes_read();
         }
-        let most = read_bytes.into_iter().max_by_key(|&(_, bytes)| bytes);
-        most.and_then(|(device, _)| self.readahead_bytes.get(&device).copied()).unwrap_or(0)
+        let busiest = read_bytes.into_iter().max_by_key(|&(_, bytes)| bytes);
+        busiest.and_then(|(device, _)| self.readahead_bytes.get(&device).copied()).unwrap_or(0)
     }
 
-    /// Converts the reads of one thread, with the think time before each.
-    fn list(
+    /// Converts the reads of one thread, with the think time before each. `file_indexes`: index in
+    /// `files` by file number. A file is extended to the end of its last read.
+    fn read_list(
         &self,
         reads: &[ReadRecord],
-        places: &BTreeMap<u32, usize>,
+        file_indexes: &BTreeMap<u32, usize>,
         files: &mut [WorkloadFile],
     ) -> ReadList {
         let mut reads: Vec<&ReadRecord> = reads.iter().collect();
         reads.sort_by_key(|read| (read.begin_ns, read.end_ns));
         let mut ends: Vec<u64> = reads.iter().map(|read| read.end_ns).collect();
         ends.sort_unstable();
-        let (mut ended, mut begun_ns) = (0, 0);
-        let (mut readings, mut thinks, mut depth) = (Vec::new(), Vec::new(), 1);
+        let (mut ended_count, mut last_begin_ns) = (0, 0);
+        let (mut given_reads, mut think_times, mut depth_max) = (Vec::new(), Vec::new(), 1);
         let (mut faults, mut direct) = (0, 0);
-        for (at, read) in reads.iter().enumerate() {
-            while ends[ended] <= read.begin_ns && ended < at {
-                ended += 1;
+        for (index, read) in reads.iter().enumerate() {
+            while ends[ended_count] <= read.begin_ns && ended_count < index {
+                ended_count += 1;
             }
-            let freed_ns = if ended > 0 { ends[ended - 1] } else { 0 };
-            thinks.push(Time(read.begin_ns - freed_ns.max(begun_ns).min(read.begin_ns)));
-            begun_ns = read.begin_ns;
-            depth = depth.max(at - ended + 1);
+            let last_end_ns = if ended_count > 0 { ends[ended_count - 1] } else { 0 };
+            think_times
+                .push(Time(read.begin_ns - last_end_ns.max(last_begin_ns).min(read.begin_ns)));
+            last_begin_ns = read.begin_ns;
+            depth_max = depth_max.max(index - ended_count + 1);
             let is_fault = read.way == ReadMethod::Fault;
             faults += usize::from(is_fault);
             direct += usize::from(self.is_direct(read));
             let (offset, bytes) = (read.offset, read.bytes_read());
-            let place = places[&read.file];
+            let file_index = file_indexes[&read.file];
             let end = (offset + bytes).next_multiple_of(PAGE_BYTES);
-            files[place].bytes = files[place].bytes.max(end);
-            readings.push(GivenRead { file: FileId(place as u32), offset, bytes });
+            files[file_index].bytes = files[file_index].bytes.max(end);
+            given_reads.push(GivenRead { file: FileId(file_index as u32), offset, bytes });
         }
         let engine = match () {
             () if faults * 2 > reads.len() => JobEngine::Mmap,
-            () if depth > 1 => JobEngine::IoUring,
+            () if depth_max > 1 => JobEngine::IoUring,
             () => JobEngine::Psync,
         };
         ReadList {
             engine,
             is_direct: direct * 2 > reads.len(),
-            depth: depth as u32,
-            reads: readings,
-            think_times: thinks,
+            depth: depth_max as u32,
+            reads: given_reads,
+            think_times,
         }
     }
 }
 
 /// Returns the first page and the end page of a byte range.
-fn pages(offset: u64, bytes: u64) -> (u64, u64) {
+fn page_bounds(offset: u64, bytes: u64) -> (u64, u64) {
     (offset / PAGE_BYTES, (offset + bytes).div_ceil(PAGE_BYTES))
 }
 

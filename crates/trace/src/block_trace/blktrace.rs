@@ -45,14 +45,14 @@ pub enum BlktraceRecord {
     Request { at: Time, device: u32, op: Op, offset: u64, bytes: u64, event: Event },
 }
 
-/// Returns true if a file with this start contains records.
+/// Returns true if a file with this start contains records of blktrace.
 pub fn is_start(start: &[u8]) -> bool {
     let Some(magic) = start.first_chunk::<4>() else { return false };
     [u32::from_le_bytes(*magic), u32::from_be_bytes(*magic)].contains(&(MAGIC | VERSION))
 }
 
 /// Reads the next record. `buffer` receives the data after it.
-pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<BlktraceRecord> {
+pub fn read_next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<BlktraceRecord> {
     if source.fill_buf()?.is_empty() {
         return Ok(BlktraceRecord::End);
     }
@@ -68,25 +68,25 @@ pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Blktr
     if !is_start(&record) {
         return Ok(BlktraceRecord::Bad);
     }
-    let short = |at| match is_little {
-        true => u32::from_le_bytes(field(&record, at)),
-        false => u32::from_be_bytes(field(&record, at)),
+    let number_32 = |offset| match is_little {
+        true => u32::from_le_bytes(field(&record, offset)),
+        false => u32::from_be_bytes(field(&record, offset)),
     };
-    let long = |at| match is_little {
-        true => u64::from_le_bytes(field(&record, at)),
-        false => u64::from_be_bytes(field(&record, at)),
+    let number_64 = |offset| match is_little {
+        true => u64::from_le_bytes(field(&record, offset)),
+        false => u64::from_be_bytes(field(&record, offset)),
     };
-    let behind = match is_little {
+    let data_bytes = match is_little {
         true => u16::from_le_bytes(field(&record, 46)),
         false => u16::from_be_bytes(field(&record, 46)),
     };
     buffer.clear();
-    let skipped = source.by_ref().take(behind.into()).read_to_end(buffer)?;
-    if skipped < usize::from(behind) {
+    let skipped = source.by_ref().take(data_bytes.into()).read_to_end(buffer)?;
+    if skipped < usize::from(data_bytes) {
         return Ok(BlktraceRecord::Bad);
     }
     let (time_ns, sector, bytes, action, device) =
-        (long(8), long(16), short(24), short(28), short(36));
+        (number_64(8), number_64(16), number_32(24), number_32(28), number_32(36));
     let event = EVENTS.iter().find(|(number, _)| *number == action & 0xffff);
     let Some(&(_, event)) = event else { return Ok(BlktraceRecord::Nothing) };
     let op = match action {
@@ -105,8 +105,8 @@ pub fn next(source: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<Blktr
     })
 }
 
-/// Returns the bytes of a field.
-fn field<const N: usize>(record: &[u8; RECORD_BYTES], at: usize) -> [u8; N] {
-    let bytes = record[at..].first_chunk::<N>();
+/// Returns the bytes of a field at an offset.
+fn field<const N: usize>(record: &[u8; RECORD_BYTES], offset: usize) -> [u8; N] {
+    let bytes = record[offset..].first_chunk::<N>();
     *bytes.expect("the fields lie inside the record")
 }

@@ -41,7 +41,7 @@ pub struct HeldEvent {
 }
 
 impl HeldEvent {
-    /// Returns the event as in the trace.
+    /// Returns the event as a request with the trace's own time and device name.
     pub fn raw(&self) -> RawRequest<'_> {
         let &HeldEvent { at, ref device, op, offset, bytes, event, .. } = self;
         RawRequest { at, device, op, offset, bytes, event }
@@ -51,13 +51,15 @@ impl HeldEvent {
 /// State of the choice of the event that counts.
 #[derive(Debug, Default)]
 pub struct EventFilter {
+    /// Event that represents requests, once it is chosen.
     event: Option<Event>,
     held: VecDeque<HeldEvent>,
 }
 
 impl EventFilter {
-    /// Returns true if this event represents its request. An event that may represent it is held
-    /// back.
+    /// Returns true if this event represents its request. Before the choice is made, an event that
+    /// may represent a request is held back, and the result is false. `line`: its line in the
+    /// trace.
     pub fn accepts(&mut self, raw: &RawRequest<'_>, line: u64) -> bool {
         if let Some(event) = self.event {
             return raw.event == event;
@@ -71,14 +73,14 @@ impl EventFilter {
         let device = device.to_vec();
         self.held.push_back(HeldEvent { at, device, op, offset, bytes, event, line });
         if self.held.len() == HELD_EVENTS_MAX {
-            self.end();
+            self.choose_event();
         }
         false
     }
 
-    /// Makes the choice at the end of the trace, or after enough events. Returns true if held
-    /// events became requests.
-    pub fn end(&mut self) -> bool {
+    /// Chooses the event that represents requests, at the end of the trace or after enough events.
+    /// Returns true if held events became requests.
+    pub fn choose_event(&mut self) -> bool {
         if self.event.is_some() {
             return false;
         }
@@ -88,8 +90,8 @@ impl EventFilter {
         !self.held.is_empty()
     }
 
-    /// Returns the next held event that counts.
-    pub fn next(&mut self) -> Option<HeldEvent> {
+    /// Removes and returns the next held event that counts. `None` before the choice.
+    pub fn next_held(&mut self) -> Option<HeldEvent> {
         self.event?;
         self.held.pop_front()
     }

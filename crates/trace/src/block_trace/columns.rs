@@ -3,7 +3,7 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{between_commas, letter, range, sectors, time, whole, words};
+use super::fields::{between_commas, checked_range, direction, sector_bytes, time, whole, words};
 use super::{Event, RawRequest, TraceFormat, TraceLine};
 
 /// Nanoseconds per Windows tick.
@@ -16,7 +16,7 @@ const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
 /// Returns the expected form of a line, for errors.
-pub fn expected(format: TraceFormat) -> &'static str {
+pub fn expected_form(format: TraceFormat) -> &'static str {
     match format {
         TraceFormat::Iolog => {
             "`fio version V iolog` first, V 2 or 3, and lines `[us] FILE read|write OFFSET BYTES`"
@@ -36,16 +36,16 @@ pub fn expected(format: TraceFormat) -> &'static str {
 }
 
 /// Parses a time in Windows ticks since 1601 and converts it to 1970, so that it fits 64 bits of
-/// nanoseconds. A smaller value has another time base and is not converted.
+/// nanoseconds. A smaller value has another time base and is not converted. Returns `None` for
+/// other text and for a time that is too late.
 fn windows_time(text: &[u8]) -> Option<Time> {
     const TICKS_TO_1970: u64 = 116_444_736_000_000_000;
-    let windows_time = whole(text)?;
-    let ns =
-        windows_time.checked_sub(TICKS_TO_1970).unwrap_or(windows_time).checked_mul(NS_PER_TICK)?;
+    let ticks = whole(text)?;
+    let ns = ticks.checked_sub(TICKS_TO_1970).unwrap_or(ticks).checked_mul(NS_PER_TICK)?;
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
-/// True for a line of column names, with which some files of comma-separated values begin.
+/// Returns true for a line of column names, with which some files of comma-separated values begin.
 pub fn is_header(line: &[u8]) -> bool {
     let (fields, count) = between_commas::<5>(line);
     let is_name = |field: &&[u8]| {
@@ -55,27 +55,33 @@ pub fn is_header(line: &[u8]) -> bool {
     count == 5 && fields.iter().all(is_name)
 }
 
-/// Returns the format that the first line indicates.
+/// Returns the format that the first line indicates, or `None`.
 pub fn detect(line: &[u8]) -> Option<TraceFormat> {
     let (fields, count) = between_commas::<7>(line);
-    let is_whole = |at: usize| whole(fields[at]).is_some();
-    let is_direction = |at: usize| {
+    let is_whole_number = |index: usize| whole(fields[index]).is_some();
+    let is_direction = |index: usize| {
         [&b"R"[..], b"W", b"Read", b"Write"]
             .iter()
-            .any(|word| word.eq_ignore_ascii_case(fields[at]))
+            .any(|word| word.eq_ignore_ascii_case(fields[index]))
     };
     match count {
-        6.. if is_whole(0) && is_direction(3) && is_whole(4) && is_whole(5)
+        6.. if is_whole_number(0) && is_direction(3) && is_whole_number(4) && is_whole_number(5)
             // SPC has numbers alone up to there.
-            && (fields[3].len() > 1 || !is_whole(1)) =>
+            && (fields[3].len() > 1 || !is_whole_number(1)) =>
         {
             return Some(TraceFormat::Msr);
         }
-        5.. if is_whole(0) && is_whole(1) && is_whole(2) && is_direction(3) => {
+        5.. if is_whole_number(0)
+            && is_whole_number(1)
+            && is_whole_number(2)
+            && is_direction(3) =>
+        {
             return Some(TraceFormat::Spc);
         }
-        5 if is_direction(1) && is_whole(2) && is_whole(3) => return Some(TraceFormat::Alibaba),
-        5 if (0..5).all(is_whole) => return Some(TraceFormat::Tencent),
+        5 if is_direction(1) && is_whole_number(2) && is_whole_number(3) => {
+            return Some(TraceFormat::Alibaba);
+        }
+        5 if (0..5).all(is_whole_number) => return Some(TraceFormat::Tencent),
         _ => {}
     }
     let (words, count) = words::<6>(line);
@@ -83,9 +89,9 @@ pub fn detect(line: &[u8]) -> Option<TraceFormat> {
         [device, _, _, seconds, ..] if is_device(device) && time(seconds, S).is_some() => {
             Some(TraceFormat::Blkparse)
         }
-        [at, rest @ ..] if rest.len() == 4 && time(at, MS).is_some() => {
+        [start, rest @ ..] if rest.len() == 4 && time(start, MS).is_some() => {
             let are_whole = rest[..3].iter().all(|word| whole(word).is_some());
-            match at.contains(&b'.') {
+            match start.contains(&b'.') {
                 true => are_whole.then_some(TraceFormat::Disksim),
                 false => (are_whole && [&b"0"[..], b"1"].contains(&rest[3]))
                     .then_some(TraceFormat::Mqsim),
@@ -96,9 +102,9 @@ pub fn detect(line: &[u8]) -> Option<TraceFormat> {
 }
 
 /// Parses a line. Returns `None` if it does not have this format.
-pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
+pub fn parse_line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     let (fields, count) = match format {
-        TraceFormat::Blkparse => return blkparse(text),
+        TraceFormat::Blkparse => return parse_blkparse(text),
         TraceFormat::Mqsim | TraceFormat::Disksim => words::<6>(text),
         _ => between_commas::<6>(text),
     };
@@ -112,7 +118,7 @@ pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
             // most traces.
             let mut commas = (0..text.len()).filter(|at| text[*at] == b',');
             let device = text[commas.next()? + 1..commas.nth(1)?].trim_ascii();
-            (windows_time(first)?, device, letter(fourth)?, whole(fifth)?, whole(sixth)?)
+            (windows_time(first)?, device, direction(fourth)?, whole(fifth)?, whole(sixth)?)
         }
         TraceFormat::Mqsim => {
             let op = match fifth {
@@ -120,19 +126,19 @@ pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 b"1" => Op::Read,
                 _ => return None,
             };
-            (time(first, 1)?, second, op, sectors(third)?, sectors(fourth)?)
+            (time(first, 1)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Disksim => {
             let flags = std::str::from_utf8(fifth).ok()?.trim_start_matches("0x");
             let flags = u64::from_str_radix(flags, 16).ok()?;
             let op = if flags & 1 == 1 { Op::Read } else { Op::Write };
-            (time(first, MS)?, second, op, sectors(third)?, sectors(fourth)?)
+            (time(first, MS)?, second, op, sector_bytes(third)?, sector_bytes(fourth)?)
         }
         TraceFormat::Spc => {
-            (time(fifth, S)?, first, letter(fourth)?, sectors(second)?, whole(third)?)
+            (time(fifth, S)?, first, direction(fourth)?, sector_bytes(second)?, whole(third)?)
         }
         TraceFormat::Alibaba => {
-            (time(fifth, US)?, first, letter(second)?, whole(third)?, whole(fourth)?)
+            (time(fifth, US)?, first, direction(second)?, whole(third)?, whole(fourth)?)
         }
         TraceFormat::Tencent => {
             let op = match fourth {
@@ -140,14 +146,14 @@ pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
                 b"1" => Op::Write,
                 _ => return None,
             };
-            (time(first, S)?, fifth, op, sectors(second)?, sectors(third)?)
+            (time(first, S)?, fifth, op, sector_bytes(second)?, sector_bytes(third)?)
         }
         TraceFormat::Iolog
         | TraceFormat::Blkparse
         | TraceFormat::Blktrace
         | TraceFormat::Recording => return None,
     };
-    let (offset, bytes) = range(offset, bytes)?;
+    let (offset, bytes) = checked_range(offset, bytes)?;
     Some(match bytes {
         0 => TraceLine::Nothing,
         bytes => {
@@ -156,9 +162,10 @@ pub fn line(format: TraceFormat, text: &[u8]) -> Option<TraceLine<'_>> {
     })
 }
 
-/// `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`: an event of a request. Events of other kinds,
-/// and the summary at the end, are no requests; any other line is none of blkparse's.
-fn blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
+/// Parses a line of blkparse such as `8,0 3 1 0.000000000 697 Q W 223490 + 8 [name]`, an event of a
+/// request. Events of other kinds and the summary at the end are no requests. Returns `None` for
+/// any other line.
+fn parse_blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
     let (words, count) = words::<10>(text);
     let event = match words.get(5) {
         Some(&b"Q") => Some(Event::Queued),
@@ -179,7 +186,7 @@ fn blkparse(text: &[u8]) -> Option<TraceLine<'_>> {
         Some(b'W') => Op::Write,
         _ => return Some(TraceLine::Nothing),
     };
-    let (offset, bytes) = range(sectors(sector)?, sectors(count)?)?;
+    let (offset, bytes) = checked_range(sector_bytes(sector)?, sector_bytes(count)?)?;
     let at = time(seconds, S)?;
     Some(match bytes {
         0 => TraceLine::Nothing,

@@ -8,27 +8,29 @@ use readpath_core::unit::{SECTOR_BYTES, Time};
 /// Returns the first `N` comma-separated fields without surrounding spaces, and the number of
 /// fields.
 pub fn between_commas<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
-    first(text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii))
+    collect_first(text.split(|byte| *byte == b',').map(<[u8]>::trim_ascii))
 }
 
 /// Returns the first `N` words of a line, and the number of words.
 pub fn words<const N: usize>(text: &[u8]) -> ([&[u8]; N], usize) {
     // Most bytes are greater than a space, so this comparison comes first.
     let is_between = |byte: &u8| *byte <= b' ' && byte.is_ascii_whitespace();
-    first(text.split(is_between).filter(|word| !word.is_empty()))
+    collect_first(text.split(is_between).filter(|word| !word.is_empty()))
 }
 
-/// Collects the first `N` fields.
-fn first<'a, const N: usize>(mut fields: impl Iterator<Item = &'a [u8]>) -> ([&'a [u8]; N], usize) {
-    let mut places: [&[u8]; N] = [&[]; N];
+/// Returns the first `N` fields, and their number. Missing fields are empty.
+fn collect_first<'a, const N: usize>(
+    mut fields: impl Iterator<Item = &'a [u8]>,
+) -> ([&'a [u8]; N], usize) {
+    let mut found: [&[u8]; N] = [&[]; N];
     let mut count = 0;
     while count < N
         && let Some(field) = fields.next()
     {
-        places[count] = field;
+        found[count] = field;
         count += 1;
     }
-    (places, count)
+    (found, count)
 }
 
 /// Returns the position of the line end, or `None` if it is not in these bytes.
@@ -36,12 +38,12 @@ pub fn line_end(bytes: &[u8]) -> Option<usize> {
     // The compiler turns blocks of sixteen bytes into vector instructions.
     let has_end =
         |bytes: &[u8]| bytes.iter().fold(false, |has_end, byte| has_end | (*byte == b'\n'));
-    let before = bytes.chunks_exact(16).take_while(|sixteen| !has_end(sixteen)).count() * 16;
-    let end = bytes[before..].iter().position(|byte| *byte == b'\n');
-    end.map(|end| before + end)
+    let bytes_before = bytes.chunks_exact(16).take_while(|sixteen| !has_end(sixteen)).count() * 16;
+    let end = bytes[bytes_before..].iter().position(|byte| *byte == b'\n');
+    end.map(|end| bytes_before + end)
 }
 
-/// Parses a whole number.
+/// Parses a whole number, with an optional `+`. Returns `None` for other text and beyond 64 bits.
 pub fn whole(text: &[u8]) -> Option<u64> {
     let digits = text.strip_prefix(b"+").unwrap_or(text);
     if digits.is_empty() {
@@ -61,11 +63,13 @@ pub fn whole(text: &[u8]) -> Option<u64> {
     are_digits.then_some(number)
 }
 
+/// Returns the value of a decimal digit, or `None` for another byte.
 fn digit(byte: u8) -> Option<u64> {
     Some(u64::from(byte.wrapping_sub(b'0'))).filter(|digit| *digit < 10)
 }
 
-/// Parses a time in units of `unit_ns`, with decimals down to 1 ns.
+/// Parses a time in units of `unit_ns` nanoseconds, with decimals down to 1 ns. Returns `None` for
+/// other text and beyond 146 years.
 pub fn time(text: &[u8], unit_ns: u64) -> Option<Time> {
     let ns = match whole(text) {
         Some(units) => units.checked_mul(unit_ns)?,
@@ -84,13 +88,13 @@ pub fn time(text: &[u8], unit_ns: u64) -> Option<Time> {
     Some(Time(ns)).filter(|time| time.ns() < 1 << 62)
 }
 
-/// Parses a number of sectors and returns bytes.
-pub fn sectors(text: &[u8]) -> Option<u64> {
+/// Parses a number of sectors and returns its bytes.
+pub fn sector_bytes(text: &[u8]) -> Option<u64> {
     whole(text)?.checked_mul(SECTOR_BYTES)
 }
 
-/// Parses a direction by its first letter.
-pub fn letter(text: &[u8]) -> Option<Op> {
+/// Parses a direction by its first letter: `r` or `w`, in either case.
+pub fn direction(text: &[u8]) -> Option<Op> {
     match text.first()? {
         b'r' | b'R' => Some(Op::Read),
         b'w' | b'W' => Some(Op::Write),
@@ -98,8 +102,8 @@ pub fn letter(text: &[u8]) -> Option<Op> {
     }
 }
 
-/// Returns offset and length if the end is within the supported range.
-pub fn range(offset: u64, bytes: u64) -> Option<(u64, u64)> {
+/// Returns offset and length in bytes if the end is below 2⁶². Otherwise returns `None`.
+pub fn checked_range(offset: u64, bytes: u64) -> Option<(u64, u64)> {
     offset.checked_add(bytes).filter(|end| *end < 1 << 62).map(|_| (offset, bytes))
 }
 

@@ -3,17 +3,18 @@
 use readpath_core::request::Op;
 use readpath_core::unit::Time;
 
-use super::fields::{range, time, whole, words};
+use super::fields::{checked_range, time, whole, words};
 use super::{Event, RawRequest, TraceLine};
 
 /// State of a parser.
 #[derive(Debug, Default)]
 pub struct IologState {
     version: Option<IologVersion>,
-    /// Present time in version 2: the sum of its `wait`s.
+    /// Time of the last line. In version 2, the sum of its `wait`s.
     now: Time,
 }
 
+/// Version of the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum IologVersion {
     Two,
@@ -21,8 +22,8 @@ enum IologVersion {
 }
 
 impl IologState {
-    /// Parses a line. Returns `None` if it does not have the format.
-    pub fn line<'a>(&mut self, text: &'a [u8]) -> Option<TraceLine<'a>> {
+    /// Parses a line. The first line sets the version. Returns `None` for a line of another form.
+    pub fn parse_line<'a>(&mut self, text: &'a [u8]) -> Option<TraceLine<'a>> {
         let Some(version) = self.version else {
             self.version = match text {
                 b"fio version 2 iolog" => Some(IologVersion::Two),
@@ -54,7 +55,7 @@ impl IologState {
             }
             _ => return None,
         };
-        let (offset, bytes) = range(whole(first?)?, whole(second?)?)?;
+        let (offset, bytes) = checked_range(whole(first?)?, whole(second?)?)?;
         Some(match bytes {
             0 => TraceLine::Nothing,
             bytes => {

@@ -36,33 +36,33 @@ pub struct TraceSummary {
 }
 
 impl TraceSummary {
-    /// Reads all requests.
+    /// Reads all requests and returns their summary.
     ///
     /// # Errors
     /// Fails on the first malformed request and on an empty trace.
     pub fn of(
         requests: impl Iterator<Item = Result<TraceRequest, TraceError>>,
     ) -> Result<TraceSummary, TraceError> {
-        let mut survey = TraceSummary::default();
+        let mut summary = TraceSummary::default();
         for request in requests {
             let TraceRequest { at, device, op, offset, bytes } = request?;
             let device = device as usize;
-            if survey.ends.len() <= device {
-                survey.ends.resize(device + 1, 0);
+            if summary.ends.len() <= device {
+                summary.ends.resize(device + 1, 0);
             }
-            survey.ends[device] = survey.ends[device].max(offset + bytes);
-            survey.requests += 1;
-            survey.bytes = survey.bytes.saturating_add(bytes);
-            survey.writes += u64::from(op == readpath_core::request::Op::Write);
-            survey.largest_bytes = survey.largest_bytes.max(bytes);
-            survey.last = at;
+            summary.ends[device] = summary.ends[device].max(offset + bytes);
+            summary.requests += 1;
+            summary.bytes = summary.bytes.saturating_add(bytes);
+            summary.writes += u64::from(op == readpath_core::request::Op::Write);
+            summary.largest_bytes = summary.largest_bytes.max(bytes);
+            summary.last = at;
         }
-        if survey.requests == 0 {
+        if summary.requests == 0 {
             return Err(TraceError::Empty {
                 reason: "there is no request in the trace".to_owned(),
             });
         }
-        Ok(survey)
+        Ok(summary)
     }
 }
 
@@ -80,10 +80,10 @@ impl TracePlacement {
     /// Places the devices one after another if the storage has room for all. Otherwise, or if they
     /// are `redirected` to one, all start at the beginning of the storage. Offsets beyond the end
     /// of the storage wrap around.
-    pub fn new(survey: &TraceSummary, storage_bytes: u64, redirected: bool) -> TracePlacement {
+    pub fn new(summary: &TraceSummary, storage_bytes: u64, redirected: bool) -> TracePlacement {
         let mut end: u64 = 0;
         let mut starts = Vec::new();
-        for device in &survey.ends {
+        for device in &summary.ends {
             starts.push(end);
             end = end.saturating_add(device.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES));
         }
@@ -91,7 +91,7 @@ impl TracePlacement {
             return TracePlacement { starts, bytes: end, note: None };
         }
         let count = starts.len();
-        let largest = survey.ends.iter().copied().max().unwrap_or(0);
+        let largest = summary.ends.iter().copied().max().unwrap_or(0);
         let starts = vec![0; count];
         let mut note = match count {
             1 => None,
@@ -107,14 +107,14 @@ impl TracePlacement {
 
     /// Returns the position of a request on the storage, or `None` if it is larger than the
     /// storage.
-    fn offset(&self, request: &TraceRequest) -> Option<u64> {
+    fn storage_offset(&self, request: &TraceRequest) -> Option<u64> {
         let offset = self.starts[request.device as usize] + request.offset;
-        let room = self.bytes.checked_sub(request.bytes)?;
-        if offset <= room {
+        let last_offset = self.bytes.checked_sub(request.bytes)?;
+        if offset <= last_offset {
             return Some(offset);
         }
-        let sectors = room / SECTOR_BYTES + 1;
-        Some(offset / SECTOR_BYTES % sectors * SECTOR_BYTES)
+        let sector_count = last_offset / SECTOR_BYTES + 1;
+        Some(offset / SECTOR_BYTES % sector_count * SECTOR_BYTES)
     }
 }
 
@@ -124,13 +124,13 @@ impl TracePlacement {
 /// as soon as possible.
 pub fn trace_workload(
     job: &Job,
-    survey: &TraceSummary,
-    placed: TracePlacement,
+    summary: &TraceSummary,
+    placement: TracePlacement,
     speed_milli: Option<u64>,
     requests: impl Iterator<Item = TraceRequest> + Send + 'static,
 ) -> Workload {
     let speed_milli = speed_milli.map(|speed| speed.max(1));
-    let bytes = placed.bytes;
+    let bytes = placement.bytes;
     let steps = requests.filter_map(move |request| {
         let at = match speed_milli {
             None => None,
@@ -145,10 +145,10 @@ pub fn trace_workload(
                 Some(Time(ns))
             }
         };
-        let offset = placed.offset(&request)?;
+        let offset = placement.storage_offset(&request)?;
         Some(ScriptStep { at, op: request.op, offset, bytes: request.bytes })
     });
-    Workload::from_steps(job, bytes, survey.largest_bytes, survey.bytes, Box::new(steps))
+    Workload::from_steps(job, bytes, summary.largest_bytes, summary.bytes, Box::new(steps))
 }
 
 /// Replays a trace on a simulated device. `name` is its name in the row.
@@ -184,21 +184,21 @@ mod tests {
         let ends = survey(&[10_000, 20_000]);
         let side = TracePlacement::new(&ends, 1 << 20, false);
         assert_eq!((side.bytes, &side.note), (12_288 + 20_480, &None));
-        assert_eq!(side.offset(&request(1, 4096)), Some(12_288 + 4096));
+        assert_eq!(side.storage_offset(&request(1, 4096)), Some(12_288 + 4096));
         let same = TracePlacement::new(&ends, 24_576, false);
-        assert_eq!((same.bytes, same.offset(&request(1, 4096))), (20_000, Some(4096)));
+        assert_eq!((same.bytes, same.storage_offset(&request(1, 4096))), (20_000, Some(4096)));
         assert!(same.note.unwrap().contains("2 devices"));
         let redirected = TracePlacement::new(&ends, 1 << 20, true);
-        assert_eq!(redirected.offset(&request(1, 4096)), Some(4096));
+        assert_eq!(redirected.storage_offset(&request(1, 4096)), Some(4096));
         let anew = TracePlacement::new(&ends, 16_384, false);
         assert!(anew.note.as_ref().unwrap().contains("begin anew"));
         for offset in (0..20_000).step_by(512) {
-            let placed = anew.offset(&request(0, offset)).unwrap();
+            let placed = anew.storage_offset(&request(0, offset)).unwrap();
             assert!(placed + 4096 <= 16_384 && placed.is_multiple_of(512), "{offset}: {placed}");
         }
         assert_eq!(
             TracePlacement::new(&ends, 4096, false)
-                .offset(&TraceRequest { bytes: 8192, ..request(0, 0) }),
+                .storage_offset(&TraceRequest { bytes: 8192, ..request(0, 0) }),
             None
         );
     }

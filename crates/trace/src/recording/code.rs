@@ -16,13 +16,13 @@ pub(super) enum RecordProblem {
 /// Processes the fields of a record one after another: a [`FieldEncoder`] writes them, an
 /// [`FieldDecoder`] fills them in.
 pub(super) trait FieldCodec {
-    /// Processes a number.
+    /// Writes a number, or replaces it by the one that was read.
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem>;
 
-    /// Processes a text.
+    /// Writes a text, or replaces it by the one that was read.
     fn text(&mut self, value: &mut String) -> Result<(), RecordProblem>;
 
-    /// Reference values of the present block.
+    /// Returns the reference values of the present block.
     fn past(&mut self) -> &mut BlockReference;
 }
 
@@ -44,12 +44,12 @@ pub(super) struct FieldEncoder {
 
 impl FieldCodec for FieldEncoder {
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem> {
-        let mut left = *value;
-        while left >= 0x80 {
-            self.bytes.push(left as u8 | 0x80);
-            left >>= 7;
+        let mut rest = *value;
+        while rest >= 0x80 {
+            self.bytes.push(rest as u8 | 0x80);
+            rest >>= 7;
         }
-        self.bytes.push(left as u8);
+        self.bytes.push(rest as u8);
         Ok(())
     }
 
@@ -70,7 +70,8 @@ impl FieldCodec for FieldEncoder {
 /// Decoder: fills in fields from the bytes of a block.
 #[derive(Debug)]
 pub(super) struct FieldDecoder<'a> {
-    pub left: &'a [u8],
+    /// Bytes that have not been read.
+    pub rest: &'a [u8],
     pub past: &'a mut BlockReference,
 }
 
@@ -78,8 +79,8 @@ impl FieldCodec for FieldDecoder<'_> {
     fn number(&mut self, value: &mut u64) -> Result<(), RecordProblem> {
         *value = 0;
         for shift in (0..u64::BITS).step_by(7) {
-            let (&byte, left) = self.left.split_first().ok_or(RecordProblem::Short)?;
-            self.left = left;
+            let (&byte, rest) = self.rest.split_first().ok_or(RecordProblem::Short)?;
+            self.rest = rest;
             let bits = u64::from(byte & 0x7f);
             if bits << shift >> shift != bits {
                 break;
@@ -98,11 +99,11 @@ impl FieldCodec for FieldDecoder<'_> {
         if bytes > TEXT_BYTES_MAX {
             return Err(RecordProblem::Wrong("a text of more than 64 KiB"));
         }
-        let (text, left) =
-            self.left.split_at_checked(bytes as usize).ok_or(RecordProblem::Short)?;
+        let (text, rest) =
+            self.rest.split_at_checked(bytes as usize).ok_or(RecordProblem::Short)?;
         let text =
             str::from_utf8(text).map_err(|_| RecordProblem::Wrong("a text that is not UTF-8"))?;
-        self.left = left;
+        self.rest = rest;
         text.clone_into(value);
         Ok(())
     }
@@ -112,15 +113,18 @@ impl FieldCodec for FieldDecoder<'_> {
     }
 }
 
-/// Processes a number below 2³².
-pub(super) fn small(code: &mut impl FieldCodec, value: &mut u32) -> Result<(), RecordProblem> {
+/// Writes or reads a number below 2³².
+pub(super) fn small_number(
+    code: &mut impl FieldCodec,
+    value: &mut u32,
+) -> Result<(), RecordProblem> {
     let mut wide = u64::from(*value);
     code.number(&mut wide)?;
     *value = wide.try_into().map_err(|_| RecordProblem::Wrong("a number of more than 32 bits"))?;
     Ok(())
 }
 
-/// Processes a boolean.
+/// Writes or reads a boolean, as 0 or 1.
 pub(super) fn flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), RecordProblem> {
     let mut number = u64::from(*value);
     code.number(&mut number)?;
@@ -132,21 +136,21 @@ pub(super) fn flag(code: &mut impl FieldCodec, value: &mut bool) -> Result<(), R
     Ok(())
 }
 
-/// Processes one of several values, encoded by its index in `all`.
+/// Writes or reads one of several values, encoded by its index in `values`.
 pub(super) fn one_of<T: Copy + PartialEq>(
     code: &mut impl FieldCodec,
     value: &mut T,
-    all: &[T],
+    values: &[T],
 ) -> Result<(), RecordProblem> {
-    let place = all.iter().position(|one| one == value).expect("all are listed");
-    let mut number = place as u64;
+    let index = values.iter().position(|candidate| candidate == value).expect("all are listed");
+    let mut number = index as u64;
     code.number(&mut number)?;
-    let chosen = usize::try_from(number).ok().and_then(|place| all.get(place));
-    *value = *chosen.ok_or(RecordProblem::Wrong("a choice that is not known"))?;
+    let decoded = usize::try_from(number).ok().and_then(|index| values.get(index));
+    *value = *decoded.ok_or(RecordProblem::Wrong("a choice that is not known"))?;
     Ok(())
 }
 
-/// Processes an optional number.
+/// Writes or reads an optional number: 0 for none, otherwise the number + 1.
 pub(super) fn optional_number(
     code: &mut impl FieldCodec,
     value: &mut Option<u64>,
@@ -160,46 +164,51 @@ pub(super) fn optional_number(
     Ok(())
 }
 
-/// Processes a number as the signed difference to `from`.
-fn difference(code: &mut impl FieldCodec, from: u64, value: &mut u64) -> Result<(), RecordProblem> {
-    let signed = value.wrapping_sub(from) as i64;
-    let mut number = (signed << 1 ^ signed >> 63) as u64;
-    code.number(&mut number)?;
-    let signed = (number >> 1) as i64 ^ -((number & 1) as i64);
-    *value = from.wrapping_add(signed as u64);
-    Ok(())
-}
-
-/// Processes a time as the difference to the last one.
-pub(super) fn time(code: &mut impl FieldCodec, value: &mut u64) -> Result<(), RecordProblem> {
-    let last = code.past().time_ns;
-    difference(code, last, value)?;
-    code.past().time_ns = *value;
-    Ok(())
-}
-
-/// Processes a start time as the distance to `end`.
-pub(super) fn start_time(
+/// Writes or reads a number as the signed difference to `reference`, modulo 2⁶⁴.
+fn difference(
     code: &mut impl FieldCodec,
-    end: u64,
+    reference: u64,
     value: &mut u64,
 ) -> Result<(), RecordProblem> {
-    const WRONG: RecordProblem = RecordProblem::Wrong("a beginning after the end");
-    let mut before = end.checked_sub(*value).ok_or(WRONG)?;
-    code.number(&mut before)?;
-    *value = end.checked_sub(before).ok_or(WRONG)?;
+    let signed_difference = value.wrapping_sub(reference) as i64;
+    let mut number = (signed_difference << 1 ^ signed_difference >> 63) as u64;
+    code.number(&mut number)?;
+    let signed_difference = (number >> 1) as i64 ^ -((number & 1) as i64);
+    *value = reference.wrapping_add(signed_difference as u64);
     Ok(())
 }
 
-/// Processes a file range: its first byte and its length.
+/// Writes or reads a time in nanoseconds, as the difference to the last one in the block.
+pub(super) fn time(code: &mut impl FieldCodec, time_ns: &mut u64) -> Result<(), RecordProblem> {
+    let last_ns = code.past().time_ns;
+    difference(code, last_ns, time_ns)?;
+    code.past().time_ns = *time_ns;
+    Ok(())
+}
+
+/// Writes or reads a start time in nanoseconds, as the distance to `end_ns`.
+pub(super) fn start_time(
+    code: &mut impl FieldCodec,
+    end_ns: u64,
+    begin_ns: &mut u64,
+) -> Result<(), RecordProblem> {
+    const WRONG: RecordProblem = RecordProblem::Wrong("a beginning after the end");
+    let mut distance_ns = end_ns.checked_sub(*begin_ns).ok_or(WRONG)?;
+    code.number(&mut distance_ns)?;
+    *begin_ns = end_ns.checked_sub(distance_ns).ok_or(WRONG)?;
+    Ok(())
+}
+
+/// Writes or reads a range of a file. The offset is the difference to the end of the file's last
+/// range in the block. A range that ends beyond [`OFFSET_MAX`] is an error.
 pub(super) fn range(
     code: &mut impl FieldCodec,
     file: u32,
     offset: &mut u64,
     bytes: &mut u64,
 ) -> Result<(), RecordProblem> {
-    let last = code.past().ends.get(&file).copied().unwrap_or(0);
-    difference(code, last, offset)?;
+    let last_end = code.past().ends.get(&file).copied().unwrap_or(0);
+    difference(code, last_end, offset)?;
     code.number(bytes)?;
     let end = offset.checked_add(*bytes).filter(|end| *end <= OFFSET_MAX);
     let end = end.ok_or(RecordProblem::Wrong("a range that ends beyond 2⁶³ bytes"))?;

@@ -1,7 +1,7 @@
 //! The fields of each record type in order, for both writing and reading.
 
 use super::code::{
-    FieldCodec, RecordProblem, flag, one_of, optional_number, range, small, start_time, time,
+    FieldCodec, RecordProblem, flag, one_of, optional_number, range, small_number, start_time, time,
 };
 use super::{
     Activity, AdviceType, DeviceOperation, ReadMethod, ReadOutcome, Record, RecordingMethod,
@@ -25,7 +25,8 @@ const HINTS: [AdviceType; 6] = [
     AdviceType::Other,
 ];
 
-const WAYS: [ReadMethod; 8] = [
+/// Values of `ReadMethod` in encoding order.
+const METHODS: [ReadMethod; 8] = [
     ReadMethod::Read,
     ReadMethod::Pread,
     ReadMethod::Readv,
@@ -40,8 +41,12 @@ const WAYS: [ReadMethod; 8] = [
 const WORKS: [DeviceOperation; 3] =
     [DeviceOperation::Read, DeviceOperation::Write, DeviceOperation::Other];
 
-/// Passes each field of a record to `code`.
-pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<(), RecordProblem> {
+/// Passes each field of a record to `code`, in the order of the file. An encoder writes the fields,
+/// a decoder fills them in.
+pub(super) fn code_fields(
+    record: &mut Record,
+    code: &mut impl FieldCodec,
+) -> Result<(), RecordProblem> {
     match record {
         Record::Start(start) => {
             one_of(code, &mut start.source, &SOURCES)?;
@@ -62,22 +67,22 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
             code.text(&mut device.file_system)
         }
         Record::File(file) => {
-            small(code, &mut file.file)?;
+            small_number(code, &mut file.file)?;
             code.number(&mut file.device)?;
             code.number(&mut file.inode)?;
             optional_number(code, &mut file.bytes)?;
             code.text(&mut file.path)
         }
         Record::Thread(thread) => {
-            small(code, &mut thread.thread)?;
-            small(code, &mut thread.task)?;
-            small(code, &mut thread.process)?;
+            small_number(code, &mut thread.thread)?;
+            small_number(code, &mut thread.task)?;
+            small_number(code, &mut thread.process)?;
             code.text(&mut thread.name)
         }
         Record::Open(open) => {
             time(code, &mut open.at_ns)?;
-            small(code, &mut open.thread)?;
-            small(code, &mut open.file)?;
+            small_number(code, &mut open.thread)?;
+            small_number(code, &mut open.file)?;
             code.number(&mut open.descriptor)?;
             flag(code, &mut open.is_direct)?;
             flag(code, &mut open.is_readable)?;
@@ -85,14 +90,14 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
         }
         Record::Map(map) => {
             time(code, &mut map.at_ns)?;
-            small(code, &mut map.thread)?;
-            small(code, &mut map.file)?;
+            small_number(code, &mut map.thread)?;
+            small_number(code, &mut map.file)?;
             range(code, map.file, &mut map.offset, &mut map.bytes)
         }
         Record::Advice(advice) => {
             time(code, &mut advice.at_ns)?;
-            small(code, &mut advice.thread)?;
-            small(code, &mut advice.file)?;
+            small_number(code, &mut advice.thread)?;
+            small_number(code, &mut advice.file)?;
             range(code, advice.file, &mut advice.offset, &mut advice.bytes)?;
             one_of(code, &mut advice.hint, &HINTS)?;
             flag(code, &mut advice.is_of_mapping)
@@ -101,22 +106,22 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
             time(code, &mut read.end_ns)?;
             start_time(code, read.end_ns, &mut read.begin_ns)?;
             code.number(&mut read.waited_ns)?;
-            small(code, &mut read.thread)?;
-            one_of(code, &mut read.way, &WAYS)?;
+            small_number(code, &mut read.thread)?;
+            one_of(code, &mut read.way, &METHODS)?;
             optional_number(code, &mut read.descriptor)?;
-            small(code, &mut read.file)?;
+            small_number(code, &mut read.file)?;
             range(code, read.file, &mut read.offset, &mut read.asked_bytes)?;
             outcome(code, read.asked_bytes, &mut read.outcome)
         }
         Record::Insert(insert) => {
             time(code, &mut insert.at_ns)?;
-            small(code, &mut insert.thread)?;
-            small(code, &mut insert.file)?;
+            small_number(code, &mut insert.thread)?;
+            small_number(code, &mut insert.file)?;
             range(code, insert.file, &mut insert.offset, &mut insert.bytes)
         }
         Record::Evict(evict) => {
             time(code, &mut evict.at_ns)?;
-            small(code, &mut evict.file)?;
+            small_number(code, &mut evict.file)?;
             range(code, evict.file, &mut evict.offset, &mut evict.bytes)
         }
         Record::Request(request) => {
@@ -140,14 +145,14 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
         }
         Record::Mapped(mapped) => {
             time(code, &mut mapped.at_ns)?;
-            small(code, &mut mapped.thread)?;
-            small(code, &mut mapped.file)?;
+            small_number(code, &mut mapped.thread)?;
+            small_number(code, &mut mapped.file)?;
             range(code, mapped.file, &mut mapped.offset, &mut mapped.bytes)
         }
         Record::Unseen(unseen) => {
             time(code, &mut unseen.at_ns)?;
-            small(code, &mut unseen.thread)?;
-            one_of(code, &mut unseen.way, &WAYS)?;
+            small_number(code, &mut unseen.thread)?;
+            one_of(code, &mut unseen.way, &METHODS)?;
             code.number(&mut unseen.count)?;
             code.number(&mut unseen.waited_ns)
         }
@@ -160,7 +165,7 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
             time(code, &mut others.at_ns)?;
             code.number(&mut others.device)?;
             one_of(code, &mut others.work, &WORKS)?;
-            small(code, &mut others.task)?;
+            small_number(code, &mut others.task)?;
             code.text(&mut others.name)?;
             code.number(&mut others.count)?;
             code.number(&mut others.bytes)
@@ -168,21 +173,24 @@ pub(super) fn each(record: &mut Record, code: &mut impl FieldCodec) -> Result<()
     }
 }
 
-/// Processes the result of a read of `asked` bytes.
+/// Writes or reads the result of a read that requested `requested_bytes` bytes: twice the missing
+/// bytes, or an odd number with the error.
 fn outcome(
     code: &mut impl FieldCodec,
-    asked: u64,
+    requested_bytes: u64,
     value: &mut ReadOutcome,
 ) -> Result<(), RecordProblem> {
     const WRONG: RecordProblem =
         RecordProblem::Wrong("a read that was given more than it asked for");
     let mut number = match *value {
-        ReadOutcome::Bytes(got) => asked.checked_sub(got).ok_or(WRONG)? << 1,
+        ReadOutcome::Bytes(read_bytes) => {
+            requested_bytes.checked_sub(read_bytes).ok_or(WRONG)? << 1
+        }
         ReadOutcome::Error(error) => u64::from(error) << 1 | 1,
     };
     code.number(&mut number)?;
     *value = match number & 1 {
-        0 => ReadOutcome::Bytes(asked.checked_sub(number >> 1).ok_or(WRONG)?),
+        0 => ReadOutcome::Bytes(requested_bytes.checked_sub(number >> 1).ok_or(WRONG)?),
         _ => {
             let error = u32::try_from(number >> 1);
             ReadOutcome::Error(error.map_err(|_| RecordProblem::Wrong("no error number"))?)

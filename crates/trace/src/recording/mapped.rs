@@ -66,24 +66,24 @@ impl MappedUse {
     pub fn fault(&mut self, read: &ReadRecord) -> FaultUse {
         let touched = PageRange::new(read.offset / PAGE_BYTES, 1);
         // Recordings of version 1 have the range that was mapped in the read itself.
-        let own = PageRange::covering(read.offset, read.asked_bytes.max(1));
-        let coming = self.next_ranges.remove(&read.thread);
-        let mapped = coming
+        let own_range = PageRange::covering(read.offset, read.asked_bytes.max(1));
+        let announced = self.next_ranges.remove(&read.thread);
+        let mapped = announced
             .filter(|(file, range)| *file == read.file && range.contains(touched.first))
-            .map_or(own, |(_, range)| range);
+            .map_or(own_range, |(_, range)| range);
         if self.readers.len() >= READERS_MAX {
             self.readers.clear();
         }
         let ranges = self.readers.entry((read.thread, read.file)).or_default();
         // A stream next needs the first page that is not mapped. Windows of random touches may lie
         // next to each other as well.
-        let ahead = |last: &Range| follows(last.mapped.end, touched.first);
-        let edge = if touched.first == mapped.first { mapped.end } else { touched.end };
-        let behind = |last: &Range| follows(edge, last.mapped.first);
-        let place = ranges.iter().position(|last| ahead(last) || behind(last));
-        let last = place.and_then(|place| ranges.remove(place));
+        let continues = |last: &Range| follows(last.mapped.end, touched.first);
+        let touched_end = if touched.first == mapped.first { mapped.end } else { touched.end };
+        let precedes = |last: &Range| follows(touched_end, last.mapped.first);
+        let index = ranges.iter().position(|last| continues(last) || precedes(last));
+        let last = index.and_then(|index| ranges.remove(index));
         let used = match last {
-            Some(last) if ahead(&last) => {
+            Some(last) if continues(&last) => {
                 join_adjacent(PageRange { first: last.used.end, end: last.mapped.end }, mapped)
             }
             Some(last) => {
@@ -91,8 +91,8 @@ impl MappedUse {
             }
             None => vec![touched],
         };
-        let whole = if last.is_some() { mapped } else { touched };
-        ranges.push_front(Range { mapped, used: whole });
+        let known_used = if last.is_some() { mapped } else { touched };
+        ranges.push_front(Range { mapped, used: known_used });
         ranges.truncate(STREAMS);
         FaultUse { mapped, is_stream: last.is_some(), used }
     }
@@ -115,12 +115,13 @@ impl MappedUse {
     }
 }
 
-/// Returns true if a range that begins at `first` continues a range that ends at `end`.
+/// Returns true if a range that begins at page `first` continues a range that ends at page `end`,
+/// with at most [`GAP_PAGES`] between.
 fn follows(end: u64, first: u64) -> bool {
     first >= end && first - end <= GAP_PAGES
 }
 
-/// Returns two ranges in order, or one if they are adjacent.
+/// Returns two ranges in order, or one if they are adjacent or one is empty.
 fn join_adjacent(below: PageRange, above: PageRange) -> Vec<PageRange> {
     if below.is_empty() || above.is_empty() {
         return vec![if below.is_empty() { above } else { below }];

@@ -14,12 +14,12 @@ use crate::TraceError;
 pub struct RecordingReader<R> {
     source: R,
     /// First byte of the present block.
-    byte: u64,
+    block_start: u64,
     /// First byte of the next block.
-    next_byte: u64,
+    next_block_start: u64,
     block: Vec<u8>,
     /// Number of bytes of the block that have been read.
-    done: usize,
+    decoded_bytes: usize,
     past: BlockReference,
     /// Numbers of the files that have been named.
     files: BTreeSet<u32>,
@@ -49,9 +49,9 @@ impl<R: io::Read> RecordingReader<R> {
     /// Fails if the source is not a recording or has another version.
     pub fn new(mut source: R) -> Result<RecordingReader<R>, TraceError> {
         let mut head = [0; 12];
-        let length = fill(&mut source, &mut head).map_err(|error| unread(0, &error))?;
-        let is_one = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
-        if !is_one || length == 0 {
+        let length = fill(&mut source, &mut head).map_err(|error| unread_error(0, &error))?;
+        let has_magic = head[..length.min(MAGIC.len())] == MAGIC[..length.min(MAGIC.len())];
+        if !has_magic || length == 0 {
             return Err(TraceError::NoRecording);
         }
         if length < head.len() {
@@ -63,10 +63,10 @@ impl<R: io::Read> RecordingReader<R> {
         }
         Ok(RecordingReader {
             source,
-            byte: head.len() as u64,
-            next_byte: head.len() as u64,
+            block_start: head.len() as u64,
+            next_block_start: head.len() as u64,
             block: Vec::new(),
-            done: 0,
+            decoded_bytes: 0,
             past: BlockReference::default(),
             files: BTreeSet::new(),
             threads: BTreeSet::new(),
@@ -76,72 +76,80 @@ impl<R: io::Read> RecordingReader<R> {
         })
     }
 
-    /// Reads and checks the next record.
-    fn read(&mut self) -> Result<Option<Record>, TraceError> {
-        if self.done == self.block.len() && !self.read_block()? {
+    /// Reads and checks the next record. Returns `None` after the last one.
+    fn read_record(&mut self) -> Result<Option<Record>, TraceError> {
+        if self.decoded_bytes == self.block.len() && !self.read_block()? {
             return match self.state {
                 BlockState::Over => Ok(None),
-                _ => Err(TraceError::Cut { byte: self.next_byte }),
+                _ => Err(TraceError::Cut { byte: self.next_block_start }),
             };
         }
-        let record = self.take().map_err(|problem| {
+        let record = self.decode_record().map_err(|problem| {
             let why = match problem {
                 RecordProblem::Short => "a record goes beyond its end",
                 RecordProblem::Wrong(why) => why,
             };
-            TraceError::Damaged { byte: self.byte, why: format!("it has {why}") }
+            TraceError::Damaged { byte: self.block_start, why: format!("it has {why}") }
         })?;
         self.check(&record)
-            .map_err(|why| TraceError::Damaged { byte: self.byte, why: why.to_owned() })?;
+            .map_err(|why| TraceError::Damaged { byte: self.block_start, why: why.to_owned() })?;
         Ok(Some(record))
     }
 
-    /// Reads the next block. Returns false at the end of the file.
+    /// Reads the next block and checks its length and its checksum. Returns false at the end of the
+    /// file.
     fn read_block(&mut self) -> Result<bool, TraceError> {
-        self.byte = self.next_byte;
-        let byte = self.byte;
+        self.block_start = self.next_block_start;
+        let block_start = self.block_start;
         let mut head = [0; 8];
-        match fill(&mut self.source, &mut head).map_err(|error| unread(byte, &error))? {
+        match fill(&mut self.source, &mut head)
+            .map_err(|error| unread_error(block_start, &error))?
+        {
             0 => return Ok(false),
             8 => {}
-            _ => return Err(TraceError::Cut { byte }),
+            _ => return Err(TraceError::Cut { byte: block_start }),
         }
-        let [length, sum] = [0, 4].map(|at| {
-            u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes are four bytes"))
+        let [length, checksum] = [0, 4].map(|offset| {
+            u32::from_le_bytes(
+                head[offset..offset + 4].try_into().expect("four bytes are four bytes"),
+            )
         });
         if length == 0 || length > BLOCK_BYTES_MAX {
             let why = format!("its length would be {length} bytes");
-            return Err(TraceError::Damaged { byte, why });
+            return Err(TraceError::Damaged { byte: block_start, why });
         }
         self.block.resize(length as usize, 0);
-        let read = fill(&mut self.source, &mut self.block).map_err(|error| unread(byte, &error))?;
-        if read < self.block.len() {
-            return Err(TraceError::Cut { byte });
+        let read_bytes = fill(&mut self.source, &mut self.block)
+            .map_err(|error| unread_error(block_start, &error))?;
+        if read_bytes < self.block.len() {
+            return Err(TraceError::Cut { byte: block_start });
         }
-        if crc32fast::hash(&self.block) != sum {
+        if crc32fast::hash(&self.block) != checksum {
             let why = "its checksum is another".to_owned();
-            return Err(TraceError::Damaged { byte, why });
+            return Err(TraceError::Damaged { byte: block_start, why });
         }
-        self.next_byte = byte + 8 + u64::from(length);
-        self.done = 0;
+        self.next_block_start = block_start + 8 + u64::from(length);
+        self.decoded_bytes = 0;
         self.past = BlockReference::default();
         Ok(true)
     }
 
     /// Decodes the next record of the block.
-    fn take(&mut self) -> Result<Record, RecordProblem> {
-        let mut unpack = FieldDecoder { left: &self.block[self.done..], past: &mut self.past };
+    fn decode_record(&mut self) -> Result<Record, RecordProblem> {
+        let mut decoder =
+            FieldDecoder { rest: &self.block[self.decoded_bytes..], past: &mut self.past };
         let mut tag = 0;
-        unpack.number(&mut tag)?;
-        let make = u8::try_from(tag).ok().and_then(Record::constructor_of);
+        decoder.number(&mut tag)?;
+        let empty_record = u8::try_from(tag).ok().and_then(Record::constructor_of);
         let mut record =
-            make.ok_or(RecordProblem::Wrong("a record of a kind that is not known"))?();
-        fields::each(&mut record, &mut unpack)?;
-        self.done = self.block.len() - unpack.left.len();
+            empty_record.ok_or(RecordProblem::Wrong("a record of a kind that is not known"))?();
+        fields::code_fields(&mut record, &mut decoder)?;
+        self.decoded_bytes = self.block.len() - decoder.rest.len();
         Ok(record)
     }
 
-    /// Checks a record against the preceding ones.
+    /// Checks that a record may follow the preceding ones, and that the names in it are known. Adds
+    /// it to the names and the sums.
     fn check(&mut self, record: &Record) -> Result<(), &'static str> {
         match (self.state, record) {
             (BlockState::Begins, Record::Start(_)) => self.state = BlockState::Within,
@@ -202,7 +210,7 @@ impl<R: io::Read> Iterator for RecordingReader<R> {
         if self.state == BlockState::Failed {
             return None;
         }
-        let read = self.read();
+        let read = self.read_record();
         if read.is_err() {
             self.state = BlockState::Failed;
         }
@@ -212,18 +220,19 @@ impl<R: io::Read> Iterator for RecordingReader<R> {
 
 /// Reads until the buffer is full or the source ends. Returns the number of bytes read.
 fn fill(source: &mut impl io::Read, buffer: &mut [u8]) -> io::Result<usize> {
-    let mut done = 0;
-    while done < buffer.len() {
-        match source.read(&mut buffer[done..]) {
+    let mut filled_bytes = 0;
+    while filled_bytes < buffer.len() {
+        match source.read(&mut buffer[filled_bytes..]) {
             Ok(0) => break,
-            Ok(count) => done += count,
+            Ok(count) => filled_bytes += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(done)
+    Ok(filled_bytes)
 }
 
-fn unread(byte: u64, error: &io::Error) -> TraceError {
+/// Returns the error that the recording cannot be read from `byte` on.
+fn unread_error(byte: u64, error: &io::Error) -> TraceError {
     TraceError::Unread { byte: Some(byte), because: error.to_string() }
 }

@@ -33,13 +33,15 @@ impl<W: io::Write> RecordingWriter<W> {
     /// Returns the errors of `sink`, and [`io::ErrorKind::InvalidInput`] for an invalid record.
     /// The invalid record is omitted, and the recording stays valid.
     pub fn put(&mut self, mut record: Record) -> io::Result<()> {
-        let before = self.block.bytes.len();
+        let bytes_before = self.block.bytes.len();
         let mut tag = u64::from(record.tag());
-        let written =
-            self.block.number(&mut tag).and_then(|()| fields::each(&mut record, &mut self.block));
-        if let Err(RecordProblem::Wrong(why)) = written {
+        let result = self
+            .block
+            .number(&mut tag)
+            .and_then(|()| fields::code_fields(&mut record, &mut self.block));
+        if let Err(RecordProblem::Wrong(why)) = result {
             // The reference values include the fields already encoded, so a new block is needed.
-            self.block.bytes.truncate(before);
+            self.block.bytes.truncate(bytes_before);
             self.flush()?;
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,

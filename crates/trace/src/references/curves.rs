@@ -47,26 +47,32 @@ pub fn misses(
 /// whose next use is latest. This is the minimum for any policy (Belady, IBM Systems Journal 5(2),
 /// 1966).
 pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
-    let next = next_uses(trace);
+    let next_uses_of_references = next_uses(trace);
     // `cached` contains the cached blocks by next use, `next_use_of_block` the next use of each
     // block.
     let mut cached: BTreeSet<(u64, u32)> = BTreeSet::new();
     let mut next_use_of_block = vec![ABSENT; trace.blocks as usize];
     let mut misses = 0;
-    for (&block, &next) in trace.references.iter().zip(&next) {
+    for (&block, &next_uses_of_references) in trace.references.iter().zip(&next_uses_of_references)
+    {
         // Blocks without a further use are evicted first, in any order.
-        let next = if next == u32::MAX { NEVER } else { next.into() };
-        let known = std::mem::replace(&mut next_use_of_block[block as usize], next);
-        if known == ABSENT {
+        let next_uses_of_references = if next_uses_of_references == u32::MAX {
+            NEVER
+        } else {
+            next_uses_of_references.into()
+        };
+        let cached_next_use =
+            std::mem::replace(&mut next_use_of_block[block as usize], next_uses_of_references);
+        if cached_next_use == ABSENT {
             misses += 1;
             if cached.len() as u64 >= pages.into() {
                 let (_, last) = cached.pop_last().expect("a cache has a page at least");
                 next_use_of_block[last as usize] = ABSENT;
             }
         } else {
-            cached.remove(&(known, block));
+            cached.remove(&(cached_next_use, block));
         }
-        cached.insert((next, block));
+        cached.insert((next_uses_of_references, block));
     }
     misses
 }
@@ -78,12 +84,12 @@ const NEVER: u64 = u64::MAX - 1;
 
 /// Returns for each reference the index of the next one to the same block, or `u32::MAX`.
 fn next_uses(trace: &BlockTrace) -> Vec<u32> {
-    let mut next_of = vec![u32::MAX; trace.blocks as usize];
-    let mut next = vec![u32::MAX; trace.references.len()];
-    for (at, &block) in trace.references.iter().enumerate().rev() {
-        next[at] = std::mem::replace(&mut next_of[block as usize], at as u32);
+    let mut next_of_block = vec![u32::MAX; trace.blocks as usize];
+    let mut next_uses = vec![u32::MAX; trace.references.len()];
+    for (index, &block) in trace.references.iter().enumerate().rev() {
+        next_uses[index] = std::mem::replace(&mut next_of_block[block as usize], index as u32);
     }
-    next
+    next_uses
 }
 
 #[cfg(test)]

@@ -29,34 +29,34 @@ impl RecordedCosts {
     /// Adds a read that found all its data in memory.
     pub fn add(&mut self, read: &ReadRecord) {
         let (ns, bytes) = (read.duration_ns(), read.bytes_read());
-        let (kind, cost) = match read.way {
+        let (samples, cost) = match read.way {
             ReadMethod::Uring | ReadMethod::Aio => return,
             ReadMethod::Fault => (&mut self.fault_ns, ns),
             _ if bytes <= SMALL_BYTES => (&mut self.small_ns, ns),
             _ if bytes >= LARGE_BYTES => (&mut self.large_ps, ns.saturating_mul(1_000) / bytes),
             _ => return,
         };
-        if kind.len() < SAMPLES_MAX {
-            kind.push(cost);
+        if samples.len() < SAMPLES_MAX {
+            samples.push(cost);
         }
     }
 
     /// Returns the host with the medians of the samples. Costs with too few samples keep the
     /// default of the simulated host.
     pub fn host(mut self) -> HostCosts {
-        let usual = HostCosts::default();
-        let byte_ps = median(&mut self.large_ps).unwrap_or(usual.byte_ps);
+        let default_host = HostCosts::default();
+        let byte_ps = median(&mut self.large_ps).unwrap_or(default_host.byte_ps);
         HostCosts {
-            operation_ns: median(&mut self.small_ns).unwrap_or(usual.operation_ns),
+            operation_ns: median(&mut self.small_ns).unwrap_or(default_host.operation_ns),
             byte_ps,
-            fault_ns: median(&mut self.fault_ns).unwrap_or(usual.fault_ns),
-            ..usual
+            fault_ns: median(&mut self.fault_ns).unwrap_or(default_host.fault_ns),
+            ..default_host
         }
     }
 }
 
 /// Returns the median, or `None` with too few values.
 fn median(values: &mut [u64]) -> Option<u64> {
-    let at = values.len() / 2;
-    (values.len() >= MIN_SAMPLES).then(|| *values.select_nth_unstable(at).1)
+    let middle = values.len() / 2;
+    (values.len() >= MIN_SAMPLES).then(|| *values.select_nth_unstable(middle).1)
 }
