@@ -177,6 +177,7 @@ fn copied(descriptor: c_int, offset: *const off64_t, requested_bytes: usize) -> 
     recorded_call(4, descriptor, from, Some(requested_bytes))
 }
 
+/// Describes advice on a range. `advice_number`: the argument of `posix_fadvise(2)`.
 fn advice(
     descriptor: c_int,
     offset: off64_t,

@@ -147,8 +147,10 @@ impl Recorder {
         times: Option<TimeSplit>,
     ) -> Result<Recorder, TracefsError> {
         let system = System::new();
-        let tasks = TraceInstance::start(enable_events, true)?;
-        let all = TraceInstance::start(Decoder::of_all, false)?;
+        let for_tasks = true;
+        let tasks = TraceInstance::start(enable_events, for_tasks)?;
+        let for_tasks = false;
+        let all = TraceInstance::start(Decoder::of_all, for_tasks)?;
         // Without this tracer such reads are only counted.
         let submissions = submitted::Submissions::start(&tasks.instance).ok();
         let wall_ns = wall_ns();

@@ -176,7 +176,7 @@ pub fn residency_flags(file: impl AsFd, pages: PageRange) -> io::Result<Vec<bool
         let null = std::ptr::null_mut();
         rustix::mm::mmap(null, bytes, ProtFlags::READ, MapFlags::SHARED, &file, offset)?
     };
-    // SAFETY: the mapping is `bytes` long, and `answer` has a byte for each of its pages.
+    // SAFETY: the mapping is `bytes` long, and `flag_bytes` has a byte for each of its pages.
     let result = unsafe { libc::mincore(address, bytes, flag_bytes.as_mut_ptr()) };
     let error = io::Error::last_os_error();
     // SAFETY: the mapping was made above and has no references.

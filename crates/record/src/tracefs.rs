@@ -102,7 +102,7 @@ impl Instance {
         &self.path
     }
 
-    /// Writes a text to a file of tracefs.
+    /// Writes to a file of the instance.
     pub fn write(&self, file: &str, text: &str) -> Result<(), TracefsError> {
         write(&self.path.join(file), text)
     }
@@ -243,6 +243,7 @@ fn create_instance(instances: &Path) -> Result<PathBuf, TracefsError> {
     unreachable!("some number is free")
 }
 
+/// Writes a text to a file of tracefs.
 fn write(path: &Path, text: &str) -> Result<(), TracefsError> {
     fs::write(path, text).map_err(|source| TracefsError::Unavailable {
         action: "write to",

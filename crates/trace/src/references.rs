@@ -268,7 +268,7 @@ fn add_reads(bytes: &[u8], trace: &mut TraceBlocks) -> Result<(), TraceError> {
     Ok(())
 }
 
-/// Parses a whole number. `what` names it in the error.
+/// Parses a whole number. `expected` names it in the error.
 fn parse_number(text: &str, expected: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is not {expected}: a whole number is expected"))
 }

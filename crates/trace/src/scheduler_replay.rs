@@ -228,14 +228,16 @@ impl ReplayState {
                 let open_request =
                     self.open_requests.get(&id).filter(|open_request| !open_request.is_judged);
                 open_request.ok_or_else(|| unknown_request(line, id))?;
-                self.judge(line, id, true);
+                let is_ordered = true;
+                self.judge(line, id, is_ordered);
             }
             ListEvent::Complete(id) => {
                 let open_request =
                     self.open_requests.get(&id).filter(|open_request| !open_request.has_completed);
                 let open_request = *open_request.ok_or_else(|| unknown_request(line, id))?;
                 if !open_request.is_judged {
-                    self.judge(line, id, false);
+                    let is_ordered = false;
+                    self.judge(line, id, is_ordered);
                 }
                 match open_request.stage {
                     RequestStage::InDevice => self.complete_request(scheduler, id),

@@ -241,7 +241,8 @@ impl<N: FileNames> TaskTracker<N> {
                     if let Some(fault) = &mut task.fault {
                         fault.sleep(sleep);
                     }
-                    self.on_sleep_change(at_ns, from, true);
+                    let begins_sleep = true;
+                    self.on_sleep_change(at_ns, from, begins_sleep);
                 }
                 self.on_wakeup(at_ns, to);
             }

@@ -559,6 +559,7 @@ fn create_private_folder(parent: &Path) -> io::Result<PathBuf> {
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
+/// Removes a folder with its contents. A failure is only printed.
 fn remove_folder(folder: &Path) {
     if let Err(error) = fs::remove_dir_all(folder) {
         notice::print(format_args!("{}: can't be removed: {error}", folder.display()));
@@ -566,7 +567,6 @@ fn remove_folder(folder: &Path) {
 }
 
 /// Writes the library's file and creates the shared memory with empty rings.
-///
 /// All of the memory is written through the file system before it is mapped. A full file system
 /// thus causes an error here, never a bus error in a process.
 fn create_ring(folder: &Path, library: &[u8]) -> io::Result<RecordRing> {

@@ -47,22 +47,16 @@ pub fn misses(
 /// whose next use is latest. This is the minimum for any policy (Belady, IBM Systems Journal 5(2),
 /// 1966).
 pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
-    let next_uses_of_references = next_uses(trace);
+    let next_uses = next_uses(trace);
     // `cached` contains the cached blocks by next use, `next_use_of_block` the next use of each
     // block.
     let mut cached: BTreeSet<(u64, u32)> = BTreeSet::new();
     let mut next_use_of_block = vec![ABSENT; trace.blocks as usize];
     let mut misses = 0;
-    for (&block, &next_uses_of_references) in trace.references.iter().zip(&next_uses_of_references)
-    {
+    for (&block, &next_use) in trace.references.iter().zip(&next_uses) {
         // Blocks without a further use are evicted first, in any order.
-        let next_uses_of_references = if next_uses_of_references == u32::MAX {
-            NEVER
-        } else {
-            next_uses_of_references.into()
-        };
-        let cached_next_use =
-            std::mem::replace(&mut next_use_of_block[block as usize], next_uses_of_references);
+        let next_use = if next_use == u32::MAX { NEVER } else { next_use.into() };
+        let cached_next_use = std::mem::replace(&mut next_use_of_block[block as usize], next_use);
         if cached_next_use == ABSENT {
             misses += 1;
             if cached.len() as u64 >= pages.into() {
@@ -72,7 +66,7 @@ pub fn belady(trace: &BlockTrace, pages: u32) -> u64 {
         } else {
             cached.remove(&(cached_next_use, block));
         }
-        cached.insert((next_uses_of_references, block));
+        cached.insert((next_use, block));
     }
     misses
 }

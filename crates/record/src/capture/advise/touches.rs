@@ -100,8 +100,8 @@ impl Touches {
                 self.last_exceptions.remove(&task).filter(|_| !belongs_to_exception)
             {
                 self.end_fault(task, &mut on_touch);
-                let range =
-                    self.pages_mapped_by_fault(&place, PageRange::new(place.page, 1), true, tables);
+                let (touched_page, is_silent) = (PageRange::new(place.page, 1), true);
+                let range = self.pages_mapped_by_fault(&place, touched_page, is_silent, tables);
                 let range = self.with_gap(task, place.inode, range);
                 on_touch(PageTouch::Mapped { task, inode: place.inode, range });
             }

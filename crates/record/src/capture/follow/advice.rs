@@ -23,7 +23,8 @@ impl<N: FileNames> TaskTracker<N> {
             (_, libc::POSIX_FADV_DONTNEED) => AdviceType::DontNeed,
             _ => AdviceType::Other,
         };
-        self.put_advice(at_ns, task, file, (offset, bytes), hint, false);
+        let is_of_mapping = false;
+        self.put_advice(at_ns, task, file, (offset, bytes), hint, is_of_mapping);
     }
 
     /// Queues the record of an `madvise` call on the file mapping at `address`. `behaviour` is the
@@ -50,7 +51,8 @@ impl<N: FileNames> TaskTracker<N> {
             libc::MADV_DONTNEED => AdviceType::DontNeed,
             _ => AdviceType::Other,
         };
-        self.put_advice(at_ns, task, file, (offset, bytes), hint, true);
+        let is_of_mapping = true;
+        self.put_advice(at_ns, task, file, (offset, bytes), hint, is_of_mapping);
     }
 
     /// Queues a record of advice on `bytes` bytes from `offset` of a file. `is_of_mapping`: true

@@ -8,9 +8,9 @@
 //!
 //! A fault has no event at its end. It stays open until its task causes another event.
 //!
-//! The mapped range is an upper bound: the window of `map_pages`, extended by the folios at its
-//! ends, within the mapping. A page that faults later was not mapped, so it cuts the range of the
-//! previous fault.
+//! The mapped range is an upper bound: the window of `mm_filemap_map_pages`, extended by the folios
+//! at its ends, within the mapping. A page that faults later was not mapped, so it cuts the range
+//! of the previous fault.
 
 use readpath_core::unit::PageRange;
 use readpath_trace::recording::{
@@ -34,7 +34,7 @@ pub(super) struct InFault {
     waited_ns: u64,
     /// Place of its address, if an exception reported it.
     place: Option<MappedPage>,
-    /// Pages around the touched one, named by `map_pages`.
+    /// Pages around the touched one, named by `mm_filemap_map_pages`.
     window: Option<PageRange>,
     /// True when the page was absent or not ready.
     is_missed: bool,
@@ -223,7 +223,8 @@ impl<N: FileNames> TaskTracker<N> {
     /// Handles the wake-up of a task at `at_ns`. Its sleep counts as a wait of its call and of its
     /// fault.
     pub(super) fn on_wakeup(&mut self, at_ns: u64, task: u32) {
-        self.on_sleep_change(at_ns, task, false);
+        let begins_sleep = false;
+        self.on_sleep_change(at_ns, task, begins_sleep);
         let Some(state) = self.tasks.get_mut(&task) else { return };
         let Some(since_ns) = state.waits_since_ns.take() else { return };
         if let Some(call) = &mut state.call {

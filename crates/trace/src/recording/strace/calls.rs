@@ -315,7 +315,8 @@ impl StraceParser {
         };
         if call.value() == Some(0) {
             let (offset, bytes) = (call.number(1).unwrap_or(0), call.number(2).unwrap_or(0));
-            self.add_advice(task, at_ns, path, (offset, bytes), hint, false);
+            let is_of_mapping = false;
+            self.add_advice(task, at_ns, path, (offset, bytes), hint, is_of_mapping);
         }
     }
 
@@ -327,7 +328,8 @@ impl StraceParser {
         match self.table_of_task(task).at(address) {
             Some((path, offset)) => {
                 let bytes = call.number(1).unwrap_or(0);
-                self.add_advice(task, at_ns, path, (offset, bytes), hint, true);
+                let is_of_mapping = true;
+                self.add_advice(task, at_ns, path, (offset, bytes), hint, is_of_mapping);
             }
             // Allocators release memory that is not mapped to a file.
             None if hint == AdviceType::DontNeed || hint == AdviceType::Other => {}

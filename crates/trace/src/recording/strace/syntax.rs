@@ -239,7 +239,7 @@ fn decode_escapes(text: &str) -> String {
     }
 }
 
-/// Decodes up to `most` digits as a byte. Sets `left` to the rest of the text.
+/// Decodes up to `count_max` digits as a byte. Sets `rest` to the rest of the text.
 fn digits<'a>(text: &'a [u8], radix: u32, count_max: usize, rest: &mut &'a [u8]) -> u8 {
     let digit = |byte: &u8| char::from(*byte).to_digit(radix);
     let values: Vec<u32> = text.iter().take(count_max).map_while(digit).collect();
