@@ -39,17 +39,17 @@ struct ThreadState {
 /// interrupt an access.
 #[cfg(target_arch = "x86_64")]
 fn thread_state() -> *mut ThreadState {
-    let facts: *mut ThreadState;
+    let state: *mut ThreadState;
     // SAFETY: adds the thread pointer to the offset that the dynamic linker has stored.
     unsafe {
         core::arch::asm!(
-            "mov {facts}, qword ptr fs:[0]",
-            "add {facts}, qword ptr [rip + readpath_thread@GOTTPOFF]",
-            facts = out(reg) facts,
+            "mov {state}, qword ptr fs:[0]",
+            "add {state}, qword ptr [rip + readpath_thread@GOTTPOFF]",
+            state = out(reg) state,
             options(nostack, readonly),
         );
     }
-    facts
+    state
 }
 
 /// Queries the kernel for the numbers of the calling task: process × 2³² + thread.
@@ -62,14 +62,14 @@ fn query_task() -> u64 {
 #[cfg(target_arch = "x86_64")]
 pub fn task() -> u64 {
     let generation = u64::from(GENERATION.load(Ordering::Relaxed));
-    let facts = thread_state();
-    // SAFETY: the facts are this thread's own; a handler in between writes equal values.
+    let state = thread_state();
+    // SAFETY: the state is this thread's own; a handler in between writes equal values.
     unsafe {
-        if (*facts).generation != generation {
-            (*facts).task = query_task();
-            (*facts).generation = generation;
+        if (*state).generation != generation {
+            (*state).task = query_task();
+            (*state).generation = generation;
         }
-        (*facts).task
+        (*state).task
     }
 }
 
@@ -85,12 +85,12 @@ pub fn task() -> u64 {
 #[inline(always)]
 pub fn has_stack() -> bool {
     let stack_pointer: usize;
-    let facts = thread_state();
-    // SAFETY: copies the stack pointer; the facts are this thread's own.
+    let state = thread_state();
+    // SAFETY: copies the stack pointer; the state is this thread's own.
     unsafe {
         core::arch::asm!("mov {}, rsp", out(reg) stack_pointer, options(nomem, nostack, preserves_flags));
-        let is_on_it = (*facts).stack_begin <= stack_pointer && stack_pointer < (*facts).stack_end;
-        !is_on_it || stack_pointer - (*facts).stack_begin >= STACK_ROOM
+        let is_on_it = (*state).stack_begin <= stack_pointer && stack_pointer < (*state).stack_end;
+        !is_on_it || stack_pointer - (*state).stack_begin >= STACK_ROOM
     }
 }
 
@@ -106,12 +106,12 @@ pub fn record_signal_stack(stack: *const c::stack) {
     if stack.is_null() {
         return;
     }
-    let facts = thread_state();
-    // SAFETY: the kernel has read this struct; the facts are this thread's own.
+    let state = thread_state();
+    // SAFETY: the kernel has read this struct; the state is this thread's own.
     unsafe {
         let is_disabled = (*stack).flags & c::SS_DISABLE != 0;
-        (*facts).stack_begin = (*stack).begin as usize;
-        (*facts).stack_end =
+        (*state).stack_begin = (*stack).begin as usize;
+        (*state).stack_end =
             if is_disabled { 0 } else { ((*stack).begin as usize).wrapping_add((*stack).bytes) };
     }
 }

@@ -178,9 +178,8 @@ impl Advisor {
         at_ns: u64,
     ) {
         let mut touches = Vec::new();
-        self.touches.process(events, &mut SystemTables { names, places: mappings }, |touch| {
-            touches.push(touch)
-        });
+        self.touches
+            .process(events, &mut SystemTables { names, mappings }, |touch| touches.push(touch));
         for touch in touches {
             match touch {
                 PageTouch::Requested { task, inode, range } => {

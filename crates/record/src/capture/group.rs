@@ -12,7 +12,7 @@ pub(super) fn processes(folder: &Path) -> io::Result<Vec<u32>> {
     let list = fs::read_to_string(folder.join("cgroup.procs"))?;
     let mut numbers: Vec<u32> = list.lines().filter_map(|line| line.parse().ok()).collect();
     // The kernel lists processes of other namespaces as 0.
-    numbers.retain(|number| *number != 0);
+    numbers.retain(|process| *process != 0);
     for entry in fs::read_dir(folder)?.flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             // A group removed in the meantime has no processes.
@@ -30,10 +30,10 @@ pub(super) fn all_processes() -> io::Result<Vec<u32>> {
     let names =
         fs::read_dir("/proc")?.flatten().filter_map(|entry| entry.file_name().into_string().ok());
     let numbers = names.filter_map(|name| name.parse().ok());
-    let is_program = |number: &u32| {
+    let is_program = |process: &u32| {
         // A kernel thread has no command line, and neither has a process that has ended.
-        *number != std::process::id()
-            && fs::read(format!("/proc/{number}/cmdline")).is_ok_and(|words| !words.is_empty())
+        *process != std::process::id()
+            && fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|words| !words.is_empty())
     };
     Ok(numbers.filter(is_program).collect())
 }

@@ -250,19 +250,19 @@ impl Preload {
     /// The recording cannot be written.
     pub fn record<W: Write>(&mut self, writer: &mut RecordingWriter<W>) -> io::Result<bool> {
         let ring = self.ring;
-        let mut taken: Vec<RingSlot> = Vec::new();
+        let mut slots: Vec<RingSlot> = Vec::new();
         // A program may write as fast as this loop reads.
-        while taken.len() < Cells::Slots.count() as usize
+        while slots.len() < Cells::Slots.count() as usize
             && let Some(ticket) = self.slots.next(ring)
         {
-            taken.push(copied(ring.slot(ticket)));
+            slots.push(copied(ring.slot(ticket)));
             self.slots.release(ring, ticket);
         }
         // A file's name precedes its first read.
         let short = self.take_names(Cells::Short, writer)?;
         let long = self.take_names(Cells::Long, writer)?;
-        taken.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
-        for slot in &taken {
+        slots.sort_by_key(|slot| slot.end_ns.load(Ordering::Relaxed));
+        for slot in &slots {
             self.record_slot(slot, writer)?;
         }
         if let Some(advisor) = &mut self.advisor {
@@ -276,7 +276,7 @@ impl Preload {
             self.lost = lost;
         }
         let counts =
-            [(Cells::Slots, taken.len() as u64), (Cells::Short, short), (Cells::Long, long)];
+            [(Cells::Slots, slots.len() as u64), (Cells::Short, short), (Cells::Long, long)];
         Ok(counts.iter().any(|(cells, count)| count * 4 > cells.count()))
     }
 

@@ -55,10 +55,10 @@ impl Tables {
 
     /// Adds a table and returns its number.
     fn add_table(&mut self, table: HashMap<u64, SharedOpenFile>) -> DescriptorTableId {
-        let number = DescriptorTableId(self.count);
+        let id = DescriptorTableId(self.count);
         self.count += 1;
-        self.tables.insert(number, table);
-        number
+        self.tables.insert(id, table);
+        id
     }
 
     /// Copies a table, as `fork` does, and returns the number of the copy. The open files are

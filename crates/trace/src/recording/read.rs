@@ -160,34 +160,34 @@ impl<R: io::Read> RecordingReader<R> {
         }
         let (mut file, mut thread, mut device) = (None, None, None);
         match record {
-            Record::Device(it) => {
-                self.devices.insert(it.device);
+            Record::Device(device) => {
+                self.devices.insert(device.device);
             }
-            Record::File(it) => {
-                self.files.insert(it.file);
-                device = Some(it.device).filter(|device| *device != 0);
+            Record::File(file) => {
+                self.files.insert(file.file);
+                device = Some(file.device).filter(|device| *device != 0);
             }
-            Record::Thread(it) => {
-                self.threads.insert(it.thread);
+            Record::Thread(thread) => {
+                self.threads.insert(thread.thread);
             }
-            Record::Open(it) => (file, thread) = (Some(it.file), Some(it.thread)),
-            Record::Map(it) => (file, thread) = (Some(it.file), Some(it.thread)),
-            Record::Advice(it) => (file, thread) = (Some(it.file), Some(it.thread)),
-            Record::Read(it) => (file, thread) = (Some(it.file), Some(it.thread)),
-            Record::Insert(it) => (file, thread) = (Some(it.file), Some(it.thread)),
-            Record::Mapped(it) => (file, thread) = (Some(it.file), Some(it.thread)),
-            Record::Unseen(it) => thread = Some(it.thread),
-            Record::Evict(it) => file = Some(it.file),
-            Record::Request(it) => {
-                device = Some(it.device);
-                thread = match it.thread.map(u32::try_from) {
+            Record::Open(open) => (file, thread) = (Some(open.file), Some(open.thread)),
+            Record::Map(map) => (file, thread) = (Some(map.file), Some(map.thread)),
+            Record::Advice(advice) => (file, thread) = (Some(advice.file), Some(advice.thread)),
+            Record::Read(read) => (file, thread) = (Some(read.file), Some(read.thread)),
+            Record::Insert(insert) => (file, thread) = (Some(insert.file), Some(insert.thread)),
+            Record::Mapped(mapped) => (file, thread) = (Some(mapped.file), Some(mapped.thread)),
+            Record::Unseen(unseen) => thread = Some(unseen.thread),
+            Record::Evict(evict) => file = Some(evict.file),
+            Record::Request(request) => {
+                device = Some(request.device);
+                thread = match request.thread.map(u32::try_from) {
                     Some(Err(_)) => return Err("a thread that has no name"),
                     Some(Ok(thread)) => Some(thread),
                     None => None,
                 };
             }
             Record::End(_) => self.state = BlockState::Over,
-            Record::OthersRequests(it) => device = Some(it.device),
+            Record::OthersRequests(others) => device = Some(others.device),
             Record::Start(_) | Record::Lost(_) | Record::TimeSpent(_) => {}
         }
         if file.is_some_and(|file| !self.files.contains(&file)) {

@@ -25,81 +25,93 @@ impl RecordingSums {
         const TIME_OUT_OF_RANGE: &str = "a time of more than 36 years";
         let mut time_ns = 0;
         match record {
-            Record::Start(it) => {
-                check_at_most(OFFSET_MAX, it.wall_ns, "a start after the year 2262")?;
+            Record::Start(start) => {
+                check_at_most(OFFSET_MAX, start.wall_ns, "a start after the year 2262")?;
                 check_at_most(
                     OFFSET_MAX,
-                    it.memory_bytes,
+                    start.memory_bytes,
                     "a machine with more than 2⁶³ bytes of memory",
                 )?;
-                check_at_most(OFFSET_MAX, it.page_bytes, "a page of more than 2⁶³ bytes")?;
+                check_at_most(OFFSET_MAX, start.page_bytes, "a page of more than 2⁶³ bytes")?;
             }
-            Record::Device(it) => {
+            Record::Device(device) => {
                 check_at_most(
                     OFFSET_MAX,
-                    it.readahead_bytes,
+                    device.readahead_bytes,
                     "a readahead of more than 2⁶³ bytes",
                 )?;
             }
-            Record::File(it) => {
-                check_at_most(OFFSET_MAX, it.bytes.unwrap_or(0), "a file of more than 2⁶³ bytes")?;
+            Record::File(file) => {
+                check_at_most(
+                    OFFSET_MAX,
+                    file.bytes.unwrap_or(0),
+                    "a file of more than 2⁶³ bytes",
+                )?;
             }
-            Record::Open(it) => time_ns = it.at_ns,
-            Record::Map(it) => time_ns = it.at_ns,
-            Record::Advice(it) => time_ns = it.at_ns,
-            Record::Evict(it) => time_ns = it.at_ns,
-            Record::Mapped(it) => {
-                time_ns = it.at_ns;
-                check_at_most(CALL_BYTES_MAX, it.bytes, "a call that mapped more than 4 GiB")?;
+            Record::Open(open) => time_ns = open.at_ns,
+            Record::Map(map) => time_ns = map.at_ns,
+            Record::Advice(advice) => time_ns = advice.at_ns,
+            Record::Evict(evict) => time_ns = evict.at_ns,
+            Record::Mapped(mapped) => {
+                time_ns = mapped.at_ns;
+                check_at_most(CALL_BYTES_MAX, mapped.bytes, "a call that mapped more than 4 GiB")?;
             }
-            Record::Unseen(it) => {
-                time_ns = it.at_ns;
-                add_checked(&mut self.lost, it.count, "more than 2⁶⁰ reads that were not seen")?;
+            Record::Unseen(unseen) => {
+                time_ns = unseen.at_ns;
+                add_checked(
+                    &mut self.lost,
+                    unseen.count,
+                    "more than 2⁶⁰ reads that were not seen",
+                )?;
                 add_checked(
                     &mut self.waited_ns,
-                    it.waited_ns,
+                    unseen.waited_ns,
                     "waits of more than 36 years together",
                 )?;
             }
-            Record::TimeSpent(it) => {
-                time_ns = it.at_ns;
+            Record::TimeSpent(spent) => {
+                time_ns = spent.at_ns;
                 add_checked(
                     &mut self.spent_ns,
-                    it.wall_ns,
+                    spent.wall_ns,
                     "activities of more than 36 years together",
                 )?;
             }
-            Record::Read(it) => {
-                time_ns = it.end_ns;
+            Record::Read(read) => {
+                time_ns = read.end_ns;
                 check_at_most(
                     CALL_BYTES_MAX,
-                    it.bytes_read(),
+                    read.bytes_read(),
                     "a read that was given more than 4 GiB",
                 )?;
                 add_checked(
                     &mut self.duration_ns,
-                    it.duration_ns(),
+                    read.duration_ns(),
                     "reads that took more than 36 years together",
                 )?;
                 add_checked(
                     &mut self.waited_ns,
-                    it.waited_ns,
+                    read.waited_ns,
                     "waits of more than 36 years together",
                 )?;
             }
-            Record::Insert(it) => {
-                time_ns = it.at_ns;
-                check_at_most(CALL_BYTES_MAX, it.bytes, "a call that had more than 4 GiB come in")?;
+            Record::Insert(insert) => {
+                time_ns = insert.at_ns;
+                check_at_most(
+                    CALL_BYTES_MAX,
+                    insert.bytes,
+                    "a call that had more than 4 GiB come in",
+                )?;
             }
-            Record::Request(it) => {
-                time_ns = it.end_ns;
-                check_at_most(OFFSET_MAX, it.place, "a request beyond 2⁶³")?;
+            Record::Request(request) => {
+                time_ns = request.end_ns;
+                check_at_most(OFFSET_MAX, request.place, "a request beyond 2⁶³")?;
                 add_checked(
                     &mut self.bytes,
-                    it.bytes,
+                    request.bytes,
                     "requests for more than 2⁶⁰ bytes together",
                 )?;
-                let duration_ns = it.end_ns - it.begin_ns;
+                let duration_ns = request.end_ns - request.begin_ns;
                 add_checked(
                     &mut self.duration_ns,
                     duration_ns,
@@ -107,18 +119,18 @@ impl RecordingSums {
                 )?;
             }
             // These requests are counted by their own records too.
-            Record::OthersRequests(it) => {
-                time_ns = it.at_ns;
-                check_at_most(SUM_MAX, it.bytes, "requests for more than 2⁶⁰ bytes together")?;
-                check_at_most(SUM_MAX, it.count, "more than 2⁶⁰ requests")?;
+            Record::OthersRequests(others) => {
+                time_ns = others.at_ns;
+                check_at_most(SUM_MAX, others.bytes, "requests for more than 2⁶⁰ bytes together")?;
+                check_at_most(SUM_MAX, others.count, "more than 2⁶⁰ requests")?;
             }
-            Record::Lost(it) => {
-                time_ns = it.at_ns;
-                add_checked(&mut self.lost, it.count, "more than 2⁶⁰ lost events")?;
+            Record::Lost(lost) => {
+                time_ns = lost.at_ns;
+                add_checked(&mut self.lost, lost.count, "more than 2⁶⁰ lost events")?;
             }
-            Record::End(it) => {
-                time_ns = it.at_ns;
-                check_at_most(SUM_MAX, it.processor_ns.unwrap_or(0), TIME_OUT_OF_RANGE)?;
+            Record::End(end) => {
+                time_ns = end.at_ns;
+                check_at_most(SUM_MAX, end.processor_ns.unwrap_or(0), TIME_OUT_OF_RANGE)?;
             }
             Record::Thread(_) => {}
         }

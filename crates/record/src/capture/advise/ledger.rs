@@ -55,19 +55,19 @@ impl Ledger {
 
     /// Removes a range and returns the number of its pages that were in the ledger.
     pub fn remove_range(&mut self, file: u32, range: PageRange) -> u64 {
-        let before = self.pages;
-        while let Some(found) = self.last_overlapping(file, range) {
-            self.remove(found);
-            let UnusedRange { range: whole, since_ns, .. } = found;
-            let below = whole.clipped(range.first);
-            let above = PageRange { first: whole.first.max(range.end), end: whole.end };
+        let pages_before = self.pages;
+        while let Some(overlapping) = self.last_overlapping(file, range) {
+            self.remove(overlapping);
+            let UnusedRange { range: whole_range, since_ns, .. } = overlapping;
+            let below = whole_range.clipped(range.first);
+            let above = PageRange { first: whole_range.first.max(range.end), end: whole_range.end };
             for rest in [below, above] {
                 if !rest.is_empty() {
                     self.insert(UnusedRange { file, range: rest, since_ns });
                 }
             }
         }
-        before - self.pages
+        pages_before - self.pages
     }
 
     /// Returns the range that was prefetched first. `None` if the ledger is empty.

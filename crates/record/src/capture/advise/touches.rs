@@ -46,12 +46,12 @@ pub(super) trait Tables {
 /// Addresses and page tables of the running system.
 pub(super) struct SystemTables<'a, N> {
     pub names: &'a mut N,
-    pub places: TaskMappings<'a>,
+    pub mappings: TaskMappings<'a>,
 }
 
 impl<N: FileNames> Tables for SystemTables<'_, N> {
     fn at(&self, task: u32, address: u64) -> Option<MappedPage> {
-        self.places.at(task, address)
+        self.mappings.at(task, address)
     }
 
     fn mapped(&mut self, page: &MappedPage) -> Option<PageRange> {
@@ -66,8 +66,8 @@ pub(super) struct Touches {
     faults: HashMap<u32, FaultRecord>,
     /// Last exception of each task, until its next event.
     last_exceptions: HashMap<u32, MappedPage>,
-    /// Place of each task's last exception.
-    places: HashMap<u32, MappedPage>,
+    /// Page of each task's last exception.
+    exception_pages: HashMap<u32, MappedPage>,
     folios: Folios,
     /// Last range that each task touched in a mapping.
     mapped: HashMap<u32, (Inode, PageRange)>,
@@ -96,22 +96,23 @@ impl Touches {
                 event.data,
                 EventData::MapPages { .. } | EventData::Fault { .. } | EventData::Insert { .. }
             );
-            if let Some(place) =
+            if let Some(mapped_page) =
                 self.last_exceptions.remove(&task).filter(|_| !belongs_to_exception)
             {
                 self.end_fault(task, &mut on_touch);
-                let (touched_page, is_silent) = (PageRange::new(place.page, 1), true);
-                let range = self.pages_mapped_by_fault(&place, touched_page, is_silent, tables);
-                let range = self.with_gap(task, place.inode, range);
-                on_touch(PageTouch::Mapped { task, inode: place.inode, range });
+                let (touched_page, is_silent) = (PageRange::new(mapped_page.page, 1), true);
+                let range =
+                    self.pages_mapped_by_fault(&mapped_page, touched_page, is_silent, tables);
+                let range = self.with_gap(task, mapped_page.inode, range);
+                on_touch(PageTouch::Mapped { task, inode: mapped_page.inode, range });
             }
             match event.data {
                 EventData::PageFault { address } => {
                     self.end_fault(task, &mut on_touch);
-                    self.places.remove(&task);
-                    if let Some(place) = tables.at(task, address) {
-                        self.last_exceptions.insert(task, place);
-                        self.places.insert(task, place);
+                    self.exception_pages.remove(&task);
+                    if let Some(mapped_page) = tables.at(task, address) {
+                        self.last_exceptions.insert(task, mapped_page);
+                        self.exception_pages.insert(task, mapped_page);
                     }
                 }
                 EventData::CacheRead { inode, first, end } => {
@@ -121,11 +122,13 @@ impl Touches {
                 EventData::MapPages { inode, first, end } => {
                     self.end_fault(task, &mut on_touch);
                     let window = PageRange { first, end };
-                    let place = self.places.get(&task).copied();
-                    let place =
-                        place.filter(|page| page.inode == inode && window.contains(page.page));
-                    let range = match place {
-                        Some(place) => self.pages_mapped_by_fault(&place, window, false, tables),
+                    let mapped_page = self.exception_pages.get(&task).copied();
+                    let mapped_page = mapped_page
+                        .filter(|page| page.inode == inode && window.contains(page.page));
+                    let range = match mapped_page {
+                        Some(mapped_page) => {
+                            self.pages_mapped_by_fault(&mapped_page, window, false, tables)
+                        }
                         None => self.folios.covering(inode, window),
                     };
                     let range = self.with_gap(task, inode, range);
@@ -150,7 +153,7 @@ impl Touches {
                 EventData::TaskEnds => {
                     self.end_fault(task, &mut on_touch);
                     self.mapped.remove(&task);
-                    self.places.remove(&task);
+                    self.exception_pages.remove(&task);
                 }
                 _ => {}
             }
@@ -205,12 +208,14 @@ impl Touches {
     /// Extends a touch of a mapping by the pages since the task's last touch, if they are at most
     /// as many as that touch had.
     fn with_gap(&mut self, task: u32, inode: Inode, range: PageRange) -> PageRange {
-        let before = self.mapped.insert(task, (inode, range)).filter(|before| before.0 == inode);
-        let first =
-            before.map_or(range.first, |(_, before)| match range.first.checked_sub(before.end) {
-                Some(gap) if gap <= before.count() => before.end,
+        let previous =
+            self.mapped.insert(task, (inode, range)).filter(|previous| previous.0 == inode);
+        let first = previous.map_or(range.first, |(_, previous)| {
+            match range.first.checked_sub(previous.end) {
+                Some(gap) if gap <= previous.count() => previous.end,
                 _ => range.first,
-            });
+            }
+        });
         PageRange { first, ..range }
     }
 }

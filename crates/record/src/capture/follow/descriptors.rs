@@ -28,11 +28,11 @@ impl<N: FileNames> TaskTracker<N> {
             self.maps.insert(process, address, Mapping { file, ..mapping });
         }
         for &descriptor in descriptors {
-            let Some(found) = self.names.open_file(process, descriptor) else { continue };
-            self.file(found.inode, Some(found.named));
-            let (position, flags) = (Some(found.position), found.flags);
+            let Some(open_file) = self.names.open_file(process, descriptor) else { continue };
+            self.file(open_file.inode, Some(open_file.named));
+            let (position, flags) = (Some(open_file.position), open_file.flags);
             let file_state = OpenFileState {
-                of: DescriptorTarget::File(found.inode),
+                of: DescriptorTarget::File(open_file.inode),
                 position,
                 flags,
                 ..OpenFileState::default()

@@ -32,8 +32,8 @@ pub(super) struct InFault {
     end_ns: u64,
     /// Sum of its waits.
     waited_ns: u64,
-    /// Place of its address, if an exception reported it.
-    place: Option<MappedPage>,
+    /// Page at its address, if an exception reported it.
+    mapped_page: Option<MappedPage>,
     /// Pages around the touched one, named by `mm_filemap_map_pages`.
     window: Option<PageRange>,
     /// True when the page was absent or not ready.
@@ -58,7 +58,7 @@ impl InFault {
             begin_ns,
             end_ns: begin_ns,
             waited_ns: 0,
-            place: None,
+            mapped_page: None,
             window: None,
             is_missed: false,
             is_served: false,
@@ -166,8 +166,10 @@ impl<N: FileNames> TaskTracker<N> {
             }
             return;
         }
-        let fault =
-            InFault { place: Some(touched), ..InFault::new(touched.inode, touched.page, at_ns) };
+        let fault = InFault {
+            mapped_page: Some(touched),
+            ..InFault::new(touched.inode, touched.page, at_ns)
+        };
         self.open_fault(task, fault);
     }
 
@@ -175,13 +177,14 @@ impl<N: FileNames> TaskTracker<N> {
     /// it, and opens the fault of that exception.
     fn find_mapped_file(&mut self, task: u32, inode: Inode, pages: PageRange) {
         let Some(state) = self.tasks.get_mut(&task) else { return };
-        let exception = state.last_exception.take().filter(|(place, _)| pages.contains(place.page));
-        let Some((place, begin_ns)) = exception else { return };
+        let exception =
+            state.last_exception.take().filter(|(mapped_page, _)| pages.contains(mapped_page.page));
+        let Some((mapped_page, begin_ns)) = exception else { return };
         let file = self.file(inode, None);
-        self.maps.set_file(place.process, place.address, inode, file);
-        let place = Some(MappedPage { inode, ..place });
-        let page = place.map_or(pages.first, |place| place.page);
-        self.open_fault(task, InFault { place, ..InFault::new(inode, page, begin_ns) });
+        self.maps.set_file(mapped_page.process, mapped_page.address, inode, file);
+        let mapped_page = Some(MappedPage { inode, ..mapped_page });
+        let page = mapped_page.map_or(pages.first, |mapped_page| mapped_page.page);
+        self.open_fault(task, InFault { mapped_page, ..InFault::new(inode, page, begin_ns) });
     }
 
     /// Handles `mm_filemap_fault`: a page that the task touched is absent or not ready.
@@ -267,17 +270,17 @@ impl<N: FileNames> TaskTracker<N> {
         let touched = PageRange::new(fault.page, 1);
         let base = fault.window.unwrap_or(touched);
         let mut range = self.folios.covering(fault.inode, base);
-        if let Some(place) = fault.place {
+        if let Some(mapped_page) = fault.mapped_page {
             if !self.folios.is_known(fault.inode, fault.page) {
                 // The folio was added before the recording, so the page table is read.
-                let present = self.names.mapped(&place);
+                let present = self.names.mapped(&mapped_page);
                 let is_silent = fault.window.is_none() && !fault.is_missed;
-                let huge_range = if is_silent { place.huge } else { None };
+                let huge_range = if is_silent { mapped_page.huge } else { None };
                 range = union(range, present.or(huge_range).unwrap_or(touched));
             }
             range = PageRange {
-                first: range.first.max(place.pages.first),
-                end: range.end.min(place.pages.end),
+                first: range.first.max(mapped_page.pages.first),
+                end: range.end.min(mapped_page.pages.end),
             };
         }
         range

@@ -19,14 +19,14 @@ pub(super) fn lost_share(gathered: &RecordingData, device: u64) -> f64 {
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let read_bytes = |device: &u64| gathered.other_reads.bytes.get(device).copied().unwrap_or(0);
-    let devices = gathered.devices.iter().filter_map(|(number, device)| {
+    let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
         let (_, delayed_ns, alone_ns) =
-            gathered.other_reads.lost_share(*number, Baseline::Alone)?;
-        Some((read_bytes(number), *number, &device.name, delayed_ns, alone_ns))
+            gathered.other_reads.lost_share(*device_number, Baseline::Alone)?;
+        Some((read_bytes(device_number), *device_number, &device.name, delayed_ns, alone_ns))
     });
-    let (read_bytes, number, name, delayed_ns, alone_ns) =
+    let (read_bytes, device_number, name, delayed_ns, alone_ns) =
         devices.max_by_key(|(read_bytes, ..)| *read_bytes).expect("a device was charged");
-    let largest_text = gathered.largest_other(number, DeviceOperation::Read).map(|other| {
+    let largest_text = gathered.largest_other(device_number, DeviceOperation::Read).map(|other| {
         let other_bytes = bytes_text(other.bytes as f64);
         format!("; {other_bytes} of them were read by {} (task {})", other.name, other.task)
     });

@@ -33,7 +33,7 @@ impl SlowFile {
 /// Returns the slow file, or `None`. Only the file with the longest waits can be it.
 pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
     let has_enough_waits = |file: &&FileData| file.waits.waits >= MIN_WAITS && file.waits.bytes > 0;
-    let (number, file) = gathered
+    let (file_number, file) = gathered
         .files
         .iter()
         .filter(|(_, file)| has_enough_waits(file))
@@ -41,7 +41,7 @@ pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
     let others: Vec<&FileData> = gathered
         .files
         .iter()
-        .filter(|(other, file)| *other != number && has_enough_waits(file))
+        .filter(|(other, file)| *other != file_number && has_enough_waits(file))
         .map(|(_, file)| file)
         .collect();
     if others.len() < 2 {
@@ -56,7 +56,7 @@ pub(super) fn find(gathered: &RecordingData) -> Option<SlowFile> {
     };
     let (wait_ns, others_ns) = (ns_per_wait(file), median(&ns_per_wait));
     let factor = (wait_ns / others_ns).min(ns_per_byte(file) / median(&ns_per_byte));
-    (factor >= SLOW_FACTOR).then_some(SlowFile { file: *number, factor, wait_ns, others_ns })
+    (factor >= SLOW_FACTOR).then_some(SlowFile { file: *file_number, factor, wait_ns, others_ns })
 }
 
 /// Returns the texts of this cause.

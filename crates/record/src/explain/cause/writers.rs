@@ -69,12 +69,12 @@ fn is_kernel(name: &str) -> bool {
 /// Returns the texts of this cause.
 pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
     let written_bytes = |device: &u64| gathered.writes.bytes.get(device).copied().unwrap_or(0);
-    let devices = gathered.devices.iter().filter_map(|(number, device)| {
+    let devices = gathered.devices.iter().filter_map(|(device_number, device)| {
         let (_, delayed_ns, clear_ns) =
-            gathered.writes.lost_share(*number, Baseline::AloneOrFastest)?;
-        Some((written_bytes(number), *number, &device.name, delayed_ns, clear_ns))
+            gathered.writes.lost_share(*device_number, Baseline::AloneOrFastest)?;
+        Some((written_bytes(device_number), *device_number, &device.name, delayed_ns, clear_ns))
     });
-    let (written_bytes, number, name, delayed_ns, clear_ns) =
+    let (written_bytes, device_number, name, delayed_ns, clear_ns) =
         devices.max_by_key(|(written_bytes, ..)| *written_bytes).expect("a device was charged");
     CauseText {
         title: format!("writes to {name} delay the reads"),
@@ -83,7 +83,7 @@ pub(super) fn cause_text(gathered: &RecordingData) -> CauseText {
             bytes_text(written_bytes as f64),
             duration_text(delayed_ns),
             duration_text(clear_ns),
-            main_writer_text(gathered, number, written_bytes),
+            main_writer_text(gathered, device_number, written_bytes),
         ),
         remedy:
             "limit the writer (io.max, ionice, fewer writes at a time), write at other times, or \

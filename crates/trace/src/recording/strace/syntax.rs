@@ -123,12 +123,12 @@ fn arguments(text: &str) -> Option<(Vec<String>, &str)> {
 /// parts and the text after `end`. Without `end`, the whole text is split. Returns `None` if `end`
 /// is missing.
 fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
-    let mut found = vec![String::new()];
+    let mut split_parts = vec![String::new()];
     let (mut depth, mut is_quoted, mut is_escaped) = (0_u32, false, false);
     let mut path_depth = 0_u32;
     let mut last_letter = ' ';
     for (position, letter) in text.char_indices() {
-        let last = found.last_mut()?;
+        let last = split_parts.last_mut()?;
         let previous = std::mem::replace(&mut last_letter, letter);
         match letter {
             _ if is_escaped => is_escaped = false,
@@ -143,13 +143,13 @@ fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
             '>' if path_depth > 0 && previous != '-' => path_depth -= 1,
             _ if path_depth > 0 => {}
             letter if depth == 0 && Some(letter) == end => {
-                found.iter_mut().for_each(|part| *part = part.trim().to_owned());
-                return Some((found, &text[position + letter.len_utf8()..]));
+                split_parts.iter_mut().for_each(|part| *part = part.trim().to_owned());
+                return Some((split_parts, &text[position + letter.len_utf8()..]));
             }
             '(' | '[' | '{' | '<' => depth += 1,
             ')' | ']' | '}' | '>' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {
-                found.push(String::new());
+                split_parts.push(String::new());
                 continue;
             }
             _ => {}
@@ -159,8 +159,8 @@ fn parts(text: &str, end: Option<char>) -> Option<(Vec<String>, &str)> {
     if end.is_some() {
         return None;
     }
-    found.iter_mut().for_each(|part| *part = part.trim().to_owned());
-    Some((found, ""))
+    split_parts.iter_mut().for_each(|part| *part = part.trim().to_owned());
+    Some((split_parts, ""))
 }
 
 /// Returns true if a `<` begins the path of a descriptor, judged by the text around it.
