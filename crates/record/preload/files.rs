@@ -1,4 +1,7 @@
 //! Files of descriptors, and their names.
+//!
+//! A *cell* of a ring in the shared memory has space for one report. A *ticket* is the number of a
+//! write to a ring, and belongs to one cell.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};

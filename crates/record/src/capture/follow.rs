@@ -7,6 +7,9 @@
 //! the file.
 //!
 //! Faults are handled in [`faults`].
+//!
+//! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
+//! recording. A *queued* record is written once no earlier record can follow.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,5 +1,8 @@
 //! Aggregated data of a recording: requested, fetched and awaited data per file, requests per
 //! device, reads per thread.
+//!
+//! *Requested* pages were asked for by the program, and *fetched* pages were read from a device for
+//! it. A *charge* assigns waits to a cause.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -1,4 +1,7 @@
 //! Classification of reads as sequential or random, and their distances.
+//!
+//! A *stream* is a sequence of reads of one reader, each of which begins at or shortly after the
+//! end of the last one.
 
 use std::collections::{BTreeMap, VecDeque};
 

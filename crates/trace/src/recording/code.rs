@@ -1,4 +1,7 @@
 //! Encodings of single fields, for writing and reading.
+//!
+//! A block is the unit of a recording that can be decoded alone. Its *reference values* are the
+//! last time and the ends of the last ranges.
 
 use std::collections::BTreeMap;
 

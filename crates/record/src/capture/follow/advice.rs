@@ -1,4 +1,7 @@
 //! Advice of programs to the kernel on their future reads.
+//!
+//! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
+//! recording. A *queued* record is written once no earlier record can follow.
 
 use readpath_trace::recording::{AdviceGiven, AdviceType, OFFSET_MAX, Record};
 

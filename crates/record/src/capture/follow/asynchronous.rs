@@ -12,6 +12,9 @@
 //! other threads in its process counts.
 //!
 //! A read of unknown file or range is counted with its wait.
+//!
+//! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
+//! recording. A *queued* record is written once no earlier record can follow.
 
 use std::collections::{BTreeMap, BTreeSet};
 

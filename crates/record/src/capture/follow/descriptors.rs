@@ -1,4 +1,7 @@
 //! Effects of system calls on descriptors, and reads through them.
+//!
+//! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
+//! recording. A *queued* record is written once no earlier record can follow.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -11,6 +11,9 @@
 //! The mapped range is an upper bound: the window of `mm_filemap_map_pages`, extended by the folios
 //! at its ends, within the mapping. A page that faults later was not mapped, so it cuts the range
 //! of the previous fault.
+//!
+//! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
+//! recording. A *queued* record is written once no earlier record can follow.
 
 use readpath_core::unit::PageRange;
 use readpath_trace::recording::{

@@ -1,4 +1,7 @@
 //! Device requests and the tasks that caused them.
+//!
+//! A `task` is the kernel's number of a thread. Times are nanoseconds since the start of the
+//! recording. A *queued* record is written once no earlier record can follow.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,7 @@
 //! Assignment of fetched pages and waits to reads, and their charges.
+//!
+//! *Fetched* pages were read from a device for the program. A *claim* assigns them to the read that
+//! caused the fetch, and a *charge* assigns a wait to a cause.
 
 use readpath_core::unit::PageRange;
 
