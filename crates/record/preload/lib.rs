@@ -242,9 +242,10 @@ impl RecordedCall {
                 (position as u64).saturating_sub(read_bytes)
             }
             ReadPosition::AtAddress(_) if result < 0 => return,
-            // SAFETY: the kernel has read this number, and written it.
             ReadPosition::AtAddress(address) => {
-                (unsafe { *address } as u64).saturating_sub(read_bytes)
+                // SAFETY: the kernel has read this number, and written it.
+                let position = unsafe { *address };
+                (position as u64).saturating_sub(read_bytes)
             }
         };
         let Some((device, inode)) = files::file_of(ring, self.descriptor, end_ns) else { return };
