@@ -97,13 +97,13 @@ impl<N: FileNames> TaskTracker<N> {
             let rest = Issued { bytes: issued.bytes - bytes, ..issued.clone() };
             self.issued.insert((device, sector + sectors), rest);
         }
-        self.on_aio_completion(at_ns, device, sector, sector + bytes / 512);
+        let end_sector = sector + bytes / 512;
+        self.on_aio_completion(at_ns, device, sector, end_sector);
         let thread = issued.task.and_then(|task| self.thread(task));
         if let Some(task) = issued.task.filter(|_| issued.work == DeviceOperation::Read) {
             self.on_own_completion(at_ns, task, issued.begin_ns);
         }
-        let completed = sector + bytes / 512;
-        self.forget_queued(device, sector, completed);
+        self.forget_queued(device, sector, end_sector);
         let device = self.disk(device);
         if let Some(other) = issued.task.filter(|_| thread.is_none()) {
             self.others.count(other, device, issued.work, bytes);
