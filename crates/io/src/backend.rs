@@ -1,8 +1,12 @@
 //! I/O backends: AIO, io_uring or threads, behind one small interface.
 //!
-//! A backend knows memory segments, offsets and the kernel's raw answers. `outcome.rs` decides on
-//! the meaning of an answer, and `transfers.rs` on the next step. All backends return the same
-//! answers to the same transfers; the contract tests check this.
+//! A *transfer* moves bytes between memory segments and a file. The kernel's *answer* is the number
+//! of bytes moved or a negative `errno`. A *sleeper* is an object in which one thread sleeps for
+//! answers while other threads use the backend.
+//!
+//! A backend knows memory segments, offsets and the kernel's raw answers. [`answer`] decides on the
+//! meaning of an answer, and `transfers.rs` on the next step. All backends return the same answers
+//! to the same transfers; the contract tests check this.
 
 pub(crate) mod aio;
 pub(crate) mod answer;
@@ -60,10 +64,11 @@ pub struct BackendInUse {
 }
 
 impl BackendInUse {
-    /// Replaces it by threads if it was `refused` since.
-    pub(crate) fn or_threads_if(self, refused: Option<BackendError>) -> BackendInUse {
-        match refused {
-            Some(_) => BackendInUse { kind: BackendKind::Threads, because: refused },
+    /// Returns threads as the backend in use if the built one was replaced for this reason.
+    /// Otherwise returns `self`.
+    pub(crate) fn or_threads_if(self, replacement_reason: Option<BackendError>) -> BackendInUse {
+        match replacement_reason {
+            Some(_) => BackendInUse { kind: BackendKind::Threads, because: replacement_reason },
             None => self,
         }
     }
@@ -160,8 +165,9 @@ impl BackendKind {
         })
     }
 
-    /// Builds the named kind, or the first available one of `order`. `Auto` takes AIO only within
-    /// [its share](request_share::check_share) of the system's requests.
+    /// Calls `build` with the named kind. For `Auto`, calls it with the kinds of `order` until one
+    /// succeeds. Returns its result with the kind. `Auto` takes AIO only if a context of `depth`
+    /// requests is within [its share](request_share::check_share) of the system's requests.
     pub(crate) fn first_available<B>(
         self,
         depth: u32,
@@ -173,10 +179,10 @@ impl BackendKind {
         }
         let mut because = None;
         for &kind in order {
-            let is_spared =
+            let share_check =
                 if kind == BackendKind::Aio { request_share::check_share(depth) } else { Ok(()) };
-            match is_spared.and_then(|()| build(kind)) {
-                Ok(built) => return Ok((built, BackendInUse { kind, because })),
+            match share_check.and_then(|()| build(kind)) {
+                Ok(backend) => return Ok((backend, BackendInUse { kind, because })),
                 // Another kind would have the same limit.
                 Err(error @ BackendError::Depth { .. }) => return Err(error),
                 Err(error) => because = because.or(Some(error)),
@@ -298,8 +304,8 @@ pub trait Sleeper: Send + Sync {
         let _ = self.sleep(Sleep::Never);
     }
 
-    /// Takes answers out of the kernel for a sleeper that does not come for them. No operation if
-    /// answers lie in memory shared with the kernel.
+    /// Receives answers from the kernel in place of a sleeping thread that is stalled. No operation
+    /// if answers arrive in memory shared with the kernel.
     fn drain_kernel_answers(&self) {}
 
     /// Ends the present sleep, or else the next one. From any thread.
@@ -310,9 +316,9 @@ pub trait Sleeper: Send + Sync {
         false
     }
 
-    /// Executes one of these transfers on this thread, which must wait for an answer anyway. `None`
-    /// if there is none; otherwise true, like [`sleep`](Sleeper::sleep), if no answer was there at
-    /// the start.
+    /// Executes one of these transfers on this thread, which must wait for an answer anyway.
+    /// Returns `None` if there is none. Otherwise returns true, like [`sleep`](Sleeper::sleep), if
+    /// no answer was there at the start.
     fn execute_pooled_transfer(&self) -> Option<bool> {
         None
     }
@@ -337,7 +343,8 @@ pub(crate) trait Backend: Send {
         false
     }
 
-    /// Reason if the backend has been replaced by another one since it was built.
+    /// Returns the reason if the backend has been replaced by another one since it was built, and
+    /// `None` otherwise.
     fn replacement_reason(&self) -> Option<BackendError> {
         None
     }
@@ -346,8 +353,9 @@ pub(crate) trait Backend: Send {
     /// cancellation succeeded.
     fn cancel(&mut self, token: u64);
 
-    /// Adds available answers, without a system call if another thread sleeps for them. True if
-    /// requests must be submitted as a result.
+    /// Adds the available answers to `answers`, without sleeping. A backend with a [`Sleeper`]
+    /// makes no system call that submits requests. The default calls `exchange`. Returns true if
+    /// the backend has queued a request of its own, which the caller must then submit.
     ///
     /// # Errors
     /// As [`exchange`](Backend::exchange).

@@ -118,10 +118,10 @@ impl Batch {
         self.end_borrow();
         let bytes_in_file = bytes.min(handle.file.bytes.saturating_sub(offset));
         if bytes_in_file > 0 {
-            if let Some(was_resident) = handle.submit_to_kernel(offset, bytes_in_file) {
+            if let Some(residency) = handle.submit_to_kernel(offset, bytes_in_file) {
                 // The bytes are copied when they are resident, into memory of an earlier copy.
                 let unstarted = UnstartedRead { handle, offset, bytes: bytes_in_file, ticket };
-                self.kernel_reads.push(unstarted, was_resident);
+                self.kernel_reads.push(unstarted, residency);
                 return Ok(());
             }
             if let Some(copy) =
@@ -139,7 +139,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Submits all reads that have not started.
+    /// Submits all reads that have not started to the storage, and releases the pages of returned
+    /// reads. No effect in a child process that was forked after the batch was created.
     pub fn start(&mut self) {
         if !self.engine.is_of_this_process()
             || self.unstarted.is_empty() && self.returned.is_empty()
@@ -152,7 +153,8 @@ impl Batch {
     }
 
     /// Releases the reads that the caller has finished with and submits the pending ones, under one
-    /// lock. Requires a built engine.
+    /// lock. Returns the engine's locked state and the batch's queue in it. Requires a built
+    /// engine.
     fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
         self.unstarted.iter().for_each(|unstarted| _ = unstarted.handle.machine_ids_or_register());
         let mut state = engine.lock();
@@ -240,15 +242,15 @@ impl Batch {
         {
             let UnstartedRead { handle, offset, bytes, ticket } = unstarted;
             let bytes = bytes as usize;
-            let to = &mut place(ticket, bytes)[..bytes];
+            let target = &mut place(ticket, bytes)[..bytes];
             let read = match status {
                 KernelReadStatus::Copied(copy) => {
-                    to.copy_from_slice(&copy);
+                    target.copy_from_slice(&copy);
                     self.free_buffers.push(copy);
                     Ok(())
                 }
                 KernelReadStatus::Resident | KernelReadStatus::MustBypass => {
-                    read_absent(&handle, offset, to)
+                    read_absent(&handle, offset, target)
                 }
             };
             return Ok(Some(PutRead { ticket, bytes: read.map(|()| bytes) }));
@@ -261,7 +263,8 @@ impl Batch {
         Ok(self.wait()?.map(put))
     }
 
-    /// Ends the caller's borrow of the last read, and keeps its memory or its pages for release.
+    /// Ends the caller's borrow of the last read. The memory of a copy is kept for reuse, and pages
+    /// are kept for release with the next lock.
     fn end_borrow(&mut self) {
         let Some(borrowed) = self.borrowed.take() else { return };
         match borrowed.into_copy() {
@@ -281,8 +284,9 @@ impl Batch {
         }
     }
 
-    /// Waits for the next read from the kernel page cache. A read that fails there is read again
-    /// without it.
+    /// Waits for the next read from the kernel page cache and moves its bytes to `ready`. A read
+    /// that fails there moves to `unstarted`, to be read without that cache. Returns at once if
+    /// there is none.
     fn wait_for_kernel_read(&mut self) -> Result<(), ReadError> {
         let next = self.kernel_reads.next(u64::MAX, &mut self.free_buffers);
         let Some((unstarted, status)) = next else { return Ok(()) };
@@ -401,11 +405,11 @@ impl BatchRead<'_> {
     /// # Panics
     /// The buffer is too small.
     pub fn copy_to(&self, buffer: &mut [u8]) -> Result<usize, ReadError> {
-        let mut done = 0;
+        let mut bytes_done = 0;
         for part in self.slices()? {
-            copy_out(part, &mut buffer[done..done + part.len()]);
-            done += part.len();
+            copy_out(part, &mut buffer[bytes_done..bytes_done + part.len()]);
+            bytes_done += part.len();
         }
-        Ok(done)
+        Ok(bytes_done)
     }
 }

@@ -43,8 +43,12 @@ pub trait Storage: Send {
     /// cancellation succeeded.
     fn cancel(&mut self, id: RequestId);
 
-    /// Adds completions without a system call, for a storage with a [`Sleeper`]. Returns true if
-    /// requests must be submitted again.
+    /// Adds the available completions to `completions`, without sleeping. A storage with a
+    /// [`Sleeper`] makes no system call here. The default calls `exchange`.
+    ///
+    /// Returns true if the storage has queued requests again, for example the rest of a request
+    /// that stopped early. The caller must then submit them, by
+    /// [`submit_queued`](Sleeper::submit_queued) or `exchange`.
     ///
     /// # Errors
     /// As [`exchange`](Storage::exchange).
@@ -114,10 +118,10 @@ impl FileStorage {
         backend: BackendKind,
         clock: Clock,
     ) -> Result<(FileStorage, Arc<dyn Sleeper>), BackendError> {
-        let lets_carry = backend == BackendKind::Auto;
+        let can_execute_inline = backend == BackendKind::Auto;
         let ((backend, sleeper), in_use) = backend.build_shared(depth)?;
         let files = FileStorage {
-            can_execute_inline: lets_carry,
+            can_execute_inline,
             ..FileStorage::with_backend(backend, in_use, depth, clock)
         };
         Ok((files, sleeper))
@@ -139,15 +143,8 @@ impl FileStorage {
             alignment_sectors: PAGE_SECTORS as u32,
         };
         let transfers = Transfers::with_backend(backend, depth, clock);
-        let (targets, free) = (Vec::new(), Vec::new());
-        FileStorage {
-            transfers,
-            targets,
-            free_slots: free,
-            caps,
-            in_use,
-            can_execute_inline: false,
-        }
+        let (targets, free_slots) = (Vec::new(), Vec::new());
+        FileStorage { transfers, targets, free_slots, caps, in_use, can_execute_inline: false }
     }
 
     /// I/O backend at present.
@@ -155,28 +152,30 @@ impl FileStorage {
         self.in_use.or_threads_if(self.transfers.replacement_reason())
     }
 
-    /// Adds a file and returns its first sector, which identifies it until it is removed.
+    /// Adds an open file and returns its first sector, which identifies the file until it is
+    /// removed.
     pub(crate) fn add(&mut self, target: Target) -> u64 {
         debug_assert!(target.bytes() <= FILE_BYTES_MAX, "larger ones are refused when opened");
-        let at = self.free_slots.pop().unwrap_or_else(|| {
+        let slot = self.free_slots.pop().unwrap_or_else(|| {
             self.targets.push(None);
             self.targets.len() - 1
         });
-        self.targets[at] = Some(target);
-        (at as u64) << FILE_SECTORS_LOG2
+        self.targets[slot] = Some(target);
+        (slot as u64) << FILE_SECTORS_LOG2
     }
 
-    /// Removes the file whose first sector is `start`. It must have no request in flight.
+    /// Removes the file whose first sector is `start`, and frees its slot. It must have no request
+    /// in flight.
     pub(crate) fn remove(&mut self, start: u64) {
-        let at = (start >> FILE_SECTORS_LOG2) as usize;
-        if self.targets[at].take().is_some() {
-            self.free_slots.push(at);
+        let slot = (start >> FILE_SECTORS_LOG2) as usize;
+        if self.targets[slot].take().is_some() {
+            self.free_slots.push(slot);
         }
     }
 
-    /// File whose first sector is `start`.
-    pub(crate) fn target(&self, start: u64) -> &Target {
-        self.targets[(start >> FILE_SECTORS_LOG2) as usize]
+    /// Returns the file with the sector `sector`.
+    pub(crate) fn target(&self, sector: u64) -> &Target {
+        self.targets[(sector >> FILE_SECTORS_LOG2) as usize]
             .as_ref()
             .expect("a request is for a file that is there")
     }
@@ -187,7 +186,8 @@ impl FileStorage {
         self.can_execute_inline
     }
 
-    /// Start of a request that the caller executes; the storage does not track it.
+    /// Prepares a request that the caller executes itself, with its memory in `segments`. The
+    /// storage does not track it.
     pub(crate) fn inline_transfer(
         &self,
         request: DeviceRequest,

@@ -2,8 +2,8 @@
 //! reported once.
 //!
 //! A transfer occupies a slot from its start until its report. Its request id identifies it
-//! everywhere and is also the backend's token. The number of slots is the depth, however many ids
-//! requests have. Invariants:
+//! everywhere and is also the backend's *token*, by which an answer names its request. The number
+//! of slots is the depth, independent of the largest id. Invariants:
 //!
 //! 1. An occupied slot has exactly one transfer with the backend.
 //! 2. Its segments describe the memory still to be moved.
@@ -46,6 +46,7 @@ impl TransferFile {
         }
     }
 
+    /// Sets the length of the file in bytes, by which answers to later transfers are judged.
     pub(crate) fn set_bytes(&mut self, file_bytes: u64) {
         self.file_bytes = file_bytes;
     }
@@ -86,7 +87,7 @@ unsafe impl Send for TransferProgress {}
 impl TransferProgress {
     /// State of an unused slot.
     fn unused() -> TransferProgress {
-        let asked = AnsweredTransfer {
+        let transfer = AnsweredTransfer {
             op: Op::Read,
             offset: 0,
             bytes: 0,
@@ -100,7 +101,7 @@ impl TransferProgress {
             fd: -1,
             open: None,
             is_direct: false,
-            transfer: asked,
+            transfer,
             segments,
             is_cancelled: false,
         }
@@ -174,7 +175,7 @@ impl TransferProgress {
         }
     }
 
-    /// Executes it to its end on the calling thread.
+    /// Executes the transfer to its end on the calling thread, and returns its outcome.
     ///
     /// # Safety
     /// As [`Transfers::start`], for the duration of the call.
@@ -258,7 +259,7 @@ impl<K> Transfers<K> {
         }
     }
 
-    /// Reason if the backend was replaced since it was built.
+    /// Returns the reason if the backend was replaced since it was built, and `None` otherwise.
     pub(crate) fn replacement_reason(&self) -> Option<BackendError> {
         self.backend.replacement_reason()
     }
@@ -273,7 +274,8 @@ impl<K> Transfers<K> {
         self.free.len() as u32
     }
 
-    /// Starts a transfer; `describe` fills in its segments, in file order.
+    /// Queues a transfer. `context` is kept until its end. `push_segments` adds the transfer's
+    /// memory to a list, in file order.
     ///
     /// # Safety
     /// The memory stays valid until the transfer comes out of `next_ended` or `self` is dropped.
@@ -286,17 +288,17 @@ impl<K> Transfers<K> {
         &mut self,
         start: TransferStart,
         context: K,
-        describe: impl FnOnce(&K, &mut Vec<libc::iovec>),
+        push_segments: impl FnOnce(&K, &mut Vec<libc::iovec>),
     ) {
         let index = self.free.pop().expect("no more requests than the depth are in flight");
-        let name = start.id.0 as usize;
-        if name >= self.slot_by_id.len() {
-            self.slot_by_id.resize(name + 1, 0);
+        let id_index = start.id.0 as usize;
+        if id_index >= self.slot_by_id.len() {
+            self.slot_by_id.resize(id_index + 1, 0);
         }
-        self.slot_by_id[name] = index;
+        self.slot_by_id[id_index] = index;
         let slot = &mut self.slots[index as usize];
         slot.progress.segments.clear();
-        describe(&context, &mut slot.progress.segments);
+        push_segments(&context, &mut slot.progress.segments);
         let id = start.id;
         slot.progress.reset(start);
         slot.id = id;
@@ -315,7 +317,8 @@ impl<K> Transfers<K> {
     }
 
     /// Submits started transfers and processes answers. Sleeps until a transfer ends or until
-    /// `deadline`. Returns at once if `next_ended` has a result or no transfer is in flight.
+    /// `deadline`; `None` is no deadline. Returns at once if `next_ended` has a result or no
+    /// transfer is in flight.
     pub(crate) fn wait(&mut self, deadline: Option<Time>) -> Result<(), BackendError> {
         let sleep = match deadline {
             _ if !self.ended.is_empty() => Sleep::Never,
@@ -325,7 +328,8 @@ impl<K> Transfers<K> {
         self.exchange(sleep)
     }
 
-    /// Returns the next completed transfer among the processed ones.
+    /// Removes and returns the next ended transfer among the processed ones, or `None` if there is
+    /// none.
     pub(crate) fn next_ended(&mut self) -> Option<EndedTransfer<K>> {
         self.ended.pop_front()
     }
@@ -348,12 +352,15 @@ impl<K> Transfers<K> {
         self.last_check = self.clock.now();
     }
 
-    /// Submits started transfers and processes answers. Repeated requests are submitted too,
-    /// because the owner may sleep elsewhere from now on.
+    /// Submits started transfers and processes answers. Sleeps for the first answer as long as
+    /// `sleep` allows. Repeated requests are submitted too, because the owner may sleep elsewhere
+    /// from now on.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
-        let is_demand = sleep != Sleep::Never && !self.backend.has_answers();
+        let waits_for_answer = sleep != Sleep::Never && !self.backend.has_answers();
         self.has_requeued = false;
-        self.process_answers(is_demand, |backend, answers| backend.exchange(sleep, answers))?;
+        self.process_answers(waits_for_answer, |backend, answers| {
+            backend.exchange(sleep, answers)
+        })?;
         while std::mem::take(&mut self.has_requeued) {
             self.process_answers(false, |backend, answers| {
                 backend.exchange(Sleep::Never, answers)
@@ -362,7 +369,8 @@ impl<K> Transfers<K> {
         Ok(())
     }
 
-    /// Processes answers without a system call. True if repeated requests must be submitted.
+    /// Processes the available answers without sleeping. Returns true if requests were queued
+    /// again, which the caller must then submit.
     pub(crate) fn collect(&mut self) -> Result<bool, BackendError> {
         self.has_requeued = false;
         let mut has_queued = false;
@@ -373,18 +381,19 @@ impl<K> Transfers<K> {
         Ok(has_queued || self.has_requeued)
     }
 
-    /// Takes answers from the backend and processes them. An awaited answer has just arrived;
-    /// others arrived after the last check.
+    /// Takes answers from the backend by `collect` and processes them. If `has_waited` is
+    /// true, the caller has slept for them, so they have just arrived. Otherwise they arrived at
+    /// any time after the last check.
     fn process_answers(
         &mut self,
-        is_demand: bool,
-        take: impl FnOnce(&mut dyn Backend, &mut Vec<KernelAnswer>) -> Result<(), BackendError>,
+        has_waited: bool,
+        collect: impl FnOnce(&mut dyn Backend, &mut Vec<KernelAnswer>) -> Result<(), BackendError>,
     ) -> Result<(), BackendError> {
         let mut answers = std::mem::take(&mut self.answers);
-        let result = take(&mut *self.backend, &mut answers);
+        let result = collect(&mut *self.backend, &mut answers);
         let now = self.clock.now();
         let last_check = std::mem::replace(&mut self.last_check, now);
-        let not_before = if is_demand { now } else { last_check };
+        let not_before = if has_waited { now } else { last_check };
         for answer in answers.drain(..) {
             self.on_kernel_answer(now, not_before, answer);
         }
@@ -392,7 +401,8 @@ impl<K> Transfers<K> {
         result
     }
 
-    /// Completes the answered transfer, or queues its next request.
+    /// Completes the answered transfer, or queues its next request. The answer was taken at time
+    /// `now`, and arrived at `not_before` or later.
     fn on_kernel_answer(&mut self, now: Time, not_before: Time, answer: KernelAnswer) {
         let id = RequestId(answer.token as u32);
         let index = self.slot_by_id[id.0 as usize];
@@ -414,7 +424,7 @@ impl<K> Transfers<K> {
         self.free.push(index);
     }
 
-    /// Passes the rest of a transfer to the backend.
+    /// Passes the rest of the transfer with this id to the backend.
     fn queue(&mut self, id: RequestId) {
         let index = self.slot_by_id[id.0 as usize];
         let transfer = self.slots[index as usize].progress.next_request(id.0.into());
@@ -436,18 +446,18 @@ impl<K> Drop for Transfers<K> {
 
 /// Removes the first `bytes` bytes from a segment list.
 fn skip_bytes(segments: &mut Vec<libc::iovec>, bytes: usize) {
-    let mut left = bytes;
+    let mut bytes_left = bytes;
     let whole_segments = segments.iter().take_while(|segment| {
-        let is_whole = segment.iov_len <= left;
-        left -= if is_whole { segment.iov_len } else { 0 };
+        let is_whole = segment.iov_len <= bytes_left;
+        bytes_left -= if is_whole { segment.iov_len } else { 0 };
         is_whole
     });
     let count = whole_segments.count();
     segments.drain(..count);
-    if left > 0 {
+    if bytes_left > 0 {
         let first = &mut segments[0];
-        first.iov_base = first.iov_base.wrapping_byte_add(left);
-        first.iov_len -= left;
+        first.iov_base = first.iov_base.wrapping_byte_add(bytes_left);
+        first.iov_len -= bytes_left;
     }
 }
 

@@ -52,7 +52,8 @@ pub(crate) enum NextStep {
 /// has room would otherwise cause an endless loop.
 pub(crate) const RETRIES_MAX: u32 = 64;
 
-/// Decides the next step from the raw result of a transfer.
+/// Decides the next step of `transfer` from the kernel's raw answer to its last request: a number
+/// of bytes or a negative `errno`.
 pub(crate) fn next_step(raw: i32, transfer: &AnsweredTransfer) -> NextStep {
     if raw < 0 {
         return match -raw {

@@ -1,5 +1,6 @@
 //! Thread pool backend: each thread executes one transfer at a time with `preadv(2)` or
-//! `pwritev(2)`.
+//! `pwritev(2)`. A *job* is a queued transfer. A *worker* is a thread of the pool. The *owner* is
+//! the backend's user, who takes the answers.
 //!
 //! It needs no system call that a sandbox forbids, and is the reference for the other backends.
 //! Threads start on demand. A thread that will wait for an answer anyway executes a transfer
@@ -79,10 +80,10 @@ unsafe impl Send for PoolJob {}
 impl ThreadPoolBackend {
     /// Creates a pool for up to `depth` transfers, without threads.
     pub(crate) fn new(depth: u32) -> ThreadPoolBackend {
-        let room = depth as usize;
+        let capacity = depth as usize;
         let state = PoolState {
-            jobs: VecDeque::with_capacity(room),
-            answers: Vec::with_capacity(room),
+            jobs: VecDeque::with_capacity(capacity),
+            answers: Vec::with_capacity(capacity),
             ..PoolState::default()
         };
         let pool = ThreadPool {
@@ -105,19 +106,19 @@ impl ThreadPoolBackend {
         threads
     }
 
-    /// Signals the eventfd `bell` for each answer.
+    /// Sets the eventfd that is signalled for each answer. The pool keeps a duplicate of it.
     ///
     /// # Errors
     /// The process has no descriptor left.
     pub(crate) fn set_event_fd(&self, event_fd: BorrowedFd<'_>) -> Result<(), BackendError> {
-        let bell = event_fd
+        let own_event_fd = event_fd
             .try_clone_to_owned()
             .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
-        self.pool.lock().event_fd = Some(bell);
+        self.pool.lock().event_fd = Some(own_event_fd);
         Ok(())
     }
 
-    /// The shared state.
+    /// Returns the state that is shared with workers and sleepers.
     pub(crate) fn pool(&self) -> &Arc<ThreadPool> {
         &self.pool
     }
@@ -136,7 +137,9 @@ impl PoolState {
 }
 
 impl ThreadPool {
-    /// Queues a job, which begins with the next `submit_queued` or `execute_one_job`.
+    /// Queues a transfer as a job. It begins with the next call of
+    /// [`start_queued_jobs`](ThreadPool::start_queued_jobs) or
+    /// [`execute_one_job`](ThreadPool::execute_one_job).
     ///
     /// # Safety
     /// As for [`Backend::queue`].
@@ -178,19 +181,19 @@ impl ThreadPool {
         }
     }
 
-    /// Executes one job on this thread and makes workers begin the others. `None` without a job;
-    /// otherwise true if there was no answer at the start.
+    /// Executes one job on this thread and makes workers begin the others. Returns `None` without a
+    /// job. Otherwise returns true if there was no answer at the start.
     pub(crate) fn execute_one_job(self: &Arc<ThreadPool>) -> Option<bool> {
-        let (job, is_demand) = self.take_job()?;
+        let (job, had_no_answer) = self.take_job()?;
         if self.has_jobs() {
             self.wake_workers(0);
         }
         drop(self.execute_job(job));
-        Some(is_demand)
+        Some(had_no_answer)
     }
 
-    /// Wakes or starts workers for all jobs, or for `expected_jobs` future ones; false if there is
-    /// no worker at all.
+    /// Wakes or starts workers for all queued jobs, or for `expected_jobs` future ones. Returns
+    /// false if there is no worker at all.
     fn wake_workers(self: &Arc<ThreadPool>, expected_jobs: u32) -> bool {
         let mut state = self.lock();
         while expected_jobs.max(state.jobs.len() as u32) > state.workers_idle
@@ -211,39 +214,40 @@ impl ThreadPool {
         !state.workers.is_empty()
     }
 
-    /// Takes a job for the caller, and whether there is no answer yet.
+    /// Takes the oldest job for the calling thread. Also returns true if there is no answer yet.
+    /// Returns `None` without a job.
     fn take_job(&self) -> Option<(PoolJob, bool)> {
         let mut state = self.lock();
-        let is_demand = state.answers.is_empty();
-        Some((self.pop_job(&mut state)?, is_demand))
+        let has_no_answer = state.answers.is_empty();
+        Some((self.pop_job(&mut state)?, has_no_answer))
     }
 
-    /// Takes the oldest job from the queue.
+    /// Removes the oldest job from the queue and from the count of jobs.
     fn pop_job(&self, state: &mut PoolState) -> Option<PoolJob> {
         let job = state.jobs.pop_front()?;
         self.jobs.fetch_sub(1, Ordering::Release);
         Some(job)
     }
 
-    /// Executes a job and adds its answer.
+    /// Executes a job on this thread, and adds its answer. Returns the locked state.
     fn execute_job(&self, job: PoolJob) -> MutexGuard<'_, PoolState> {
         // SAFETY: valid until the answer, by the contract of `queue`.
         let raw = unsafe { execute_transfer(job.fd, job.op, job.offset, &job.segments) };
-        let PoolJob { token, segments: mut list, .. } = job;
-        list.clear();
+        let PoolJob { token, mut segments, .. } = job;
+        segments.clear();
         let mut state = self.lock();
-        state.spare_segment_lists.push(list);
+        state.spare_segment_lists.push(segments);
         self.record_answer(&mut state, KernelAnswer { token, raw });
         state
     }
 
-    /// Adds an answer and wakes the owner.
+    /// Adds an answer for the owner, wakes the owner, and signals the eventfd.
     fn record_answer(&self, state: &mut PoolState, answer: KernelAnswer) {
         state.answers.push(answer);
         self.answer_signal.notify_one();
-        if let Some(bell) = &state.event_fd {
+        if let Some(event_fd) = &state.event_fd {
             // Full only after 2^64 unread answers.
-            let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            let _ = rustix::io::write(event_fd, &1u64.to_ne_bytes());
         }
     }
 
@@ -268,7 +272,8 @@ impl ThreadPool {
         self.state.lock().expect(POISON)
     }
 
-    /// Waits for the workers while `is_to_wait` holds, as long as `sleep` allows.
+    /// Sleeps for answers while `must_wait` returns true, as long as `sleep` allows. Returns the
+    /// locked state.
     fn sleep(
         &self,
         sleep: Sleep,
@@ -277,8 +282,8 @@ impl ThreadPool {
         let state = self.lock();
         match sleep {
             Sleep::Never => state,
-            Sleep::AtMost(span) => {
-                self.answer_signal.wait_timeout_while(state, span, must_wait).expect(POISON).0
+            Sleep::AtMost(timeout) => {
+                self.answer_signal.wait_timeout_while(state, timeout, must_wait).expect(POISON).0
             }
             Sleep::UntilAnswered => self.answer_signal.wait_while(state, must_wait).expect(POISON),
         }
@@ -294,10 +299,10 @@ impl Sleeper for ThreadsSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let pool = &self.0;
         pool.start_queued_jobs();
-        let is_demand = sleep != Sleep::Never && !pool.has_answers();
-        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_wake_pending;
-        pool.sleep(sleep, is_to_wait).is_wake_pending = false;
-        Ok(is_demand)
+        let waits_for_answer = sleep != Sleep::Never && !pool.has_answers();
+        let must_wait = |state: &mut PoolState| state.answers.is_empty() && !state.is_wake_pending;
+        pool.sleep(sleep, must_wait).is_wake_pending = false;
+        Ok(waits_for_answer)
     }
 
     fn submit_queued(&self) {
@@ -353,8 +358,8 @@ impl Backend for ThreadPoolBackend {
             self.pool.execute_one_job();
         }
         self.pool.start_queued_jobs();
-        let is_to_wait = |state: &mut PoolState| state.answers.is_empty() && state.unanswered > 0;
-        self.pool.sleep(sleep, is_to_wait).take_answers(answers);
+        let must_wait = |state: &mut PoolState| state.answers.is_empty() && state.unanswered > 0;
+        self.pool.sleep(sleep, must_wait).take_answers(answers);
         Ok(())
     }
 }

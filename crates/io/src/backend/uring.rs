@@ -1,5 +1,6 @@
 //! io_uring: requests and answers pass through two queues shared with the kernel. One system call
-//! submits a batch and sleeps for answers.
+//! submits a batch and sleeps for answers. A *ring* is one pair of these queues. A *token* is the
+//! number by which an answer names its transfer.
 //!
 //! A ring of one thread sets `SINGLE_ISSUER` and `DEFER_TASKRUN` (Linux 6.1): the kernel completes
 //! requests when that thread enters it, instead of interrupting the thread at any time. Older
@@ -87,7 +88,7 @@ impl UringBackend {
         Ok(UringBackend::from_ring(Arc::new(ring)))
     }
 
-    /// Wraps a built ring, without an eventfd and registered buffers.
+    /// Wraps a built ring, without an eventfd and without registered memory.
     fn from_ring(ring: Arc<IoUring>) -> UringBackend {
         let entries = ring.params().sq_entries() as usize;
         UringBackend {
@@ -100,7 +101,8 @@ impl UringBackend {
         }
     }
 
-    /// Creates a ring of several threads that take turns, with its sleeper.
+    /// Creates a ring of several threads that take turns, with the sleeper for one of them. A poll
+    /// of its eventfd is queued.
     ///
     /// # Errors
     /// As [`new`](UringBackend::new).
@@ -123,7 +125,8 @@ impl UringBackend {
         Ok((ring, sleeper))
     }
 
-    /// Queues a one-shot poll of the eventfd, which answers at its next signal.
+    /// Queues a one-shot poll of the eventfd, which is answered at its next signal. No effect on a
+    /// ring without an eventfd.
     fn queue_event_fd_poll(&mut self) {
         let Some(event_fd) = &self.event_fd else { return };
         let fd = types::Fd(event_fd.as_raw_fd());
@@ -148,11 +151,11 @@ impl UringBackend {
     pub(crate) unsafe fn register(&mut self, address: *mut u8, bytes: usize) -> bool {
         let memory = [libc::iovec { iov_base: address.cast(), iov_len: bytes }];
         // SAFETY: the caller's contract.
-        let is_held = unsafe { self.ring.submitter().register_buffers(&memory) }.is_ok();
-        if is_held {
+        let is_registered = unsafe { self.ring.submitter().register_buffers(&memory) }.is_ok();
+        if is_registered {
             self.registered_addresses = address as usize..address as usize + bytes;
         }
-        is_held
+        is_registered
     }
 
     /// True if the segment lies in the registered memory.
@@ -173,19 +176,19 @@ impl UringBackend {
         self.ring.submitter().register_eventfd(event_fd.as_raw_fd()).map_err(refused)
     }
 
-    /// Adds an entry to the submission queue.
+    /// Adds an entry to the submission queue, without submitting it, and remembers its token.
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the entry's memory is valid until its answer, by the contract of `queue`; other
         // entries name none. `&mut self` makes this the only access to the queue's end.
         unsafe { self.ring.submission_shared().push(entry) }
             .expect("the queue has room for each transfer and for one cancellation of each");
         self.newest_tokens.push_back(entry.get_user_data());
-        let handed_over = self.newest_tokens.len().saturating_sub(self.submission().len());
-        self.newest_tokens.drain(..handed_over);
+        let submitted_count = self.newest_tokens.len().saturating_sub(self.submission().len());
+        self.newest_tokens.drain(..submitted_count);
     }
 
-    /// Takes the answers of the completion queue. True if the eventfd was signalled and its new
-    /// poll must be submitted.
+    /// Moves the answers of the completion queue to `answers`. Returns true if the eventfd was
+    /// signalled, so that its new poll must be submitted.
     fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) -> bool {
         let mut is_woken = false;
         // SAFETY: `&mut self` makes this the only access to the completion queue.
@@ -205,12 +208,12 @@ impl UringBackend {
         is_woken
     }
 
-    /// True if the kernel has transfers that are not only queued.
+    /// True if the kernel executes transfers, besides the ones that are only queued.
     fn has_transfers_in_kernel(&self) -> bool {
         self.unanswered as usize > self.submission().len()
     }
 
-    /// True if entering the kernel without a sleep would have an effect.
+    /// True if a call of the kernel without a sleep would submit entries or bring answers.
     fn is_enter_due(&self) -> bool {
         let queue = self.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
@@ -231,7 +234,7 @@ pub(crate) struct UringSleeper {
 
 impl Sleeper for UringSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
-        let is_demand = sleep != Sleep::Never && !self.has_answers();
+        let waits_for_answer = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {
             // The kernel is short of memory for requests or answers; earlier requests free some as
             // they end. The eventfd poll is always in flight, so the sleep has an end, but it is
@@ -244,10 +247,10 @@ impl Sleeper for UringSleeper {
                 // SAFETY: no entry is submitted, and the argument outlives the call.
                 let _ =
                     unsafe { self.ring.submitter().enter(0, 1, GETEVENTS | EXT_ARG, Some(&args)) };
-                Ok(is_demand)
+                Ok(waits_for_answer)
             }
             Err(errno) => Err(BackendError::Exchange { errno }),
-            Ok(()) => Ok(is_demand),
+            Ok(()) => Ok(waits_for_answer),
         }
     }
 
@@ -267,18 +270,20 @@ impl UringSleeper {
     }
 }
 
-/// Builds a ring for `depth` transfers, one cancellation of each, and `event_fd_polls` polls.
+/// Builds a ring by `build_with_flags`, which takes the number of queue entries. The ring has
+/// entries for `depth` transfers, one cancellation of each, and `event_fd_polls` polls of an
+/// eventfd.
 fn build(
     depth: u32,
     event_fd_polls: u32,
-    with_flags: impl Fn(u32) -> std::io::Result<IoUring>,
+    build_with_flags: impl Fn(u32) -> std::io::Result<IoUring>,
 ) -> Result<IoUring, BackendError> {
     let depth_max = (ENTRIES_MAX - event_fd_polls) / 2;
     if depth > depth_max {
         return Err(BackendError::Depth { depth, depth_max });
     }
     let entries = (2 * depth + event_fd_polls).next_power_of_two();
-    let ring = with_flags(entries)
+    let ring = build_with_flags(entries)
         .or_else(|error| match error.raw_os_error() {
             // Kernels before 6.1 reject some of these flags.
             Some(libc::EINVAL) => IoUring::new(entries),
@@ -291,12 +296,12 @@ fn build(
     Ok(ring)
 }
 
-/// Sleeps for one answer without submitting.
+/// Sleeps until one answer arrives, without submitting. A signal may end the sleep.
 fn wait_for_answer(ring: &IoUring) -> Result<(), BackendError> {
     const GETEVENTS: u32 = 1; // IORING_ENTER_GETEVENTS, io_uring_enter(2)
     // SAFETY: no argument is passed, and no entry is submitted.
-    let entered = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, GETEVENTS, None) };
-    match entered.map_err(|error| error.raw_os_error().unwrap_or(0)) {
+    let result = unsafe { ring.submitter().enter::<libc::sigset_t>(0, 1, GETEVENTS, None) };
+    match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
         Ok(_) | Err(libc::EINTR) => Ok(()),
         Err(errno) => Err(BackendError::Exchange { errno }),
     }
@@ -305,7 +310,7 @@ fn wait_for_answer(ring: &IoUring) -> Result<(), BackendError> {
 /// Submits queued entries and sleeps for one answer as `sleep` allows. A timeout or a signal is no
 /// error; others are returned as `errno`.
 fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
-    let entered = match sleep {
+    let result = match sleep {
         Sleep::Never => ring.submit(),
         Sleep::UntilAnswered => ring.submit_and_wait(1),
         Sleep::AtMost(timeout) => {
@@ -314,7 +319,7 @@ fn enter(ring: &IoUring, sleep: Sleep) -> Result<(), i32> {
             ring.submitter().submit_with_args(1, &args)
         }
     };
-    match entered.map_err(|error| error.raw_os_error().unwrap_or(0)) {
+    match result.map_err(|error| error.raw_os_error().unwrap_or(0)) {
         Ok(_) | Err(libc::ETIME | libc::EINTR) => Ok(()),
         Err(errno) => Err(errno),
     }
@@ -407,10 +412,10 @@ impl Backend for UringBackend {
 }
 
 impl UringBackend {
-    /// Stops using the ring because the kernel rejects the system call (a sandbox now forbids it).
-    /// Entries that were never submitted are answered with `errno`. Submitted ones end as usual and
-    /// their answers arrive by themselves. The exception is a ring with deferred completion: there
-    /// the kernel keeps their memory.
+    /// Stops using the ring after the kernel has rejected the system call with `errno` (a sandbox
+    /// now forbids it), and returns that error. Entries that were never submitted are answered with
+    /// `errno`. Submitted ones end as usual and their answers arrive by themselves. The exception
+    /// is a ring with deferred completion: there the kernel keeps their memory.
     fn stop_using_ring(
         &mut self,
         errno: i32,
@@ -419,17 +424,17 @@ impl UringBackend {
         const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
         self.enter_errno = Some(errno);
         let queued_entries = self.submission().len();
-        let skipped = self.newest_tokens.len().saturating_sub(queued_entries);
+        let submitted_count = self.newest_tokens.len().saturating_sub(queued_entries);
         let is_transfer = |&token: &u64| token != CANCEL_TOKEN && token != WAKE_TOKEN;
-        let never_given: Vec<u64> =
-            self.newest_tokens.drain(..).skip(skipped).filter(is_transfer).collect();
-        self.unanswered -= never_given.len() as u32;
+        let unsubmitted_tokens: Vec<u64> =
+            self.newest_tokens.drain(..).skip(submitted_count).filter(is_transfer).collect();
+        self.unanswered -= unsubmitted_tokens.len() as u32;
         self.take_answers(answers);
         while self.unanswered > 0 && !self.ring.params().is_setup_single_issuer() {
             std::thread::sleep(DRAIN_POLL_INTERVAL);
             self.take_answers(answers);
         }
-        answers.extend(never_given.iter().map(|&token| KernelAnswer { token, raw: -errno }));
+        answers.extend(unsubmitted_tokens.iter().map(|&token| KernelAnswer { token, raw: -errno }));
         Err(BackendError::Exchange { errno })
     }
 }
@@ -441,7 +446,7 @@ impl Drop for UringBackend {
     }
 }
 
-/// Length of a segment; a transfer is at most 4 MiB.
+/// Length of a segment in bytes; a transfer is at most 4 MiB.
 fn length(segment: &libc::iovec) -> u32 {
     segment.iov_len as u32
 }

@@ -10,7 +10,7 @@ use super::kernel_ring::{self, KernelRing, RingAnswer};
 use crate::backend::Sleep;
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::kernel::blocking_read::BlockingRead;
-use crate::page_cache::kernel_reads::submitted_reads::KernelReadStatus;
+use crate::page_cache::kernel_reads::submitted_reads::{KernelReadStatus, SubmittedResidency};
 use crate::page_cache::own::OpenFile;
 use crate::page_cache::own::state::batch_reads::UnstartedRead;
 
@@ -45,20 +45,20 @@ enum RingState {
 /// A batch read submitted to the kernel page cache.
 struct KernelCacheRead {
     unstarted: UnstartedRead,
-    /// True if all its pages were resident at submission.
-    was_resident: bool,
+    /// Residency of its pages at submission.
+    residency: SubmittedResidency,
     /// True if only a thread can wait for it.
     needs_thread: bool,
     wait: ReadWait,
 }
 
-/// How a submitted read is awaited.
+/// Method by which a submitted read is awaited.
 enum ReadWait {
-    /// Not at all, until the batch has to wait.
+    /// None, until the batch has to wait.
     Unassigned,
-    /// By a helper thread.
+    /// A helper thread makes the read.
     Thread(Arc<BlockingRead>),
-    /// By the ring.
+    /// The ring makes the read.
     Ring { token: u64 },
 }
 
@@ -72,33 +72,33 @@ impl Wake for Unpark {
 }
 
 impl KernelReads {
-    /// Number of reads.
+    /// Number of submitted reads that were not returned by [`next`](KernelReads::next).
     pub(super) fn len(&self) -> usize {
         self.reads.len()
     }
 
-    /// Adds a submitted read.
-    pub(super) fn push(&mut self, unstarted: UnstartedRead, was_resident: bool) {
+    /// Adds a read that was submitted to the kernel, with the residency found at submission.
+    pub(super) fn push(&mut self, unstarted: UnstartedRead, residency: SubmittedResidency) {
         let needs_thread = matches!(self.ring, RingState::Unavailable);
         self.thread_reads += usize::from(needs_thread);
         let wait = ReadWait::Unassigned;
-        self.reads.push_back(KernelCacheRead { unstarted, was_resident, needs_thread, wait });
+        self.reads.push_back(KernelCacheRead { unstarted, residency, needs_thread, wait });
     }
 
-    /// Returns the next completed read, and waits if there is none. Reads of up to `copied_max`
-    /// bytes are returned as copies where that is as cheap. `None` if no read is in flight. Buffers
-    /// are taken from `free_buffers`.
+    /// Removes and returns the next completed read, and waits if there is none. Returns `None` if
+    /// no read is in flight. Reads of up to `copied_bytes_max` bytes are returned as copies where
+    /// that is as cheap. Buffers are taken from `free_buffers`.
     pub(super) fn next(
         &mut self,
-        copied_max: u64,
+        copied_bytes_max: u64,
         free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<(UnstartedRead, KernelReadStatus)> {
         while !self.reads.is_empty() {
-            if let Some(found) = self.take_ring_answer() {
-                return Some(found);
+            if let Some(completed) = self.take_ring_answer() {
+                return Some(completed);
             }
-            if let Some(found) = self.take_first_completed(copied_max, free_buffers) {
-                return Some(found);
+            if let Some(completed) = self.take_first_completed(copied_bytes_max, free_buffers) {
+                return Some(completed);
             }
             if !self.wait(free_buffers) {
                 // No helper thread is available: this thread blocks in the read itself.
@@ -108,34 +108,36 @@ impl KernelReads {
         None
     }
 
-    /// Removes a read by its position.
-    fn remove(&mut self, at: usize) -> Option<UnstartedRead> {
-        let KernelCacheRead { unstarted, needs_thread, .. } = self.reads.remove(at)?;
+    /// Removes the read at an index of `reads`. Returns `None` if there is none.
+    fn remove(&mut self, index: usize) -> Option<UnstartedRead> {
+        let KernelCacheRead { unstarted, needs_thread, .. } = self.reads.remove(index)?;
         self.thread_reads -= usize::from(needs_thread);
         Some(unstarted)
     }
 
-    /// Removes a read that the ring has completed.
+    /// Removes a read that the ring has completed, without waiting. Returns `None` if there is
+    /// none.
     fn take_ring_answer(&mut self) -> Option<(UnstartedRead, KernelReadStatus)> {
         let RingState::Open(ring) = &mut self.ring else { return None };
-        let RingAnswer { token, buffer, is_read } = ring.take_answer()?;
+        let RingAnswer { token, buffer, has_all_bytes } = ring.take_answer()?;
         let is_answered = |read: &KernelCacheRead| matches!(read.wait, ReadWait::Ring { token: of } if of == token);
-        let at = self.reads.iter().position(is_answered).expect("it stays until its answer");
-        let unstarted = self.remove(at).expect("it was found there");
+        let index = self.reads.iter().position(is_answered).expect("it stays until its answer");
+        let unstarted = self.remove(index).expect("it was found there");
         let UnstartedRead { handle, offset, bytes, .. } = &unstarted;
-        let status = handle.take_from_ring(buffer, is_read, *offset, *bytes);
+        let status = handle.take_from_ring(buffer, has_all_bytes, *offset, *bytes);
         Some((unstarted, status))
     }
 
-    /// Polls the oldest reads once and removes the first completed one.
+    /// Polls the oldest reads once and removes the first completed one. Returns `None` if none has
+    /// completed. Reads of up to `copied_bytes_max` bytes are copied into memory of `free_buffers`.
     fn take_first_completed(
         &mut self,
-        copied_max: u64,
+        copied_bytes_max: u64,
         free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<(UnstartedRead, KernelReadStatus)> {
         let mut checks = 0;
-        for at in 0..self.reads.len() {
-            let KernelCacheRead { unstarted, was_resident, wait, .. } = &self.reads[at];
+        for index in 0..self.reads.len() {
+            let KernelCacheRead { unstarted, residency, wait, .. } = &self.reads[index];
             let UnstartedRead { handle, offset, bytes, .. } = unstarted;
             let status = match wait {
                 ReadWait::Thread(read) if read.has_ended() => {
@@ -143,20 +145,27 @@ impl KernelReads {
                 }
                 ReadWait::Unassigned if checks < CHECKS_MAX => {
                     checks += 1;
-                    handle.poll_submitted(*offset, *bytes, *was_resident, copied_max, free_buffers)
+                    handle.poll_submitted(
+                        *offset,
+                        *bytes,
+                        *residency,
+                        copied_bytes_max,
+                        free_buffers,
+                    )
                 }
                 _ => None,
             };
             if let Some(status) = status {
-                let unstarted = self.remove(at).expect("it was found there");
+                let unstarted = self.remove(index).expect("it was found there");
                 return Some((unstarted, status));
             }
         }
         None
     }
 
-    /// Sleeps until a read completes, in the ring or on helper threads. Returns false if only a
-    /// thread can wait and the system provides none.
+    /// Sleeps until a read completes, in the ring or on helper threads. May return early. Returns
+    /// false if only a thread can wait and the system provides none. Buffers of queued reads are
+    /// taken from `free_buffers`.
     fn wait(&mut self, free_buffers: &mut Vec<AlignedBytes>) -> bool {
         self.queue_in_ring(free_buffers);
         let needs_threads = self.thread_reads > 0;

@@ -49,10 +49,10 @@ struct RingRead {
 /// A read that has left the ring.
 pub(super) struct RingAnswer {
     pub(super) token: u64,
-    /// The bytes; their content is complete if `is_read`.
+    /// Memory of the read. Its content is complete if `has_all_bytes` is true.
     pub(super) buffer: AlignedBytes,
     /// True if all bytes were read.
-    pub(super) is_read: bool,
+    pub(super) has_all_bytes: bool,
 }
 
 impl KernelRing {
@@ -79,7 +79,8 @@ impl KernelRing {
             || self.reads.len() < READS_MAX && self.bytes.saturating_add(bytes) <= BYTES_MAX
     }
 
-    /// Queues a read and returns its token. [`wait`](KernelRing::wait) submits it.
+    /// Queues a read from `offset` on that fills `buffer`, and returns its token.
+    /// [`wait`](KernelRing::wait) submits it to the kernel.
     pub(super) fn read(
         &mut self,
         file: Arc<StdFile>,
@@ -105,7 +106,8 @@ impl KernelRing {
         token
     }
 
-    /// Takes a read that has ended, without a system call.
+    /// Removes and returns a read that has ended, without a system call. Returns `None` if none has
+    /// ended.
     pub(super) fn take_answer(&mut self) -> Option<RingAnswer> {
         if self.answers.is_empty() && !self.reads.is_empty() {
             // An error of the ring answers all its reads.
@@ -114,18 +116,20 @@ impl KernelRing {
         let KernelAnswer { token, raw } = self.answers.pop()?;
         let RingRead { buffer, .. } = self.reads.remove(&token).expect("it was queued once");
         self.bytes -= buffer.len() as u64;
-        let is_read = usize::try_from(raw) == Ok(buffer.len());
-        Some(RingAnswer { token, buffer, is_read })
+        let has_all_bytes = usize::try_from(raw) == Ok(buffer.len());
+        Some(RingAnswer { token, buffer, has_all_bytes })
     }
 
-    /// Submits the queued reads, and sleeps as `sleep` allows until one ends.
+    /// Submits the queued reads, and sleeps as `sleep` allows until one ends. Its answer is kept
+    /// for [`take_answer`](KernelRing::take_answer).
     pub(super) fn wait(&mut self, sleep: Sleep) {
         let _ = self.backend.exchange(sleep, &mut self.answers);
     }
 }
 
-/// Ends a ring. Its memory must stay until all its reads are answered, which may take long: a
-/// thread waits for them.
+/// Ends a ring of abandoned reads. Its memory must stay until all of them are answered, which may
+/// take long. A new thread therefore waits for them. In a forked child the ring's memory leaks
+/// instead.
 pub(super) fn end(ring: KernelRing) {
     if !ring.process.is_current() {
         // The parent's reads write to its own memory, and only the parent can wait for them.
@@ -181,7 +185,7 @@ mod tests {
         assert_eq!(answers.iter().map(|answer| answer.token).collect::<Vec<_>>(), tokens);
         // The second read ends after two bytes, the third lies behind the end of the file.
         assert_eq!(
-            answers.iter().map(|answer| answer.is_read).collect::<Vec<_>>(),
+            answers.iter().map(|answer| answer.has_all_bytes).collect::<Vec<_>>(),
             [true, false, false]
         );
         assert_eq!(*answers[0].buffer, *b"23456");

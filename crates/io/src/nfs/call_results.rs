@@ -21,8 +21,8 @@ pub(crate) enum CallResults<'a> {
 
 /// Maker of calls.
 pub(crate) trait Caller {
-    /// Called at the end of a call. `Garbled` means that the results could not be decoded, and the
-    /// call is sent again.
+    /// Receives the results or the error of a call that ends. The answer `Garbled` means that the
+    /// results could not be decoded: the call has not ended and is sent again.
     fn on_call_end(
         &mut self,
         call: CallId,

@@ -1,4 +1,5 @@
-//! The READs in flight, and the memory of their data.
+//! The calls in flight of a storage: its READs with the memory of their data, and *questions*,
+//! which are all other calls.
 //!
 //! The memory of a request is written to only while a READ for it is in flight, and is not read
 //! before the request is completed. Bytes of a reply that broke off are overwritten by the repeated
@@ -19,7 +20,7 @@ use crate::os::clock::Clock;
 /// Maximum number of memory pieces for one receive. The limit of readv(2) is 1,024.
 const PIECES_MAX: usize = 1_000;
 
-/// A request of the machine in flight.
+/// A request of the storage's user in flight. It may need several READs, one after the other.
 pub(super) struct NfsRead {
     pub(super) id: RequestId,
     /// Index of the storage's file.
@@ -64,36 +65,41 @@ pub(super) struct CallsInFlight {
 }
 
 impl CallsInFlight {
-    /// Returns the READ of a call, if it is one.
+    /// Returns the request whose READ is this call, or `None` if the call is a question or has
+    /// ended.
     fn read_of_call(&self, call: CallId) -> Option<&NfsRead> {
         match &self.calls[call.0 as usize] {
-            Some(CallPurpose::Read(reading)) => Some(reading),
+            Some(CallPurpose::Read(nfs_read)) => Some(nfs_read),
             _ => None,
         }
     }
 
-    /// Ends a READ: completes its request, or requests the rest.
+    /// Ends a READ with its reply or error. Moves its request to `ended`, or to `incomplete` if
+    /// bytes are missing. Keeps the attributes of the reply.
     fn on_read_end(&mut self, call: CallId, reply: Result<Result<DataHead, Status>, CallError>) {
-        let used = self.calls[call.0 as usize].take();
-        let Some(CallPurpose::Read(mut reading)) = used else { unreachable!("the caller looked") };
-        if let Ok(Ok(DataHead { attributes: Some(fresh), .. })) = reply {
-            self.update_attributes(reading.file_index, fresh);
+        let purpose = self.calls[call.0 as usize].take();
+        let Some(CallPurpose::Read(mut nfs_read)) = purpose else {
+            unreachable!("the caller looked")
+        };
+        if let Ok(Ok(DataHead { attributes: Some(new_attributes), .. })) = reply {
+            self.update_attributes(nfs_read.file_index, new_attributes);
         }
         let ended = match reply {
-            Ok(Ok(head)) => reading.advance(head),
+            Ok(Ok(head)) => nfs_read.advance(head),
             Ok(Err(status)) => Some(Outcome::Failed(status.device_error())),
             Err(error) => Some(Outcome::Failed(device_error(error))),
         };
         match ended {
-            Some(outcome) => self.ended.push((reading, outcome)),
-            None => self.incomplete.push(reading),
+            Some(outcome) => self.ended.push((nfs_read, outcome)),
+            None => self.incomplete.push(nfs_read),
         }
     }
 
-    /// Updates the attributes of a file.
-    pub(super) fn update_attributes(&mut self, file: usize, new_attributes: Attributes) {
-        if let Some(opened) = &mut self.files[file] {
-            (opened.regular_file.attributes, opened.attributes_at) =
+    /// Replaces the attributes of the file with index `file_index`, and their time by the present
+    /// time.
+    pub(super) fn update_attributes(&mut self, file_index: usize, new_attributes: Attributes) {
+        if let Some(nfs_file) = &mut self.files[file_index] {
+            (nfs_file.regular_file.attributes, nfs_file.attributes_at) =
                 (new_attributes, self.clock.now());
         }
     }
@@ -106,19 +112,21 @@ impl Caller for CallsInFlight {
         call: CallId,
         results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled> {
-        let used = self.calls[call.0 as usize].as_mut();
-        match (used.expect("only a call that was made ends"), results) {
-            (CallPurpose::Question(hear), Ok(CallResults::Whole(results))) => hear(Ok(results))?,
+        let purpose = self.calls[call.0 as usize].as_mut();
+        match (purpose.expect("only a call that was made ends"), results) {
+            (CallPurpose::Question(on_results), Ok(CallResults::Whole(results))) => {
+                on_results(Ok(results))?
+            }
             (CallPurpose::Question(_), Ok(CallResults::DataInPlace(_))) => return Err(Garbled),
-            (CallPurpose::Question(hear), Err(error)) => hear(Err(error))?,
+            (CallPurpose::Question(on_results), Err(error)) => on_results(Err(error))?,
             (CallPurpose::Read(_), Ok(CallResults::DataInPlace(head))) => {
                 self.on_read_end(call, Ok(Ok(head)));
                 return Ok(());
             }
-            (CallPurpose::Read(reading), Ok(CallResults::Whole(results))) => {
-                let reply = procedures::decode_read(results, reading.bytes_requested)?;
+            (CallPurpose::Read(nfs_read), Ok(CallResults::Whole(results))) => {
+                let reply = procedures::decode_read(results, nfs_read.bytes_requested)?;
                 let reply = reply.map(|(head, data)| {
-                    reading.copy_data(0, data);
+                    nfs_read.copy_data(0, data);
                     head
                 });
                 self.on_read_end(call, Ok(reply));
@@ -134,8 +142,8 @@ impl Caller for CallsInFlight {
     }
 
     fn copy_data(&mut self, call: CallId, data_offset: usize, data: &[u8]) {
-        if let Some(reading) = self.read_of_call(call) {
-            reading.copy_data(data_offset, data);
+        if let Some(nfs_read) = self.read_of_call(call) {
+            nfs_read.copy_data(data_offset, data);
         }
     }
 
@@ -146,8 +154,8 @@ impl Caller for CallsInFlight {
         bytes: usize,
         pieces: &mut Vec<libc::iovec>,
     ) {
-        if let Some(reading) = self.read_of_call(call) {
-            pieces.extend(reading.unread_memory(data_offset, bytes).take(PIECES_MAX));
+        if let Some(nfs_read) = self.read_of_call(call) {
+            pieces.extend(nfs_read.unread_memory(data_offset, bytes).take(PIECES_MAX));
         }
     }
 }
@@ -165,8 +173,8 @@ impl NfsRead {
         }
     }
 
-    /// Accounts for a reply's data in memory. Returns the outcome of the request, or `None` if
-    /// another READ is needed.
+    /// Accounts for a reply's data, which is already in memory. Returns the outcome of the request,
+    /// or `None` if another READ is needed.
     fn advance(&mut self, head: DataHead) -> Option<Outcome> {
         self.bytes_done += u64::from(head.bytes);
         if self.bytes_done == self.bytes {
@@ -178,33 +186,35 @@ impl NfsRead {
         }
     }
 
-    /// Memory for `bytes` bytes from byte `data_offset` of the next reply's data on.
+    /// Returns the memory for `bytes` bytes of the next reply's data, from byte `data_offset` of
+    /// that data on.
     fn unread_memory(&self, data_offset: usize, bytes: usize) -> impl Iterator<Item = libc::iovec> {
-        let (mut skip, mut left) = (self.bytes_done as usize + data_offset, bytes);
+        let (mut bytes_to_skip, mut bytes_left) = (self.bytes_done as usize + data_offset, bytes);
         self.memory.iter().filter_map(move |piece| {
-            let skipped = skip.min(piece.iov_len);
-            let bytes = left.min(piece.iov_len - skipped);
-            skip -= skipped;
-            left -= bytes;
-            let iov_base = piece.iov_base.wrapping_byte_add(skipped);
+            let skipped_bytes = bytes_to_skip.min(piece.iov_len);
+            let bytes = bytes_left.min(piece.iov_len - skipped_bytes);
+            bytes_to_skip -= skipped_bytes;
+            bytes_left -= bytes;
+            let iov_base = piece.iov_base.wrapping_byte_add(skipped_bytes);
             (bytes > 0).then_some(libc::iovec { iov_base, iov_len: bytes })
         })
     }
 
-    /// Copies received data to its position in the next reply's data.
+    /// Copies received data to the request's memory. The data begins at byte `data_offset` of the
+    /// next reply's data.
     fn copy_data(&self, data_offset: usize, data: &[u8]) {
-        let mut left = data;
+        let mut uncopied = data;
         for piece in self.unread_memory(data_offset, data.len()) {
-            let (part, rest) = left.split_at(piece.iov_len);
+            let (part, rest) = uncopied.split_at(piece.iov_len);
             // SAFETY: the piece lies within the request's memory, which is valid and unused by
             // other code until the request is completed (the contract of `Storage::submit`). The
             // receive buffer does not overlap it.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), piece.iov_base.cast(), part.len());
             }
-            left = rest;
+            uncopied = rest;
         }
-        assert!(left.is_empty(), "more bytes than the request has memory for");
+        assert!(uncopied.is_empty(), "more bytes than the request has memory for");
     }
 }
 

@@ -1,6 +1,11 @@
 //! State machine of the calls in flight to one server: it decides which are sent, repeated,
-//! answered or given up. It has no socket and no clock. Bytes and the time are its input, bytes and
-//! wishes its output.
+//! answered or given up. It has no socket and no clock. Its input is received bytes and the time.
+//! Its output is bytes to send and actions on the connection.
+//!
+//! A *transaction id* (xid) is the number by which a reply names its call. A *record* is one reply
+//! as it comes from the connection. A reply is *garbled* if it cannot be decoded. The *caller*
+//! receives the ends of calls and owns the memory for the data of its READs. Data is *direct* if it
+//! is received into that memory without a buffer.
 //!
 //! Many calls are in flight at once on one connection, and answers come in any order. Each answer
 //! is matched to its call by the transaction id. The rules:
@@ -82,10 +87,11 @@ pub(crate) struct Timing {
 /// A reply of a call in flight whose data bypasses the buffer.
 #[derive(Clone, Copy, Debug)]
 struct DirectReply {
-    index: u32,
+    /// Slot of its call.
+    slot_index: u32,
     head: DataHead,
     /// Number of data bytes received.
-    at: usize,
+    data_bytes_received: usize,
 }
 
 /// Action required on the connection.
@@ -112,11 +118,11 @@ pub struct Traffic {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientLink {
-    /// No connection: at the start and after a loss, until the wish to connect.
+    /// No connection: at the start and after a loss. A connection is requested from `retry_at` on.
     Down { retry_at: Time },
-    /// Connecting, until the result is reported.
+    /// Connecting, until the result is reported. The attempt is given up at `give_up_at`.
     Connecting { give_up_at: Time },
-    /// Connected. `is_distrusted`: to be given up.
+    /// Connected. The connection must be closed if `must_close` is true.
     Up { must_close: bool },
 }
 
@@ -126,7 +132,7 @@ enum CallState {
     Free,
     /// Waits for an answer. The call is sent again at `repeat_at`.
     Waiting { sent_at: Time, repeat_at: Time },
-    /// Postponed by the server until `again_at`.
+    /// Postponed by the server. The call is sent again at `resend_at`.
     Postponed { resend_at: Time },
 }
 
@@ -178,8 +184,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Creates a client for `slots` simultaneous calls with answers of at most `reply_bytes_max`
-    /// bytes. Transaction ids start at `sequence`, which should differ between clients.
+    /// Creates an unconnected client for `slots` simultaneous calls with answers of at most
+    /// `reply_bytes_max` bytes. `credentials` is the encoded body of every call's credential.
+    /// Transaction ids start at `sequence`, which should differ between clients.
     pub(crate) fn new(
         credentials: Vec<u8>,
         timing: Timing,
@@ -188,7 +195,7 @@ impl Client {
         sequence: u32,
     ) -> Client {
         assert!((1..=SLOTS_MAX).contains(&slots), "the options were checked");
-        let slot = || CallSlot {
+        let free_slot = || CallSlot {
             state: CallState::Free,
             xids: Vec::new(),
             procedure: procedures::READ,
@@ -202,7 +209,7 @@ impl Client {
         Client {
             credentials,
             timing,
-            slots: (0..slots).map(|_| slot()).collect(),
+            slots: (0..slots).map(|_| free_slot()).collect(),
             free: (0..slots).rev().collect(),
             sequence,
             records: Records::new(reply_bytes_max),
@@ -233,8 +240,9 @@ impl Client {
         self.traffic
     }
 
-    /// Makes a call with the arguments that `put` writes. `data_bytes` is the number of bytes that
-    /// a READ requests, and 0 for other calls.
+    /// Makes a call at time `now` with the arguments that `put_arguments` writes, and returns its
+    /// id. The message is queued for sending. `data_bytes` is the number of bytes that a READ
+    /// requests, and 0 for other calls.
     ///
     /// # Panics
     /// All slots are in use.
@@ -243,14 +251,14 @@ impl Client {
         now: Time,
         procedure: Procedure,
         data_bytes: u32,
-        put: impl FnOnce(&mut Vec<u8>),
+        put_arguments: impl FnOnce(&mut Vec<u8>),
     ) -> CallId {
         let index = self.free.pop().expect("there is room");
         let xid = self.next_xid(index);
         let give_up_after =
             if self.is_silent { self.timing.repeat_after } else { self.timing.give_up_after };
         let slot = &mut self.slots[index as usize];
-        write_call(&mut slot.message, xid, procedure, &self.credentials, put);
+        write_call(&mut slot.message, xid, procedure, &self.credentials, put_arguments);
         slot.xids.clear();
         slot.xids.push(xid);
         slot.procedure = procedure;
@@ -265,12 +273,13 @@ impl Client {
         CallId(index)
     }
 
-    /// Cancels a call. Its answer will be dropped.
+    /// Cancels a call. Its answer will be dropped, and its caller is not informed.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.end(call.0);
     }
 
-    /// Returns the action now required on the connection.
+    /// Returns the action that is required on the connection at time `now`. For `Connect`, the
+    /// state changes to connecting.
     pub(crate) fn next_action(&mut self, now: Time) -> ConnectionAction {
         match self.link {
             ClientLink::Down { retry_at } if self.in_flight() > 0 && now >= retry_at => {
@@ -287,7 +296,7 @@ impl Client {
         }
     }
 
-    /// Called when the connection is made: every waiting call is sent again.
+    /// Records that the connection is made: every waiting call is sent again.
     pub(crate) fn handle_connected(&mut self, now: Time) {
         self.link = ClientLink::Up { must_close: false };
         self.last_byte_at = now;
@@ -299,7 +308,8 @@ impl Client {
         }
     }
 
-    /// Called when the connection is lost or could not be made.
+    /// Records that the connection is lost or could not be made. Received and unsent bytes are
+    /// dropped, and the calls stay. A new connection is requested after the reconnect delay.
     pub(crate) fn handle_lost(&mut self, now: Time) {
         self.send_buffer.clear();
         self.send_buffer_sent = 0;
@@ -325,27 +335,28 @@ impl Client {
     /// Returns the READ whose data comes next and bypasses the buffer: its call, the offset in its
     /// reply's data, and the number of bytes.
     pub(crate) fn direct_data(&self) -> Option<(CallId, usize, usize)> {
-        let landing = self.direct_reply.as_ref()?;
+        let reply = self.direct_reply.as_ref()?;
         let bytes = self.records.direct_bytes();
-        (bytes > 0).then_some((CallId(landing.index), landing.at, bytes))
+        (bytes > 0).then_some((CallId(reply.slot_index), reply.data_bytes_received, bytes))
     }
 
-    /// Buffer for received bytes behind the data that is [landing](Client::direct_data).
+    /// Returns the buffer for received bytes behind the [direct data](Client::direct_data).
     pub(crate) fn receive_buffer(&mut self) -> &mut [u8] {
         self.records.receive_buffer(if self.large_reads > 0 { NEXT_HEAD_BYTES } else { usize::MAX })
     }
 
-    /// Processes received bytes. The socket has first filled the memory of the call that is
-    /// [landing](Client::direct_data), and put the rest into
-    /// [`receive_buffer`](Client::receive_buffer).
+    /// Processes `bytes` received bytes. The socket has first filled the memory for the
+    /// [direct data](Client::direct_data), and put the rest into
+    /// [`receive_buffer`](Client::receive_buffer). The caller is informed of ended calls. Garbled
+    /// or postponed calls are sent again.
     pub(crate) fn handle_received(&mut self, now: Time, bytes: usize, caller: &mut dyn Caller) {
         if self.link == (ClientLink::Up { must_close: true }) {
             return;
         }
         let direct_bytes = bytes.min(self.records.direct_bytes());
         self.records.record_direct(direct_bytes);
-        if let Some(landing) = &mut self.direct_reply {
-            landing.at += direct_bytes;
+        if let Some(reply) = &mut self.direct_reply {
+            reply.data_bytes_received += direct_bytes;
         }
         self.records.record_received(bytes - direct_bytes);
         self.last_byte_at = now;
@@ -359,31 +370,28 @@ impl Client {
                         self.postpone(now, index);
                         continue;
                     }
-                    let understood = match reply.results {
+                    let decoded = match reply.results {
                         Err(CallError::Garbled) => Err(Garbled),
                         results => {
                             caller.on_call_end(CallId(index), results.map(CallResults::Whole))
                         }
                     };
-                    self.on_answer(now, index, understood, caller);
+                    self.on_answer(now, index, decoded, caller);
                 }
                 Ok(Some(RecordStep::Data(data))) => {
-                    if let Some(landing) = &mut self.direct_reply {
-                        caller.copy_data(CallId(landing.index), landing.at, data);
-                        landing.at += data.len();
+                    if let Some(reply) = &mut self.direct_reply {
+                        let call = CallId(reply.slot_index);
+                        caller.copy_data(call, reply.data_bytes_received, data);
+                        reply.data_bytes_received += data.len();
                     }
                 }
                 Ok(Some(RecordStep::End { is_whole })) => {
-                    let Some(DirectReply { index, head, .. }) = self.direct_reply.take() else {
-                        continue;
-                    };
-                    let understood = match is_whole {
-                        true => {
-                            caller.on_call_end(CallId(index), Ok(CallResults::DataInPlace(head)))
-                        }
-                        false => Err(Garbled),
-                    };
-                    self.on_answer(now, index, understood, caller);
+                    let Some(reply) = self.direct_reply.take() else { continue };
+                    let (call, results) =
+                        (CallId(reply.slot_index), CallResults::DataInPlace(reply.head));
+                    let decoded =
+                        if is_whole { caller.on_call_end(call, Ok(results)) } else { Err(Garbled) };
+                    self.on_answer(now, call.0, decoded, caller);
                 }
                 Ok(None) => {
                     if !self.begin_direct_reply() {
@@ -395,7 +403,8 @@ impl Client {
         }
     }
 
-    /// Diverts the data of an incomplete reply to the memory of its READ, if rule 6 permits it.
+    /// Makes the data of an incomplete reply bypass the buffer, if rule 6 permits it. Returns true
+    /// if it does.
     fn begin_direct_reply(&mut self) -> bool {
         let Some(incomplete_record) = self.records.incomplete_record() else { return false };
         let Ok(reply) = read_reply(incomplete_record) else { return false };
@@ -413,12 +422,14 @@ impl Client {
         let head_bytes = incomplete_record.len() - data.len();
         let is_diverted = self.records.divert(head_bytes, head.bytes as usize);
         if is_diverted {
-            self.direct_reply = Some(DirectReply { index, head, at: 0 });
+            self.direct_reply =
+                Some(DirectReply { slot_index: index, head, data_bytes_received: 0 });
         }
         is_diverted
     }
 
-    /// Handles an answer: ends its call, or sends it again if the answer could not be decoded.
+    /// Handles an answer to the call in slot `index`: ends the call, or sends it again if the
+    /// answer could not be decoded.
     fn on_answer(
         &mut self,
         now: Time,
@@ -433,13 +444,16 @@ impl Client {
         }
     }
 
-    /// Records a valid answer of the server.
+    /// Records that the server has answered: it is not silent, and a lost connection is replaced at
+    /// once.
     fn record_valid_answer(&mut self) {
         self.is_silent = false;
         self.reconnect_delay = Time::ZERO;
     }
 
-    /// Handles timeouts that are due.
+    /// Handles timeouts that are due at time `now`. Expired calls fail, and the caller is informed.
+    /// Postponed calls are sent again. A call without an answer is sent again, or the connection is
+    /// given up.
     pub(crate) fn handle_time(&mut self, now: Time, caller: &mut dyn Caller) {
         for index in 0..self.slots.len() as u32 {
             let slot = &self.slots[index as usize];
@@ -450,9 +464,7 @@ impl Client {
                     self.is_silent |= matches!(slot.state, CallState::Waiting { .. });
                     self.fail(index, CallError::TimedOut, caller);
                 }
-                CallState::Postponed { resend_at: again_at } if now >= again_at => {
-                    self.resend(now, index)
-                }
+                CallState::Postponed { resend_at } if now >= resend_at => self.resend(now, index),
                 CallState::Waiting { sent_at, repeat_at }
                     if now >= repeat_at && matches!(self.link, ClientLink::Up { .. }) =>
                 {
@@ -473,28 +485,28 @@ impl Client {
     /// must be called without other events; `None` if never.
     pub(crate) fn next_wake(&self) -> Option<Time> {
         let is_up = matches!(self.link, ClientLink::Up { .. });
-        let of_slot = |slot: &CallSlot| match slot.state {
+        let slot_wake = |slot: &CallSlot| match slot.state {
             CallState::Free => None,
             CallState::Waiting { repeat_at, .. } if is_up => Some(repeat_at.min(slot.expires_at)),
             CallState::Waiting { .. } => Some(slot.expires_at),
-            CallState::Postponed { resend_at: again_at } => Some(again_at.min(slot.expires_at)),
+            CallState::Postponed { resend_at } => Some(resend_at.min(slot.expires_at)),
         };
-        let of_slots = self.slots.iter().filter_map(of_slot).min()?;
+        let first_slot_wake = self.slots.iter().filter_map(slot_wake).min()?;
         Some(match self.link {
-            ClientLink::Down { retry_at: at } | ClientLink::Connecting { give_up_at: at } => {
-                of_slots.min(at)
-            }
-            ClientLink::Up { .. } => of_slots,
+            ClientLink::Down { retry_at: link_wake }
+            | ClientLink::Connecting { give_up_at: link_wake } => first_slot_wake.min(link_wake),
+            ClientLink::Up { .. } => first_slot_wake,
         })
     }
 
-    /// Creates a transaction id for a call in this slot.
+    /// Creates a new transaction id for a call in slot `index`. Its lower bits are the index.
     fn next_xid(&mut self, index: u32) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence << SLOT_BITS | index
     }
 
-    /// Queues a call's message, for this connection or the next one.
+    /// Queues the message of the call in slot `index` for sending, on this connection or the next
+    /// one, and sets the time of its repetition.
     fn send(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Waiting { sent_at: now, repeat_at: now + slot.repeat_after };
@@ -503,7 +515,7 @@ impl Client {
         }
     }
 
-    /// Sends the same call under a new transaction id.
+    /// Sends the call in slot `index` again under a new transaction id, and counts the repetition.
     fn resend(&mut self, now: Time, index: u32) {
         let xid = self.next_xid(index);
         let slot = &mut self.slots[index as usize];
@@ -513,7 +525,8 @@ impl Client {
         self.send(now, index);
     }
 
-    /// Postpones a call, and doubles its next rest.
+    /// Postpones the call in slot `index` at the server's request, and doubles its next rest.
+    /// Answers to its earlier transaction ids are ignored from now on.
     fn postpone(&mut self, now: Time, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.state = CallState::Postponed { resend_at: now + slot.postpone_delay };
@@ -521,8 +534,8 @@ impl Client {
         slot.postpone_delay = (slot.postpone_delay + slot.postpone_delay).min(POSTPONE_DELAY_MAX);
     }
 
-    /// Sends a call again after a garbled answer, or fails it after [`GARBLED_REPLIES_MAX`] of
-    /// them.
+    /// Sends the call in slot `index` again after a garbled answer, or fails it after
+    /// [`GARBLED_REPLIES_MAX`] of them.
     fn retry_garbled(&mut self, now: Time, index: u32, caller: &mut dyn Caller) {
         let slot = &mut self.slots[index as usize];
         slot.garbled_replies += 1;
@@ -533,16 +546,16 @@ impl Client {
         self.resend(now, index);
     }
 
-    /// Ends a call with an error.
+    /// Ends the call in slot `index` with an error, and informs the caller.
     fn fail(&mut self, index: u32, error: CallError, caller: &mut dyn Caller) {
         // The caller receives an error, so there is nothing to decode.
         let _ = caller.on_call_end(CallId(index), Err(error));
         self.end(index);
     }
 
-    /// Frees the slot of a call.
+    /// Frees the slot `index` of a call. Data of the call that is still arriving will be discarded.
     fn end(&mut self, index: u32) {
-        if self.direct_reply.is_some_and(|landing| landing.index == index) {
+        if self.direct_reply.is_some_and(|reply| reply.slot_index == index) {
             // The call's memory is no longer available.
             self.direct_reply = None;
             self.records.discard_diverted();
@@ -553,10 +566,11 @@ impl Client {
         self.free.push(index);
     }
 
-    /// Marks the connection as to be given up.
+    /// Marks the connection as to be closed, and drops the received bytes. The next action is then
+    /// to disconnect.
     fn mark_for_closing(&mut self) {
-        if let ClientLink::Up { must_close: is_distrusted } = &mut self.link {
-            *is_distrusted = true;
+        if let ClientLink::Up { must_close } = &mut self.link {
+            *must_close = true;
             // The rest of the received bytes is ignored.
             self.records.clear();
             self.direct_reply = None;
@@ -564,7 +578,8 @@ impl Client {
     }
 }
 
-/// Call that waits for an answer with this transaction id.
+/// Returns the slot of the call that waits for an answer with this transaction id, or `None` if
+/// there is none.
 fn call_of_xid(slots: &[CallSlot], xid: u32) -> Option<u32> {
     let index = xid & (SLOTS_MAX - 1);
     let slot = slots.get(index as usize)?;
@@ -572,7 +587,7 @@ fn call_of_xid(slots: &[CallSlot], xid: u32) -> Option<u32> {
     is_awaiting.then_some(index)
 }
 
-/// True if the server postpones the call.
+/// True if these results mean that the server postpones the call (`NFS3ERR_JUKEBOX`).
 fn is_postponed(procedure: Procedure, results: Result<&[u8], CallError>) -> bool {
     procedure.program == procedures::PROGRAM
         && results.is_ok_and(|results| XdrReader::new(results).u32() == Ok(JUKEBOX))

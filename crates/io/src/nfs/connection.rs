@@ -48,7 +48,8 @@ impl Connection {
         self.socket.is_some()
     }
 
-    /// Starts a new connection.
+    /// Closes the socket and starts a new connection, from a reserved port if the options ask for
+    /// one and the system permits it. Returns the state of the attempt.
     pub(crate) fn start_connecting(&mut self) -> ConnectState {
         self.close();
         if self.source == SourcePort::ReservedIfAllowed {
@@ -57,21 +58,22 @@ impl Connection {
                     // The port is in use, or still belongs to a recent connection.
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
                     Err(Errno::ACCESS | Errno::PERM) => break,
-                    begun => return self.store_started(begun, true),
+                    started => return self.store_started(started, true),
                 }
             }
         }
         self.store_started(Socket::connect(self.address, None), false)
     }
 
-    /// State of the connection that was started.
+    /// Returns the state of the connection that was started. Closes the socket if the attempt has
+    /// failed.
     pub(crate) fn connect_state(&mut self) -> ConnectState {
         let Some(socket) = &self.socket else { return ConnectState::Failed(libc::ENOTCONN) };
-        let making = socket.connect_state();
-        if let ConnectState::Failed(_) = making {
+        let connect_state = socket.connect_state();
+        if let ConnectState::Failed(_) = connect_state {
             self.close();
         }
-        making
+        connect_state
     }
 
     /// Closes the socket.
@@ -107,8 +109,8 @@ impl Connection {
         }
     }
 
-    /// Sleeps until bytes are available, or can be sent if `to_write` is set, or for at most
-    /// `at_most`.
+    /// Sleeps until bytes are available, or can be sent if `to_write` is true. `at_most` limits the
+    /// sleep; `None` is no limit. Returns the events that ended the sleep.
     pub(crate) fn wait(&self, to_write: bool, at_most: Option<Duration>) -> Ready {
         sleep_on(self.socket.as_deref(), to_write, None, at_most)
     }
@@ -118,18 +120,19 @@ impl Connection {
         self.socket.clone()
     }
 
-    /// Stores the socket of a started connection.
+    /// Stores the socket of a started connection and returns the state of the attempt.
+    /// `is_reserved` is true if its local port is a reserved one.
     fn store_started(
         &mut self,
         started: rustix::io::Result<(Socket, ConnectState)>,
         is_reserved: bool,
     ) -> ConnectState {
         match started {
-            Ok((socket, making)) => {
+            Ok((socket, connect_state)) => {
                 self.socket = Some(Arc::new(socket));
                 self.wake_bytes = 1;
                 self.is_reserved = is_reserved;
-                making
+                connect_state
             }
             Err(errno) => ConnectState::Failed(errno.raw_os_error()),
         }

@@ -10,35 +10,36 @@ use super::rpc::read_reply;
 /// Largest accepted record in bytes. The largest reply to a READ is a little longer than its data.
 const RECORD_BYTES_MAX: usize = 1 << 16;
 
-/// Receives bytes as a connection does, in pieces whose size the first byte selects, and runs every
-/// decoder on the records.
+/// Receives bytes as a connection does, and runs every decoder on the records. The first byte
+/// selects the size of the received pieces and the size of the READs.
 pub(crate) fn decode_stream(bytes: &[u8]) {
-    let Some((&first, mut left)) = bytes.split_first() else { return };
-    let (piece, asked_bytes) = (1 + usize::from(first & 0x1f), u32::from(first) << 8);
+    let Some((&first_byte, mut unreceived)) = bytes.split_first() else { return };
+    let (piece_bytes, requested_bytes) =
+        (1 + usize::from(first_byte & 0x1f), u32::from(first_byte) << 8);
     let mut records = Records::new(RECORD_BYTES_MAX);
-    while !left.is_empty() {
-        let direct_bytes = records.direct_bytes().min(left.len()).min(piece);
+    while !unreceived.is_empty() {
+        let direct_bytes = records.direct_bytes().min(unreceived.len()).min(piece_bytes);
         records.record_direct(direct_bytes);
-        let space = records.receive_buffer(0);
-        let count = space.len().min(left.len() - direct_bytes).min(piece);
-        space[..count].copy_from_slice(&left[direct_bytes..direct_bytes + count]);
+        let buffer = records.receive_buffer(0);
+        let count = buffer.len().min(unreceived.len() - direct_bytes).min(piece_bytes);
+        buffer[..count].copy_from_slice(&unreceived[direct_bytes..direct_bytes + count]);
         records.record_received(count);
-        left = &left[direct_bytes + count..];
+        unreceived = &unreceived[direct_bytes + count..];
         loop {
             match records.next() {
                 Err(_) => return,
                 Ok(None) => break,
-                Ok(Some(RecordStep::Record(record))) => decode_record(record, asked_bytes),
+                Ok(Some(RecordStep::Record(record))) => decode_record(record, requested_bytes),
                 Ok(Some(RecordStep::Data(_) | RecordStep::End { .. })) => {}
             }
         }
-        let begun = records.incomplete_record().and_then(|begun| {
-            let reply = read_reply(begun).ok()?;
-            let (head, data) = decode_read_head(reply.results.ok()?, asked_bytes)?;
-            let head_bytes = begun.len() - data.len();
+        let incomplete = records.incomplete_record().and_then(|incomplete| {
+            let reply = read_reply(incomplete).ok()?;
+            let (head, data) = decode_read_head(reply.results.ok()?, requested_bytes)?;
+            let head_bytes = incomplete.len() - data.len();
             Some((head_bytes, head.bytes as usize))
         });
-        if let Some((head_bytes, data_bytes)) = begun {
+        if let Some((head_bytes, data_bytes)) = incomplete {
             records.divert(head_bytes, data_bytes);
         }
         if direct_bytes + count == 0 {
@@ -47,12 +48,13 @@ pub(crate) fn decode_stream(bytes: &[u8]) {
     }
 }
 
-fn decode_record(record: &[u8], asked_bytes: u32) {
+/// Runs every decoder on the results of a reply, as for a READ of `requested_bytes` bytes.
+fn decode_record(record: &[u8], requested_bytes: u32) {
     let Ok(results) = read_reply(record).map(|reply| reply.results) else { return };
     let Ok(results) = results else { return };
     let _ = (decode_getattr(results), decode_lookup(results), decode_access(results));
     let _ = (decode_readlink(results), decode_fsinfo(results));
-    if let Ok(Ok((head, data))) = decode_read(results, asked_bytes) {
+    if let Ok(Ok((head, data))) = decode_read(results, requested_bytes) {
         assert_eq!(data.len(), head.bytes as usize, "the reply has the announced bytes");
     }
 }

@@ -29,37 +29,42 @@ pub(crate) struct RegularFile {
 }
 
 impl ExportPath {
-    /// Finds the file.
+    /// Finds the file on the server, and checks that it is a regular file that may be read.
     ///
     /// # Errors
     /// The file does not exist, is no regular file, or may not be read. A link leads nowhere. The
     /// server does not answer.
     pub(crate) fn find(&self, server: &mut impl CallServer) -> Result<RegularFile, NfsError> {
         let names = self.url.path_names();
-        let Some(found) = self.walk_names(server, &names[self.export_names..])? else {
+        let Some(file) = self.walk_names(server, &names[self.export_names..])? else {
             return Err(NfsError::Directory { url: self.url.to_string() });
         };
         let url = || self.url.to_string();
-        match found.attributes.kind {
+        match file.attributes.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Err(NfsError::Directory { url: url() }),
             FileKind::Link | FileKind::Special => return Err(NfsError::NotFile { url: url() }),
         }
-        let put =
-            |to: &mut Vec<u8>| procedures::put_access(to, &found.handle, procedures::ACCESS_READ);
-        let granted =
-            self.file_result(server.ask(procedures::ACCESS, put, procedures::decode_access))?;
+        let put_arguments = |message: &mut Vec<u8>| {
+            procedures::put_access(message, &file.handle, procedures::ACCESS_READ)
+        };
+        let granted = self.file_result(server.ask(
+            procedures::ACCESS,
+            put_arguments,
+            procedures::decode_access,
+        ))?;
         if granted & procedures::ACCESS_READ == 0 {
             return Err(NfsError::Refused { url: url() });
         }
-        let bytes = found.attributes.bytes;
+        let bytes = file.attributes.bytes;
         if bytes > FILE_BYTES_MAX {
             return Err(NfsError::TooLarge { url: url(), bytes, bytes_max: FILE_BYTES_MAX });
         }
-        Ok(found)
+        Ok(file)
     }
 
-    /// Walks down the names. Returns `None` if they end at the export itself.
+    /// Looks up the names one after the other, starting at the export, and follows links. Returns
+    /// the last file, or `None` if the names end at the export itself.
     fn walk_names(
         &self,
         server: &mut impl CallServer,
@@ -71,15 +76,18 @@ impl ExportPath {
         let mut directories: Vec<RegularFile> = Vec::new();
         let mut links = 0;
         while let Some(name) = names_left.pop() {
-            if directories.last().is_some_and(|at| at.attributes.kind != FileKind::Directory) {
+            if directories
+                .last()
+                .is_some_and(|directory| directory.attributes.kind != FileKind::Directory)
+            {
                 return Err(missing());
             }
             if name == b".." {
                 directories.pop().ok_or_else(|| self.link_outside_export(b".."))?;
                 continue;
             }
-            let directory = directories.last().map_or(self.export, |at| at.handle);
-            let next = self.look_up_name(server, &directory, &name)?;
+            let parent = directories.last().map_or(self.export, |directory| directory.handle);
+            let next = self.look_up_name(server, &parent, &name)?;
             if next.attributes.kind != FileKind::Link {
                 directories.push(next);
                 continue;
@@ -88,47 +96,58 @@ impl ExportPath {
             if links > LINKS_MAX {
                 return Err(NfsError::LinkLoop { url: self.url.to_string() });
             }
-            let put = |to: &mut Vec<u8>| procedures::put_handle(to, &next.handle);
+            let put_arguments =
+                |message: &mut Vec<u8>| procedures::put_handle(message, &next.handle);
             let target = self.file_result(server.ask(
                 procedures::READLINK,
-                put,
+                put_arguments,
                 procedures::decode_readlink,
             ))?;
             if target.is_empty() {
                 return Err(missing());
             }
-            let mut inside: Vec<&[u8]> = target
+            let mut target_names: Vec<&[u8]> = target
                 .split(|&byte| byte == b'/')
                 .filter(|name| !name.is_empty() && *name != b".")
                 .collect();
             if target[0] == b'/' {
                 let export = &self.url.path_names()[..self.export_names];
-                if !inside.starts_with(export) {
+                if !target_names.starts_with(export) {
                     return Err(self.link_outside_export(&target));
                 }
-                inside.drain(..export.len());
+                target_names.drain(..export.len());
                 directories.clear();
             }
-            names_left.extend(inside.iter().rev().map(|name| name.to_vec()));
+            names_left.extend(target_names.iter().rev().map(|name| name.to_vec()));
         }
         Ok(directories.pop())
     }
 
-    /// Looks up one name in a directory, with its attributes.
+    /// Looks up one name in a directory. Returns its handle with its attributes, which are
+    /// requested if the server did not include them.
     fn look_up_name(
         &self,
         server: &mut impl CallServer,
         directory: &FileHandle,
         name: &[u8],
     ) -> Result<RegularFile, NfsError> {
-        let put = |to: &mut Vec<u8>| procedures::put_lookup(to, directory, name);
-        let (handle, server_attributes) =
-            self.file_result(server.ask(procedures::LOOKUP, put, procedures::decode_lookup))?;
+        let put_arguments =
+            |message: &mut Vec<u8>| procedures::put_lookup(message, directory, name);
+        let (handle, server_attributes) = self.file_result(server.ask(
+            procedures::LOOKUP,
+            put_arguments,
+            procedures::decode_lookup,
+        ))?;
         let attributes = match server_attributes {
             Some(attributes) => attributes,
             None => {
-                let put = |to: &mut Vec<u8>| procedures::put_handle(to, &handle);
-                self.file_result(server.ask(procedures::GETATTR, put, procedures::decode_getattr))?
+                let put_arguments =
+                    |message: &mut Vec<u8>| procedures::put_handle(message, &handle);
+                self.file_result(server.ask(
+                    procedures::GETATTR,
+                    put_arguments,
+                    procedures::decode_getattr,
+                ))?
             }
         };
         Ok(RegularFile { handle, attributes })
@@ -144,6 +163,7 @@ impl ExportPath {
             .map_err(|status| NfsError::from_status(&self.url, status))
     }
 
+    /// Returns the error for a link with this target, which leads out of the export.
     fn link_outside_export(&self, target: &[u8]) -> NfsError {
         NfsError::Outside { url: self.url.to_string(), target: printable(target) }
     }

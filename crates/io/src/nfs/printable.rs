@@ -8,20 +8,20 @@
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut shown = String::with_capacity(text.len());
-    for one in text.chars() {
-        match one.is_control() || is_invisible(one) {
-            true => shown.extend(one.escape_unicode()),
-            false => shown.push(one),
+    for character in text.chars() {
+        match character.is_control() || is_invisible(character) {
+            true => shown.extend(character.escape_unicode()),
+            false => shown.push(character),
         }
     }
     shown
 }
 
-/// Characters that show nothing, or turn the direction of those around them (Unicode category Cf,
-/// and the separators of lines and paragraphs).
-fn is_invisible(one: char) -> bool {
+/// True for a character that shows nothing, or that changes the direction of the text around it
+/// (Unicode category Cf, and the separators of lines and paragraphs).
+fn is_invisible(character: char) -> bool {
     matches!(
-        one,
+        character,
         '\u{ad}'
             | '\u{61c}'
             | '\u{180e}'

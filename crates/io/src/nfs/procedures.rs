@@ -109,13 +109,13 @@ pub(crate) fn put_lookup(to: &mut Vec<u8>, directory: &FileHandle, name: &[u8]) 
     put_opaque(to, name);
 }
 
-/// Encodes the arguments of ACCESS.
-pub(crate) fn put_access(to: &mut Vec<u8>, file: &FileHandle, wanted: u32) {
+/// Encodes the arguments of ACCESS. `requested_bits` are the permissions to ask for.
+pub(crate) fn put_access(to: &mut Vec<u8>, file: &FileHandle, requested_bits: u32) {
     put_handle(to, file);
-    put_u32(to, wanted);
+    put_u32(to, requested_bits);
 }
 
-/// Encodes the arguments of READ.
+/// Encodes the arguments of a READ of `bytes` bytes from `offset` on.
 pub(crate) fn put_read(to: &mut Vec<u8>, file: &FileHandle, offset: u64, bytes: u32) {
     put_handle(to, file);
     put_u64(to, offset);
@@ -131,9 +131,9 @@ pub(crate) fn decode_getattr(results: &[u8]) -> CallResult<Attributes> {
 pub(crate) fn decode_lookup(results: &[u8]) -> CallResult<(FileHandle, Option<Attributes>)> {
     decode_status(results, |reader| {
         let file = FileHandle::new(reader.opaque(HANDLE_BYTES_MAX)?)?;
-        let found = (file, decode_optional_attributes(reader)?);
+        let results = (file, decode_optional_attributes(reader)?);
         let _of_the_directory = decode_optional_attributes(reader)?;
-        Ok(found)
+        Ok(results)
     })
 }
 
@@ -196,17 +196,17 @@ fn decode_data_head(reader: &mut XdrReader<'_>, requested_bytes: u32) -> Result<
     Ok(DataHead { attributes, is_at_end, bytes })
 }
 
-/// Decodes a status and, on success, the results behind it. After a failure, the attributes behind
-/// it are ignored.
+/// Decodes a status and, on success, the results behind it with `decode_results`. After a failure,
+/// the attributes behind it are ignored.
 fn decode_status<'a, T>(
     results: &'a [u8],
-    ok: impl FnOnce(&mut XdrReader<'a>) -> Result<T, Garbled>,
+    decode_results: impl FnOnce(&mut XdrReader<'a>) -> Result<T, Garbled>,
 ) -> CallResult<T> {
     let mut reader = XdrReader::new(results);
     if let Some(failure) = Status::failure(reader.u32()?)? {
         return Ok(Err(failure));
     }
-    let value = ok(&mut reader)?;
+    let value = decode_results(&mut reader)?;
     reader.expect_end()?;
     Ok(Ok(value))
 }

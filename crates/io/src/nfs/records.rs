@@ -1,5 +1,5 @@
-//! Records on a byte stream (RFC 5531, section 11). A reply consists of one or more fragments. Each
-//! follows four bytes with its length and a flag for the last one.
+//! Records on a byte stream (RFC 5531, section 11). A *record* is one reply. It consists of one or
+//! more *fragments*. Each follows four bytes with its length and a flag for the last one.
 //!
 //! The socket writes directly into the buffer here, and a record of one fragment (the usual case)
 //! is borrowed from there without a copy. A record whose data is still arriving when its head is
@@ -63,11 +63,15 @@ struct Diverted {
 }
 
 impl Diverted {
-    /// Checks the start of a fragment: it must end within the data, or at its end if it is the
-    /// last.
+    /// True if the fragment that starts now ends within the data and its padding, or at their end
+    /// if it is the last.
     fn is_fragment_valid(&self) -> bool {
-        let left = self.data_left + self.padding_left;
-        if self.is_last { self.fragment_left == left } else { self.fragment_left <= left }
+        let bytes_left = self.data_left + self.padding_left;
+        if self.is_last {
+            self.fragment_left == bytes_left
+        } else {
+            self.fragment_left <= bytes_left
+        }
     }
 }
 
@@ -86,10 +90,10 @@ impl Records {
         }
     }
 
-    /// Memory for the socket, used after the bytes that [bypass](Records::direct_bytes) the buffer.
-    /// It has space for the rest of the current fragment and for up to `beyond` bytes more. Never
-    /// empty after [`next`](Records::next) has returned `None`.
-    pub(crate) fn receive_buffer(&mut self, beyond: usize) -> &mut [u8] {
+    /// Returns memory for the socket, used after the bytes that [bypass](Records::direct_bytes) the
+    /// buffer. It has space for the rest of the current fragment and for up to `extra_bytes` bytes
+    /// more. Never empty after [`next`](Records::next) has returned `None`.
+    pub(crate) fn receive_buffer(&mut self, extra_bytes: usize) -> &mut [u8] {
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.start > 0
@@ -99,7 +103,7 @@ impl Records {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        let rest = match (&self.diverted, self.next_header()) {
+        let fragment_bytes_left = match (&self.diverted, self.next_header()) {
             (Some(diverted), _) => diverted.fragment_left - self.direct_bytes(),
             // Zero if the stream is garbage.
             (None, Some((_, count))) => {
@@ -107,11 +111,13 @@ impl Records {
             }
             (None, None) => HEADER_BYTES,
         };
-        let bytes = rest.saturating_add(beyond).min(self.buffer.len() - self.end);
+        let bytes =
+            fragment_bytes_left.saturating_add(extra_bytes).min(self.buffer.len() - self.end);
         &mut self.buffer[self.end..self.end + bytes]
     }
 
-    /// Records that the socket has written this number of bytes there.
+    /// Records that the socket has written this number of bytes to the start of
+    /// [`receive_buffer`](Records::receive_buffer).
     pub(crate) fn record_received(&mut self, bytes: usize) {
         self.end += bytes;
         debug_assert!(self.end <= self.buffer.len());
@@ -128,7 +134,8 @@ impl Records {
         }
     }
 
-    /// Records that this number of bytes was written to their destination.
+    /// Records that the socket has written this number of the diverted record's data bytes to their
+    /// destination.
     pub(crate) fn record_direct(&mut self, bytes: usize) {
         debug_assert!(bytes <= self.direct_bytes());
         if let Some(diverted) = &mut self.diverted {
@@ -137,7 +144,7 @@ impl Records {
         }
     }
 
-    /// Resets everything for a new connection.
+    /// Drops all received bytes and the diverted record, for a new connection.
     pub(crate) fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
         self.joined.clear();
@@ -145,7 +152,7 @@ impl Records {
         self.diverted = None;
     }
 
-    /// Returns the next part of the received bytes, or `None` until more arrive.
+    /// Takes the next part of the received bytes. Returns `None` until more bytes arrive.
     ///
     /// # Errors
     /// A record is too long: the rest of the stream is not trustworthy.
@@ -178,8 +185,8 @@ impl Records {
         }
     }
 
-    /// Received bytes of a record whose first fragment is incomplete, after [`next`](Records::next)
-    /// has returned `None`.
+    /// Returns the received bytes of a record whose first fragment is incomplete, after
+    /// [`next`](Records::next) has returned `None`. Returns `None` if there is no such record.
     pub(crate) fn incomplete_record(&self) -> Option<&[u8]> {
         if self.diverted.is_some() || !self.joined.is_empty() {
             return None;
@@ -188,9 +195,10 @@ impl Records {
         Some(&self.buffer[self.start + HEADER_BYTES..self.end])
     }
 
-    /// Diverts the record that has [begun](Records::incomplete_record), behind its first
-    /// `head_bytes` bytes. The rest must consist of `data_bytes` bytes of data and their padding.
-    /// Returns false without a change if the first fragment's length does not match.
+    /// Makes the data of the [incomplete record](Records::incomplete_record) bypass the buffer,
+    /// behind the record's first `head_bytes` bytes. The rest must consist of `data_bytes` bytes of
+    /// data and their padding. Returns false without a change if the first fragment's length does
+    /// not match.
     pub(crate) fn divert(&mut self, head_bytes: usize, data_bytes: usize) -> bool {
         let Some((is_last, count)) = self.next_header() else { return false };
         let Some(fragment_left) = count.checked_sub(head_bytes) else { return false };
@@ -210,14 +218,15 @@ impl Records {
         fits
     }
 
-    /// Discards the rest of the diverted record, whose data has no destination any more.
+    /// Marks the rest of the diverted record as to be discarded, because its data has no
+    /// destination any more.
     pub(crate) fn discard_diverted(&mut self) {
         if let Some(diverted) = &mut self.diverted {
             diverted.is_given_up = true;
         }
     }
 
-    /// Returns the next part of the diverted record.
+    /// Takes the next part of the diverted record. Returns `None` until more bytes arrive.
     fn next_diverted(&mut self) -> Result<Option<RecordStep<'_>>, Garbled> {
         loop {
             let header = self.next_header();
@@ -232,8 +241,9 @@ impl Records {
                 diverted.is_given_up |= !diverted.is_fragment_valid();
                 self.start += HEADER_BYTES;
             }
-            let here = diverted.fragment_left.min(self.end - self.start);
-            let data = if diverted.is_given_up { 0 } else { diverted.data_left.min(here) };
+            let available_bytes = diverted.fragment_left.min(self.end - self.start);
+            let data =
+                if diverted.is_given_up { 0 } else { diverted.data_left.min(available_bytes) };
             if data > 0 {
                 diverted.data_left -= data;
                 diverted.fragment_left -= data;
@@ -241,9 +251,9 @@ impl Records {
                 return Ok(Some(RecordStep::Data(&self.buffer[self.start - data..self.start])));
             }
             // Padding or discarded bytes.
-            diverted.padding_left = diverted.padding_left.saturating_sub(here);
-            diverted.fragment_left -= here;
-            self.start += here;
+            diverted.padding_left = diverted.padding_left.saturating_sub(available_bytes);
+            diverted.fragment_left -= available_bytes;
+            self.start += available_bytes;
             if diverted.fragment_left > 0 {
                 return Ok(None);
             }
@@ -255,7 +265,8 @@ impl Records {
         }
     }
 
-    /// Decodes the next fragment's header: true for the last fragment, and the length.
+    /// Decodes the next fragment's header. Returns true for the last fragment, and the fragment's
+    /// length in bytes. Returns `None` if the header is incomplete.
     fn next_header(&self) -> Option<(bool, usize)> {
         let header = self.buffer[self.start..self.end].first_chunk::<HEADER_BYTES>()?;
         let header = u32::from_be_bytes(*header);

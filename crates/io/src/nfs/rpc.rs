@@ -81,13 +81,15 @@ impl Credentials {
     }
 }
 
-/// Writes a call as one record over `message`: mark, head, and the arguments that `put` adds.
+/// Writes a call with transaction id `xid` to `message`, whose content is replaced. The call is one
+/// record: mark, head, and the arguments that `put_arguments` adds. `credentials` is the encoded
+/// body of the credential.
 pub(crate) fn write_call(
     message: &mut Vec<u8>,
     xid: u32,
     procedure: Procedure,
     credentials: &[u8],
-    put: impl FnOnce(&mut Vec<u8>),
+    put_arguments: impl FnOnce(&mut Vec<u8>),
 ) {
     message.clear();
     put_u32(message, 0);
@@ -99,17 +101,17 @@ pub(crate) fn write_call(
     put_opaque(message, credentials);
     put_u32(message, AUTH_NONE);
     put_opaque(message, &[]);
-    put(message);
+    put_arguments(message);
     let mark = (message.len() as u32 - 4) | 1 << 31;
     message[..4].copy_from_slice(&mark.to_be_bytes());
 }
 
-/// Replaces the transaction id of a written call.
+/// Replaces the transaction id in a message that [`write_call`] has written.
 pub(crate) fn change_xid(message: &mut [u8], xid: u32) {
     message[XID_AT].copy_from_slice(&xid.to_be_bytes());
 }
 
-/// Decodes a reply.
+/// Decodes a reply up to its results. `record` is the reply without its record mark.
 pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
     let mut reader = XdrReader::new(record);
     let xid = reader.u32()?;
@@ -117,15 +119,16 @@ pub(crate) fn read_reply(record: &[u8]) -> Result<Reply<'_>, Garbled> {
         return Err(Garbled);
     }
     let results = match reader.u32()? {
-        0 => accepted(reader)?,
-        1 => Err(refused(reader)?),
+        0 => read_accepted(reader)?,
+        1 => Err(read_denied(reader)?),
         _ => return Err(Garbled),
     };
     Ok(Reply { xid, results })
 }
 
-/// Decodes the rest of an accepted reply.
-fn accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, Garbled> {
+/// Decodes the rest of an accepted reply. Returns the undecoded results, or the reason for their
+/// absence.
+fn read_accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, Garbled> {
     let _flavor = reader.u32()?;
     let _verifier = reader.opaque(AUTH_BYTES_MAX)?;
     Ok(match reader.u32()? {
@@ -139,8 +142,8 @@ fn accepted(mut reader: XdrReader<'_>) -> Result<Result<&[u8], CallError>, Garbl
     })
 }
 
-/// Decodes the rest of a denied reply.
-fn refused(mut reader: XdrReader<'_>) -> Result<CallError, Garbled> {
+/// Decodes the rest of a denied reply: the reason of the denial.
+fn read_denied(mut reader: XdrReader<'_>) -> Result<CallError, Garbled> {
     match reader.u32()? {
         0 => Ok(CallError::Unavailable),
         1 => Ok(CallError::Denied { auth_stat: reader.u32()? }),

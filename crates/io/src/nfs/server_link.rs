@@ -1,4 +1,10 @@
-//! A client with its connection: performs the client's wishes on a socket.
+//! The link to a server: the state machine of its calls ([`Client`]) with the TCP socket on which
+//! the actions that it requests are performed.
+//!
+//! The client has no socket and no clock. It requests actions: connect, disconnect, send bytes. The
+//! link performs them on one socket. It passes received bytes, the time and the results of the
+//! actions back to the client. The *caller* receives the ends of calls and owns the memory for the
+//! data of its READs.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,6 +37,7 @@ const WAKE_BYTES_MAX: usize = 256 << 10;
 pub(crate) struct ServerLink {
     client: Client,
     connection: Connection,
+    /// True from the start of a connection attempt to its result.
     is_connecting: bool,
     /// Memory for the next bytes. The list is reused.
     receive_segments: Vec<libc::iovec>,
@@ -41,7 +48,8 @@ pub(crate) struct ServerLink {
 unsafe impl Send for ServerLink {}
 
 impl ServerLink {
-    /// Creates a link to `address`, with answers of at most `data_bytes_max` bytes of data.
+    /// Creates a link to `address`, not connected yet. Answers have at most `data_bytes_max` bytes
+    /// of data.
     pub(crate) fn new(
         address: SocketAddr,
         options: &NfsOptions,
@@ -67,14 +75,15 @@ impl ServerLink {
         ServerLink { client, connection, is_connecting: false, receive_segments: Vec::new(), clock }
     }
 
-    /// Connects before the first call, so that a missing server is reported at once.
+    /// Connects before the first call, so that a missing server is reported at once. Waits until
+    /// `deadline`, a time of the link's clock.
     ///
     /// # Errors
     /// Error number of the kernel, as in `errno(3)`.
     pub(crate) fn connect(&mut self, deadline: Time) -> Result<(), i32> {
-        let mut making = self.connection.start_connecting();
+        let mut connect_state = self.connection.start_connecting();
         loop {
-            match making {
+            match connect_state {
                 ConnectState::Done => {
                     self.client.handle_connected(self.clock.now());
                     return Ok(());
@@ -86,23 +95,25 @@ impl ServerLink {
                 }
                 ConnectState::InProgress => {
                     self.connection.wait(true, Some(self.clock.until(deadline)));
-                    making = self.connection.connect_state();
+                    connect_state = self.connection.connect_state();
                 }
             }
         }
     }
 
-    /// Makes a call; see [`Client::call`].
+    /// Makes a call with the arguments that `put_arguments` writes, and returns its id. The call is
+    /// queued and sent later. `data_bytes` is the number of bytes that a READ requests, and 0 for
+    /// other calls.
     pub(crate) fn call(
         &mut self,
         procedure: Procedure,
         data_bytes: u32,
-        put: impl FnOnce(&mut Vec<u8>),
+        put_arguments: impl FnOnce(&mut Vec<u8>),
     ) -> CallId {
-        self.client.call(self.clock.now(), procedure, data_bytes, put)
+        self.client.call(self.clock.now(), procedure, data_bytes, put_arguments)
     }
 
-    /// Cancels a call.
+    /// Cancels a call. Its answer will be dropped, and the caller is not informed.
     pub(crate) fn cancel(&mut self, call: CallId) {
         self.client.cancel(call);
     }
@@ -121,8 +132,8 @@ impl ServerLink {
         self.clock
     }
 
-    /// Sends and receives until a call has ended or `deadline` has come. Returns at once if no call
-    /// is in flight.
+    /// Sends and receives until a call has ended or `deadline` has come. `None` means no deadline.
+    /// The caller is informed of each ended call. Returns at once if no call is in flight.
     pub(crate) fn exchange(&mut self, deadline: Option<Time>, caller: &mut dyn Caller) {
         let mut watch = CallWatch { caller, has_ended_call: false };
         loop {
@@ -141,7 +152,8 @@ impl ServerLink {
         }
     }
 
-    /// Handles timeouts and sends pending bytes, without sleeping.
+    /// Handles timeouts, performs the action that the client requests, and sends pending bytes,
+    /// without sleeping. The caller is informed of calls that have timed out.
     pub(crate) fn handle_timeouts_and_send(&mut self, caller: &mut dyn Caller) {
         let now = self.clock.now();
         self.client.handle_time(now, caller);
@@ -179,26 +191,27 @@ impl ServerLink {
         self.is_connecting || !self.client.unsent_bytes().is_empty()
     }
 
-    /// Performs the client's wish for the connection.
+    /// Continues a connection attempt, and performs the action on the connection that the client
+    /// requests.
     fn perform_action(&mut self, now: Time) {
         if self.is_connecting {
-            let making = self.connection.connect_state();
-            self.on_connect_state(now, making);
+            let connect_state = self.connection.connect_state();
+            self.on_connect_state(now, connect_state);
         }
         match self.client.next_action(now) {
             ConnectionAction::Nothing => {}
             ConnectionAction::Connect => {
-                let making = self.connection.start_connecting();
+                let connect_state = self.connection.start_connecting();
                 self.is_connecting = true;
-                self.on_connect_state(now, making);
+                self.on_connect_state(now, connect_state);
             }
             ConnectionAction::Disconnect => self.on_connection_lost(now),
         }
     }
 
-    /// Handles the state of a connection attempt.
-    fn on_connect_state(&mut self, now: Time, making: ConnectState) {
-        match making {
+    /// Informs the client if a connection attempt has succeeded or failed.
+    fn on_connect_state(&mut self, now: Time, connect_state: ConnectState) {
+        match connect_state {
             ConnectState::InProgress => {}
             ConnectState::Done => {
                 self.is_connecting = false;
@@ -226,20 +239,21 @@ impl ServerLink {
         }
     }
 
-    /// Receives available bytes, large data directly into the caller's memory.
+    /// Receives available bytes and passes them to the client. Large data is received directly into
+    /// the caller's memory. Stops after [`RECEIVES_PER_CALL_MAX`] receives.
     fn receive(&mut self, caller: &mut dyn Caller) {
         if self.is_connecting || !self.connection.is_open() {
             return;
         }
         for _ in 0..RECEIVES_PER_CALL_MAX {
             self.receive_segments.clear();
-            if let Some((call, at, bytes)) = self.client.direct_data() {
-                caller.data_memory(call, at, bytes, &mut self.receive_segments);
+            if let Some((call, data_offset, bytes)) = self.client.direct_data() {
+                caller.data_memory(call, data_offset, bytes, &mut self.receive_segments);
             }
-            let past_bytes: usize = self.receive_segments.iter().map(|piece| piece.iov_len).sum();
+            let direct_bytes: usize = self.receive_segments.iter().map(|piece| piece.iov_len).sum();
             let space_bytes = match self.client.direct_data() {
                 // The bytes behind the data can be received only if all of the data fits.
-                Some((_, _, bytes)) if bytes > past_bytes => 0,
+                Some((_, _, bytes)) if bytes > direct_bytes => 0,
                 _ => {
                     let space = self.client.receive_buffer();
                     self.receive_segments.push(libc::iovec {
@@ -257,7 +271,7 @@ impl ServerLink {
                 Ok(Some(bytes)) => {
                     self.client.handle_received(self.clock.now(), bytes, caller);
                     // Fewer bytes than space: no more bytes are available.
-                    if bytes < past_bytes + space_bytes {
+                    if bytes < direct_bytes + space_bytes {
                         return;
                     }
                 }
@@ -270,37 +284,48 @@ impl ServerLink {
 /// Wrapper of a caller that records if a call has ended.
 struct CallWatch<'a> {
     caller: &'a mut dyn Caller,
+    /// True once a call has ended with decoded results or with an error.
     has_ended_call: bool,
 }
 
 impl Caller for CallWatch<'_> {
+    /// Passes the results or the error of a call to the wrapped caller, and returns its answer.
+    /// Records that a call has ended.
     fn on_call_end(
         &mut self,
         call: CallId,
         results: Result<CallResults<'_>, CallError>,
     ) -> Result<(), Garbled> {
         let is_error = results.is_err();
-        let understood = self.caller.on_call_end(call, results);
-        self.has_ended_call |= is_error || understood.is_ok();
-        understood
+        let decoded = self.caller.on_call_end(call, results);
+        // A reply that cannot be decoded ends no call: the client sends the call again.
+        self.has_ended_call |= is_error || decoded.is_ok();
+        decoded
     }
 
-    fn copy_data(&mut self, call: CallId, at: usize, data: &[u8]) {
-        self.caller.copy_data(call, at, data);
+    fn copy_data(&mut self, call: CallId, data_offset: usize, data: &[u8]) {
+        self.caller.copy_data(call, data_offset, data);
     }
 
-    fn data_memory(&self, call: CallId, at: usize, bytes: usize, pieces: &mut Vec<libc::iovec>) {
-        self.caller.data_memory(call, at, bytes, pieces);
+    fn data_memory(
+        &self,
+        call: CallId,
+        data_offset: usize,
+        bytes: usize,
+        pieces: &mut Vec<libc::iovec>,
+    ) {
+        self.caller.data_memory(call, data_offset, bytes, pieces);
     }
 }
 
-/// A question to a server.
+/// A connection to a server on which one call can be made and awaited.
 pub(crate) trait CallServer {
-    /// Makes one call and decodes its results with `decode`.
+    /// Makes one call with the arguments that `put_arguments` writes, and waits for its end.
+    /// Returns the results, decoded with `decode`.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
-        put: impl FnOnce(&mut Vec<u8>),
+        put_arguments: impl FnOnce(&mut Vec<u8>),
         decode: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError>;
 }
@@ -310,21 +335,21 @@ impl CallServer for ServerLink {
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
-        put: impl FnOnce(&mut Vec<u8>),
+        put_arguments: impl FnOnce(&mut Vec<u8>),
         decode: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
-        let call = self.call(procedure, 0, put);
+        let call = self.call(procedure, 0, put_arguments);
         let mut answer = None;
         while answer.is_none() {
-            let mut hear = |ended: CallId, results: Result<&[u8], CallError>| {
-                debug_assert_eq!(ended, call, "it is the only one");
+            let mut on_end = |ended_call: CallId, results: Result<&[u8], CallError>| {
+                debug_assert_eq!(ended_call, call, "it is the only one");
                 answer = Some(match results {
                     Ok(results) => Ok(decode(results)?),
                     Err(error) => Err(error),
                 });
                 Ok(())
             };
-            self.exchange(None, &mut ClosureCaller(&mut hear));
+            self.exchange(None, &mut ClosureCaller(&mut on_end));
         }
         answer.expect("the loop ends with it")
     }

@@ -58,12 +58,12 @@ impl Socket {
         if let Some(port) = port {
             bind(&socket, &SocketAddr::new(any, port))?;
         }
-        let making = match connect(&socket, &address) {
+        let connect_state = match connect(&socket, &address) {
             Ok(()) => ConnectState::Done,
             Err(Errno::INPROGRESS | Errno::INTR) => ConnectState::InProgress,
             Err(errno) => return Err(errno),
         };
-        Ok((Socket(socket.into()), making))
+        Ok((Socket(socket.into()), connect_state))
     }
 
     /// State of the connection attempt.
@@ -75,7 +75,7 @@ impl Socket {
         }
     }
 
-    /// Sends as many bytes as the socket accepts, and returns their number.
+    /// Sends as many bytes as the socket accepts now, and returns their number, possibly 0.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         transferred_bytes((&self.0).write(bytes))
     }
@@ -117,15 +117,16 @@ impl Socket {
     }
 }
 
-/// Sleeps until the socket has bytes, accepts bytes if `to_write` is set, the eventfd is signalled,
-/// or `at_most` has passed. Without a socket and an eventfd, sleeps for `at_most`.
+/// Sleeps until the socket has bytes, accepts bytes if `to_write` is true, the eventfd is
+/// signalled, or `at_most` has passed. `None` for `at_most` is no limit. Returns the events that
+/// ended the sleep. A signal may end it without an event.
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,
     event_fd: Option<&EventFd>,
     at_most: Option<Duration>,
 ) -> Ready {
-    let time = at_most.map(|timeout| Timespec {
+    let timeout_spec = at_most.map(|timeout| Timespec {
         tv_sec: timeout.as_secs() as i64,
         tv_nsec: timeout.subsec_nanos().into(),
     });
@@ -133,11 +134,11 @@ pub(crate) fn sleep_on(
     let socket = socket.map(|socket| PollFd::from_borrowed_fd(socket.0.as_fd(), poll_flags));
     let event_fd =
         event_fd.map(|event_fd| PollFd::from_borrowed_fd(event_fd.as_fd(), PollFlags::IN));
-    let (has_socket, has_bell) = (socket.is_some(), event_fd.is_some());
+    let (has_socket, has_event_fd) = (socket.is_some(), event_fd.is_some());
     let mut fds: Vec<PollFd<'_>> = socket.into_iter().chain(event_fd).collect();
     // An error here is a signal, after which the caller checks again. Errors of the socket are
     // reported by the next read.
-    let _ = poll(&mut fds, time.as_ref());
+    let _ = poll(&mut fds, timeout_spec.as_ref());
     let mut ready = Ready::default();
     if has_socket {
         let flags = fds[0].revents();
@@ -145,11 +146,13 @@ pub(crate) fn sleep_on(
         ready.is_readable = flags.contains(PollFlags::IN) || is_broken;
         ready.is_writable = flags.contains(PollFlags::OUT) || is_broken;
     }
-    ready.is_event_fd_signalled = has_bell && fds.last().is_some_and(|fd| !fd.revents().is_empty());
+    ready.is_event_fd_signalled =
+        has_event_fd && fds.last().is_some_and(|fd| !fd.revents().is_empty());
     ready
 }
 
-/// Number of bytes of a system call; zero if the call would have blocked.
+/// Returns the number of bytes that a system call on the socket moved, or 0 if it would have
+/// blocked.
 fn transferred_bytes(result: std::io::Result<usize>) -> Result<usize, ConnectionLost> {
     match result {
         Ok(bytes) => Ok(bytes),

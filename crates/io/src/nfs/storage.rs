@@ -1,5 +1,8 @@
 //! A file on an NFS server as the storage of a machine.
 //!
+//! The *machine* is the state machine of the cache and its requests. A *READ* is one call of the
+//! NFS procedure. A *question* is any other call, made while READs may be in flight.
+//!
 //! A request of the machine is one READ. The next `exchange` after `submit`, or the next sleep,
 //! sends it together with all others before it waits for an answer. Its data goes directly to its
 //! memory. Rule 6 of the `client` says which replies may write there. If a server returns fewer
@@ -86,11 +89,11 @@ struct NfsSleeper {
 }
 
 impl NfsStorage {
-    /// Creates the storage of one file, for one thread.
+    /// Creates the storage of the target's file, for one thread.
     pub fn for_one_thread(target: NfsTarget) -> NfsStorage {
-        let found = target.file;
+        let regular_file = target.file;
         let mut storage = NfsStorage::without_files(target, None);
-        storage.add(found);
+        storage.add(regular_file);
         storage
     }
 
@@ -107,11 +110,12 @@ impl NfsStorage {
         Ok((storage, Arc::new(sleeper)))
     }
 
-    /// Creates a storage without files.
+    /// Creates a storage over the target's connection, without files. `event_fd` ends the sleep of
+    /// its sleeper, and is `None` for use by one thread.
     fn without_files(target: NfsTarget, event_fd: Option<EventFd>) -> NfsStorage {
         let caps = target.caps();
         let NfsTarget { link, read_bytes, export_path, .. } = target;
-        let uses = CallsInFlight {
+        let calls = CallsInFlight {
             // One more than the number of READs, for a question.
             calls: (0..=caps.depth_max).map(|_| None).collect(),
             files: Vec::new(),
@@ -121,16 +125,15 @@ impl NfsStorage {
         };
         let state = NfsState {
             link,
-            calls: uses,
+            calls,
             read_bytes,
             received_at: Time::ZERO,
             spare_reads: Vec::new(),
             completed: Vec::new(),
             in_flight: 0,
         };
-        let (state, queue_depth) = (Mutex::new(state), Mutex::new(()));
-        let shared =
-            Arc::new(NfsShared { state, question_lock: queue_depth, export_path, event_fd });
+        let (state, question_lock) = (Mutex::new(state), Mutex::new(()));
+        let shared = Arc::new(NfsShared { state, question_lock, export_path, event_fd });
         NfsStorage { shared, caps, read_bytes }
     }
 
@@ -163,8 +166,9 @@ impl NfsStorage {
             return Ok(attributes);
         }
         drop(state);
-        let put = |to: &mut Vec<u8>| procedures::put_handle(to, &handle);
-        let answer = (&*self.shared).ask(procedures::GETATTR, put, procedures::decode_getattr);
+        let put_arguments = |message: &mut Vec<u8>| procedures::put_handle(message, &handle);
+        let answer =
+            (&*self.shared).ask(procedures::GETATTR, put_arguments, procedures::decode_getattr);
         let fresh = self.shared.export_path.file_result(answer)?;
         self.shared.lock().calls.update_attributes(0, fresh);
         Ok(fresh)
@@ -176,14 +180,14 @@ impl NfsStorage {
     }
 
     /// Adds a file and returns its first sector, which identifies it until its removal.
-    pub(crate) fn add(&mut self, found: RegularFile) -> u64 {
-        let uses = &mut self.shared.lock().calls;
-        let at = uses.files.iter().position(Option::is_none).unwrap_or_else(|| {
-            uses.files.push(None);
-            uses.files.len() - 1
+    pub(crate) fn add(&mut self, regular_file: RegularFile) -> u64 {
+        let calls = &mut self.shared.lock().calls;
+        let file_index = calls.files.iter().position(Option::is_none).unwrap_or_else(|| {
+            calls.files.push(None);
+            calls.files.len() - 1
         });
-        uses.files[at] = Some(NfsFile { regular_file: found, attributes_at: uses.clock.now() });
-        (at as u64) << FILE_SECTORS_LOG2
+        calls.files[file_index] = Some(NfsFile { regular_file, attributes_at: calls.clock.now() });
+        (file_index as u64) << FILE_SECTORS_LOG2
     }
 
     /// Removes the file whose first sector is `start`. No request of the file may be in flight.
@@ -197,6 +201,8 @@ impl Storage for NfsStorage {
         self.caps
     }
 
+    /// Moves the completed requests to `completions`. A READ that brought only a part of its bytes
+    /// may have been queued again, so true is returned.
     fn collect(&mut self, completions: &mut Vec<Completion>) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         let ended = state.link.clock().now();
@@ -207,33 +213,37 @@ impl Storage for NfsStorage {
         Ok(true)
     }
 
-    /// Rejects writes, because files on a server are only read.
+    /// Starts the first READ of a request, which is sent later. Writes are rejected, because files
+    /// on a server are only read.
     unsafe fn submit(&mut self, request: DeviceRequest, memory: &[libc::iovec]) {
         let mut state = self.shared.lock();
         state.in_flight += 1;
-        let mut reading = state.spare_reads.pop().unwrap_or_else(NfsRead::empty);
+        let mut nfs_read = state.spare_reads.pop().unwrap_or_else(NfsRead::empty);
         let sector = request.start & ((1 << FILE_SECTORS_LOG2) - 1);
-        reading.id = request.id;
-        reading.file_index = (request.start >> FILE_SECTORS_LOG2) as usize;
-        reading.offset = sector * SECTOR_BYTES;
-        reading.bytes = u64::from(request.sectors) * SECTOR_BYTES;
-        reading.bytes_done = 0;
-        reading.memory.extend_from_slice(memory);
+        nfs_read.id = request.id;
+        nfs_read.file_index = (request.start >> FILE_SECTORS_LOG2) as usize;
+        nfs_read.offset = sector * SECTOR_BYTES;
+        nfs_read.bytes = u64::from(request.sectors) * SECTOR_BYTES;
+        nfs_read.bytes_done = 0;
+        nfs_read.memory.extend_from_slice(memory);
         if request.op == Op::Write {
-            return state.complete(reading, Outcome::Failed(DeviceError::Refused));
+            return state.complete(nfs_read, Outcome::Failed(DeviceError::Refused));
         }
-        state.request_missing(reading);
+        state.request_missing(nfs_read);
     }
 
     /// Cancels a request: the next `exchange` completes it. A later answer of the server is
     /// dropped.
     fn cancel(&mut self, id: RequestId) {
         let mut state = self.shared.lock();
-        let is_it = |used: &Option<CallPurpose>| matches!(used, Some(CallPurpose::Read(read)) if read.id == id);
-        let Some(call) = state.calls.calls.iter().position(is_it) else { return };
-        if let Some(CallPurpose::Read(reading)) = state.calls.calls[call].take() {
+        let is_request = |purpose: &Option<CallPurpose>| match purpose {
+            Some(CallPurpose::Read(nfs_read)) => nfs_read.id == id,
+            _ => false,
+        };
+        let Some(call) = state.calls.calls.iter().position(is_request) else { return };
+        if let Some(CallPurpose::Read(nfs_read)) = state.calls.calls[call].take() {
             state.link.cancel(CallId(call as u32));
-            state.complete(reading, Outcome::Failed(DeviceError::Cancelled));
+            state.complete(nfs_read, Outcome::Failed(DeviceError::Cancelled));
         }
     }
 
@@ -275,7 +285,8 @@ impl Sleeper for NfsSleeper {
         let _ = self.sleep(Sleep::AtMost(Duration::ZERO));
     }
 
-    /// Sleeps without the lock, and then receives the answers.
+    /// Sleeps without the lock until bytes arrive, a timeout is due or `wake` is called, and then
+    /// receives the answers. `Sleep::Never` only sends pending bytes.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let mut state = self.shared.lock();
         if sleep == Sleep::Never {
@@ -284,7 +295,7 @@ impl Sleeper for NfsSleeper {
             state.link.send_only();
             return Ok(false);
         }
-        state.hand_over();
+        state.handle_timeouts_and_send();
         let now = state.link.clock().now();
         let deadline = match sleep {
             _ if !state.completed.is_empty() => Some(now),
@@ -319,12 +330,13 @@ impl Sleeper for NfsSleeper {
 }
 
 impl CallServer for &NfsShared {
-    /// Asks while reads are in flight. Another thread may sleep for their answers.
+    /// Makes one call while READs are in flight, and waits for its decoded results. Another thread
+    /// may sleep for the answers of the READs. It is woken if its sleep is out of date.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
-        put: impl FnOnce(&mut Vec<u8>),
-        tell: fn(&[u8]) -> Result<T, Garbled>,
+        put_arguments: impl FnOnce(&mut Vec<u8>),
+        decode: fn(&[u8]) -> Result<T, Garbled>,
     ) -> Result<T, CallError> {
         let _asking = self.question_lock.lock().expect("no thread panics while it asks");
         // Signalled by the thread that processes the answer, because arriving bytes wake only one
@@ -332,9 +344,9 @@ impl CallServer for &NfsShared {
         let answered = new_event_fd().map_err(|_| CallError::NoBell)?;
         let answered = Arc::new((answered, Mutex::new(None)));
         let thread_result = Arc::clone(&answered);
-        let hear = move |results: Result<&[u8], CallError>| {
+        let on_end = move |results: Result<&[u8], CallError>| {
             let answer = match results {
-                Ok(results) => Ok(tell(results)?),
+                Ok(results) => Ok(decode(results)?),
                 Err(error) => Err(error),
             };
             *thread_result.1.lock().expect("nothing panics under this lock") = Some(answer);
@@ -342,18 +354,19 @@ impl CallServer for &NfsShared {
             Ok(())
         };
         let mut state = self.lock();
-        let call = state.link.call(procedure, 0, put);
-        state.calls.calls[call.0 as usize] = Some(CallPurpose::Question(Box::new(hear)));
+        let call = state.link.call(procedure, 0, put_arguments);
+        state.calls.calls[call.0 as usize] = Some(CallPurpose::Question(Box::new(on_end)));
         loop {
             let now = state.link.clock().now();
-            let (before, _) = state.link.wait_socket();
+            let (old_socket, _) = state.link.wait_socket();
             state.exchange(Some(now));
             let (socket, to_write) = state.link.wait_socket();
             let wake = state.link.next_wake();
-            let is_other = before.as_ref().map(Arc::as_ptr) != socket.as_ref().map(Arc::as_ptr);
-            let is_bell_due = !state.completed.is_empty() || is_other || to_write;
+            let is_new_socket =
+                old_socket.as_ref().map(Arc::as_ptr) != socket.as_ref().map(Arc::as_ptr);
+            let must_wake_sleeper = !state.completed.is_empty() || is_new_socket || to_write;
             drop(state);
-            if is_bell_due {
+            if must_wake_sleeper {
                 // The leader's sleep waits for events that are out of date.
                 self.event_fd.iter().for_each(EventFd::signal);
             }
@@ -384,7 +397,8 @@ impl NfsShared {
         }
     }
 
-    /// Looks the file up again by its name, while reads are in flight.
+    /// Looks the file up again by its name, while READs are in flight. Returns its present handle
+    /// and attributes.
     pub(crate) fn look_up_again(&self) -> Result<RegularFile, NfsError> {
         self.export_path.find(&mut &*self)
     }
@@ -395,47 +409,51 @@ impl NfsShared {
 }
 
 impl NfsState {
-    /// Sends, and processes received bytes until `deadline` or until a call has ended.
+    /// Sends pending bytes and processes received ones until `deadline` or until a call has ended.
+    /// Then completes ended requests.
     fn exchange(&mut self, deadline: Option<Time>) {
         self.link.exchange(deadline, &mut self.calls);
         self.complete_ended();
     }
 
-    /// Handles timeouts and sends pending bytes only.
-    fn hand_over(&mut self) {
+    /// Handles timeouts and sends pending bytes, without receiving. Then completes ended requests.
+    fn handle_timeouts_and_send(&mut self) {
         self.link.handle_timeouts_and_send(&mut self.calls);
         self.complete_ended();
     }
 
-    /// Completes ended requests, and requests missing bytes.
+    /// Completes the requests whose READs have ended, and requests the missing bytes of the others.
     fn complete_ended(&mut self) {
         let mut ended_reads = std::mem::take(&mut self.calls.ended);
-        ended_reads.drain(..).for_each(|(reading, outcome)| self.complete(reading, outcome));
+        ended_reads.drain(..).for_each(|(nfs_read, outcome)| self.complete(nfs_read, outcome));
         self.calls.ended = ended_reads;
-        while let Some(reading) = self.calls.incomplete.pop() {
-            self.request_missing(reading);
+        while let Some(nfs_read) = self.calls.incomplete.pop() {
+            self.request_missing(nfs_read);
         }
     }
 
-    /// Requests the missing bytes of a request, up to the size of one READ.
-    fn request_missing(&mut self, mut reading: NfsRead) {
-        let left = reading.bytes - reading.bytes_done;
-        reading.bytes_requested = left.min(u64::from(self.read_bytes)) as u32;
-        let opened = self.calls.files[reading.file_index].as_ref().expect("its file is there");
-        let (handle, offset) = (opened.regular_file.handle, reading.offset + reading.bytes_done);
-        let put =
-            |to: &mut Vec<u8>| procedures::put_read(to, &handle, offset, reading.bytes_requested);
-        let call = self.link.call(procedures::READ, reading.bytes_requested, put);
-        self.calls.calls[call.0 as usize] = Some(CallPurpose::Read(reading));
+    /// Makes a READ for the missing bytes of a request, up to the size of one READ.
+    fn request_missing(&mut self, mut nfs_read: NfsRead) {
+        let bytes_left = nfs_read.bytes - nfs_read.bytes_done;
+        nfs_read.bytes_requested = bytes_left.min(u64::from(self.read_bytes)) as u32;
+        let nfs_file = self.calls.files[nfs_read.file_index].as_ref().expect("its file is there");
+        let (handle, offset) =
+            (nfs_file.regular_file.handle, nfs_read.offset + nfs_read.bytes_done);
+        let put_arguments = |message: &mut Vec<u8>| {
+            procedures::put_read(message, &handle, offset, nfs_read.bytes_requested)
+        };
+        let call = self.link.call(procedures::READ, nfs_read.bytes_requested, put_arguments);
+        self.calls.calls[call.0 as usize] = Some(CallPurpose::Read(nfs_read));
     }
 
-    /// Adds a completion, and keeps the read's buffer.
-    fn complete(&mut self, mut reading: NfsRead, outcome: Outcome) {
-        let at = self.link.clock().now();
-        self.completed.push(Completion::at(at, reading.id, outcome));
+    /// Adds the completion of a request, stamped with the present time, and keeps the read's memory
+    /// list for reuse.
+    fn complete(&mut self, mut nfs_read: NfsRead, outcome: Outcome) {
+        let now = self.link.clock().now();
+        self.completed.push(Completion::at(now, nfs_read.id, outcome));
         self.in_flight -= 1;
-        reading.memory.clear();
-        self.spare_reads.push(reading);
+        nfs_read.memory.clear();
+        self.spare_reads.push(nfs_read);
     }
 }
 

@@ -37,15 +37,16 @@ impl NfsTarget {
     pub fn open(url: &NfsUrl, clock: Clock) -> Result<NfsTarget, NfsError> {
         let (address, export_path) = find_export(url, clock)?;
         let mut link = connect(address, &url.options, clock)?;
-        let found = export_path.find(&mut link)?;
-        let put = |to: &mut Vec<u8>| procedures::put_handle(to, &export_path.export);
+        let file = export_path.find(&mut link)?;
+        let put_arguments =
+            |message: &mut Vec<u8>| procedures::put_handle(message, &export_path.export);
         let info = export_path.file_result(link.ask(
             procedures::FSINFO,
-            put,
+            put_arguments,
             procedures::decode_fsinfo,
         ))?;
         let read_bytes = read_bytes(info, &url.options);
-        Ok(NfsTarget { link, file: found, read_bytes, export_path })
+        Ok(NfsTarget { link, file, read_bytes, export_path })
     }
 
     /// URL of the file.
@@ -91,21 +92,23 @@ fn read_bytes(info: FsInfo, options: &NfsOptions) -> u32 {
     (if whole_pages == 0 { bytes } else { whole_pages }) as u32
 }
 
-/// Finds the address of NFS, and the export of the file.
+/// Mounts the export of the file, at the first address of the host that answers. Returns the
+/// address of NFS and the location of the file.
 fn find_export(url: &NfsUrl, clock: Clock) -> Result<(SocketAddr, ExportPath), NfsError> {
     let addresses = resolve_host(url)?;
-    let mut last = None;
+    let mut last_error = None;
     for mut address in addresses {
         match mount_at(url, &mut address, clock) {
             // The host may have the server at its next address.
-            Err(error @ NfsError::Connect { .. }) => last = Some(error),
+            Err(error @ NfsError::Connect { .. }) => last_error = Some(error),
             found => return found,
         }
     }
-    Err(last.expect("a host that was resolved has an address"))
+    Err(last_error.expect("a host that was resolved has an address"))
 }
 
-/// Mounts the export through one address of the host.
+/// Mounts the export through one address of the host, and sets its port to NFS. Returns the address
+/// and the location of the file.
 fn mount_at(
     url: &NfsUrl,
     address: &mut SocketAddr,
@@ -115,18 +118,18 @@ fn mount_at(
     address.set_port(mount_port);
     let mut link = connect(*address, &url.options, clock)?;
     let names = url.path_names();
-    let depth = export_name_count(&mut link, url, &names)?;
-    let path = join_names(&names[..depth]);
-    let put = |to: &mut Vec<u8>| mount::put_path(to, &path);
+    let export_names = export_name_count(&mut link, url, &names)?;
+    let path = join_names(&names[..export_names]);
+    let put_arguments = |message: &mut Vec<u8>| mount::put_path(message, &path);
     let export = link
-        .ask(mount::MNT, put, mount::decode_mount)
+        .ask(mount::MNT, put_arguments, mount::decode_mount)
         .map_err(|error| NfsError::call(NfsStep::Mount, error))?
         .map_err(|status| NfsError::NotMounted { export: printable(&path), status })?;
     address.set_port(nfs_port);
-    Ok((*address, ExportPath { url: url.clone(), export, export_names: depth }))
+    Ok((*address, ExportPath { url: url.clone(), export, export_names }))
 }
 
-/// Addresses of the URL's host.
+/// Looks up the addresses of the URL's host, at least one. Their ports are 0.
 fn resolve_host(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
     let no_host = |what: String| NfsError::NoHost { host: url.host.clone(), what };
     let addresses = (url.host.as_str(), 0).to_socket_addrs();
@@ -138,7 +141,8 @@ fn resolve_host(url: &NfsUrl) -> Result<Vec<SocketAddr>, NfsError> {
     Ok(addresses)
 }
 
-/// Ports of NFS and of MOUNT, from the URL or from the port mapper.
+/// Returns the ports of NFS and of MOUNT, in this order, from the URL or from the port mapper at
+/// `address`.
 fn find_ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u16, u16), NfsError> {
     if let Some(port) = url.port {
         return Ok((port, url.options.mount_port.unwrap_or(port)));
@@ -157,8 +161,8 @@ fn find_ports(url: &NfsUrl, mut address: SocketAddr, clock: Clock) -> Result<(u1
     }
 }
 
-/// Number of the path's names in the longest export that contains the path. If the server lists no
-/// exports, the directory of the file is mounted.
+/// Asks the server for its exports. Returns the number of the path's names in the longest export
+/// that contains the path. If the server lists no exports, the directory of the file is mounted.
 fn export_name_count(
     link: &mut ServerLink,
     url: &NfsUrl,
@@ -172,18 +176,19 @@ fn export_name_count(
     if exports.is_empty() {
         return Ok(names.len() - 1);
     }
-    let depth_in = |export: &Vec<u8>| {
-        let parts = export.split(|&byte| byte == b'/').filter(|part| !part.is_empty());
-        let parts: Vec<&[u8]> = parts.collect();
-        (names.len() > parts.len() && names.starts_with(&parts)).then_some(parts.len())
+    let leading_names = |export: &Vec<u8>| {
+        let export_names = export.split(|&byte| byte == b'/').filter(|name| !name.is_empty());
+        let export_names: Vec<&[u8]> = export_names.collect();
+        (names.len() > export_names.len() && names.starts_with(&export_names))
+            .then_some(export_names.len())
     };
-    exports.iter().filter_map(depth_in).max().ok_or_else(|| NfsError::NoExport {
+    exports.iter().filter_map(leading_names).max().ok_or_else(|| NfsError::NoExport {
         url: url.to_string(),
         exports: exports.iter().map(|name| printable(name)).collect(),
     })
 }
 
-/// Path of the names, with a leading slash.
+/// Joins names to a path with a leading slash.
 fn join_names(names: &[&[u8]]) -> Vec<u8> {
     let mut path = vec![b'/'];
     path.extend(names.join(&b'/'));

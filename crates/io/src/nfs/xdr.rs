@@ -21,7 +21,7 @@ impl<'a> XdrReader<'a> {
         XdrReader { undecoded: bytes }
     }
 
-    /// Takes `count` bytes.
+    /// Takes the next `count` bytes. They have no length and no padding.
     pub(crate) fn fixed(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
         let (bytes, left) = self.undecoded.split_at_checked(count).ok_or(Garbled)?;
         self.undecoded = left;
@@ -49,7 +49,8 @@ impl<'a> XdrReader<'a> {
         }
     }
 
-    /// Decodes opaque data of at most `bytes_max` bytes, with its padding.
+    /// Decodes opaque data: its length, at most `bytes_max` bytes, and its padding. Returns the
+    /// bytes without the padding.
     pub(crate) fn opaque(&mut self, bytes_max: usize) -> Result<&'a [u8], Garbled> {
         let count = self.u32()? as usize;
         if count > bytes_max {

@@ -77,7 +77,7 @@ pub(crate) struct KernelFile {
 }
 
 impl PathPages {
-    /// Page cache mode.
+    /// Returns the path's option for its page cache.
     pub(crate) fn page_cache(&self) -> PageCache {
         match self {
             PathPages::Kernel(_) => PageCache::Kernel,
@@ -86,7 +86,7 @@ impl PathPages {
         }
     }
 
-    /// Time at which files are opened with O_DIRECT.
+    /// Returns the time at which files of the path are opened with O_DIRECT.
     pub(crate) fn direct(&self) -> Direct {
         match self {
             PathPages::Kernel(_) => Direct::Late,
@@ -94,7 +94,8 @@ impl PathPages {
         }
     }
 
-    /// Counters of reads through the kernel page cache, if the kernel caches the pages.
+    /// Counters of reads through the kernel page cache. All are 0 if the kernel does not cache the
+    /// pages.
     pub(crate) fn kernel_read_totals(&self) -> KernelReadTotals {
         match self {
             PathPages::Kernel(kernel_readahead) => kernel_readahead.totals(),
@@ -102,21 +103,22 @@ impl PathPages {
         }
     }
 
-    /// Appends the policy's decisions on these reads since the last call.
+    /// Moves the policy's decisions on reads through the kernel page cache, made since the last
+    /// call, to the end of `all`.
     pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
         if let PathPages::Kernel(kernel_readahead) = self {
             kernel_readahead.take_decisions(all);
         }
     }
 
-    /// Pages of a file that is about to be opened as number `number`. `local` is `None` for a file
-    /// of a server.
-    pub(crate) fn of_file(&self, local: Option<&Target>, number: u32) -> FilePages {
+    /// Creates the pages of a file that is about to be opened. `file_number` is the path's number
+    /// of the file. `local` is `None` for a file of a server.
+    pub(crate) fn of_file(&self, local: Option<&Target>, file_number: u32) -> FilePages {
         match (self, local) {
             (PathPages::Kernel(readahead), Some(target)) => FilePages::Kernel(KernelFile {
                 target: target.clone(),
                 buffered_file: OnceLock::new(),
-                readahead: FileKernelReadahead::new(Arc::clone(readahead), number),
+                readahead: FileKernelReadahead::new(Arc::clone(readahead), file_number),
             }),
             (PathPages::None, _) => FilePages::None,
             (PathPages::Own { reads_resident: true, .. }, Some(target)) => {
@@ -146,14 +148,15 @@ impl FilePages {
     pub(crate) fn are_resident(&self, pages: PageRange) -> bool {
         match self {
             FilePages::Kernel(file) => are_pages_resident(&file.target, pages),
-            FilePages::Own(Some(file)) => file.has(pages),
+            FilePages::Own(Some(file)) => file.are_resident(pages),
             _ => false,
         }
     }
 }
 
 impl KernelFile {
-    /// Returns the second open file, opened at first use.
+    /// Returns the second open file, which is opened without O_DIRECT at first use. Returns `None`
+    /// if that failed.
     pub(super) fn open_buffered(&self) -> Option<&BufferedFile> {
         self.buffered_file.get_or_init(|| BufferedFile::open(&self.target)).as_ref()
     }
@@ -189,7 +192,8 @@ pub(crate) fn are_pages_resident(file: &impl AsFd, pages: PageRange) -> bool {
     resident_page_count(file, pages) == Some(pages.count())
 }
 
-/// Number of resident pages in a range: `cachestat(2)`; `None` if the kernel does not report it.
+/// Number of pages of a range that are in the kernel page cache (`cachestat(2)`). Returns `None` if
+/// the kernel does not report it.
 pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<u64> {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(counted) = crate::simulation::memory::cached_pages(pages) {
@@ -199,8 +203,8 @@ pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<
     page_cache::resident_pages(file, offset, bytes).ok()
 }
 
-/// Starts the kernel's readahead of these pages; false if the kernel rejects it. Pages that it
-/// cannot read are found out by the later read.
+/// Starts the kernel's readahead of these pages. Returns false if the kernel rejects it. A read
+/// error of a page is not reported here, but by the later read.
 pub(crate) fn read_ahead(file: &impl AsFd, pages: PageRange) -> bool {
     let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
     page_cache::read_ahead(file, offset, bytes as usize).is_ok()

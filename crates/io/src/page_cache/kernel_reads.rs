@@ -17,9 +17,9 @@ mod resident_reads;
 pub(crate) mod submitted_reads;
 
 impl Handle {
-    /// Reads through the kernel page cache into buffers of `bytes` bytes in total. Waits for the
-    /// device only if the kernel caches the pages. Returns false if the read must bypass that
-    /// cache.
+    /// Reads from `offset` on through the kernel page cache into buffers of `bytes` bytes in total.
+    /// Waits for the device only if the kernel caches the pages. Returns false if the read must
+    /// bypass that cache; the content of the buffers is then unspecified.
     #[inline]
     pub(crate) fn read_from_kernel(
         &self,
@@ -34,8 +34,10 @@ impl Handle {
         }
     }
 
-    /// Copies the range if it is resident in the kernel, into `reusable` if large enough. Does not
-    /// wait. `None` where the kernel caches the pages.
+    /// Copies `bytes` bytes from `offset` on out of the kernel page cache, without waiting. Returns
+    /// `None` if a page is absent there, or if the path's own cache has one of the pages. Also
+    /// returns `None` if the path has no cache of its own. The memory from `reusable` is used if it
+    /// is large enough.
     pub(crate) fn copy_resident(
         &self,
         offset: u64,
@@ -49,8 +51,9 @@ impl Handle {
         (is_read && self.record_kernel_read(bytes, 0, offset)).then_some(copy)
     }
 
-    /// Like [`read_from_kernel`](Handle::read_from_kernel), into owned memory: `reusable` if large
-    /// enough.
+    /// Like [`read_from_kernel`](Handle::read_from_kernel), but returns the bytes in memory of
+    /// their own. The memory from `reusable` is used if it is large enough. Returns `None` if the
+    /// read must bypass the kernel page cache.
     pub(crate) fn copy_from_kernel(
         &self,
         offset: u64,
@@ -65,9 +68,10 @@ impl Handle {
         self.read_kernel_pages(file, offset, bytes, buffers).then_some(copy)
     }
 
-    /// Counts a read, of which `demand` bytes were not resident. Returns true.
-    pub(super) fn record_kernel_read(&self, bytes: u64, demand: u64, offset: u64) -> bool {
-        self.read_counters.kernel_reads().record_read(bytes, demand, offset + bytes);
+    /// Counts a read of `bytes` bytes from `offset` on, of which `awaited_bytes` bytes were not
+    /// resident. Returns true.
+    pub(super) fn record_kernel_read(&self, bytes: u64, awaited_bytes: u64, offset: u64) -> bool {
+        self.read_counters.kernel_reads().record_read(bytes, awaited_bytes, offset + bytes);
         true
     }
 

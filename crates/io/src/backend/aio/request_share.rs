@@ -21,16 +21,16 @@ const SYSTEM_SHARE_DIVISOR: u32 = 2;
 /// has none of its parent's contexts.
 static RESERVED_REQUESTS: AtomicU64 = AtomicU64::new(0);
 
-/// Number of requests of this process in a value of `RESERVED_REQUESTS`.
-fn reserved_by_this_process(word: u64) -> u32 {
-    let is_this = (word >> 32) as u32 == ProcessNumber::current().number();
-    if is_this { word as u32 } else { 0 }
+/// Number of requests of this process in a value of [`RESERVED_REQUESTS`].
+fn reserved_by_this_process(packed: u64) -> u32 {
+    let is_this_process = (packed >> 32) as u32 == ProcessNumber::current().number();
+    if is_this_process { packed as u32 } else { 0 }
 }
 
-/// Changes the count of this process atomically.
-fn update_reserved(by: impl Fn(u32) -> u32) {
+/// Replaces the number of reserved requests of this process by the result of `change`, atomically.
+fn update_reserved(change: impl Fn(u32) -> u32) {
     let process = u64::from(ProcessNumber::current().number()) << 32;
-    let next = |word| Some(process | u64::from(by(reserved_by_this_process(word))));
+    let next = |packed| Some(process | u64::from(change(reserved_by_this_process(packed))));
     let _ = RESERVED_REQUESTS.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
 }
 
@@ -50,22 +50,22 @@ pub(super) fn unreserve(depth: u32) {
 /// # Errors
 /// It would exceed the share.
 pub(crate) fn check_share(depth: u32) -> Result<(), BackendError> {
-    let number = |name: &str| read_to_string(name).ok()?.trim().parse::<u32>().ok();
-    let limits = number("/proc/sys/fs/aio-max-nr").zip(number("/proc/sys/fs/aio-nr"));
-    match limits {
-        Some((most, all)) => check_limits(
+    let number_in_file = |name: &str| read_to_string(name).ok()?.trim().parse::<u32>().ok();
+    let numbers =
+        number_in_file("/proc/sys/fs/aio-max-nr").zip(number_in_file("/proc/sys/fs/aio-nr"));
+    match numbers {
+        Some((request_limit, system_reserved)) => check_limits(
             depth,
             reserved_by_this_process(RESERVED_REQUESTS.load(Ordering::Relaxed)),
-            all,
-            most,
+            system_reserved,
+            request_limit,
         ),
         None => Ok(()),
     }
 }
 
-/// Like [`check_share`], with `taken` requests of this process and `all` reserved ones, of a limit
-/// of
-/// `most`.
+/// Checks like [`check_share`] for a context of `depth` requests. `taken` requests are reserved by
+/// this process, and `system_reserved` by all processes. The system's limit is `request_limit`.
 fn check_limits(
     depth: u32,
     taken: u32,

@@ -1,5 +1,8 @@
 //! Threads that wait for reads through the kernel page cache, on behalf of tasks and batches.
 //!
+//! A *task* of the pool is one read or one call of advice. A thread is *in a read* while it
+//! executes a task.
+//!
 //! The kernel does not report when advised pages have arrived: the only way to wait for them is to
 //! read them. A future that misses starts the kernel's I/O and passes the wait to a thread of this
 //! pool, which reads the bytes and wakes the task. Bytes of small reads are kept for the task,
@@ -104,9 +107,10 @@ pub(super) enum Task {
 }
 
 impl Task {
+    /// Returns the file in whose queue the task waits.
     fn key(&self) -> FileKey {
         match self {
-            Task::Read(wish) => wish.key,
+            Task::Read(read) => read.key,
             Task::Advise { target, .. } => FileKey::from_target(target),
         }
     }
@@ -122,7 +126,8 @@ struct FileQueue {
 }
 
 impl FileQueue {
-    /// Entry of the file in the order of the pool, if a thread may take a task.
+    /// Returns the entry of the file in the order of the pool. Returns `None` if no thread may take
+    /// a task of the file now.
     fn order_key(&self, key: FileKey) -> Option<(u32, u64, FileKey)> {
         let &(age, _) = self.queue.front()?;
         (self.reading < FILE_THREADS_MAX).then_some((self.reading, age, key))
@@ -130,7 +135,8 @@ impl FileQueue {
 }
 
 impl BlockingPoolState {
-    /// Changes the entry of a file and updates its position in the order.
+    /// Applies `change` to the queue of a file, updates the file's position in the order, and
+    /// returns the result. A file without tasks and threads is removed.
     fn with_file<T>(&mut self, key: FileKey, change: impl FnOnce(&mut FileQueue) -> T) -> T {
         let file = self.files.entry(key).or_default();
         if let Some(order_entry) = file.order_key(key) {
@@ -153,7 +159,8 @@ impl BlockingPoolState {
         self.with_file(task.key(), |file| file.queue.push_back((age, task)));
     }
 
-    /// Takes the next task for the calling thread.
+    /// Takes the next task for the calling thread, which is counted as in a read. Returns `None` if
+    /// no task may be taken now.
     fn take(&mut self) -> Option<Task> {
         let is_free = |threads_in_file: u32, key: &FileKey| {
             let threads_max =
@@ -172,8 +179,8 @@ impl BlockingPoolState {
         Some(task)
     }
 
-    /// Records the end of a task of the file.
-    fn ended(&mut self, key: FileKey) {
+    /// Records that a thread has ended a task of the file.
+    fn record_end(&mut self, key: FileKey) {
         self.ended += 1;
         self.threads_reading -= 1;
         self.with_file(key, |file| file.reading -= 1);
@@ -192,7 +199,7 @@ impl BlockingPool {
         BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
     }
 
-    /// Queues a task for a thread.
+    /// Queues a task, and wakes or starts a thread for it if needed.
     ///
     /// # Errors
     /// The system provides no thread, and the pool has none.
@@ -247,7 +254,7 @@ impl BlockingPoolShared {
         self.pool.lock().expect(POISON)
     }
 
-    /// Starts a thread if none sleeps, to take a read or to watch.
+    /// Starts a thread if none sleeps and the limit permits it. The thread takes a read or watches.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -263,15 +270,16 @@ impl BlockingPoolShared {
             return Ok(());
         }
         let (shared, is_reading) = (Arc::clone(self), Arc::new(AtomicBool::new(false)));
-        let of_thread = Arc::clone(&is_reading);
-        let handle = thread::spawn("readpath-wait", move || shared.run(&of_thread))?;
+        let is_thread_reading = Arc::clone(&is_reading);
+        let handle = thread::spawn("readpath-wait", move || shared.run(&is_thread_reading))?;
         pool.threads.push(Worker { handle, is_reading });
         // Counted as idle already, so that no more threads start before it runs.
         pool.threads_idle += 1;
         Ok(())
     }
 
-    /// Main loop of a thread.
+    /// Main loop of a thread: takes and executes tasks, watches, or sleeps. `is_reading` is set
+    /// while it executes a task.
     fn run(self: &Arc<BlockingPoolShared>, is_reading: &AtomicBool) {
         let mut pool = self.lock();
         pool.threads_idle -= 1;
@@ -292,7 +300,7 @@ impl BlockingPoolShared {
                 if pool.is_closing {
                     return;
                 }
-                pool.ended(key);
+                pool.record_end(key);
                 is_reading.store(false, Ordering::Relaxed);
                 may_take = true;
                 continue;
@@ -307,9 +315,10 @@ impl BlockingPoolShared {
         }
     }
 
-    /// Sleeps until signalled. A watching thread sleeps at most for `IDLE_TIMEOUT`. The first flag
-    /// returned is true if it may take a read, because none has ended meanwhile. The second is true
-    /// if the thread was idle too long while others were idle.
+    /// Sleeps until signalled. A watching thread sleeps at most for [`STALL_TIMEOUT`], and another
+    /// one for [`THREAD_IDLE_TIMEOUT`] unless it is the only idle one. The first flag returned is
+    /// true if the thread may take a read, because it has watched and no read has ended meanwhile.
+    /// The second is true if the thread was idle too long while others were idle.
     fn sleep<'s>(
         &'s self,
         mut pool: MutexGuard<'s, BlockingPoolState>,
@@ -371,7 +380,7 @@ mod tests {
         assert!(pool.take().is_none());
         // Two of the three files end; a new read of the first still comes after one of another
         // file.
-        pool.ended(FileKey { device: 0, inode: 2 });
+        pool.record_end(FileKey { device: 0, inode: 2 });
         pool.queue(wish(0, 1));
         pool.queue(wish(0, 2));
         assert_eq!(pool.take().unwrap().key().inode, 2);
@@ -383,7 +392,7 @@ mod tests {
         (0..20).for_each(|_| pool.queue(wish(0, 1)));
         let taken = std::iter::from_fn(|| pool.take()).count();
         assert_eq!(taken, FILE_THREADS_MAX as usize);
-        pool.ended(FileKey { device: 0, inode: 1 });
+        pool.record_end(FileKey { device: 0, inode: 1 });
         assert!(pool.take().is_some() && pool.take().is_none());
         (2..300).for_each(|inode| pool.queue(wish(0, inode)));
         let taken = std::iter::from_fn(|| pool.take()).count() as u32;
@@ -397,7 +406,7 @@ mod tests {
         let mut pool = BlockingPoolState::default();
         (0..9).for_each(|inode| pool.queue(wish(inode, inode)));
         while let Some(wish) = pool.take() {
-            pool.ended(wish.key());
+            pool.record_end(wish.key());
         }
         assert!(pool.files.is_empty() && pool.order.is_empty() && pool.devices.is_empty());
         assert_eq!((pool.threads_reading, pool.ended), (0, 9));

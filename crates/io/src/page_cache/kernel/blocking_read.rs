@@ -45,34 +45,27 @@ pub(crate) struct BlockingRead {
 }
 
 impl BlockingRead {
-    /// Creates a read. Small content is kept; a larger read only makes the kernel cache the pages.
+    /// Creates a read of `bytes` bytes from `offset` on, not started. Content of at most
+    /// [`COPY_BYTES_MAX`] bytes is kept for the task. A larger read only makes the kernel cache the
+    /// pages.
     pub(super) fn new(file: Arc<StdFile>, key: FileKey, offset: u64, bytes: u64) -> BlockingRead {
-        let keeps_bytes = bytes <= COPY_BYTES_MAX;
-        let has_come = AtomicBool::new(false);
+        let copies_bytes = bytes <= COPY_BYTES_MAX;
+        let has_ended = AtomicBool::new(false);
         let (copy, waker) = (Mutex::default(), Mutex::default());
-        BlockingRead {
-            file,
-            key,
-            offset,
-            bytes,
-            copies_bytes: keeps_bytes,
-            has_ended: has_come,
-            copy,
-            waker,
-        }
+        BlockingRead { file, key, offset, bytes, copies_bytes, has_ended, copy, waker }
     }
 
-    /// Keeps the content whatever its size.
+    /// Returns the read changed to keep its content whatever its size.
     pub(in crate::page_cache) fn copying_bytes(self) -> BlockingRead {
         BlockingRead { copies_bytes: true, ..self }
     }
 
-    /// Returns true if the read has ended; otherwise `waker` is called at its end.
+    /// Returns true if the read has ended. Otherwise stores `waker`, which is called at its end.
     pub(crate) fn poll(&self, waker: &Waker) -> bool {
         // The waker's own code runs without the lock.
-        let fresh = waker.clone();
-        let before = self.waker.lock().expect(POISON).replace(fresh);
-        drop(before);
+        let new_waker = waker.clone();
+        let old_waker = self.waker.lock().expect(POISON).replace(new_waker);
+        drop(old_waker);
         // Checked after the waker is stored: the thread takes the waker after it has set this flag.
         self.has_ended()
     }
@@ -87,25 +80,26 @@ impl BlockingRead {
         self.copy.lock().expect(POISON).take()
     }
 
-    /// Makes the read on the calling thread. The owner of the wish finds out about errors.
+    /// Makes the read on the calling thread, and keeps the content if requested. An error is not
+    /// reported here: the content is then missing.
     pub(super) fn execute(&self) {
         let buffer_bytes =
             if self.copies_bytes { self.bytes } else { self.bytes.min(COPY_BYTES_MAX) };
-        let mut read = AlignedBytes::allocate(buffer_bytes as usize, None);
-        let end = self.offset + self.bytes;
+        let mut buffer = AlignedBytes::allocate(buffer_bytes as usize, None);
+        let end_offset = self.offset + self.bytes;
         let mut offset = self.offset;
         let mut is_read = true;
-        while offset < end && is_read {
-            let bytes = read.len().min((end - offset) as usize);
-            is_read = self.file.read_exact_at(&mut read[..bytes], offset).is_ok();
+        while offset < end_offset && is_read {
+            let bytes = buffer.len().min((end_offset - offset) as usize);
+            is_read = self.file.read_exact_at(&mut buffer[..bytes], offset).is_ok();
             offset += bytes as u64;
         }
         if is_read && self.copies_bytes {
-            *self.copy.lock().expect(POISON) = Some(read);
+            *self.copy.lock().expect(POISON) = Some(buffer);
         }
     }
 
-    /// Records the end of the read and calls the waker, which is foreign code.
+    /// Marks the read as ended and calls the waker, which is foreign code.
     pub(super) fn wake_task(&self) {
         self.has_ended.store(true, Ordering::Release);
         let waker = self.waker.lock().expect(POISON).take();

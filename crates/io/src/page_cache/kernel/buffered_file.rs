@@ -1,4 +1,8 @@
 //! A file opened without O_DIRECT.
+//!
+//! It has up to two open files: one with the kernel's own readahead, and one without it. A page is
+//! *resident* if it is in the kernel page cache. `RWF_NOWAIT` is the flag of preadv2(2) that reads
+//! resident pages only and never waits for the device.
 
 use std::fs::File as StdFile;
 use std::io::IoSliceMut;
@@ -11,6 +15,22 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv, preadv2, retry_on_intr};
 
 use super::blocking_pool::{BlockingRead, FileKey};
 use crate::target::Target;
+
+/// Readahead of the kernel for one read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::page_cache) enum KernelReadahead {
+    /// The kernel reads ahead as it does for any program.
+    Enabled,
+    /// The read goes through the open file with `POSIX_FADV_RANDOM`, if it can be opened.
+    Disabled,
+}
+
+impl KernelReadahead {
+    /// Returns `Disabled` if the condition is true, otherwise `Enabled`.
+    pub(in crate::page_cache) fn disabled_if(condition: bool) -> KernelReadahead {
+        if condition { KernelReadahead::Disabled } else { KernelReadahead::Enabled }
+    }
+}
 
 /// A file opened for reads through the kernel page cache.
 pub(in crate::page_cache) struct BufferedFile {
@@ -27,7 +47,8 @@ pub(in crate::page_cache) struct BufferedFile {
 }
 
 impl BufferedFile {
-    /// Opens the file of a descriptor again without O_DIRECT, with kernel readahead.
+    /// Opens the file of `target` again without O_DIRECT, with kernel readahead. Returns `None` if
+    /// it cannot be opened.
     pub(super) fn open(target: &Target) -> Option<BufferedFile> {
         Some(BufferedFile {
             file: target.reopen_buffered()?,
@@ -38,41 +59,39 @@ impl BufferedFile {
         })
     }
 
-    /// Like [`open`](BufferedFile::open), without kernel readahead.
+    /// Like [`open`](BufferedFile::open), but disables the kernel readahead of the open file.
     pub(super) fn open_without_readahead(target: &Target) -> Option<BufferedFile> {
         let opened = BufferedFile::open(target)?;
         fadvise(&*opened.file, 0, None, Advice::Random).ok()?;
         Some(opened)
     }
 
-    /// Fills the buffers, `bytes` bytes in total, if all pages are still resident. Otherwise their
-    /// content is unspecified.
+    /// Reads `bytes` bytes from `offset` on into `buffers`, which have this total length, without
+    /// waiting. Returns true if all bytes were resident. Otherwise the content of the buffers is
+    /// unspecified.
     pub(in crate::page_cache) fn read_resident(
         &self,
         offset: u64,
         bytes: u64,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
-        self.read_nowait(offset, false, buffers) == Some(bytes)
+        self.read_nowait(offset, KernelReadahead::Enabled, buffers) == Some(bytes)
     }
 
-    /// Reads the resident bytes from the start on without waiting and returns their number. `None`
-    /// if the file system does not support the check.
+    /// Reads the leading resident bytes from `offset` on into `buffers`, without waiting. Returns
+    /// their number, which is 0 after an error. Returns `None` if the file system does not support
+    /// `RWF_NOWAIT`.
     pub(in crate::page_cache) fn read_nowait(
         &self,
         offset: u64,
-        is_without_readahead: bool,
+        kernel_readahead: KernelReadahead,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Option<u64> {
         if self.lacks_nowait.load(Ordering::Relaxed) {
             return None;
         }
-        match preadv2(
-            self.file_for_mode(is_without_readahead),
-            buffers,
-            offset,
-            ReadWriteFlags::NOWAIT,
-        ) {
+        match preadv2(self.file_for_mode(kernel_readahead), buffers, offset, ReadWriteFlags::NOWAIT)
+        {
             Ok(bytes) => Some(bytes as u64),
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
                 self.lacks_nowait.store(true, Ordering::Relaxed);
@@ -82,14 +101,16 @@ impl BufferedFile {
         }
     }
 
-    /// Fills a buffer, and waits if needed; false if the file ends before or the device fails.
+    /// Reads from `offset` on until `buffer` is full, and waits for the device if needed. Returns
+    /// false if the file ends before or the device fails.
     #[inline]
     pub(in crate::page_cache) fn read_blocking(&self, offset: u64, buffer: &mut [u8]) -> bool {
         pread(&self.file, &mut *buffer, offset) == Ok(buffer.len())
-            || self.read_rest(offset, 0, false, &mut [IoSliceMut::new(buffer)])
+            || self.read_rest(offset, 0, KernelReadahead::Enabled, &mut [IoSliceMut::new(buffer)])
     }
 
-    /// Fills buffers of `bytes` bytes in total; false if the file ends before or the device fails.
+    /// Reads from `offset` on until `buffers`, `bytes` bytes in total, are full. Returns false if
+    /// the file ends before or the device fails.
     pub(in crate::page_cache) fn read_all_blocking(
         &self,
         offset: u64,
@@ -97,29 +118,29 @@ impl BufferedFile {
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
         preadv(&self.file, &mut *buffers, offset) == Ok(bytes as usize)
-            || self.read_rest(offset, 0, false, buffers)
+            || self.read_rest(offset, 0, KernelReadahead::Enabled, buffers)
     }
 
-    /// Fills the buffers after their first `done` bytes; false as for
-    /// [`read_all_blocking`](BufferedFile::read_all_blocking).
+    /// Completes a read from `offset` on whose first `bytes_done` bytes are already in `buffers`.
+    /// Returns false if the file ends before the buffers are full or the device fails.
     pub(in crate::page_cache) fn read_rest(
         &self,
         offset: u64,
-        done: u64,
-        is_without_readahead: bool,
+        bytes_done: u64,
+        kernel_readahead: KernelReadahead,
         buffers: &mut [IoSliceMut<'_>],
     ) -> bool {
-        let file = self.file_for_mode(is_without_readahead);
-        let (mut place, mut skip) = (offset + done, done as usize);
+        let file = self.file_for_mode(kernel_readahead);
+        let (mut file_offset, mut filled_bytes) = (offset + bytes_done, bytes_done as usize);
         for buffer in buffers {
-            let there = skip.min(buffer.len());
-            let mut rest = &mut buffer[there..];
-            skip -= there;
-            while !rest.is_empty() {
-                match retry_on_intr(|| pread(file, &mut *rest, place)) {
-                    Ok(read @ 1..) => {
-                        place += read as u64;
-                        rest = &mut rest[read..];
+            let filled_in_buffer = filled_bytes.min(buffer.len());
+            let mut unfilled = &mut buffer[filled_in_buffer..];
+            filled_bytes -= filled_in_buffer;
+            while !unfilled.is_empty() {
+                match retry_on_intr(|| pread(file, &mut *unfilled, file_offset)) {
+                    Ok(read_bytes @ 1..) => {
+                        file_offset += read_bytes as u64;
+                        unfilled = &mut unfilled[read_bytes..];
                     }
                     _ => return false,
                 }
@@ -128,37 +149,40 @@ impl BufferedFile {
         true
     }
 
-    /// Returns the open file. With `is_without_readahead`, returns the one without kernel readahead
-    /// if it can be opened.
-    fn file_for_mode(&self, is_without_readahead: bool) -> &Arc<StdFile> {
+    /// Returns the open file for reads with or without kernel readahead. Returns the one with
+    /// readahead in any case if the other cannot be opened.
+    fn file_for_mode(&self, kernel_readahead: KernelReadahead) -> &Arc<StdFile> {
         let open = || {
             let file = StdFile::open(format!("/proc/self/fd/{}", self.file.as_raw_fd())).ok()?;
             fadvise(&file, 0, None, Advice::Random).ok().map(|()| Arc::new(file))
         };
-        let apart = if is_without_readahead {
-            self.no_readahead_file.get_or_init(open).as_ref()
-        } else {
-            None
+        let no_readahead_file = match kernel_readahead {
+            KernelReadahead::Disabled => self.no_readahead_file.get_or_init(open).as_ref(),
+            KernelReadahead::Enabled => None,
         };
-        apart.unwrap_or(&self.file)
+        no_readahead_file.unwrap_or(&self.file)
     }
 
-    /// Creates a read for a waiter thread.
+    /// Creates a read of `bytes` bytes from `offset` on for a waiter thread. It has not started
+    /// yet.
     pub(in crate::page_cache) fn new_blocking_read(&self, offset: u64, bytes: u64) -> BlockingRead {
         BlockingRead::new(self.file_for_waiting(), self.key, offset, bytes)
     }
 
-    /// Open file for reads that wait apart from their caller.
+    /// Returns the open file for reads that a thread or a ring awaits instead of the caller. It has
+    /// no kernel readahead once prefetched bytes were evicted.
     pub(in crate::page_cache) fn file_for_waiting(&self) -> Arc<StdFile> {
-        Arc::clone(self.file_for_mode(self.is_memory_short.load(Ordering::Relaxed)))
+        let is_memory_short = self.is_memory_short.load(Ordering::Relaxed);
+        Arc::clone(self.file_for_mode(KernelReadahead::disabled_if(is_memory_short)))
     }
 
-    /// True if the file system does not support `RWF_NOWAIT`.
+    /// True once a read has shown that the file system does not support `RWF_NOWAIT`.
     pub(in crate::page_cache) fn is_nowait_unsupported(&self) -> bool {
         self.lacks_nowait.load(Ordering::Relaxed)
     }
 
-    /// Records that prefetched bytes were evicted before their copy.
+    /// Records that prefetched bytes were evicted before their copy. Later reads that wait then go
+    /// without kernel readahead.
     pub(in crate::page_cache) fn record_eviction(&self) {
         self.is_memory_short.store(true, Ordering::Relaxed);
     }

@@ -1,5 +1,8 @@
 //! Kernel readahead: advice to the kernel where it caches the pages.
 //!
+//! *Advice* is a call of `readahead(2)` for a page range. A *window* is a page range that the
+//! policy wants to be read ahead. The *kernel's window* is what the kernel reads ahead by itself.
+//!
 //! The readahead policy sees reads that are not known to be resident and returns windows.
 //! `readahead(2)` starts their I/O and returns. The read itself waits only for its own bytes. Reads
 //! that wait while no other does teach the policy the cost of a request.
@@ -149,7 +152,8 @@ struct PolicyDecision {
 }
 
 impl PathKernelReadahead {
-    /// Starts without knowledge.
+    /// Creates the state without measured costs. The policy logs decisions if `logs_decisions` is
+    /// true. A file that is read as a whole may fill `whole_file_bytes_max` bytes of memory.
     pub(crate) fn new(
         clock: Clock,
         logs_decisions: bool,
@@ -183,7 +187,7 @@ impl PathKernelReadahead {
         }
     }
 
-    /// Appends the policy's decisions since the last call.
+    /// Moves the policy's decisions since the last call to the end of `all`.
     pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
         let mut evidence = self.evidence();
         all.extend(std::iter::from_fn(|| evidence.log.poll()));
@@ -207,8 +211,8 @@ impl PathKernelReadahead {
         *windows.entry(target.device()).or_insert_with(|| KernelWindow::from_queue(target.queue()))
     }
 
-    /// Begins a read that may wait.
-    fn reads(&self) -> KernelReadTimer<'_> {
+    /// Begins a read that may wait: counts it as in progress and returns its timer.
+    fn begin_read(&self) -> KernelReadTimer<'_> {
         KernelReadTimer {
             kernel_readahead: self,
             reads_at_start: self.reads_in_progress.fetch_add(1, Ordering::Relaxed),
@@ -217,23 +221,23 @@ impl PathKernelReadahead {
         }
     }
 
-    /// Learns the cost of a request from a read that had the device to itself, as far as known.
+    /// Updates the estimated cost of a device request by a read of `bytes` bytes that lasted from
+    /// `started` to `ended`. The read must have had the device to itself, as far as known.
     fn record_request_cost(&self, started: Time, ended: Time, bytes: u64) {
         let estimate = &mut self.evidence().estimate;
         estimate.on_dispatch(started, RequestId(0), None);
         estimate.on_completion(ended, ended, RequestId(0), bytes);
     }
 
-    /// Starts the kernel's readahead of these ranges, without waiting for the pages. With
-    /// `must_not_wait`, threads make the call on file systems where it may block.
+    /// Starts the kernel's readahead of these ranges without waiting for the pages, and counts
+    /// their bytes. With `must_not_wait`, threads make the call where it may block.
     fn advise(&self, target: &Target, advised_ranges: &[PageRange], must_not_wait: bool) {
-        let KernelWindow { advice_pages_max: call, may_block: is_remote, .. } =
-            self.device_window(target);
-        for run in advised_ranges {
-            let mut first = run.first;
-            while first < run.end {
-                let pages = PageRange::new(first, call.min(run.end - first));
-                let is_advised = if must_not_wait && is_remote {
+        let KernelWindow { advice_pages_max, may_block, .. } = self.device_window(target);
+        for range in advised_ranges {
+            let mut first = range.first;
+            while first < range.end {
+                let pages = PageRange::new(first, advice_pages_max.min(range.end - first));
+                let is_advised = if must_not_wait && may_block {
                     let target = Box::new(target.clone());
                     self.adviser.queue_task(Task::Advise { target, pages }).is_ok()
                 } else {
@@ -272,9 +276,9 @@ impl KernelReadTimer<'_> {
         }
         kernel_readahead.waits.fetch_add(1, Ordering::Relaxed);
         kernel_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let had_device = reads_at_start == 0 && !has_advised_part;
+        let had_device_alone = reads_at_start == 0 && !has_advised_part;
         if took_long
-            && had_device
+            && had_device_alone
             && kernel_readahead.reads_ended.load(Ordering::Relaxed) == ended_at_start
         {
             kernel_readahead.record_request_cost(started, ended, bytes);
@@ -300,31 +304,33 @@ impl Drop for KernelReadTimer<'_> {
     }
 }
 
-/// Extends the range that follows `request` to include it, so the device gets one request. Returns
-/// true if there is one.
+/// Extends the range that follows `request` to include it, so that the device gets one request.
+/// Returns true if there is such a range.
 fn merge_into_next(request: PageRange, advised_ranges: &mut [PageRange]) -> bool {
-    let next = advised_ranges.iter_mut().find(|run| run.first == request.end);
-    next.map(|run| run.first = request.first).is_some()
+    let next_range = advised_ranges.iter_mut().find(|range| range.first == request.end);
+    next_range.map(|range| range.first = request.first).is_some()
 }
 
-/// Removes ranges that the kernel reads ahead of an ascending stream by itself.
+/// Removes the ranges that the kernel reads ahead by itself after `request` of an ascending stream.
+/// `window` returns the kernel's window and is called only if needed.
 fn remove_kernel_ranges(
     advised_ranges: &mut Vec<PageRange>,
     window: impl Fn() -> KernelWindow,
     request: PageRange,
 ) {
     let default_window = ReadaheadLimits::default().window_pages_max;
-    let is_ahead_within =
-        |run: &PageRange, ahead| run.first >= request.end && run.end <= request.end + ahead;
-    advised_ranges.retain(|run| !is_ahead_within(run, default_window));
+    let is_in_kernel_window = |range: &PageRange, window_pages| {
+        range.first >= request.end && range.end <= request.end + window_pages
+    };
+    advised_ranges.retain(|range| !is_in_kernel_window(range, default_window));
     if !advised_ranges.is_empty() {
-        let ahead = window().window_pages;
-        advised_ranges.retain(|run| !is_ahead_within(run, ahead));
+        let window_pages_max = window().window_pages;
+        advised_ranges.retain(|range| !is_in_kernel_window(range, window_pages_max));
     }
 }
 
-/// Largest number of pages to advise for a program's hint: half of the free memory, which is looked
-/// up only for large ranges.
+/// Largest number of pages to advise for a hint of `range`: half of the free memory, which is
+/// looked up only for large ranges.
 fn hint_pages_max(range: PageRange) -> u64 {
     let bytes = range.count() * PAGE_BYTES;
     let free =
@@ -332,68 +338,70 @@ fn hint_pages_max(range: PageRange) -> u64 {
     if bytes <= POLICY_MEMORY_BYTES / 2 { range.count() } else { free() / PAGE_BYTES }
 }
 
-/// True if a read of this size and duration has waited for the device.
-pub(super) fn has_waited(bytes: u64, took_ns: u64) -> bool {
-    took_ns >= COPY_FIXED_NS + bytes * COPY_NS_PER_KIB / 1024
+/// True if a read of `bytes` bytes that took `duration_ns` nanoseconds has waited for the device.
+pub(super) fn has_waited(bytes: u64, duration_ns: u64) -> bool {
+    duration_ns >= COPY_FIXED_NS + bytes * COPY_NS_PER_KIB / 1024
 }
 
 impl KernelWindow {
-    /// Number of pages that the kernel would read ahead of a request that continues a run and
-    /// misses.
+    /// Number of pages that the kernel would read ahead of `request`, if the request continues a
+    /// run and misses.
     fn kernel_readahead_pages(&self, request: PageRange) -> u64 {
         first_window_pages(request.count(), self.window_pages).saturating_sub(request.count())
     }
 
-    /// Window of a device's queue; without a queue, the kernel's defaults.
+    /// Creates the window of a device with this queue. Without a queue, the kernel's defaults
+    /// apply.
     fn from_queue(queue: Option<&QueueLimits>) -> KernelWindow {
         let default_window = ReadaheadLimits::default().window_pages_max;
-        let [ahead, request] = queue
+        let [window_pages, request_pages] = queue
             .map_or([0; 2], |queue| [queue.read_ahead_bytes, queue.request_bytes_max])
             .map(|bytes| (bytes / PAGE_BYTES).max(default_window));
         KernelWindow {
-            window_pages: ahead,
-            advice_pages_max: ahead.max(request),
+            window_pages,
+            advice_pages_max: window_pages.max(request_pages),
             may_block: queue.is_none(),
         }
     }
 }
 
 impl FileKernelReadahead {
-    /// State of file number `number`, without knowledge.
+    /// Creates the state of a file without advised pages. `file_number` identifies the file in the
+    /// log of decisions.
     pub(super) fn new(
-        kernel_readahead: Arc<PathKernelReadahead>,
-        number: u32,
+        path_readahead: Arc<PathKernelReadahead>,
+        file_number: u32,
     ) -> FileKernelReadahead {
-        let advised = Mutex::new(KernelCachedPages::new(number));
-        let is_engaged = AtomicBool::new(false);
         FileKernelReadahead {
-            path_readahead: kernel_readahead,
-            advised,
-            has_unread_advice: is_engaged,
+            path_readahead,
+            advised: Mutex::new(KernelCachedPages::new(file_number)),
+            has_unread_advice: AtomicBool::new(false),
             has_large_window: OnceLock::new(),
         }
     }
 
-    /// True if the policy must see every read, resident or not.
+    /// True while advised pages wait for a reader: the policy must see every read, resident or not.
     #[inline]
     pub(in crate::page_cache) fn is_prefetching(&self) -> bool {
         self.has_unread_advice.load(Ordering::Relaxed)
     }
 
-    /// True if ascending streams are left to the kernel, whose window is large enough.
+    /// True if ascending streams are left to the kernel, whose window on the device is large
+    /// enough.
     pub(in crate::page_cache) fn leaves_streams(&self, target: &Target) -> bool {
         let is_large =
             || self.path_readahead.device_window(target).window_pages >= LARGE_WINDOW_PAGES;
         *self.has_large_window.get_or_init(is_large)
     }
 
-    /// Stops showing every read to the policy: the advised pages belong to another reader.
+    /// Ends the state in which the policy sees every read, because the advised pages belong to
+    /// another reader.
     pub(in crate::page_cache) fn stop_showing_reads(&self) {
         self.has_unread_advice.store(false, Ordering::Relaxed);
     }
 
     /// Shows a read to the handle's policy, and advises the kernel of its windows.
-    pub(in crate::page_cache) fn read(
+    pub(in crate::page_cache) fn show_read(
         &self,
         policy: &Mutex<HandlePolicy>,
         target: &Target,
@@ -409,8 +417,8 @@ impl FileKernelReadahead {
         answer
     }
 
-    /// Shows a read at time `now` to the handle's policy. `window` returns the kernel's window of
-    /// the device and is called only if needed.
+    /// Shows a read at time `now` of a file of `file_bytes` bytes to the handle's policy, without
+    /// advising. `window` returns the kernel's window of the device and is called only if needed.
     fn decide(
         &self,
         policy: &Mutex<HandlePolicy>,
@@ -499,18 +507,19 @@ impl FileKernelReadahead {
         }
     }
 
-    /// Counts a read of `bytes` bytes that waits apart from its caller.
+    /// Counts a read of `bytes` bytes that a thread or a ring awaits instead of the caller.
     pub(in crate::page_cache) fn record_wait(&self, bytes: u64) {
         self.path_readahead.waits.fetch_add(1, Ordering::Relaxed);
         self.path_readahead.waited_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// True if advice and reads may block for other requests of the file system.
+    /// True if advice or a read on the target's file system may block until other requests have
+    /// ended.
     pub(in crate::page_cache) fn may_block(&self, target: &Target) -> bool {
         self.path_readahead.device_window(target).may_block
     }
 
-    /// Starts a waiter thread for a task's read.
+    /// Counts the read as awaited, and queues it for a waiter thread.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -527,12 +536,13 @@ impl FileKernelReadahead {
         self.path_readahead.waiter.has_read_of(key)
     }
 
-    /// Begins a read that may wait.
-    pub(in crate::page_cache) fn reads(&self) -> KernelReadTimer<'_> {
-        self.path_readahead.reads()
+    /// Begins a read that may wait: counts it as in progress and returns its timer.
+    pub(in crate::page_cache) fn begin_read(&self) -> KernelReadTimer<'_> {
+        self.path_readahead.begin_read()
     }
 
-    /// Drops clean pages of the range from the kernel page cache; the others stay.
+    /// Drops clean pages of the range from the kernel page cache; dirty and mapped pages stay. The
+    /// policy learns that the range is evicted.
     pub(super) fn drop(&self, target: &Target, range: PageRange) {
         if range.is_empty() {
             return;
@@ -547,7 +557,7 @@ impl FileKernelReadahead {
         advised.readahead_state(&self.path_readahead.evidence())
     }
 
-    /// Ends the streams of a closed handle.
+    /// Ends the streams of a closed handle in its policy.
     pub(super) fn on_close(&self, policy: &Mutex<HandlePolicy>, target: &Target) {
         let file_pages = target.bytes().div_ceil(PAGE_BYTES);
         policy.lock().expect(POISON).on_close(

@@ -1,5 +1,8 @@
 //! Residency sampling: reads that skip the residency check where the kernel caches the pages.
 //!
+//! A page is *resident* if it is in the kernel page cache. A read *hits* if all its pages are
+//! resident, and *misses* otherwise.
+//!
 //! A read with `RWF_NOWAIT` returns resident bytes only and so shows whether the policy is needed.
 //! It costs a tenth more than `pread(2)` of 4 resident KiB, and most reads behave like the ones
 //! before. Each thread has a state for each file that it reads:
@@ -62,6 +65,7 @@ impl SamplerState {
         }
     }
 
+    /// Unpacks a state that [`pack`](SamplerState::pack) has packed.
     fn unpack(bits: u16) -> SamplerState {
         let (run, left, misses) = (bits & 31, bits >> 5 & 31, bits >> 10);
         match (left, misses) {
@@ -71,8 +75,8 @@ impl SamplerState {
         }
     }
 
-    /// State after a checked or timed read. A hit lengthens the run of unchecked reads from n to
-    /// 2n + 1. A miss, and the first hit after one, end it.
+    /// State after a checked or timed read that found its pages resident or not. A hit lengthens
+    /// the run of unchecked reads from n to 2n + 1. A miss, and the first hit after one, end it.
     fn after_check(self, is_resident: bool) -> SamplerState {
         let (run, misses) = match self {
             SamplerState::Trusted { run, .. } => (run, 0),
@@ -111,7 +115,8 @@ impl ResidencySampler {
         self.bits.store(state.pack(), Ordering::Relaxed);
     }
 
-    /// State for the next read. A trusted read consumes one unit of trust.
+    /// Returns the method of the next read. `is_prefetching` is true while advised pages of the
+    /// file wait for a reader. A trusted read is subtracted from the reads of its run.
     #[inline]
     pub(crate) fn next_read(&self, is_prefetching: bool) -> ReadState {
         if is_prefetching {
@@ -129,7 +134,8 @@ impl ResidencySampler {
         }
     }
 
-    /// State of a read that the policy need not see first after all.
+    /// Returns the method of a read that was found to be prefetching, but need not be shown to the
+    /// policy first.
     pub(crate) fn without_prefetching(&self) -> ReadState {
         match self.state() {
             SamplerState::Missing => ReadState::Missing,
@@ -146,7 +152,7 @@ impl ResidencySampler {
         });
     }
 
-    /// Records the result of a checked or timed read.
+    /// Records if a checked or timed read found all its pages resident.
     pub(crate) fn record_check(&self, is_resident: bool) {
         self.set(self.state().after_check(is_resident));
     }

@@ -67,15 +67,16 @@ struct CheckRate {
 }
 
 impl CheckRate {
-    /// Decides on a check: always at first, then one of 2^k calls, with k rising per failure.
+    /// Returns true if this call should check residency: always at first, then in one of 2^k calls,
+    /// with k rising with each consecutive failure.
     fn is_check_due(&self) -> bool {
         let consecutive_failures = self.consecutive_failures.load(Ordering::Relaxed);
-        let each_log2 =
+        let period_log2 =
             consecutive_failures.saturating_sub(FAILURES_BEFORE_BACKOFF).min(CHECK_PERIOD_MAX_LOG2);
-        self.calls.fetch_add(1, Ordering::Relaxed) & ((1 << each_log2) - 1) == 0
+        self.calls.fetch_add(1, Ordering::Relaxed) & ((1 << period_log2) - 1) == 0
     }
 
-    /// Records the result of a check and returns it.
+    /// Records if a check found its range resident, and returns the same value.
     fn record_result(&self, is_resident: bool) -> bool {
         match is_resident {
             true => self.consecutive_failures.store(0, Ordering::Relaxed),
@@ -86,8 +87,8 @@ impl CheckRate {
 }
 
 impl ResidentFile {
-    /// State of a file that is about to be opened. `None` if the kernel page cache has no other
-    /// pages than the path.
+    /// Creates the state of a file that is about to be opened. Returns `None` if the kernel page
+    /// cache has no other pages than the path.
     pub(super) fn of(target: &Target) -> Option<ResidentFile> {
         may_check_residency(target).then(|| ResidentFile {
             target: target.clone(),
@@ -99,7 +100,7 @@ impl ResidentFile {
     }
 
     /// True if all these pages are resident in the kernel now.
-    pub(super) fn has(&self, pages: PageRange) -> bool {
+    pub(super) fn are_resident(&self, pages: PageRange) -> bool {
         are_pages_resident(&self.target, pages)
     }
 
@@ -109,8 +110,8 @@ impl ResidentFile {
         self.buffered_file.get_or_init(open).as_ref()
     }
 
-    /// Returns the second open file if the range is known to be resident, or if a check finds it
-    /// resident.
+    /// Returns the second open file if the range is known to be resident, or if a check that is due
+    /// finds it resident. Otherwise returns `None`.
     pub(in crate::page_cache) fn resident_file(
         &self,
         offset: u64,
@@ -126,10 +127,11 @@ impl ResidentFile {
         }
     }
 
-    /// Returns the second open file if a check finds the range resident.
+    /// Checks residency, and returns the second open file if the range is resident. Also remembers
+    /// the 2 MiB windows around a small resident range if they are resident.
     fn check_resident(&self, offset: u64, bytes: u64) -> Option<&BufferedFile> {
         let pages = PageRange::covering(offset, bytes);
-        if !self.has(pages) {
+        if !self.are_resident(pages) {
             self.read_checks.record_result(false);
             return None;
         }
@@ -137,10 +139,10 @@ impl ResidentFile {
         // The window check comes last and becomes rarer: for evicted pages the kernel computes the
         // age of the eviction, at 0.2 us each.
         let windows = covering_windows(pages).clipped(self.target.bytes().div_ceil(PAGE_BYTES));
-        let are_known = bytes < ALWAYS_CHECKED_BYTES
+        let are_windows_resident = bytes < ALWAYS_CHECKED_BYTES
             && self.window_checks.is_check_due()
-            && self.window_checks.record_result(self.has(windows));
-        if are_known {
+            && self.window_checks.record_result(self.are_resident(windows));
+        if are_windows_resident {
             self.window_entries(windows)
                 .for_each(|(entry, window)| entry.store(window + 1, Ordering::Relaxed));
         }
@@ -148,8 +150,9 @@ impl ResidentFile {
         Some(buffered_file)
     }
 
-    /// Fills the buffers, `bytes` bytes in total, if all pages are still resident. Otherwise their
-    /// content is unspecified.
+    /// Reads `bytes` bytes from `offset` on into `buffers` without waiting, if all pages are still
+    /// resident. Otherwise returns false and forgets the windows of the range. The content of the
+    /// buffers is then unspecified.
     pub(in crate::page_cache) fn read(
         &self,
         buffered_file: &BufferedFile,
@@ -165,8 +168,9 @@ impl ResidentFile {
         is_read
     }
 
-    /// Fills a small buffer if its pages are known to be resident. One read of eight, selected by a
-    /// hash of its offset, checks for evictions.
+    /// Reads from `offset` on into a small buffer if its pages are known to be resident. Returns
+    /// false otherwise, or if the read fails. One read of eight, selected by a hash of its offset,
+    /// checks for evictions.
     #[inline]
     pub(in crate::page_cache) fn read_known(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let Some(Some(buffered_file)) = self.buffered_file.get() else { return false };
@@ -176,8 +180,8 @@ impl ResidentFile {
         {
             return false;
         }
-        let spread = offset.wrapping_mul(splitmix::STEP);
-        if spread >> (u64::BITS - EVICTION_CHECK_PERIOD_LOG2) > 0 {
+        let offset_hash = offset.wrapping_mul(splitmix::STEP);
+        if offset_hash >> (u64::BITS - EVICTION_CHECK_PERIOD_LOG2) > 0 {
             return buffered_file.read_blocking(offset, buffer);
         }
         self.read(buffered_file, offset, bytes, &mut [IoSliceMut::new(buffer)])
@@ -190,7 +194,7 @@ impl ResidentFile {
             .all(|(entry, window)| entry.load(Ordering::Relaxed) == window + 1)
     }
 
-    /// Entries of the windows of these pages.
+    /// Returns the entries of the windows that contain these pages, each with its window number.
     fn window_entries(&self, pages: PageRange) -> impl Iterator<Item = (&AtomicU64, u64)> {
         let entries = self.windows.get_or_init(|| {
             let windows = self.target.bytes().div_ceil(PAGE_BYTES * WINDOW_PAGES);
@@ -223,16 +227,17 @@ pub(crate) fn is_fully_resident(target: &Target) -> bool {
 
 /// Page ranges to count in a file of `pages` pages.
 fn sample_ranges(pages: u64) -> impl Iterator<Item = PageRange> {
-    let is_counted_whole = pages <= SAMPLE_COUNT * SAMPLE_PAGES;
-    let (count, each) = if is_counted_whole { (1, pages) } else { (SAMPLE_COUNT, SAMPLE_PAGES) };
-    let last = u128::from(pages - each);
-    let first = move |sample_index: u64| {
-        (last * u128::from(sample_index) / u128::from(SAMPLE_COUNT - 1)) as u64
+    let is_single_sample = pages <= SAMPLE_COUNT * SAMPLE_PAGES;
+    let (sample_count, pages_per_sample) =
+        if is_single_sample { (1, pages) } else { (SAMPLE_COUNT, SAMPLE_PAGES) };
+    let last_first_page = u128::from(pages - pages_per_sample);
+    let first_page = move |sample_index: u64| {
+        (last_first_page * u128::from(sample_index) / u128::from(SAMPLE_COUNT - 1)) as u64
     };
     // Both ends first: they are absent most often.
-    let order = (0..count)
-        .map(move |sample_index| if sample_index == 0 { 0 } else { count - sample_index });
-    order.map(move |sample_index| PageRange::new(first(sample_index), each))
+    let order = (0..sample_count)
+        .map(move |sample_index| if sample_index == 0 { 0 } else { sample_count - sample_index });
+    order.map(move |sample_index| PageRange::new(first_page(sample_index), pages_per_sample))
 }
 
 /// Extends a page range to whole windows.

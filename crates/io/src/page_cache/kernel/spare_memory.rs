@@ -27,12 +27,13 @@ pub(super) struct SpareMemory {
 }
 
 impl SpareMemory {
-    /// Not measured yet.
+    /// Creates the state without a measurement. `named_bytes` is the limit of the option.
     pub(super) fn new(named_bytes: Option<u64>) -> SpareMemory {
         SpareMemory { named_bytes, measured: Mutex::default() }
     }
 
-    /// Number of pages, at time `now`. 0 if the system does not report its memory.
+    /// Number of pages that a file read as a whole may fill, at time `now`. Measures the available
+    /// memory if the last measurement is old. Returns 0 if the system does not report its memory.
     pub(super) fn pages(&self, now: Time) -> u64 {
         let (limit, divisor) = match self.named_bytes {
             Some(0) => return 0,
@@ -40,9 +41,9 @@ impl SpareMemory {
             None => (BYTES_MAX, AVAILABLE_DIVISOR),
         };
         let mut measured = self.measured.lock().expect("a measurement doesn't panic");
-        let (pages, at) = &mut *measured;
-        if at.is_none_or(|at| now.since(at).ns() >= PERIOD_NS) {
-            *at = Some(now);
+        let (pages, measured_at) = &mut *measured;
+        if measured_at.is_none_or(|measured_at| now.since(measured_at).ns() >= PERIOD_NS) {
+            *measured_at = Some(now);
             let available = SystemMemory::measure().map_or(0, |memory| memory.available_bytes);
             *pages = (available / divisor).min(limit) / PAGE_BYTES;
         }

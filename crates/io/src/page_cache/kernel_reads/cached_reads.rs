@@ -1,5 +1,10 @@
 //! Reads of files whose pages the kernel caches.
 //!
+//! A page is *resident* if it is in the kernel page cache. The *policy* is the readahead policy of
+//! this process. It returns page ranges, and the kernel is *advised* to read them ahead.
+//! `RWF_NOWAIT` is the flag of preadv2(2) that reads resident pages only and never waits for the
+//! device.
+//!
 //! A read whose pages are [trusted] to be resident is one system call. Any other read is checked:
 //! `RWF_NOWAIT` returns its resident bytes, and if that is all, the read is complete. Otherwise the
 //! policy sees it, the kernel is advised of the policy's windows, and the rest is read with
@@ -34,10 +39,11 @@ use std::task::{Poll, Waker};
 use readpath_core::unit::PageRange;
 
 use crate::page_cache::kernel::blocking_pool::BlockingRead;
-use crate::page_cache::kernel::buffered_file::BufferedFile;
+use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
 use crate::page_cache::kernel::kernel_readahead::{KernelReadTimer, PolicyAccess};
 use crate::page_cache::kernel::residency_sampling::ReadState;
 use crate::page_cache::kernel::{KernelFile, are_pages_resident};
+use crate::page_cache::kernel_reads::submitted_reads::SubmittedResidency;
 use crate::page_cache::own::Handle;
 use crate::probes;
 
@@ -50,7 +56,7 @@ struct UntrustedRead<'a> {
     /// Offset up to which the policy knows its run, if the run is read without kernel readahead.
     no_readahead_from: Option<u64>,
     /// Number of resident bytes that a check has read; `None` without a check.
-    seen: Option<u64>,
+    checked_bytes: Option<u64>,
     timer: KernelReadTimer<'a>,
     _probe: probes::ReadSpan,
 }
@@ -80,19 +86,21 @@ impl Handle {
             state => self.begin_untrusted(file, state, offset, bytes),
         };
         if read.state == ReadState::Sampling {
-            let is_without_readahead = read.no_readahead_from.is_some();
-            read.seen = buffered_file.read_nowait(offset, is_without_readahead, buffers);
-            if read.seen == Some(bytes) {
+            let kernel_readahead = KernelReadahead::disabled_if(read.no_readahead_from.is_some());
+            read.checked_bytes = buffered_file.read_nowait(offset, kernel_readahead, buffers);
+            if read.checked_bytes == Some(bytes) {
                 reads.sampler().record_check(true);
                 return self.record_kernel_read(bytes, 0, offset);
             }
         }
         self.read_absent_pages(file, buffered_file, read, buffers)
-            .is_some_and(|demand| self.record_kernel_read(bytes, demand, offset))
+            .is_some_and(|awaited_bytes| self.record_kernel_read(bytes, awaited_bytes, offset))
     }
 
-    /// Begins a read that may wait. A stream that is left to the kernel leaves the state
-    /// `Prefetching`.
+    /// Begins a read that may wait: starts its timer and its probe, and finds out if its run is
+    /// read without kernel readahead. `state` is the sampler's state for this read. If the read
+    /// continues a stream that is left to the kernel, the state `Prefetching` is replaced, and the
+    /// policy sees no more reads of the file.
     fn begin_untrusted<'a>(
         &self,
         file: &'a KernelFile,
@@ -104,7 +112,7 @@ impl Handle {
         let reads = self.read_counters.kernel_reads();
         let probe = probes::begin_read(offset, bytes);
         // The clock starts here: the check makes the kernel start its I/O.
-        let timer = readahead.reads();
+        let timer = readahead.begin_read();
         // Behind a trusted header the check would start the kernel's window as for a stream.
         let no_readahead_from =
             reads.no_readahead_start(offset).or_else(|| reads.header_start(offset, bytes));
@@ -118,11 +126,20 @@ impl Handle {
             }
             state => state,
         };
-        UntrustedRead { offset, bytes, state, no_readahead_from, seen: None, timer, _probe: probe }
+        UntrustedRead {
+            offset,
+            bytes,
+            state,
+            no_readahead_from,
+            checked_bytes: None,
+            timer,
+            _probe: probe,
+        }
     }
 
-    /// Shows a read to the policy, reads the rest of its bytes, and returns the number of bytes
-    /// that had to be awaited. `None` if the read must bypass the kernel page cache.
+    /// Shows a read to the policy and reads the rest of its bytes into `buffers`. Returns the
+    /// number of bytes that had to be awaited. Returns `None` if the read must bypass the kernel
+    /// page cache.
     fn read_absent_pages(
         &self,
         file: &KernelFile,
@@ -130,58 +147,62 @@ impl Handle {
         read: UntrustedRead<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Option<u64> {
-        let UntrustedRead { offset, bytes, state, no_readahead_from, seen, timer, _probe } = read;
+        let UntrustedRead { offset, bytes, state, no_readahead_from, .. } = read;
+        let UntrustedRead { checked_bytes, timer, _probe, .. } = read;
         let reads = self.read_counters.kernel_reads();
-        let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
+        let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
         let is_prefetching = state == ReadState::Prefetching;
-        let (mut is_without_readahead, mut was_advised) = (false, false);
+        let (mut kernel_readahead, mut was_advised) = (KernelReadahead::Enabled, false);
         if is_prefetching || no_readahead_from.is_some() || !reads.continues_unreported_read(offset)
         {
             let access = self.policy_access(offset, bytes, no_readahead_from, first_absent);
-            let answer = file.readahead.read(&self.kernel_policy, &file.target, access);
+            let answer = file.readahead.show_read(&self.kernel_policy, &file.target, access);
             reads.set_no_readahead(answer.is_kernel_readahead_off);
             // The kernel reads nothing ahead of a read that continues no run.
-            is_without_readahead = answer.is_kernel_readahead_off && access.is_continuation;
+            kernel_readahead = KernelReadahead::disabled_if(
+                answer.is_kernel_readahead_off && access.is_continuation,
+            );
             was_advised = answer.has_advised_part;
         }
-        let resident_bytes = seen.unwrap_or(0);
-        if !buffered_file.read_rest(offset, resident_bytes, is_without_readahead, buffers) {
+        let resident_bytes = checked_bytes.unwrap_or(0);
+        if !buffered_file.read_rest(offset, resident_bytes, kernel_readahead, buffers) {
             return None;
         }
-        let demand = timer.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
+        let awaited_bytes =
+            timer.finish(bytes - resident_bytes, first_absent.is_some(), was_advised);
         match is_prefetching {
             true => reads.sampler().reset(),
-            false => reads.sampler().record_check(demand == 0),
+            false => reads.sampler().record_check(awaited_bytes == 0),
         }
-        Some(demand)
+        Some(awaited_bytes)
     }
 
-    /// Starts the kernel's I/O for a read that will be [taken](Handle::poll_submitted) later.
-    /// Returns true if the range was resident, as far as known. `None` if the kernel does not cache
-    /// the pages.
-    pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<bool> {
+    /// Starts the kernel's I/O for a read that is [polled](Handle::poll_submitted) later, unless
+    /// the sampler or a check finds the range resident. Returns the residency, or `None` if the
+    /// kernel does not cache the pages.
+    pub(crate) fn submit_to_kernel(&self, offset: u64, bytes: u64) -> Option<SubmittedResidency> {
         let file = self.file.pages.kernel_file()?;
         // Before any I/O is in flight: on some file systems an open waits for it.
         file.open_buffered()?;
         let reads = self.read_counters.kernel_reads();
         let sampler = reads.async_sampler();
         if sampler.next_read(file.readahead.is_prefetching()) == ReadState::Trusted {
-            return Some(true);
+            return Some(SubmittedResidency::Resident);
         }
         let is_resident = self.submit_if_absent(file, offset, bytes);
         sampler.record_check(is_resident);
-        Some(is_resident)
+        Some(if is_resident { SubmittedResidency::Resident } else { SubmittedResidency::Absent })
     }
 
-    /// Starts the I/O of a read, unless it is resident and the policy need not see it. Returns true
-    /// if it is resident.
+    /// Shows a submitted read to the policy and starts its I/O, unless the range is resident and
+    /// the policy need not see it. Returns true if all pages of the range are resident.
     fn submit_if_absent(&self, file: &KernelFile, offset: u64, bytes: u64) -> bool {
         let KernelFile { target, readahead, .. } = file;
         let request = PageRange::covering(offset, bytes);
         let is_resident = are_pages_resident(target, request);
         if !is_resident || readahead.is_prefetching() {
             let reads = self.read_counters.kernel_reads();
-            readahead.read(
+            readahead.show_read(
                 &self.kernel_policy,
                 target,
                 PolicyAccess {
@@ -243,7 +264,7 @@ impl Handle {
         let is_prefetching = file_readahead.is_prefetching();
         let no_readahead_from = self.read_counters.kernel_reads().no_readahead_start(offset);
         if is_prefetching {
-            file_readahead.read(
+            file_readahead.show_read(
                 &self.kernel_policy,
                 target,
                 PolicyAccess {
@@ -253,13 +274,13 @@ impl Handle {
                 },
             );
         }
-        let seen = buffered_file.read_nowait(offset, false, buffers);
-        if seen == Some(bytes) {
+        let checked_bytes = buffered_file.read_nowait(offset, KernelReadahead::Enabled, buffers);
+        if checked_bytes == Some(bytes) {
             return Poll::Ready(Ok(self.record_kernel_read(bytes, 0, offset)));
         }
         if !is_prefetching && !is_kernel_stream {
-            let first_absent = seen.map(|resident_bytes| offset + resident_bytes);
-            file_readahead.read(
+            let first_absent = checked_bytes.map(|resident_bytes| offset + resident_bytes);
+            file_readahead.show_read(
                 &self.kernel_policy,
                 target,
                 PolicyAccess {
@@ -278,8 +299,10 @@ impl Handle {
         }
     }
 
-    /// Access of a blocking read to show to the policy. For a run that is read alone it includes
-    /// the skipped reads of the run.
+    /// Returns a read as the policy must see it, and records that the policy knows the run up to
+    /// the read's end. If the run is read without kernel readahead, the access begins at
+    /// `no_readahead_from` and includes the skipped reads. `first_absent` is the offset of the
+    /// first byte known to be absent.
     fn policy_access(
         &self,
         offset: u64,
@@ -289,12 +312,12 @@ impl Handle {
     ) -> PolicyAccess {
         let reads = self.read_counters.kernel_reads();
         let is_continuation = reads.last_end().map_or(offset == 0, |end| end == offset);
-        let (from, end) = (no_readahead_from.unwrap_or(offset), offset + bytes);
+        let (shown_start, end) = (no_readahead_from.unwrap_or(offset), offset + bytes);
         reads.record_policy_end(end);
         let was_without_readahead = no_readahead_from.is_some();
         PolicyAccess {
-            offset: from,
-            bytes: end - from,
+            offset: shown_start,
+            bytes: end - shown_start,
             is_continuation,
             was_without_readahead,
             is_submitted: false,

@@ -7,8 +7,9 @@ use crate::page_cache::kernel::buffered_file::BufferedFile;
 use crate::page_cache::own::Handle;
 
 impl Handle {
-    /// Reads pages that are resident in the kernel, completely or not at all, without waiting. The
-    /// path's cache must have none of them.
+    /// Reads `bytes` bytes from `offset` on that are resident in the kernel into `buffers`, without
+    /// waiting, and counts the read. Returns false if not all of them are resident, or if the
+    /// path's own cache has one of the pages.
     pub(super) fn read_resident_pages(
         &self,
         file: &ResidentFile,
@@ -23,8 +24,9 @@ impl Handle {
             && self.record_kernel_read(bytes, 0, offset)
     }
 
-    /// Like [`read_resident_pages`](Handle::read_resident_pages) without the engine, for ranges
-    /// known to be resident, if the path's cache has no page of the file.
+    /// Reads bytes from `offset` on that are known to be resident in the kernel into `buffer`,
+    /// without the engine, and counts the read. Returns false if the read failed, or if the path's
+    /// own cache may have pages of the file.
     #[inline]
     pub(crate) fn read_known_resident(
         &self,
@@ -39,8 +41,8 @@ impl Handle {
         file.read_known(offset, buffer) && self.record_kernel_read(bytes, 0, offset)
     }
 
-    /// Returns the second open file if the range is resident in the kernel and the path's cache has
-    /// none of it.
+    /// Returns the second open file if all pages of the range are resident in the kernel and the
+    /// path's own cache has none of them. Otherwise returns `None`.
     pub(super) fn resident_kernel_file<'a>(
         &self,
         file: &'a ResidentFile,

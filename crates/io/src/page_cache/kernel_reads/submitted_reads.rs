@@ -1,5 +1,8 @@
 //! Batch reads through the kernel page cache: submitted together, taken in order of completion.
 //!
+//! A page is *resident* if it is in the kernel page cache. `RWF_NOWAIT` is the flag of preadv2(2)
+//! that reads resident pages only and never waits for the device.
+//!
 //! Each read is polled with `RWF_NOWAIT`. If none has completed, an io_uring of the batch waits for
 //! the reads, or threads of the [pool] for some reads of each file. The batch takes the first that
 //! ends. A stalled read thus delays no other. Some file systems do not support `RWF_NOWAIT`. There
@@ -15,7 +18,7 @@ use std::sync::Arc;
 use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::kernel::KernelFile;
 use crate::page_cache::kernel::blocking_read::BlockingRead;
-use crate::page_cache::kernel::buffered_file::BufferedFile;
+use crate::page_cache::kernel::buffered_file::{BufferedFile, KernelReadahead};
 use crate::page_cache::own::Handle;
 
 /// Largest read in bytes whose content a waiter thread keeps for a batch: 16 MiB in 64 reads.
@@ -27,45 +30,61 @@ pub(crate) enum KernelReadStatus {
     Copied(AlignedBytes),
     /// The pages are resident, as far as known; the caller reads them.
     Resident,
-    /// The kernel cannot provide them: the read must bypass its page cache.
+    /// The kernel cannot provide the bytes: the read must bypass its page cache.
     MustBypass,
 }
 
+/// Residency of a range when its read was submitted, as far as known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SubmittedResidency {
+    /// All pages were resident.
+    Resident,
+    /// At least one page was absent, and its I/O was started.
+    Absent,
+}
+
 impl Handle {
-    /// Returns the file whose pages the kernel caches, with its second open file.
+    /// Returns the file with its second open file, which is opened without O_DIRECT. Returns `None`
+    /// if the kernel does not cache the pages, or if the second open fails.
     fn opened_kernel_file(&self) -> Option<(&KernelFile, &BufferedFile)> {
         let file = self.file.pages.kernel_file()?;
         Some((file, file.open_buffered()?))
     }
 
-    /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel). A read of up to
-    /// `copied_max` bytes is copied at once, into memory of `free_buffers`. `None` if it has not
-    /// completed.
+    /// Polls a read submitted by [`submit_to_kernel`](Handle::submit_to_kernel), without waiting.
+    /// Returns `None` if the read has not completed.
+    ///
+    /// A read of up to `copied_bytes_max` bytes is copied into memory of `free_buffers`. A larger
+    /// read counts as resident if its last byte is resident, and is not copied. Without
+    /// `RWF_NOWAIT`, a read counts as resident if `residency` says so and no thread waits for
+    /// another read of the file.
     pub(crate) fn poll_submitted(
         &self,
         offset: u64,
         bytes: u64,
-        was_resident: bool,
-        copied_max: u64,
+        residency: SubmittedResidency,
+        copied_bytes_max: u64,
         free_buffers: &mut Vec<AlignedBytes>,
     ) -> Option<KernelReadStatus> {
         let Some((file, buffered_file)) = self.opened_kernel_file() else {
             return Some(KernelReadStatus::MustBypass);
         };
         if buffered_file.is_nowait_unsupported() {
-            let is_resident = was_resident && !file.readahead.has_blocking_read(buffered_file.key);
+            let is_resident = residency == SubmittedResidency::Resident
+                && !file.readahead.has_blocking_read(buffered_file.key);
             return is_resident.then_some(KernelReadStatus::Resident);
         }
-        if bytes > copied_max {
-            let mut byte = [0];
-            let last = &mut [IoSliceMut::new(&mut byte)];
-            let is_resident = buffered_file.read_nowait(offset + bytes - 1, false, last) == Some(1);
+        if bytes > copied_bytes_max {
+            let mut last_byte = [0];
+            let buffers = &mut [IoSliceMut::new(&mut last_byte)];
+            let last_offset = offset + bytes - 1;
+            let is_resident =
+                buffered_file.read_nowait(last_offset, KernelReadahead::Enabled, buffers)
+                    == Some(1);
             return is_resident.then_some(KernelReadStatus::Resident);
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
-        if buffered_file.read_nowait(offset, false, &mut [IoSliceMut::new(&mut copy)])
-            == Some(bytes)
-        {
+        if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {
             self.record_kernel_read(bytes, 0, offset);
             return Some(KernelReadStatus::Copied(copy));
         }
@@ -73,9 +92,10 @@ impl Handle {
         None
     }
 
-    /// Open file for a submitted read in an io_uring; `None` if a thread must wait for the read. On
-    /// a file system without a block device, or without `RWF_NOWAIT`, the kernel would use threads
-    /// of its own, and few stuck reads would hold up all others.
+    /// Returns the open file for a submitted read in an io_uring, or `None` if a thread must wait
+    /// for the read. A thread waits on a file system without a block device, or without
+    /// `RWF_NOWAIT`. There the kernel would use threads of its own, and a few stuck reads would
+    /// delay all others.
     pub(crate) fn file_for_ring(&self) -> Option<Arc<StdFile>> {
         let (file, buffered_file) = self.opened_kernel_file()?;
         let waits_without_thread =
@@ -83,30 +103,33 @@ impl Handle {
         waits_without_thread.then(|| buffered_file.file_for_waiting())
     }
 
-    /// Counts a submitted read of `bytes` bytes that waits in a ring.
+    /// Adds a submitted read of `bytes` bytes that waits in a ring to the file's counters of
+    /// awaited reads.
     pub(crate) fn record_wait(&self, bytes: u64) {
         if let Some(file) = self.file.pages.kernel_file() {
             file.readahead.record_wait(bytes);
         }
     }
 
-    /// Result of a read that a ring has ended.
+    /// Returns the status of a read of `bytes` bytes from `offset` on that a ring has ended, with
+    /// its content in `buffer`. `has_all_bytes` is true if the ring has read all of them. Counts
+    /// the read.
     pub(crate) fn take_from_ring(
         &self,
         buffer: AlignedBytes,
-        is_read: bool,
+        has_all_bytes: bool,
         offset: u64,
         bytes: u64,
     ) -> KernelReadStatus {
-        if !is_read {
+        if !has_all_bytes {
             return KernelReadStatus::MustBypass;
         }
         self.record_kernel_read(bytes, bytes, offset);
         KernelReadStatus::Copied(buffer)
     }
 
-    /// Starts a waiter thread for a submitted read; `None` if the read must bypass the kernel page
-    /// cache.
+    /// Starts a waiter thread for a submitted read of `bytes` bytes from `offset` on. Returns the
+    /// read that the thread makes, or `None` if the read must bypass the kernel page cache.
     ///
     /// # Errors
     /// The system provides no thread.
@@ -124,7 +147,9 @@ impl Handle {
         Ok(Some(blocking_read))
     }
 
-    /// Result of a read for which a thread has waited.
+    /// Returns the status of a read of `bytes` bytes from `offset` on that a thread has made. The
+    /// content comes from the thread, or is copied from resident pages into memory of
+    /// `free_buffers`. Counts the read.
     pub(crate) fn take_waited(
         &self,
         blocking_read: &BlockingRead,
@@ -143,9 +168,7 @@ impl Handle {
             return KernelReadStatus::Resident;
         }
         let mut copy = AlignedBytes::allocate(bytes as usize, free_buffers.pop());
-        if buffered_file.read_nowait(offset, false, &mut [IoSliceMut::new(&mut copy)])
-            == Some(bytes)
-        {
+        if buffered_file.read_resident(offset, bytes, &mut [IoSliceMut::new(&mut copy)]) {
             self.record_kernel_read(bytes, bytes, offset);
             return KernelReadStatus::Copied(copy);
         }

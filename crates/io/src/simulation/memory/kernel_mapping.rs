@@ -1,6 +1,10 @@
 //! The kernel's own mapping of the file in a simulation: delegated windows, the page cache, and the
 //! return of windows.
 //!
+//! A *window* is a range of consecutive pages of the memory that the pager serves. A window is
+//! *delegated* while the kernel's own mapping of the file is in its place and serves its pages. The
+//! pager takes a window back by a move of registered memory to its place (mremap(2)).
+//!
 //! A window shows the file at the time of the touch. Pages that are not in the cache are read first
 //! together with their neighbours, and a page beyond the end is a bus error. A move of registered
 //! memory into a window's place happens in one step and then waits until its report is read from
@@ -40,13 +44,14 @@ pub(in crate::simulation) struct KernelMemory {
     /// Pages of the file in the cache.
     cached: BTreeSet<u64>,
     /// Number of pages delegated now.
-    pages: u64,
+    delegated_pages: u64,
     /// Number of pages that could not be taken back because the system has too many mappings.
     stuck_pages: u64,
     /// Number of mappings made so far, without the first.
     mappings_made: u32,
+    /// Moves whose report was not yet handled.
     moves: Vec<Move>,
-    /// Number of pages delegated, and of pages taken back.
+    /// Number of pages delegated so far, and of pages taken back so far.
     pub(in crate::simulation) page_totals: (u64, u64),
 }
 
@@ -54,12 +59,14 @@ pub(in crate::simulation) struct KernelMemory {
 #[derive(Clone, Copy, Debug)]
 struct Move {
     uffd: RawFd,
+    /// First address of the moved range before the move, which identifies the move.
     from: usize,
+    /// True once the pager has read the report.
     is_reported: bool,
 }
 
 impl Memory {
-    /// Sets the kernel, with these pages of the file in its cache.
+    /// Sets the kernel of the run, with these page numbers of the file in its cache.
     pub(in crate::simulation) fn set_kernel(&mut self, kernel: &Kernel, cached: BTreeSet<u64>) {
         (self.kernel_memory.kernel, self.kernel_memory.cached) = (Some(kernel.clone()), cached);
     }
@@ -68,10 +75,12 @@ impl Memory {
         self.kernel_memory.kernel.as_ref()
     }
 
-    /// Number of pages of memory that the kernel uses, with its readahead.
+    /// Number of pages of memory that the kernel uses: the delegated pages, and the kernel's
+    /// readahead if there are any.
     pub(super) fn kernel_pages_in_use(&self) -> u64 {
         let ahead = self.kernel().map_or(0, |kernel| kernel.ahead_pages);
-        self.kernel_memory.pages + if self.kernel_memory.pages > 0 { ahead } else { 0 }
+        let delegated_pages = self.kernel_memory.delegated_pages;
+        delegated_pages + if delegated_pages > 0 { ahead } else { 0 }
     }
 
     /// True if the page at an address is delegated.
@@ -79,7 +88,8 @@ impl Memory {
         self.delegated_page(address).is_some()
     }
 
-    /// Page of the file that the kernel shows at an address.
+    /// Returns the number of the file's page that the kernel shows at an address. Returns `None` if
+    /// the page at the address is not delegated.
     fn delegated_page(&mut self, address: usize) -> Option<u64> {
         match self.page(address)?.state {
             PageState::Delegated { page, .. } => Some(page),
@@ -87,31 +97,37 @@ impl Memory {
         }
     }
 
-    /// Returns the next move to report, and marks it as reported.
+    /// Marks the next unreported move of this userfaultfd's memory as reported. Returns the first
+    /// address of the range before its move, or `None` if there is none.
     pub(super) fn next_unreported_move(&mut self, uffd: RawFd) -> Option<usize> {
         let mut moves = self.kernel_memory.moves.iter_mut();
-        let waiting = moves.find(|waiting| waiting.uffd == uffd && !waiting.is_reported)?;
-        waiting.is_reported = true;
-        Some(waiting.from)
+        let next_move = moves.find(|next_move| next_move.uffd == uffd && !next_move.is_reported)?;
+        next_move.is_reported = true;
+        Some(next_move.from)
     }
 
     pub(super) fn has_unreported_move(&self, uffd: RawFd) -> bool {
-        self.kernel_memory.moves.iter().any(|waiting| waiting.uffd == uffd && !waiting.is_reported)
+        self.kernel_memory
+            .moves
+            .iter()
+            .any(|pending_move| pending_move.uffd == uffd && !pending_move.is_reported)
     }
 
-    /// True while memory of the userfaultfd is being moved.
+    /// True while a move of this userfaultfd's memory waits for its report.
     pub(super) fn is_moving(&self, uffd: RawFd) -> bool {
-        self.kernel_memory.moves.iter().any(|waiting| waiting.uffd == uffd)
+        self.kernel_memory.moves.iter().any(|pending_move| pending_move.uffd == uffd)
     }
 
-    /// Replaces a page by one of another mapping.
-    fn replace(&mut self, address: usize, state: PageState, part: u32) {
+    /// Replaces the page at an address by a page of the mapping `mapping_id`, in this state and
+    /// with the next generation.
+    fn replace_page(&mut self, address: usize, state: PageState, mapping_id: u32) {
         let page = self.page(address).expect("of an area");
         let generation = page.generation + 1;
-        *page = Page { state, generation, mapping_id: part, ..Page::absent() };
+        *page = Page { state, generation, mapping_id, ..Page::absent() };
     }
 
-    /// Drops the pages of the cache that were not touched since they were delegated.
+    /// Drops the file's pages `range` from the cache, except pages that the program has touched in
+    /// a window.
     pub(super) fn drop_cached(&mut self, range: PageRange) {
         let mut mapped = BTreeSet::new();
         for area in self.areas.values() {
@@ -123,11 +139,13 @@ impl Memory {
         self.kernel_memory.cached.retain(|page| !range.contains(*page) || mapped.contains(page));
     }
 
+    /// Number of the file's pages `range` that are in the cache.
     pub(super) fn cached_pages(&self, range: PageRange) -> u64 {
         self.kernel_memory.cached.range(range.first..range.end).count() as u64
     }
 
-    /// Counts a window that could not be taken back.
+    /// Adds the pages of a window of `bytes` bytes that could not be taken back to the number of
+    /// stuck pages.
     pub(super) fn count_stuck(&mut self, bytes: usize) {
         self.kernel_memory.stuck_pages += (bytes / PAGE) as u64;
     }
@@ -137,16 +155,18 @@ impl Memory {
         self.kernel_memory.stuck_pages
     }
 
-    /// Accounts for the end of an area.
-    pub(super) fn end_delegation(&mut self, pages: &[Page]) {
+    /// Subtracts the delegated pages among the pages of an unmapped area from the number of
+    /// delegated pages.
+    pub(super) fn count_unmapped_area(&mut self, area_pages: &[Page]) {
         let delegated =
-            pages.iter().filter(|page| matches!(page.state, PageState::Delegated { .. }));
-        self.kernel_memory.pages -= delegated.count() as u64;
+            area_pages.iter().filter(|page| matches!(page.state, PageState::Delegated { .. }));
+        self.kernel_memory.delegated_pages -= delegated.count() as u64;
     }
 }
 
 impl World {
-    /// The calling task touches a delegated page. Returns `None` if the touch must be repeated.
+    /// Simulates a touch of a delegated page at `address` by the calling task. A page that is not
+    /// in the cache is read first, which takes time. Returns `None` if the touch must be repeated.
     /// Otherwise the task may use the page's bytes, or gets a bus error.
     pub(super) fn touch_delegated(&self, address: usize) -> Option<Result<(), Bus>> {
         let page = self.memory().delegated_page(address)?;
@@ -174,53 +194,59 @@ impl World {
         }
         let disk = self.disk.borrow();
         let file = &disk.inodes[INODE as usize];
-        let there = (file.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
+        let file_part_bytes = (file.bytes - page * PAGE_BYTES).min(PAGE_BYTES) as usize;
         // SAFETY: the pager's writable mapping. No task reads it before this one receives it.
         let bytes = unsafe { std::slice::from_raw_parts_mut(address as *mut u8, PAGE) };
-        file.read_current(INODE, page * PAGE_BYTES, &mut bytes[..there]);
-        bytes[there..].fill(0);
+        file.read_current(INODE, page * PAGE_BYTES, &mut bytes[..file_part_bytes]);
+        bytes[file_part_bytes..].fill(0);
         Some(Ok(()))
     }
 
-    /// Reads a page and its readable neighbours into the cache.
+    /// Reads a page of the file and its readable neighbours into the cache.
     fn read_around(&self, page: u64) {
         let mut memory = self.memory();
-        let ahead = memory.kernel().map_or(0, |kernel| kernel.ahead_pages);
+        let ahead_pages = memory.kernel().map_or(0, |kernel| kernel.ahead_pages);
         let disk = self.disk.borrow();
-        let end = disk.inodes[INODE as usize].bytes.div_ceil(PAGE_BYTES);
-        let first = page.saturating_sub(ahead / 2);
-        let around = (first..(first + ahead).min(end)).filter(|&page| !disk.is_bad(INODE, page));
-        memory.kernel_memory.cached.extend(around);
+        let file_pages = disk.inodes[INODE as usize].bytes.div_ceil(PAGE_BYTES);
+        let first_page = page.saturating_sub(ahead_pages / 2);
+        let readable_pages = (first_page..(first_page + ahead_pages).min(file_pages))
+            .filter(|&page| !disk.is_bad(INODE, page));
+        memory.kernel_memory.cached.extend(readable_pages);
         memory.kernel_memory.cached.insert(page);
     }
 
-    /// Maps pages of the file from `offset` on in place of a range (mmap(2)).
+    /// Delegates a window: maps `pages` pages of the file from byte `offset` on at `address`
+    /// (mmap(2)). Fails with `ENOMEM` at the rate of the fault `mapping_limit_rate`.
     pub(super) fn map_file(&self, address: usize, pages: u64, offset: u64) -> Result<(), Errno> {
-        let no_parts = self.disk.borrow().faults().mapping_limit_rate;
-        if self.happens_one_in(no_parts) {
+        let mapping_limit_rate = self.disk.borrow().faults().mapping_limit_rate;
+        if self.happens_one_in(mapping_limit_rate) {
             return Err(Errno::NOMEM);
         }
         let mut memory = self.memory();
         memory.kernel_memory.mappings_made += 1;
-        memory.kernel_memory.pages += pages;
+        memory.kernel_memory.delegated_pages += pages;
         memory.kernel_memory.page_totals.0 += pages;
-        let part = memory.kernel_memory.mappings_made;
-        for nth in 0..pages {
-            let address = address + nth as usize * PAGE;
+        let mapping_id = memory.kernel_memory.mappings_made;
+        for page_index in 0..pages {
+            let address = address + page_index as usize * PAGE;
             if memory.page(address).is_some_and(|page| page.state != PageState::Absent) {
-                self.record_failure(format!("page {nth} of a window of {pages} is not absent"));
+                self.record_failure(format!(
+                    "page {page_index} of a window of {pages} is not absent"
+                ));
             }
-            let page = offset / PAGE_BYTES + nth;
-            memory.replace(address, PageState::Delegated { page, is_mapped: false }, part);
+            let page = offset / PAGE_BYTES + page_index;
+            let state = PageState::Delegated { page, is_mapped: false };
+            memory.replace_page(address, state, mapping_id);
         }
         Ok(())
     }
 
-    /// Moves a registered range to the place of another (mremap(2)), and waits until its report is
-    /// read.
+    /// Takes a window at `to` back: moves the registered range of `bytes` bytes at `from` to its
+    /// place (mremap(2)). Then waits until the pager has read the report of the move. Fails with
+    /// `ENOMEM` at the rate of the fault `mapping_limit_rate`.
     pub(super) fn move_into(&self, from: usize, bytes: usize, to: usize) -> Result<(), Errno> {
-        let no_parts = self.disk.borrow().faults().mapping_limit_rate;
-        if self.happens_one_in(no_parts) {
+        let mapping_limit_rate = self.disk.borrow().faults().mapping_limit_rate;
+        if self.happens_one_in(mapping_limit_rate) {
             self.memory().count_stuck(bytes);
             return Err(Errno::NOMEM);
         }
@@ -232,29 +258,30 @@ impl World {
         }
         memory.kernel_memory.mappings_made += 1;
         // The kernel may merge it with the mapping before it.
-        let is_alike = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_delegated(to - PAGE);
-        let before =
-            memory.page(to - PAGE).filter(|_| is_alike && is_merged).map(|page| page.mapping_id);
-        let part = before.unwrap_or(memory.kernel_memory.mappings_made);
+        let can_merge = memory.uffd_of(to - PAGE) == Some(uffd) && !memory.is_delegated(to - PAGE);
+        let merged_mapping_id =
+            memory.page(to - PAGE).filter(|_| can_merge && is_merged).map(|page| page.mapping_id);
+        let mapping_id = merged_mapping_id.unwrap_or(memory.kernel_memory.mappings_made);
         for address in (to..to + bytes).step_by(PAGE) {
             if !memory.is_delegated(address) {
                 self.record_failure("what is taken back wasn't delegated".to_owned());
             }
-            memory.replace(address, PageState::Absent, part);
+            memory.replace_page(address, PageState::Absent, mapping_id);
         }
         let pages = (bytes / PAGE) as u64;
-        memory.kernel_memory.pages -= pages;
+        memory.kernel_memory.delegated_pages -= pages;
         memory.kernel_memory.page_totals.1 += pages;
         memory.kernel_memory.moves.push(Move { uffd, from, is_reported: false });
         drop(memory);
         // SAFETY: the pager's own range, which it gives up with this call.
         unsafe { libc::munmap(from as *mut _, bytes) };
         self.wake_all(PAGER_SLEEP_KEY);
-        let is_told = |waiting: &Move| waiting.from == from && waiting.is_reported;
-        while !self.memory().kernel_memory.moves.iter().any(is_told) {
+        let is_report_read =
+            |pending_move: &Move| pending_move.from == from && pending_move.is_reported;
+        while !self.memory().kernel_memory.moves.iter().any(is_report_read) {
             self.block(from, None);
         }
-        self.memory().kernel_memory.moves.retain(|waiting| waiting.from != from);
+        self.memory().kernel_memory.moves.retain(|pending_move| pending_move.from != from);
         Ok(())
     }
 }

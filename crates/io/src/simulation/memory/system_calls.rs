@@ -192,7 +192,7 @@ pub(crate) fn unmap(address: usize, bytes: usize) {
         world.wake_range(address, bytes);
         let mut memory = world.memory();
         if let Some(area) = memory.areas.remove(&address) {
-            memory.end_delegation(&area.pages);
+            memory.count_unmapped_area(&area.pages);
         }
     }
 }
