@@ -1,6 +1,10 @@
 //! The engine under the public API: one machine, one storage and one cache, shared by any number of
 //! threads.
 //!
+//! The *machine* is the state machine of the cache: it decides on requests, frames and evictions. A
+//! *completion* is the storage's answer to a request. To *take in* a completion is to pass it to
+//! the machine.
+//!
 //! A read whose pages are all cached copies from the [frame cache](frame_cache) and never enters
 //! the engine. Any other read takes the lock of the [state], starts, and then *waits* (see
 //! [pending_read]). A waiting thread becomes the *leader* if there is none. The leader sleeps
@@ -122,22 +126,23 @@ pub(crate) struct OpenFile {
 }
 
 impl OpenFile {
-    /// Creates the file for a path with this page cache. `number` is the path's number of the file.
+    /// Creates the file for a path with this page cache. `file_number` is the path's number of the
+    /// file.
     pub(crate) fn from_storage_file(
-        opening: StorageFile,
+        storage_file: StorageFile,
         identity: Identity,
         path_pages: &PathPages,
-        number: u32,
+        file_number: u32,
     ) -> OpenFile {
-        let pages = path_pages.of_file(opening.local(), number);
-        let mode = match opening.mode() {
+        let pages = path_pages.of_file(storage_file.local(), file_number);
+        let mode = match storage_file.mode() {
             Mode::Direct if pages.kernel_file().is_some() => Mode::Buffered(BufferedBecause::Kept),
             mode => mode,
         };
         OpenFile {
-            bytes: opening.bytes(),
+            bytes: storage_file.bytes(),
             mode,
-            storage_file: opening,
+            storage_file,
             identity,
             pages,
             has_pages: AtomicBool::new(false),
@@ -157,10 +162,10 @@ impl Engine {
         // Half of the memory, so that two large reads can be in flight.
         let read_bytes_max = (machine.read_bytes_max() / 2).min(READ_BYTES_MAX);
         let page = readpath_core::unit::PAGE_BYTES;
-        let lets_carry = files.can_execute_inline();
+        let can_execute_inline = files.can_execute_inline();
         Engine {
             state: Mutex::new(EngineState::new(machine, files, Arc::clone(&frame_cache), clock)),
-            can_execute_inline: lets_carry,
+            can_execute_inline,
             frame_cache,
             sleeper,
             clock,
@@ -171,7 +176,7 @@ impl Engine {
         }
     }
 
-    /// Sets the elastic memory of the engine, if any.
+    /// Returns the engine with this elastic memory, or with memory of fixed size for `None`.
     pub(crate) fn with_memory(mut self, elastic: Option<Elastic>) -> Engine {
         if let Some(elastic) = &elastic {
             self.state.get_mut().expect(POISON).memory_check_bytes = elastic.first_check_bytes();
@@ -185,9 +190,10 @@ impl Engine {
         EngineGuard::new(self, self.state.lock().expect(POISON))
     }
 
-    /// Waits until a read of `queue` is done. The caller holds the lock, and at least one read of
-    /// the queue is in flight. With `ends_when_stalled`, the wait ends with
-    /// [`WaitOutcome::Stalled`] if threads that execute requests are stalled.
+    /// Waits until a read of `queue` is done, and leads if there is no leader. The caller holds the
+    /// lock, and at least one read of the queue is in flight. Returns the lock, which is free
+    /// during a sleep. If `ends_when_stalled` is true, the wait ends with [`WaitOutcome::Stalled`]
+    /// when threads that execute requests are stalled.
     pub(crate) fn wait<'a>(
         &'a self,
         mut state: EngineGuard<'a>,
@@ -216,15 +222,15 @@ impl Engine {
             } else if state.has_leader() {
                 state.in_flight.park(queue, Parked::Thread(current()));
                 drop(state);
-                let parked = now();
+                let park_start = now();
                 park_timeout(idle_timeout);
-                let is_called = now().duration_since(parked) < idle_timeout;
-                if !is_called {
+                let was_unparked = now().duration_since(park_start) < idle_timeout;
+                if !was_unparked {
                     self.sleeper.drain_kernel_answers();
                 }
                 state = self.lock();
                 state.in_flight.unpark(queue);
-                if !is_called {
+                if !was_unparked {
                     idle_timeout = (2 * idle_timeout).min(IDLE_TIMEOUT_MAX);
                     state.replace_stalled_leader();
                 }
@@ -234,27 +240,29 @@ impl Engine {
         }
     }
 
-    /// Executes a transfer that needs a thread, so that no worker thread has to be woken.
+    /// Executes a transfer that needs a thread on this thread, so that no worker thread has to be
+    /// woken. Then takes in the completions. The lock is free meanwhile.
     fn execute_pooled_transfer<'a>(&'a self, state: EngineGuard<'a>) -> EngineGuard<'a> {
         drop(state);
-        let result_of_transfer = self.sleeper.execute_pooled_transfer();
+        let had_no_answer = self.sleeper.execute_pooled_transfer();
         let mut state = self.lock();
-        if let Some(is_demand) = result_of_transfer {
-            state.collect_completions(Ok(is_demand));
+        if let Some(had_no_answer) = had_no_answer {
+            state.collect_completions(Ok(had_no_answer));
         }
         state.relock()
     }
 
-    /// Sleeps once in the storage as leader, and takes in the completions.
+    /// Makes this thread the leader, sleeps once in the storage without the lock, and takes in the
+    /// completions. `queue` is the queue that the thread waits for, and `None` for the reactor.
     fn lead<'a>(&'a self, mut state: EngineGuard<'a>, queue: Option<QueueId>) -> EngineGuard<'a> {
         let (term, deadline) = state.become_leader(queue);
         // A former leader that was only slow may sleep next to its successor. A wake-up call may
         // then end the sleep of the wrong thread, so every sleep is bounded.
         let sleep_time = deadline.map_or(IDLE_TIMEOUT_MAX, |deadline| self.clock.until(deadline));
         state.unlock_to_sleep();
-        let result = self.sleeper.sleep(Sleep::AtMost(sleep_time.min(IDLE_TIMEOUT_MAX)));
+        let sleep_result = self.sleeper.sleep(Sleep::AtMost(sleep_time.min(IDLE_TIMEOUT_MAX)));
         let mut state = self.lock();
-        state.end_lead(term, result);
+        state.end_lead(term, sleep_result);
         if queue.is_none() && !state.in_flight.is_reactor_due() {
             // The reactor stops leading, and threads may still wait.
             state.in_flight.wake_next_leader();
@@ -275,7 +283,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Main loop of the reactor.
+    /// Main loop of the reactor: leads while futures wait and no other thread leads, and otherwise
+    /// sleeps. Checks for completions that a stalled leader does not take in.
     fn run_reactor(&self) {
         let mut state = self.lock();
         while !state.is_closing {
@@ -283,8 +292,8 @@ impl Engine {
                 state = self.lead(state, None);
             } else if state.in_flight.has_tasks() {
                 let guard = state.into_guard();
-                let waited = self.reactor_wake.wait_timeout(guard, IDLE_TIMEOUT_MAX);
-                let (guard, timed_out) = waited.expect(POISON);
+                let wait_result = self.reactor_wake.wait_timeout(guard, IDLE_TIMEOUT_MAX);
+                let (guard, timed_out) = wait_result.expect(POISON);
                 state = EngineGuard::new(self, guard);
                 if timed_out.timed_out() {
                     drop(state);
@@ -301,7 +310,7 @@ impl Engine {
         }
     }
 
-    /// Ends the reactor, which keeps a reference to the engine.
+    /// Ends the reactor, which keeps a reference to the engine, and waits for its thread.
     pub(crate) fn close(&self) {
         let reactor = self.reactor.lock().expect("nothing panics under this lock").take();
         let Some(reactor) = reactor else { return };

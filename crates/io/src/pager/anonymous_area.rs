@@ -6,7 +6,7 @@
 //! for it.
 //!
 //! A child process does not inherit an area, because absent pages would read as zeros there without
-//! a thread to fill them. The module `inherited.rs` describes the replacement.
+//! a thread to fill them. The module `fork_replacement.rs` describes the replacement.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -38,10 +38,10 @@ impl AnonymousArea {
     /// The system cannot reserve the range.
     pub(super) fn new(pages: u64) -> rustix::io::Result<AnonymousArea> {
         let bytes = usize::try_from(pages * PAGE_BYTES).map_err(|_| rustix::io::Errno::NOMEM)?;
-        let (none, flags) =
+        let (no_access, flags) =
             (mm::ProtFlags::empty(), mm::MapFlags::PRIVATE | mm::MapFlags::NORESERVE);
         // SAFETY: a new private mapping at an address that the kernel chooses.
-        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, none, flags)? };
+        let base = unsafe { mm::mmap_anonymous(std::ptr::null_mut(), bytes, no_access, flags)? };
         let base = NonNull::new(base.cast()).expect("a mapping is never at address zero");
         let area = AnonymousArea { base, pages };
         // SAFETY: the whole mapping made above. The calls change no bytes.
@@ -66,12 +66,12 @@ impl AnonymousArea {
         uffd: &Uffd,
         registration: RangeRegistration,
     ) -> Result<(), PagerError> {
-        let touchable = mm::MprotectFlags::READ | mm::MprotectFlags::WRITE;
+        let protection = mm::MprotectFlags::READ | mm::MprotectFlags::WRITE;
         // SAFETY: the whole mapping is registered first. The owner of the userfaultfd then serves
         // each access.
         unsafe {
             uffd.register(self.address(0), self.bytes(), registration).map_err(PagerError::Call)?;
-            mm::mprotect(self.base.as_ptr().cast(), self.bytes(), touchable).map_err(|errno| {
+            mm::mprotect(self.base.as_ptr().cast(), self.bytes(), protection).map_err(|errno| {
                 PagerError::AddressSpace {
                     bytes: self.pages * PAGE_BYTES,
                     errno: errno.raw_os_error(),
@@ -163,19 +163,23 @@ impl AnonymousArea {
         }
         let bytes = (range.count() * PAGE_BYTES) as usize;
         let destination = self.address(range.first) as *mut _;
-        let (protection, moved) = (mm::ProtFlags::READ, mm::MremapFlags::MAYMOVE);
+        let (protection, move_flags) = (mm::ProtFlags::READ, mm::MremapFlags::MAYMOVE);
         // SAFETY: a new mapping at an address that the kernel chooses, which is unmapped or moved.
         // The target is a range of this area, which reads as the file's bytes before and after.
         unsafe {
             let null = std::ptr::null_mut();
-            let made = mm::mmap(null, bytes, protection, mm::MapFlags::SHARED, file, offset)?;
-            mm::madvise(made, bytes, mm::Advice::LinuxDontFork)
-                .and_then(|()| mm::mremap_fixed(made, bytes, bytes, moved, destination).map(drop))
-                .inspect_err(|_| _ = mm::munmap(made, bytes))
+            let new_mapping =
+                mm::mmap(null, bytes, protection, mm::MapFlags::SHARED, file, offset)?;
+            mm::madvise(new_mapping, bytes, mm::Advice::LinuxDontFork)
+                .and_then(|()| {
+                    mm::mremap_fixed(new_mapping, bytes, bytes, move_flags, destination).map(drop)
+                })
+                .inspect_err(|_| _ = mm::munmap(new_mapping, bytes))
         }
     }
 
-    /// Moves this registered area to the pages of `other` from `first` on.
+    /// Moves this whole registered area to the pages of `other` from page `first_page` on, which
+    /// are replaced.
     ///
     /// # Safety
     /// The content of the target is not needed, or faults on the moved area fill it with the same
@@ -186,17 +190,17 @@ impl AnonymousArea {
     pub(super) unsafe fn move_into(
         self,
         other: &AnonymousArea,
-        first: u64,
+        first_page: u64,
     ) -> rustix::io::Result<()> {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(moved) = crate::simulation::memory::move_into(
             self.address(0),
             self.bytes(),
-            other.address(first),
+            other.address(first_page),
         ) {
             return moved.map(|()| std::mem::forget(self));
         }
-        let (from, to) = (self.base.as_ptr().cast(), other.address(first) as *mut _);
+        let (from, to) = (self.base.as_ptr().cast(), other.address(first_page) as *mut _);
         // SAFETY: both ranges belong to areas and have the same length. The caller guarantees that
         // the target's content is not needed.
         unsafe {
@@ -207,7 +211,7 @@ impl AnonymousArea {
         Ok(())
     }
 
-    /// Bytes of a page.
+    /// Returns the bytes of a page.
     ///
     /// # Safety
     /// The page is present, and no thread changes or removes it while the slice lives.
@@ -229,8 +233,9 @@ impl Drop for AnonymousArea {
     }
 }
 
-/// Calls `each` for each run of consecutive pages in `pages`, and empties `pages`.
-pub(super) fn for_each_run(pages: &mut Vec<u64>, mut each: impl FnMut(PageRange)) {
+/// Calls `on_run` for each run of consecutive pages in `pages`, in ascending order, and empties
+/// `pages`.
+pub(super) fn for_each_run(pages: &mut Vec<u64>, mut on_run: impl FnMut(PageRange)) {
     pages.sort_unstable();
     let mut run = PageRange::default();
     for page in pages.drain(..) {
@@ -239,12 +244,12 @@ pub(super) fn for_each_run(pages: &mut Vec<u64>, mut each: impl FnMut(PageRange)
             continue;
         }
         if !run.is_empty() {
-            each(run);
+            on_run(run);
         }
         run = PageRange::new(page, 1);
     }
     if !run.is_empty() {
-        each(run);
+        on_run(run);
     }
 }
 

@@ -26,7 +26,8 @@ pub(super) struct CoreFollower {
 }
 
 impl CoreFollower {
-    /// Called by the serving thread for each fault of `thread`.
+    /// Records a fault of the thread with the number `thread`. From time to time, moves the calling
+    /// thread to the last core of that thread.
     pub(super) fn on_fault(&mut self, thread: u32) {
         // Simulated threads run on no core.
         if thread_number().is_some() {

@@ -58,7 +58,7 @@ impl ForkReplacement {
                 (Arc::new(file.into()), target.mode() == Mode::Direct)
             }
         };
-        ForkReplacement::take(area, Some(file), is_direct)
+        ForkReplacement::register(area, Some(file), is_direct)
     }
 
     /// Registers inaccessible memory as the replacement of the area. Accesses are reported.
@@ -66,11 +66,12 @@ impl ForkReplacement {
     /// # Errors
     /// The memory for fork handlers is exhausted.
     pub(super) fn inaccessible(area: &AnonymousArea) -> std::io::Result<ForkReplacement> {
-        ForkReplacement::take(area, None, false)
+        ForkReplacement::register(area, None, false)
     }
 
-    /// Registers the replacement of an area.
-    fn take(
+    /// Registers the replacement of an area in children: `file`, or inaccessible memory without
+    /// one. `is_direct` is true if the file is open for direct I/O.
+    fn register(
         area: &AnonymousArea,
         file: Option<Arc<File>>,
         is_direct: bool,
@@ -78,7 +79,7 @@ impl ForkReplacement {
         install_fork_handlers()?;
         let fd = file.as_ref().map(AsRawFd::as_raw_fd);
         let inherited_range = InheritedRange { address: area.address(0), bytes: area.bytes(), fd };
-        INHERITED_RANGES.with_locked(|places| places.push(inherited_range));
+        INHERITED_RANGES.with_locked(|ranges| ranges.push(inherited_range));
         Ok(ForkReplacement {
             address: inherited_range.address,
             bytes: inherited_range.bytes,
@@ -145,12 +146,12 @@ impl ForkReplacement {
             loaded => return loaded,
         }
         let mut scratch = vec![0; bytes.min(SCRATCH_BYTES) as usize];
-        let (mut at, end) = (offset, offset + bytes);
-        while at < end {
-            let piece = (end - at).min(SCRATCH_BYTES) as usize;
-            match self.read(at, &mut scratch[..piece])? {
-                read if read < piece => return Err(Errno::IO),
-                read => at += read as u64,
+        let (mut position, end) = (offset, offset + bytes);
+        while position < end {
+            let piece_bytes = (end - position).min(SCRATCH_BYTES) as usize;
+            match self.read(position, &mut scratch[..piece_bytes])? {
+                read_bytes if read_bytes < piece_bytes => return Err(Errno::IO),
+                read_bytes => position += read_bytes as u64,
             }
         }
         Ok(())
@@ -167,14 +168,16 @@ impl ForkReplacement {
         if self.is_direct {
             return Err(Errno::OPNOTSUPP);
         }
-        let mut done = 0;
-        while done < buffer.len() {
-            match retry_on_intr(|| pread(file, &mut buffer[done..], offset + done as u64))? {
+        let mut bytes_done = 0;
+        while bytes_done < buffer.len() {
+            match retry_on_intr(|| {
+                pread(file, &mut buffer[bytes_done..], offset + bytes_done as u64)
+            })? {
                 0 => break,
-                read => done += read,
+                read_bytes => bytes_done += read_bytes,
             }
         }
-        Ok(done)
+        Ok(bytes_done)
     }
 
     /// Current length of the file; `None` if it is unknown or there is no file.
@@ -200,8 +203,8 @@ impl ForkReplacement {
 impl Drop for ForkReplacement {
     fn drop(&mut self) {
         let address = self.address;
-        INHERITED_RANGES.with_locked(|places| {
-            places.retain(|inherited_range| inherited_range.address != address)
+        INHERITED_RANGES.with_locked(|ranges| {
+            ranges.retain(|inherited_range| inherited_range.address != address)
         });
     }
 }
@@ -229,6 +232,7 @@ static INHERITED_RANGES: InheritedRanges =
     InheritedRanges { is_locked: AtomicBool::new(false), ranges: UnsafeCell::new(Vec::new()) };
 
 impl InheritedRanges {
+    /// Calls `act` with the list while the lock is held.
     fn with_locked(&self, act: impl FnOnce(&mut Vec<InheritedRange>)) {
         self.lock();
         // SAFETY: the lock is held.
@@ -236,12 +240,14 @@ impl InheritedRanges {
         self.unlock();
     }
 
+    /// Takes the lock, and yields the processor until it is free.
     fn lock(&self) {
         while !self.try_lock() {
             std::thread::yield_now();
         }
     }
 
+    /// Takes the lock if it is free. Returns false otherwise.
     fn try_lock(&self) -> bool {
         !self.is_locked.swap(true, Ordering::Acquire)
     }
@@ -274,16 +280,17 @@ extern "C" fn before_fork() {
     INHERITED_RANGES.lock();
 }
 
+/// Releases the lock of the list in the parent.
 extern "C" fn after_fork() {
     INHERITED_RANGES.unlock();
 }
 
-/// Maps the replacements in a child, and releases the lock of the list.
+/// Maps the replacements of all registered ranges in a child, and releases the lock of the list.
 extern "C" fn map_replacements_in_child() {
     // SAFETY: the lock was taken before the fork, and this is the only thread.
-    let places = unsafe { &*INHERITED_RANGES.ranges.get() };
-    let mut is_any_empty = false;
-    for inherited_range in places {
+    let ranges = unsafe { &*INHERITED_RANGES.ranges.get() };
+    let mut is_any_inaccessible = false;
+    for inherited_range in ranges {
         let (protection, flags, fd) = match inherited_range.fd {
             Some(fd) => (libc::PROT_READ, libc::MAP_SHARED, fd),
             None => {
@@ -305,9 +312,9 @@ extern "C" fn map_replacements_in_child() {
                 0,
             );
         }
-        is_any_empty |= inherited_range.fd.is_none();
+        is_any_inaccessible |= inherited_range.fd.is_none();
     }
-    if is_any_empty {
+    if is_any_inaccessible {
         install_touch_handler();
     }
     INHERITED_RANGES.unlock();
@@ -333,12 +340,12 @@ fn install_touch_handler() {
     // SAFETY: sigaction(2) may be called here. The old action is written to memory that no other
     // thread reads yet. A grandchild that has inherited the handler returns first.
     unsafe {
-        let mut now = std::mem::zeroed::<libc::sigaction>();
-        libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut now);
-        if now.sa_sigaction == report_touch as *const () as usize {
+        let mut present_action = std::mem::zeroed::<libc::sigaction>();
+        libc::sigaction(libc::SIGSEGV, std::ptr::null(), &mut present_action);
+        if present_action.sa_sigaction == report_touch as *const () as usize {
             return;
         }
-        (*PREVIOUS_ACTION.0.get()).write(now);
+        (*PREVIOUS_ACTION.0.get()).write(present_action);
         let mut new_action = std::mem::zeroed::<libc::sigaction>();
         new_action.sa_sigaction = report_touch as *const () as usize;
         new_action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;

@@ -51,16 +51,19 @@ pub(super) fn is_kernel_mapping_as_fast(target: &Target) -> bool {
 pub(super) fn is_device_fast(target: &Target) -> bool {
     let window_bytes = target.queue().map_or(0, |queue| queue.read_ahead_bytes);
     target.mode() == Mode::Direct
-        && page_service_time(target).is_some_and(|took| is_within_service_time(took, window_bytes))
+        && page_read_time(target)
+            .is_some_and(|request_time| is_within_service_time(request_time, window_bytes))
 }
 
-/// True if a request takes no longer than serving the pages of a window.
-fn is_within_service_time(request: Duration, window_bytes: u64) -> bool {
-    request <= SERVICE_TIME_PER_PAGE * u32::try_from(window_bytes / PAGE_BYTES).unwrap_or(u32::MAX)
+/// True if a request of this duration takes no longer than serving the pages of a window of
+/// `window_bytes` bytes in user space.
+fn is_within_service_time(request_time: Duration, window_bytes: u64) -> bool {
+    request_time
+        <= SERVICE_TIME_PER_PAGE * u32::try_from(window_bytes / PAGE_BYTES).unwrap_or(u32::MAX)
 }
 
-/// Shortest service time of a page of the file; `None` if a read fails.
-fn page_service_time(target: &Target) -> Option<Duration> {
+/// Shortest duration of the device's test reads of one page each. Returns `None` if a read fails.
+fn page_read_time(target: &Target) -> Option<Duration> {
     let mut page = RawMemory::new(PAGE_BYTES as usize).ok()?;
     let pages = target.bytes() / PAGE_BYTES;
     let time_test_read = |test_read: u64| {
@@ -74,8 +77,8 @@ fn page_service_time(target: &Target) -> Option<Duration> {
     (0..TEST_READS).map(time_test_read).min().flatten()
 }
 
-/// Offset of a test read in a file of `pages` pages: a page start in the middle of the nth of
-/// [`TEST_READS`] equal parts.
+/// Offset in bytes of the test read number `test_read` in a file of `pages` pages. It is a page
+/// start in the middle of that one of [`TEST_READS`] equal parts.
 fn test_read_offset(pages: u64, test_read: u64) -> u64 {
     pages * (2 * test_read + 1) / (2 * TEST_READS) * PAGE_BYTES
 }

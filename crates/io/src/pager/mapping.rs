@@ -131,11 +131,12 @@ impl MappingBuilder {
     /// cache of these windows is dropped behind the run, because the file is larger than the free
     /// memory.
     fn delegated_windows_drop_behind(&self, bytes: u64) -> Option<bool> {
-        let is_free = self.uses_kernel_cache
+        let may_delegate = self.uses_kernel_cache
             && self.readahead == DEFAULT_POLICY
             && self.window_bytes_max.is_none()
             && self.backend == BackendKind::default();
-        is_free.then(|| SystemMemory::measure().is_none_or(|memory| memory.available_bytes < bytes))
+        may_delegate
+            .then(|| SystemMemory::measure().is_none_or(|memory| memory.available_bytes < bytes))
     }
 
     /// True if all options have their defaults.
@@ -398,17 +399,17 @@ impl Mapping {
         if self.link().is_none() {
             let end = self.range_end(offset, buffer.len() as u64)?;
             return match self.fork_local.read(offset, buffer) {
-                Ok(read) if read == buffer.len() => Ok(()),
-                Ok(read) => {
-                    Err(LoadError::Read(ReadError::Shrunk { offset: offset + read as u64 }))
+                Ok(read_bytes) if read_bytes == buffer.len() => Ok(()),
+                Ok(read_bytes) => {
+                    Err(LoadError::Read(ReadError::Shrunk { offset: offset + read_bytes as u64 }))
                 }
                 Err(_) => Err(self.kernel_read_error(offset, end)),
             };
         }
-        let mut at = 0;
+        let mut bytes_done = 0;
         self.read_range(offset, buffer.len() as u64, true, |bytes| {
-            buffer[at..at + bytes.len()].copy_from_slice(bytes);
-            at += bytes.len();
+            buffer[bytes_done..bytes_done + bytes.len()].copy_from_slice(bytes);
+            bytes_done += bytes.len();
         })
     }
 
@@ -421,31 +422,35 @@ impl Mapping {
         }
     }
 
-    /// Link to the serving thread, if it is in this process.
+    /// Returns the link to the serving thread. Returns `None` if the kernel serves the mapping, and
+    /// in a child made by `fork`.
     fn link(&self) -> Option<&PagerLink<MappingCommand>> {
         self.link.as_ref().filter(|link| link.is_in_this_process())
     }
 
+    /// Number of pages of the mapping.
     fn pages(&self) -> u64 {
         self.bytes.div_ceil(PAGE_BYTES)
     }
 
-    /// End of a range in the file.
+    /// Returns the end of a range in bytes, or an error if the range is not in the mapping.
     fn range_end(&self, offset: u64, bytes: u64) -> Result<u64, LoadError> {
         let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
         end.ok_or(LoadError::PastEnd { bytes: self.bytes })
     }
 
-    /// Error for a range that the kernel cannot read.
+    /// Returns the error for a range that the kernel cannot read. It names the file's end if the
+    /// file has become shorter than `end`.
     fn kernel_read_error(&self, offset: u64, end: u64) -> LoadError {
         let error = ReadError::Device { offset, error: DeviceError::Medium };
-        let shrunk = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
-        let shrunk = shrunk.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
-        LoadError::Read(shrunk.unwrap_or(error))
+        let shrunk_error = self.fork_local.file_bytes().filter(|&bytes| bytes < end);
+        let shrunk_error =
+            shrunk_error.map(|bytes| ReadError::Shrunk { offset: bytes.max(offset) });
+        LoadError::Read(shrunk_error.unwrap_or(error))
     }
 
     /// Reads the range piece by piece on the serving thread. Passes the bytes of each piece to
-    /// `on_piece` if `wants_bytes` is set.
+    /// `on_piece` if `wants_bytes` is true, and otherwise an empty slice.
     fn read_range(
         &self,
         offset: u64,
@@ -462,13 +467,13 @@ impl Mapping {
         };
         // Puts all pieces in flight together.
         self.advise(Advice::WillNeed, offset, bytes);
-        let mut at = offset;
-        while at < end {
-            let range = ByteRange { offset: at, bytes: end - at };
+        let mut position = offset;
+        while position < end {
+            let range = ByteRange { offset: position, bytes: end - position };
             let piece = link.request(|reply| MappingCommand::Read { range, wants_bytes, reply });
             let piece = piece.map_err(LoadError::Read)?;
             on_piece(&piece.copy);
-            at += piece.bytes;
+            position += piece.bytes;
         }
         Ok(())
     }

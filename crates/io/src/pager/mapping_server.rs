@@ -1,6 +1,11 @@
 //! Serves the faults of a [`Mapping`](super::mapping::Mapping): one thread that drives the machine,
 //! its transfers, and the userfaultfd.
 //!
+//! The *machine* is the state machine of the cache: it decides on reads, frames and evictions. A
+//! *fault* is a touch of an absent page by the program. A page is *poisoned* if a touch of it is a
+//! bus error. A *window* is a page range of a long run, *delegated* while the kernel's own mapping
+//! of the file serves it.
+//!
 //! There are two address ranges, each as long as the file. The program sees the *user area*. The
 //! device's bytes arrive in the *shadow*, each page at the same position as in the user area. On a
 //! touch, a page is moved from the shadow to the user area, not copied. Pages that are adjacent in
@@ -181,7 +186,7 @@ impl MappingServer {
             readahead,
             window_bytes_max,
             backend,
-            delegated_windows_drop_behind: lends,
+            delegated_windows_drop_behind: drops_cache_behind,
             ..
         } = setup;
         let (caps, file_bytes) = (target.caps(), target.bytes());
@@ -212,7 +217,7 @@ impl MappingServer {
         let built = backend.build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd());
         let (built, _) = built.map_err(PagerError::Backend)?;
         let frames = (memory_bytes / PAGE_BYTES) as usize;
-        let delegated_windows = match lends {
+        let delegated_windows = match drops_cache_behind {
             Some(drops_behind) => DelegatedWindows::of(&target, frames as u64, drops_behind),
             None => DelegatedWindows::disabled(),
         };
@@ -249,6 +254,8 @@ impl Areas {
         self.clock.now()
     }
 
+    /// Reads the pending faults and handles each one. Faults that are read while a window is taken
+    /// back are handled too.
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.pending_faults);
         // Reading the messages also lets waiting memory moves continue.
@@ -296,6 +303,7 @@ impl Areas {
         }
     }
 
+    /// Executes a command of the owner. A read that has to wait is answered later.
     fn handle_command(&mut self, machine: &mut Machine, command: MappingCommand) {
         match command {
             MappingCommand::Advise { advice, range } => self.advise(machine, advice, range),
@@ -331,6 +339,8 @@ impl Areas {
         }
     }
 
+    /// Passes advice about a range to the machine. `DontNeed` also takes windows in the range back
+    /// and releases its pages.
     fn advise(&mut self, machine: &mut Machine, advice: Advice, range: PageRange) {
         machine.advise(self.now(), self.handle, PROCESS, advice, range);
         match advice {
@@ -364,47 +374,49 @@ impl Areas {
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
-    /// Puts pages into the shadow for a transfer to fill.
+    /// Puts zero pages into the shadow for a transfer to fill. Pages that are already there stay.
     fn make_present(&self, range: PageRange) {
-        let mut at = self.shadow.address(range.first);
-        let end = at + (range.count() * PAGE_BYTES) as usize;
-        while at < end {
-            let bytes = (end - at).min(ZERO_BYTES);
+        let mut address = self.shadow.address(range.first);
+        let end = address + (range.count() * PAGE_BYTES) as usize;
+        let zeros = self.zeros.as_ptr() as usize;
+        while address < end {
+            let bytes = (end - address).min(ZERO_BYTES);
             // SAFETY: this server owns the zeros. No thread reads these pages of the shadow.
-            match unsafe { self.shadow_uffd.copy(at, self.zeros.as_ptr() as usize, bytes, false) } {
-                Ok(()) => at += bytes,
+            match unsafe { self.shadow_uffd.copy(address, zeros, bytes, false) } {
+                Ok(()) => address += bytes,
                 // An earlier, abandoned transfer of the page is still in progress.
                 Err(error) if error.errno == Errno::EXIST => {
-                    at += error.bytes_done + PAGE_BYTES as usize;
+                    address += error.bytes_done + PAGE_BYTES as usize;
                 }
                 Err(error) => panic!("pages {range:?} of the shadow take no zeros: {error}"),
             }
         }
     }
 
-    /// Evicts the pages of `self.pages`.
+    /// Evicts the pages of `self.page_scratch`: releases their memory, and empties the list.
     fn evict(&mut self) {
-        let (mut shadow, mut user) = (Vec::new(), Vec::new());
+        let (mut shadow_pages, mut user_pages) = (Vec::new(), Vec::new());
         self.statistics.evicted_pages += self.page_scratch.len() as u64;
         for page in self.page_scratch.drain(..) {
             match self.resident.remove(&page).map(|resident_page| resident_page.presence) {
-                Some(PagePresence::User) => user.push(page),
-                Some(PagePresence::Shadow | PagePresence::Filling) => shadow.push(page),
+                Some(PagePresence::User) => user_pages.push(page),
+                Some(PagePresence::Shadow | PagePresence::Filling) => shadow_pages.push(page),
                 None => {}
             }
         }
         // SAFETY: pages of the user area are filled with the same bytes on the next touch. There
         // are no references into the shadow.
         unsafe {
-            for_each_run(&mut user, |run| {
+            for_each_run(&mut user_pages, |run| {
                 self.user.release(run);
                 self.mapped_ranges.remove(run);
             });
-            for_each_run(&mut shadow, |run| self.shadow.release(run));
+            for_each_run(&mut shadow_pages, |run| self.shadow.release(run));
         }
     }
 
-    /// Releases the pages of a range that the machine has dropped, and removes poison.
+    /// Releases the pages of a range that the machine no longer caches, and removes the poison of
+    /// the range.
     fn drop_range(&mut self, machine: &Machine, range: PageRange) {
         let is_dropped = |page: &u64| !machine.is_cached(self.handle, *page);
         let is_dropped_page = |page: &u64| range.contains(*page) && is_dropped(page);
@@ -423,22 +435,24 @@ impl Areas {
             }
         }
         self.evict();
-        let mut cured: Vec<u64> = self.poisoned.range(range.first..range.end).copied().collect();
+        let mut formerly_poisoned: Vec<u64> =
+            self.poisoned.range(range.first..range.end).copied().collect();
         self.poisoned.retain(|page| !range.contains(*page));
         // SAFETY: poisoned pages have no bytes.
-        for_each_run(&mut cured, |run| unsafe { self.user.release(run) });
+        for_each_run(&mut formerly_poisoned, |run| unsafe { self.user.release(run) });
     }
 
-    /// Records the end of a transfer of these pages.
+    /// Records the end of the transfer that filled these pages. Pages with the file's bytes become
+    /// available in the shadow, and the others are evicted.
     fn on_transfer_end(&mut self, range: PageRange, outcome: Outcome) {
-        let good_end = match outcome {
+        let valid_end = match outcome {
             Outcome::Done => range.end * PAGE_BYTES,
             Outcome::Short { bytes } => range.first * PAGE_BYTES + bytes,
             Outcome::Failed(_) => 0,
         };
         for page in range.pages() {
             // The last page of a file is complete with only its part of the file.
-            if good_end >= ((page + 1) * PAGE_BYTES).min(self.file_bytes) {
+            if valid_end >= ((page + 1) * PAGE_BYTES).min(self.file_bytes) {
                 if let Some(resident_page) = self.resident.get_mut(&page) {
                     resident_page.presence = PagePresence::Shadow;
                 }
@@ -449,7 +463,8 @@ impl Areas {
         self.evict();
     }
 
-    /// Copies the bytes of a completed read from either area.
+    /// Copies `bytes` bytes of a completed read from `offset` on, from either area. Pages that the
+    /// program has dropped itself are read again.
     fn copy_completed(&mut self, offset: u64, bytes: u64) -> Result<Vec<u8>, ReadError> {
         let mut copied = Vec::with_capacity(bytes as usize);
         for page in PageRange::covering(offset, bytes).pages() {
@@ -469,7 +484,8 @@ impl Areas {
         Ok(copied)
     }
 
-    /// Makes each touch of an absent page a bus error.
+    /// Makes each later touch of an absent page a bus error. Wakes the threads that wait for the
+    /// page.
     fn poison(&mut self, page: u64) {
         if self.delegated_windows.is_kernel_served(page) {
             // The kernel detects the error itself.
@@ -485,6 +501,7 @@ impl Areas {
         }
     }
 
+    /// Wakes the threads that wait for a page, so that they try again.
     fn wake(&self, page: u64) {
         self.wake_all(PageRange::new(page, 1));
     }
@@ -502,6 +519,7 @@ impl PagerServer for MappingServer {
         self.areas.uffd.scope()
     }
 
+    /// Main loop: handles commands and faults, and steps the machine.
     fn run(&mut self) {
         let MappingServer { machine, areas } = self;
         loop {

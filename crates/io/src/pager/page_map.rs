@@ -23,9 +23,9 @@ pub(super) struct PageHasher(u64);
 impl Hasher for PageHasher {
     fn write_u64(&mut self, page: u64) {
         // 2^64 divided by the golden ratio, odd.
-        let random_access = (page >> BLOCK_ORDER).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let block_hash = (page >> BLOCK_ORDER).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         // The high bits are mixed best, and the low bits select the slot in the table.
-        self.0 = random_access.rotate_left(32).wrapping_add(page);
+        self.0 = block_hash.rotate_left(32).wrapping_add(page);
     }
 
     fn write(&mut self, _bytes: &[u8]) {

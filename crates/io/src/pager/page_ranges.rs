@@ -12,7 +12,7 @@ pub(super) struct PageRanges {
 }
 
 impl PageRanges {
-    /// Adds pages.
+    /// Adds pages. Ranges that overlap or touch the new one are merged with it.
     pub(super) fn insert(&mut self, range: PageRange) {
         if range.is_empty() {
             return;
@@ -29,7 +29,7 @@ impl PageRanges {
         self.ends.insert(first, end);
     }
 
-    /// Removes pages.
+    /// Removes pages. A range that contains them is cut or split.
     pub(super) fn remove(&mut self, range: PageRange) {
         if range.is_empty() {
             return;

@@ -61,14 +61,14 @@ impl<C: Send + 'static> PagerLink<C> {
         build: impl FnOnce(Arc<Inbox<C>>) -> Result<S, PagerError> + Send + 'static,
     ) -> Result<(PagerLink<C>, FaultScope), PagerError> {
         let event_fd = EventFd::new().map_err(|errno| PagerError::System(errno.into()))?;
-        let mail = Mutex::new(InboxState { commands: VecDeque::new(), is_closed: false });
-        let inbox = Arc::new(Inbox { state: mail, event_fd });
-        let (started, start) = sync_channel(1);
+        let state = Mutex::new(InboxState { commands: VecDeque::new(), is_closed: false });
+        let inbox = Arc::new(Inbox { state, event_fd });
+        let (start_sender, start_receiver) = sync_channel(1);
         let thread_inbox = Arc::clone(&inbox);
         let body = move || match build(thread_inbox) {
             Ok(mut server) => {
                 // The other end waits for this message, unless it has panicked.
-                let _ = started.send(Ok(server.scope()));
+                let _ = start_sender.send(Ok(server.scope()));
                 // The server outlives the panic: its userfaultfd must not be closed.
                 if let Err(_payload) = catch_unwind(AssertUnwindSafe(|| server.run())) {
                     #[cfg(any(test, feature = "simulation"))]
@@ -83,12 +83,12 @@ impl<C: Send + 'static> PagerLink<C> {
                 }
             }
             Err(error) => {
-                let _ = started.send(Err(error));
+                let _ = start_sender.send(Err(error));
             }
         };
         let thread = Some(spawn(name, body).map_err(PagerError::System)?);
         let link = PagerLink { inbox, thread, process: std::process::id() };
-        let scope = start.recv().expect("the thread answers before it ends")?;
+        let scope = start_receiver.recv().expect("the thread answers before it ends")?;
         Ok((link, scope))
     }
 
@@ -97,7 +97,7 @@ impl<C: Send + 'static> PagerLink<C> {
         self.process == std::process::id()
     }
 
-    /// Sends a command.
+    /// Queues a command for the thread and wakes it. Does not wait for a reply.
     ///
     /// # Panics
     /// In a child made by `fork`, which has no such thread.
@@ -119,12 +119,12 @@ impl<C: Send + 'static> PagerLink<C> {
 }
 
 impl<C> Inbox<C> {
-    /// Eventfd that wakes the thread.
+    /// Returns the eventfd that wakes the thread.
     pub(super) fn event_fd(&self) -> &EventFd {
         &self.event_fd
     }
 
-    /// Takes the next command.
+    /// Removes and returns the next command, or `None` if there is none.
     pub(super) fn next(&self) -> Option<C> {
         self.state.lock().expect(POISON).commands.pop_front()
     }

@@ -113,7 +113,7 @@ impl RegionBuilder {
         let folder = folder.as_ref();
         let slots = slot_count(bytes);
         let file_bytes = slots.saturating_mul(PAGE_BYTES);
-        let refused =
+        let space_error =
             |error| PagerError::Space { path: folder.to_path_buf(), bytes: file_bytes, error };
         let file = File::options()
             .read(true)
@@ -121,12 +121,12 @@ impl RegionBuilder {
             .custom_flags(libc::O_TMPFILE)
             .mode(0o600)
             .open(folder)
-            .map_err(refused)?;
-        check_file_size_limit(file_bytes).map_err(refused)?;
-        disable_copy_on_write(&file).map_err(|errno| refused(errno.into()))?;
+            .map_err(space_error)?;
+        check_file_size_limit(file_bytes).map_err(space_error)?;
+        disable_copy_on_write(&file).map_err(|errno| space_error(errno.into()))?;
         let flags = rustix::fs::FallocateFlags::empty();
         rustix::fs::fallocate(&file, flags, 0, file_bytes)
-            .map_err(|errno| refused(errno.into()))?;
+            .map_err(|errno| space_error(errno.into()))?;
         // Path to the open unnamed file.
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         self.open_storage(bytes, &path, file)
@@ -141,8 +141,8 @@ impl RegionBuilder {
     /// [`in_folder`](RegionBuilder::in_folder).
     pub fn on_device(self, bytes: u64, path: impl AsRef<Path>) -> Result<Region, PagerError> {
         let path = path.as_ref();
-        let refused = |error| PagerError::Space { path: path.to_path_buf(), bytes, error };
-        if !std::fs::metadata(path).map_err(refused)?.file_type().is_block_device() {
+        let space_error = |error| PagerError::Space { path: path.to_path_buf(), bytes, error };
+        if !std::fs::metadata(path).map_err(space_error)?.file_type().is_block_device() {
             return Err(PagerError::NotADevice { path: path.to_path_buf() });
         }
         // O_EXCL on a block device: the open fails while another program claims the device
@@ -152,7 +152,7 @@ impl RegionBuilder {
             .write(true)
             .custom_flags(libc::O_EXCL)
             .open(path)
-            .map_err(refused)?;
+            .map_err(space_error)?;
         self.open_storage(bytes, path, claim)
     }
 
@@ -189,13 +189,13 @@ impl RegionBuilder {
             });
         }
         let areas = AnonymousArea::new(pages)
-            .and_then(|user| Ok((Arc::new(user), AnonymousArea::new(memory_pages)?)));
-        let (user, frames) = areas
+            .and_then(|user_area| Ok((Arc::new(user_area), AnonymousArea::new(memory_pages)?)));
+        let (user_area, frames) = areas
             .map_err(|errno| PagerError::AddressSpace { bytes, errno: errno.raw_os_error() })?;
-        let fork_local = ForkReplacement::inaccessible(&user).map_err(PagerError::System)?;
+        let fork_local = ForkReplacement::inaccessible(&user_area).map_err(PagerError::System)?;
         let setup = RegionSetup {
             target,
-            user_area: Arc::clone(&user),
+            user_area: Arc::clone(&user_area),
             pages,
             frames,
             memory_pages,
@@ -209,7 +209,7 @@ impl RegionBuilder {
         Ok(Region {
             link,
             _fork_local: fork_local,
-            user,
+            user: user_area,
             bytes,
             scope,
             _storage_file: storage_file,

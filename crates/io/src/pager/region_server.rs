@@ -1,6 +1,10 @@
 //! Serves the faults of a [`Region`](super::region::Region): one thread that drives the machine's
 //! memory side, its transfers, and the userfaultfd.
 //!
+//! The *machine* is the state machine that decides on swap-in, frames and eviction. A *fault* is a
+//! touch of an absent page, or a write to a protected one. The *user area* is the memory that the
+//! program sees. A page is *poisoned* if a touch of it is a bus error.
+//!
 //! The memory consists of the machine's frames, one page each. A frame's page is either *here*, at
 //! the frame's own address, where transfers read and write it, or *mapped*, at the program's
 //! address of the page. Mapping and unmapping moves the page without copying, in one step. The
@@ -183,6 +187,7 @@ struct Areas {
 }
 
 impl Zeros {
+    /// Address of the page.
     fn address(&self) -> usize {
         self.0.as_ptr().addr()
     }
@@ -230,12 +235,13 @@ impl RegionServer {
         let area_uffd = Uffd::open_without_reports().map_err(PagerError::Uffd)?;
         area.register(&area_uffd, RangeRegistration::Missing)?;
         let clock = Clock::start();
-        let built = backend.build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd());
-        let (built, _) = built.map_err(PagerError::Backend)?;
+        let (io_backend, _) = backend
+            .build_with_event_fd(caps.depth_max, inbox.event_fd().as_fd())
+            .map_err(PagerError::Backend)?;
         let empty =
             Frame { presence: FramePresence::Unallocated, writes: 0, is_present_twice: false };
         let areas = Areas {
-            transfers: Transfers::with_backend(built, caps.depth_max, clock),
+            transfers: Transfers::with_backend(io_backend, caps.depth_max, clock),
             target,
             uffd,
             user,
@@ -265,7 +271,8 @@ impl RegionServer {
 }
 
 impl Areas {
-    /// Reads pending faults and passes them to the machine.
+    /// Reads pending faults and passes them to the machine. Wakes the thread of a fault that is out
+    /// of date.
     fn handle_faults(&mut self, machine: &mut Machine) {
         let mut faults = std::mem::take(&mut self.faults);
         self.uffd.faults(&mut faults).expect("a userfaultfd can be read while it is open");
@@ -280,12 +287,12 @@ impl Areas {
                 let _ = unsafe { self.uffd.poison(fault.address, PAGE) };
                 continue;
             };
-            let place = match self.frame_of_page[page as usize] {
+            let presence = match self.frame_of_page[page as usize] {
                 NO_FRAME => FramePresence::Unallocated,
                 frame => self.frames[frame as usize].presence,
             };
             // The page came in, or became writable, after the fault: the thread tries again.
-            let is_stale = match place {
+            let is_stale = match presence {
                 FramePresence::Mapped { is_protected, .. } => {
                     fault.kind != FaultKind::Protected || !is_protected
                 }
@@ -304,7 +311,8 @@ impl Areas {
         self.faults = faults;
     }
 
-    /// Passes a fault to the machine.
+    /// Passes a touch of a page at time `now` to the machine as a fault. `tag` is [`TOUCH_TAG`],
+    /// [`REMAP_TAG`] or the slot of a load command.
     fn on_touch(
         &mut self,
         machine: &mut Machine,
@@ -318,7 +326,7 @@ impl Areas {
         begun.expect("there is no limit to open faults");
     }
 
-    /// Executes a command of the owner.
+    /// Executes a command of the owner. A load or discard that has to wait is answered later.
     fn handle_command(&mut self, machine: &mut Machine, command: RegionCommand) {
         match command {
             RegionCommand::Load { range, reply } => {
@@ -378,8 +386,8 @@ impl Areas {
         self.transfers.exchange(Sleep::Never).expect("the backend exchanges requests for answers");
     }
 
-    /// Gives a frame a page of its own for a transfer to fill. Otherwise the kernel's transfer
-    /// would wait forever for a page.
+    /// Puts a page of zeros at the frame's own address, for a transfer to fill, if there is none.
+    /// Otherwise the kernel's transfer would wait forever for a page.
     fn make_present(&mut self, frame: u32) {
         match self.frames[frame as usize].presence {
             FramePresence::InFrame => {}
@@ -393,16 +401,17 @@ impl Areas {
         }
     }
 
-    /// Fills the frame's own page with zeros.
+    /// Puts a page of zeros at the frame's own address, where there is no page.
     fn put_zeros(&mut self, frame: u32) {
-        let to = self.frame_area.address(u64::from(frame));
+        let address = self.frame_area.address(u64::from(frame));
         // SAFETY: this server owns the zeros, and the frame has no page of its own.
-        let put = unsafe { self.frame_uffd.copy(to, self.zeros.address(), PAGE, false) };
-        put.expect("a frame without a page takes one");
+        let result = unsafe { self.frame_uffd.copy(address, self.zeros.address(), PAGE, false) };
+        result.expect("a frame without a page takes one");
         self.add_present(1);
     }
 
-    /// Records the end of a transfer, successful or not.
+    /// Records the end of a transfer of these frames, successful or not. After a write, releases
+    /// memory of frames that was kept only for it.
     fn on_transfer_end(&mut self, op: Op, mut transfer_frames: TransferFrames) {
         if op == Op::Write {
             for &frame in &transfer_frames {
@@ -417,13 +426,13 @@ impl Areas {
         self.spare_frame_lists.push(transfer_frames);
     }
 
-    /// Records that a write takes the frame's own page.
+    /// Counts a write of the frame. If its page is mapped again, the write uses zeros, and the page
+    /// is remembered as changed.
     fn begin_write(&mut self, frame: u32) {
-        let Frame { presence: place, is_present_twice: is_double, writes } =
-            &mut self.frames[frame as usize];
+        let Frame { presence, is_present_twice, writes } = &mut self.frames[frame as usize];
         *writes += 1;
-        if let FramePresence::Mapped { page, .. } = *place
-            && !*is_double
+        if let FramePresence::Mapped { page, .. } = *presence
+            && !*is_present_twice
         {
             self.changed_before_write.push(page);
         }
@@ -436,7 +445,7 @@ impl Areas {
         }
     }
 
-    /// Releases the memory at a frame's own address.
+    /// Gives the memory at a frame's own address back to the system.
     fn release_frame_memory(&mut self, frame: u32) {
         // SAFETY: the bytes are at the program's address, and no transfer uses the frame's own
         // page.
@@ -444,13 +453,14 @@ impl Areas {
         self.present_pages -= 1;
     }
 
-    /// Adds to the number of present pages.
+    /// Adds to the number of present pages, and updates its maximum.
     fn add_present(&mut self, pages: u64) {
         self.present_pages += pages;
         self.statistics.memory_pages_max = self.statistics.memory_pages_max.max(self.present_pages);
     }
 
-    /// Records the end of one page of a load, and answers it after the last.
+    /// Records the end of one page of the load command in `slot`. Answers the command after its
+    /// last page, with the first error.
     fn finish_load(&mut self, slot: usize, error: Option<ReadError>) {
         let load = self.loads[slot].as_mut().expect("a load stays until its last page");
         load.pages_left -= 1;

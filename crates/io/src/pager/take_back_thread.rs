@@ -1,6 +1,7 @@
 //! Takes parts of an area back from the kernel's own mapping of a file.
 //!
-//! The part is replaced by registered memory with absent pages, which is moved there in one step
+//! *Registered* memory reports touches of its absent pages to a userfaultfd, and a server fills
+//! them. The part is replaced by registered memory with absent pages, moved there in one step
 //! (`mremap(2)`). The alternative, to map memory there and register it afterwards, leaves a moment
 //! in which a touch finds zeros. The kernel reports a move of registered memory to the userfaultfd
 //! (`UFFD_FEATURE_EVENT_REMAP`), and the move waits until the report is read. One thread therefore
@@ -41,12 +42,12 @@ impl TakeBackThread {
     ) -> std::io::Result<TakeBackThread> {
         // One range at a time.
         let (requests, request_receiver) = sync_channel::<PageRange>(1);
-        let (answer, answers) = sync_channel(1);
+        let (answer_sender, answers) = sync_channel(1);
         let (uffd, area) = (Arc::clone(uffd), Arc::clone(area));
         let body = move || {
             while let Ok(range) = request_receiver.recv() {
-                let is_back = replace_by_absent_pages(&area, &uffd, range).is_ok();
-                if answer.send(is_back).is_err() {
+                let is_taken_back = replace_by_absent_pages(&area, &uffd, range).is_ok();
+                if answer_sender.send(is_taken_back).is_err() {
                     return;
                 }
             }
@@ -55,8 +56,8 @@ impl TakeBackThread {
         Ok(TakeBackThread { requests: Some(requests), answers, thread })
     }
 
-    /// Takes a range back and waits. Returns false on failure. Faults that are read meanwhile are
-    /// added to `faults`.
+    /// Takes a range back from the kernel's mapping and waits. Returns false on failure. Faults
+    /// that are read meanwhile are added to `faults`.
     pub(super) fn take_back(
         &self,
         range: PageRange,
@@ -72,7 +73,7 @@ impl TakeBackThread {
             // looks the same, so the wait is limited.
             let wait = if moves > 0 { REPORT_WAIT_MAX } else { Duration::ZERO };
             match self.answers.recv_timeout(wait) {
-                Ok(is_back) => return is_back,
+                Ok(is_taken_back) => return is_taken_back,
                 Err(RecvTimeoutError::Disconnected) => return false,
                 Err(RecvTimeoutError::Timeout) => wait_until_readable(uffd, REPORT_WAIT_MAX),
             }
@@ -90,7 +91,7 @@ impl Drop for TakeBackThread {
     }
 }
 
-/// Replaces a range by registered, absent pages.
+/// Replaces a range of the area by absent pages that are registered with `uffd`.
 fn replace_by_absent_pages(
     area: &AnonymousArea,
     uffd: &Uffd,

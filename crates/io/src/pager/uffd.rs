@@ -1,5 +1,6 @@
 //! Wrapper of userfaultfd. A thread that touches an absent page of a registered range sleeps. The
-//! userfaultfd reports the address, and its owner puts the page there.
+//! userfaultfd reports the address, which is a *fault*, and its owner puts the page there. A *move*
+//! is a move of registered memory to another address (`mremap(2)`).
 //!
 //! Each call moves whole pages, and the result becomes visible in one step: another thread sees a
 //! page absent or filled, never half filled. The pager is built on this property.
@@ -151,6 +152,7 @@ impl Uffd {
         Uffd::open_with(raw::UFFD_FEATURE_SIGBUS)
     }
 
+    /// Opens a userfaultfd with the widest scope and these features in addition to the usual ones.
     fn open_with(features: u32) -> Result<Uffd, UffdError> {
         let (fd, scope) = open_widest()?;
         let uffd = Uffd::from_fd(fd, scope);
@@ -158,6 +160,7 @@ impl Uffd {
         Ok(uffd)
     }
 
+    /// Wraps an open userfaultfd whose features were not requested yet.
     fn from_fd(fd: OwnedFd, scope: FaultScope) -> Uffd {
         Uffd { fd, scope, buffered: Mutex::default() }
     }
@@ -167,12 +170,12 @@ impl Uffd {
         self.scope
     }
 
-    /// Requests the features that the pager needs, and `features`.
+    /// Requests the features that the pager needs, and the additional `features`, a bit set.
     fn request_features(&self, features: u32) -> Result<(), UffdError> {
-        let wanted: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum::<u32>() | features;
+        let all_features: u32 = FEATURES.iter().map(|&(bit, ..)| bit).sum::<u32>() | features;
         let mut api = raw::uffdio_api {
             api: u64::from(raw::UFFD_API),
-            features: u64::from(wanted),
+            features: u64::from(all_features),
             ioctls: 0,
         };
         // SAFETY: `API` takes this struct and writes to no other memory.
@@ -182,18 +185,19 @@ impl Uffd {
         }
     }
 
-    /// Finds the missing feature on a new descriptor, because a request cannot be repeated.
+    /// Returns the error for a rejected request of features. Finds the missing feature on a new
+    /// descriptor, because a request cannot be repeated.
     fn find_missing_feature(&self) -> UffdError {
         let unknown = UffdError::Old { feature: "the interface of 4.3", since: "4.3" };
         let Ok((fd, scope)) = open_widest() else { return unknown };
-        let other = Uffd::from_fd(fd, scope);
+        let new_uffd = Uffd::from_fd(fd, scope);
         let mut api = raw::uffdio_api { api: u64::from(raw::UFFD_API), features: 0, ioctls: 0 };
         // SAFETY: `API` takes this struct and writes to no other memory.
-        if unsafe { other.call_ioctl::<API, _>(&mut api) }.is_err() {
+        if unsafe { new_uffd.call_ioctl::<API, _>(&mut api) }.is_err() {
             return unknown;
         }
-        let lacking = FEATURES.iter().find(|&&(bit, ..)| api.features & u64::from(bit) == 0);
-        lacking.map_or(unknown, |&(_, feature, since)| UffdError::Old { feature, since })
+        let missing = FEATURES.iter().find(|&&(bit, ..)| api.features & u64::from(bit) == 0);
+        missing.map_or(unknown, |&(_, feature, since)| UffdError::Old { feature, since })
     }
 
     /// Registers a range of memory for fault reports, until the range is unmapped or the descriptor
@@ -227,8 +231,8 @@ impl Uffd {
             .map_err(CallError::from_errno("register"))
     }
 
-    /// Reads pending faults without sleeping. Reads at most 64 at once, so that the caller can do
-    /// other work. Returns the number of reported memory moves.
+    /// Reads pending faults without sleeping and adds them to `faults`. Reads at most 64 at once,
+    /// so that the caller can do other work. Returns the number of moves reported meanwhile.
     ///
     /// # Errors
     /// The descriptor cannot be read.
@@ -245,16 +249,16 @@ impl Uffd {
         !self.buffered.lock().expect(LOCK_NOT_POISONED).faults.is_empty()
     }
 
-    /// Reads the pending messages without sleeping.
+    /// Reads the pending messages without sleeping, and buffers their faults and moves.
     fn read_messages(&self) -> Result<(), CallError> {
         let mut buffer = [0u8; MESSAGE_BYTES * MESSAGES_MAX];
-        let read = match self.read_descriptor(&mut buffer) {
-            Ok(read) => read,
+        let read_bytes = match self.read_descriptor(&mut buffer) {
+            Ok(read_bytes) => read_bytes,
             Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(errno) => return Err(CallError { call: "read", errno, bytes_done: 0 }),
         };
         let mut buffered = self.buffered.lock().expect(LOCK_NOT_POISONED);
-        for message in buffer[..read].chunks_exact(MESSAGE_BYTES) {
+        for message in buffer[..read_bytes].chunks_exact(MESSAGE_BYTES) {
             match u32::from(message[0]) {
                 raw::UFFD_EVENT_PAGEFAULT => buffered.faults.push(parse_fault(message)),
                 raw::UFFD_EVENT_REMAP => buffered.moves += 1,
@@ -402,31 +406,33 @@ impl Uffd {
     fn repeat_until_complete(
         &self,
         bytes: usize,
-        name: &'static str,
+        call_name: &'static str,
         mut call: impl FnMut(usize) -> (Result<(), Errno>, i64),
     ) -> Result<(), CallError> {
-        let mut done = 0;
-        while done < bytes {
-            let (answer, count) = call(done);
+        let mut bytes_done = 0;
+        while bytes_done < bytes {
+            let (answer, call_bytes) = call(bytes_done);
             // A call that has stopped returns its progress, otherwise a negative errno.
-            done += usize::try_from(count).unwrap_or(0);
+            bytes_done += usize::try_from(call_bytes).unwrap_or(0);
             match answer {
                 Ok(()) => {}
                 // A move that waits for its report also causes `EAGAIN` until the report is read.
                 Err(Errno::AGAIN) => self.read_messages()?,
                 Err(Errno::NOMEM) => park_timeout(RETRY_DELAY),
-                Err(errno) => return Err(CallError { call: name, errno, bytes_done: done }),
+                Err(errno) => return Err(CallError { call: call_name, errno, bytes_done }),
             }
         }
         Ok(())
     }
 
-    fn read_descriptor(&self, to: &mut [u8]) -> Result<usize, Errno> {
+    /// Reads messages of the kernel into `buffer`, and returns their size in bytes. Fails with
+    /// `EAGAIN` if there are none.
+    fn read_descriptor(&self, buffer: &mut [u8]) -> Result<usize, Errno> {
         #[cfg(any(test, feature = "simulation"))]
-        if let Some(read) = crate::simulation::memory::messages(self.as_fd(), to) {
-            return read;
+        if let Some(result) = crate::simulation::memory::messages(self.as_fd(), buffer) {
+            return result;
         }
-        rustix::io::read(&self.fd, to)
+        rustix::io::read(&self.fd, buffer)
     }
 
     /// Makes one ioctl on the descriptor.
@@ -459,6 +465,7 @@ impl AsFd for Uffd {
 /// and the delay is negligible compared with that.
 const RETRY_DELAY: Duration = Duration::from_millis(1);
 
+/// Converts a range to the struct of the ioctls.
 fn ioctl_range(address: usize, bytes: usize) -> raw::uffdio_range {
     raw::uffdio_range { start: address as u64, len: bytes as u64 }
 }
@@ -466,7 +473,9 @@ fn ioctl_range(address: usize, bytes: usize) -> raw::uffdio_range {
 /// Parses a message: the event, then at bytes 8, 16 and 24 its flags, address and thread (`struct
 /// uffd_msg`).
 fn parse_fault(message: &[u8]) -> UserFault {
-    let word = |at: usize| u64::from_ne_bytes(message[at..at + 8].try_into().expect("8 bytes"));
+    let word = |offset: usize| {
+        u64::from_ne_bytes(message[offset..offset + 8].try_into().expect("8 bytes"))
+    };
     let flags = word(8) as u32;
     let kind = if flags & raw::UFFD_PAGEFAULT_FLAG_WP != 0 {
         FaultKind::Protected
@@ -501,9 +510,10 @@ fn open_widest() -> Result<(OwnedFd, FaultScope), UffdError> {
     }
 }
 
-/// Closed by `execve(2)`, and reads return at once without messages.
+/// Flags of the descriptor: it is closed by `execve(2)`, and reads never wait for messages.
 const DESCRIPTOR_FLAGS: u32 = raw::O_CLOEXEC | raw::O_NONBLOCK;
 
+/// Opens a userfaultfd by the system call, with these flags in addition to [`DESCRIPTOR_FLAGS`].
 fn open_by_syscall(flags: u32) -> Result<OwnedFd, Errno> {
     let flags = flags | DESCRIPTOR_FLAGS;
     let flags = rustix::mm::UserfaultfdFlags::from_bits_retain(flags);
@@ -511,6 +521,7 @@ fn open_by_syscall(flags: u32) -> Result<OwnedFd, Errno> {
     unsafe { rustix::mm::userfaultfd(flags) }
 }
 
+/// Opens a userfaultfd by the device [`DEVICE`].
 fn open_by_device() -> std::io::Result<OwnedFd> {
     let device = File::options().read(true).write(true).open(DEVICE)?;
     let flags = libc::c_ulong::from(DESCRIPTOR_FLAGS);

@@ -17,7 +17,8 @@ pub(super) struct WakeReasons {
     pub by_event_fd: bool,
 }
 
-/// Sleeps until a fault comes, the eventfd is signalled, or `timeout` has passed.
+/// Sleeps until a fault can be read, the eventfd is signalled, or `timeout` has passed. `None` is
+/// no timeout. Returns the events that ended the sleep. A signal may end it without an event.
 pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) -> WakeReasons {
     if uffd.has_buffered_faults() {
         return WakeReasons { by_faults: true, by_event_fd: false };
@@ -26,8 +27,8 @@ pub(super) fn sleep(uffd: &Uffd, event_fd: &EventFd, timeout: Option<Duration>) 
     {
         use std::os::fd::AsFd;
         let woken = crate::simulation::memory::sleep(uffd.as_fd(), event_fd.as_fd(), timeout);
-        if let Some((by_faults, by_bell)) = woken {
-            return WakeReasons { by_faults, by_event_fd: by_bell };
+        if let Some((by_faults, by_event_fd)) = woken {
+            return WakeReasons { by_faults, by_event_fd };
         }
     }
     let timeout_spec = timeout.map(timespec);

@@ -24,8 +24,7 @@ const PREFETCHED_BYTES: usize = 16 * CACHE_LINE_BYTES;
 /// Number of lines that one loop step of [`prefetch_page_start`] prefetches.
 const LINES_PER_STEP: usize = 8;
 
-/// Shortest copy in bytes that prefetches. A shorter copy ends before the
-/// preprefetch_page_start takes effect.
+/// Shortest copy in bytes that prefetches. A shorter copy ends before the prefetch takes effect.
 const PREFETCHED_COPY_BYTES_MIN: usize = 512;
 
 /// Copies `from`, which lies in the cache, to `to`.
@@ -60,6 +59,7 @@ fn prefetch_page_start(bytes: &[u8]) {
     }
 }
 
+/// Prefetches the cache line of this address.
 #[cfg(target_arch = "x86_64")]
 #[inline]
 fn prefetch_line(line: *const u8) {

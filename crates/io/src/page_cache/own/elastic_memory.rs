@@ -80,49 +80,49 @@ pub(crate) struct MemoryPlan {
     limit_bytes_min: Option<u64>,
 }
 
+/// Rounds a number of bytes down to whole pages.
 fn round_down_to_page(bytes: u64) -> u64 {
     bytes / PAGE_BYTES * PAGE_BYTES
 }
 
 impl MemoryPlan {
-    /// Creates a plan of fixed size. By default, guards may pin a quarter.
-    pub(crate) fn fixed(bytes: u64, held_bytes: Option<u64>) -> MemoryPlan {
+    /// Creates a plan of `bytes` bytes, a fixed size. Guards may pin `pinned_bytes_max` bytes, by
+    /// default a quarter.
+    pub(crate) fn fixed(bytes: u64, pinned_bytes_max: Option<u64>) -> MemoryPlan {
         let quarter = (bytes / PAGE_BYTES / 4).max(1) * PAGE_BYTES;
-        let held_bytes = held_bytes.unwrap_or(quarter);
-        MemoryPlan {
-            limit_bytes: bytes,
-            bytes_max: bytes,
-            pinned_bytes_max: held_bytes,
-            limit_bytes_min: None,
-        }
+        let pinned_bytes_max = pinned_bytes_max.unwrap_or(quarter);
+        MemoryPlan { limit_bytes: bytes, bytes_max: bytes, pinned_bytes_max, limit_bytes_min: None }
     }
 
-    /// Creates a plan that depends on the memory of the system.
-    pub(crate) fn elastic(held_bytes: Option<u64>) -> MemoryPlan {
+    /// Creates a plan that depends on the memory of the system. Guards may pin `pinned_bytes_max`
+    /// bytes, by default a part of the total memory.
+    pub(crate) fn elastic(pinned_bytes_max: Option<u64>) -> MemoryPlan {
         match total_memory() {
             // With `mlockall`, every mapped page would become resident at once.
-            Some(total) if !locks_future_mappings() => {
-                MemoryPlan::from_total_memory(total, held_bytes)
+            Some(total_bytes) if !locks_future_mappings() => {
+                MemoryPlan::from_total_memory(total_bytes, pinned_bytes_max)
             }
-            Some(total) => {
-                MemoryPlan::fixed(FIXED_BYTES.min(round_down_to_page(total / 4)), held_bytes)
-            }
-            None => MemoryPlan::fixed(FIXED_BYTES, held_bytes),
+            Some(total_bytes) => MemoryPlan::fixed(
+                FIXED_BYTES.min(round_down_to_page(total_bytes / 4)),
+                pinned_bytes_max,
+            ),
+            None => MemoryPlan::fixed(FIXED_BYTES, pinned_bytes_max),
         }
     }
 
-    /// Creates the plan of a process that may use `total` bytes.
-    fn from_total_memory(total: u64, held_bytes: Option<u64>) -> MemoryPlan {
-        let held_bytes = held_bytes
-            .unwrap_or_else(|| round_down_to_page((total / PINNED_DIVISOR).min(PINNED_BYTES_MAX)));
+    /// Creates the plan of a process that may use `total_bytes` bytes of memory.
+    fn from_total_memory(total_bytes: u64, pinned_bytes_max: Option<u64>) -> MemoryPlan {
+        let pinned_bytes_max = pinned_bytes_max.unwrap_or_else(|| {
+            round_down_to_page((total_bytes / PINNED_DIVISOR).min(PINNED_BYTES_MAX))
+        });
         let reads_bytes =
-            READ_RESERVE_BYTES.min(round_down_to_page(total / 4)).max(READ_RESERVE_BYTES_MIN);
-        let floor_bytes = held_bytes + reads_bytes;
-        let bytes_max = round_down_to_page(total - total / 4).max(floor_bytes);
+            READ_RESERVE_BYTES.min(round_down_to_page(total_bytes / 4)).max(READ_RESERVE_BYTES_MIN);
+        let floor_bytes = pinned_bytes_max + reads_bytes;
+        let bytes_max = round_down_to_page(total_bytes - total_bytes / 4).max(floor_bytes);
         MemoryPlan {
             limit_bytes: floor_bytes,
             bytes_max,
-            pinned_bytes_max: held_bytes,
+            pinned_bytes_max,
             limit_bytes_min: Some(floor_bytes),
         }
     }
@@ -136,8 +136,9 @@ impl MemoryPlan {
         is_enough.then_some(MemoryPlan { bytes_max, ..self })
     }
 
-    /// Limit by the available memory, for an engine that uses `used_bytes`.
-    fn limit(&self, floor_bytes: u64, used_bytes: u64, memory: SystemMemory) -> u64 {
+    /// Limit in bytes by the available memory, for an engine that uses `used_bytes` bytes. At least
+    /// `floor_bytes`.
+    fn available_limit(&self, floor_bytes: u64, used_bytes: u64, memory: SystemMemory) -> u64 {
         let reserve = memory.total_bytes / RESERVE_DIVISOR;
         let limit = (used_bytes + memory.available_bytes).saturating_sub(reserve);
         limit.clamp(floor_bytes, self.bytes_max) / PAGE_BYTES * PAGE_BYTES
@@ -153,24 +154,25 @@ pub(crate) struct Elastic {
 }
 
 impl Elastic {
-    /// Returns `None` for a plan of fixed size.
+    /// Creates the state of an elastic plan. Returns `None` for a plan of fixed size.
     pub(crate) fn from_plan(plan: MemoryPlan) -> Option<Elastic> {
         let floor_bytes = plan.limit_bytes_min?;
         Some(Elastic { plan, floor_bytes, last_check: Mutex::default() })
     }
 
-    /// Bytes in use at which it is first looked how much memory there is.
+    /// Number of bytes in use at which the limit is set for the first time.
     pub(super) fn first_check_bytes(&self) -> u64 {
         FIRST_CHECK_BYTES.min(self.plan.limit_bytes / 2)
     }
 
-    /// Bytes more in use at which it is looked again.
+    /// Number of bytes that come into use before the limit is set again.
     fn check_step_bytes(&self) -> u64 {
         CHECK_STEP_BYTES.min(self.plan.bytes_max / 8)
     }
 
-    /// Limit for an engine that uses `used_bytes` and has read `returned_bytes` again after their
-    /// eviction.
+    /// Limit in bytes for an engine that uses `used_bytes` bytes and has read `refault_bytes` bytes
+    /// again after their eviction. Replaces `last_check` by the stall time and the time of this
+    /// check.
     fn limit(
         &self,
         last_check: &mut Option<(u64, Instant)>,
@@ -179,33 +181,36 @@ impl Elastic {
         memory: SystemMemory,
     ) -> u64 {
         let target_bytes = FIXED_BYTES.saturating_add(2 * refault_bytes).max(self.floor_bytes);
-        let limit = self.plan.limit(self.floor_bytes, used_bytes, memory).min(target_bytes);
+        let limit =
+            self.plan.available_limit(self.floor_bytes, used_bytes, memory).min(target_bytes);
         let now = Instant::now();
-        let before = last_check.replace((memory.stall_us, now));
-        let is_stalled = before.is_some_and(|(stalled_us, at)| {
-            let elapsed_us = now.duration_since(at).as_micros() as u64;
+        let previous_check = last_check.replace((memory.stall_us, now));
+        let is_stalled = previous_check.is_some_and(|(stalled_us, checked_at)| {
+            let elapsed_us = now.duration_since(checked_at).as_micros() as u64;
             memory.stall_us.saturating_sub(stalled_us) > elapsed_us / STALL_TIME_DIVISOR
         });
         let is_short =
             is_stalled && memory.available_bytes < memory.total_bytes / AMPLE_MEMORY_DIVISOR;
-        let most = if is_short { used_bytes - used_bytes / SHRINK_DIVISOR } else { u64::MAX };
-        limit.min(most.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
+        let shrunk_bytes =
+            if is_short { used_bytes - used_bytes / SHRINK_DIVISOR } else { u64::MAX };
+        limit.min(shrunk_bytes.max(self.floor_bytes) / PAGE_BYTES * PAGE_BYTES)
     }
 }
 
 impl Engine {
-    /// Measures the spare memory and sets the limit, if the engine's memory is elastic. Returns at
-    /// once if another thread does so.
+    /// Measures the spare memory, sets the limit, and shrinks the memory to it, if the engine's
+    /// memory is elastic. Returns at once if another thread does so.
     pub(crate) fn adapt_memory(&self) {
         let Some(elastic) = &self.elastic else { return };
-        let Ok(mut looked) = elastic.last_check.try_lock() else { return };
+        let Ok(mut last_check) = elastic.last_check.try_lock() else { return };
         let memory = SystemMemory::measure();
         let mut state = self.lock();
         let [bytes, used_bytes] = state.machine.memory_bytes();
-        let returned_bytes = state.machine.returned_bytes();
-        let limit = memory
-            .map_or(bytes, |memory| elastic.limit(&mut looked, used_bytes, returned_bytes, memory));
-        state.refault_check_bytes = returned_bytes + FIRST_CHECK_BYTES;
+        let refault_bytes = state.machine.returned_bytes();
+        let limit = memory.map_or(bytes, |memory| {
+            elastic.limit(&mut last_check, used_bytes, refault_bytes, memory)
+        });
+        state.refault_check_bytes = refault_bytes + FIRST_CHECK_BYTES;
         state.memory_check_bytes = used_bytes + elastic.check_step_bytes();
         if limit >= bytes {
             state.with_machine(|machine, now| drop(machine.resize(now, limit)));
@@ -217,18 +222,19 @@ impl Engine {
         }
     }
 
-    /// Shrinks the memory from `bytes` to `limit`, and gives the freed frames back to the system.
-    fn shrink_memory(&self, mut bytes: u64, limit: u64) {
-        while bytes > limit {
-            bytes = bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit);
-            let mut withdrawing: Vec<FrameId> = Vec::new();
-            let left = self.lock().with_machine(|machine, now| {
-                withdrawing = machine.resize(now, bytes);
+    /// Shrinks the memory from `bytes` bytes to `limit` bytes in steps, and gives the freed frames
+    /// back to the system. Stops early if the remaining pages are in use.
+    fn shrink_memory(&self, mut bytes: u64, limit_bytes: u64) {
+        while bytes > limit_bytes {
+            bytes = bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);
+            let mut withdrawn: Vec<FrameId> = Vec::new();
+            let bytes_left = self.lock().with_machine(|machine, now| {
+                withdrawn = machine.resize(now, bytes);
                 machine.memory_bytes()[0]
             });
-            self.frame_cache.release_memory(&mut withdrawing);
-            self.lock().machine.on_withdrawn(&withdrawing);
-            if left > bytes {
+            self.frame_cache.release_memory(&mut withdrawn);
+            self.lock().machine.on_withdrawn(&withdrawn);
+            if bytes_left > bytes {
                 // The remaining pages are in use.
                 return;
             }
@@ -246,6 +252,7 @@ struct ElasticEngines {
 }
 
 impl ElasticEngines {
+    /// Removes the engines that were dropped.
     fn remove_dropped(&mut self) {
         self.engines.retain(|engine| engine.strong_count() != 0);
     }
@@ -261,46 +268,48 @@ struct ProcessRegistry {
 /// Registry of this process, or of the process that forked it; null before its first use.
 static PROCESS_REGISTRY: AtomicPtr<ProcessRegistry> = AtomicPtr::new(std::ptr::null_mut());
 
-/// Applies `act` to the registry of this process.
+/// Applies `act` to the registry of this process, which is created on first use, and returns the
+/// result.
 fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
-    let found = PROCESS_REGISTRY.load(Ordering::Acquire);
+    let current = PROCESS_REGISTRY.load(Ordering::Acquire);
     // SAFETY: the pointer comes from `Box::into_raw` below and is never freed.
-    let mut registry = unsafe { found.as_ref() }.filter(|registry| registry.process.is_current());
+    let mut registry = unsafe { current.as_ref() }.filter(|registry| registry.process.is_current());
     if registry.is_none() {
-        let made = ProcessRegistry {
+        let new_registry = ProcessRegistry {
             process: ProcessNumber::current(),
             elastic_engines: Mutex::default(),
         };
-        let made = Box::into_raw(Box::new(made));
+        let new_registry = Box::into_raw(Box::new(new_registry));
         let order = (Ordering::AcqRel, Ordering::Acquire);
-        let place = match PROCESS_REGISTRY.compare_exchange(found, made, order.0, order.1) {
-            Ok(_) => made,
-            // Another thread was first. The registry made here leaks, at most once per thread.
-            Err(theirs) => theirs,
-        };
+        let registry_pointer =
+            match PROCESS_REGISTRY.compare_exchange(current, new_registry, order.0, order.1) {
+                Ok(_) => new_registry,
+                // Another thread was first. The registry made here leaks, at most once per thread.
+                Err(other_registry) => other_registry,
+            };
         // SAFETY: the pointer comes from `Box::into_raw` and is never freed.
-        registry = unsafe { place.as_ref() };
+        registry = unsafe { registry_pointer.as_ref() };
     }
-    let watched = &registry.expect("made just now").elastic_engines;
-    act(&mut watched.lock().expect("nothing panics under this lock"))
+    let elastic_engines = &registry.expect("made just now").elastic_engines;
+    act(&mut elastic_engines.lock().expect("nothing panics under this lock"))
 }
 
 /// Registers an engine with elastic memory.
 pub(super) fn register(engine: &Arc<Engine>) {
     if engine.elastic.is_some() {
-        with_registry(|watched| {
-            watched.remove_dropped();
-            watched.engines.push(Arc::downgrade(engine));
+        with_registry(|registry| {
+            registry.remove_dropped();
+            registry.engines.push(Arc::downgrade(engine));
         });
     }
 }
 
 /// Starts the thread that adapts all engines, if it does not run.
 fn start_adapter_thread() {
-    with_registry(|watched| {
-        if !watched.is_running {
+    with_registry(|registry| {
+        if !registry.is_running {
             // If the system cannot start a thread, the next check tries again.
-            watched.is_running = thread::spawn("readpath-memory", run_adapter_thread).is_ok();
+            registry.is_running = thread::spawn("readpath-memory", run_adapter_thread).is_ok();
         }
     });
 }
@@ -309,9 +318,9 @@ fn start_adapter_thread() {
 fn run_adapter_thread() {
     loop {
         std::thread::sleep(INTERVAL);
-        let engines = with_registry(|watched| {
-            watched.remove_dropped();
-            watched.engines.clone()
+        let engines = with_registry(|registry| {
+            registry.remove_dropped();
+            registry.engines.clone()
         });
         let mut has_large = false;
         for engine in engines.iter().filter_map(Weak::upgrade) {
@@ -321,7 +330,7 @@ fn run_adapter_thread() {
             engine.adapt_memory();
         }
         if !has_large {
-            return with_registry(|watched| watched.is_running = false);
+            return with_registry(|registry| registry.is_running = false);
         }
     }
 }

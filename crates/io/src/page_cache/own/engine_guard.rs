@@ -18,11 +18,12 @@ pub(crate) struct EngineGuard<'e> {
 }
 
 impl<'e> EngineGuard<'e> {
+    /// Wraps the locked state of an engine.
     pub(super) fn new(engine: &'e Engine, state: MutexGuard<'e, EngineState>) -> EngineGuard<'e> {
         EngineGuard { engine, state: Some(state) }
     }
 
-    /// Releases and takes the lock again, if deferred wake-ups exist.
+    /// Releases and takes the lock again if wake-ups are deferred, so that they happen now.
     pub(super) fn relock(self) -> EngineGuard<'e> {
         let is_due = !self.in_flight.deferred.to_wake.is_empty();
         if !is_due {
@@ -101,6 +102,7 @@ impl Drop for EngineGuard<'_> {
 }
 
 impl Parked {
+    /// Wakes the thread or the task. A panic of the task's waker is contained.
     fn wake(self) {
         match self {
             Parked::Thread(thread) => thread.unpark(),
@@ -110,6 +112,7 @@ impl Parked {
 }
 
 impl DeferredDrop {
+    /// Drops the value. A panic of its foreign code is contained.
     fn drop_contained(self) {
         run_contained(|| drop(self));
     }

@@ -1,5 +1,9 @@
 //! The frames of a shared cache, and safe access to them.
 //!
+//! A *frame* is memory for one page. The *machine* is the state machine of the cache. A page is
+//! *shared* if readers may find it in the index. A *marked* page has the readahead mark, and its
+//! reader must go to the machine. A *group* is 16 consecutive pages (64 KiB).
+//!
 //! The machine decides the page of each frame. Readers on any thread copy shared pages directly
 //! from the frame cache, without the machine. Two kinds of access are safe: through the
 //! [index](super::page_index), found or pinned by a guard, or pinned by the machine (a completed
@@ -85,7 +89,7 @@ impl FrameCache {
     /// Copies shared pages of `file` from byte `offset` on into `buffer`, which is not empty. It
     /// uses slot `preferred_slot` if that is free. If the first page is `last_used_page`, the copy
     /// continues an earlier use and does not count as another one. Returns the guard of the slot if
-    /// all bytes were copied. Otherwise the content of `buffer` is undefined.
+    /// all bytes were copied. Otherwise returns `None`, and the content of `buffer` is undefined.
     #[inline]
     pub(crate) fn copy(
         &self,
@@ -116,9 +120,10 @@ impl FrameCache {
         }
     }
 
-    /// Copies from `count` pages of one group. All pages are looked up before the first byte is
-    /// copied, and adjacent frames are copied as one piece. `counts_use` says if the first page
-    /// counts as used again.
+    /// Fills `buffer` from `count` pages of one group, from page `first` on, without the first
+    /// `skip` bytes. All pages are looked up before the first byte is copied, and adjacent frames
+    /// are copied as one piece. The first page counts as used again if `counts_use` is true.
+    /// Returns `None` if a page is not shared.
     #[inline]
     #[expect(clippy::too_many_arguments, reason = "one place of a copy, on the way of each hit")]
     fn copy_group(
@@ -136,16 +141,16 @@ impl FrameCache {
         for (page, frame) in (first..).zip(&mut *frames) {
             *frame = self.index.look_up(reader, file, page, counts_use || page != first)?;
         }
-        let (mut skip, mut rest) = (skip, buffer);
+        let (mut skip, mut unfilled_buffer) = (skip, buffer);
         for run in frames.chunk_by(|&one, &next| next == one + 1) {
             // SAFETY: all frames were found and are adjacent in memory. They keep their pages while
             // `reader` lives.
             let from = unsafe { self.frame_bytes(run[0], run.len()) };
             preemption_point();
-            let bytes = (from.len() - skip).min(rest.len());
-            let (part, after) = rest.split_at_mut(bytes);
+            let bytes = (from.len() - skip).min(unfilled_buffer.len());
+            let (part, rest) = unfilled_buffer.split_at_mut(bytes);
             copy_out(&from[skip..skip + bytes], part);
-            (skip, rest) = (0, after);
+            (skip, unfilled_buffer) = (0, rest);
         }
         Some(())
     }
@@ -181,8 +186,9 @@ impl FrameCache {
         range.pages().any(|page| self.index.is_shared_or_marked(file, page))
     }
 
-    /// Pins a shared page. With `ignores_mark`, a page whose readahead mark the policy has
-    /// processed is pinned too.
+    /// Pins a shared page and counts a use of it. With `ignores_mark`, a page whose readahead mark
+    /// the policy has processed is pinned too. Returns `None` if the page is not shared, or while
+    /// pinning is paused.
     ///
     /// # Errors
     /// The limit of pinned pages is reached.
@@ -223,7 +229,7 @@ impl FrameCache {
         self.pinned_pages.load(Ordering::SeqCst)
     }
 
-    /// Bytes of `count` frames from `first` on.
+    /// Returns the bytes of `count` frames from `first` on.
     ///
     /// # Safety
     /// The frames exist. While the bytes are in use, the frames are found or pinned through the
@@ -241,7 +247,7 @@ impl FrameCache {
         self.memory.use_huge_pages();
     }
 
-    /// Gives the memory of empty frames back to the system. Sorts `frames`.
+    /// Gives the memory of frames without pages back to the system. Sorts `frames`.
     pub(super) fn release_memory(&self, frames: &mut [FrameId]) {
         frames.sort_unstable();
         for run in frames.chunk_by(|one, next| next.0 == one.0 + 1) {
@@ -254,25 +260,27 @@ impl FrameCache {
         self.memory.address(frame)
     }
 
-    /// Returns the frames that became unused and belong to the machine again.
+    /// Removes and returns the invalidated frames that became unused. They belong to the machine
+    /// again.
     fn take_unused_frames(&self) -> Vec<FrameId> {
         if !self.has_invalidated.load(Ordering::Acquire) {
             return Vec::new();
         }
         let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
-        let InvalidatedFrames { being_copied: copied, unused: returned } = &mut *invalidated;
-        copied.retain_mut(|(frame, copies)| {
-            let is_over = self.index.have_readers_left(copies);
-            if is_over && self.index.mark_invalidated(*frame) {
-                returned.push(FrameId(*frame));
+        let InvalidatedFrames { being_copied, unused } = &mut *invalidated;
+        being_copied.retain_mut(|(frame, copies)| {
+            let is_unread = self.index.have_readers_left(copies);
+            if is_unread && self.index.mark_invalidated(*frame) {
+                unused.push(FrameId(*frame));
             }
-            !is_over
+            !is_unread
         });
-        self.has_invalidated.store(!copied.is_empty(), Ordering::Release);
-        std::mem::take(returned)
+        self.has_invalidated.store(!being_copied.is_empty(), Ordering::Release);
+        std::mem::take(unused)
     }
 
-    /// Ends the sharing of a page. Its frame is returned when it is no longer in use.
+    /// Ends the sharing of the page in `frame`. The frame becomes unused when no reader copies from
+    /// it and no guard pins it.
     fn invalidate(&self, frame: u32) {
         let mut copies = self.index.invalidate(frame);
         if !self.index.have_readers_left(&mut copies) {
@@ -287,7 +295,7 @@ impl FrameCache {
         self.update_invalidated(|invalidated| invalidated.unused.push(FrameId(frame)));
     }
 
-    /// Changes the list of invalidated frames and sets `has_invalidated`.
+    /// Changes the list of invalidated frames by `add`, and sets `has_invalidated`.
     fn update_invalidated(&self, add: impl FnOnce(&mut InvalidatedFrames)) {
         let mut invalidated = self.invalidated.lock().expect("nothing panics under this lock");
         add(&mut invalidated);
@@ -361,8 +369,8 @@ impl PageSharer for FrameSharer {
         self.0.take_unused_frames()
     }
 
-    fn allow_pins(&mut self, may_hold: bool) {
-        self.0.is_pinning_paused.store(!may_hold, Ordering::SeqCst);
+    fn allow_pins(&mut self, may_pin: bool) {
+        self.0.is_pinning_paused.store(!may_pin, Ordering::SeqCst);
     }
 }
 

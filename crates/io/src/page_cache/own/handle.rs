@@ -4,7 +4,11 @@
 //! Every operation enters through [`Handle::current`], which returns the handle to use in this
 //! process at this time. In a child this is a handle of a new engine over the same open file with
 //! the same policies, made on first use. The inherited engine is never touched, because its lock
-//! may be held. A cache hit skips `here` while [`Handle::is_fast_path_enabled`] permits it.
+//! may be held. A cache hit skips this call while [`Handle::is_fast_path_enabled`] permits it.
+//!
+//! The *machine* is the state machine of the engine's cache. A page is *shared* if readers may copy
+//! it from the frame cache without the machine. *Lasting* advice changes the readahead state of a
+//! handle and stays until the next such advice.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -58,12 +62,12 @@ impl Handle {
         target: StorageFile,
         identity: Identity,
     ) -> Handle {
-        let number = engine.next_file_number();
-        let file = OpenFile::from_storage_file(target, identity, &engine.pages, number);
+        let file_number = engine.next_file_number();
+        let file = OpenFile::from_storage_file(target, identity, &engine.pages, file_number);
         Handle::from_file(engine, Arc::new(file))
     }
 
-    /// Opens another handle of the same file.
+    /// Opens another handle of the same file state, with a readahead state of its own.
     pub(crate) fn reopen(&self) -> Handle {
         Handle::from_file(&self.engine, Arc::clone(&self.file))
     }
@@ -74,25 +78,26 @@ impl Handle {
         if file.pages.kernel_file().is_some() {
             return Handle::with_machine_ids(engine, file, None);
         }
-        let (file, named) = engine.lock().open(file);
-        Handle::with_machine_ids(engine, file, Some(named))
+        let (file, machine_ids) = engine.lock().open(file);
+        Handle::with_machine_ids(engine, file, Some(machine_ids))
     }
 
-    /// Creates a handle with the machine's identifiers, if the machine knows it.
+    /// Creates a handle with the machine's identifiers of it. `None` means that the machine does
+    /// not know the handle yet.
     pub(super) fn with_machine_ids(
         engine: &Arc<LazyEngine>,
         file: Arc<OpenFile>,
-        named: Option<MachineIds>,
+        machine_ids: Option<MachineIds>,
     ) -> Handle {
-        let sees_every_hit = named.is_some_and(|named| named.needs_every_hit);
-        let lends = !sees_every_hit && engine.coherence != Coherence::EachRead;
+        let needs_every_hit = machine_ids.is_some_and(|machine_ids| machine_ids.needs_every_hit);
+        let has_fast_path = !needs_every_hit && engine.coherence != Coherence::EachRead;
         Handle {
             engine: Arc::clone(engine),
             file,
-            machine_ids: named.map_or_else(OnceLock::new, OnceLock::from),
-            needs_every_hit: sees_every_hit,
+            machine_ids: machine_ids.map_or_else(OnceLock::new, OnceLock::from),
+            needs_every_hit: needs_every_hit,
             fast_path_process: AtomicU32::new(
-                if lends { ProcessNumber::current() } else { ProcessNumber::NONE }.number(),
+                if has_fast_path { ProcessNumber::current() } else { ProcessNumber::NONE }.number(),
             ),
             read_counters: ReadCounters::new(engine.concurrent_copies_max),
             advice: AtomicU8::new(0),
@@ -109,15 +114,16 @@ impl Handle {
         *self.machine_ids.get_or_init(|| self.register_in_machine())
     }
 
-    /// Registers the handle with the machine, and passes its lasting advice on.
+    /// Registers the handle with the machine, passes its lasting advice on, and returns the
+    /// machine's identifiers.
     #[cold]
     fn register_in_machine(&self) -> MachineIds {
-        let (_, named) = self.engine.lock().open(Arc::clone(&self.file));
+        let (_, machine_ids) = self.engine.lock().open(Arc::clone(&self.file));
         let advice = ADVICE[usize::from(self.advice.load(Ordering::Relaxed))];
         if advice != Advice::Normal {
-            self.advise_machine(named, advice, PageRange::new(0, 0));
+            self.advise_machine(machine_ids, advice, PageRange::new(0, 0));
         }
-        named
+        machine_ids
     }
 
     /// Returns the machine's identifiers of a registered handle.
@@ -150,18 +156,18 @@ impl Handle {
         Ok(handle.newest_version().unwrap_or(handle))
     }
 
-    /// Returns this handle, or its replacement in this child.
+    /// Returns this handle, or its replacement in this child, which is made on first use.
     fn of_this_process(self: &Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         if self.engine.is_of_this_process() {
             return Ok(Arc::clone(self));
         }
-        let inherit = || self.reopen_in_child().map(Arc::new);
+        let reopen = || self.reopen_in_child().map(Arc::new);
         let fork_local =
-            self.fork_local.get_or_init(inherit).map_err(|why| ReadError::Forked { why })?;
+            self.fork_local.get_or_init(reopen).map_err(|why| ReadError::Forked { why })?;
         fork_local.of_this_process()
     }
 
-    /// Opens the same open file in an engine of this child.
+    /// Creates a handle of the same open file in an engine of this child.
     fn reopen_in_child(&self) -> Result<Handle, Forked> {
         let engine = self.engine.for_this_process()?;
         let StorageFile::Local(target) = &self.file.storage_file else {
@@ -179,61 +185,68 @@ impl Handle {
         )))
     }
 
-    /// Applies the lasting advice of this handle to its replacement.
+    /// Applies the lasting advice of this handle to its replacement, and returns that.
     fn with_advice_of_self(&self, handle: Handle) -> Handle {
         let advice = self.advice.load(Ordering::Relaxed);
         if advice != 0 {
-            let all = PageRange { first: 0, end: 0 };
-            handle.advise(ADVICE[usize::from(advice)], all);
+            let no_range = PageRange { first: 0, end: 0 };
+            handle.advise(ADVICE[usize::from(advice)], no_range);
         }
         handle
     }
 
-    /// Returns the handle of the file's current state. Only for handles of this process.
+    /// Checks the file for a change, and returns the handle of its current state. After a change
+    /// this is a new handle, and the cached pages of the older state are dropped. Only for handles
+    /// of this process.
     fn revalidated(self: Arc<Handle>) -> Result<Arc<Handle>, ReadError> {
         loop {
-            let known = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
-            let StorageFile::Local(target) = &known.file.storage_file else { return Ok(known) };
+            let newest = self.newest_version().unwrap_or_else(|| Arc::clone(&self));
+            let StorageFile::Local(target) = &newest.file.storage_file else { return Ok(newest) };
             let time = file_time();
-            let found = Identity::from_target(target)
+            let identity = Identity::from_target(target)
                 .map_err(|errno| ReadError::Look { errno: errno.raw_os_error() })?
                 .with_unstable_id(time, self.engine.coherence);
-            if found.is_unchanged_since(&known.file.identity) {
-                return Ok(known);
+            if identity.is_unchanged_since(&newest.file.identity) {
+                return Ok(newest);
             }
-            let target = target.clone().with_bytes(found.bytes);
-            let reopened = Handle::open(&self.engine, StorageFile::Local(target), found);
+            let target = target.clone().with_bytes(identity.bytes);
+            let reopened = Handle::open(&self.engine, StorageFile::Local(target), identity);
             let reopened = Arc::new(self.with_advice_of_self(reopened));
-            if self.replace(&known, &reopened) {
+            if self.replace_newest(&newest, &reopened) {
                 self.fast_path_process.store(ProcessNumber::NONE.number(), Ordering::Relaxed);
-                known.invalidate_all_pages();
+                newest.invalidate_all_pages();
                 return Ok(reopened);
             }
             // Another thread has replaced the handle meanwhile, perhaps with a later state.
         }
     }
 
-    /// Replaces `known` by `reopened`. Returns false if `known` is no longer the newest handle.
-    fn replace(self: &Arc<Handle>, known: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
+    /// Makes `reopened` the handle of the newest file state if that is still `expected`. Returns
+    /// false without a change otherwise. The counters of the replaced handle are kept.
+    fn replace_newest(self: &Arc<Handle>, expected: &Arc<Handle>, reopened: &Arc<Handle>) -> bool {
         let mut newest = self.newest_version.lock().expect("nothing panics under this lock");
-        let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), known);
-        if is_newest && let Some(before) = newest.0.replace(Arc::clone(reopened)) {
-            // `before` is `known` itself, so this is not its last reference.
-            let sums = before.read_counters.byte_sums();
+        let is_newest = Arc::ptr_eq(newest.0.as_ref().unwrap_or(self), expected);
+        if is_newest && let Some(replaced) = newest.0.replace(Arc::clone(reopened)) {
+            // `replaced` is `expected` itself, so this is not its last reference.
+            let sums = replaced.read_counters.byte_sums();
             newest.1.iter_mut().zip(sums).for_each(|(sum, more)| *sum += more);
         }
         is_newest
     }
 
-    /// Drops the cached pages of the file state that this handle knows.
+    /// Drops all cached pages of the file state of this handle. No effect without an engine.
     fn invalidate_all_pages(&self) {
         if self.engine.existing_engine().is_none() {
             return;
         }
-        let (all, named) = (PageRange { first: 0, end: u64::MAX }, self.machine_ids_or_register());
-        self.engine.lock().with_machine(|machine, _| machine.invalidate(named.handle, all));
+        let all_pages = PageRange { first: 0, end: u64::MAX };
+        let machine_ids = self.machine_ids_or_register();
+        self.engine
+            .lock()
+            .with_machine(|machine, _| machine.invalidate(machine_ids.handle, all_pages));
     }
 
+    /// Returns the handle of the newest file state, or `None` if the file has not changed.
     fn newest_version(&self) -> Option<Arc<Handle>> {
         self.newest_version.lock().expect("nothing panics under this lock").0.clone()
     }
@@ -252,15 +265,17 @@ impl Handle {
             return self.fork_local.get().map_or([0; 4], |fork_local| fork_local.counter_sums());
         }
         let newest = self.newest_version.lock().expect("nothing panics under this lock");
-        let last = newest.0.as_ref().map_or([0; 4], |handle| handle.read_counters.byte_sums());
-        let own = self.read_counters.byte_sums();
-        std::array::from_fn(|at| own[at] + newest.1[at] + last[at])
+        let newest_sums =
+            newest.0.as_ref().map_or([0; 4], |handle| handle.read_counters.byte_sums());
+        let own_sums = self.read_counters.byte_sums();
+        std::array::from_fn(|index| own_sums[index] + newest.1[index] + newest_sums[index])
     }
 
-    /// Takes advice about future reads of this handle. `WillNeed` prefetches the range.
+    /// Takes advice about future reads of this handle. `WillNeed` prefetches the range. Lasting
+    /// advice is kept for replacements of the handle.
     pub(crate) fn advise(&self, advice: Advice, range: PageRange) {
-        if let Some(number) = ADVICE.iter().position(|&one| one == advice) {
-            self.advice.store(number as u8, Ordering::Relaxed);
+        if let Some(index) = ADVICE.iter().position(|&kind| kind == advice) {
+            self.advice.store(index as u8, Ordering::Relaxed);
         }
         if let Some(file) = self.file.pages.kernel_file() {
             file.advise(&self.kernel_policy, advice, range);
@@ -292,8 +307,8 @@ impl Handle {
     }
 
     /// Passes advice to the machine and submits the resulting requests.
-    fn advise_machine(&self, named: MachineIds, advice: Advice, range: PageRange) {
-        let handle = named.handle;
+    fn advise_machine(&self, machine_ids: MachineIds, advice: Advice, range: PageRange) {
+        let handle = machine_ids.handle;
         let process = ProcessId(handle.0);
         let advise =
             |machine: &mut Machine, now| machine.advise(now, handle, process, advice, range);
@@ -312,8 +327,8 @@ impl Handle {
         self.file.has_pages.load(Ordering::Relaxed)
     }
 
-    /// Copies shared bytes into `buffer`, which is not empty, without [`Handle::current`]. Returns
-    /// false if not all bytes are shared.
+    /// Copies shared bytes from `offset` on into `buffer`, which is not empty, without
+    /// [`Handle::current`], and counts the read. Returns false if not all bytes are shared.
     #[inline]
     pub(crate) fn read_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
         self.has_pages() && self.is_fast_path_enabled() && self.copy_shared(offset, buffer)
@@ -327,24 +342,27 @@ impl Handle {
 
     /// Copies from the frame cache and counts the read. Returns false if not all bytes are shared.
     // `inline(always)`: with two callers it would otherwise be a function call in every hit.
+    /// Copies bytes from `offset` on out of the frame cache and counts the read. Returns false if
+    /// not all bytes are shared.
     #[inline(always)]
     fn copy_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let wish = thread_number();
-        let used_on = self.read_counters.last_page(wish);
-        let copied = self.engine.frame_cache.copy(
+        let preferred_slot = thread_number();
+        let last_used_page = self.read_counters.last_page(preferred_slot);
+        let reader_guard = self.engine.frame_cache.copy(
             self.machine_ids_or_register().file,
             offset,
             buffer,
-            wish,
-            used_on,
+            preferred_slot,
+            last_used_page,
         );
-        let Some(reading) = copied else { return false };
+        let Some(reader_guard) = reader_guard else { return false };
         let bytes = buffer.len() as u64;
-        self.read_counters.record_copy(reading.slot(), bytes, offset + bytes);
+        self.read_counters.record_copy(reader_guard.slot(), bytes, offset + bytes);
         true
     }
 
-    /// Pins a page if it is shared.
+    /// Pins a page and returns it. Returns `None` if it is not shared, or if the policy must see
+    /// every hit.
     ///
     /// # Errors
     /// The limit of pinned pages is reached.
@@ -369,8 +387,8 @@ impl Drop for Handle {
             if let Some(file) = self.file.pages.kernel_file() {
                 file.on_close(&self.kernel_policy);
             }
-            if let Some(named) = self.machine_ids.get() {
-                self.engine.lock().on_handle_dropped(named.handle);
+            if let Some(machine_ids) = self.machine_ids.get() {
+                self.engine.lock().on_handle_dropped(machine_ids.handle);
             }
         }
     }

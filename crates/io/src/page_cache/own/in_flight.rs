@@ -163,9 +163,10 @@ pub(crate) struct InFlight {
 unsafe impl Send for InFlight {}
 
 impl InFlight {
-    pub(super) fn new(files: StorageBackend, frame_cache: Arc<FrameCache>) -> InFlight {
+    /// Creates the state without any work in flight.
+    pub(super) fn new(storage: StorageBackend, frame_cache: Arc<FrameCache>) -> InFlight {
         InFlight {
-            storage: files,
+            storage,
             frame_cache,
             reads: Slab::new(),
             spare_frames: Vec::new(),
@@ -185,7 +186,8 @@ impl InFlight {
         }
     }
 
-    /// Creates an empty completion queue of a task or a thread.
+    /// Creates an empty completion queue, of a task if `is_task` is true, otherwise of a thread or
+    /// a batch.
     pub(crate) fn open_queue(&mut self, is_task: bool) -> QueueId {
         self.queues.insert(CompletionQueue { is_task, ..CompletionQueue::default() })
     }
@@ -212,14 +214,14 @@ impl InFlight {
         self.tasks_pending += u32::from(queue.is_task);
     }
 
-    /// Takes the next completed read of the queue. Returns an error if there is none and the
-    /// storage has failed.
+    /// Removes and returns the next completed read of the queue. If there is none, returns the
+    /// error of a failed storage, or `None`.
     pub(crate) fn next_done(&mut self, queue: QueueId) -> Option<Result<InFlightId, BackendError>> {
         let done = self.pop_done(queue).map(Ok);
         done.or_else(|| self.storage_error.map(Err))
     }
 
-    /// Takes the next completed read of the queue if `accepts` returns true.
+    /// Removes and returns the next completed read of the queue if `accepts` returns true for it.
     pub(super) fn next_done_where(
         &mut self,
         queue: QueueId,
@@ -229,7 +231,7 @@ impl InFlight {
         accepts(self, first).then(|| self.pop_done(queue)).flatten()
     }
 
-    /// Takes the next completed read of the queue.
+    /// Removes and returns the next completed read of the queue, or `None` if there is none.
     pub(super) fn pop_done(&mut self, queue: QueueId) -> Option<InFlightId> {
         let queue = &mut self.queues[queue];
         let (first, last) = queue.done?;
@@ -243,7 +245,8 @@ impl InFlight {
         self.queues[queue].reads as usize
     }
 
-    /// Takes the location of the bytes of a completed read. The caller gives it back later.
+    /// Takes the result of a completed read with the location of its bytes. The caller puts it back
+    /// when it releases the read.
     pub(crate) fn take_completed(&mut self, id: InFlightId) -> CompletedRead {
         std::mem::take(&mut self.reads[id].completed)
     }
@@ -260,17 +263,19 @@ impl InFlight {
         self.spare_segments.push(segments);
     }
 
-    /// Records the failure of the storage and wakes all waiting threads and tasks.
+    /// Records the error of a storage that executes no more requests. All waiting threads and tasks
+    /// are woken after the lock is released.
     pub(super) fn fail(&mut self, error: BackendError) {
         self.storage_error = Some(error);
         let parked = self.queues.iter_mut().filter_map(|(_, queue)| queue.parked.take());
         self.deferred.to_wake.extend(parked);
     }
 
-    /// Sets the thread or task to wake when a read of the queue is done.
+    /// Sets the thread or task to wake when a read of the queue is done. An earlier one is
+    /// replaced.
     pub(crate) fn park(&mut self, queue: QueueId, parked: Parked) {
-        let before = self.queues[queue].parked.replace(parked);
-        self.deferred.drops.extend(before.map(DeferredDrop::Parked));
+        let previous = self.queues[queue].parked.replace(parked);
+        self.deferred.drops.extend(previous.map(DeferredDrop::Parked));
     }
 
     /// Removes the thread or task set by [`park`](InFlight::park).
@@ -279,7 +284,8 @@ impl InFlight {
         self.deferred.drops.extend(parked.map(DeferredDrop::Parked));
     }
 
-    /// Wakes a waiting thread as the next leader, if there is no leader.
+    /// Wakes a waiting thread, which then leads, if there is no leader. The wake-up follows after
+    /// the lock is released.
     pub(crate) fn wake_next_leader(&mut self) {
         if self.leader.is_active {
             return;
@@ -306,10 +312,10 @@ impl IoBackend for InFlight {
     /// Submits a request to the storage, or keeps it for the waiting thread that executes it.
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         probes::on_submit(&request);
-        let is_own =
+        let is_inline =
             self.inline_read.take_if(|read| machine.is_waiting_for(*read, request.id)).is_some();
-        let spare = if is_own { self.spare_segments.pop() } else { None };
-        let mut segments = spare.unwrap_or_else(|| std::mem::take(&mut self.segments));
+        let spare_segments = if is_inline { self.spare_segments.pop() } else { None };
+        let mut segments = spare_segments.unwrap_or_else(|| std::mem::take(&mut self.segments));
         machine.request_buffers(request.id, |buffer| match buffer {
             Buffer::Frame(frame) => push_frame(&mut segments, self.frame_cache.address(frame.0)),
             Buffer::Caller { .. } => unreachable!("every read goes through the cache"),
@@ -318,7 +324,7 @@ impl IoBackend for InFlight {
             self.has_huge_pages = true;
             self.deferred.wants_huge_pages = true;
         }
-        if is_own {
+        if is_inline {
             let progress = self.storage.inline_transfer(request, segments);
             self.inline_request = Some(InlineRequest { request, progress });
             self.inline_requests_in_flight += 1;
@@ -349,7 +355,7 @@ impl Driver for InFlight {
     fn on_done(&mut self, machine: &mut Machine, now: Time, done: Done) {
         let id = done.tag as InFlightId;
         let read = &mut self.reads[id];
-        let Some(of) = read.queue.take() else {
+        let Some(queue_id) = read.queue.take() else {
             let read = self.reads.remove(id);
             self.spare_frames.push(read.completed.frames);
             machine.release(now, done.read);
@@ -367,20 +373,22 @@ impl Driver for InFlight {
                 machine.release(now, done.read);
             }
         }
-        let queue = &mut self.queues[of];
+        let queue = &mut self.queues[queue_id];
         match &mut queue.done {
             Some((_, last)) => self.reads[std::mem::replace(last, id)].next_done = Some(id),
-            none => *none = Some((id, id)),
+            empty => *empty = Some((id, id)),
         }
         queue.pending -= 1;
         self.tasks_pending -= u32::from(queue.is_task);
         self.deferred.to_wake.extend(queue.parked.take());
         // The leader sleeps although another thread has completed its read.
-        self.deferred.must_wake_leader |= self.leader.is_active && self.leader.queue == Some(of);
+        self.deferred.must_wake_leader |=
+            self.leader.is_active && self.leader.queue == Some(queue_id);
     }
 }
 
-/// Adds a frame to a list of memory segments. Adjacent frames form one segment.
+/// Adds the page at `address` to a list of memory segments. A page behind the last segment extends
+/// it.
 fn push_frame(segments: &mut Vec<libc::iovec>, address: *mut u8) {
     const BYTES: usize = PAGE_BYTES as usize;
     match segments.last_mut() {

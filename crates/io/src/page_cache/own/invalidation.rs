@@ -32,19 +32,20 @@ impl Handle {
         readers.iter().for_each(|reader| reader.wait_for_stale_range(range));
     }
 
-    /// Waits once for each page of the range that was in flight. Other callers wait for pages that
-    /// get into this state later, behind the current page.
+    /// Waits once for each page of the range that was in flight at the invalidation. Pages behind
+    /// the current page that become stale later are awaited by the callers that invalidate them.
     fn wait_for_stale_range(&self, range: PageRange) {
-        let mut rest = range;
+        let mut unchecked_range = range;
         let file = self.machine_ids_or_register().file;
-        let first = |rest| self.engine.lock().machine.first_stale(file, rest);
-        while let Some(page) = first(rest) {
+        let first_stale_page =
+            |unchecked_range| self.engine.lock().machine.first_stale(file, unchecked_range);
+        while let Some(page) = first_stale_page(unchecked_range) {
             self.wait_for_stale(page);
-            rest.first = page + 1;
+            unchecked_range.first = page + 1;
         }
     }
 
-    /// Waits until a page that was in flight has arrived or failed.
+    /// Waits until a page that was in flight at the invalidation has arrived or failed.
     fn wait_for_stale(&self, page: u64) {
         let range = PageRange::new(page, 1);
         let file = self.machine_ids_or_register().file;

@@ -1,4 +1,5 @@
-//! Ownership and lazy construction of an engine.
+//! Ownership and lazy construction of an engine. The *engine* is the path's own cache with its
+//! requests.
 //!
 //! A path that caches pages itself builds its engine at once. A path with the kernel page cache
 //! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
@@ -167,15 +168,15 @@ impl LazyEngine {
         })
     }
 
-    /// Number for the next file to be opened.
+    /// Returns a new number for the next file to be opened.
     pub(super) fn next_file_number(&self) -> u32 {
         self.opened_files.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Locks the state.
+    /// Locks the engine's state, and builds the engine if necessary.
     ///
     /// # Panics
-    /// The engine was inherited by `fork`: the caller has not gone through `Handle::here`.
+    /// The engine was inherited by `fork`: the caller has not gone through `Handle::current`.
     pub(crate) fn lock(&self) -> EngineGuard<'_> {
         assert!(self.is_of_this_process(), "the lock of another process is never taken");
         let engine: &Engine = self;

@@ -27,7 +27,7 @@ impl Engine {
     }
 
     /// Completes all work in flight and checks for leaks. The engine must be unused, except that
-    /// `held` pages are still pinned by guards.
+    /// `pinned_expected` pages are still pinned by guards.
     ///
     /// # Errors
     /// Describes the first leak found.
@@ -43,7 +43,7 @@ impl Engine {
         state.machine.take_returned(now);
         state.pump(now);
         let in_flight = &state.in_flight;
-        let left = [
+        let remaining = [
             ("reads", in_flight.reads.len() as u64),
             ("queues", in_flight.queues.len() as u64),
             ("tasks that wait", in_flight.tasks_pending.into()),
@@ -51,14 +51,14 @@ impl Engine {
             ("pages shared to batches", state.batch_pages),
             ("files", state.closing_files.len() as u64),
         ];
-        if let Some((what, count)) = left.into_iter().find(|&(_, count)| count > 0) {
+        if let Some((what, count)) = remaining.into_iter().find(|&(_, count)| count > 0) {
             let machine = &state.machine;
             let (wake, meter) = (machine.next_wake(), machine.meter());
             return Err(format!("{count} {what} are left, next wake {wake:?}, {meter:?}"));
         }
-        let counted = self.frame_cache.pinned_page_count();
-        if counted != pinned_expected {
-            return Err(format!("{pinned_expected} pages are held, and {counted} counted"));
+        let pinned = self.frame_cache.pinned_page_count();
+        if pinned != pinned_expected {
+            return Err(format!("{pinned_expected} pages are held, and {pinned} counted"));
         }
         if pinned_expected == 0 && !state.machine.is_idle() {
             return Err("something in the machine is open or reserved".to_owned());

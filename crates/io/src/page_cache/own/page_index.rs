@@ -1,5 +1,9 @@
 //! Maps pages to frames for readers that take no lock.
 //!
+//! A *frame* is memory for one page. A page is *shared* if readers may find it here. A *marked*
+//! page has the readahead mark: its reader must go to the machine, the state machine of the cache.
+//! A *recall* ends the sharing of an unused page. A *group* is 16 consecutive pages (64 KiB).
+//!
 //! Every frame has one entry. Entries form chains from a table of heads with twice as many heads as
 //! frames. The memory is therefore fixed at the start, and nothing is freed while a reader uses it.
 //! Initially it is zero pages, which the system provides only when they are written to. The heads
@@ -117,6 +121,7 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
+    /// Maximum number of readers that are signed in at the same time.
     pub(crate) fn reader_slot_count(&self) -> usize {
         self.reader_slots.slots()
     }
@@ -155,7 +160,7 @@ impl<A: Atomics> PageIndex<A> {
         while counts_use && state & USE_MASK != 2 * USE_UNIT {
             match entry.state.compare_exchange_weak(state, state + USE_UNIT, Relaxed, Relaxed) {
                 Ok(_) => break,
-                Err(now) => state = now,
+                Err(changed) => state = changed,
             }
         }
         Some(frame)
@@ -202,11 +207,11 @@ impl<A: Atomics> PageIndex<A> {
             if state & (SHARED | excluded_flags) != SHARED || state & PIN_MASK == PIN_MASK {
                 return false;
             }
-            let is_counted = state & USE_MASK == 2 * USE_UNIT;
-            let counted = state + PIN_UNIT + if is_counted { 0 } else { USE_UNIT };
-            match entry.state.compare_exchange_weak(state, counted, Acquire, Relaxed) {
+            let is_use_count_full = state & USE_MASK == 2 * USE_UNIT;
+            let pinned_state = state + PIN_UNIT + if is_use_count_full { 0 } else { USE_UNIT };
+            match entry.state.compare_exchange_weak(state, pinned_state, Acquire, Relaxed) {
                 Ok(_) => return true,
-                Err(now) => state = now,
+                Err(changed) => state = changed,
             }
         }
     }
@@ -268,8 +273,9 @@ impl<A: Atomics> PageIndex<A> {
         }
     }
 
-    /// Like `uses`, for the frames from `first` on whose bits are set in `wanted`. Returns one bit
-    /// set of the used frames and one of the frames used more than once.
+    /// Like [`take_uses`](PageIndex::take_uses), for the frames from `first` on whose bits are set
+    /// in `wanted`. Returns one bit set of the used frames and one of the frames used more than
+    /// once.
     pub(crate) fn take_uses_of(&self, first: u32, wanted: u64) -> [u64; 2] {
         let mut used = [0; 2];
         for position in set_bit_positions(wanted) {
@@ -283,7 +289,7 @@ impl<A: Atomics> PageIndex<A> {
         used
     }
 
-    /// True if the page in `frame` was used since the last call of `uses`.
+    /// True if the page in `frame` was used since its uses were taken.
     pub(crate) fn is_used(&self, frame: u32) -> bool {
         self.entries[frame as usize].state.load(Relaxed) & USE_MASK != 0
     }
@@ -339,6 +345,8 @@ impl<A: Atomics> PageIndex<A> {
         self.reader_slots.active_readers(key)
     }
 
+    /// Removes the readers that have signed out or moved on from `copies`. Returns true if none is
+    /// left.
     pub(crate) fn have_readers_left(&self, copies: &mut ActiveReaders) -> bool {
         self.reader_slots.have_all_left(copies)
     }
@@ -361,6 +369,8 @@ impl<A: Atomics> PageIndex<A> {
         link.store(self.entries[frame as usize].next.load(Relaxed), Release);
     }
 
+    /// Returns the frame and the entry with this key, shared or not. Returns `None` if there is
+    /// none, or if the chain changes too often.
     #[inline]
     fn find(&self, key: u64) -> Option<(u32, &IndexEntry<A>)> {
         let mut link = self.head(key).load(Acquire);
@@ -376,6 +386,7 @@ impl<A: Atomics> PageIndex<A> {
         None
     }
 
+    /// Returns the head of the chain for a key.
     #[inline]
     fn head(&self, key: u64) -> &A::Word {
         &self.group(key)[(key & GROUP_MASK) as usize]

@@ -145,14 +145,16 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         piece_end.min(self.end) - self.offset
     }
 
-    /// Opens the queue of a piece.
+    /// Opens the completion queue of a piece, for a task if `is_task` is true, otherwise for a
+    /// thread.
     fn open_queue(&self, state: &mut EngineState, is_task: bool) -> QueueId {
         let queue = state.in_flight.open_queue(is_task);
         self.queue.set(Some(queue));
         queue
     }
 
-    /// Passes the bytes of the completed piece to `deliver` and releases its pages.
+    /// Passes the bytes of the completed piece `id` to `deliver` without the lock, releases its
+    /// pages, and closes its queue. `now` is the present time.
     fn finish(
         &self,
         mut state: EngineGuard<'_>,
@@ -163,16 +165,16 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let frame_cache = &self.handle.engine.frame_cache;
         let completed = state.in_flight.take_completed(id);
         let result = completed.result.expect("a read that is done has a result");
-        let CompletedRead { frames, skip, detached: copied, .. } = &completed;
-        let first = self.offset / PAGE_BYTES;
-        let reading = match copied {
+        let CompletedRead { frames, skip, detached, .. } = &completed;
+        let first_page = self.offset / PAGE_BYTES;
+        let reader_guard = match detached {
             None if result.is_ok() => {
-                frame_cache.protect_pinned(self.handle.machine_ids().file, first, frames)
+                frame_cache.protect_pinned(self.handle.machine_ids().file, first_page, frames)
             }
             _ => None,
         };
         let bytes = result.unwrap_or(0) as usize;
-        if reading.is_none() && bytes > 0 {
+        if reader_guard.is_none() && bytes > 0 {
             state.pump(now);
             drop(state);
             // Also where `deliver` panics, which may call a buffer of the program.
@@ -183,14 +185,14 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         let mut protected_frames = [FrameId(0); GROUP_PAGES as usize];
         let protected_frames = &mut protected_frames[..frames.len().min(GROUP_PAGES as usize)];
         protected_frames.copy_from_slice(&frames[..protected_frames.len()]);
-        let found = ReadBytes { frames: protected_frames, skip: *skip, bytes, detached: None };
+        let read_bytes = ReadBytes { frames: protected_frames, skip: *skip, bytes, detached: None };
         self.release_piece(state, now, id, completed);
-        found.slices(frame_cache).for_each(deliver);
-        drop(reading);
+        read_bytes.slices(frame_cache).for_each(deliver);
+        drop(reader_guard);
         result.map(drop).map_err(ReadError::from_machine)
     }
 
-    /// Releases the completed piece and closes its queue.
+    /// Releases the pages of the completed piece `id` and closes its queue.
     fn release_piece(
         &self,
         mut state: EngineGuard<'_>,
@@ -201,8 +203,8 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         state.release_completed_and_close(now, id, completed, self.queue.take());
     }
 
-    /// Reads the bytes again without the cache, because a thread that executes a request of this
-    /// read is stalled.
+    /// Reads `bytes` bytes of the current piece without the cache, and passes them to `deliver`.
+    /// This is needed because a thread that executes a request of this read is stalled.
     #[cold]
     fn read_bypassing_cache(
         &self,
@@ -211,20 +213,20 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
     ) -> Result<(), ReadError> {
         let pages = PageRange::covering(self.offset, bytes);
         let memory = FrameMemory::new(pages.count() as u32);
-        let no_room = DeviceError::Other(libc::ENOMEM);
+        let no_memory = DeviceError::Other(libc::ENOMEM);
         let memory =
-            memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_room })?;
+            memory.map_err(|_| ReadError::Device { offset: self.offset, error: no_memory })?;
         let mut outcome = self.execute_bypassing_cache(&memory, pages, pages);
         if let Outcome::Failed(_) = outcome {
             // Read page by page: the error must name the page that cannot be read, and the retry
             // may succeed.
             for page in pages.pages() {
-                let before = (page - pages.first) * PAGE_BYTES;
+                let bytes_before_page = (page - pages.first) * PAGE_BYTES;
                 outcome = self.execute_bypassing_cache(&memory, pages, PageRange::new(page, 1));
                 match &mut outcome {
                     Outcome::Done => {}
                     Outcome::Short { bytes } => {
-                        *bytes += before;
+                        *bytes += bytes_before_page;
                         break;
                     }
                     Outcome::Failed(error) => {
@@ -242,12 +244,14 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             return Err(ReadError::from_machine(machine::ReadError::Shrunk { offset }));
         }
         // SAFETY: the kernel has filled this part, and this function owns the memory.
-        let all = unsafe { std::slice::from_raw_parts(memory.address(0), (skip + bytes) as usize) };
-        deliver(&all[skip as usize..]);
+        let read_pages =
+            unsafe { std::slice::from_raw_parts(memory.address(0), (skip + bytes) as usize) };
+        deliver(&read_pages[skip as usize..]);
         Ok(())
     }
 
-    /// Reads `part` of the pages into its position in `memory`.
+    /// Reads `part` of the pages `pages` into its position in `memory`, which has room for all of
+    /// them. Waits for the device.
     fn execute_bypassing_cache(
         &self,
         memory: &FrameMemory,

@@ -23,28 +23,29 @@ impl<'a> ReadBytes<'a> {
         &self,
         frame_cache: &'a FrameCache,
     ) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let ReadBytes { frames, mut skip, bytes, detached: copied } = *self;
-        let mut left = if copied.is_some() { 0 } else { bytes };
+        let ReadBytes { frames, mut skip, bytes, detached } = *self;
+        let mut bytes_left = if detached.is_some() { 0 } else { bytes };
         let runs = frames.chunk_by(|one, next| next.0 == one.0 + 1);
         let pieces = runs.map_while(move |run| {
             // SAFETY: the frames keep their pages, either pinned by the machine or because the
             // reader is signed in for them.
             let pages = unsafe { frame_cache.frame_bytes(run[0].0, run.len()) };
-            let part = &pages[skip..pages.len().min(skip + left)];
-            left -= part.len();
+            let part = &pages[skip..pages.len().min(skip + bytes_left)];
+            bytes_left -= part.len();
             skip = 0;
             (!part.is_empty()).then_some(part)
         });
-        copied.into_iter().chain(pieces)
+        detached.into_iter().chain(pieces)
     }
 }
 
-/// Returns the bytes of a completed read that is not released.
+/// Returns the bytes of a completed read that is not released, as slices. There is none after an
+/// error.
 pub(crate) fn slices<'a>(
     frame_cache: &'a FrameCache,
     completed: &'a CompletedRead,
 ) -> impl Iterator<Item = &'a [u8]> {
-    let CompletedRead { result, frames, skip, detached: copied, .. } = completed;
+    let CompletedRead { result, frames, skip, detached, .. } = completed;
     let bytes = result.and_then(Result::ok).unwrap_or(0) as usize;
-    ReadBytes { frames, skip: *skip, bytes, detached: copied.as_deref() }.slices(frame_cache)
+    ReadBytes { frames, skip: *skip, bytes, detached: detached.as_deref() }.slices(frame_cache)
 }

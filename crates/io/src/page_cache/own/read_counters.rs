@@ -1,5 +1,6 @@
 //! Counters of reads that bypass the machine: the number of bytes, and the end of the last read,
-//! which is reported to the policy. A copy writes to the counters of its own slot, so two threads
+//! which is reported to the policy. (The *machine* is the state machine of the cache. The *policy*
+//! is its readahead policy.) A copy writes to the counters of its own slot, so two threads
 //! that read the same file share no cache line. Most files are read by one thread, and many by
 //! none. A slot's counters are therefore allocated on the first write.
 
@@ -86,31 +87,33 @@ impl ReadCounters {
         }
     }
 
-    /// Counts a copy that ends at byte `end`. Called by the user of the slot.
+    /// Counts a copy of `bytes` bytes from the cache that ends at byte `end` of the file. Called by
+    /// the thread that uses the slot.
     #[inline]
     pub(crate) fn record_copy(&self, slot: usize, bytes: u64, end: u64) {
-        let line = self.slot_counters(slot);
+        let counters = self.slot_counters(slot);
         // Only this thread writes to the slot, so no atomic addition is needed.
-        let before = line.copied_bytes.load(Ordering::Relaxed);
-        line.copied_bytes.store(before + bytes, Ordering::Relaxed);
-        line.unreported_end.store(end, Ordering::Relaxed);
-        line.last_page.store(page_of_last_byte(end), Ordering::Relaxed);
+        let bytes_before = counters.copied_bytes.load(Ordering::Relaxed);
+        counters.copied_bytes.store(bytes_before + bytes, Ordering::Relaxed);
+        counters.unreported_end.store(end, Ordering::Relaxed);
+        counters.last_page.store(page_of_last_byte(end), Ordering::Relaxed);
     }
 
     /// Page in which the last read of the thread with this slot ended, unless another thread has
     /// used the slot meanwhile. A read that starts there continues the use of that page.
     #[inline]
     pub(crate) fn last_page(&self, slot: usize) -> u64 {
-        let line = self.slots[self.slot_index(slot)].get();
-        line.map_or(NO_PAGE, |line| line.last_page.load(Ordering::Relaxed))
+        let counters = self.slots[self.slot_index(slot)].get();
+        counters.map_or(NO_PAGE, |counters| counters.last_page.load(Ordering::Relaxed))
     }
 
-    /// Counts a page that was pinned without the machine and ends at byte `end`.
+    /// Counts `bytes` bytes of a page that was pinned without the machine. The bytes end at byte
+    /// `end` of the file.
     #[inline]
     pub(crate) fn record_pin(&self, bytes: u64, end: u64) {
-        let line = self.thread_counters();
-        line.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
-        line.unreported_end.store(end, Ordering::Relaxed);
+        let counters = self.thread_counters();
+        counters.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        counters.unreported_end.store(end, Ordering::Relaxed);
     }
 
     /// Returns the counters of the calling thread for reads through the kernel page cache.
@@ -119,22 +122,26 @@ impl ReadCounters {
         KernelReadCounters { line: self.thread_counters() }
     }
 
-    /// Reports the ends of the last reads that bypassed the machine, each once. The calling
-    /// thread's comes last, because only its own reads are ordered with its next action.
+    /// Calls `record_end` with the end of the last read in each slot that bypassed the machine,
+    /// each once. The calling thread's end comes last, because only its own reads are ordered with
+    /// its next action.
     pub(crate) fn take_unreported_ends(&self, mut record_end: impl FnMut(u64)) {
-        let (up_to_own, others) = self.slots.split_at(self.slot_index(thread_number()) + 1);
-        for lines in [others, up_to_own] {
+        let (slots_up_to_own, other_slots) =
+            self.slots.split_at(self.slot_index(thread_number()) + 1);
+        for slots in [other_slots, slots_up_to_own] {
             // Checked with a load first, so that a slot without news keeps its cache line.
-            let is_new =
-                |line: &&PaddedCounters| line.unreported_end.load(Ordering::Relaxed) != NO_OFFSET;
-            for line in lines.iter().filter_map(ForkLocal::get).filter(is_new) {
-                let end = line.unreported_end.swap(NO_OFFSET, Ordering::Relaxed);
+            let is_new = |counters: &&PaddedCounters| {
+                counters.unreported_end.load(Ordering::Relaxed) != NO_OFFSET
+            };
+            for counters in slots.iter().filter_map(ForkLocal::get).filter(is_new) {
+                let end = counters.unreported_end.swap(NO_OFFSET, Ordering::Relaxed);
                 (end != NO_OFFSET).then(|| record_end(end));
             }
         }
     }
 
-    /// Counts a read through the machine that ends at byte `end`: total bytes and cached bytes.
+    /// Counts a read through the machine of `bytes` bytes that ends at byte `end` of the file.
+    /// `cached_bytes` bytes of them were in the cache.
     pub(crate) fn record_machine_read(&self, bytes: u64, cached_bytes: u64, end: u64) {
         self.thread_counters().last_page.store(page_of_last_byte(end), Ordering::Relaxed);
         for (counter, value) in self.machine_bytes.iter().zip([bytes, cached_bytes]) {
@@ -145,49 +152,53 @@ impl ReadCounters {
     /// Returns four sums of bytes: all reads, the cached part, reads through the kernel page cache,
     /// and their cached part.
     pub(crate) fn byte_sums(&self) -> [u64; 4] {
-        let sum_of_slot = |line: &PaddedCounters| {
-            line.copied_bytes.load(Ordering::Relaxed) + line.pinned_bytes.load(Ordering::Relaxed)
+        let own_bytes_of_slot = |counters: &PaddedCounters| {
+            counters.copied_bytes.load(Ordering::Relaxed)
+                + counters.pinned_bytes.load(Ordering::Relaxed)
         };
-        let lines = || self.slots.iter().filter_map(ForkLocal::get);
-        let own_bytes: u64 = lines().map(sum_of_slot).sum();
-        let of_lines = |counter: fn(&PaddedCounters) -> &AtomicU64| {
-            lines().map(|line| counter(line).load(Ordering::Relaxed)).sum::<u64>()
+        let all_counters = || self.slots.iter().filter_map(ForkLocal::get);
+        let own_bytes: u64 = all_counters().map(own_bytes_of_slot).sum();
+        let sum_of = |counter: fn(&PaddedCounters) -> &AtomicU64| {
+            all_counters().map(|counters| counter(counters).load(Ordering::Relaxed)).sum::<u64>()
         };
-        let kernel_bytes = of_lines(|line| &line.kernel_bytes);
-        let kernel_held_bytes =
-            kernel_bytes.saturating_sub(of_lines(|line| &line.kernel_demand_bytes));
+        let kernel_bytes = sum_of(|counters| &counters.kernel_bytes);
+        let kernel_cached_bytes =
+            kernel_bytes.saturating_sub(sum_of(|counters| &counters.kernel_demand_bytes));
         let [machine_total, machine_cached] =
             self.machine_bytes.each_ref().map(|sum| sum.load(Ordering::Relaxed));
         [
             own_bytes + kernel_bytes + machine_total,
-            own_bytes + kernel_held_bytes + machine_cached,
+            own_bytes + kernel_cached_bytes + machine_cached,
             kernel_bytes,
-            kernel_held_bytes,
+            kernel_cached_bytes,
         ]
     }
 
     /// True if the last read of any thread ended at `offset`. A task that continues there may run
     /// on another thread now.
     pub(crate) fn has_any_read_end_at(&self, offset: u64) -> bool {
-        let lines = self.slots.iter().filter_map(ForkLocal::get);
-        lines.into_iter().any(|line| line.unreported_end.load(Ordering::Relaxed) == offset)
+        let all_counters = self.slots.iter().filter_map(ForkLocal::get);
+        all_counters
+            .into_iter()
+            .any(|counters| counters.unreported_end.load(Ordering::Relaxed) == offset)
     }
 
-    /// Counters of the calling thread's slot. Threads may share a slot.
+    /// Returns the counters of the calling thread's slot. Threads may share a slot.
     #[inline]
     fn thread_counters(&self) -> &PaddedCounters {
         self.slot_counters(thread_number())
     }
 
-    /// Counters of a slot, allocated on first use.
+    /// Returns the counters of a slot, which are allocated on first use. A slot number beyond the
+    /// number of slots wraps around.
     #[inline]
     fn slot_counters(&self, slot: usize) -> &PaddedCounters {
-        let Ok(line) = self.slots[self.slot_index(slot)]
+        let Ok(counters) = self.slots[self.slot_index(slot)]
             .get_or_init(|| Ok::<_, Infallible>(PaddedCounters::default()));
-        line
+        counters
     }
 
-    /// Index of the counters of a slot.
+    /// Index of the counters of a slot. A slot number beyond the number of slots wraps around.
     #[inline]
     fn slot_index(&self, slot: usize) -> usize {
         slot & (self.slots.len() - 1)
@@ -214,18 +225,20 @@ impl KernelReadCounters<'_> {
         &self.line.async_sampler
     }
 
-    /// Counts a read that ends at byte `end`. `demand` bytes were not in the kernel page cache.
+    /// Counts a read of `bytes` bytes that ends at byte `end` of the file. `awaited_bytes` bytes of
+    /// them were not in the kernel page cache. A read that does not continue the run starts a new
+    /// one.
     #[inline]
-    pub(crate) fn record_read(&self, bytes: u64, demand: u64, end: u64) {
+    pub(crate) fn record_read(&self, bytes: u64, awaited_bytes: u64, end: u64) {
         self.line.kernel_bytes.fetch_add(bytes, Ordering::Relaxed);
-        if demand > 0 {
-            self.line.kernel_demand_bytes.fetch_add(demand, Ordering::Relaxed);
+        if awaited_bytes > 0 {
+            self.line.kernel_demand_bytes.fetch_add(awaited_bytes, Ordering::Relaxed);
         }
         // The read does not continue the run.
         if self.line.unreported_end.load(Ordering::Relaxed) != end - bytes {
             self.line.run_start.store(end - bytes, Ordering::Relaxed);
-            let alone_from = self.line.no_readahead_from.load(Ordering::Relaxed);
-            if alone_from != NO_OFFSET && alone_from != end {
+            let no_readahead_from = self.line.no_readahead_from.load(Ordering::Relaxed);
+            if no_readahead_from != NO_OFFSET && no_readahead_from != end {
                 self.line.no_readahead_from.store(NO_OFFSET, Ordering::Relaxed);
             }
         }
@@ -237,29 +250,29 @@ impl KernelReadCounters<'_> {
         self.line.policy_end.store(end, Ordering::Relaxed);
     }
 
-    /// Sets if the continuation of the last read shown to the policy is read without kernel
-    /// readahead.
+    /// Records if the run of the last read shown to the policy continues without kernel readahead.
     pub(crate) fn set_no_readahead(&self, is_without_readahead: bool) {
         let end = self.line.policy_end.load(Ordering::Relaxed);
-        let from = if is_without_readahead { end } else { NO_OFFSET };
-        self.line.no_readahead_from.store(from, Ordering::Relaxed);
+        let start = if is_without_readahead { end } else { NO_OFFSET };
+        self.line.no_readahead_from.store(start, Ordering::Relaxed);
     }
 
     /// Returns the offset up to which the policy knows the run that a read from `offset` on
-    /// continues, if the run is read without kernel readahead.
+    /// continues. Returns `None` if the read continues no run, or if the run is read with kernel
+    /// readahead.
     pub(crate) fn no_readahead_start(&self, offset: u64) -> Option<u64> {
-        let from = self.line.no_readahead_from.load(Ordering::Relaxed);
-        (from <= offset && self.last_end() == Some(offset)).then_some(from)
+        let start = self.line.no_readahead_from.load(Ordering::Relaxed);
+        (start <= offset && self.last_end() == Some(offset)).then_some(start)
     }
 
     /// Returns the start of the run that a read of `bytes` bytes from `offset` on continues. `None`
     /// if the policy has seen the last read of the run, or if the run is not shorter than this
     /// read. The run is then a header and its record, and not a stream.
     pub(crate) fn header_start(&self, offset: u64, bytes: u64) -> Option<u64> {
-        let from = self.line.run_start.load(Ordering::Relaxed);
+        let start = self.line.run_start.load(Ordering::Relaxed);
         // A read of own memory meanwhile may have ended before the run.
-        let is_shorter = offset.checked_sub(from).is_some_and(|run| run < bytes);
-        (self.continues_unreported_read(offset) && is_shorter).then_some(from)
+        let is_shorter = offset.checked_sub(start).is_some_and(|run_bytes| run_bytes < bytes);
+        (self.continues_unreported_read(offset) && is_shorter).then_some(start)
     }
 
     /// True if a read from `offset` on continues the last one and the policy has not seen that one.
@@ -267,8 +280,8 @@ impl KernelReadCounters<'_> {
         self.last_end() == Some(offset) && self.line.policy_end.load(Ordering::Relaxed) != offset
     }
 
-    /// End of the last read that bypassed the machine. `None` if there was none or if it was
-    /// reported.
+    /// End of the last read that bypassed the machine, as an offset in the file. Returns `None` if
+    /// there was none or if it was reported.
     pub(crate) fn last_end(&self) -> Option<u64> {
         let end = self.line.unreported_end.load(Ordering::Relaxed);
         (end != NO_OFFSET).then_some(end)

@@ -50,6 +50,7 @@ impl<A: Atomics> ReaderSlots<A> {
         ReaderSlots { slots: (0..slots).map(|_| ReaderSlot { state: A::Key::new(0) }).collect() }
     }
 
+    /// Number of slots, which is the maximum number of signed-in readers.
     pub(crate) fn slots(&self) -> usize {
         self.slots.len()
     }
@@ -58,17 +59,17 @@ impl<A: Atomics> ReaderSlots<A> {
     /// no slot is free.
     #[inline]
     pub(crate) fn sign_in(&self, key: u64, preferred_slot: usize) -> Option<ReaderGuard<'_, A>> {
-        (preferred_slot..preferred_slot + self.slots.len()).find_map(|at| {
-            let slot = at & (self.slots.len() - 1);
+        (preferred_slot..preferred_slot + self.slots.len()).find_map(|attempt| {
+            let slot = attempt & (self.slots.len() - 1);
             let word = &self.slots[slot].state;
-            let before = word.load(Relaxed);
-            if before & ACTIVE != 0 {
+            let old_word = word.load(Relaxed);
+            if old_word & ACTIVE != 0 {
                 return None;
             }
-            let value = signed_in_word(key, before);
-            word.compare_exchange_weak(before, value, SeqCst, Relaxed).ok()?;
+            let new_word = signed_in_word(key, old_word);
+            word.compare_exchange_weak(old_word, new_word, SeqCst, Relaxed).ok()?;
             A::fence();
-            Some(ReaderGuard { word, signed_in_state: value, slot })
+            Some(ReaderGuard { word, signed_in_state: new_word, slot })
         })
     }
 
@@ -86,7 +87,8 @@ impl<A: Atomics> ReaderSlots<A> {
         ActiveReaders(words.filter(|&(_, word)| is_signed_in(word, key)).collect())
     }
 
-    /// True if all these readers have signed out or moved on.
+    /// Removes the readers that have signed out or moved on from `copies`. Returns true if none is
+    /// left.
     pub(crate) fn have_all_left(&self, copies: &mut ActiveReaders) -> bool {
         copies.0.retain(|&(slot, word)| self.slots[slot].state.load(Acquire) == word);
         copies.0.is_empty()
@@ -128,9 +130,9 @@ fn is_signed_in(word: u64, key: u64) -> bool {
     word & ACTIVE != 0 && word & !LOW_BITS == key & !LOW_BITS
 }
 
-/// Word of a slot with a reader for `key`, after the word `before`.
-fn signed_in_word(key: u64, before: u64) -> u64 {
-    key & !LOW_BITS | before.wrapping_add(SEQUENCE_UNIT) & LOW_BITS | ACTIVE
+/// Word of a slot with a reader for `key`. The sign-in counter is one higher than in `old_word`.
+fn signed_in_word(key: u64, old_word: u64) -> u64 {
+    key & !LOW_BITS | old_word.wrapping_add(SEQUENCE_UNIT) & LOW_BITS | ACTIVE
 }
 
 #[cfg(test)]

@@ -1,6 +1,10 @@
 //! The engine's state under the lock: it starts reads, submits requests, takes in completions, and
 //! finds the waiting threads and tasks.
 //!
+//! The *machine* is the state machine of the cache. To *pump* is to step it until it is idle. A
+//! *queue* is the completion queue of one thread, task or batch. A read is *detached* when its
+//! bytes are copied out of its frames to separate memory.
+//!
 //! This module never sleeps, makes no system call and runs no foreign code. These actions are
 //! recorded and performed after the lock is released (see [locked](super::engine_guard)).
 //!
@@ -93,17 +97,17 @@ impl EngineState {
             self.pump(now);
         }
         let in_flight = &mut self.in_flight;
-        let closed = in_flight.queues.remove(queue);
-        if closed.reads != 0 {
+        let closed_queue = in_flight.queues.remove(queue);
+        if closed_queue.reads != 0 {
             for (_, read) in &mut in_flight.reads {
-                read.queue.take_if(|of| *of == queue);
+                read.queue.take_if(|read_queue| *read_queue == queue);
             }
         }
-        in_flight.tasks_pending -= if closed.is_task { closed.pending } else { 0 };
-        in_flight.deferred.drops.extend(closed.parked.map(DeferredDrop::Parked));
+        in_flight.tasks_pending -= if closed_queue.is_task { closed_queue.pending } else { 0 };
+        in_flight.deferred.drops.extend(closed_queue.parked.map(DeferredDrop::Parked));
     }
 
-    /// Starts a read in a queue.
+    /// Starts a read of `bytes` bytes from `offset` on in a queue, and submits its requests.
     ///
     /// # Errors
     /// The machine rejects the read.
@@ -121,8 +125,8 @@ impl EngineState {
         Ok(())
     }
 
-    /// Like [`start`](EngineState::start), for a thread that is about to wait. If the result is a
-    /// request, the thread executes it and then calls
+    /// Like [`start`](EngineState::start), for a thread that is about to wait. Returns the first
+    /// request of the read, if the storage lets the thread execute it. The thread then calls
     /// [`complete_inline`](EngineState::complete_inline).
     ///
     /// # Errors
@@ -162,8 +166,8 @@ impl EngineState {
         }
     }
 
-    /// Gives a read to the machine. `pump` submits its requests. `ticket` is returned with the
-    /// completed read.
+    /// Starts a read of `bytes` bytes from `offset` on in the machine, and adds it to a queue.
+    /// `pump` submits its requests. `ticket` is returned with the completed read.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -173,31 +177,33 @@ impl EngineState {
         queue: QueueId,
         ticket: u64,
     ) -> Result<ReadId, ReadError> {
-        let named = handle.machine_ids();
+        let machine_ids = handle.machine_ids();
         if handle.file.pages.stay_in_own_cache() {
             handle.file.has_pages.store(true, Ordering::Relaxed);
         }
-        handle.take_unreported_ends(|end| self.machine.record_shared_reads(named.handle, end));
+        handle
+            .take_unreported_ends(|end| self.machine.record_shared_reads(machine_ids.handle, end));
         let id = self.in_flight.reads.vacant_key();
-        let (process, tag) = (ProcessId(named.handle.0), id as u64);
-        let transfer = Transfer { handle: named.handle, process, offset, bytes, tag };
-        let before = self.machine.meter();
-        let (asked_before, hit_before) = (before.requested_bytes, before.hit_bytes);
+        let (process, tag) = (ProcessId(machine_ids.handle.0), id as u64);
+        let transfer = Transfer { handle: machine_ids.handle, process, offset, bytes, tag };
+        let meter_before = self.machine.meter();
+        let (requested_before, hit_before) = (meter_before.requested_bytes, meter_before.hit_bytes);
         let read = self.machine.read(now, ReadAccess::Buffered, transfer)?;
-        let after = self.machine.meter();
+        let meter_after = self.machine.meter();
         let (requested_bytes, hit_bytes) =
-            (after.requested_bytes - asked_before, after.hit_bytes - hit_before);
+            (meter_after.requested_bytes - requested_before, meter_after.hit_bytes - hit_before);
         handle.read_counters.record_machine_read(
             requested_bytes,
             hit_bytes,
             offset + requested_bytes,
         );
-        self.in_flight.add_read(id, queue, named.handle, read, ticket);
-        self.handle_uses[named.handle.0 as usize].reads += 1;
+        self.in_flight.add_read(id, queue, machine_ids.handle, read, ticket);
+        self.handle_uses[machine_ids.handle.0 as usize].reads += 1;
         Ok(read)
     }
 
-    /// Applies `change` to the machine and submits the resulting requests.
+    /// Applies `change` to the machine at the present time, submits the resulting requests, and
+    /// returns the result.
     pub(crate) fn with_machine<T>(&mut self, change: impl FnOnce(&mut Machine, Time) -> T) -> T {
         let now = self.clock.now();
         self.machine.take_returned(now);
@@ -206,7 +212,8 @@ impl EngineState {
         result
     }
 
-    /// Releases a completed read with its pages and keeps its frame list. `pump` must follow.
+    /// Releases a completed read with its pages. `completed` was taken out of the read's entry and
+    /// goes back, so that its frame list is kept. `pump` must follow.
     pub(super) fn release_completed(
         &mut self,
         now: Time,
@@ -232,7 +239,8 @@ impl EngineState {
         self.pump(now);
     }
 
-    /// Releases a completed read with its pages. `pump` must follow.
+    /// Removes the entry of a completed read, and releases its pages in the machine. `pump` must
+    /// follow.
     fn release_in_machine(&mut self, now: Time, id: InFlightId) {
         let InFlightRead { handle, read, completed, .. } = self.in_flight.reads.remove(id);
         let mut frames = completed.frames;
@@ -250,7 +258,9 @@ impl EngineState {
         self.on_read_end(handle, range);
     }
 
-    /// Steps the machine until it is idle: submits its requests and takes its completed reads.
+    /// Steps the machine until it is idle: submits its requests and moves its completed reads to
+    /// their queues. If memory is short, completed reads that were not taken are detached. Requests
+    /// a memory check if one is due.
     pub(super) fn pump(&mut self, now: Time) {
         loop {
             self.machine.step(now, &mut self.in_flight);
@@ -278,7 +288,7 @@ impl EngineState {
         }
     }
 
-    /// Ends the abandoned reads that are done. Returns false if there are none.
+    /// Releases the pages of abandoned reads that are done. Returns false if there are none.
     fn end_abandoned(&mut self) -> bool {
         let mut has_some = false;
         while let Some(handle) = self.in_flight.abandoned.pop() {
@@ -312,17 +322,18 @@ impl EngineState {
         now
     }
 
-    /// Copies the bytes of completed reads that are not taken out of their frames. Returns false if
-    /// there are none.
+    /// Detaches all completed reads that were not taken. Returns false if there was none to detach.
     fn detach_all(&mut self, now: Time) -> bool {
         let is_done = |read: &InFlightRead| read.queue.is_none() && read.completed.result.is_some();
         let reads = self.in_flight.reads.iter().filter(|(_, read)| is_done(read));
         let done: Vec<InFlightId> = reads.map(|(id, _)| id).collect();
-        done.into_iter().map(|id| self.detach(now, id)).fold(false, |any, one| any | one)
+        done.into_iter()
+            .map(|id| self.detach(now, id))
+            .fold(false, |any_detached, is_detached| any_detached | is_detached)
     }
 
-    /// Copies the bytes of a completed read out of their frames. Returns false if that was done
-    /// before.
+    /// Copies the bytes of a completed read out of their frames, and releases its pages. Returns
+    /// false if that was done before.
     pub(super) fn detach(&mut self, now: Time, id: InFlightId) -> bool {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };
@@ -330,8 +341,8 @@ impl EngineState {
         let mut copy = AlignedBytes::allocate(parts().map(<[u8]>::len).sum(), None);
         let mut uncopied = &mut copy[..];
         for part in parts() {
-            let (here, rest) = uncopied.split_at_mut(part.len());
-            here.copy_from_slice(part);
+            let (target, rest) = uncopied.split_at_mut(part.len());
+            target.copy_from_slice(part);
             uncopied = rest;
         }
         completed.detached = Some(copy);
@@ -340,7 +351,7 @@ impl EngineState {
         true
     }
 
-    /// I/O backend of the files of this machine.
+    /// Returns the I/O backend of the files of this machine, or `None` for an NFS server.
     pub(crate) fn backend(&self) -> Option<BackendInUse> {
         self.in_flight.storage.backend()
     }
@@ -350,7 +361,8 @@ impl EngineState {
         self.in_flight.leader.is_active
     }
 
-    /// Makes the calling thread the leader. Returns its term and the latest time to wake up.
+    /// Makes the calling thread the leader, which waits for `queue`. Returns its *term*, a number
+    /// that distinguishes successive leaders, and the latest time to wake up.
     pub(crate) fn become_leader(&mut self, queue: Option<QueueId>) -> (u64, Option<Time>) {
         let until = self.machine.next_wake();
         let term = self.in_flight.leader.term + 1;
@@ -359,8 +371,8 @@ impl EngineState {
         (term, until)
     }
 
-    /// Ends the leader's sleep and takes in completions. The leader keeps its role only if no other
-    /// thread has replaced it.
+    /// Ends the leader's sleep with the result `slept`, and takes in completions. Ends its lead,
+    /// unless another thread has replaced it since `term`.
     pub(crate) fn end_lead(&mut self, term: u64, slept: Result<bool, BackendError>) {
         let lead = &mut self.in_flight.leader;
         if lead.term == term {
@@ -378,19 +390,20 @@ impl EngineState {
         }
     }
 
-    /// Takes in completions. `slept` is the result of the sleep before; `Ok(true)` means that a
-    /// reader waited. Returns true if there were any completions.
+    /// Takes in the available completions. `slept` is the result of the sleep before: `Ok(true)`
+    /// means that the completions have just arrived. An error fails all reads. Returns true if
+    /// there were any completions.
     pub(crate) fn collect_completions(&mut self, slept: Result<bool, BackendError>) -> bool {
         let in_flight = &mut self.in_flight;
-        let is_demand = slept == Ok(true);
+        let have_just_arrived = slept == Ok(true);
         match slept.and_then(|_| in_flight.storage.collect(&mut self.completion_scratch)) {
-            Ok(is_queued) => in_flight.deferred.has_unsubmitted_requests |= is_queued,
+            Ok(has_queued) => in_flight.deferred.has_unsubmitted_requests |= has_queued,
             Err(error) => in_flight.fail(error),
         }
         let now = self.clock.now();
         let has_some = !self.completion_scratch.is_empty();
         for mut completion in self.completion_scratch.drain(..) {
-            if is_demand {
+            if have_just_arrived {
                 completion.not_before = now;
             }
             in_flight.completions.push_back(completion);
@@ -400,7 +413,8 @@ impl EngineState {
         has_some
     }
 
-    /// True if the reactor must be woken, to lead or to monitor the leader.
+    /// Returns true if the reactor must be woken, to lead or to monitor the leader, and marks it as
+    /// not idle.
     pub(super) fn take_reactor_wake(&mut self) -> bool {
         self.in_flight.has_tasks()
             && (std::mem::take(&mut self.is_reactor_idle) || !self.in_flight.leader.is_active)

@@ -1,5 +1,9 @@
 //! Windows of long runs that are delegated to the kernel's own mapping of the file.
 //!
+//! A *run* is a range of consecutive mapped pages. A *window* is a page range next to a run. It is
+//! *delegated* while the kernel's own mapping of the file is in its place. It is *taken back* when
+//! this server replaces it by absent pages that the server fills.
+//!
 //! A page that readpath serves is cleared, filled and moved. For a stream, the kernel's own mapping
 //! avoids these steps and the faults: it reads far ahead into large pages of its cache, and maps
 //! them. It does not know where this pays off, and its memory has no limit.
@@ -126,20 +130,26 @@ impl DelegatedWindows {
             || kept.any(|range| range.contains(page))
     }
 
-    /// Number of pages of the windows that `counts` selects.
-    fn pages(&self, counts: impl Fn(&DelegatedWindow) -> bool) -> u64 {
-        self.windows.iter().filter(|window| counts(window)).map(|window| window.range.count()).sum()
+    /// Number of pages of the windows for which `is_counted` returns true.
+    fn pages(&self, is_counted: impl Fn(&DelegatedWindow) -> bool) -> u64 {
+        self.windows
+            .iter()
+            .filter(|window| is_counted(window))
+            .map(|window| window.range.count())
+            .sum()
     }
 
-    /// Returns the next window to take back: the oldest that its run has left or abandoned.
+    /// Returns the index of the next window to take back at time `now`: the oldest one that its run
+    /// has left or abandoned. Returns `None` if there is none.
     fn next_to_take_back(&self, now: Time) -> Option<usize> {
         self.windows.iter().position(|window| {
             window.has_successor || now.since(window.delegated_at) >= ABANDON_TIMEOUT
         })
     }
 
-    /// Returns the budget if `pages` more fit into it after abandoned windows are taken back.
-    /// Measures the device on the first call.
+    /// Returns the budget if `pages` more pages fit into it at time `now`, after abandoned windows
+    /// are taken back. Measures the device on the first call. On a slow device, no window is
+    /// delegated any more.
     fn budget_with_room(
         &mut self,
         target: &Target,
@@ -154,24 +164,26 @@ impl DelegatedWindows {
             }
         }
         let budget = self.budget?;
-        let stays = |window: &DelegatedWindow| {
+        let is_in_use = |window: &DelegatedWindow| {
             !window.has_successor && now.since(window.delegated_at) < ABANDON_TIMEOUT
         };
-        (self.pages(stays) + pages <= budget.pages).then_some(budget)
+        (self.pages(is_in_use) + pages <= budget.pages).then_some(budget)
     }
 }
 
 impl DelegationBudget {
-    /// Computes the budget for this memory; `None` if it is too small.
+    /// Computes the budget of a mapping with `memory_pages` pages of memory on a device with
+    /// `ahead_pages` pages of kernel readahead. Returns `None` if the memory is too small.
     fn of(memory_pages: u64, ahead_pages: u64) -> Option<DelegationBudget> {
-        let (share, large) = (memory_pages / WINDOW_MEMORY_DIVISOR, large_folio_pages());
-        let window_pages_max =
-            (share - share % large).clamp(large, WINDOW_LARGE_FOLIOS_MAX * large);
+        let share_pages = memory_pages / WINDOW_MEMORY_DIVISOR;
+        let folio_pages = large_folio_pages();
+        let window_pages_max = (share_pages - share_pages % folio_pages)
+            .clamp(folio_pages, WINDOW_LARGE_FOLIOS_MAX * folio_pages);
         let pages = BUDGET_WINDOWS * window_pages_max;
-        let taken = pages + ahead_pages;
-        let is_room = ahead_pages > 0 && taken <= memory_pages * 2 / 3;
-        let machine_pages = memory_pages.saturating_sub(taken);
-        is_room.then_some(DelegationBudget {
+        let kernel_pages = pages + ahead_pages;
+        let has_room = ahead_pages > 0 && kernel_pages <= memory_pages * 2 / 3;
+        let machine_pages = memory_pages.saturating_sub(kernel_pages);
+        has_room.then_some(DelegationBudget {
             window_pages_max,
             pages,
             readahead_pages: ahead_pages,
@@ -181,24 +193,25 @@ impl DelegationBudget {
     }
 }
 
-/// Window to delegate in a file of `file_pages` pages when the unmapped page `page` is touched, at
-/// most `pages_max` pages.
+/// Returns the window to delegate when the unmapped page `page` is touched, in a file of
+/// `file_pages` pages with the mapped `runs`. It has at most `pages_max` pages. Returns `None` if
+/// the page continues no long run.
 fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) -> Option<PageRange> {
-    let (below, above, large) =
+    let (below, above, folio_pages) =
         (runs.last_starting_before(page), runs.first_starting_after(page), large_folio_pages());
-    let is_long = |run: &PageRange| run.count() >= large;
+    let is_long = |run: &PageRange| run.count() >= folio_pages;
     let ends_near =
         |run: &PageRange| run.end <= page && (page - run.end) * GAP_DIVISOR <= run.count();
     if let Some(run) = below.filter(is_long).filter(ends_near) {
         let end = (run.end + run.count().min(pages_max)).min(file_pages);
-        let aligned = end - end % large;
+        let aligned = end - end % folio_pages;
         let end = if aligned > page { aligned } else { end };
         let end = above.map_or(end, |above| end.min(above.first));
         return Some(PageRange { first: run.end, end }).filter(|window| window.contains(page));
     }
     let run = above.filter(is_long).filter(|run| run.first == page + 1)?;
     let first = run.first.saturating_sub(run.count().min(pages_max));
-    let aligned = first.next_multiple_of(large);
+    let aligned = first.next_multiple_of(folio_pages);
     let first = if aligned <= page { aligned } else { first };
     let first = below.map_or(first, |below| first.max(below.end));
     Some(PageRange { first, end: run.first })
@@ -222,13 +235,14 @@ impl Areas {
         else {
             return false;
         };
-        let adjoins = |other: &DelegatedWindow| {
-            other.range.end == range.first || other.range.first == range.end
+        let is_adjoining = |window: &DelegatedWindow| {
+            window.range.end == range.first || window.range.first == range.end
         };
         // The memory locks were checked when the run began.
-        let before = self.delegated_windows.windows.iter().find(|&other| adjoins(other)).copied();
-        let is_locked = before.is_none() && has_locked_memory();
-        if is_locked || self.poisoned.range(range.pages()).next().is_some() {
+        let mut windows = self.delegated_windows.windows.iter();
+        let adjoining_window = windows.find(|&window| is_adjoining(window)).copied();
+        let is_memory_locked = adjoining_window.is_none() && has_locked_memory();
+        if is_memory_locked || self.poisoned.range(range.pages()).next().is_some() {
             return false;
         }
         if !self.start_take_back_thread()
@@ -241,8 +255,8 @@ impl Areas {
             machine.mapped(self.handle, range);
             self.advise(machine, Advice::DontNeed, range);
         }
-        let is_dropped = match before {
-            Some(before) => !before.cache_drop_range.is_empty(),
+        let drops_cache = match adjoining_window {
+            Some(adjoining_window) => !adjoining_window.cache_drop_range.is_empty(),
             None => {
                 self.delegated_windows.drops_cache_behind
                     && resident_page_count(&self.target, range) == Some(0)
@@ -254,10 +268,10 @@ impl Areas {
             return false;
         }
         for window in &mut self.delegated_windows.windows {
-            window.has_successor |= adjoins(window);
+            window.has_successor |= is_adjoining(window);
         }
-        let drops = match before {
-            _ if !is_dropped => PageRange::default(),
+        let cache_drop_range = match adjoining_window {
+            _ if !drops_cache => PageRange::default(),
             Some(_) => range,
             // The kernel starts with the pages around the touched one.
             None => {
@@ -268,7 +282,7 @@ impl Areas {
             range,
             delegated_at: now,
             has_successor: false,
-            cache_drop_range: drops,
+            cache_drop_range,
         });
         self.mapped_ranges.insert(range);
         self.statistics.delegated_pages += range.count();
@@ -297,29 +311,31 @@ impl Areas {
         }
     }
 
-    /// Starts the thread that takes windows back. If that fails, no window is delegated.
+    /// Starts the thread that takes windows back, if it does not run. If that fails, no window is
+    /// delegated any more. Returns true if the thread runs.
     fn start_take_back_thread(&mut self) -> bool {
         if self.delegated_windows.take_back_thread.is_none() {
             match TakeBackThread::start(&self.uffd, &self.user) {
-                Ok(back) => self.delegated_windows.take_back_thread = Some(back),
+                Ok(thread) => self.delegated_windows.take_back_thread = Some(thread),
                 Err(_) => self.delegated_windows.budget = None,
             }
         }
         self.delegated_windows.take_back_thread.is_some()
     }
 
-    /// Replaces a window by absent pages that this server fills. Faults that are read meanwhile are
-    /// added to `self.faults`.
+    /// Takes the window with this index back: replaces it by absent pages that this server fills.
+    /// Faults that are read meanwhile are added to `self.pending_faults`.
     fn take_back_window(&mut self, window_index: usize) {
         let Some(window) = self.delegated_windows.windows.remove(window_index) else { return };
-        let back = self
+        let take_back_thread = self
             .delegated_windows
             .take_back_thread
             .as_ref()
             .expect("it was there before anything was delegated");
-        let is_back = back.take_back(window.range, &self.uffd, &mut self.pending_faults);
+        let is_taken_back =
+            take_back_thread.take_back(window.range, &self.uffd, &mut self.pending_faults);
         drop_kernel_range(&self.target, window.cache_drop_range);
-        if is_back {
+        if is_taken_back {
             self.mapped_ranges.remove(window.range);
         } else {
             // Any further window could not be taken back either.
@@ -328,7 +344,8 @@ impl Areas {
         }
     }
 
-    /// Reduces the machine's memory to `pages`. Returns false if more is in use now.
+    /// Reduces the machine's memory to `pages` pages, and evicts the pages of the withdrawn frames.
+    /// Returns false if more memory is in use now.
     fn limit_machine_memory(&mut self, machine: &mut Machine, pages: u64) -> bool {
         if machine.memory_bytes()[0] <= pages * PAGE_BYTES {
             return true;
@@ -336,9 +353,10 @@ impl Areas {
         let withdrawn = machine.resize(self.now(), pages * PAGE_BYTES);
         for frame in &withdrawn {
             let page = self.frame_pages[frame.0 as usize].take();
-            let is_held =
-                |page: &u64| self.resident.get(page).is_some_and(|held| held.frame == frame.0);
-            self.page_scratch.extend(page.filter(is_held));
+            let is_in_frame = |page: &u64| {
+                self.resident.get(page).is_some_and(|resident_page| resident_page.frame == frame.0)
+            };
+            self.page_scratch.extend(page.filter(is_in_frame));
         }
         self.evict();
         machine.on_withdrawn(&withdrawn);
@@ -361,12 +379,12 @@ fn has_locked_memory() -> bool {
     if let Some(has) = crate::simulation::memory::has_locked_memory() {
         return has;
     }
-    let locked = || {
+    let locked_kib = || {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         let (_, rest) = status.split_once("VmLck:")?;
         rest.split_whitespace().next()?.parse::<u64>().ok()
     };
-    locked() != Some(0)
+    locked_kib() != Some(0)
 }
 
 #[cfg(test)]

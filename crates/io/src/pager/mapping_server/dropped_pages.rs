@@ -9,8 +9,8 @@ use super::{Areas, PagePresence};
 use crate::transfers::{self, TransferProgress, TransferStart};
 
 impl Areas {
-    /// Restores a page of the user area if the program has dropped it. The page is read again on
-    /// this thread, because a completed read has it pinned.
+    /// Reads a page of the user area again on this thread if the program has dropped it. A
+    /// completed read has the page pinned, so the machine does not read it.
     pub(super) fn restore_dropped_page(&mut self, page: u64) -> Result<(), ReadError> {
         while self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
             if !self.reread_page(page)? {
@@ -20,8 +20,9 @@ impl Areas {
         Ok(())
     }
 
-    /// Reads a page again. Returns false if it is present after all: a page that the kernel has
-    /// swapped out looks the same (mincore(2)), and the kernel brings it back on access.
+    /// Reads a page again and puts it into the user area. Returns false if it is present there
+    /// after all: a page that the kernel has swapped out looks absent (mincore(2)), and the kernel
+    /// brings it back on access.
     fn reread_page(&mut self, page: u64) -> Result<bool, ReadError> {
         let range = PageRange::new(page, 1);
         self.make_present(range);

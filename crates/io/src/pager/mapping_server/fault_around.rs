@@ -1,5 +1,8 @@
 //! Selection and mapping of the pages around a touched one.
 //!
+//! A page is *mapped* if it is in the user area, which the program sees. Read pages wait in the
+//! shadow until they are mapped. A page is *used* if the program has touched it.
+//!
 //! Rules: a page with the readahead mark is never mapped early, because the readahead policy must
 //! learn of its touch. The first page of a run is mapped together with the prefetched pages up to
 //! the mark, which is in the middle of the prefetched range. A later page is mapped with as many
@@ -19,7 +22,8 @@ use super::{Areas, PagePresence};
 const FAULT_AROUND_PAGES_MAX: usize = 256;
 
 impl Areas {
-    /// Maps a touched page with its neighbours in the shadow.
+    /// Moves a touched page, with its neighbours in the shadow, to the user area. Wakes the threads
+    /// that wait for them.
     pub(super) fn map_around(&mut self, machine: &mut Machine, page: u64) {
         if !self.has_presence(page, PagePresence::Shadow)
             || self.delegated_windows.is_kernel_served(page)
@@ -28,15 +32,21 @@ impl Areas {
             return self.wake(page);
         }
         self.remove_poison(page);
-        let (below, above) = ((0..page).rev(), page + 1..);
-        let (used_below, used_above) =
-            (self.mapped_neighbours(below.clone()), self.mapped_neighbours(above.clone()));
-        let is_first = used_below + used_above == 0;
-        let unused_pages_max =
-            |used: usize| if is_first { FAULT_AROUND_PAGES_MAX } else { used.saturating_sub(1) };
+        let (pages_below, pages_above) = ((0..page).rev(), page + 1..);
+        let (mapped_below, mapped_above) = (
+            self.mapped_neighbours(pages_below.clone()),
+            self.mapped_neighbours(pages_above.clone()),
+        );
+        let is_first = mapped_below + mapped_above == 0;
+        let unused_pages_max = |mapped_on_other_side: usize| {
+            if is_first { FAULT_AROUND_PAGES_MAX } else { mapped_on_other_side.saturating_sub(1) }
+        };
         let around = PageRange {
-            first: page - self.mappable_neighbours(machine, below, unused_pages_max(used_above)),
-            end: page + 1 + self.mappable_neighbours(machine, above, unused_pages_max(used_below)),
+            first: page
+                - self.mappable_neighbours(machine, pages_below, unused_pages_max(mapped_above)),
+            end: page
+                + 1
+                + self.mappable_neighbours(machine, pages_above, unused_pages_max(mapped_below)),
         };
         self.map_range(around);
         machine.mapped(self.handle, around);
@@ -55,16 +65,18 @@ impl Areas {
         self.resident.get(&page).is_some_and(|resident_page| resident_page.presence == presence)
     }
 
-    /// Number of consecutive pages on one side that are mapped in the user area.
+    /// Number of consecutive mapped pages on one side of a page. `side` yields the page numbers of
+    /// that side, the nearest first.
     fn mapped_neighbours(&self, side: impl Iterator<Item = u64>) -> usize {
-        let used = side
+        let mapped = side
             .take(FAULT_AROUND_PAGES_MAX)
             .take_while(|&page| self.has_presence(page, PagePresence::User));
-        used.count()
+        mapped.count()
     }
 
-    /// Number of consecutive pages on one side to map with a page. It includes at most
-    /// `unused_pages_max` unused pages.
+    /// Number of consecutive pages on one side of a page to map with it. `side` yields the page
+    /// numbers of that side, the nearest first. Unused pages are included only among the first
+    /// `unused_pages_max` pages.
     fn mappable_neighbours(
         &self,
         machine: &Machine,
@@ -81,7 +93,8 @@ impl Areas {
         side.take(FAULT_AROUND_PAGES_MAX).enumerate().take_while(is_mappable).count() as u64
     }
 
-    /// Moves pages from the shadow to the user area, or copies a page that cannot be moved.
+    /// Moves filled pages from the shadow to the user area, and copies a page that cannot be moved.
+    /// Wakes the threads that wait for them.
     fn map_range(&mut self, range: PageRange) {
         let mut first = range.first;
         while first < range.end {

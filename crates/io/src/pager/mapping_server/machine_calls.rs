@@ -13,19 +13,23 @@ impl IoBackend for Areas {
     fn submit(&mut self, machine: &Machine, _now: Time, request: DeviceRequest) {
         let range =
             PageRange::new(request.start / PAGE_SECTORS, u64::from(request.sectors) / PAGE_SECTORS);
-        let (owners, resident, evicted) =
+        let (frame_pages, resident, evicted) =
             (&mut self.frame_pages, &mut self.resident, &mut self.page_scratch);
         let mut page = range.first;
         machine.request_buffers(request.id, |buffer| {
             let Buffer::Frame(frame) = buffer else {
                 unreachable!("no read here passes the cache")
             };
-            let previous_page = owners[frame.0 as usize].replace(page);
-            let is_held = |other: &u64| {
-                resident.get(other).is_some_and(|resident_page| resident_page.frame == frame.0)
+            let previous_page = frame_pages[frame.0 as usize].replace(page);
+            let is_in_frame = |previous_page: &u64| {
+                resident
+                    .get(previous_page)
+                    .is_some_and(|resident_page| resident_page.frame == frame.0)
             };
-            if let Some(other) = previous_page.filter(|&other| other != page).filter(is_held) {
-                evicted.push(other);
+            if let Some(previous_page) =
+                previous_page.filter(|&previous_page| previous_page != page).filter(is_in_frame)
+            {
+                evicted.push(previous_page);
             }
             if resident.contains_key(&page) {
                 // The machine had dropped the page and reads it again.

@@ -4,7 +4,8 @@ use super::*;
 use crate::pager::uffd::CallError;
 
 impl Areas {
-    /// Puts a frame's page at the program's address.
+    /// Puts a frame's page at the program's address of `page`. `is_zero` is true for a page of
+    /// zeros without bytes in the frame. If `is_writable` is false, the page is write-protected.
     pub(super) fn map_frame(&mut self, page: u64, frame: u32, is_zero: bool, is_writable: bool) {
         if self.poisoned.remove(&page) {
             // The page could be read this time. SAFETY: a poisoned page has no bytes.
@@ -48,26 +49,27 @@ impl Areas {
         self.frame_of_page[page as usize] = frame;
     }
 
-    /// Returns true if a mapped page is absent because the program has dropped it itself
-    /// (madvise(2)). The page becomes a zero page, as if the program had written zeros.
+    /// Fills a mapped page with zeros if the program has dropped it itself (madvise(2)), and
+    /// informs the machine of the write. Returns true if the page was dropped.
     pub(super) fn zero_dropped_page(&mut self, machine: &mut Machine, page: u64) -> bool {
-        let is_lost = self.fill_if_dropped(page);
-        if is_lost {
+        let was_dropped = self.fill_if_dropped(page);
+        if was_dropped {
             machine.handle_written(self.memory, page);
         }
-        is_lost
+        was_dropped
     }
 
-    /// Fills a mapped page with zeros if it is absent. Returns true if it was.
+    /// Fills a mapped page with zeros, write-protected, if it is absent. Returns true if it was
+    /// absent.
     fn fill_if_dropped(&mut self, page: u64) -> bool {
         let zeros = self.zeros.address();
         // SAFETY: this server owns `zeros`. If a page is present, nothing is changed.
-        let put = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
-        if put.is_ok() {
+        let result = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
+        if result.is_ok() {
             self.frames[self.frame_of_page[page as usize] as usize].presence =
                 FramePresence::Mapped { page, is_protected: true };
         }
-        put.is_ok()
+        result.is_ok()
     }
 
     /// Moves a frame's page to the program's address. Returns false if a transfer still uses it, or
@@ -93,12 +95,13 @@ impl Areas {
         }
     }
 
-    /// Copies a page to the program's absent page.
+    /// Copies the page at the address `from` to the program's absent page `page`. If `is_protected`
+    /// is true, the copy is write-protected.
     fn copy_page(&mut self, page: u64, from: usize, is_protected: bool) {
         // SAFETY: `from` is a page of this server that no thread changes, and the program's page is
         // absent.
-        let put = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
-        put.expect("an absent page of a registered area takes a copy");
+        let result = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
+        result.expect("an absent page of a registered area takes a copy");
     }
 
     /// Removes the write protection of a mapped page.
@@ -121,8 +124,8 @@ impl Areas {
             let count = 1 + unmaps[first..].windows(2).take_while(|pair| follows(pair)).count();
             first += self.unmap_run(&unmaps[first..first + count]);
         }
-        let is_stuck = |all: &[Frame], unmap: &Unmap| {
-            all[unmap.frame.0 as usize].presence != FramePresence::InFrame
+        let is_stuck = |frames: &[Frame], unmap: &Unmap| {
+            frames[unmap.frame.0 as usize].presence != FramePresence::InFrame
         };
         for &unmap in &unmaps {
             // Each write to a clean page was reported by a fault. The system call that uses a stuck

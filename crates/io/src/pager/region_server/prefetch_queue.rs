@@ -14,8 +14,8 @@ pub(super) struct PrefetchQueue {
 }
 
 impl PrefetchQueue {
-    /// Creates an empty list of at most `pages_max` pages. The limit prevents prefetched pages from
-    /// evicting each other, and bounds the list.
+    /// Creates an empty queue of at most `pages_max` pages. The limit prevents prefetched pages
+    /// from evicting each other, and bounds the queue.
     pub(super) fn with_limit(pages_max: u64) -> PrefetchQueue {
         PrefetchQueue { ranges: VecDeque::new(), pages: 0, pages_max }
     }
@@ -35,6 +35,7 @@ impl PrefetchQueue {
         }
     }
 
+    /// Returns the oldest range, or `None` if the queue is empty.
     fn first(&self) -> Option<PageRange> {
         self.ranges.front().copied()
     }
@@ -64,10 +65,10 @@ impl Areas {
         let mut did_any = false;
         while let Some(range) = self.prefetch_queue.first() {
             let now = self.clock.now();
-            let reached = machine.will_need(now, self.memory, range, PROCESS);
-            self.prefetch_queue.drop_before(reached);
-            did_any |= reached > range.first;
-            if reached < range.end {
+            let handled_end = machine.will_need(now, self.memory, range, PROCESS);
+            self.prefetch_queue.drop_before(handled_end);
+            did_any |= handled_end > range.first;
+            if handled_end < range.end {
                 break;
             }
         }
@@ -80,7 +81,7 @@ impl Areas {
         let mut did_any = false;
         let mut discards = std::mem::take(&mut self.discards);
         discards.retain_mut(|discard| {
-            let before = discard.pages.len();
+            let pages_before = discard.pages.len();
             let mut visible_pages = Vec::new();
             discard.pages.retain(|&page| !self.drop_page(machine, page, &mut visible_pages));
             for_each_run(&mut visible_pages, |run| {
@@ -88,7 +89,7 @@ impl Areas {
                 // waits. There are no references.
                 unsafe { self.user.release(run) };
             });
-            did_any |= discard.pages.len() < before;
+            did_any |= discard.pages.len() < pages_before;
             if discard.pages.is_empty() {
                 // A caller that no longer waits needs no answer.
                 let _ = discard.reply.send(());
@@ -99,8 +100,8 @@ impl Areas {
         did_any
     }
 
-    /// Drops a page. Returns false if it is in a transfer. Adds the page to `visible_pages` if it
-    /// is mapped or poisoned in the user area.
+    /// Drops the content of a page. Returns false if it is in a transfer. Adds the page to
+    /// `visible_pages` if the program's address of it must be released too.
     fn drop_page(
         &mut self,
         machine: &mut Machine,

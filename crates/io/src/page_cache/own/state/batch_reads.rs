@@ -36,7 +36,8 @@ pub(crate) struct SharedRead {
 }
 
 impl SharedRead {
-    /// Returns the buffer if the read is a copy without an entry in the machine.
+    /// Returns the buffer if the read is a copy without an entry in the machine. Otherwise returns
+    /// the read itself as the error.
     pub(crate) fn into_copy(self) -> Result<AlignedBytes, SharedRead> {
         match self {
             SharedRead {
@@ -49,9 +50,8 @@ impl SharedRead {
     /// Creates a completed read from bytes that were found outside the machine.
     pub(crate) fn from_copy(ticket: u64, bytes: AlignedBytes) -> SharedRead {
         let result = Some(Ok(bytes.len() as u64));
-        let copied = Some(bytes);
-        let completed =
-            CompletedRead { ticket, result, detached: copied, ..CompletedRead::default() };
+        let detached = Some(bytes);
+        let completed = CompletedRead { ticket, result, detached, ..CompletedRead::default() };
         SharedRead { completed, id: None, pages: 0 }
     }
 
@@ -104,18 +104,22 @@ impl EngineState {
                 self.pump(now);
             }
         }
-        let mut next = Some(first);
-        while let Some(id) = next {
+        let mut next_id = Some(first);
+        while let Some(id) = next_id {
             let completed = self.in_flight.take_completed(id);
             let pages = completed.frames.len() as u64;
             self.batch_pages += pages;
             ready.push_back(SharedRead { completed, id: Some(id), pages });
-            let (borrowed, most) = (self.batch_pages, self.batch_pages_max);
-            let fits_pin_limit = |of: &InFlight, id| borrowed + of.pinned_pages(id) <= most;
-            next = self.in_flight.next_done_where(queue, fits_pin_limit);
+            let (pinned_pages, pinned_pages_max) = (self.batch_pages, self.batch_pages_max);
+            let fits_pin_limit = |in_flight: &InFlight, id| {
+                pinned_pages + in_flight.pinned_pages(id) <= pinned_pages_max
+            };
+            next_id = self.in_flight.next_done_where(queue, fits_pin_limit);
         }
     }
 
+    /// True if batches may pin the pages of the completed read `id` in addition to their other
+    /// pages.
     fn is_within_pin_limit(&self, id: InFlightId) -> bool {
         self.batch_pages + self.in_flight.pinned_pages(id) <= self.batch_pages_max
     }
@@ -126,7 +130,8 @@ impl EngineState {
         self.batch_pages
     }
 
-    /// Unpins and releases a returned read.
+    /// Releases a returned read, and subtracts its pages from the pages that batches pin. `pump`
+    /// must follow.
     fn release_shared(&mut self, now: Time, shared: SharedRead) {
         self.batch_pages -= shared.pages;
         if let Some(id) = shared.id {

@@ -48,6 +48,7 @@ pub(in crate::page_cache::own) struct OpenFiles {
 }
 
 impl OpenFiles {
+    /// Returns the entry of an open file.
     fn entry(&self, id: FileId) -> &OpenFileEntry {
         self.files[id.0 as usize].as_ref().expect("the file is open")
     }
@@ -56,19 +57,21 @@ impl OpenFiles {
         self.files[id.0 as usize].as_mut().expect("the file is open")
     }
 
+    /// Adds a file without handles.
     fn add(&mut self, id: FileId, start_sector: u64, file: Arc<OpenFile>) {
-        let at = id.0 as usize;
-        if at >= self.files.len() {
-            self.files.resize_with(at + 1, || None);
+        let index = id.0 as usize;
+        if index >= self.files.len() {
+            self.files.resize_with(index + 1, || None);
         }
         self.by_identity.insert(file.identity, id);
-        self.files[at] = Some(OpenFileEntry { file, id, start_sector, handle_count: 0 });
+        self.files[index] = Some(OpenFileEntry { file, id, start_sector, handle_count: 0 });
     }
 
+    /// Removes an open file and returns its entry.
     fn remove(&mut self, id: FileId) -> OpenFileEntry {
-        let open = self.files[id.0 as usize].take().expect("the file is open");
-        self.by_identity.remove(&open.file.identity);
-        open
+        let entry = self.files[id.0 as usize].take().expect("the file is open");
+        self.by_identity.remove(&entry.file.identity);
+        entry
     }
 
     /// Returns one file for each state that the file had when it was opened. A change creates a new
@@ -112,8 +115,9 @@ impl EngineState {
         }
     }
 
-    /// States of a file in which pages of the range were in flight when it was invalidated, and
-    /// still are. Allocates only if there are any.
+    /// Returns the states of a file with stale pages in the range, each with its file. A page is
+    /// *stale* if it was in flight when the range was invalidated, and still is. Allocates only if
+    /// there are any.
     pub(in crate::page_cache::own) fn versions_with_stale_pages(
         &self,
         file: FileId,
@@ -124,19 +128,19 @@ impl EngineState {
         stale.map(|state| (state, Arc::clone(&self.open_files.entry(state).file))).collect()
     }
 
-    /// Opens another handle of an open file.
+    /// Opens another handle of an open file, and returns the machine's identifiers of it.
     pub(in crate::page_cache::own) fn open_another(&mut self, file: FileId) -> MachineIds {
-        let open = self.open_files.entry_mut(file);
-        open.handle_count += 1;
-        let start_sector = open.start_sector;
+        let entry = self.open_files.entry_mut(file);
+        entry.handle_count += 1;
+        let start_sector = entry.start_sector;
         let handle = self.machine.open(file);
-        let in_use = HandleUse { file, reads: 0, is_dropped: false };
+        let handle_use = HandleUse { file, reads: 0, is_dropped: false };
         match self.handle_uses.get_mut(handle.0 as usize) {
-            Some(place) => *place = in_use,
-            None => self.handle_uses.push(in_use),
+            Some(free_use) => *free_use = handle_use,
+            None => self.handle_uses.push(handle_use),
         }
-        let sees_every_hit = self.machine.needs_every_hit(handle);
-        MachineIds { handle, file, start_sector, needs_every_hit: sees_every_hit }
+        let needs_every_hit = self.machine.needs_every_hit(handle);
+        MachineIds { handle, file, start_sector, needs_every_hit }
     }
 
     /// Closes a handle whose owner has dropped it. Requests that the scheduler held back for this
@@ -150,20 +154,20 @@ impl EngineState {
     /// Closes a handle if none of its reads is in flight. The last handle of a file removes the
     /// pages, and then the file.
     fn close(&mut self, handle: HandleId) {
-        let in_use = &mut self.handle_uses[handle.0 as usize];
-        in_use.is_dropped = true;
-        if in_use.reads > 0 {
+        let handle_use = &mut self.handle_uses[handle.0 as usize];
+        handle_use.is_dropped = true;
+        if handle_use.reads > 0 {
             return;
         }
         let now = self.clock.now();
         self.machine.process_ended(now, ProcessId(handle.0));
         self.machine.close(handle);
-        let id = in_use.file;
-        let open = self.open_files.entry_mut(id);
-        open.handle_count -= 1;
-        if open.handle_count == 0 {
-            let open = self.open_files.remove(id);
-            self.closing_files.push(open);
+        let id = handle_use.file;
+        let entry = self.open_files.entry_mut(id);
+        entry.handle_count -= 1;
+        if entry.handle_count == 0 {
+            let entry = self.open_files.remove(id);
+            self.closing_files.push(entry);
             self.remove_idle_files();
         }
     }
@@ -175,30 +179,30 @@ impl EngineState {
     /// it, prefetched ones included. They would become stale, while the kernel's pages follow
     /// changes of the file.
     pub(super) fn on_read_end(&mut self, handle: HandleId, range: PageRange) {
-        let in_use = &mut self.handle_uses[handle.0 as usize];
-        in_use.reads -= 1;
-        let (file, is_over) = (in_use.file, in_use.is_dropped && in_use.reads == 0);
+        let handle_use = &mut self.handle_uses[handle.0 as usize];
+        handle_use.reads -= 1;
+        let (file, must_close) = (handle_use.file, handle_use.is_dropped && handle_use.reads == 0);
         match &self.open_files.entry(file).file.pages {
             FilePages::Own(_) => {}
             FilePages::Kernel(_) => self.machine.invalidate_file(file, ALL_PAGES),
             FilePages::None => self.machine.invalidate_file(file, range),
         }
-        if is_over {
+        if must_close {
             self.close(handle);
         }
     }
 
     /// Removes the files without handles whose pages are no longer in flight.
     pub(super) fn remove_idle_files(&mut self) {
-        let mut at = 0;
-        while at < self.closing_files.len() {
-            if !self.machine.remove_file(self.closing_files[at].id) {
-                at += 1;
+        let mut index = 0;
+        while index < self.closing_files.len() {
+            if !self.machine.remove_file(self.closing_files[index].id) {
+                index += 1;
                 continue;
             }
-            let open = self.closing_files.swap_remove(at);
-            self.in_flight.storage.remove(open.start_sector);
-            self.in_flight.deferred.drops.push(DeferredDrop::File(open.file));
+            let entry = self.closing_files.swap_remove(index);
+            self.in_flight.storage.remove(entry.start_sector);
+            self.in_flight.deferred.drops.push(DeferredDrop::File(entry.file));
         }
     }
 }
