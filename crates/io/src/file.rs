@@ -239,9 +239,9 @@ impl File {
     ) -> io::Result<usize> {
         let requested_bytes: u64 = buffers.iter().map(|buffer| buffer.len() as u64).sum();
         let handle = &self.handle;
-        let within =
+        let bytes_in_file =
             |handle: &Handle| requested_bytes.min(handle.file.bytes.saturating_sub(offset));
-        let range = PageRange::covering(offset, within(handle));
+        let range = PageRange::covering(offset, bytes_in_file(handle));
         if handle.is_fast_path_enabled()
             && handle.has_pages()
             && handle
@@ -254,27 +254,27 @@ impl File {
         }
         // Slow path: read all absent pages first, then copy each part to its buffer.
         let handle = handle.current()?;
-        let bytes = within(&handle);
+        let bytes = bytes_in_file(&handle);
         if bytes == requested_bytes && handle.read_from_kernel(offset, bytes, buffers) {
             return Ok(bytes as usize);
         }
-        let mut to = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
-        PendingRead::new(&*handle, offset, bytes)?.wait(|part| to.append(part))?;
+        let mut destination = Destination { buffers: buffers.iter_mut(), rest: &mut [] };
+        PendingRead::new(&*handle, offset, bytes)?.wait(|part| destination.append(part))?;
         Ok(bytes as usize)
     }
 
     /// Copies the range from shared frames into the buffers, completely or not at all, and returns
     /// the number of bytes. A partial result would mix bytes of two versions of the file.
     fn read_shared_vectored(&self, buffers: &mut [IoSliceMut<'_>], offset: u64) -> Option<usize> {
-        let mut done = 0;
+        let mut bytes_done = 0;
         for buffer in buffers {
-            let part = clip_to_file(buffer, &self.handle, offset + done as u64);
-            if !part.is_empty() && !self.handle.read_shared(offset + done as u64, part) {
+            let part = clip_to_file(buffer, &self.handle, offset + bytes_done as u64);
+            if !part.is_empty() && !self.handle.read_shared(offset + bytes_done as u64, part) {
                 return None;
             }
-            done += part.len();
+            bytes_done += part.len();
         }
-        Some(done)
+        Some(bytes_done)
     }
 
     /// Pins the page that holds byte `offset` and returns it from there to its end, or to the end
@@ -300,7 +300,8 @@ impl File {
         self.page_or_copy(offset, copy_bytes_max.next_multiple_of(PAGE_BYTES), reusable)
     }
 
-    /// Pins the page from shared frames if possible; otherwise takes the slow path.
+    /// Returns a guard from byte `offset` on: of a page pinned in shared frames if possible,
+    /// otherwise by the slow path. `copy_bytes_max` and `reusable` are for a copy.
     #[inline]
     fn page_or_copy(
         &self,
@@ -310,9 +311,9 @@ impl File {
     ) -> io::Result<PageGuard> {
         if self.handle.is_fast_path_enabled()
             && let Some((page, part)) = page_part(offset, self.handle.file.bytes)
-            && let Some(held) = self.handle.pin_shared(page).map_err(ReadError::from)?
+            && let Some(pinned_page) = self.handle.pin_shared(page).map_err(ReadError::from)?
         {
-            return Ok(guard_of_pinned(&self.handle, held, page, part));
+            return Ok(guard_of_pinned(&self.handle, pinned_page, page, part));
         }
         self.page_uncached(offset, copy_bytes_max, reusable)
     }
@@ -344,7 +345,8 @@ impl File {
         self.advise_range(Advice::WillNeed, PageRange::covering(offset, bytes));
     }
 
-    /// Passes a hint for a page range to the handle of this process.
+    /// Passes a hint for a page range to the handle of this process. A hint that fails has no
+    /// effect.
     fn advise_range(&self, advice: Advice, range: PageRange) {
         // A hint has no error. Reads in this child report that there is no handle.
         let handle = match advice {
@@ -383,7 +385,7 @@ impl File {
     /// it is.
     pub fn revalidate(&mut self) -> Result<bool, OpenFileError> {
         let reopened = match look_up_nfs_again(&self.handle)? {
-            Some(found) => File::new(found, Arc::clone(&self.name)),
+            Some(handle) => File::new(handle, Arc::clone(&self.name)),
             None => self.read_path().open(&self.name).map_err(OpenFileError::Open)?,
         };
         let has_changed = match self.handle.current_unchecked() {
@@ -410,8 +412,8 @@ impl File {
         FileStats { bytes, cached_bytes, kernel_cached_bytes, kernel_read_bytes, readahead_state }
     }
 
-    /// Reads bytes that are not in shared frames: through the kernel page cache or the engine.
-    /// Returns their number.
+    /// Reads bytes from `offset` on that are not in shared frames, through the kernel page cache or
+    /// the engine. Returns their number, less than the buffer only at the end of the file.
     #[cold]
     fn read_uncached(&self, buffer: &mut [u8], offset: u64) -> Result<usize, ReadError> {
         let handle = self.handle.current()?;
@@ -444,8 +446,8 @@ impl File {
         let Some((page, part)) = page_part(offset, handle.file.bytes) else {
             return Ok(PageGuard::empty());
         };
-        if let Some(held) = handle.pin_shared(page).map_err(ReadError::from)? {
-            return Ok(guard_of_pinned(&handle, held, page, part));
+        if let Some(pinned_page) = handle.pin_shared(page).map_err(ReadError::from)? {
+            return Ok(guard_of_pinned(&handle, pinned_page, page, part));
         }
         let copied_end = (page * PAGE_BYTES + copy_bytes_max).min(handle.file.bytes);
         if let Some(copy) = handle.copy_from_kernel(offset, copied_end - offset, || reusable) {
@@ -456,13 +458,13 @@ impl File {
         // for memory may take the frame.
         let read = PendingRead::new(&*handle, offset, part.len() as u64)?;
         let frame_cache = &handle.engine.frame_cache;
-        let (mut held, mut copy) = (Ok(None), None);
+        let (mut pinned_page, mut copy) = (Ok(None), None);
         read.wait(|bytes| {
-            held = frame_cache.pin(handle.machine_ids_or_register().file, page, true);
-            copy = matches!(held, Ok(None)).then(|| AlignedBytes::from(bytes));
+            pinned_page = frame_cache.pin(handle.machine_ids_or_register().file, page, true);
+            copy = matches!(pinned_page, Ok(None)).then(|| AlignedBytes::from(bytes));
         })?;
-        Ok(match held.map_err(ReadError::from)? {
-            Some(held) => PageGuard::from_pinned(held, part.start, part.end),
+        Ok(match pinned_page.map_err(ReadError::from)? {
+            Some(pinned_page) => PageGuard::from_pinned(pinned_page, part.start, part.end),
             // The frame was taken at once: return the copy.
             None => PageGuard::from_copy(copy.expect("a page that was read has bytes")),
         })
@@ -474,15 +476,15 @@ impl File {
 /// 48 and 49 ms.
 pub(crate) const SEQUENTIAL_COPY_BYTES: u64 = 128 << 10;
 
-/// Part of `buffer` that the file can fill from `offset` on.
+/// Returns the first part of `buffer` that the file can fill from `offset` on.
 pub(crate) fn clip_to_file<'b>(buffer: &'b mut [u8], handle: &Handle, offset: u64) -> &'b mut [u8] {
-    let left = handle.file.bytes.saturating_sub(offset);
-    let bytes = buffer.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+    let file_bytes_left = handle.file.bytes.saturating_sub(offset);
+    let bytes = buffer.len().min(usize::try_from(file_bytes_left).unwrap_or(usize::MAX));
     &mut buffer[..bytes]
 }
 
-/// Fills a buffer from the kernel page cache or through the engine. The caller has cut it to the
-/// end of the file.
+/// Fills a buffer with the bytes from `offset` on, from the kernel page cache or through the
+/// engine. The caller has cut it to the end of the file.
 pub(crate) fn read_absent(
     handle: &Handle,
     offset: u64,
@@ -492,25 +494,32 @@ pub(crate) fn read_absent(
     if handle.read_from_kernel(offset, bytes, &mut [IoSliceMut::new(buffer)]) {
         return Ok(());
     }
-    let mut done = 0;
+    let mut bytes_done = 0;
     PendingRead::new(handle, offset, bytes)?.wait(|part| {
-        copy_out(part, &mut buffer[done..done + part.len()]);
-        done += part.len();
+        copy_out(part, &mut buffer[bytes_done..bytes_done + part.len()]);
+        bytes_done += part.len();
     })
 }
 
-/// Page number of a byte, and the byte range in that page up to its end or the end of the file.
-/// `None` past the file.
+/// Returns the number of the page that contains byte `offset`. Also returns the byte range in that
+/// page from there to its end or the end of the file. Returns `None` at or past the end of the
+/// file.
 fn page_part(offset: u64, file_bytes: u64) -> Option<(u64, Range<usize>)> {
     let (page, skip) = (offset / PAGE_BYTES, offset % PAGE_BYTES);
-    let left = file_bytes.checked_sub(offset).filter(|&left| left > 0)?;
-    Some((page, skip as usize..(skip + left).min(PAGE_BYTES) as usize))
+    let bytes_left = file_bytes.checked_sub(offset).filter(|&bytes_left| bytes_left > 0)?;
+    Some((page, skip as usize..(skip + bytes_left).min(PAGE_BYTES) as usize))
 }
 
-/// Guard on a part of a pinned page that did not pass through the engine; counts the read.
-fn guard_of_pinned(handle: &Handle, held: PinnedPage, page: u64, part: Range<usize>) -> PageGuard {
+/// Creates a guard of the byte range `part` of a page that was pinned without the engine, and
+/// counts the read. `page` is the number of the page in the file.
+fn guard_of_pinned(
+    handle: &Handle,
+    pinned_page: PinnedPage,
+    page: u64,
+    part: Range<usize>,
+) -> PageGuard {
     handle.read_counters.record_pin(part.len() as u64, page * PAGE_BYTES + part.end as u64);
-    PageGuard::from_pinned(held, part.start, part.end)
+    PageGuard::from_pinned(pinned_page, part.start, part.end)
 }
 
 /// Output buffers of a vectored read, filled in order.
@@ -529,9 +538,9 @@ impl Destination<'_, '_> {
                 self.rest = self.buffers.next().expect("no more is read than there is room for");
             }
             let bytes = part.len().min(self.rest.len());
-            let (here, after) = std::mem::take(&mut self.rest).split_at_mut(bytes);
-            copy_out(&part[..bytes], here);
-            (self.rest, part) = (after, &part[bytes..]);
+            let (target, unfilled) = std::mem::take(&mut self.rest).split_at_mut(bytes);
+            copy_out(&part[..bytes], target);
+            (self.rest, part) = (unfilled, &part[bytes..]);
         }
     }
 }

@@ -30,8 +30,7 @@ pub struct ReadFuture<B> {
     /// Number of bytes to read, from the first poll on, and number of bytes copied.
     bytes: usize,
     bytes_done: usize,
-    /// Read in progress after a miss: of the kernel page cache (`wish`), or of the engine
-    /// (`pending`).
+    /// Read in progress through the kernel page cache, after a miss there.
     kernel_read: Option<Arc<BlockingRead>>,
     /// Read of the engine in progress.
     engine_read: Option<PendingRead<Arc<Handle>>>,
@@ -59,15 +58,14 @@ impl File {
     /// ```
     pub fn read_at_async<B: AsMut<[u8]> + Unpin>(&self, buffer: B, offset: u64) -> ReadFuture<B> {
         let handle = Arc::clone(self.handle());
-        let (wish, pending) = (None, None);
         ReadFuture {
             handle,
             buffer: Some(buffer),
             offset,
             bytes: 0,
             bytes_done: 0,
-            kernel_read: wish,
-            engine_read: pending,
+            kernel_read: None,
+            engine_read: None,
         }
     }
 }
@@ -90,7 +88,8 @@ impl<B: AsMut<[u8]> + Unpin> Future for ReadFuture<B> {
 }
 
 impl<B: AsMut<[u8]>> ReadFuture<B> {
-    /// Continues the read until it completes or has to wait.
+    /// Continues the read until it completes or has to wait. Bytes are copied to the buffer as far
+    /// as they are there.
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let buffer = self.buffer.as_mut().expect("a future is not polled after its result");
         let is_begun = self.engine_read.is_some() || self.kernel_read.is_some();
@@ -130,11 +129,11 @@ impl<B: AsMut<[u8]>> ReadFuture<B> {
             let handle = Arc::clone(&self.handle);
             self.engine_read = Some(PendingRead::new(handle, self.offset, self.bytes as u64)?);
         }
-        let pending = self.engine_read.as_mut().expect("it was made above");
-        let (buffer, done) = (buffer.as_mut(), &mut self.bytes_done);
-        let polled = pending.poll(context.waker(), |part| {
-            copy_out(part, &mut buffer[*done..*done + part.len()]);
-            *done += part.len();
+        let engine_read = self.engine_read.as_mut().expect("it was made above");
+        let (buffer, bytes_done) = (buffer.as_mut(), &mut self.bytes_done);
+        let polled = engine_read.poll(context.waker(), |part| {
+            copy_out(part, &mut buffer[*bytes_done..*bytes_done + part.len()]);
+            *bytes_done += part.len();
         });
         if polled.is_pending() {
             self.handle.engine.start_reactor()?;

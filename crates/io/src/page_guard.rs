@@ -38,23 +38,23 @@ enum GuardBytes {
 }
 
 impl PageGuard {
-    /// Guard of the bytes `start..end` of a pinned page.
+    /// Creates a guard of the bytes `start..end` of a pinned page.
     pub(crate) fn from_pinned(page: PinnedPage, start: usize, end: usize) -> PageGuard {
         PageGuard { bytes: GuardBytes::Pinned { page: ProcessOwned::new(page), start, end } }
     }
 
-    /// Guard without bytes.
+    /// Creates a guard without bytes.
     pub(crate) fn empty() -> PageGuard {
         PageGuard::from_copy(AlignedBytes::default())
     }
 
-    /// True if it pins a page.
+    /// True if the guard pins a page, and has no copy.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn has_pinned_page(&self) -> bool {
         matches!(self.bytes, GuardBytes::Pinned { .. })
     }
 
-    /// Guard of a copy.
+    /// Creates a guard of bytes in memory of their own.
     pub(crate) fn from_copy(bytes: AlignedBytes) -> PageGuard {
         PageGuard { bytes: GuardBytes::Copied(bytes) }
     }
@@ -74,8 +74,8 @@ impl Deref for PageGuard {
     #[inline]
     fn deref(&self) -> &[u8] {
         match &self.bytes {
-            GuardBytes::Pinned { page: held, start, end } => match held.get() {
-                Some(held) => &held[*start..*end],
+            GuardBytes::Pinned { page, start, end } => match page.get() {
+                Some(page) => &page[*start..*end],
                 None => panic_in_child(),
             },
             GuardBytes::Copied(bytes) => bytes,

@@ -55,15 +55,15 @@ impl ReadPath {
     /// Counters since the path was built. In a child made by `fork`: since its first use there.
     pub fn stats(&self) -> Stats {
         let Some(owner) = self.engine.existing_for_this_process() else { return Stats::default() };
-        let through_kernel = owner.kernel_read_totals();
-        let by_kernel = Stats {
-            kernel_waits: through_kernel.waits,
-            kernel_read_bytes: through_kernel.waited_bytes,
-            kernel_advised_bytes: through_kernel.advised_bytes,
-            kernel_whole_file_bytes: through_kernel.whole_file_bytes,
+        let kernel_totals = owner.kernel_read_totals();
+        let kernel_stats = Stats {
+            kernel_waits: kernel_totals.waits,
+            kernel_read_bytes: kernel_totals.waited_bytes,
+            kernel_advised_bytes: kernel_totals.advised_bytes,
+            kernel_whole_file_bytes: kernel_totals.whole_file_bytes,
             ..Stats::default()
         };
-        let Some(engine) = owner.existing_engine() else { return by_kernel };
+        let Some(engine) = owner.existing_engine() else { return kernel_stats };
         let mut state = engine.lock();
         state.collect_completions(Ok(false));
         state.machine.collect_uses();
@@ -82,7 +82,7 @@ impl ReadPath {
             backend: state.backend(),
             memory_bytes,
             used_memory_bytes,
-            ..by_kernel
+            ..kernel_stats
         }
     }
 
@@ -114,6 +114,7 @@ impl ReadPath {
         ReadPath { engine }
     }
 
+    /// Returns the owner of the path's engine, which may not be built yet.
     pub(crate) fn engine(&self) -> &Arc<LazyEngine> {
         &self.engine
     }

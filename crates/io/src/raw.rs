@@ -79,7 +79,7 @@ pub use crate::os::raw_memory::RawMemory;
 pub use batch::{RawBatch, RawMoved};
 pub use builder::RawFileBuilder;
 use cache_invalidator::CacheInvalidator;
-use channel::Channel;
+use channel::{Channel, SyncScope};
 pub use error::{RawError, RawFault, RawOpenError};
 use process_channels::{ChannelParameters, ProcessChannels};
 pub use reader::{RawChunk, RawReader};
@@ -139,6 +139,7 @@ impl RawFile {
         RawFile::builder().open(path)
     }
 
+    /// Creates the file of an open channel. `channel_parameters` build another channel in a child.
     fn from_channel(
         channel: Channel,
         channel_parameters: ChannelParameters,
@@ -288,14 +289,14 @@ impl RawFile {
     /// # Errors
     /// As [`write_at`](RawFile::write_at), and if the kernel accepts no more bytes.
     pub fn write_all_at(&self, memory: &[u8], offset: u64) -> Result<(), RawError> {
-        let mut done = 0;
-        while done < memory.len() {
-            match self.write_at(&memory[done..], offset + done as u64)? {
+        let mut bytes_done = 0;
+        while bytes_done < memory.len() {
+            match self.write_at(&memory[bytes_done..], offset + bytes_done as u64)? {
                 0 => {
-                    let (offset, bytes_done) = (offset + done as u64, done as u64);
+                    let (offset, bytes_done) = (offset + bytes_done as u64, bytes_done as u64);
                     return Err(self.error(RawFault::Stalled { offset, bytes_done }));
                 }
-                bytes => done += bytes,
+                bytes => bytes_done += bytes,
             }
         }
         Ok(())
@@ -318,7 +319,7 @@ impl RawFile {
     /// The device failed. Data written since the last success may be lost, and the next call may
     /// succeed all the same: write it again.
     pub fn sync_data(&self) -> Result<(), RawError> {
-        self.channel()?.sync(false).map_err(|fault| self.error(fault))
+        self.channel()?.sync(SyncScope::Data).map_err(|fault| self.error(fault))
     }
 
     /// Like [`sync_data`](RawFile::sync_data), with all other metadata such as times: `fsync(2)`.
@@ -337,7 +338,7 @@ impl RawFile {
     /// # Errors
     /// As [`sync_data`](RawFile::sync_data).
     pub fn sync_all(&self) -> Result<(), RawError> {
-        self.channel()?.sync(true).map_err(|fault| self.error(fault))
+        self.channel()?.sync(SyncScope::DataAndMetadata).map_err(|fault| self.error(fault))
     }
 
     /// Present length of the file in bytes.
@@ -462,7 +463,7 @@ impl RawFile {
         self.channel().map_or_else(|_| RawStats::default(), |channel| channel.counters())
     }
 
-    /// Channel of this process.
+    /// Returns the locked channel of this process. A forked child builds one on first use.
     ///
     /// # Errors
     /// This is a forked child that cannot have a channel.
@@ -476,16 +477,17 @@ impl RawFile {
         Ok(channel.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
+    /// Adds the path of the file to a fault.
     fn error(&self, fault: RawFault) -> RawError {
         RawError { path: self.path.clone(), fault }
     }
 
-    /// Checks a range. Kernel offsets are signed, and the last block must end at or below the
-    /// largest.
+    /// Returns an error if a range exceeds the largest offset. Kernel offsets are signed, and the
+    /// last block must end at or below the largest.
     fn check_range(&self, bytes: usize, offset: u64) -> Result<(), RawError> {
-        let most = i64::MAX as u64 - u64::from(self.alignment_bytes);
+        let end_max = i64::MAX as u64 - u64::from(self.alignment_bytes);
         match offset.checked_add(bytes as u64) {
-            Some(end) if end <= most => Ok(()),
+            Some(end) if end <= end_max => Ok(()),
             _ => Err(self.error(RawFault::Range { offset })),
         }
     }

@@ -164,8 +164,8 @@ impl Target {
         }
     }
 
-    /// Like [`open`](Target::open), but the file may be empty, and `creates` creates a missing
-    /// file.
+    /// Like [`open`](Target::open), but the file may be empty. If `creates` is true, a missing file
+    /// is created.
     pub(crate) fn open_or_create(
         path: &Path,
         options: OpenOptions,
@@ -177,7 +177,7 @@ impl Target {
         }
         let refused = |errno: Errno| OpenError::from_io_error(path, &errno.into());
         let opened = try_open_buffered(path, options, creates);
-        let is_at_once = opened.is_some();
+        let has_nonblock = opened.is_some();
         let (file, is_direct) = match opened {
             Some(file) => (file, false),
             None => {
@@ -200,12 +200,12 @@ impl Target {
         let reported = reported_alignment(&stat);
         // Files with direct I/O are neither generated nor in memory. (A device node lies in a
         // memory file system, but the device does not.)
-        let system = match reported {
+        let file_system = match reported {
             _ if is_block_device => 0,
             Some(1..) if is_direct || options.direct == Direct::Late => 0,
-            _ => rustix::fs::fstatfs(&file).map_or(0, |system| system.f_type),
+            _ => rustix::fs::fstatfs(&file).map_or(0, |file_system| file_system.f_type),
         };
-        if GENERATED_FILE_SYSTEMS.contains(&system) {
+        if GENERATED_FILE_SYSTEMS.contains(&file_system) {
             return Err(OpenError::Generated { path: path.to_path_buf() });
         }
         let alignment = match options.direct {
@@ -216,9 +216,11 @@ impl Target {
                 let direct = OpenOptions { direct: Direct::Preferred, ..options };
                 return Target::open_or_create(path, direct, creates);
             }
-            _ if MEMORY_FILE_SYSTEMS.contains(&system) => Err(BufferedBecause::InMemory),
+            _ if MEMORY_FILE_SYSTEMS.contains(&file_system) => Err(BufferedBecause::InMemory),
             Direct::Preferred | Direct::Required if !is_direct => Err(BufferedBecause::Refused),
-            Direct::Preferred | Direct::Required | Direct::Late => alignment(&file, reported),
+            Direct::Preferred | Direct::Required | Direct::Late => {
+                direct_alignment(&file, reported)
+            }
         };
         let (mode, alignment_bytes) = match alignment {
             Ok(bytes) => (Mode::Direct, bytes),
@@ -245,7 +247,7 @@ impl Target {
             false => makedev(stat.stx_dev_major, stat.stx_dev_minor),
         };
         let is_late = options.direct == Direct::Late && mode == Mode::Direct;
-        if is_at_once && !is_late {
+        if has_nonblock && !is_late {
             clear_nonblock(&file).map_err(refused)?;
         }
         Ok(Target {
@@ -289,7 +291,7 @@ impl Target {
         self.simulated.map(crate::simulation::identity)
     }
 
-    /// This open file with length `bytes`.
+    /// Returns this open file with its length set to `bytes` bytes.
     pub(crate) fn with_bytes(self, bytes: u64) -> Target {
         Target { bytes, ..self }
     }
@@ -299,7 +301,8 @@ impl Target {
         self.identity
     }
 
-    /// True if the descriptor still belongs to this file.
+    /// True if the descriptor still belongs to this file, and was not closed and reused by the
+    /// program.
     pub(crate) fn is_still_open(&self) -> bool {
         Identity::from_target(self).is_ok_and(|now| now.is_same_file(&self.identity))
     }
@@ -319,17 +322,18 @@ impl Target {
         self.bytes
     }
 
-    /// Descriptor for transfers, with O_DIRECT in that [mode](Target::mode).
+    /// Returns the descriptor for transfers, with O_DIRECT in that [mode](Target::mode). For
+    /// [`Direct::Late`], opens the file with O_DIRECT on first use.
     pub(crate) fn transfer_fd(&self) -> RawFd {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(inode) = self.simulated {
             return inode as RawFd;
         }
-        let late = self.late.as_ref().and_then(|late| {
+        let late_file = self.late.as_ref().and_then(|late| {
             let Ok(opened) = late.get_or_init(|| Ok::<_, Infallible>(self.reopen_direct()));
             opened.as_ref()
         });
-        late.unwrap_or(&self.file).as_raw_fd()
+        late_file.unwrap_or(&self.file).as_raw_fd()
     }
 
     /// Keeps [`transfer_fd`](Target::transfer_fd) open as long as the returned value lives.
@@ -440,8 +444,8 @@ fn check_file_type(path: &Path, kind: FileType) -> Result<FileType, OpenError> {
 }
 
 /// Opens a file for reading through the kernel page cache by one system call. `O_NONBLOCK` avoids
-/// waiting for the other end of a pipe or for a lease. `None` if the options need more, or if the
-/// open fails.
+/// waiting for the other end of a pipe or for a lease. Returns `None` if the options need more, or
+/// if the open fails.
 ///
 /// `read(2)` of a file waits for its bytes in any case. For io_uring the flag [must be
 /// cleared](clear_nonblock).
@@ -458,7 +462,8 @@ fn clear_nonblock(file: &File) -> rustix::io::Result<()> {
     rustix::fs::fcntl_setfl(file, OFlags::empty())
 }
 
-/// Opens the file, with O_DIRECT if requested and supported; true in that case.
+/// Opens the file. Returns it, and true if it is open with O_DIRECT, because that is requested and
+/// supported.
 fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, bool), OpenError> {
     let open = |flags: i32| {
         let mut open = File::options();
@@ -477,17 +482,18 @@ fn open_file(path: &Path, options: OpenOptions, creates: bool) -> Result<(File, 
     opened.map_err(|error| OpenError::from_io_error(path, &error))
 }
 
-/// Alignment of direct I/O, if the kernel reports it (`STATX_DIOALIGN`, Linux 6.1); 0 without
-/// direct I/O.
+/// Alignment of direct I/O in bytes, if the kernel reports it (`STATX_DIOALIGN`, Linux 6.1); 0
+/// without direct I/O.
 fn reported_alignment(stat: &Statx) -> Option<u32> {
-    let is_told = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
+    let is_reported = stat.stx_mask & StatxFlags::DIOALIGN.bits() != 0;
     // Our memory is page-aligned. The alignment of memory may be larger than the alignment of
     // offsets.
-    is_told.then(|| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align))
+    is_reported.then(|| stat.stx_dio_offset_align.max(stat.stx_dio_mem_align))
 }
 
-/// Alignment that direct I/O on the file needs, at most a page.
-fn alignment(file: &File, reported: Option<u32>) -> Result<u32, BufferedBecause> {
+/// Returns the alignment in bytes that direct I/O on the file needs, at most a page, or the reason
+/// against direct I/O. `reported` is the alignment that the kernel reports.
+fn direct_alignment(file: &File, reported: Option<u32>) -> Result<u32, BufferedBecause> {
     let bytes = match reported.or_else(|| rustix::fs::ioctl_blksszget(file).ok()) {
         Some(bytes) => bytes,
         None if first_page_can_be_read(file) => PAGE_BYTES as u32,
@@ -500,7 +506,7 @@ fn alignment(file: &File, reported: Option<u32>) -> Result<u32, BufferedBecause>
     }
 }
 
-/// Tries direct I/O, for file systems that do not report it.
+/// True if a direct read of the first page succeeds. For file systems that report no alignment.
 fn first_page_can_be_read(file: &File) -> bool {
     let Ok(mut memory) = RawMemory::new(PAGE_BYTES as usize) else { return false };
     rustix::io::pread(file, &mut memory[..], 0).is_ok()

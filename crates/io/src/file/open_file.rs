@@ -79,19 +79,19 @@ impl Builder {
         let clock = Clock::start();
         let target = NfsTarget::open(&url, clock)?;
         // A later version of the file gets sectors of its own, so the device has no size limit.
-        let (found, caps) = (target.file, DeviceCaps { sectors: u64::MAX, ..target.caps() });
+        let (file, caps) = (target.file, DeviceCaps { sectors: u64::MAX, ..target.caps() });
         let (storage, sleeper) =
             NfsStorage::for_several_threads(target).map_err(OpenFileError::Backend)?;
         let storage = StorageBackend::Server(Box::new(storage));
         let (engine, pages) = self.build_server_engine(storage, sleeper, caps, clock)?;
         let engine = Arc::new(LazyEngine::new(engine, Coherence::WhenOpened, pages, None));
-        let handle = Handle::open(&engine, StorageFile::Server(found), nfs_identity(&found));
+        let handle = Handle::open(&engine, StorageFile::Server(file), nfs_identity(&file));
         Ok(File::new(handle, name.into()))
     }
 }
 
-/// Looks up the NFS file of a handle again by name, while other threads continue to read. `None`
-/// for a local file.
+/// Looks up the NFS file of a handle again by name, while other threads continue to read. Returns a
+/// handle of its present version, or `None` for a local file.
 ///
 /// # Errors
 /// The file is not found, or this is a child and the connection belongs to the parent.
@@ -101,14 +101,14 @@ pub(crate) fn look_up_nfs_again(handle: &Handle) -> Result<Option<Handle>, OpenF
     if !engine.is_of_this_process() {
         return Err(OpenFileError::Forked { why: Forked::Server });
     }
-    let finder = engine
+    let nfs_lookup = engine
         .lock()
         .in_flight
         .storage
         .nfs_lookup()
         .expect("the engine of a server's file has one");
-    let found = finder.look_up_again()?;
-    Ok(Some(Handle::open(engine, StorageFile::Server(found), nfs_identity(&found))))
+    let file = nfs_lookup.look_up_again()?;
+    Ok(Some(Handle::open(engine, StorageFile::Server(file), nfs_identity(&file))))
 }
 
 /// Identity of an NFS file's version, from its attributes.

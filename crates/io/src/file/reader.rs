@@ -51,19 +51,13 @@ pub struct Reader {
 const COPIED_READ_BYTES_MAX: usize = 16 << 10;
 
 impl Reader {
+    /// Creates a reader at the start of the file.
     pub(crate) fn new(file: File) -> Reader {
         let handle = file.handle();
-        let copies_ahead = file.page_cache() == PageCache::Kernel
+        let uses_larger_copies = file.page_cache() == PageCache::Kernel
             && handle.is_fast_path_enabled()
             && handle.engine.coherence == Coherence::WhenOpened;
-        Reader {
-            file,
-            offset: 0,
-            page: None,
-            consumed: 0,
-            run_bytes: 0,
-            uses_larger_copies: copies_ahead,
-        }
+        Reader { file, offset: 0, page: None, consumed: 0, run_bytes: 0, uses_larger_copies }
     }
 
     /// The file of this reader.
@@ -89,7 +83,7 @@ impl Reader {
     }
 
     /// Fetches the page at the present position, or a copy of up to `bytes` bytes from the kernel
-    /// page cache.
+    /// page cache. The copy begins at the position, and `bytes` counts from the start of the page.
     fn fetch_page(&mut self, bytes: u64) -> io::Result<()> {
         let position = self.position();
         // Reuse the memory of the last copy.
@@ -99,7 +93,8 @@ impl Reader {
         Ok(())
     }
 
-    /// Consumes bytes of the present page or copy into `buffer` and returns their number.
+    /// Copies unconsumed bytes of the present page or copy to the start of `buffer`, consumes them,
+    /// and returns their number.
     fn take_unconsumed(&mut self, buffer: &mut [u8]) -> usize {
         let unconsumed = self.unconsumed();
         let bytes = unconsumed.len().min(buffer.len());
@@ -108,7 +103,8 @@ impl Reader {
         bytes
     }
 
-    /// Reads from the file into `buffer`, without a copy in between.
+    /// Reads from the file at the present position into `buffer`, without a copy in between.
+    /// Returns the number of bytes.
     fn read_into_caller(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let position = self.position();
         let bytes = self.file.read_at(buffer, position)?;
@@ -116,13 +112,14 @@ impl Reader {
         Ok(bytes)
     }
 
-    /// Continues a sequential run: first the rest of the copy. Small reads then come from a new
-    /// copy as long as the run so far, larger ones go directly to the file.
+    /// Continues a sequential run: fills `buffer` first from the rest of the copy. Small reads then
+    /// come from a new copy as long as the run so far, and larger ones directly from the file.
+    /// Returns the number of bytes.
     fn read_sequential(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut done = self.take_unconsumed(buffer);
-        while done < buffer.len() {
-            let rest = &mut buffer[done..];
-            let read = match rest.len() <= COPIED_READ_BYTES_MAX {
+        let mut bytes_done = self.take_unconsumed(buffer);
+        while bytes_done < buffer.len() {
+            let rest = &mut buffer[bytes_done..];
+            let result = match rest.len() <= COPIED_READ_BYTES_MAX {
                 true => {
                     // `bytes` counts from the start of the page, and the copy begins at the
                     // position.
@@ -132,15 +129,15 @@ impl Reader {
                 }
                 false => self.read_into_caller(rest),
             };
-            match read {
+            match result {
                 Ok(0) => break,
-                Ok(bytes) => done += bytes,
+                Ok(bytes) => bytes_done += bytes,
                 // Return the bytes read so far. A read that continues from there returns the error.
-                Err(_) if done > 0 => break,
+                Err(_) if bytes_done > 0 => break,
                 Err(error) => return Err(error),
             }
         }
-        Ok(done)
+        Ok(bytes_done)
     }
 }
 

@@ -21,7 +21,8 @@ const LINE_BYTES: usize = 64;
 struct AlignedLine([u8; LINE_BYTES]);
 
 impl AlignedBytes {
-    /// Allocates `bytes` bytes, or reuses `spare`, with its old content, if it is large enough.
+    /// Allocates `bytes` bytes, all zero. Uses the memory of `reusable` instead, with its old
+    /// content, if it is large enough.
     pub(crate) fn allocate(bytes: usize, reusable: Option<AlignedBytes>) -> AlignedBytes {
         let count = bytes.div_ceil(LINE_BYTES);
         let lines = match reusable {
@@ -45,8 +46,7 @@ impl Deref for AlignedBytes {
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        // SAFETY: lines are contiguous bytes without padding, and `Copied::room` made enough of
-        // them.
+        // SAFETY: lines are contiguous bytes without padding, and `allocate` made enough of them.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.bytes) }
     }
 }

@@ -102,7 +102,8 @@ impl Drop for FrameMemory {
     }
 }
 
-/// Maps `bytes` bytes, all zero, aligned to a huge page if at least that large.
+/// Maps `bytes` bytes, all zero. The address is aligned to a huge page if there are at least that
+/// many bytes, otherwise to a page.
 pub(crate) fn map(bytes: usize) -> rustix::io::Result<NonNull<u8>> {
     let alignment = if bytes < HUGE_PAGE_BYTES { PAGE_BYTES as usize } else { HUGE_PAGE_BYTES };
     let alignment_slack = alignment - PAGE_BYTES as usize;
@@ -150,7 +151,7 @@ pub(crate) fn locks_future_mappings() -> bool {
     }
 }
 
-/// Excludes a mapping from children made by `fork`.
+/// Excludes the mapping of `bytes` bytes at `base` from children made by `fork`.
 pub(crate) fn exclude_from_fork(base: NonNull<u8>, bytes: usize) {
     // SAFETY: the advice changes no bytes, and a child never uses our mappings. Every kernel with
     // O_DIRECT accepts it; otherwise a child has an unused copy.

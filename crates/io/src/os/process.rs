@@ -57,7 +57,7 @@ impl ProcessNumber {
     /// True for the calling process.
     #[inline]
     pub(crate) fn is_current(self) -> bool {
-        // SAFETY: the pointer is `UNASSIGNED` or the word made by `word`; neither is ever freed.
+        // SAFETY: the pointer is `UNASSIGNED` or the word of `number_word`; neither is ever freed.
         let word = unsafe { &*NUMBER_WORD.load(Ordering::Relaxed) };
         word.load(Ordering::Relaxed) == self.0
     }
@@ -65,36 +65,37 @@ impl ProcessNumber {
 
 /// Address of the word with this process's number; 0 there means not assigned.
 static NUMBER_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNASSIGNED).cast_mut());
-/// Initial target of `WORD`.
+/// Initial target of [`NUMBER_WORD`].
 static UNASSIGNED: AtomicU32 = AtomicU32::new(0);
 /// Word zeroed by the fork handler, for kernels without `MADV_WIPEONFORK`.
 static HANDLER_ZEROED_WORD: AtomicU32 = AtomicU32::new(0);
 /// Last assigned number.
 static LAST_NUMBER: AtomicU32 = AtomicU32::new(0);
 
-/// Returns the word of this process, which is 0 in a new child. Lock-free: the fork may have
-/// happened in the middle of this function.
+/// Returns the word with the number of this process, which is 0 in a new child. Lock-free: the fork
+/// may have happened in the middle of this function.
 fn number_word() -> &'static AtomicU32 {
     let current_word = NUMBER_WORD.load(Ordering::Acquire);
     if !ptr::eq(current_word, &UNASSIGNED) {
         // SAFETY: made below, never freed.
         return unsafe { &*current_word };
     }
-    let made = map_wipe_on_fork_word().unwrap_or_else(install_zeroing_handler);
-    let made_address = ptr::from_ref(made).cast_mut();
+    let new_word = map_wipe_on_fork_word().unwrap_or_else(install_zeroing_handler);
+    let new_address = ptr::from_ref(new_word).cast_mut();
     match NUMBER_WORD.compare_exchange(
         current_word,
-        made_address,
+        new_address,
         Ordering::AcqRel,
         Ordering::Acquire,
     ) {
-        Ok(_) => made,
+        Ok(_) => new_word,
         // Another thread won the race; one page is leaked. SAFETY: as above.
-        Err(other) => unsafe { &*other },
+        Err(other_word) => unsafe { &*other_word },
     }
 }
 
-/// Maps a word in a page that the kernel zeroes in children.
+/// Maps a word in a page that the kernel zeroes in children. Returns `None` if the kernel does not
+/// support that.
 fn map_wipe_on_fork_word() -> Option<&'static AtomicU32> {
     let (protection, flags) = (mm::ProtFlags::READ | mm::ProtFlags::WRITE, mm::MapFlags::PRIVATE);
     let bytes = PAGE_BYTES as usize;
@@ -110,7 +111,7 @@ fn map_wipe_on_fork_word() -> Option<&'static AtomicU32> {
     }
 }
 
-/// Installs a handler that zeroes the word in children.
+/// Installs a handler that zeroes a word in children, and returns the word.
 fn install_zeroing_handler() -> &'static AtomicU32 {
     extern "C" fn in_child() {
         HANDLER_ZEROED_WORD.store(0, Ordering::Relaxed);
@@ -177,14 +178,15 @@ pub(crate) struct ForkLocal<T: Send + Sync> {
 }
 
 impl<T: Send + Sync> ForkLocal<T> {
+    /// Creates it without a value.
     pub(crate) const fn new() -> ForkLocal<T> {
         ForkLocal { value_pointer: AtomicPtr::new(ptr::null_mut()), _owns_value: PhantomData }
     }
 
-    /// Starts with a value.
-    pub(crate) fn with_value(made: T) -> ForkLocal<T> {
+    /// Creates it with this value.
+    pub(crate) fn with_value(value: T) -> ForkLocal<T> {
         ForkLocal {
-            value_pointer: AtomicPtr::new(Box::into_raw(Box::new(made))),
+            value_pointer: AtomicPtr::new(Box::into_raw(Box::new(value))),
             _owns_value: PhantomData,
         }
     }
@@ -204,14 +206,14 @@ impl<T: Send + Sync> ForkLocal<T> {
     pub(crate) fn get_or_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         match self.get() {
             Some(made) => Ok(made),
-            None => self.make(make),
+            None => self.init(make),
         }
     }
 
-    /// Creates the value. If several threads do so at once, the first one wins and the others are
-    /// dropped.
+    /// Creates the value with `make` and returns it. If several threads do so at once, the first
+    /// value stays and the others are dropped.
     #[cold]
-    fn make<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
+    fn init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         let new = Box::into_raw(Box::new(make()?));
         let none = ptr::null_mut();
         let before =

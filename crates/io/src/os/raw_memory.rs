@@ -113,11 +113,11 @@ impl RawMemory {
             bytes: total_bytes,
             errno: errno.raw_os_error(),
         })?;
-        let piece = Arc::new(SharedMapping { base, bytes: mapped_bytes });
-        let buffer_at = |buffer_index: usize| {
+        let mapping = Arc::new(SharedMapping { base, bytes: mapped_bytes });
+        let new_buffer = |buffer_index: usize| {
             // SAFETY: `buffer_index` is below `count`, so that this lies in the mapping.
             let base = unsafe { base.add(buffer_index * stride) };
-            let mut memory = RawMemory { base, bytes, _mapping: Arc::clone(&piece) };
+            let mut memory = RawMemory { base, bytes, _mapping: Arc::clone(&mapping) };
             // Touch each page now, so that no transfer pays for the page faults.
             memory.iter_mut().step_by(PAGE_BYTES as usize).for_each(|byte| {
                 // SAFETY: a byte of the slice.
@@ -125,7 +125,7 @@ impl RawMemory {
             });
             memory
         };
-        Ok((0..count).map(buffer_at).collect())
+        Ok((0..count).map(new_buffer).collect())
     }
 }
 

@@ -24,9 +24,9 @@ pub(crate) struct SystemMemory {
 /// Cheaper than [`SystemMemory::measure`].
 pub(crate) fn total_memory() -> Option<u64> {
     let system = rustix::system::sysinfo();
-    let machine = system.totalram as u64 * u64::from(system.mem_unit);
+    let machine_bytes = system.totalram as u64 * u64::from(system.mem_unit);
     let limits = cgroups(Path::new("/")).filter_map(|(group, names)| names.limit(&group));
-    (machine > 0).then(|| limits.fold(machine, u64::min))
+    (machine_bytes > 0).then(|| limits.fold(machine_bytes, u64::min))
 }
 
 impl SystemMemory {
@@ -78,28 +78,31 @@ const CGROUP_V1: CgroupFileNames = CgroupFileNames {
 };
 
 impl CgroupFileNames {
-    /// Limit of a group in bytes; `None` without a limit.
+    /// Smallest limit of a group in bytes; `None` without a limit.
     fn limit(&self, group: &Path) -> Option<u64> {
         self.limits.iter().filter_map(|name| read_number(&group.join(name))).min()
     }
 
-    /// Figures of a group on a machine with `machine` bytes of memory; `None` for a group without a
-    /// limit.
+    /// Reads the figures of a group on a machine with `machine_total` bytes of memory. Returns
+    /// `None` for a group without a limit.
     fn read(&self, group: &Path, machine_total: u64) -> Option<SystemMemory> {
-        let total = self.limit(group).filter(|&limit| limit < machine_total)?;
-        let usage = read_number(&group.join(self.usage))?;
+        let total_bytes = self.limit(group).filter(|&limit| limit < machine_total)?;
+        let usage_bytes = read_number(&group.join(self.usage))?;
         let stat = read_to_string(group.join("memory.stat")).unwrap_or_default();
-        let idle = number_after(&stat, self.inactive_files_field).unwrap_or(0);
-        let available = total.saturating_sub(usage.saturating_sub(idle));
-        let stalled_us = total_stall_us(&group.join("memory.pressure"));
-        Some(SystemMemory { total_bytes: total, available_bytes: available, stall_us: stalled_us })
+        let inactive_bytes = number_after(&stat, self.inactive_files_field).unwrap_or(0);
+        let available_bytes =
+            total_bytes.saturating_sub(usage_bytes.saturating_sub(inactive_bytes));
+        let stall_us = total_stall_us(&group.join("memory.pressure"));
+        Some(SystemMemory { total_bytes, available_bytes, stall_us })
     }
 }
 
-/// Control groups of this process that limit memory.
+/// Returns the control groups of this process that limit memory, each with the file names of its
+/// version. The files are read below `root`.
 fn cgroups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static CgroupFileNames)> {
-    let of = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
-    let groups: Vec<_> = of.lines().flat_map(|line| limiting_cgroups(root, line)).collect();
+    let groups_text = read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
+    let groups: Vec<_> =
+        groups_text.lines().flat_map(|line| limiting_cgroups(root, line)).collect();
     groups.into_iter()
 }
 
@@ -108,7 +111,8 @@ fn read_number(path: &Path) -> Option<u64> {
     read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Control groups of a line of `/proc/self/cgroup` that limit memory, innermost first.
+/// Returns the control groups of a line of `/proc/self/cgroup` that limit memory, innermost first,
+/// each with the file names of its version.
 fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFileNames)> {
     let mut parts = line.splitn(3, ':');
     let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next())
@@ -129,10 +133,11 @@ fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFil
     groups.map(|group| (group.to_path_buf(), names)).collect()
 }
 
-/// Number after a name at the start of a line.
+/// Returns the number after a name at the start of a line, or `None` if there is none.
 fn number_after(text: &str, name: &str) -> Option<u64> {
-    let of = |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
-    text.lines().find_map(of)
+    let number_in_line =
+        |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
+    text.lines().find_map(number_in_line)
 }
 
 /// Returns the `total` in µs of the first line (`some`) of a pressure stall information file.

@@ -15,16 +15,18 @@ pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
-    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    let (mut all_signals, mut previous_mask) = (MaybeUninit::uninit(), MaybeUninit::uninit());
     // SAFETY: both sets are written before they are read. A thread inherits the mask of its
     // creator, so it never runs with another one.
     unsafe {
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+        libc::sigfillset(all_signals.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all_signals.as_ptr(), previous_mask.as_mut_ptr());
     }
     let thread = Builder::new().name(name.to_owned()).spawn(body);
     // SAFETY: the set was written above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut()) };
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_SETMASK, previous_mask.as_ptr(), std::ptr::null_mut())
+    };
     thread
 }
 

@@ -310,7 +310,8 @@ impl Builder {
         self.build_engine_over(StorageBackend::Files(Box::new(files)), sleeper, caps, clock)
     }
 
-    /// Builds the engine over the given storage backend.
+    /// Builds the engine over the given storage, whose completions `sleeper` waits for. `caps` are
+    /// the capabilities of the storage.
     ///
     /// # Errors
     /// As [`build`](Builder::build).

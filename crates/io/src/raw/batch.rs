@@ -84,12 +84,12 @@ impl RawFile {
         let clock = Clock::start();
         let transfers = ProcessOwned::new(Transfers::with_backend(backend, depth, clock));
         let file_to_transfer = TransferFile::from_target(&self.channel_parameters.target);
-        let names = Slab::new();
+        let request_ids = Slab::new();
         Ok(RawBatch {
             file: self,
             file_to_transfer,
             transfers,
-            request_ids: names,
+            request_ids,
             clock,
             _not_send: PhantomData,
         })
@@ -142,8 +142,8 @@ impl<'f> RawBatch<'f> {
         self.start(Op::Write, memory, bytes, offset, ticket)
     }
 
-    /// Checks range and alignment and starts a transfer. A write invalidates its range in the read
-    /// path's cache.
+    /// Checks range and alignment and starts a transfer of the first `bytes` bytes of `memory`. A
+    /// write invalidates its range in the read path's cache.
     fn start(
         &mut self,
         op: Op,
@@ -155,8 +155,8 @@ impl<'f> RawBatch<'f> {
         assert!(bytes <= memory.len(), "the memory of a transfer is as large as the transfer");
         self.file.check_range(bytes, offset)?;
         let alignment_bytes = self.file.alignment_bytes;
-        let is_odd = |value: &u64| !value.is_multiple_of(u64::from(alignment_bytes));
-        if let Some(value) = [offset, bytes as u64].into_iter().find(is_odd) {
+        let is_misaligned = |value: &u64| !value.is_multiple_of(u64::from(alignment_bytes));
+        if let Some(value) = [offset, bytes as u64].into_iter().find(is_misaligned) {
             return Err(self.file.error(RawFault::Misaligned { value, alignment_bytes }));
         }
         let range = PageRange {
@@ -204,20 +204,21 @@ impl<'f> RawBatch<'f> {
         self.wait_until(Some(self.clock.now() + span))
     }
 
-    /// Waits for a transfer until `deadline`, and checks at least once.
+    /// Waits for a transfer until `deadline`, and checks at least once. `None` is no deadline.
+    /// Returns `None` if no transfer has ended.
     fn wait_until(&mut self, deadline: Option<Time>) -> Result<Option<RawMoved>, RawError> {
         let transfers = own_transfers(self.file, &mut self.transfers)?;
-        let mut has_looked = false;
+        let mut has_checked = false;
         loop {
             if let Some(ended) = transfers.next_ended() {
                 self.request_ids.remove(ended.completion.id.0 as usize);
                 return Ok(Some(to_raw_moved(self.file, ended)));
             }
             let is_time_up = deadline.is_some_and(|deadline| self.clock.now() >= deadline);
-            if transfers.in_flight() == 0 || (has_looked && is_time_up) {
+            if transfers.in_flight() == 0 || (has_checked && is_time_up) {
                 return Ok(None);
             }
-            has_looked = true;
+            has_checked = true;
             let waited = transfers.wait(deadline);
             waited.map_err(|error| self.file.error(RawFault::Backend(error)))?;
         }

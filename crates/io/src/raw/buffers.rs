@@ -68,7 +68,8 @@ impl Drop for Buffers {
     }
 }
 
-/// Size of the mapping for buffers of `buffers_bytes` in total.
+/// Size of the mapping in bytes for buffers of `buffers_bytes` bytes in total. A large mapping has
+/// at least one huge page.
 fn mapped_bytes(buffers_bytes: usize) -> usize {
     let alignment_bytes =
         if buffers_bytes < HUGE_PAGE_THRESHOLD_BYTES { 0 } else { HUGE_PAGE_BYTES };

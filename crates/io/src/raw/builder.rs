@@ -190,7 +190,8 @@ impl RawFileBuilder {
         }
     }
 
-    /// Opens the file, with the read path whose cache its writes invalidate, if any.
+    /// Opens the file. `cache_invalidator` names the read path whose cache its writes invalidate,
+    /// if any.
     pub(super) fn open_with_invalidator(
         self,
         path: &Path,

@@ -83,7 +83,8 @@ impl CacheInvalidator {
         OverwriteGuard { invalidator: self, range }
     }
 
-    /// Returns the read path's handle in this process.
+    /// Returns the read path's handle in this process, of the newest version of the file that it
+    /// knows.
     fn current_handle(&self) -> Result<Arc<Handle>, ReadError> {
         self.file.handle().current_unchecked()
     }

@@ -1,5 +1,9 @@
 //! Execution of one raw transfer at a time: submits chunks and processes completions.
 //!
+//! A *call* is one read or write of the caller. It is split into *chunks*. The *ring* is a set of
+//! buffers, one for each chunk in flight. An *edge* is the first or the last block of a call if the
+//! call contains only a part of it. Each edge has a buffer of its own.
+//!
 //! If the caller's memory has the same offset in a block as the file range, whole blocks are moved
 //! directly, and only the edges use buffers. Otherwise each chunk goes through its buffer in the
 //! ring.
@@ -27,11 +31,20 @@ use crate::os::clock::Clock;
 use crate::target::{Mode, Target};
 use crate::transfers::{self, EndedTransfer, TransferStart, Transfers};
 
+/// Data that a sync makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SyncScope {
+    /// The data, with the metadata needed to read it back: `fdatasync(2)`.
+    Data,
+    /// The data with all metadata of the file: `fsync(2)`.
+    DataAndMetadata,
+}
+
 /// Smallest number of transfers. A write reads both of its edges at once, whatever the policy's
 /// depth.
 const TRANSFERS_MIN: u32 = 2;
 
-/// Caller's memory: `address` corresponds to the file offset `start`.
+/// Caller's memory: `address` corresponds to the file offset `file_offset`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallMemory {
     pub(super) address: *mut u8,
@@ -39,7 +52,7 @@ pub(super) struct CallMemory {
 }
 
 impl CallMemory {
-    /// Address of a file offset, up to the end of the range inclusive.
+    /// Returns the address of a file offset, up to the end of the range inclusive.
     fn address_of(&self, offset: u64) -> *mut u8 {
         self.address.wrapping_add((offset - self.file_offset) as usize)
     }
@@ -161,7 +174,7 @@ impl Channel {
         self.counters
     }
 
-    /// Present length of the file.
+    /// Present length of the file in bytes.
     pub(super) fn bytes(&self) -> Result<u64, RawFault> {
         let target = self.target();
         if target.is_block_device() {
@@ -187,46 +200,48 @@ impl Channel {
         Ok(file_bytes)
     }
 
-    /// Address of a buffer of the ring.
+    /// Address of a buffer of the ring, by its index.
     pub(super) fn chunk_address(&self, buffer: u32) -> *const u8 {
         self.buffers.chunk(buffer)
     }
 
-    /// Returns a buffer to the free list; the reader has finished with it.
+    /// Returns a buffer of the ring, by its index, to the free list. The reader has finished with
+    /// it.
     pub(super) fn free_buffer(&mut self, buffer: u32) {
         self.buffers_free.push(buffer);
     }
 
-    /// Starts to read the next chunk into a free buffer. `None` if no buffer is free or no chunk is
-    /// left.
+    /// Starts to read the next chunk into a free buffer and returns it. `next_chunk` returns the
+    /// chunk for the policy. Returns `None` if no buffer is free or no chunk is left.
     pub(super) fn start_into_buffer(
         &mut self,
-        next: impl FnOnce(&dyn ChunkingPolicy) -> Option<Chunk>,
+        next_chunk: impl FnOnce(&dyn ChunkingPolicy) -> Option<Chunk>,
     ) -> Option<ChunkState> {
         let &buffer = self.buffers_free.last()?;
-        let chunk = next(&*self.policy)?;
+        let chunk = next_chunk(&*self.policy)?;
         self.buffers_free.pop();
         self.counters.count_chunk(Op::Read, chunk.bytes);
-        let place = ChunkState { chunk, buffer };
+        let chunk_state = ChunkState { chunk, buffer };
         let Chunk { offset, bytes } = chunk;
         let (id, op) = (RequestId(buffer), Op::Read);
         let start = TransferStart { id, file: self.file.clone(), op, offset, bytes };
-        let whole = io_segment(self.buffers.chunk(buffer), bytes);
+        let segment = io_segment(self.buffers.chunk(buffer), bytes);
         // SAFETY: the buffers outlive the transfers. This one has no other user until the chunk has
         // come out of `next_completed`, or the channel is settled.
-        unsafe { self.transfers.start(start, place, |_, list| list.push(whole)) };
-        Some(place)
+        unsafe { self.transfers.start(start, chunk_state, |_, list| list.push(segment)) };
+        Some(chunk_state)
     }
 
-    /// Submits started transfers and sleeps for completions.
+    /// Submits started transfers and sleeps for completions as long as `sleep` allows.
     pub(super) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
         self.transfers.exchange(sleep)
     }
 
-    /// Returns the next completed chunk.
+    /// Removes and returns the next completed chunk with its result, or `None` if there is none.
     pub(super) fn next_completed(&mut self) -> Option<(ChunkState, ChunkOutcome)> {
-        let EndedTransfer { completion, bytes, context: kept, .. } = self.transfers.next_ended()?;
-        Some((kept, ChunkOutcome { outcome: completion.outcome, bytes }))
+        let EndedTransfer { completion, bytes, context: chunk_state, .. } =
+            self.transfers.next_ended()?;
+        Some((chunk_state, ChunkOutcome { outcome: completion.outcome, bytes }))
     }
 
     /// Returns all buffers to the free list.
@@ -235,26 +250,28 @@ impl Channel {
         self.buffers_free.extend((0..self.policy.depth()).rev());
     }
 
-    /// Reads bytes from `offset` on into `memory` and returns their number, less only at the end of
-    /// the file.
+    /// Reads bytes of the file from `offset` on into `memory` and returns their number, which is
+    /// less only at the end of the file.
     pub(super) fn read(&mut self, memory: &mut [u8], offset: u64) -> Result<u64, RawFault> {
         self.drain_earlier_call();
         let file_bytes = self.bytes()?;
-        let end = file_bytes.min(offset + memory.len() as u64);
-        if end <= offset {
+        let end_offset = file_bytes.min(offset + memory.len() as u64);
+        if end_offset <= offset {
             return Ok(0);
         }
         self.file.set_bytes(file_bytes);
         let memory = CallMemory { address: memory.as_mut_ptr(), file_offset: offset };
         // SAFETY: the slice is borrowed exclusively for the call.
-        let end = unsafe { self.transfer_chunks(Op::Read, memory, offset..end)? };
-        match end.error {
-            None => Ok(end.bytes),
-            Some(error) => Err(device_fault(Op::Read, offset, end.bytes, error)),
+        let result = unsafe { self.transfer_chunks(Op::Read, memory, offset..end_offset)? };
+        match result.error {
+            None => Ok(result.bytes),
+            Some(error) => Err(device_fault(Op::Read, offset, result.bytes, error)),
         }
     }
 
-    /// Writes all of `memory` at `offset`, or returns an error with the number of bytes written.
+    /// Writes all of `memory` to the file at `offset` and returns the number of bytes. An error
+    /// contains the number of bytes written. A regular file that direct I/O has extended to a whole
+    /// block is truncated again.
     pub(super) fn write(&mut self, memory: &[u8], offset: u64) -> Result<u64, RawFault> {
         let end = offset + memory.len() as u64;
         if memory.is_empty() {
@@ -270,14 +287,14 @@ impl Channel {
         let memory = CallMemory { address: memory.as_ptr().cast_mut(), file_offset: offset };
         let requested = offset..end;
         // SAFETY: the slice is borrowed for the call and not changed.
-        let moved = unsafe {
+        let result = unsafe {
             self.read_edges(memory, &requested, file_bytes)?;
             self.transfer_chunks(Op::Write, memory, requested)
         };
-        let bytes_done = moved.as_ref().map_or(0, |end| end.bytes);
+        let bytes_done = result.as_ref().map_or(0, |end| end.bytes);
         let covered_end = end.next_multiple_of(self.block_bytes());
         self.restore_length(file_bytes, offset + bytes_done, covered_end)?;
-        match moved? {
+        match result? {
             TransferEnd { bytes, error: Some(error) } => {
                 Err(device_fault(Op::Write, offset, bytes, error))
             }
@@ -290,8 +307,8 @@ impl Channel {
         u64::from(self.target().alignment_bytes())
     }
 
-    /// Fills the edge buffers of a write: first the blocks' present content, then the new bytes
-    /// over it.
+    /// Fills the edge buffers of a write of the bytes `requested` in a file of `file_bytes` bytes:
+    /// first the blocks' present content, then the new bytes over it.
     ///
     /// # Safety
     /// As [`transfer_chunks`](Channel::transfer_chunks).
@@ -304,7 +321,7 @@ impl Channel {
         let block_bytes = self.block_bytes();
         let layout = BlockLayout::new(requested, block_bytes);
         let edges = [layout.head(), layout.tail()];
-        let mut moving = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
+        let mut in_flight = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let address = self.buffers.edge(index);
@@ -313,31 +330,33 @@ impl Channel {
             unsafe { address.write_bytes(0, block_bytes as usize) };
             if block < file_bytes {
                 let chunk = Chunk { offset: block, bytes: block_bytes };
-                let place = ChunkState { chunk, buffer: index as u32 };
+                let chunk_state = ChunkState { chunk, buffer: index as u32 };
                 self.counters.count_chunk(Op::Read, block_bytes);
                 // SAFETY: the edge belongs to the channel, which is borrowed until all requests
                 // have ended.
-                unsafe { moving.start(Op::Read, place, [io_segment(address, block_bytes)]) };
+                unsafe {
+                    in_flight.start(Op::Read, chunk_state, [io_segment(address, block_bytes)])
+                };
             }
         }
-        let mut failure = None;
-        while moving.transfers.in_flight() > 0 {
-            moving.transfers.wait(None).map_err(RawFault::Backend)?;
-            while let Some(ended) = moving.transfers.next_ended() {
+        let mut fault = None;
+        while in_flight.transfers.in_flight() > 0 {
+            in_flight.transfers.wait(None).map_err(RawFault::Backend)?;
+            while let Some(ended) = in_flight.transfers.next_ended() {
                 if let Outcome::Failed(error) = ended.completion.outcome {
-                    failure = Some(device_fault(Op::Read, ended.context.chunk.offset, 0, error));
+                    fault = Some(device_fault(Op::Read, ended.context.chunk.offset, 0, error));
                 }
             }
         }
-        drop(moving);
+        drop(in_flight);
         for (index, block) in edges.into_iter().enumerate() {
             let Some(block) = block else { continue };
             let part = layout.requested_in(&(block..block + block_bytes));
-            let place = self.buffers.edge(index).wrapping_add((part.start - block) as usize);
+            let edge_part = self.buffers.edge(index).wrapping_add((part.start - block) as usize);
             // SAFETY: both sides hold these bytes, and no request is in flight.
-            unsafe { copy_range(memory.address_of(part.start), place, &part) };
+            unsafe { copy_range(memory.address_of(part.start), edge_part, &part) };
         }
-        failure.map_or(Ok(()), Err)
+        fault.map_or(Ok(()), Err)
     }
 
     /// Moves the bytes `requested` between the file and `memory`, chunk by chunk. The edge buffers
@@ -370,11 +389,11 @@ impl Channel {
             PieceMemory::Head => buffers.edge(0),
             PieceMemory::Tail => buffers.edge(1),
         };
-        let mut moving = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
+        let mut in_flight = TransfersInFlight { transfers: &mut self.transfers, file: &self.file };
         loop {
             while let Some(chunk) = transfer.poll_chunk(&*self.policy) {
                 let buffer = buffers_free.pop().expect("the ring is as deep as the policy");
-                let place = ChunkState { chunk, buffer };
+                let chunk_state = ChunkState { chunk, buffer };
                 let pieces = layout.pieces(chunk.offset..chunk.end());
                 counters.count_chunk(op, chunk.bytes);
                 if is_direct {
@@ -383,7 +402,7 @@ impl Channel {
                     });
                     // SAFETY: the caller's contract for its memory; the edges belong to the
                     // channel.
-                    unsafe { moving.start(op, place, segments) };
+                    unsafe { in_flight.start(op, chunk_state, segments) };
                     continue;
                 }
                 let start = buffers.chunk(buffer);
@@ -396,29 +415,29 @@ impl Channel {
                     counters.copied_bytes += chunk.bytes;
                 }
                 // SAFETY: the buffer belongs to this chunk until it has ended.
-                unsafe { moving.start(op, place, [io_segment(start, chunk.bytes)]) };
+                unsafe { in_flight.start(op, chunk_state, [io_segment(start, chunk.bytes)]) };
             }
             if transfer.is_over() {
                 return Ok(transfer.end());
             }
-            moving.transfers.wait(None).map_err(RawFault::Backend)?;
-            while let Some(EndedTransfer { completion, bytes, context: kept, .. }) =
-                moving.transfers.next_ended()
+            in_flight.transfers.wait(None).map_err(RawFault::Backend)?;
+            while let Some(EndedTransfer { completion, bytes, context, .. }) =
+                in_flight.transfers.next_ended()
             {
-                let ChunkState { chunk, buffer } = kept;
-                let moved = chunk.offset..chunk.offset + bytes;
+                let ChunkState { chunk, buffer } = context;
+                let moved_range = chunk.offset..chunk.offset + bytes;
                 if op == Op::Read {
                     let through_buffers = if is_direct {
                         [layout.head(), layout.tail()]
                             .map(|block| block.map(|block| block..block + block_bytes))
                     } else {
-                        [Some(moved.clone()), None]
+                        [Some(moved_range.clone()), None]
                     };
                     for (index, piece) in through_buffers.into_iter().enumerate() {
                         let Some(piece) = piece else { continue };
                         let from =
                             if is_direct { buffers.edge(index) } else { buffers.chunk(buffer) };
-                        let part = intersection(&layout.requested_in(&piece), &moved);
+                        let part = intersection(&layout.requested_in(&piece), &moved_range);
                         let from = from.wrapping_add((part.start - piece.start) as usize);
                         counters.copied_bytes += range_bytes(&part);
                         // SAFETY: the kernel has filled these bytes and has finished with them.
@@ -431,8 +450,9 @@ impl Channel {
         }
     }
 
-    /// Truncates a file that a write of whole blocks made longer than its content. The write ended
-    /// at `written_end`, and its last block at `covered_end`.
+    /// Truncates a file that a write of whole blocks made longer than its content. The file had
+    /// `bytes_before` bytes. The write ended at the offset `written_end`, and its last block at
+    /// `covered_end`.
     fn restore_length(
         &self,
         bytes_before: u64,
@@ -451,12 +471,17 @@ impl Channel {
             .map_err(|errno| RawFault::Length { errno: errno.raw_os_error() })
     }
 
-    /// Syncs written data; with `with_metadata`, all metadata of the file too.
-    pub(super) fn sync(&self, with_metadata: bool) -> Result<(), RawFault> {
+    /// Makes written data durable, and the metadata that `scope` names.
+    pub(super) fn sync(&self, scope: SyncScope) -> Result<(), RawFault> {
         let fd = self.target().as_raw_fd();
         // SAFETY: the file is open.
-        let done = unsafe { if with_metadata { libc::fsync(fd) } else { libc::fdatasync(fd) } };
-        match raw_result(done as isize) {
+        let result = unsafe {
+            match scope {
+                SyncScope::Data => libc::fdatasync(fd),
+                SyncScope::DataAndMetadata => libc::fsync(fd),
+            }
+        };
+        match raw_result(result as isize) {
             0.. => Ok(()),
             errno => Err(RawFault::Sync { error: device_error(-errno) }),
         }
@@ -464,6 +489,7 @@ impl Channel {
 }
 
 impl RawStats {
+    /// Counts a chunk of `bytes` bytes.
     fn count_chunk(&mut self, op: Op, bytes: u64) {
         match op {
             Op::Read => {
@@ -485,6 +511,8 @@ struct TransfersInFlight<'l> {
 }
 
 impl TransfersInFlight<'_> {
+    /// Starts the transfer of a chunk between the file and the memory of `segments`.
+    ///
     /// # Safety
     /// The segments are valid until the chunk has ended. Other code does not access them (for a
     /// write: does not change them).
@@ -514,7 +542,7 @@ impl Drop for TransfersInFlight<'_> {
     }
 }
 
-/// Fault of a transfer that failed after `bytes_done` bytes.
+/// Fault of a transfer from the file offset `start` on that failed after `bytes_done` bytes.
 fn device_fault(op: Op, start: u64, bytes_done: u64, error: DeviceError) -> RawFault {
     RawFault::Device { op, offset: start + bytes_done, bytes_done, error }
 }

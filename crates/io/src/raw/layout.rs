@@ -26,7 +26,8 @@ pub(super) struct BlockLayout {
 }
 
 impl BlockLayout {
-    /// Layout of the range `asked` (at least one byte) in blocks of `block_bytes`.
+    /// Creates the layout of the byte range `requested`, at least one byte, in blocks of
+    /// `block_bytes` bytes.
     pub(super) fn new(requested: &Range<u64>, block_bytes: u64) -> BlockLayout {
         BlockLayout { start: requested.start, end: requested.end, block_bytes }
     }
@@ -50,12 +51,13 @@ impl BlockLayout {
         start..(self.end - self.end % self.block_bytes).max(start)
     }
 
-    /// Requested bytes within `range`.
+    /// Returns the requested bytes within `range`.
     pub(super) fn requested_in(&self, range: &Range<u64>) -> Range<u64> {
         intersection(&(self.start..self.end), range)
     }
 
-    /// Pieces of `range` (whole blocks) with their memory, in order.
+    /// Returns the pieces of `range`, which consists of whole blocks, in order and with their
+    /// memory.
     pub(super) fn pieces(
         &self,
         range: Range<u64>,
@@ -68,16 +70,16 @@ impl BlockLayout {
             (PieceMemory::Caller, self.whole_blocks()),
             (PieceMemory::Tail, edge(self.tail())),
         ]
-        .map(|(part, piece)| (part, intersection(&piece, &range)))
+        .map(|(memory, piece)| (memory, intersection(&piece, &range)))
         .into_iter()
         .filter(|(_, piece)| !piece.is_empty())
     }
 }
 
 /// Intersection of two ranges; empty if there is none.
-pub(super) fn intersection(range: &Range<u64>, to: &Range<u64>) -> Range<u64> {
-    let start = range.start.max(to.start);
-    start..range.end.min(to.end).max(start)
+pub(super) fn intersection(range: &Range<u64>, other: &Range<u64>) -> Range<u64> {
+    let start = range.start.max(other.start);
+    start..range.end.min(other.end).max(start)
 }
 
 #[cfg(test)]

@@ -31,6 +31,7 @@ pub(super) struct ChannelParameters {
 }
 
 impl ProcessChannels {
+    /// Creates the channels with this channel of the calling process.
     pub(super) fn new(channel: Channel) -> ProcessChannels {
         ProcessChannels {
             creator_channel: ProcessOwned::new(Mutex::new(channel)),

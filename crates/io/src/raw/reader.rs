@@ -78,8 +78,8 @@ impl Deref for RawChunk<'_> {
 }
 
 impl<'f> RawReader<'f> {
-    /// Creates a reader of `asked`, a range within the file. The channel has [begun a
-    /// stream](Channel::begin_stream).
+    /// Creates a reader of the byte range `requested`, which lies within the file. The channel has
+    /// [begun a stream](Channel::begin_stream).
     pub(super) fn new(
         channel: &'f mut Channel,
         path: &'f Path,
@@ -87,14 +87,14 @@ impl<'f> RawReader<'f> {
     ) -> RawReader<'f> {
         let bytes = requested.end.saturating_sub(requested.start);
         let transfer = RawTransfer::new(requested.start, bytes, channel.block_bytes());
-        let coming = VecDeque::with_capacity(channel.policy().depth() as usize);
+        let chunks_in_flight = VecDeque::with_capacity(channel.policy().depth() as usize);
         RawReader {
             channel,
             process: ProcessNumber::current(),
             path,
             requested,
             transfer,
-            chunks_in_flight: coming,
+            chunks_in_flight,
             returned_buffer: None,
             end_result: None,
         }
@@ -144,7 +144,9 @@ impl<'f> RawReader<'f> {
         self.channel.counters().reads
     }
 
-    /// Returns the next chunk: its buffer, the number of leading bytes to skip, and its file range.
+    /// Waits for the next chunk and returns its buffer, the number of leading bytes to skip in it,
+    /// and its byte range in the file. Returns `None` at the end. Starts further chunks in free
+    /// buffers.
     fn next_range(&mut self) -> Result<Option<(u32, usize, Range<u64>)>, RawFault> {
         if !self.process.is_current() {
             return Err(RawFault::Forked(Forked::UnderWay));
@@ -160,12 +162,12 @@ impl<'f> RawReader<'f> {
         {
             self.chunks_in_flight.push_back(SubmittedChunk { chunk_state, outcome: None });
         }
-        let Some(SubmittedChunk { chunk_state, outcome: moved }) = self.wait_for_first()? else {
+        let Some(SubmittedChunk { chunk_state, outcome }) = self.wait_for_first()? else {
             self.end_result = Some(None);
             return Ok(None);
         };
         self.returned_buffer = Some(chunk_state.buffer);
-        let ChunkOutcome { outcome, bytes } = moved.expect("it was waited for");
+        let ChunkOutcome { outcome, bytes } = outcome.expect("it was waited for");
         let start = chunk_state.chunk.offset;
         if let Outcome::Failed(error) = outcome {
             let offset = start.max(self.requested.start);
@@ -186,8 +188,8 @@ impl<'f> RawReader<'f> {
         Ok((!range.is_empty()).then_some((chunk_state.buffer, skip, range)))
     }
 
-    /// Submits started chunks and waits for the first one in file order. `None` if no chunk is in
-    /// flight.
+    /// Submits started chunks, waits for the first one in file order, and removes it. Returns
+    /// `None` if no chunk is in flight.
     fn wait_for_first(&mut self) -> Result<Option<SubmittedChunk>, RawFault> {
         let has_outcome = |first: &SubmittedChunk| first.outcome.is_some();
         let mut sleep = match self.chunks_in_flight.front() {
@@ -201,13 +203,13 @@ impl<'f> RawReader<'f> {
                 return self.end_with_fault(RawFault::Backend(error));
             }
             sleep = Sleep::UntilAnswered;
-            while let Some((chunk_state, moved)) = self.channel.next_completed() {
-                let coming = self
+            while let Some((chunk_state, chunk_outcome)) = self.channel.next_completed() {
+                let submitted = self
                     .chunks_in_flight
                     .iter_mut()
-                    .find(|one| one.chunk_state.buffer == chunk_state.buffer);
-                coming.expect("only what is coming is moved").outcome = Some(moved);
-                self.transfer.handle(chunk_state.chunk, moved.outcome);
+                    .find(|chunk| chunk.chunk_state.buffer == chunk_state.buffer);
+                submitted.expect("only what is coming is moved").outcome = Some(chunk_outcome);
+                self.transfer.handle(chunk_state.chunk, chunk_outcome.outcome);
             }
             if self.chunks_in_flight.front().is_some_and(has_outcome) {
                 return Ok(self.chunks_in_flight.pop_front());
@@ -215,7 +217,7 @@ impl<'f> RawReader<'f> {
         }
     }
 
-    /// Ends the stream with this error.
+    /// Ends the stream with this error, which every later call returns again.
     fn end_with_fault<T>(&mut self, fault: RawFault) -> Result<T, RawFault> {
         self.end_result = Some(Some(fault));
         Err(fault)

@@ -91,11 +91,12 @@ impl Identity {
         })
     }
 
-    /// With [`Coherence::EachRead`]: makes the identity unique if the last change was less than 2 s
-    /// before `time`, when the identity was read.
-    pub(crate) fn with_unstable_id(self, time: (i64, i64), coherence: Coherence) -> Identity {
+    /// With [`Coherence::EachRead`]: returns a unique identity if the last change was less than 2 s
+    /// before `read_time`. Otherwise returns `self`. The identity was read at or after `read_time`,
+    /// in seconds and nanoseconds.
+    pub(crate) fn with_unstable_id(self, read_time: (i64, i64), coherence: Coherence) -> Identity {
         static LAST_UNSTABLE_ID: AtomicU64 = AtomicU64::new(0);
-        let is_settled = self.changed < (time.0 - STABLE_AFTER_SECONDS, time.1);
+        let is_settled = self.changed < (read_time.0 - STABLE_AFTER_SECONDS, read_time.1);
         match coherence == Coherence::EachRead && !is_settled {
             true => Identity {
                 unstable_id: 1 + LAST_UNSTABLE_ID.fetch_add(1, Ordering::Relaxed),
@@ -110,29 +111,29 @@ impl Identity {
         (self.device, self.inode) == (other.device, other.inode)
     }
 
-    /// True if bytes read at version `before` are still valid.
+    /// True if bytes read at version `before` are still valid at this version.
     pub(crate) fn is_unchanged_since(&self, before: &Identity) -> bool {
         before.unstable_id == 0 && Identity { unstable_id: 0, ..*self } == *before
     }
 
     /// Range of all identities of this file.
     pub(crate) fn all_versions(&self) -> std::ops::RangeInclusive<Identity> {
-        let lowest = Identity {
+        let lowest_version = Identity {
             bytes: 0,
             modified: (i64::MIN, 0),
             changed: (i64::MIN, 0),
             unstable_id: 0,
             ..*self
         };
-        let time = (i64::MAX, i64::MAX);
-        let greatest = Identity {
+        let time_max = (i64::MAX, i64::MAX);
+        let greatest_version = Identity {
             bytes: u64::MAX,
-            modified: time,
-            changed: time,
+            modified: time_max,
+            changed: time_max,
             unstable_id: u64::MAX,
             ..*self
         };
-        lowest..=greatest
+        lowest_version..=greatest_version
     }
 }
 
