@@ -1,6 +1,9 @@
 //! Storage of a simulated run: files that other programs change, truncate, extend and replace, and
 //! a queue of transfers whose answers are late, short, in any order, or errors.
 //!
+//! A *ring* is the queue of transfers of one path. An *inode* is a file, with or without a name. A
+//! *token* is the number by which an answer names its transfer.
+//!
 //! Every change of a file has a number. Each byte of a file shows the change that wrote it: a word
 //! of 8 bytes contains its own position, its file, and the number of the change. The bytes of a
 //! read therefore show the state that the read has seen. While a transfer is in flight its memory
@@ -71,68 +74,73 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
+    /// Creates a file of `bytes` bytes, all written by change 0.
     fn new(bytes: u64) -> Inode {
         let pages = bytes.div_ceil(PAGE_BYTES) as usize;
         let (lengths, writes) = (vec![(0, bytes)], vec![vec![0]; pages]);
         Inode { changes: 0, bytes, lengths, writes, stored_pages: None }
     }
 
-    /// Changes whose bytes of a page a read may see if it may see the state after change `since` or
-    /// any later state.
+    /// Returns the changes whose bytes of a page a read may see. The read may see the state after
+    /// change `since` or any later state.
     pub(super) fn writes_since(&self, page: u64, since: u64) -> &[u64] {
         let writes = self.writes.get(page as usize).map_or(&[][..], Vec::as_slice);
         let first = writes.iter().rposition(|&change| change <= since).unwrap_or(0);
         &writes[first..]
     }
 
-    /// Lengths of the file since change `since`.
+    /// Returns the lengths of the file in bytes in the state after change `since` and in all later
+    /// states.
     pub(super) fn lengths_since(&self, since: u64) -> impl Iterator<Item = u64> {
         let first = self.lengths.iter().rposition(|&(change, _)| change <= since).unwrap_or(0);
         self.lengths[first..].iter().map(|&(_, bytes)| bytes)
     }
 
-    /// Fills `to` with the current bytes from `offset` on. `inode` is the file's number. The range
-    /// lies within the file.
-    pub(super) fn read_current(&self, inode: u32, offset: u64, to: &mut [u8]) {
-        let (mut at, mut rest) = (offset, to);
-        while !rest.is_empty() {
-            let page = at / PAGE_BYTES;
-            let count = ((page + 1) * PAGE_BYTES - at).min(rest.len() as u64);
+    /// Fills `buffer` with the current bytes from `offset` on. `inode` is the file's number. The
+    /// range lies within the file.
+    pub(super) fn read_current(&self, inode: u32, offset: u64, buffer: &mut [u8]) {
+        let (mut position, mut unfilled) = (offset, buffer);
+        while !unfilled.is_empty() {
+            let page = position / PAGE_BYTES;
+            let count = ((page + 1) * PAGE_BYTES - position).min(unfilled.len() as u64);
             let change = *self.writes_since(page, u64::MAX).last().expect("within the file");
-            let (part, more) = rest.split_at_mut(count as usize);
+            let (part, after) = unfilled.split_at_mut(count as usize);
             match &self.stored_pages {
-                None => fill(inode, at, change, part),
+                None => fill(inode, position, change, part),
                 Some(pages) => match pages.get(&page) {
                     None => part.fill(GARBAGE_BYTE),
                     Some(stored) => {
-                        let start = (at % PAGE_BYTES) as usize;
+                        let start = (position % PAGE_BYTES) as usize;
                         part.copy_from_slice(&stored[start..start + count as usize]);
                     }
                 },
             }
-            (at, rest) = (at + count, more);
+            (position, unfilled) = (position + count, after);
         }
     }
 
-    /// Writes bytes to a store, or garbage up to `end` for `None`.
+    /// Writes `bytes` to a store from `offset` to `end`, or garbage for `None`.
     fn store_bytes(&mut self, offset: u64, end: u64, bytes: Option<&[u8]>) {
         let pages = self.stored_pages.as_mut().expect("only what is a store is written to");
-        let mut at = offset;
-        while at < end {
-            let start = (at % PAGE_BYTES) as usize;
-            let count = ((end - at) as usize).min(PAGE_BYTES as usize - start);
-            let page = pages.entry(at / PAGE_BYTES).or_insert([GARBAGE_BYTE; PAGE_BYTES as usize]);
-            let to = &mut page[start..start + count];
-            let from = (at - offset) as usize;
+        let mut position = offset;
+        while position < end {
+            let start = (position % PAGE_BYTES) as usize;
+            let count = ((end - position) as usize).min(PAGE_BYTES as usize - start);
+            let page =
+                pages.entry(position / PAGE_BYTES).or_insert([GARBAGE_BYTE; PAGE_BYTES as usize]);
+            let target = &mut page[start..start + count];
+            let start_in_bytes = (position - offset) as usize;
             match bytes {
-                None => to.fill(GARBAGE_BYTE),
-                Some(bytes) => to.copy_from_slice(&bytes[from..from + count]),
+                None => target.fill(GARBAGE_BYTE),
+                Some(bytes) => {
+                    target.copy_from_slice(&bytes[start_in_bytes..start_in_bytes + count])
+                }
             }
-            at += count as u64;
+            position += count as u64;
         }
     }
 
-    /// Records a change of pages.
+    /// Records a change of `pages` pages from page `first` on.
     fn write(&mut self, first: u64, pages: u64) {
         self.changes += 1;
         let end = ((first + pages) as usize).min(self.writes.len());
@@ -141,7 +149,7 @@ impl Inode {
         }
     }
 
-    /// Truncates or extends the file. New bytes have the number of this change.
+    /// Truncates or extends the file to `bytes` bytes. New bytes have the number of this change.
     fn resize(&mut self, bytes: u64) {
         let pages = bytes.div_ceil(PAGE_BYTES) as usize;
         let grown_from = (self.bytes.min(bytes) / PAGE_BYTES) as usize;
@@ -155,22 +163,23 @@ impl Inode {
     }
 }
 
-/// Word number `word` of a file, in a page written by `change`. The number of the change is at both
-/// ends, so that even a few bytes show it.
+/// Word number `word` of the file `inode`, in a page written by `change`. The number of the change
+/// is at both ends, so that even a few bytes show it.
 fn content_word(inode: u32, word: u64, change: u64) -> [u8; 8] {
     let change = change & 0xffff;
     (change << 48 | u64::from(inode & 0xff) << 40 | (word & 0xff_ffff) << 16 | change).to_le_bytes()
 }
 
-/// Fills `to` with the bytes of a file from `offset` on, all in pages written by `change`.
-pub(super) fn fill(inode: u32, offset: u64, change: u64, to: &mut [u8]) {
-    let mut at = 0;
-    while at < to.len() {
-        let place = offset + at as u64;
-        let (word, skip) = (content_word(inode, place / 8, change), (place % 8) as usize);
-        let count = (8 - skip).min(to.len() - at);
-        to[at..at + count].copy_from_slice(&word[skip..skip + count]);
-        at += count;
+/// Fills `buffer` with the bytes of the file `inode` from `offset` on, all in pages written by
+/// `change`.
+pub(super) fn fill(inode: u32, offset: u64, change: u64, buffer: &mut [u8]) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let position = offset + filled as u64;
+        let (word, skip) = (content_word(inode, position / 8, change), (position % 8) as usize);
+        let count = (8 - skip).min(buffer.len() - filled);
+        buffer[filled..filled + count].copy_from_slice(&word[skip..skip + count]);
+        filled += count;
     }
 }
 
@@ -230,22 +239,25 @@ impl Disk {
         self.inodes[self.names[name] as usize].stored_pages = Some(BTreeMap::new());
     }
 
+    /// Changes `pages` pages of the file of a name, from page `first` on.
     pub(super) fn write(&mut self, name: usize, first: u64, pages: u64) {
         let inode = self.names[name] as usize;
         self.inodes[inode].write(first, pages);
     }
 
+    /// Truncates or extends the file of a name to `bytes` bytes.
     pub(super) fn resize(&mut self, name: usize, bytes: u64) {
         let inode = self.names[name] as usize;
         self.inodes[inode].resize(bytes);
     }
 
-    /// Replaces the file of a name. Open handles keep the old file.
+    /// Replaces the file of a name by a new file of `bytes` bytes. Open handles keep the old file.
     pub(super) fn replace(&mut self, name: usize, bytes: u64) {
         self.names[name] = self.inodes.len() as u32;
         self.inodes.push(Inode::new(bytes));
     }
 
+    /// True if a page of a file is unreadable.
     pub(super) fn is_bad(&self, inode: u32, page: u64) -> bool {
         self.faults.bad_pages.contains(&(inode, page))
     }
@@ -259,15 +271,15 @@ impl Disk {
 const SLEEP_KEY: usize = 0x400;
 
 impl World {
-    /// Starts the queued transfers. From here on their memory belongs to the device.
-    fn hand_over(&self, ring: usize) {
+    /// Starts the queued transfers of a ring. From here on their memory belongs to the device.
+    fn start_queued_transfers(&self, ring: usize) {
         let mut disk = self.disk.borrow_mut();
         let faults = disk.faults.clone();
-        let Disk { rings, transfers_started: carried, inodes, .. } = &mut *disk;
-        let mut begun = Vec::new();
+        let Disk { rings, transfers_started, inodes, .. } = &mut *disk;
+        let mut started_tokens = Vec::new();
         for (&token, job) in rings[ring].jobs.iter_mut().filter(|(_, job)| !job.is_begun) {
             job.is_begun = true;
-            *carried += 1;
+            *transfers_started += 1;
             job.pinned_pages = self.begin_transfer(job.op, &job.segments);
             match job.op {
                 Op::Read => fill_with_garbage(&job.segments),
@@ -276,19 +288,19 @@ impl World {
                     inodes[job.inode as usize].store_bytes(job.offset, end, None);
                 }
             }
-            begun.push(token);
+            started_tokens.push(token);
         }
-        if faults.dies_after > 0 && *carried > faults.dies_after {
+        if faults.dies_after > 0 && *transfers_started > faults.dies_after {
             rings[ring].is_dead = true;
         }
         drop(disk);
-        for token in begun {
+        for token in started_tokens {
             let ns = self.latency(&faults);
             self.schedule(ns, Answered { ring, token, is_cancelled: false });
         }
     }
 
-    /// Service time of a transfer in nanoseconds.
+    /// Random service time of a transfer in nanoseconds.
     pub(super) fn latency(&self, faults: &Faults) -> u64 {
         match self.happens_one_in(faults.delay_rate) {
             true => self.random_below(4_000_000_000),
@@ -300,7 +312,7 @@ impl World {
         }
     }
 
-    /// Answers a transfer.
+    /// Ends a transfer and adds its answer to its ring. Wakes the threads that sleep for the ring.
     pub(super) fn on_answered(&self, Answered { ring, token, is_cancelled }: Answered) {
         let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
         // Otherwise it was cancelled before.
@@ -323,9 +335,9 @@ impl World {
         }
     }
 
-    /// Result of a transfer of `wanted` bytes that ends now: the number of bytes, or the kernel's
-    /// error.
-    fn transfer_result(&self, inode: u32, offset: u64, wanted: u64) -> Result<u64, i32> {
+    /// Result of a transfer of `requested_bytes` bytes from `offset` on that ends now. It is the
+    /// number of bytes, or the kernel's error as in `errno(3)`.
+    fn transfer_result(&self, inode: u32, offset: u64, requested_bytes: u64) -> Result<u64, i32> {
         let faults = self.disk.borrow().faults.clone();
         if self.happens_one_in(faults.error_rate)
             || self.happens_one_in(faults.unexpected_error_rate)
@@ -336,19 +348,20 @@ impl World {
             return Err([libc::EAGAIN, libc::EINTR, libc::ECANCELED][self.random_below(3) as usize]);
         }
         let disk = self.disk.borrow();
-        let there = disk.inodes[inode as usize].bytes.saturating_sub(offset).min(wanted);
-        let end = (offset + there).div_ceil(PAGE_BYTES);
-        if (offset / PAGE_BYTES..end).any(|page| disk.is_bad(inode, page)) {
+        let bytes_in_file =
+            disk.inodes[inode as usize].bytes.saturating_sub(offset).min(requested_bytes);
+        let end_page = (offset + bytes_in_file).div_ceil(PAGE_BYTES);
+        if (offset / PAGE_BYTES..end_page).any(|page| disk.is_bad(inode, page)) {
             return Err(libc::EIO);
         }
-        match there > BLOCK && self.happens_one_in(faults.short_rate) {
-            true => Ok((1 + self.random_below(there / BLOCK)) * BLOCK),
-            false => Ok(there),
+        match bytes_in_file > BLOCK && self.happens_one_in(faults.short_rate) {
+            true => Ok((1 + self.random_below(bytes_in_file / BLOCK)) * BLOCK),
+            false => Ok(bytes_in_file),
         }
     }
 
-    /// Fills the memory of a read that ends now, as far as its pages are still there. Returns the
-    /// kernel's answer.
+    /// Fills the memory of a read from `offset` on that ends now, as far as its pages are still
+    /// there. Returns the kernel's answer.
     fn finish_read(
         &self,
         inode: u32,
@@ -362,30 +375,33 @@ impl World {
         };
         let disk = self.disk.borrow();
         let file = &disk.inodes[inode as usize];
-        let mut at = offset;
+        let mut position = offset;
         for segment in segments {
-            let (address, end) = (segment.iov_base.addr(), offset + bytes);
-            let mut from = 0;
-            while from < segment.iov_len {
-                let count = (PAGE_BYTES as usize - (address + from) % PAGE_BYTES as usize)
-                    .min(segment.iov_len - from);
-                let moved = end.saturating_sub(at).min(count as u64) as usize;
-                if moved > 0 && self.does_write_arrive(pinned_pages, address + from) {
+            let (address, end_offset) = (segment.iov_base.addr(), offset + bytes);
+            let mut segment_offset = 0;
+            while segment_offset < segment.iov_len {
+                let count = (PAGE_BYTES as usize
+                    - (address + segment_offset) % PAGE_BYTES as usize)
+                    .min(segment.iov_len - segment_offset);
+                let moved_bytes = end_offset.saturating_sub(position).min(count as u64) as usize;
+                if moved_bytes > 0 && self.does_write_arrive(pinned_pages, address + segment_offset)
+                {
                     // SAFETY: the transfer owns its memory until it is answered.
-                    file.read_current(inode, at, unsafe {
-                        let to = segment.iov_base.cast::<u8>().add(from);
-                        std::slice::from_raw_parts_mut(to, moved)
+                    file.read_current(inode, position, unsafe {
+                        let target = segment.iov_base.cast::<u8>().add(segment_offset);
+                        std::slice::from_raw_parts_mut(target, moved_bytes)
                     });
                 }
-                (from, at) = (from + count, at + count as u64);
+                (segment_offset, position) = (segment_offset + count, position + count as u64);
             }
         }
         bytes as i32
     }
 
-    /// Writes the bytes of a write that ends now to the store. Returns the kernel's answer.
+    /// Writes the bytes of a write at `offset` that ends now to the store. Returns the kernel's
+    /// answer.
     fn finish_write(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
-        let moved = self.transfer_result(inode, offset, bytes_of(segments));
+        let result = self.transfer_result(inode, offset, bytes_of(segments));
         let mut bytes = Vec::new();
         for segment in segments {
             // SAFETY: memory of the transfer, which stays until it is answered.
@@ -394,10 +410,11 @@ impl World {
             });
         }
         // A failed write may have written any part.
-        let count = moved.unwrap_or_else(|_| self.random_below(bytes.len() as u64 / BLOCK) * BLOCK);
+        let count =
+            result.unwrap_or_else(|_| self.random_below(bytes.len() as u64 / BLOCK) * BLOCK);
         let mut disk = self.disk.borrow_mut();
         disk.inodes[inode as usize].store_bytes(offset, offset + count, Some(&bytes));
-        moved.map_or_else(|errno| -errno, |bytes| bytes as i32)
+        result.map_or_else(|errno| -errno, |bytes| bytes as i32)
     }
 }
 
@@ -416,7 +433,8 @@ fn fill_with_garbage(segments: &[iovec]) {
     }
 }
 
-/// Executes a transfer on the calling task; `None` outside a simulation.
+/// Executes a read on the calling task, which takes virtual time, and returns the kernel's answer.
+/// Returns `None` outside a simulation. `fd` is the number of the file.
 pub(crate) fn execute_transfer(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
     let world = world()?;
     assert_eq!(op, Op::Read, "nothing is written through a simulation");
@@ -468,8 +486,9 @@ impl Backend for SimulatedBackend {
         if transfer.op == Op::Write {
             world.count_written(transfer.segments);
         }
-        let before = world.disk.borrow_mut().rings[self.ring].jobs.insert(transfer.token, job);
-        if before.is_some() {
+        let earlier_transfer =
+            world.disk.borrow_mut().rings[self.ring].jobs.insert(transfer.token, job);
+        if earlier_transfer.is_some() {
             world.fail_run(format!("two transfers of one name are under way: {}", transfer.token));
         }
     }
@@ -503,7 +522,7 @@ impl Drop for SimulatedBackend {
     /// Waits for transfers in flight, because their memory belongs to the device.
     fn drop(&mut self) {
         let Some(world) = world() else { return };
-        world.hand_over(self.ring);
+        world.start_queued_transfers(self.ring);
         while !world.disk.borrow().rings[self.ring].jobs.is_empty() {
             world.block(SLEEP_KEY + self.ring, None);
         }
@@ -511,32 +530,38 @@ impl Drop for SimulatedBackend {
 }
 
 impl World {
-    /// Submits queued transfers and sleeps until an answer, a wake-up or a timeout.
+    /// Starts the queued transfers of a ring, and sleeps until an answer, a wake-up or a timeout.
+    /// With `ends_by_wake`, a wake-up ends the sleep; without it, an idle ring does. Returns true
+    /// if no answer was there at the start.
     fn sleep(&self, ring: usize, sleep: Sleep, ends_by_wake: bool) -> Result<bool, BackendError> {
-        self.hand_over(ring);
+        self.start_queued_transfers(ring);
         if self.disk.borrow().rings[ring].is_dead {
             return Err(BackendError::Exchange { errno: libc::EPERM });
         }
-        let wakes = self.disk.borrow().faults.spurious_wake_rate;
-        let until = match sleep {
+        let spurious_wake_rate = self.disk.borrow().faults.spurious_wake_rate;
+        let until_ns = match sleep {
             Sleep::Never => return Ok(false),
             Sleep::AtMost(span) => Some(self.now_ns() + span.as_nanos() as u64),
             Sleep::UntilAnswered => None,
         };
-        let is_demand = self.disk.borrow().rings[ring].answers.is_empty();
+        let had_no_answer = self.disk.borrow().rings[ring].answers.is_empty();
         loop {
             let mut disk = self.disk.borrow_mut();
-            let place = &mut disk.rings[ring];
-            let is_woken = ends_by_wake && std::mem::take(&mut place.is_woken);
-            let is_idle = !ends_by_wake && place.jobs.is_empty();
-            if is_woken || is_idle || !place.answers.is_empty() || self.happens_one_in(wakes) {
-                return Ok(is_demand);
+            let ring_state = &mut disk.rings[ring];
+            let is_woken = ends_by_wake && std::mem::take(&mut ring_state.is_woken);
+            let is_idle = !ends_by_wake && ring_state.jobs.is_empty();
+            if is_woken
+                || is_idle
+                || !ring_state.answers.is_empty()
+                || self.happens_one_in(spurious_wake_rate)
+            {
+                return Ok(had_no_answer);
             }
             drop(disk);
-            if until.is_some_and(|until| until <= self.now_ns()) {
-                return Ok(is_demand);
+            if until_ns.is_some_and(|until_ns| until_ns <= self.now_ns()) {
+                return Ok(had_no_answer);
             }
-            self.block(SLEEP_KEY + ring, until);
+            self.block(SLEEP_KEY + ring, until_ns);
         }
     }
 }

@@ -1,4 +1,6 @@
 //! Execution of a scenario: each thread performs its actions, and the model checks each read.
+//!
+//! A *name* is the index of a file. A *guard* keeps a cached page in its memory while it lives.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -31,7 +33,7 @@ impl Scenario {
     /// Runs the scenario to its end or to the first failure.
     pub fn run(&self) -> Report {
         let settings = &self.settings;
-        let turns = ScheduleRates {
+        let schedule_rates = ScheduleRates {
             switch_one_in: settings.switch_one_in,
             freeze_one_in: settings.freeze_one_in,
             refuse_thread_one_in: settings.refuse_thread_one_in,
@@ -42,12 +44,12 @@ impl Scenario {
             let paged = paged.clone();
             return World::run(
                 self.seed,
-                turns,
+                schedule_rates,
                 disk,
                 Box::new(move || paged::main(&scenario, &paged)),
             );
         }
-        World::run(self.seed, turns, disk, Box::new(move || main(&scenario)))
+        World::run(self.seed, schedule_rates, disk, Box::new(move || main(&scenario)))
     }
 }
 
@@ -71,20 +73,20 @@ struct Guard {
     bytes: Vec<u8>,
 }
 
-/// Ends the run after a failed check.
+/// Ends the run as failed after a failed check, whose text describes the failure.
 fn assert_ok(result: Result<(), String>) {
-    if let Err(what) = result {
-        world().expect("a task runs in its world").fail_run(what);
+    if let Err(failure) = result {
+        world().expect("a task runs in its world").fail_run(failure);
     }
 }
 
 /// Main thread: builds the path, starts the other threads, and checks for leaks.
 fn main(scenario: &Rc<Scenario>) {
-    let Some((path, served)) = build_path::build(scenario) else { return };
+    let Some((path, server_file)) = build_path::build(scenario) else { return };
     let shared = Rc::new(RunShared {
         scenario: Rc::clone(scenario),
         path,
-        server_file: served,
+        server_file,
         model: RefCell::new(Model::new(scenario)),
         guards_now: Cell::new(0),
         guard_counts: RefCell::default(),
@@ -92,28 +94,29 @@ fn main(scenario: &Rc<Scenario>) {
     });
     let world = world().expect("this is a task");
     let engine = Arc::downgrade(shared.path.engine());
-    let witness =
+    let describe_in_flight =
         move || engine.upgrade().map_or_else(String::new, |engine| engine.describe_in_flight());
-    *world.describe_engine.borrow_mut() = Some(Box::new(witness));
+    *world.describe_engine.borrow_mut() = Some(Box::new(describe_in_flight));
     let threads: Vec<TaskId> = (0..scenario.threads.len())
-        .map(|number| {
+        .map(|thread_index| {
             let shared = Rc::clone(&shared);
-            world.spawn(Box::new(move || Thread::new(shared).run(number)))
+            world.spawn(Box::new(move || Thread::new(shared).run(thread_index)))
         })
         .collect();
     threads.into_iter().for_each(|thread| world.join(thread));
-    let Ok(RunShared { path, server_file: served, surviving_guards: kept, .. }) =
+    let Ok(RunShared { path, server_file, surviving_guards, .. }) =
         Rc::try_unwrap(shared).map_err(drop)
     else {
         world.fail_run("a thread has not let go of what all share".to_owned());
     };
-    let kept = kept.into_inner();
+    let surviving_guards = surviving_guards.into_inner();
     if scenario.faults.dies_after == 0 {
         let engine: &LazyEngine = path.engine();
-        assert_ok(engine.check_leaks(kept.iter().filter(|kept| kept.guard.has_pinned_page()).count() as u32));
+        let is_pinned = |guard: &&Guard| guard.guard.has_pinned_page();
+        assert_ok(engine.check_leaks(surviving_guards.iter().filter(is_pinned).count() as u32));
     }
-    drop((path, served));
-    kept.into_iter().for_each(Guard::drop_and_check);
+    drop((path, server_file));
+    surviving_guards.into_iter().for_each(Guard::drop_and_check);
 }
 
 /// An open file of a thread.
@@ -132,34 +135,35 @@ struct Thread {
 }
 
 impl Thread {
+    /// Creates a thread that has opened no file. The calling task runs it.
     fn new(shared: Rc<RunShared>) -> Thread {
         let open = shared.scenario.files.iter().map(|_| None).collect();
         let world = world().expect("a thread is a task");
         Thread { shared, world, open, guards: VecDeque::new() }
     }
 
-    /// Performs the thread's actions, and drops its files and guards.
-    fn run(mut self, number: usize) {
+    /// Performs the actions of the thread with this index, and drops its files and guards.
+    fn run(mut self, thread_index: usize) {
         let scenario = Rc::clone(&self.shared.scenario);
-        for (nth, action) in scenario.threads[number].iter().enumerate() {
-            self.world.set_action(nth + 1);
+        for (action_index, action) in scenario.threads[thread_index].iter().enumerate() {
+            self.world.set_action(action_index + 1);
             self.perform(action);
         }
         // A thread drops its files before or after its guards, in turn. One guard of three stays to
         // the end of the run.
-        if number.is_multiple_of(2) {
+        if thread_index.is_multiple_of(2) {
             self.open.clear();
         }
-        let (mut kept, guards) =
+        let (mut surviving_guards, guards) =
             (self.shared.surviving_guards.borrow_mut(), std::mem::take(&mut self.guards));
-        let (stay, go): (Vec<_>, Vec<_>) =
-            guards.into_iter().enumerate().partition(|(at, _)| at % 3 == 2);
-        kept.extend(stay.into_iter().map(|(_, guard)| guard));
-        drop(kept);
-        go.into_iter().for_each(|(_, guard)| self.drop_guard(guard));
+        let (surviving, dropped): (Vec<_>, Vec<_>) =
+            guards.into_iter().enumerate().partition(|(index, _)| index % 3 == 2);
+        surviving_guards.extend(surviving.into_iter().map(|(_, guard)| guard));
+        drop(surviving_guards);
+        dropped.into_iter().for_each(|(_, guard)| self.drop_guard(guard));
     }
 
-    /// Returns the file of a name, and opens it on first use.
+    /// Returns the file of a name, opened on first use, with the states that it may show.
     fn file(&mut self, name: usize) -> (File, VisibleVersions) {
         if self.open[name].is_none() {
             self.open_by_name(name);
@@ -168,30 +172,30 @@ impl Thread {
         (file.clone(), *versions)
     }
 
-    /// Opens the file of a name.
+    /// Opens the file of a name, and replaces the thread's open file of that name.
     fn open_by_name(&mut self, name: usize) {
         // The opened state is from some moment after this one, which is the earliest.
-        let now = self.current_versions(name);
-        let (before, file) = match &self.shared.server_file {
+        let current = self.current_versions(name);
+        let (earliest, file) = match &self.shared.server_file {
             // The state of the first look-up.
-            Some(file) => (build_path::any_earlier_version(now), file.reopen()),
+            Some(file) => (build_path::any_earlier_version(current), file.reopen()),
             None => match self.shared.path.open(name.to_string()) {
-                Ok(file) => (now, file),
+                Ok(file) => (current, file),
                 Err(error) => panic!("{error}"),
             },
         };
-        let versions = self.visible_versions(before, &file);
+        let versions = self.visible_versions(earliest, &file);
         self.open[name] = Some(SimulatedHandle { file, versions });
     }
 
-    /// State seen by a handle that was opened after `before` was recorded.
-    fn visible_versions(&self, before: VisibleVersions, file: &File) -> VisibleVersions {
+    /// Returns the states that `file` may show, which was opened after the state `earliest`.
+    fn visible_versions(&self, earliest: VisibleVersions, file: &File) -> VisibleVersions {
         let identity = file.handle().file.identity;
-        let (inode, since) = (identity.inode as u32, identity.modified.1 as u64);
-        if inode == before.inode && since < before.opened_at_change {
-            self.world.fail_run(format!("{identity:?} was found after {before:?}"));
+        let (inode, opened_at_change) = (identity.inode as u32, identity.modified.1 as u64);
+        if inode == earliest.inode && opened_at_change < earliest.opened_at_change {
+            self.world.fail_run(format!("{identity:?} was found after {earliest:?}"));
         }
-        VisibleVersions { inode, opened_at_change: since, bytes: identity.bytes }
+        VisibleVersions { inode, opened_at_change, bytes: identity.bytes }
     }
 
     /// Current state of the file of a name.
@@ -202,28 +206,32 @@ impl Thread {
         VisibleVersions { inode, opened_at_change: file.changes, bytes: file.bytes }
     }
 
-    fn begin(&self, versions: VisibleVersions, range: ScenarioRead) -> ReadStart {
+    /// Records the state of the file at the start of a read.
+    fn start_read(&self, versions: VisibleVersions, range: ScenarioRead) -> ReadStart {
         self.shared.model.borrow().start_read(&self.world.disk.borrow(), versions, range)
     }
 
-    fn check(&self, read_start: &ReadStart, bytes: &[u8]) {
+    /// Checks the bytes of a read, and adds their number to the hash of the run.
+    fn check_bytes(&self, read_start: &ReadStart, bytes: &[u8]) {
         let checked =
             self.shared.model.borrow().check(&self.world.disk.borrow(), read_start, bytes);
         self.world.add_to_hash(bytes.len() as u64);
         assert_ok(checked);
     }
 
-    fn check_length(&self, read_start: &ReadStart, count: usize) {
+    fn check_length(&self, read_start: &ReadStart, bytes: usize) {
         let model = self.shared.model.borrow();
-        assert_ok(model.check_length(&self.world.disk.borrow(), read_start, count as u64));
+        assert_ok(model.check_length(&self.world.disk.borrow(), read_start, bytes as u64));
     }
 
+    /// Checks that a read may fail with this error.
     fn check_read_error(&self, read_start: &ReadStart, error: ReadError) {
         let model = self.shared.model.borrow();
         self.world.add_to_hash(0xe44);
         assert_ok(model.check_error(&self.world.disk.borrow(), read_start, error));
     }
 
+    /// Checks that a read may fail with this error, which must be one of the library.
     fn check_error(&self, read_start: &ReadStart, error: &io::Error) {
         let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
         match inner {
@@ -235,7 +243,7 @@ impl Thread {
     /// Checks the bytes or the error of a read.
     fn check_result(&self, read_start: &ReadStart, result: io::Result<&[u8]>) {
         match result {
-            Ok(bytes) => self.check(read_start, bytes),
+            Ok(bytes) => self.check_bytes(read_start, bytes),
             Err(error) => self.check_error(read_start, &error),
         }
     }
@@ -252,19 +260,19 @@ impl Thread {
                 }
             }
             Action::Prefetch((name, offset, bytes)) => self.file(name).0.prefetch(offset, bytes),
-            Action::Advise(name, number) => {
-                let all = [
+            Action::Advise(name, advice_index) => {
+                let kinds = [
                     Advice::Normal,
                     Advice::Sequential,
                     Advice::Random,
                     Advice::WillNeed,
                     Advice::DontNeed,
                 ];
-                self.file(name).0.advise(all[usize::from(number)]);
+                self.file(name).0.advise(kinds[usize::from(advice_index)]);
             }
             Action::Invalidate(range) => {
                 let (file, versions) = self.file(range.0);
-                let read_start = self.begin(versions, range);
+                let read_start = self.start_read(versions, range);
                 file.invalidate(range.1, range.2);
                 self.shared.model.borrow_mut().record_drop(&read_start);
             }
@@ -307,8 +315,8 @@ impl Thread {
                 self.open[name] = Some(SimulatedHandle { file, versions });
             }
             Action::Stream(range, line) => self.stream(range, line),
-            Action::Batch(ref places, waits, beside) => self.batch(places, waits, beside),
-            Action::Futures(ref places, polls, fuse) => self.futures(places, polls, fuse),
+            Action::Batch(ref ranges, waits, concurrent) => self.batch(ranges, waits, concurrent),
+            Action::Futures(ref ranges, polls, countdown) => self.futures(ranges, polls, countdown),
             Action::Stats => self.stats(),
             Action::Write(name, first, count) => {
                 self.world.disk.borrow_mut().write(name, first, count);
@@ -320,11 +328,11 @@ impl Thread {
         }
     }
 
-    /// Reads a range and checks its bytes.
+    /// Reads a range into one buffer and checks its bytes or its error.
     fn read(&mut self, range: ScenarioRead) {
         let (file, versions) = self.file(range.0);
         let mut buffer = vec![0; range.2 as usize];
-        let read_start = self.begin(versions, range);
+        let read_start = self.start_read(versions, range);
         let result = file.read_at(&mut buffer, range.1);
         self.check_result(&read_start, result.map(|count| &buffer[..count]));
     }
@@ -333,46 +341,47 @@ impl Thread {
     fn read_vectored(&mut self, range: ScenarioRead) {
         let (file, versions) = self.file(range.0);
         let mut buffer = vec![0; range.2 as usize];
-        let (one, rest) = buffer.split_at_mut(range.2 as usize / 3);
-        let (two, three) = rest.split_at_mut(rest.len() / 2);
-        let read_start = self.begin(versions, range);
-        let mut buffers = [IoSliceMut::new(one), IoSliceMut::new(two), IoSliceMut::new(three)];
+        let (first_third, rest) = buffer.split_at_mut(range.2 as usize / 3);
+        let (second_third, last_third) = rest.split_at_mut(rest.len() / 2);
+        let read_start = self.start_read(versions, range);
+        let mut buffers = [first_third, second_third, last_third].map(IoSliceMut::new);
         match file.read_vectored_at(&mut buffers, range.1) {
             Ok(count) => self.check_parts(&read_start, &buffer[..count], range.2 as usize),
             Err(error) => self.check_error(&read_start, &error),
         }
     }
 
-    /// Checks each part that went to a separate buffer, and then the total length.
-    fn check_parts(&self, read_start: &ReadStart, bytes: &[u8], wanted: usize) {
-        let (one, two) = (wanted / 3, wanted / 3 + (wanted - wanted / 3) / 2);
-        for (start, end) in [(0, one), (one, two), (two, wanted)] {
+    /// Checks each part of a read into three buffers, and then the total length.
+    fn check_parts(&self, read_start: &ReadStart, bytes: &[u8], requested_bytes: usize) {
+        let second = requested_bytes / 3;
+        let third = second + (requested_bytes - second) / 2;
+        for (start, end) in [(0, second), (second, third), (third, requested_bytes)] {
             let end = end.min(bytes.len());
             if start < end {
                 let part = ReadStart { offset: read_start.offset + start as u64, ..*read_start };
                 let part = ReadStart { bytes: (end - start) as u64, ..part };
-                self.check(&part, &bytes[start..end]);
+                self.check_bytes(&part, &bytes[start..end]);
             }
         }
         self.check_length(read_start, bytes.len());
     }
 
-    /// Records the number of guards.
+    /// Sets the number of guards, and adds it to the record of all numbers.
     fn record_guard_count(&self, count: u64) {
         self.shared.guards_now.set(count);
         self.shared.guard_counts.borrow_mut().push(count);
     }
 
-    /// Takes a guard on a page, and checks its bytes or its error.
+    /// Takes a guard on the page of byte `offset`, and checks its bytes or its error.
     fn take_guard(&mut self, name: usize, offset: u64) {
         let (file, versions) = self.file(name);
         let bytes = PAGE_BYTES - offset % PAGE_BYTES;
-        let read_start = self.begin(versions, (name, offset, bytes));
-        let first = self.shared.guard_counts.borrow().len();
+        let read_start = self.start_read(versions, (name, offset, bytes));
+        let first_count = self.shared.guard_counts.borrow().len();
         self.record_guard_count(self.shared.guards_now.get() + 1);
         match file.page(offset) {
             Ok(guard) => {
-                self.check(&read_start, &guard);
+                self.check_bytes(&read_start, &guard);
                 if guard.is_empty() {
                     self.record_guard_count(self.shared.guards_now.get() - 1);
                 } else {
@@ -381,15 +390,16 @@ impl Thread {
                 }
             }
             Err(error) => {
-                let holdings = self.shared.guard_counts.borrow();
-                let most = holdings[first..].iter().copied().max().unwrap_or(0);
-                drop(holdings);
+                let guard_counts = self.shared.guard_counts.borrow();
+                let guards_max = guard_counts[first_count..].iter().copied().max().unwrap_or(0);
+                drop(guard_counts);
                 self.record_guard_count(self.shared.guards_now.get() - 1);
                 let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
                 match inner {
                     Some(ReadError::HeldMax { .. }) => {
-                        if most <= self.shared.scenario.settings.held_pages {
-                            self.world.fail_run(format!("refused with {most} guards at the most"));
+                        if guards_max <= self.shared.scenario.settings.held_pages {
+                            self.world
+                                .fail_run(format!("refused with {guards_max} guards at the most"));
                         }
                     }
                     _ => self.check_error(&read_start, &error),
@@ -403,25 +413,26 @@ impl Thread {
         self.record_guard_count(self.shared.guards_now.get() - 1);
     }
 
-    /// Reads through a reader, which pins a page from its first line to its end.
-    fn stream(&mut self, range: ScenarioRead, line: u64) {
+    /// Reads lines of `line_bytes` bytes through a reader, which pins a page until its end.
+    fn stream(&mut self, range: ScenarioRead, line_bytes: u64) {
         self.record_guard_count(self.shared.guards_now.get() + 1);
-        self.read_lines(range, line);
+        self.read_lines(range, line_bytes);
         self.record_guard_count(self.shared.guards_now.get() - 1);
     }
 
-    /// Reads a range line by line through a reader.
-    fn read_lines(&mut self, (name, offset, bytes): ScenarioRead, line: u64) {
+    /// Reads a range through a reader, in lines of `line_bytes` bytes, and checks them.
+    fn read_lines(&mut self, (name, offset, bytes): ScenarioRead, line_bytes: u64) {
         let (file, versions) = self.file(name);
         let mut reader = file.reader();
         reader.seek(SeekFrom::Start(offset)).unwrap_or_else(|error| panic!("{error}"));
-        let mut at = offset;
-        while at < offset + bytes {
-            let read_start = self.begin(versions, (name, at, PAGE_BYTES - at % PAGE_BYTES));
-            let first = self.shared.guard_counts.borrow().len() - 1;
+        let mut position = offset;
+        while position < offset + bytes {
+            let read_start =
+                self.start_read(versions, (name, position, PAGE_BYTES - position % PAGE_BYTES));
+            let first_count = self.shared.guard_counts.borrow().len() - 1;
             let filled = reader.fill_buf();
-            let most =
-                self.shared.guard_counts.borrow()[first..].iter().copied().max().unwrap_or(0);
+            let guards_max =
+                self.shared.guard_counts.borrow()[first_count..].iter().copied().max().unwrap_or(0);
             let part = match filled {
                 Ok([]) => break,
                 Ok(part) => part,
@@ -429,39 +440,40 @@ impl Thread {
                     let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<ReadError>());
                     match inner {
                         Some(ReadError::HeldMax { .. })
-                            if most > self.shared.scenario.settings.held_pages => {}
+                            if guards_max > self.shared.scenario.settings.held_pages => {}
                         _ => self.check_error(&read_start, &error),
                     }
                     return;
                 }
             };
             // The rest of a page may have been pinned some time ago.
-            let taken = (part.len() as u64).min(line);
-            let is_fresh = at == offset || at.is_multiple_of(PAGE_BYTES);
-            if is_fresh {
-                self.check(&read_start, part);
+            let consumed_bytes = (part.len() as u64).min(line_bytes);
+            let is_new_page = position == offset || position.is_multiple_of(PAGE_BYTES);
+            if is_new_page {
+                self.check_bytes(&read_start, part);
             }
-            reader.consume(taken as usize);
-            at += taken;
+            reader.consume(consumed_bytes as usize);
+            position += consumed_bytes;
         }
     }
 
-    /// Reads several ranges in a batch, and checks that shared bytes do not change.
+    /// Reads several ranges in a batch and waits for `wait_count` of them. While a result is
+    /// borrowed, reads `concurrent_read`, and checks that the result does not change.
     fn batch(
         &mut self,
-        places: &[ScenarioRead],
+        ranges: &[ScenarioRead],
         wait_count: usize,
         concurrent_read: Option<ScenarioRead>,
     ) {
         let mut batch = self.shared.path.batch();
-        let mut read_start = Vec::new();
-        for (ticket, &range) in places.iter().enumerate() {
+        let mut read_starts = Vec::new();
+        for (ticket, &range) in ranges.iter().enumerate() {
             let (file, versions) = self.file(range.0);
-            read_start.push(self.begin(versions, range));
+            read_starts.push(self.start_read(versions, range));
             match batch.read(&file, range.1, range.2, ticket as u64) {
                 Ok(()) => {}
                 Err(ReadError::TooLarge { bytes_max, .. }) if range.2 > bytes_max => {}
-                Err(error) => self.check_read_error(&read_start[ticket], error),
+                Err(error) => self.check_read_error(&read_starts[ticket], error),
             }
         }
         for _ in 0..wait_count {
@@ -469,20 +481,20 @@ impl Thread {
                 Ok(None) => break,
                 Ok(Some(read)) => read,
                 Err(error) => {
-                    self.check_read_error(&read_start[0], error);
+                    self.check_read_error(&read_starts[0], error);
                     break;
                 }
             };
-            let read_start = &read_start[read.ticket() as usize];
+            let read_start = &read_starts[read.ticket() as usize];
             match read.slices() {
                 Ok(slices) => {
                     let bytes: Vec<u8> = slices.flatten().copied().collect();
-                    self.check(read_start, &bytes);
+                    self.check_bytes(read_start, &bytes);
                     if let Some(range) = concurrent_read {
                         self.read(range);
-                        let again: Vec<u8> =
+                        let bytes_again: Vec<u8> =
                             read.slices().into_iter().flatten().flatten().copied().collect();
-                        if bytes != again {
+                        if bytes != bytes_again {
                             self.world
                                 .fail_run(format!("what is delegated has changed: {read_start:?}"));
                         }
@@ -493,18 +505,19 @@ impl Thread {
         }
     }
 
-    /// Polls several reads, with buffers and wakers that may panic.
-    fn futures(&mut self, places: &[ScenarioRead], polls: u64, countdown: u64) {
-        let bell =
+    /// Polls several reads as futures, in `polls` rounds at most, or until all are done for 0. The
+    /// buffers and wakers panic at the call at which `countdown` ends; never for 0.
+    fn futures(&mut self, ranges: &[ScenarioRead], polls: u64, countdown: u64) {
+        let task_waker =
             Arc::new(TaskWaker { task: self.world.task(), countdown: AtomicU64::new(countdown) });
-        let waker = Waker::from(Arc::clone(&bell));
+        let waker = Waker::from(Arc::clone(&task_waker));
         let mut context = Context::from_waker(&waker);
-        let fuse = Rc::new(Cell::new(countdown));
+        let buffer_countdown = Rc::new(Cell::new(countdown));
         let mut reads = Vec::new();
-        for &range in places {
+        for &range in ranges {
             let (file, versions) = self.file(range.0);
-            let buffer =
-                PanickingBuffer { bytes: vec![0; range.2 as usize], countdown: Rc::clone(&fuse) };
+            let (bytes, countdown) = (vec![0; range.2 as usize], Rc::clone(&buffer_countdown));
+            let buffer = PanickingBuffer { bytes, countdown };
             reads.push(Some(Demand {
                 range,
                 versions,
@@ -517,7 +530,7 @@ impl Thread {
                 let Some(demand) = read else { continue };
                 let read_start = match demand.read_start {
                     Some(read_start) => read_start,
-                    None => self.begin(demand.versions, demand.range),
+                    None => self.start_read(demand.versions, demand.range),
                 };
                 demand.read_start = Some(read_start);
                 let pinned = Pin::new(&mut demand.read);
@@ -546,7 +559,7 @@ impl Thread {
         }
     }
 
-    /// Checks the statistics of the path.
+    /// Checks that the statistics of the path are within its limits.
     fn stats(&self) {
         let stats = self.shared.path.stats();
         let settings = &self.shared.scenario.settings;
@@ -562,7 +575,7 @@ impl Thread {
 }
 
 impl Guard {
-    /// Checks that the guard's bytes have not changed.
+    /// Checks that the guard's bytes have not changed, and drops it.
     fn drop_and_check(self) {
         if *self.guard != self.bytes[..] {
             let world = world().expect("a guard goes in its world");

@@ -69,7 +69,11 @@ const FROZEN: usize = 0x300;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ThreadState {
     Ready,
-    Blocked { key: usize, until: Option<u64> },
+    /// Sleeps until its wait key is woken, or until a virtual time in nanoseconds.
+    Blocked {
+        key: usize,
+        until: Option<u64>,
+    },
     Done,
 }
 
@@ -175,8 +179,9 @@ impl World {
             network: RefCell::default(),
             memory: RefCell::default(),
         });
-        let before = WORLD.with(|place| place.borrow_mut().replace(Rc::clone(&world)));
-        assert!(before.is_none(), "one world at a time on a thread");
+        let previous_world =
+            WORLD.with(|current_world| current_world.borrow_mut().replace(Rc::clone(&world)));
+        assert!(previous_world.is_none(), "one world at a time on a thread");
         world.spawn(main);
         let run = || while world.failure.borrow().is_none() && world.resume_one() {};
         // A panic here comes from the world itself, and not from a task.
@@ -185,7 +190,7 @@ impl World {
         }
         world.reclaim_stacks();
         world.unmap_all();
-        WORLD.with(|place| place.borrow_mut().take());
+        WORLD.with(|current_world| current_world.borrow_mut().take());
         Report {
             steps: world.steps.get(),
             ns: world.ns.get(),
@@ -195,19 +200,22 @@ impl World {
         }
     }
 
-    /// Resumes one task. Returns false once all have ended, or after a failure.
+    /// Handles due events, and resumes one ready task. If none is ready, advances the time. Returns
+    /// false once all have ended, or after a failure.
     fn resume_one(&self) -> bool {
         self.handle_due_events();
         let mut ready = [0u32; 64];
         let mut count = 0;
-        let (mut next, mut are_done) = (u64::MAX, true);
+        let (mut next_wake_ns, mut are_done) = (u64::MAX, true);
         for (id, task) in self.tasks.borrow_mut().iter_mut().enumerate() {
             match task.state {
-                ThreadState::Blocked { until: Some(until), .. } if until <= self.ns.get() => {
+                ThreadState::Blocked { until: Some(until_ns), .. } if until_ns <= self.ns.get() => {
                     task.is_woken = false;
                     task.state = ThreadState::Ready;
                 }
-                ThreadState::Blocked { until, .. } => next = next.min(until.unwrap_or(u64::MAX)),
+                ThreadState::Blocked { until, .. } => {
+                    next_wake_ns = next_wake_ns.min(until.unwrap_or(u64::MAX));
+                }
                 _ => {}
             }
             are_done &= task.state == ThreadState::Done;
@@ -220,10 +228,10 @@ impl World {
             return false;
         }
         if count == 0 {
-            if let Some((&(at, _), _)) = self.events.borrow().first_key_value() {
-                next = next.min(at);
+            if let Some((&(due_ns, _), _)) = self.events.borrow().first_key_value() {
+                next_wake_ns = next_wake_ns.min(due_ns);
             }
-            return self.advance_time(next);
+            return self.advance_time(next_wake_ns);
         }
         let id = ready[self.random_below(count as u64) as usize];
         self.ns.set(self.ns.get() + self.random_below(800));
@@ -231,21 +239,22 @@ impl World {
         self.resume(id)
     }
 
-    /// Advances the time to `next`, if no task is ready. Returns false if the run does not end.
-    fn advance_time(&self, next: u64) -> bool {
-        let waits = if next == u64::MAX {
+    /// Advances the time to `next_wake_ns`, because no task is ready. Returns false and ends the
+    /// run if it would not come to an end.
+    fn advance_time(&self, next_wake_ns: u64) -> bool {
+        let problem = if next_wake_ns == u64::MAX {
             "no task can go on: "
-        } else if next > NS_MAX || self.steps.get() > STEPS_MAX {
+        } else if next_wake_ns > NS_MAX || self.steps.get() > STEPS_MAX {
             "it doesn't come to an end: "
         } else {
-            self.ns.set(next.max(self.ns.get()));
+            self.ns.set(next_wake_ns.max(self.ns.get()));
             return true;
         };
-        self.record_failure(waits.to_owned() + &self.describe_tasks());
+        self.record_failure(problem.to_owned() + &self.describe_tasks());
         false
     }
 
-    /// Describes the state of each task.
+    /// Describes the state of each task and of the engine.
     fn describe_tasks(&self) -> String {
         let tasks = self.tasks.borrow();
         let states = tasks.iter().enumerate().map(|(id, task)| match task.state {
@@ -262,12 +271,12 @@ impl World {
             action => format!(" in action {action}"),
         });
         let states = states.zip(actions).map(|(states, action)| states + &action);
-        let witness =
-            self.describe_engine.borrow().as_ref().map_or_else(String::new, |witness| witness());
-        states.collect::<Vec<String>>().join(", ") + "; " + &witness
+        let engine_state =
+            self.describe_engine.borrow().as_ref().map_or_else(String::new, |describe| describe());
+        states.collect::<Vec<String>>().join(", ") + "; " + &engine_state
     }
 
-    /// Runs a task until it suspends or ends.
+    /// Runs the task `id` until it suspends or ends. Returns true.
     fn resume(&self, id: u32) -> bool {
         self.running.set(id);
         let coroutine = self.tasks.borrow_mut()[id as usize].coroutine.take();
@@ -284,7 +293,7 @@ impl World {
         true
     }
 
-    /// Starts a task.
+    /// Creates a ready task that will run `body`, and returns its id.
     ///
     /// # Panics
     /// The limit of tasks is reached.
@@ -328,14 +337,14 @@ impl World {
         }
     }
 
-    /// Ends the run with a failure. The first one counts.
-    pub(super) fn record_failure(&self, what: String) {
-        self.failure.borrow_mut().get_or_insert(what);
+    /// Records a failure, which ends the run at the next switch of tasks. The first one counts.
+    pub(super) fn record_failure(&self, failure: String) {
+        self.failure.borrow_mut().get_or_insert(failure);
     }
 
-    /// Ends the run with a failure, and the calling task.
-    pub(super) fn fail_run(&self, what: String) -> ! {
-        self.record_failure(what);
+    /// Records a failure, and ends the calling task at once.
+    pub(super) fn fail_run(&self, failure: String) -> ! {
+        self.record_failure(failure);
         resume_unwind(Box::new(RunFailed))
     }
 
@@ -354,9 +363,9 @@ impl World {
         self.tasks.borrow_mut()[self.running.get() as usize].action = action;
     }
 
-    /// Adds to the number of locks that the running task holds.
-    pub(crate) fn count_locks(&self, more: i32) {
-        self.tasks.borrow_mut()[self.running.get() as usize].locks += more;
+    /// Adds `change` to the number of locks that the running task holds.
+    pub(crate) fn count_locks(&self, change: i32) {
+        self.tasks.borrow_mut()[self.running.get() as usize].locks += change;
     }
 
     /// Current virtual time as an instant.
@@ -372,14 +381,14 @@ impl World {
     /// Returns a random number below `end`, which is not 0.
     pub(super) fn random_below(&self, end: u64) -> u64 {
         let mut state = self.random.get();
-        let drawn = splitmix::next(&mut state);
+        let random = splitmix::next(&mut state);
         self.random.set(state);
-        drawn % end
+        random % end
     }
 
-    /// True once in `part` calls on average; never if `part` is 0.
-    pub(super) fn happens_one_in(&self, part: u64) -> bool {
-        part > 0 && self.random_below(part) == 0
+    /// True once in `rate` calls on average, by the seed; never if `rate` is 0.
+    pub(super) fn happens_one_in(&self, rate: u64) -> bool {
+        rate > 0 && self.random_below(rate) == 0
     }
 
     /// True if the next thread start fails.
@@ -387,9 +396,9 @@ impl World {
         self.happens_one_in(self.rates.refuse_thread_one_in)
     }
 
-    /// Adds a value to the hash of the run.
-    pub(super) fn add_to_hash(&self, what: u64) {
-        let mixed = splitmix::mixed(self.hash.get() ^ what.wrapping_add(self.ns.get() << 8));
+    /// Adds a value and the current time to the hash of the run.
+    pub(super) fn add_to_hash(&self, value: u64) {
+        let mixed = splitmix::mixed(self.hash.get() ^ value.wrapping_add(self.ns.get() << 8));
         self.hash.set(mixed);
     }
 
@@ -397,12 +406,12 @@ impl World {
     fn count_step(&self) {
         self.steps.set(self.steps.get() + 1);
         if self.steps.get() > STEPS_MAX {
-            let what = format!("it hasn't come to an end in {STEPS_MAX} steps: ");
-            self.record_failure(what + &self.describe_tasks());
+            let failure = format!("it hasn't come to an end in {STEPS_MAX} steps: ");
+            self.record_failure(failure + &self.describe_tasks());
         }
     }
 
-    /// Marks a step, before which another task may run.
+    /// Counts a step. Another task may run before it returns, or time may pass.
     #[inline]
     pub(crate) fn preemption_point(&self) {
         // No switch during unwinding: the flag of a panic belongs to the whole thread of the
@@ -412,20 +421,21 @@ impl World {
         }
         self.count_step();
         if self.happens_one_in(self.rates.freeze_one_in) {
-            let until = self.ns.get() + self.random_below(3_000_000_000);
-            self.block(FROZEN, Some(until));
+            let until_ns = self.ns.get() + self.random_below(3_000_000_000);
+            self.block(FROZEN, Some(until_ns));
         } else if self.happens_one_in(self.rates.switch_one_in) {
             self.suspend();
         }
     }
 
-    /// Sleeps until woken for `key`, which returns true, or until a time.
-    pub(crate) fn block(&self, key: usize, until: Option<u64>) -> bool {
+    /// Sleeps until another task wakes `key`, or until the time `until_ns`. Returns true if it was
+    /// woken.
+    pub(crate) fn block(&self, key: usize, until_ns: Option<u64>) -> bool {
         let id = self.running.get() as usize;
         {
             let task = &mut self.tasks.borrow_mut()[id];
             task.is_woken = false;
-            task.state = ThreadState::Blocked { key, until };
+            task.state = ThreadState::Blocked { key, until: until_ns };
         }
         self.suspend();
         self.tasks.borrow()[id].is_woken
@@ -439,6 +449,7 @@ impl World {
         unsafe { (*yielder).suspend(()) };
     }
 
+    /// Makes a sleeping task ready and marks it as woken.
     fn wake(task: &mut WorldTask) {
         task.state = ThreadState::Ready;
         task.is_woken = true;
@@ -450,28 +461,29 @@ impl World {
         self.tasks.borrow_mut().iter_mut().filter(is_key).for_each(World::wake);
     }
 
-    /// Wakes one task that sleeps for `key`.
+    /// Wakes one task that sleeps for `key`, selected by the seed. No effect if there is none.
     pub(crate) fn wake_one(&self, key: usize) {
         let is_key = |task: &WorldTask| matches!(task.state, ThreadState::Blocked { key: of, .. } if of == key);
         let count = self.tasks.borrow().iter().filter(|task| is_key(task)).count();
         if count > 0 {
-            let nth = self.random_below(count as u64) as usize;
+            let task_index = self.random_below(count as u64) as usize;
             let mut tasks = self.tasks.borrow_mut();
-            tasks.iter_mut().filter(|task| is_key(task)).nth(nth).map(World::wake);
+            tasks.iter_mut().filter(|task| is_key(task)).nth(task_index).map(World::wake);
         }
     }
 
-    /// Sleeps until unparked, until a time, or rarely spuriously.
-    pub(crate) fn park(&self, until: Option<u64>) {
+    /// Sleeps until unparked, until the time `until_ns`, or rarely spuriously. Returns at once if
+    /// the task was unparked before.
+    pub(crate) fn park(&self, until_ns: Option<u64>) {
         self.preemption_point();
         let id = self.running.get() as usize;
         if !std::mem::take(&mut self.tasks.borrow_mut()[id].has_token) && !self.happens_one_in(50) {
-            self.block(PARKED, until);
+            self.block(PARKED, until_ns);
             self.tasks.borrow_mut()[id].has_token = false;
         }
     }
 
-    /// Wakes a parked task, or lets its next park return at once.
+    /// Wakes a parked task. Otherwise, its next park returns at once.
     pub(crate) fn unpark(&self, id: TaskId) {
         let task = &mut self.tasks.borrow_mut()[id.0 as usize];
         match task.state {
@@ -487,16 +499,16 @@ impl World {
         }
     }
 
-    /// Sleeps for a time in nanoseconds.
+    /// Sleeps for `ns` nanoseconds of virtual time.
     pub(crate) fn pause(&self, ns: u64) {
         self.block(FROZEN, Some(self.ns.get() + ns));
     }
 
-    /// Schedules an event in `ns` nanoseconds.
+    /// Schedules an event in `ns` nanoseconds of virtual time.
     pub(super) fn schedule(&self, ns: u64, event: impl Into<WorldEvent>) {
-        let made = self.events_made.get();
-        self.events_made.set(made + 1);
-        self.events.borrow_mut().insert((self.ns.get() + ns, made), event.into());
+        let event_number = self.events_made.get();
+        self.events_made.set(event_number + 1);
+        self.events.borrow_mut().insert((self.ns.get() + ns, event_number), event.into());
     }
 
     /// Handles the events that are due.
@@ -519,7 +531,7 @@ impl World {
     }
 }
 
-/// Message of a panic.
+/// Returns the message of a panic from its payload.
 pub(super) fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())
