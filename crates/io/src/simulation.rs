@@ -62,7 +62,7 @@ pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
     Some(Ok(Target::simulated(path, inode, identity(inode))))
 }
 
-/// Identity of an open file of the simulation.
+/// Returns the present identity of the file with this number.
 pub(crate) fn identity(inode: u32) -> Identity {
     let world = world().expect("its files are looked at in a simulation");
     world.preemption_point();

@@ -36,6 +36,7 @@ pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
     None
 }
 
+/// Returns the options of the scenario's path.
 fn builder(scenario: &Scenario) -> Builder {
     let settings = &scenario.settings;
     let backend = if settings.can_execute_inline { BackendKind::Auto } else { BackendKind::Aio };
@@ -62,16 +63,16 @@ pub(super) fn any_earlier_version(now: VisibleVersions) -> VisibleVersions {
 /// The failure has no expected reason.
 pub(super) fn check_open_error(scenario: &Scenario, error: &OpenFileError) -> Result<(), String> {
     let (faults, settings) = (&scenario.faults, &scenario.settings);
-    let may_be = match (error, &scenario.server) {
+    let is_permitted = match (error, &scenario.server) {
         (OpenFileError::Nfs(_), Some(server)) => {
-            let parts = [faults.error_rate, faults.retry_rate, faults.delay_rate];
+            let fault_rates = [faults.error_rate, faults.retry_rate, faults.delay_rate];
             // A thread that is stopped for seconds receives its answers late.
-            let stopped = [settings.freeze_one_in, settings.refuse_thread_one_in];
-            server.can_time_out() || parts.iter().chain(&stopped).any(|&part| part > 0)
+            let stop_rates = [settings.freeze_one_in, settings.refuse_thread_one_in];
+            server.can_time_out() || fault_rates.iter().chain(&stop_rates).any(|&rate| rate > 0)
         }
         // There is no eventfd to sleep on.
         (OpenFileError::Backend(_), Some(_)) => settings.refuse_thread_one_in > 0,
         _ => false,
     };
-    if may_be { Ok(()) } else { Err(format!("the file can't be opened: {error}")) }
+    if is_permitted { Ok(()) } else { Err(format!("the file can't be opened: {error}")) }
 }

@@ -31,13 +31,14 @@ struct Messages<T> {
 const POISON: &str = "no thread panics under it";
 
 /// See `std::sync::mpsc::sync_channel`, for one sender that never exceeds the capacity.
-pub(crate) fn sync_channel<T>(_room: usize) -> (SyncSender<T>, Receiver<T>) {
+pub(crate) fn sync_channel<T>(_capacity: usize) -> (SyncSender<T>, Receiver<T>) {
     let messages = Mutex::new(Messages { sent: VecDeque::new(), is_sender_gone: false });
     let shared = Arc::new(RepliesShared { messages, message_signal: Condvar::new() });
     (SyncSender(Arc::clone(&shared)), Receiver(shared))
 }
 
 impl<T> SyncSender<T> {
+    /// Adds a message and wakes the receiver. Never waits, and never fails.
     pub(crate) fn send(&self, message: T) -> Result<(), SendError<T>> {
         self.0.messages.lock().expect(POISON).sent.push_back(message);
         self.0.message_signal.notify_one();
@@ -53,6 +54,7 @@ impl<T> Drop for SyncSender<T> {
 }
 
 impl<T> Receiver<T> {
+    /// Waits for a message. See `std::sync::mpsc::Receiver::recv`.
     pub(crate) fn recv(&self) -> Result<T, RecvError> {
         let mut messages = self.0.messages.lock().expect(POISON);
         loop {
@@ -64,18 +66,19 @@ impl<T> Receiver<T> {
         }
     }
 
-    pub(crate) fn recv_timeout(&self, most: Duration) -> Result<T, RecvTimeoutError> {
-        let until = now() + most;
+    /// Waits for a message, at most for `timeout`. See `std::sync::mpsc::Receiver::recv_timeout`.
+    pub(crate) fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        let deadline = now() + timeout;
         let mut messages = self.0.messages.lock().expect(POISON);
         loop {
-            let left = until.saturating_duration_since(now());
+            let time_left = deadline.saturating_duration_since(now());
             match messages.sent.pop_front() {
                 Some(message) => return Ok(message),
                 None if messages.is_sender_gone => return Err(RecvTimeoutError::Disconnected),
-                None if left.is_zero() => return Err(RecvTimeoutError::Timeout),
+                None if time_left.is_zero() => return Err(RecvTimeoutError::Timeout),
                 None => {
                     (messages, _) =
-                        self.0.message_signal.wait_timeout(messages, left).expect(POISON)
+                        self.0.message_signal.wait_timeout(messages, time_left).expect(POISON)
                 }
             }
         }

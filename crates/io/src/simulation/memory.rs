@@ -1,5 +1,5 @@
 //! Memory of a simulated run that is registered with userfaultfds: page states, waiting touches and
-//! reports.
+//! reports. An *area* is one registered range. A *touch* is an access of the program to a page.
 //!
 //! It answers the pager's calls like the kernel, by their numbers and structs
 //! (ioctl_userfaultfd(2)). A call may be half done and has to be repeated. Pages of a transfer
@@ -132,22 +132,24 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
+    /// Returns the page at an address, or `None` outside all areas.
     fn page(&mut self, address: usize) -> Option<&mut Page> {
         let (&base, area) = self.areas.range_mut(..=address).next_back()?;
         area.pages.get_mut((address - base) / PAGE)
     }
 
+    /// Returns the userfaultfd of the area at an address, or `None` outside all areas.
     fn uffd_of(&self, address: usize) -> Option<RawFd> {
         let (&base, area) = self.areas.range(..=address).next_back()?;
         (address - base < area.pages.len() * PAGE).then_some(area.uffd)
     }
 
-    /// Changes the state of a page and the number of present pages.
+    /// Changes the state of the page at an address, and the number of present pages.
     fn set_state(&mut self, address: usize, state: PageState) {
         let page = self.page(address).expect("of an area");
-        let before = std::mem::replace(&mut page.state, state);
+        let old_state = std::mem::replace(&mut page.state, state);
         let is_present = |state| matches!(state, PageState::Present { .. });
-        if is_present(before) && !is_present(state) {
+        if is_present(old_state) && !is_present(state) {
             *page = Page {
                 generation: page.generation + 1,
                 users: 0,
@@ -157,13 +159,14 @@ impl Memory {
             };
             self.present -= 1;
         }
-        self.present += u64::from(!is_present(before) && is_present(state));
+        self.present += u64::from(!is_present(old_state) && is_present(state));
     }
 
-    /// Fills an absent page by a call on `uffd`.
+    /// Changes the state of the absent page at an address by a call on `uffd`. Fails with the
+    /// kernel's error if the page is not absent, or not of that userfaultfd.
     fn fill_absent(&mut self, address: usize, uffd: RawFd, state: PageState) -> Result<(), Errno> {
-        let is_its_own = self.uffd_of(address) == Some(uffd);
-        let page = self.page(address).filter(|_| is_its_own).ok_or(Errno::NOENT)?;
+        let is_of_uffd = self.uffd_of(address) == Some(uffd);
+        let page = self.page(address).filter(|_| is_of_uffd).ok_or(Errno::NOENT)?;
         if matches!(page.state, PageState::Delegated { .. }) {
             // No userfaultfd is registered for it.
             return Err(Errno::NOENT);
@@ -175,19 +178,22 @@ impl Memory {
         Ok(())
     }
 
-    fn is_waited_for(&self, uffd: RawFd) -> bool {
+    /// True if a touch or a move of the userfaultfd's memory waits for its report.
+    fn has_unreported_event(&self, uffd: RawFd) -> bool {
         self.touches.iter().any(|touch| touch.uffd == uffd && !touch.is_reported)
             || self.has_unreported_move(uffd)
     }
 }
 
 impl World {
+    /// Borrows the memory. No other call on the memory may follow before the end of the borrow.
     fn memory(&self) -> RefMut<'_, Memory> {
         self.memory.borrow_mut()
     }
 
-    /// Simulates a touch of a page by the calling task. The task may use the page's bytes until it
-    /// passes another [point](World::point).
+    /// Simulates a touch of a page by the calling task, for writing if `is_written` is true. Waits
+    /// until the page is usable. The task may then use the page's bytes until it passes another
+    /// [preemption point](World::preemption_point).
     pub(super) fn touch(&self, address: usize, is_written: bool) -> Result<(), Bus> {
         let address = address - address % PAGE;
         loop {
@@ -216,16 +222,17 @@ impl World {
             drop(memory);
             self.wake_all(PAGER_SLEEP_KEY);
             // A signal may end the wait.
-            let wakes = self.disk.borrow().faults().spurious_wake_rate;
-            let until =
-                self.happens_one_in(wakes).then(|| self.now_ns() + self.random_below(200_000));
-            self.block(address, until);
+            let spurious_wake_rate = self.disk.borrow().faults().spurious_wake_rate;
+            let until_ns = self
+                .happens_one_in(spurious_wake_rate)
+                .then(|| self.now_ns() + self.random_below(200_000));
+            self.block(address, until_ns);
             self.memory().touches.retain(|touch| touch.task != task);
         }
     }
 
-    /// Simulates a system call of the program that uses a touched page, until it is
-    /// [released](World::let_go).
+    /// Simulates a system call of the program that uses a touched page, until the
+    /// [end of its use](World::end_use).
     pub(super) fn begin_use(&self, address: usize) -> PinnedTransferPage {
         let mut memory = self.memory();
         let page = memory.page(address).expect("of an area");
@@ -234,17 +241,27 @@ impl World {
     }
 
     /// True if a used page is still in its place.
-    pub(super) fn is_page_in_place(&self, held: &PinnedTransferPage) -> bool {
-        self.memory().page(held.address).is_some_and(|page| page.generation == held.generation)
+    pub(super) fn is_page_in_place(&self, pinned_page: &PinnedTransferPage) -> bool {
+        self.memory()
+            .page(pinned_page.address)
+            .is_some_and(|page| page.generation == pinned_page.generation)
     }
 
-    /// True if the bytes that a transfer with these pages writes to an address arrive there.
-    pub(super) fn does_write_arrive(&self, all: &[PinnedTransferPage], address: usize) -> bool {
+    /// True if the bytes that a transfer writes to an address arrive there. `pinned_pages` are the
+    /// pages of the transfer.
+    pub(super) fn does_write_arrive(
+        &self,
+        pinned_pages: &[PinnedTransferPage],
+        address: usize,
+    ) -> bool {
         let page = address - address % PAGE;
-        all.iter().find(|held| held.address == page).is_none_or(|held| self.is_page_in_place(held))
+        pinned_pages
+            .iter()
+            .find(|pinned_page| pinned_page.address == page)
+            .is_none_or(|pinned_page| self.is_page_in_place(pinned_page))
     }
 
-    /// Counts pages that are to be written out, or zeros in their place.
+    /// Counts the pages of a write's memory that are to be written out, or zeros in their place.
     pub(super) fn count_written(&self, segments: &[iovec]) {
         let mut memory = self.memory();
         if !memory.areas.is_empty() {
@@ -252,17 +269,18 @@ impl World {
         }
     }
 
-    /// Starts a transfer: the kernel uses its pages.
+    /// Starts a transfer: the kernel uses its pages, which are returned. An unusable page is a
+    /// failure of the run.
     pub(super) fn begin_transfer(&self, op: Op, segments: &[iovec]) -> Vec<PinnedTransferPage> {
-        let mut all = Vec::new();
+        let mut pinned_pages = Vec::new();
         if self.memory().areas.is_empty() {
-            return all;
+            return pinned_pages;
         }
         for address in segments.iter().flat_map(pages_of) {
             let mut memory = self.memory();
             let Some(page) = memory.page(address) else {
                 if op == Op::Write {
-                    all.push(PinnedTransferPage { address, generation: 0, op });
+                    pinned_pages.push(PinnedTransferPage { address, generation: 0, op });
                 }
                 continue;
             };
@@ -271,54 +289,56 @@ impl World {
                 _ => false,
             };
             page.users += 1;
-            let held = PinnedTransferPage { address, generation: page.generation, op };
+            let pinned_page = PinnedTransferPage { address, generation: page.generation, op };
             page.writers += u32::from(op == Op::Write);
             drop(memory);
             if !is_usable {
                 self.record_failure(format!("a transfer ({op:?}) of a page that can't be touched"));
             }
-            all.push(held);
+            pinned_pages.push(pinned_page);
         }
-        all
+        pinned_pages
     }
 
-    /// Ends a transfer. The kernel releases its pages now or shortly after.
-    pub(super) fn end_use(&self, all: &[PinnedTransferPage]) {
-        for held in all {
-            let until = if self.random_below(4) == 0 {
+    /// Ends a transfer or a system call that uses these pages. The kernel releases the pages now or
+    /// shortly after.
+    pub(super) fn end_use(&self, pinned_pages: &[PinnedTransferPage]) {
+        for pinned_page in pinned_pages {
+            let released_at = if self.random_below(4) == 0 {
                 self.now_ns() + self.random_below(30_000)
             } else {
                 0
             };
             let mut memory = self.memory();
-            memory.writing_out -= u64::from(held.op == Op::Write);
-            memory.written_out += u64::from(held.op == Op::Write);
-            if let Some(page) = memory.page(held.address)
-                && page.generation == held.generation
+            memory.writing_out -= u64::from(pinned_page.op == Op::Write);
+            memory.written_out += u64::from(pinned_page.op == Op::Write);
+            if let Some(page) = memory.page(pinned_page.address)
+                && page.generation == pinned_page.generation
             {
                 page.users -= 1;
-                page.writers -= u32::from(held.op == Op::Write);
-                page.released_at = page.released_at.max(until);
+                page.writers -= u32::from(pinned_page.op == Op::Write);
+                page.released_at = page.released_at.max(released_at);
             }
         }
     }
 
-    /// Simulates that the program locks or unlocks pages in memory.
+    /// Simulates that the program locks `pages` pages in memory, or unlocks them.
     pub(super) fn lock(&self, address: usize, pages: u64, is_locked: bool) {
         let mut memory = self.memory();
-        for at in 0..pages as usize {
-            if let Some(page) = memory.page(address + at * PAGE) {
+        for page_index in 0..pages as usize {
+            if let Some(page) = memory.page(address + page_index * PAGE) {
                 page.is_locked = is_locked;
             }
         }
     }
 
-    /// Simulates that the pager or the program drops the pages of a range (madvise(2)).
-    pub(super) fn drop_pages(&self, address: usize, pages: usize, is_pagers: bool) {
+    /// Simulates that the pager or the program drops `pages` pages from an address on (madvise(2)).
+    /// `is_by_pager` is true for the pager.
+    pub(super) fn drop_pages(&self, address: usize, pages: usize, is_by_pager: bool) {
         for address in (address..).step_by(PAGE).take(pages) {
             let mut memory = self.memory();
             let Some(page) = memory.page(address) else { return };
-            if page.writers > 0 && is_pagers {
+            if page.writers > 0 && is_by_pager {
                 self.record_failure("a page is given up while it is written out".to_owned());
             }
             if matches!(page.state, PageState::Delegated { .. }) {
@@ -337,53 +357,57 @@ impl World {
     fn wake_range(&self, address: usize, bytes: usize) {
         let memory = self.memory();
         let range = address..address + bytes;
-        let waits = |touch: &&WaitingTouch| range.contains(&touch.address);
-        let woken: Vec<usize> = memory.touches.iter().filter(waits).map(|at| at.address).collect();
+        let is_in_range = |touch: &&WaitingTouch| range.contains(&touch.address);
+        let addresses: Vec<usize> =
+            memory.touches.iter().filter(is_in_range).map(|touch| touch.address).collect();
         drop(memory);
-        woken.into_iter().for_each(|address| self.wake_all(address));
+        addresses.into_iter().for_each(|address| self.wake_all(address));
     }
 
-    /// Executes a call page by page. Returns the number of bytes done, and the reason for a stop.
+    /// Executes a call on `bytes` bytes page by page with `on_page`, which gets the page's address.
+    /// A fault may stop it early. Returns the number of bytes done as the kernel does, or a
+    /// negative errno. Also returns the reason for a stop.
     fn for_each_page(
         &self,
         address: u64,
         bytes: u64,
-        mut each: impl FnMut(usize) -> Result<(), Errno>,
+        mut on_page: impl FnMut(usize) -> Result<(), Errno>,
     ) -> (i64, Result<(), Errno>) {
-        let stops = self.disk.borrow().faults().short_call_rate;
-        let mut done = 0;
-        let answer = loop {
-            if done == bytes {
+        let short_call_rate = self.disk.borrow().faults().short_call_rate;
+        let mut bytes_done = 0;
+        let result = loop {
+            if bytes_done == bytes {
                 break Ok(());
             }
             // Another thread changes the memory map.
-            if self.happens_one_in(stops) {
+            if self.happens_one_in(short_call_rate) {
                 break Err(Errno::AGAIN);
             }
-            if let Err(errno) = each((address + done) as usize) {
+            if let Err(errno) = on_page((address + bytes_done) as usize) {
                 break Err(errno);
             }
-            done += PAGE_BYTES;
+            bytes_done += PAGE_BYTES;
         };
-        if done > 0 {
-            self.wake_range(address as usize, done as usize);
+        if bytes_done > 0 {
+            self.wake_range(address as usize, bytes_done as usize);
         }
-        match answer {
-            Ok(()) => (done as i64, Ok(())),
-            Err(errno) if done == 0 => (-i64::from(errno.raw_os_error()), Err(errno)),
-            Err(_) => (done as i64, Err(Errno::AGAIN)),
+        match result {
+            Ok(()) => (bytes_done as i64, Ok(())),
+            Err(errno) if bytes_done == 0 => (-i64::from(errno.raw_os_error()), Err(errno)),
+            Err(_) => (bytes_done as i64, Err(Errno::AGAIN)),
         }
     }
 
-    /// Checks the number of pages when the pager's thread has finished its work.
+    /// Checks that no more pages are present and delegated than the limit, when the pager's thread
+    /// has finished its work.
     fn check_present_pages(&self) {
         let memory = self.memory();
-        let most =
+        let pages_max =
             memory.pages_max + memory.writing_out + memory.written_out + memory.stuck_page_count();
         let (present, delegated) = (memory.present, memory.kernel_pages_in_use());
-        if present + delegated > most {
+        if present + delegated > pages_max {
             self.record_failure(format!(
-                "{present} pages are present and {delegated} delegated, and {most} may be"
+                "{present} pages are present and {delegated} delegated, and {pages_max} may be"
             ));
         }
     }
@@ -410,7 +434,7 @@ impl World {
     fn copy(&self, uffd: RawFd, argument: &mut raw::uffdio_copy) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         let is_protected = argument.mode & u64::from(raw::UFFDIO_COPY_MODE_WP) != 0;
-        let no_memory = self.disk.borrow().faults().out_of_memory_rate;
+        let out_of_memory_rate = self.disk.borrow().faults().out_of_memory_rate;
         let (count, answer) = self.for_each_page(argument.dst, argument.len, |to| {
             let from = to.wrapping_add(shift);
             let mut memory = self.memory();
@@ -420,7 +444,7 @@ impl World {
                 return Err(Errno::FAULT);
             }
             drop(memory);
-            if self.happens_one_in(no_memory) {
+            if self.happens_one_in(out_of_memory_rate) {
                 return Err(Errno::NOMEM);
             }
             self.memory().fill_absent(to, uffd, PageState::Present { is_protected })?;
@@ -462,14 +486,15 @@ impl World {
             // registered. Otherwise nothing is moved.
             let mut memory = self.memory();
             let pages = (argument.dst as usize..).step_by(PAGE).take(argument.len as usize / PAGE);
-            let mut kind = |at| {
-                let page = memory.page(at)?;
+            let mut lock_and_mapping = |address| {
+                let page = memory.page(address)?;
                 let is_delegated = matches!(page.state, PageState::Delegated { .. });
                 (!is_delegated).then_some((page.is_locked, page.mapping_id))
             };
-            let mut kinds = pages.map(|to| Some((kind(to)?, kind(to.wrapping_add(shift))?)));
-            let first = kinds.next().flatten().filter(|(to, from)| to.0 == from.0);
-            if first.is_none() || kinds.any(|kind| kind != first) {
+            let mut page_pairs = pages
+                .map(|to| Some((lock_and_mapping(to)?, lock_and_mapping(to.wrapping_add(shift))?)));
+            let first = page_pairs.next().flatten().filter(|(to, from)| to.0 == from.0);
+            if first.is_none() || page_pairs.any(|lock_and_mapping| lock_and_mapping != first) {
                 return Err(Errno::INVAL);
             }
         }
@@ -502,8 +527,8 @@ impl World {
 
     /// Removes write protection (`UFFDIO_WRITEPROTECT`).
     fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
-        let stops = self.disk.borrow().faults().short_call_rate;
-        if self.happens_one_in(stops) {
+        let short_call_rate = self.disk.borrow().faults().short_call_rate;
+        if self.happens_one_in(short_call_rate) {
             return Err(Errno::AGAIN);
         }
         let raw::uffdio_range { start, len } = argument.range;
@@ -528,8 +553,8 @@ impl World {
         self.wake_all(PAGER_SLEEP_KEY);
     }
 
-    /// Number of registered ranges.
-    pub(super) fn areas(&self) -> usize {
+    /// Number of areas, which are registered ranges.
+    pub(super) fn area_count(&self) -> usize {
         self.memory().areas.len()
     }
 
@@ -542,7 +567,7 @@ impl World {
     }
 }
 
-/// Pages that contain a piece of memory.
+/// Returns the addresses of the pages that contain a piece of memory.
 fn pages_of(segment: &iovec) -> impl Iterator<Item = usize> {
     let start = segment.iov_base.addr();
     (start - start % PAGE..start + segment.iov_len).step_by(PAGE)

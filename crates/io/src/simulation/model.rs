@@ -53,8 +53,9 @@ pub(super) struct Model {
 }
 
 impl Model {
+    /// Creates the model of a run at its start.
     pub(super) fn new(scenario: &Scenario) -> Model {
-        let leaves_nothing = |action: &Action| {
+        let has_no_background_reads = |action: &Action| {
             !matches!(
                 action,
                 Action::Prefetch(..) | Action::Advise(..) | Action::Batch(..) | Action::Futures(..)
@@ -63,22 +64,26 @@ impl Model {
         let [thread] = &scenario.threads[..] else {
             return Model::for_scenario(scenario, false);
         };
-        let is_alone = scenario.settings.readahead == "none" && thread.iter().all(leaves_nothing);
-        Model::for_scenario(scenario, is_alone)
+        let cannot_overlap_changes =
+            scenario.settings.readahead == "none" && thread.iter().all(has_no_background_reads);
+        Model::for_scenario(scenario, cannot_overlap_changes)
     }
 
-    fn for_scenario(scenario: &Scenario, is_alone: bool) -> Model {
+    /// Creates the model of a run. `cannot_overlap_changes` is true if no page can be in flight
+    /// while a file changes.
+    fn for_scenario(scenario: &Scenario, cannot_overlap_changes: bool) -> Model {
         let Scenario { settings, server, .. } = scenario;
         Model {
             coherence: settings.coherence,
-            cannot_overlap_changes: is_alone,
+            cannot_overlap_changes,
             server: server.clone(),
             freezes: settings.freeze_one_in > 0,
             dropped: Vec::new(),
         }
     }
 
-    /// Records the start of a read.
+    /// Returns the start of a read of this range, with the present state of the file and of the
+    /// model.
     pub(super) fn start_read(
         &self,
         disk: &Disk,
@@ -93,26 +98,30 @@ impl Model {
     pub(super) fn record_drop(&mut self, read_start: &ReadStart) {
         let ReadStart { versions: VisibleVersions { inode, bytes, .. }, offset, change, .. } =
             *read_start;
-        let end = (offset + read_start.bytes).min(bytes).div_ceil(PAGE_BYTES);
-        let first = offset / PAGE_BYTES;
+        let end_page = (offset + read_start.bytes).min(bytes).div_ceil(PAGE_BYTES);
+        let first_page = offset / PAGE_BYTES;
         if read_start.bytes == 0 || offset >= bytes {
             return;
         }
-        self.dropped.push(Dropped { inode, first, end, change });
+        self.dropped.push(Dropped { inode, first: first_page, end: end_page, change });
     }
 
-    /// Oldest change whose state of a page may be seen.
+    /// Returns the oldest change whose state of a page the read may see.
     fn oldest_visible_change(&self, read_start: &ReadStart, page: u64) -> u64 {
-        let VisibleVersions { inode, opened_at_change: since, .. } = read_start.versions;
+        let VisibleVersions { inode, opened_at_change, .. } = read_start.versions;
         if self.coherence == Coherence::EachRead {
             return read_start.change;
         }
-        let of_page = self.dropped[..read_start.dropped_ranges].iter().filter(|dropped| {
+        let drops_of_page = self.dropped[..read_start.dropped_ranges].iter().filter(|dropped| {
             dropped.inode == inode
                 && self.coherence == Coherence::WhenOpened
                 && (dropped.first..dropped.end).contains(&page)
         });
-        of_page.map(|dropped| dropped.change).max().unwrap_or(since).max(since)
+        drops_of_page
+            .map(|dropped| dropped.change)
+            .max()
+            .unwrap_or(opened_at_change)
+            .max(opened_at_change)
     }
 
     /// Checks the number of bytes of a read.
@@ -125,17 +134,17 @@ impl Model {
         read_start: &ReadStart,
         bytes: u64,
     ) -> Result<(), String> {
-        let VisibleVersions { inode, opened_at_change: since, bytes: opened_bytes } =
-            read_start.versions;
+        let VisibleVersions { inode, opened_at_change, bytes: opened_bytes } = read_start.versions;
         let file = &disk.inodes[inode as usize];
-        let count = |length: u64| length.saturating_sub(read_start.offset).min(read_start.bytes);
-        let is_length = |length| count(length) == bytes;
-        let may_be = match self.coherence {
-            Coherence::WhenOpened => is_length(opened_bytes),
-            Coherence::EachMiss => file.lengths_since(since).any(is_length),
-            Coherence::EachRead => file.lengths_since(read_start.change).any(is_length),
+        let readable_bytes =
+            |length: u64| length.saturating_sub(read_start.offset).min(read_start.bytes);
+        let is_permitted_by = |length| readable_bytes(length) == bytes;
+        let is_permitted = match self.coherence {
+            Coherence::WhenOpened => is_permitted_by(opened_bytes),
+            Coherence::EachMiss => file.lengths_since(opened_at_change).any(is_permitted_by),
+            Coherence::EachRead => file.lengths_since(read_start.change).any(is_permitted_by),
         };
-        if may_be { Ok(()) } else { Err(format!("{bytes} bytes of {read_start:?}")) }
+        if is_permitted { Ok(()) } else { Err(format!("{bytes} bytes of {read_start:?}")) }
     }
 
     /// Checks the bytes of a read.
@@ -152,45 +161,49 @@ impl Model {
         let VisibleVersions { inode, .. } = read_start.versions;
         let file = &disk.inodes[inode as usize];
         // Range of changes after which all pages are as seen, if one common state is guaranteed.
-        let (mut least, mut most) = (0, u64::MAX);
-        let mut right = [0; BLOCK as usize];
-        let mut at = read_start.offset;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let part = ((at / BLOCK + 1) * BLOCK - at).min(rest.len() as u64) as usize;
-            let page = at / PAGE_BYTES;
+        let (mut first_change, mut last_change) = (0, u64::MAX);
+        let mut expected = [0; BLOCK as usize];
+        let mut position = read_start.offset;
+        let mut unchecked = bytes;
+        while !unchecked.is_empty() {
+            let part =
+                ((position / BLOCK + 1) * BLOCK - position).min(unchecked.len() as u64) as usize;
+            let page = position / PAGE_BYTES;
             let oldest = self.oldest_visible_change(read_start, page);
             let writes = file.writes_since(page, oldest);
-            let mut is_right = |change: u64| {
-                fill(inode, at, change, &mut right[..part]);
-                right[..part] == rest[..part]
+            let mut is_expected = |change: u64| {
+                fill(inode, position, change, &mut expected[..part]);
+                expected[..part] == unchecked[..part]
             };
-            let found = writes.iter().position(|&change| is_right(change));
+            let write_index = writes.iter().position(|&change| is_expected(change));
             // A few bytes may be the same after several changes.
-            let is_sure = writes.iter().filter(|&&change| is_right(change)).count() == 1;
-            let Some(found) = found else {
+            let is_unambiguous = writes.iter().filter(|&&change| is_expected(change)).count() == 1;
+            let Some(write_index) = write_index else {
                 return Err(format!(
-                    "wrong bytes at {at}, page {page}, of {read_start:?}: {:02x?}, which is {}; right are those of the \
+                    "wrong bytes at {position}, page {page}, of {read_start:?}: {:02x?}, \
+                     which is {}; right are those of the \
                      changes {writes:?}, as of {oldest} or later, and there were {}",
-                    &rest[..part.min(16)],
-                    describe_bytes(&rest[..part], at),
+                    &unchecked[..part.min(16)],
+                    describe_bytes(&unchecked[..part], position),
                     file.changes,
                 ));
             };
-            if is_sure {
-                least = least.max(writes[found]);
-                most = most.min(writes.get(found + 1).map_or(u64::MAX, |next| next - 1));
+            if is_unambiguous {
+                first_change = first_change.max(writes[write_index]);
+                last_change =
+                    last_change.min(writes.get(write_index + 1).map_or(u64::MAX, |next| next - 1));
             }
-            at += part as u64;
-            rest = &rest[part..];
+            position += part as u64;
+            unchecked = &unchecked[part..];
         }
         if self.cannot_overlap_changes
             && self.coherence == Coherence::EachMiss
             && file.changes == read_start.change
-            && least > most
+            && first_change > last_change
         {
             return Err(format!(
-                "bytes as of change {least} beside some from before {most}, of {read_start:?}"
+                "bytes as of change {first_change} beside some from before {last_change}, \
+                 of {read_start:?}"
             ));
         }
         Ok(())
@@ -206,10 +219,10 @@ impl Model {
         read_start: &ReadStart,
         error: ReadError,
     ) -> Result<(), String> {
-        let VisibleVersions { inode, opened_at_change: since, .. } = read_start.versions;
+        let VisibleVersions { inode, opened_at_change, .. } = read_start.versions;
         let (faults, file) = (disk.faults(), &disk.inodes[inode as usize]);
         let end = read_start.offset + read_start.bytes;
-        let may_be = match error {
+        let is_permitted = match error {
             ReadError::Device { offset, error: DeviceError::Medium } => {
                 (read_start.offset..end).contains(&offset)
                     && (faults.error_rate > 0 || disk.is_bad(inode, offset / PAGE_BYTES))
@@ -221,7 +234,7 @@ impl Model {
             // Exact to the page: a page that is no longer complete is not cached.
             ReadError::Shrunk { offset } => {
                 (read_start.offset..end.next_multiple_of(PAGE_BYTES)).contains(&offset)
-                    && file.lengths_since(since).any(|length| length <= offset)
+                    && file.lengths_since(opened_at_change).any(|length| length <= offset)
             }
             ReadError::Storage { .. } => faults.dies_after > 0,
             // For a batch, whose reads are not split: its pages exceed the limit of a read.
@@ -234,18 +247,18 @@ impl Model {
             ReadError::TooManyReads { .. } => true,
             _ => false,
         };
-        if may_be { Ok(()) } else { Err(format!("{error:?} of {read_start:?}")) }
+        if is_permitted { Ok(()) } else { Err(format!("{error:?} of {read_start:?}")) }
     }
 }
 
 impl Model {
-    /// True if a server's file may have that error.
+    /// True if a read of a server's file may have that error.
     fn is_server_error_allowed(&self, error: DeviceError, disk: &Disk) -> bool {
         let (Some(server), faults) = (&self.server, disk.faults()) else { return false };
         match error {
             DeviceError::TimedOut => {
-                let parts = [faults.delay_rate, faults.retry_rate, faults.error_rate];
-                server.can_time_out() || self.freezes || parts.iter().any(|&part| part > 0)
+                let rates = [faults.delay_rate, faults.retry_rate, faults.error_rate];
+                server.can_time_out() || self.freezes || rates.iter().any(|&rate| rate > 0)
             }
             DeviceError::Garbled => server.garble_rate > 0,
             DeviceError::Gone | DeviceError::Refused | DeviceError::Stale => faults.error_rate > 0,
@@ -254,11 +267,11 @@ impl Model {
     }
 }
 
-/// Describes bytes at an offset if they belong to a file.
-fn describe_bytes(bytes: &[u8], at: u64) -> String {
-    let skip = (at.next_multiple_of(8) - at) as usize;
+/// Describes the bytes that were read at `offset` by the file and the change that they show.
+fn describe_bytes(bytes: &[u8], offset: u64) -> String {
+    let skip = (offset.next_multiple_of(8) - offset) as usize;
     let Some(word) = bytes.get(skip..skip + 8) else { return "too short to tell".to_owned() };
     let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
-    let (place, inode, change) = (word >> 16 & 0xff_ffff, word >> 40 & 0xff, word & 0xffff);
-    format!("byte {} of file {inode} after change {change}", place * 8)
+    let (word_number, inode, change) = (word >> 16 & 0xff_ffff, word >> 40 & 0xff, word & 0xffff);
+    format!("byte {} of file {inode} after change {change}", word_number * 8)
 }

@@ -1,5 +1,6 @@
 //! Connections of a simulated run to its [server](super::server). They are refused, slow and cut,
-//! accept few bytes at once, and deliver bytes in pieces.
+//! accept few bytes at once, and deliver bytes in pieces. A *call* is one request of the client,
+//! and an *answer* one reply of the server.
 //!
 //! Bytes of one connection arrive in their sending order, as with TCP. Whole answers arrive in any
 //! order.
@@ -79,22 +80,22 @@ const SLEEP_KEY: usize = 0x800;
 pub(super) const LAST: u32 = 1 << 31;
 
 impl World {
-    /// Schedules an event on a connection.
+    /// Schedules an event on the connection with this index, in `ns` nanoseconds.
     fn schedule_event(&self, ns: u64, connection: usize, kind: NetworkEventKind) {
         self.schedule(ns, NetworkEvent { connection, kind });
     }
 
-    /// Transit time in nanoseconds.
+    /// Random transit time of a message in nanoseconds.
     fn transit_ns(&self) -> u64 {
         let faults = self.disk.borrow().faults().clone();
         self.latency(&faults)
     }
 
-    /// Handles an event.
-    pub(super) fn on_event(&self, NetworkEvent { connection, kind: what }: NetworkEvent) {
+    /// Applies an event to its connection, and wakes the threads that sleep for connections.
+    pub(super) fn on_event(&self, NetworkEvent { connection, kind }: NetworkEvent) {
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
-        match what {
+        match kind {
             _ if connection_state.is_closed || connection_state.lost.is_some() => {}
             NetworkEventKind::Connected => connection_state.connect_state = ConnectState::Done,
             NetworkEventKind::Refused => {
@@ -108,13 +109,13 @@ impl World {
                     if errno == 0 { connection_state.stream.len() } else { 0 };
                 connection_state.lost = Some(errno);
             }
-            NetworkEventKind::Call(number) => {
-                let call = network.in_transit.remove(&number).expect("it is on its way");
+            NetworkEventKind::Call(message_id) => {
+                let call = network.in_transit.remove(&message_id).expect("it is on its way");
                 drop(network);
                 self.on_call(connection, &call);
             }
-            NetworkEventKind::Answer(number) => {
-                let answer = network.in_transit.remove(&number).expect("it is on its way");
+            NetworkEventKind::Answer(message_id) => {
+                let answer = network.in_transit.remove(&message_id).expect("it is on its way");
                 drop(network);
                 self.deliver_answer(connection, answer);
             }
@@ -122,7 +123,7 @@ impl World {
         self.wake_all(SLEEP_KEY);
     }
 
-    /// Handles a call on the server.
+    /// Handles a call that has reached the server: sends an answer, several, or none.
     fn on_call(&self, connection: usize, call: &[u8]) {
         let server = self.network.borrow().server.clone();
         if self.network.borrow().silent_until > self.now_ns()
@@ -136,8 +137,8 @@ impl World {
         }
         let answer = self.answer(&server, call);
         if self.happens_one_in(server.noise_rate) {
-            let strange = self.unrelated_bytes(&answer);
-            self.send_answer(connection, strange);
+            let unrelated_bytes = self.unrelated_bytes(&answer);
+            self.send_answer(connection, unrelated_bytes);
         }
         if self.happens_one_in(server.duplicate_rate) {
             self.send_answer(connection, answer.clone());
@@ -145,29 +146,31 @@ impl World {
         self.send_answer(connection, answer);
     }
 
+    /// Puts an answer of the server in transit. It reaches the connection later.
     fn send_answer(&self, connection: usize, answer: Vec<u8>) {
-        let number = self.put_in_transit(answer);
-        self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Answer(number));
+        let message_id = self.put_in_transit(answer);
+        self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Answer(message_id));
     }
 
-    /// Puts a call or an answer in transit, and returns its number.
+    /// Puts a call or an answer in transit, and returns its id.
     fn put_in_transit(&self, bytes: Vec<u8>) -> u64 {
         let mut network = self.network.borrow_mut();
         network.sent += 1;
-        let number = network.sent;
-        network.in_transit.insert(number, bytes);
-        number
+        let message_id = network.sent;
+        network.in_transit.insert(message_id, bytes);
+        message_id
     }
 
-    /// Puts an answer on the connection, behind the earlier ones.
+    /// Appends an answer to the received stream of the connection. A part may arrive later, or the
+    /// connection may be cut within the answer.
     fn deliver_answer(&self, connection: usize, mut answer: Vec<u8>) {
         let mut network = self.network.borrow_mut();
-        let cuts = network.server.cut_rate;
+        let cut_rate = network.server.cut_rate;
         let connection_state = &mut network.connections[connection];
         if connection_state.is_ending {
             return;
         }
-        if self.happens_one_in(cuts) {
+        if self.happens_one_in(cut_rate) {
             answer.truncate(self.random_below(answer.len() as u64) as usize);
             connection_state.is_ending = true;
             let errno = [0, libc::ECONNRESET][self.random_below(2) as usize];
@@ -176,41 +179,45 @@ impl World {
             network = self.network.borrow_mut();
         }
         let connection_state = &mut network.connections[connection];
-        let first = match self.random_below(4) {
+        let arrived_now = match self.random_below(4) {
             0 => self.random_below(answer.len() as u64 + 1) as usize,
             _ => answer.len(),
         };
-        connection_state.arrived_bytes += first;
-        let rest = answer.len() - first;
+        connection_state.arrived_bytes += arrived_now;
+        let arriving_later = answer.len() - arrived_now;
         connection_state.stream.extend(answer);
         drop(network);
-        if rest > 0 {
-            self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Arrived(rest));
+        if arriving_later > 0 {
+            self.schedule_event(
+                self.transit_ns(),
+                connection,
+                NetworkEventKind::Arrived(arriving_later),
+            );
         }
     }
 
-    /// Starts a connection.
+    /// Starts a connection, from the local port `port` if given. Returns its index and its state.
     fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, ConnectState)> {
         self.preemption_point();
         if port.is_some() && self.random_below(3) > 0 {
             return Err([Errno::ADDRINUSE, Errno::ACCESS][self.random_below(2) as usize]);
         }
-        let refuses = self.network.borrow().server.refuse_rate;
-        let is_refused = self.happens_one_in(refuses);
+        let refuse_rate = self.network.borrow().server.refuse_rate;
+        let is_refused = self.happens_one_in(refuse_rate);
         let is_silent = self.network.borrow().silent_until > self.now_ns();
-        let what = match self.random_below(3) {
+        let outcome = match self.random_below(3) {
             0 if is_refused => return Err(Errno::CONNREFUSED),
             1 if is_refused => Some(NetworkEventKind::Refused),
             _ if is_refused || is_silent => None,
             _ => Some(NetworkEventKind::Connected),
         };
-        let making = match what {
+        let connect_state = match outcome {
             Some(NetworkEventKind::Connected) if self.random_below(4) == 0 => ConnectState::Done,
             _ => ConnectState::InProgress,
         };
         let connection = self.network.borrow().connections.len();
         self.network.borrow_mut().connections.push(SimulatedConnection {
-            connect_state: making,
+            connect_state,
             call: Vec::new(),
             stream: VecDeque::new(),
             arrived_bytes: 0,
@@ -220,16 +227,16 @@ impl World {
             lost: None,
             is_closed: false,
         });
-        if let (ConnectState::InProgress, Some(what)) = (making, what) {
-            self.schedule_event(self.transit_ns(), connection, what);
+        if let (ConnectState::InProgress, Some(outcome)) = (connect_state, outcome) {
+            self.schedule_event(self.transit_ns(), connection, outcome);
         }
-        Ok((connection, making))
+        Ok((connection, connect_state))
     }
 
     /// Sends some of the bytes to the server, and returns their number.
     fn send(&self, connection: usize, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         self.preemption_point();
-        let stops = self.disk.borrow().faults().short_rate;
+        let short_rate = self.disk.borrow().faults().short_rate;
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
         if connection_state.lost.is_some() {
@@ -239,7 +246,7 @@ impl World {
             return Ok(0);
         }
         let mut count = bytes.len();
-        if self.happens_one_in(stops) {
+        if self.happens_one_in(short_rate) {
             connection_state.is_full = true;
             count = count.div_ceil(2);
         }
@@ -258,44 +265,45 @@ impl World {
             self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Sendable);
         }
         for call in calls {
-            let number = self.put_in_transit(call);
-            self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Call(number));
+            let message_id = self.put_in_transit(call);
+            self.schedule_event(self.transit_ns(), connection, NetworkEventKind::Call(message_id));
         }
         Ok(count)
     }
 
-    /// Returns up to `room` bytes that have arrived.
+    /// Removes and returns up to `bytes_max` bytes that have arrived, or `None` if there are none.
     fn take_received(
         &self,
         connection: usize,
-        room: usize,
+        bytes_max: usize,
     ) -> Result<Option<Vec<u8>>, ConnectionLost> {
         self.preemption_point();
-        let stops = self.disk.borrow().faults().short_rate;
+        let short_rate = self.disk.borrow().faults().short_rate;
         let mut network = self.network.borrow_mut();
         let connection_state = &mut network.connections[connection];
-        let mut count = connection_state.arrived_bytes.min(room);
+        let mut count = connection_state.arrived_bytes.min(bytes_max);
         if count == 0 {
             return connection_state.lost.map_or(Ok(None), |errno| Err(ConnectionLost(errno)));
         }
-        if self.happens_one_in(stops) {
+        if self.happens_one_in(short_rate) {
             count = 1 + self.random_below(count as u64) as usize;
         }
         connection_state.arrived_bytes -= count;
         Ok(Some(connection_state.stream.drain(..count).collect()))
     }
 
-    /// Possible operations on a connection now.
+    /// Operations that are possible on a connection now. `to_write` is true if sending is of
+    /// interest.
     fn readiness(&self, connection: usize, to_write: bool) -> Ready {
         let network = self.network.borrow();
         let connection_state = &network.connections[connection];
-        let is_over = connection_state.lost.is_some()
+        let has_failed = connection_state.lost.is_some()
             || matches!(connection_state.connect_state, ConnectState::Failed(_));
-        let is_made = connection_state.connect_state == ConnectState::Done;
+        let is_connected = connection_state.connect_state == ConnectState::Done;
         Ready {
-            is_readable: is_over
-                || is_made && connection_state.arrived_bytes >= connection_state.wake_bytes,
-            is_writable: to_write && (is_over || is_made && !connection_state.is_full),
+            is_readable: has_failed
+                || is_connected && connection_state.arrived_bytes >= connection_state.wake_bytes,
+            is_writable: to_write && (has_failed || is_connected && !connection_state.is_full),
             is_event_fd_signalled: false,
         }
     }
@@ -310,35 +318,38 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
+    /// Starts to connect to `address`, from `port` of this machine if given.
     pub(crate) fn connect(
         address: SocketAddr,
         port: Option<u16>,
     ) -> rustix::io::Result<(Socket, ConnectState)> {
         match world() {
             Some(world) => {
-                let (connection, making) = world.connect(port)?;
-                Ok((Socket::Simulated(connection), making))
+                let (connection, connect_state) = world.connect(port)?;
+                Ok((Socket::Simulated(connection), connect_state))
             }
             None => {
-                let (socket, making) = socket::Socket::connect(address, port)?;
-                Ok((Socket::Real(socket), making))
+                let (socket, connect_state) = socket::Socket::connect(address, port)?;
+                Ok((Socket::Real(socket), connect_state))
             }
         }
     }
 
+    /// Returns the state of the connection attempt, or the later loss of the connection.
     pub(crate) fn connect_state(&self) -> ConnectState {
         match self {
             Socket::Real(socket) => socket.connect_state(),
             Socket::Simulated(connection) => {
                 let world = world().expect(OUTSIDE);
                 let network = world.network.borrow();
-                let SimulatedConnection { connect_state: making, lost, .. } =
+                let SimulatedConnection { connect_state, lost, .. } =
                     network.connections[*connection];
-                lost.map_or(making, ConnectState::Failed)
+                lost.map_or(connect_state, ConnectState::Failed)
             }
         }
     }
 
+    /// Sends as many bytes as the socket accepts now, and returns their number.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         match self {
             Socket::Real(socket) => socket.send(bytes),
@@ -346,7 +357,8 @@ impl Socket {
         }
     }
 
-    /// Receives into `pieces`.
+    /// Receives available bytes into `pieces` in order. Returns their number, or `None` if there
+    /// are none.
     ///
     /// # Safety
     /// As for [the real socket](socket::Socket::receive).
@@ -359,22 +371,23 @@ impl Socket {
             Socket::Real(socket) => return unsafe { socket.receive(pieces) },
             Socket::Simulated(connection) => *connection,
         };
-        let room = pieces.iter().map(|piece| piece.iov_len).sum();
-        let Some(bytes) = world().expect(OUTSIDE).take_received(connection, room)? else {
+        let bytes_max = pieces.iter().map(|piece| piece.iov_len).sum();
+        let Some(bytes) = world().expect(OUTSIDE).take_received(connection, bytes_max)? else {
             return Ok(None);
         };
-        let mut rest = &bytes[..];
+        let mut uncopied = &bytes[..];
         for piece in pieces {
-            let (part, more) = rest.split_at(piece.iov_len.min(rest.len()));
+            let (part, after) = uncopied.split_at(piece.iov_len.min(uncopied.len()));
             // SAFETY: the caller guarantees valid pieces. The received bytes do not overlap them.
             unsafe {
                 std::ptr::copy_nonoverlapping(part.as_ptr(), piece.iov_base.cast(), part.len());
             }
-            rest = more;
+            uncopied = after;
         }
         Ok(Some(bytes.len()))
     }
 
+    /// Sets the number of received bytes that end a sleep.
     pub(crate) fn set_wake_bytes(&self, bytes: usize) {
         match self {
             Socket::Real(socket) => socket.set_wake_bytes(bytes),
@@ -405,6 +418,7 @@ pub(crate) enum EventFd {
 }
 
 impl EventFd {
+    /// Creates an eventfd without a signal.
     pub(crate) fn new() -> rustix::io::Result<EventFd> {
         match world() {
             Some(world) if world.does_thread_start_fail() => Err(Errno::MFILE),
@@ -413,11 +427,12 @@ impl EventFd {
         }
     }
 
+    /// Signals the eventfd, and wakes its sleepers.
     pub(crate) fn signal(&self) {
         match self {
             EventFd::Real(event_fd) => event_fd.signal(),
-            EventFd::Simulated(is_rung) => {
-                is_rung.store(true, std::sync::atomic::Ordering::Relaxed);
+            EventFd::Simulated(is_signalled) => {
+                is_signalled.store(true, std::sync::atomic::Ordering::Relaxed);
                 if let Some(world) = world() {
                     world.wake_all(SLEEP_KEY);
                 }
@@ -425,17 +440,19 @@ impl EventFd {
         }
     }
 
+    /// Clears the signal.
     pub(crate) fn clear(&self) {
         match self {
             EventFd::Real(event_fd) => event_fd.clear(),
-            EventFd::Simulated(is_rung) => {
-                is_rung.store(false, std::sync::atomic::Ordering::Relaxed)
+            EventFd::Simulated(is_signalled) => {
+                is_signalled.store(false, std::sync::atomic::Ordering::Relaxed)
             }
         }
     }
 }
 
-/// See [the system's version](socket::sleep_on).
+/// Sleeps until one of the given objects is ready, or for at most `at_most`, as [the system's
+/// version](socket::sleep_on). Returns the events that ended the sleep.
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,
@@ -453,22 +470,22 @@ pub(crate) fn sleep_on(
         });
         return socket::sleep_on(socket, to_write, event_fd, at_most);
     };
-    let until = at_most.map(|span| world.now_ns() + span.as_nanos() as u64);
-    let wakes = world.disk.borrow().faults().spurious_wake_rate;
+    let until_ns = at_most.map(|span| world.now_ns() + span.as_nanos() as u64);
+    let spurious_wake_rate = world.disk.borrow().faults().spurious_wake_rate;
     world.preemption_point();
     loop {
         let mut ready = match socket {
             Some(Socket::Simulated(connection)) => world.readiness(*connection, to_write),
             _ => Ready::default(),
         };
-        if let Some(EventFd::Simulated(is_rung)) = event_fd {
-            ready.is_event_fd_signalled = is_rung.load(std::sync::atomic::Ordering::Relaxed);
+        if let Some(EventFd::Simulated(is_signalled)) = event_fd {
+            ready.is_event_fd_signalled = is_signalled.load(std::sync::atomic::Ordering::Relaxed);
         }
-        let is_late = until.is_some_and(|until| until <= world.now_ns());
-        if ready != Ready::default() || is_late || world.happens_one_in(wakes) {
+        let is_late = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());
+        if ready != Ready::default() || is_late || world.happens_one_in(spurious_wake_rate) {
             world.preemption_point();
             return ready;
         }
-        world.block(SLEEP_KEY, until);
+        world.block(SLEEP_KEY, until_ns);
     }
 }

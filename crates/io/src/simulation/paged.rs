@@ -105,7 +105,7 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
     let world = world().expect("a run is in its world");
     let settings = &scenario.settings;
     let memory_bytes = settings.memory_pages * PAGE_BYTES;
-    let built = match *paged {
+    let result = match *paged {
         Paged::Region(pages, swapin) => {
             world.disk.borrow_mut().make_store(0);
             world.memory.borrow_mut().pages_max = settings.memory_pages;
@@ -139,18 +139,18 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
             mapping.map(|mapping| (MemoryObject::Mapping(mapping), bytes))
         }
     };
-    let (front, bytes) = match built {
+    let (memory_object, bytes) = match result {
         Ok(built) => built,
         Err(PagerError::System(_)) if settings.refuse_thread_one_in > 0 => return,
         Err(error) => world.fail_run(format!("there is no memory: {error}")),
     };
-    let base = match &front {
+    let base = match &memory_object {
         MemoryObject::Region(region) => region.borrow().as_slice().as_ptr().addr(),
         MemoryObject::Mapping(mapping) => mapping.as_slice().as_ptr().addr(),
     };
     let pages = bytes.div_ceil(PAGE_BYTES);
     let shared = Rc::new(PagedShared {
-        memory_object: front,
+        memory_object,
         base,
         pages,
         written: RefCell::new(vec![[0; PAGE_PARTS]; pages as usize]),
@@ -165,12 +165,12 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
             && scenario.faults.mapping_limit_rate == 0,
     });
     let threads: Vec<TaskId> = (0..scenario.threads.len())
-        .map(|number| {
+        .map(|thread_index| {
             let (shared, scenario) = (Rc::clone(&shared), Rc::clone(scenario));
             world.spawn(Box::new(move || {
                 let world = super::world::world().expect("a thread is a task");
-                for (nth, action) in scenario.threads[number].iter().enumerate() {
-                    world.set_action(nth + 1);
+                for (action_index, action) in scenario.threads[thread_index].iter().enumerate() {
+                    world.set_action(action_index + 1);
                     shared.perform(&world, action);
                 }
             }))
@@ -181,7 +181,7 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
         world.fail_run("a thread has not let go of what all share".to_owned());
     };
     drop(shared);
-    if world.areas() > 0 {
+    if world.area_count() > 0 {
         world.fail_run("memory is left".to_owned());
     }
 }
@@ -193,7 +193,7 @@ fn part_content(page: u64, part: usize, write: u64) -> [u8; PAGE / PAGE_PARTS] {
         write => splitmix::mixed(page << 40 ^ (part as u64) << 32 ^ write),
     };
     let mut bytes = [0; PAGE / PAGE_PARTS];
-    bytes.chunks_exact_mut(8).for_each(|to| to.copy_from_slice(&word.to_le_bytes()));
+    bytes.chunks_exact_mut(8).for_each(|chunk| chunk.copy_from_slice(&word.to_le_bytes()));
     bytes
 }
 
@@ -207,7 +207,7 @@ impl PagedShared {
             }
             Action::Resize(name, bytes) => world.disk.borrow_mut().resize(*name, *bytes),
             Action::Replace(name, bytes) => world.disk.borrow_mut().replace(*name, *bytes),
-            Action::Pause(us) => world.pause(us * 1_000),
+            Action::Pause(pause_us) => world.pause(pause_us * 1_000),
             _ => unreachable!("these threads touch memory"),
         }
     }
@@ -220,7 +220,7 @@ impl PagedShared {
             return self.discard(world, region, first, count);
         }
         // No thread discards meanwhile.
-        let _delegated = match &self.memory_object {
+        let _borrow = match &self.memory_object {
             MemoryObject::Region(region) => {
                 Some(wait_for_borrow(world, || region.try_borrow().ok()))
             }
@@ -269,9 +269,9 @@ impl PagedShared {
                 }
             }
             MappingTouch::ReadAt(offset, bytes) => self.read_at(world, offset, bytes),
-            MappingTouch::Advise(number) => {
+            MappingTouch::Advise(advice_index) => {
                 if let MemoryObject::Mapping(mapping) = &self.memory_object {
-                    let advice = match number {
+                    let advice = match advice_index {
                         0 | 1 => Advice::Random,
                         2 | 3 => Advice::Sequential,
                         _ => Advice::Normal,
@@ -279,8 +279,8 @@ impl PagedShared {
                     mapping.advise(advice, 0, self.bytes);
                 }
             }
-            MappingTouch::Hold(page, is_written, us) => {
-                self.use_in_system_call(world, page, is_written, us)
+            MappingTouch::Hold(page, is_written, use_us) => {
+                self.use_in_system_call(world, page, is_written, use_us)
             }
             MappingTouch::Lock(first, count, is_locked) => {
                 let count = count.min(self.pages.saturating_sub(first));
@@ -301,7 +301,7 @@ impl PagedShared {
         }
     }
 
-    /// Checks that no page of a dropped range is delegated.
+    /// Checks that none of `count` pages from page `first` on is delegated, after their drop.
     fn check_none_delegated(&self, world: &World, first: u64, count: u64) {
         let mut memory = world.memory.borrow_mut();
         let mut pages = first..(first + count).min(self.pages);
@@ -311,58 +311,61 @@ impl PagedShared {
         }
     }
 
-    /// Reads the counters, and checks for errors.
+    /// Reads the counters, and checks that they agree with the failed touches and with the memory's
+    /// limit.
     fn check_counters(&self, world: &World) {
         let failed = self.failed.borrow().len() as u64;
         let pages_max = world.memory.borrow().pages_max;
-        let (counters, is_right) = match &self.memory_object {
+        let (counters, is_consistent) = match &self.memory_object {
             MemoryObject::Region(region) => {
                 let region = region.borrow();
-                let counted = region.stats();
-                let is_right = counted.poisoned_pages >= failed
-                    && counted.memory_pages <= counted.memory_pages_max;
+                let stats = region.stats();
+                let is_consistent =
+                    stats.poisoned_pages >= failed && stats.memory_pages <= stats.memory_pages_max;
                 let check = region.check();
                 if check.is_ok() && failed > 0 {
                     world.fail_run(format!("all is well, though {failed} touches have failed"));
                 }
                 self.check_result(world, 0, self.pages, check);
-                (format!("{counted:?}"), is_right)
+                (format!("{stats:?}"), is_consistent)
             }
             MemoryObject::Mapping(mapping) => {
                 let (delegated, _) = world.memory.borrow().kernel_memory.page_totals;
-                let counted = mapping.stats();
-                let is_right = counted.poisoned_pages >= failed
-                    && counted.resident_pages <= pages_max
-                    && counted.delegated_pages >= delegated;
-                (format!("{counted:?}"), is_right)
+                let stats = mapping.stats();
+                let is_consistent = stats.poisoned_pages >= failed
+                    && stats.resident_pages <= pages_max
+                    && stats.delegated_pages >= delegated;
+                (format!("{stats:?}"), is_consistent)
             }
         };
-        if !is_right {
+        if !is_consistent {
             world.fail_run(format!(
                 "{failed} pages have failed, and so many may be there: {counters}"
             ));
         }
     }
 
-    /// Converts a range of pages into offset and length in bytes, within the memory.
+    /// Converts `count` pages from page `first` on into offset and length in bytes, cut to the
+    /// memory.
     fn range(&self, first: u64, count: u64) -> (u64, u64) {
         let offset = (first * PAGE_BYTES).min(self.bytes);
         (offset, (count * PAGE_BYTES).min(self.bytes - offset))
     }
 
+    /// Address of a page.
     fn address(&self, page: u64) -> usize {
         self.base + page as usize * PAGE
     }
 
-    /// Reads pages in ascending order.
+    /// Touches `count` pages from page `first` on in ascending order, and checks their bytes.
     fn read(&self, world: &World, first: u64, count: u64) {
         for page in first..(first + count).min(self.pages) {
             self.touch_and_check(world, page, false);
         }
     }
 
-    /// Touches a page and checks its bytes. Returns false after a bus error. The bytes may be used
-    /// until the next touch.
+    /// Touches a page, for writing if `is_written` is true, and checks its bytes. Returns false
+    /// after a bus error that may happen. The bytes may be used until the next touch.
     fn touch_and_check(&self, world: &World, page: u64, is_written: bool) -> bool {
         let touched = world.touch(self.address(page), is_written);
         let is_delegated = world.memory.borrow_mut().is_delegated(self.address(page));
@@ -372,7 +375,7 @@ impl PagedShared {
                 // SAFETY: the page is present, and no other task runs before this block ends.
                 let bytes =
                     unsafe { std::slice::from_raw_parts(self.address(page) as *const u8, bytes) };
-                let looked = match self.memory_object {
+                let check_result = match self.memory_object {
                     MemoryObject::Region(_) => self.check_region_page(page, bytes),
                     MemoryObject::Mapping(_) if is_delegated => {
                         check_against_current(world, page * PAGE_BYTES, bytes)
@@ -381,7 +384,7 @@ impl PagedShared {
                         check_against_history(world, page * PAGE_BYTES, bytes)
                     }
                 };
-                assert_ok(world, looked);
+                assert_ok(world, check_result);
                 true
             }
             Err(Bus) if self.may_fail(world, page, 1) => {
@@ -395,7 +398,8 @@ impl PagedShared {
         }
     }
 
-    /// Compares a page of a region with the copy.
+    /// Compares the bytes of a page of a region with the copy. Returns an error that describes a
+    /// difference.
     fn check_region_page(&self, page: u64, bytes: &[u8]) -> Result<(), String> {
         let index = page as usize;
         if std::mem::take(&mut self.is_dropped.borrow_mut()[index])
@@ -419,33 +423,34 @@ impl PagedShared {
         Ok(())
     }
 
-    /// Writes a part of a page that was touched for writing.
+    /// Writes new content to a part of a page that was touched for writing, and to the copy.
     fn write(&self, page: u64, part: usize) {
         let MemoryObject::Region(_) = self.memory_object else { return };
         let write = self.writes.get() + 1;
         self.writes.set(write);
         self.written.borrow_mut()[page as usize][part] = write;
         let bytes = part_content(page, part, write);
-        let to = (self.address(page) + part * bytes.len()) as *mut u8;
+        let address = (self.address(page) + part * bytes.len()) as *mut u8;
         // SAFETY: the page is present and writable, and no other task runs before this block ends.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), address, bytes.len()) };
     }
 
-    /// Uses a page in a system call for a while, and checks that it stays in its place.
-    fn use_in_system_call(&self, world: &World, page: u64, is_written: bool, us: u64) {
+    /// Uses a page in a system call for `use_us` microseconds, and checks that it stays in its
+    /// place. If `is_written` is true, the call writes to the page at its end.
+    fn use_in_system_call(&self, world: &World, page: u64, is_written: bool, use_us: u64) {
         let is_written = is_written && matches!(self.memory_object, MemoryObject::Region(_));
         if page >= self.pages || !self.touch_and_check(world, page, is_written) {
             return;
         }
-        let held = world.begin_use(self.address(page));
-        world.pause(us * 1_000);
-        let is_there = world.is_page_in_place(&held);
-        if is_there && is_written {
-            self.write(page, us as usize % PAGE_PARTS);
+        let pinned_page = world.begin_use(self.address(page));
+        world.pause(use_us * 1_000);
+        let is_in_place = world.is_page_in_place(&pinned_page);
+        if is_in_place && is_written {
+            self.write(page, use_us as usize % PAGE_PARTS);
         }
-        world.end_use(&[held]);
+        world.end_use(&[pinned_page]);
         // A mapping reads the page again.
-        if !is_there
+        if !is_in_place
             && !self.given_up.borrow()[page as usize]
             && matches!(self.memory_object, MemoryObject::Region(_))
         {
@@ -453,7 +458,7 @@ impl PagedShared {
         }
     }
 
-    /// Discards pages of a region.
+    /// Discards `count` pages of a region from page `first` on. Their content is zeros in the copy.
     fn discard(&self, world: &World, region: &RefCell<Region>, first: u64, count: u64) {
         let mut region = wait_for_borrow(world, || region.try_borrow_mut().ok());
         let (offset, bytes) = self.range(first, count);
@@ -464,6 +469,7 @@ impl PagedShared {
         }
     }
 
+    /// Loads bytes of the memory and waits.
     fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
         match &self.memory_object {
             MemoryObject::Region(region) => region.borrow().load(offset, bytes),
@@ -476,7 +482,7 @@ impl PagedShared {
         }
     }
 
-    /// Reads bytes of a mapping and checks them.
+    /// Copies bytes of a mapping from `offset` on, and checks them.
     fn read_at(&self, world: &World, offset: u64, bytes: u64) {
         let MemoryObject::Mapping(mapping) = &self.memory_object else { return };
         let offset = offset.min(self.bytes);
@@ -492,7 +498,7 @@ impl PagedShared {
         }
     }
 
-    /// Checks the result of an operation on pages.
+    /// Checks that an operation on `count` pages from page `first` on may have this result.
     fn check_result(&self, world: &World, first: u64, count: u64, result: Result<(), ReadError>) {
         match result {
             Err(error) if !self.may_fail(world, first, count) => {
@@ -502,8 +508,8 @@ impl PagedShared {
         }
     }
 
-    /// True if one of these pages may fail: the storage fails, or the file was too short at some
-    /// time.
+    /// True if one of `count` pages from page `first` on may fail: the storage fails, or the file
+    /// was too short at some time.
     fn may_fail(&self, world: &World, first: u64, count: u64) -> bool {
         let end = ((first + count) * PAGE_BYTES).min(self.bytes);
         let disk = world.disk.borrow();
@@ -513,56 +519,57 @@ impl PagedShared {
     }
 }
 
-/// Waits until `take` succeeds, with increasing pauses.
-fn wait_for_borrow<T>(world: &World, take: impl Fn() -> Option<T>) -> T {
-    let mut ns = 1_000;
+/// Calls `try_borrow` until it succeeds, with increasing pauses, and returns its result.
+fn wait_for_borrow<T>(world: &World, try_borrow: impl Fn() -> Option<T>) -> T {
+    let mut pause_ns = 1_000;
     loop {
-        match take() {
-            Some(taken) => return taken,
-            None => world.pause(ns),
+        match try_borrow() {
+            Some(borrow) => return borrow,
+            None => world.pause(pause_ns),
         }
-        ns = (ns * 2).min(100_000_000);
+        pause_ns = (pause_ns * 2).min(100_000_000);
     }
 }
 
-/// Compares bytes with a file that other programs change: each block must show the file at some
-/// time.
+/// Compares bytes at `offset` with a file that other programs change: each block must show the file
+/// at some time.
 fn check_against_history(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
     let file = &disk.inodes[0];
-    let mut right = [0; BLOCK as usize];
-    let (mut at, mut rest) = (offset, bytes);
-    while !rest.is_empty() {
-        let count = ((at / BLOCK + 1) * BLOCK - at).min(rest.len() as u64) as usize;
-        let writes = file.writes_since(at / PAGE_BYTES, 0);
-        let is_right = |&change: &u64| {
-            fill(0, at, change, &mut right[..count]);
-            right[..count] == rest[..count]
+    let mut expected = [0; BLOCK as usize];
+    let (mut position, mut unchecked) = (offset, bytes);
+    while !unchecked.is_empty() {
+        let count =
+            ((position / BLOCK + 1) * BLOCK - position).min(unchecked.len() as u64) as usize;
+        let writes = file.writes_since(position / PAGE_BYTES, 0);
+        let is_expected = |&change: &u64| {
+            fill(0, position, change, &mut expected[..count]);
+            expected[..count] == unchecked[..count]
         };
-        if !writes.iter().any(is_right) {
-            return Err(format!("wrong bytes at {at}: {:02x?}", &rest[..count.min(16)]));
+        if !writes.iter().any(is_expected) {
+            return Err(format!("wrong bytes at {position}: {:02x?}", &unchecked[..count.min(16)]));
         }
-        (at, rest) = (at + count as u64, &rest[count..]);
+        (position, unchecked) = (position + count as u64, &unchecked[count..]);
     }
     Ok(())
 }
 
-/// Compares bytes of a window with the current file. Bytes beyond its end are zeros.
+/// Compares bytes of a window at `offset` with the current file. Bytes beyond its end are zeros.
 fn check_against_current(world: &World, offset: u64, bytes: &[u8]) -> Result<(), String> {
     let disk = world.disk.borrow();
     let file = &disk.inodes[0];
-    let mut right = vec![0; bytes.len()];
-    let there = (file.bytes.saturating_sub(offset) as usize).min(bytes.len());
-    file.read_current(0, offset, &mut right[..there]);
-    if right != bytes {
+    let mut expected = vec![0; bytes.len()];
+    let bytes_in_file = (file.bytes.saturating_sub(offset) as usize).min(bytes.len());
+    file.read_current(0, offset, &mut expected[..bytes_in_file]);
+    if expected != bytes {
         return Err(format!("a window shows other bytes at {offset}: {:02x?}", &bytes[..16]));
     }
     Ok(())
 }
 
-/// Ends the run after a failed check.
+/// Ends the run as failed after a failed check, whose text describes the failure.
 fn assert_ok(world: &World, result: Result<(), String>) {
-    if let Err(what) = result {
-        world.fail_run(what);
+    if let Err(failure) = result {
+        world.fail_run(failure);
     }
 }

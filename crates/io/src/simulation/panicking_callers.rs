@@ -10,12 +10,13 @@ use std::task::Wake;
 
 use super::world::{Deliberate, TaskId, world};
 
-/// True if the countdown ends with this call.
+/// True if a countdown with this value ends with the present call.
 fn is_countdown_over(countdown: u64) -> bool {
     countdown == 1
 }
 
-/// A buffer that panics at the use at which `fuse` reaches zero; never if it is zero at the start.
+/// A buffer that panics at the use at which `countdown` reaches zero; never if it is zero at the
+/// start.
 pub(super) struct PanickingBuffer {
     pub(super) bytes: Vec<u8>,
     pub(super) countdown: Rc<Cell<u64>>,
@@ -24,31 +25,32 @@ pub(super) struct PanickingBuffer {
 impl AsMut<[u8]> for PanickingBuffer {
     fn as_mut(&mut self) -> &mut [u8] {
         assert_no_engine_lock();
-        let fuse = self.countdown.get();
-        self.countdown.set(fuse.saturating_sub(1));
-        if is_countdown_over(fuse) {
+        let countdown = self.countdown.get();
+        self.countdown.set(countdown.saturating_sub(1));
+        if is_countdown_over(countdown) {
             resume_unwind(Box::new(Deliberate));
         }
         &mut self.bytes
     }
 }
 
-/// Waker of a task of the world. Like a program's waker, it may panic: at the call at which `fuse`
-/// reaches zero.
+/// Waker of a task of the world. Like a program's waker, it may panic: at the call at which
+/// `countdown` reaches zero.
 pub(super) struct TaskWaker {
     pub(super) task: TaskId,
     pub(super) countdown: AtomicU64,
 }
 
 impl Wake for TaskWaker {
+    /// Unparks the task, and panics at the end of the countdown.
     fn wake(self: Arc<TaskWaker>) {
         assert_no_engine_lock();
         if let Some(world) = world() {
             world.unpark(self.task);
         }
-        let fuse = self.countdown.load(Ordering::Relaxed);
-        self.countdown.store(fuse.saturating_sub(1), Ordering::Relaxed);
-        if is_countdown_over(fuse) {
+        let countdown = self.countdown.load(Ordering::Relaxed);
+        self.countdown.store(countdown.saturating_sub(1), Ordering::Relaxed);
+        if is_countdown_over(countdown) {
             resume_unwind(Box::new(Deliberate));
         }
     }

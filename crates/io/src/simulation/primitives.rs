@@ -25,10 +25,12 @@ pub(crate) struct MutexGuard<'a, T> {
 const PRESENT: &str = "present until the guard is dropped";
 
 impl<T> Mutex<T> {
+    /// See `std::sync::Mutex::new`.
     pub(crate) const fn new(value: T) -> Mutex<T> {
         Mutex { inner: std::sync::Mutex::new(value) }
     }
 
+    /// Takes the lock, and waits until it is free. See `std::sync::Mutex::lock`.
     pub(crate) fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
         let Some(world) = world() else {
             return match self.inner.lock() {
@@ -59,10 +61,12 @@ impl<T> Mutex<T> {
         self.inner.get_mut()
     }
 
+    /// Wraps the guard of the standard library's lock.
     fn guard<'a>(&'a self, guard: std::sync::MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         MutexGuard { mutex: self, inner: Some(guard) }
     }
 
+    /// Address of the lock, which is the wait key of its waiting tasks.
     fn address(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
@@ -141,7 +145,8 @@ impl Condvar {
         self.wait_until(guard, Some(timeout))
     }
 
-    /// Waits for a notification, at most for `span`. Returns true in the result after a timeout.
+    /// Releases the lock, waits for a notification, at most for `timeout`, and takes the lock
+    /// again. The result is true after a timeout.
     fn wait_until<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -150,33 +155,35 @@ impl Condvar {
         let mutex = guard.mutex;
         let Some(world) = world() else {
             let inner = guard.inner.take().expect(PRESENT);
-            let waited = match timeout {
+            let result = match timeout {
                 None => self
                     .inner
                     .wait(inner)
                     .map(|inner| (inner, false))
                     .map_err(|poisoned| PoisonError::new((poisoned.into_inner(), false))),
-                Some(span) => match self.inner.wait_timeout(inner, span) {
-                    Ok((inner, waited)) => Ok((inner, waited.timed_out())),
+                Some(timeout) => match self.inner.wait_timeout(inner, timeout) {
+                    Ok((inner, result)) => Ok((inner, result.timed_out())),
                     Err(poisoned) => {
-                        let (inner, waited) = poisoned.into_inner();
-                        Err(PoisonError::new((inner, waited.timed_out())))
+                        let (inner, result) = poisoned.into_inner();
+                        Err(PoisonError::new((inner, result.timed_out())))
                     }
                 },
             };
-            let to_result = |(inner, is_late)| (mutex.guard(inner), WaitTimeoutResult(is_late));
-            return waited
+            let to_result =
+                |(inner, has_timed_out)| (mutex.guard(inner), WaitTimeoutResult(has_timed_out));
+            return result
                 .map(to_result)
                 .map_err(|poisoned| PoisonError::new(to_result(poisoned.into_inner())));
         };
         guard.unlock(&world);
-        let deadline_ns = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
-        let is_late = !world.block(std::ptr::from_ref(self).addr(), deadline_ns);
+        let deadline_ns = timeout.map(|timeout| world.now_ns() + timeout.as_nanos() as u64);
+        let has_timed_out = !world.block(std::ptr::from_ref(self).addr(), deadline_ns);
         drop(guard);
         let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
-        Ok((guard, WaitTimeoutResult(is_late)))
+        Ok((guard, WaitTimeoutResult(has_timed_out)))
     }
 
+    /// Wakes one waiting thread. See `std::sync::Condvar::notify_one`.
     pub(crate) fn notify_one(&self) {
         match world() {
             Some(world) => world.wake_one(std::ptr::from_ref(self).addr()),

@@ -107,17 +107,19 @@ pub enum Action {
 pub(super) struct Draw(pub(super) u64);
 
 impl Draw {
+    /// Draws a number below `end`, which is not 0.
     pub(super) fn number_below(&mut self, end: u64) -> u64 {
         splitmix::next(&mut self.0) % end
     }
 
+    /// Draws one of `all`.
     pub(super) fn pick<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.number_below(all.len() as u64) as usize]
     }
 
-    /// Returns one of `parts` in one scenario of three, otherwise 0.
-    pub(super) fn fault_rate(&mut self, parts: &[u64]) -> u64 {
-        if self.number_below(3) == 0 { self.pick(parts) } else { 0 }
+    /// Draws one of `rates` in one scenario of three, otherwise returns 0, which means never.
+    pub(super) fn fault_rate(&mut self, rates: &[u64]) -> u64 {
+        if self.number_below(3) == 0 { self.pick(rates) } else { 0 }
     }
 }
 
@@ -132,7 +134,8 @@ impl Scenario {
         Scenario::draw_scenario(seed, actions, true)
     }
 
-    /// Draws a scenario over local files, or over one file on a server.
+    /// Draws a scenario with about `actions` actions: over local files, or over one file on a
+    /// server if `is_served` is true.
     fn draw_scenario(seed: u64, actions: u64, is_served: bool) -> Scenario {
         let mut draw = Draw(splitmix::mixed(seed ^ 0x5ce4_a510));
         let memory_pages = draw.pick(&[2, 3, 4, 6, 8, 12, 16, 24, 40, 64]);
@@ -191,6 +194,7 @@ impl Scenario {
     }
 }
 
+/// Draws the length of a file in bytes, at least 1.
 fn draw_length(draw: &mut Draw) -> u64 {
     match draw.number_below(5) {
         0 => 1 + draw.number_below(5_000),
@@ -200,24 +204,25 @@ fn draw_length(draw: &mut Draw) -> u64 {
     }
 }
 
-/// Draws the kinds of actions of a run, one bit for each of `of` kinds. Most runs use only a few
-/// kinds: otherwise rare actions would hardly interact.
-pub(super) fn draw_kinds(draw: &mut Draw, of: u64) -> u64 {
-    (0..3).map(|_| 1 << draw.number_below(of)).sum::<u64>() | draw.number_below(1 << of)
+/// Draws the kinds of actions of a run, as one bit for each of `kind_count` kinds. Most runs use
+/// only a few kinds: otherwise rare actions would hardly interact.
+pub(super) fn draw_kinds(draw: &mut Draw, kind_count: u64) -> u64 {
+    let few = (0..3).map(|_| 1 << draw.number_below(kind_count)).sum::<u64>();
+    few | draw.number_below(1 << kind_count)
 }
 
-/// Draws the actions of a few threads, `actions` in all. `thread` draws a number of actions of one
-/// thread.
+/// Draws the actions of a few threads, about `actions` in all. `draw_thread` draws the given number
+/// of actions of one thread.
 pub(super) fn draw_threads(
     draw: &mut Draw,
     actions: u64,
-    mut thread: impl FnMut(&mut Draw, u64) -> Vec<Action>,
+    mut draw_thread: impl FnMut(&mut Draw, u64) -> Vec<Action>,
 ) -> Vec<Vec<Action>> {
-    let count = 1 + draw.number_below(4);
-    (0..count).map(|_| thread(draw, 1 + actions / count)).collect()
+    let thread_count = 1 + draw.number_below(4);
+    (0..thread_count).map(|_| draw_thread(draw, 1 + actions / thread_count)).collect()
 }
 
-/// Draws the faults of the storage.
+/// Draws the faults of the storage. `files` are the lengths of the files in bytes.
 pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
     let mut bad = Vec::new();
     if draw.number_below(3) == 0 {
@@ -242,7 +247,8 @@ pub(super) fn draw_faults(draw: &mut Draw, files: &[u64]) -> Faults {
     }
 }
 
-/// Draws a server with its faults.
+/// Draws a server of a file of `bytes` bytes with its faults. A quiet run has no faults.
+/// `changes_files` is true if other programs change the file.
 fn draw_server(
     draw: &mut Draw,
     bytes: u64,
@@ -284,7 +290,8 @@ fn draw_server(
     server
 }
 
-/// Draws a range of a file.
+/// Draws a range of one of the files, whose lengths in bytes are `files`. It may reach past the
+/// end.
 fn draw_range(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     let file = draw.number_below(files.len() as u64) as usize;
     let offset = match draw.number_below(4) {
@@ -304,7 +311,7 @@ fn draw_range(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     (file, offset, bytes)
 }
 
-/// Draws one action of the selected kinds.
+/// Draws one action of the kinds whose bits are set in `kinds`.
 fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) -> Action {
     loop {
         let kind = draw.number_below(20);
@@ -312,42 +319,43 @@ fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) 
             continue;
         }
         let file = draw.number_below(files.len() as u64) as usize;
-        let at = draw_range(draw, files);
+        let range = draw_range(draw, files);
         return match kind {
-            0..=3 => Action::Read(at),
-            4 => Action::ReadVectored(at),
-            5 => Action::Hold(file, at.1),
+            0..=3 => Action::Read(range),
+            4 => Action::ReadVectored(range),
+            5 => Action::Hold(file, range.1),
             6 => Action::LetGo,
-            7 => Action::Prefetch(at),
+            7 => Action::Prefetch(range),
             8 => Action::Advise(file, draw.number_below(5) as u8),
-            9 => Action::Invalidate(at),
+            9 => Action::Invalidate(range),
             10 => Action::Reopen(file),
             11 => Action::Open(file),
             12 => Action::Revalidate(file),
-            13 => Action::Stream(at, 1 + draw.number_below(3_000)),
+            13 => Action::Stream(range, 1 + draw.number_below(3_000)),
             14 | 15 => {
                 let reads =
                     (0..1 + draw.number_below(20)).map(|_| draw_range(draw, files)).collect();
-                let beside =
+                let concurrent_read =
                     if draw.number_below(2) == 0 { Some(draw_range(draw, files)) } else { None };
-                Action::Batch(reads, draw.number_below(22) as usize, beside)
+                Action::Batch(reads, draw.number_below(22) as usize, concurrent_read)
             }
             16 | 17 => {
                 let reads =
                     (0..1 + draw.number_below(6)).map(|_| draw_range(draw, files)).collect();
                 let polls = if draw.number_below(2) == 0 { 0 } else { 1 + draw.number_below(4) };
-                let fuse = if draw.number_below(6) == 0 { 1 + draw.number_below(8) } else { 0 };
-                Action::Futures(reads, polls, fuse)
+                let countdown =
+                    if draw.number_below(6) == 0 { 1 + draw.number_below(8) } else { 0 };
+                Action::Futures(reads, polls, countdown)
             }
             18 => match draw.number_below(2) {
                 0 => Action::Stats,
                 _ => Action::Pause(draw.number_below(20_000)),
             },
-            _ if !changes_files => Action::Read(at),
+            _ if !changes_files => Action::Read(range),
             _ => match draw.number_below(8) {
                 0 => Action::Resize(file, draw_length(draw)),
                 1 => Action::Replace(file, draw_length(draw)),
-                _ => Action::Write(file, at.1 / PAGE_BYTES, 1 + draw.number_below(20)),
+                _ => Action::Write(file, range.1 / PAGE_BYTES, 1 + draw.number_below(20)),
             },
         };
     }

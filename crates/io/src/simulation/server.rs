@@ -62,7 +62,7 @@ impl SimulatedServer {
 
     /// True if a call may get no answer in time. A call normally takes some tens of milliseconds.
     pub(super) fn can_time_out(&self) -> bool {
-        let parts = [
+        let rates = [
             self.cut_rate,
             self.refuse_rate,
             self.no_answer_rate,
@@ -70,23 +70,21 @@ impl SimulatedServer {
             self.garble_rate,
             self.noise_rate,
         ];
-        self.repeat_ms < 1_000 || parts.iter().any(|&part| part > 0)
+        self.repeat_ms < 1_000 || rates.iter().any(|&rate| rate > 0)
     }
 
-    /// All fault frequencies.
+    /// Returns all fault frequencies, to change them.
     pub(super) fn faults(&mut self) -> [&mut u64; 8] {
-        let SimulatedServer {
-            fragment_rate: fragments,
-            cut_rate: cuts,
-            refuse_rate: refuses,
-            no_answer_rate: silent,
-            hang_rate: hangs,
-            duplicate_rate: twice,
-            garble_rate: garbles,
-            noise_rate: strange,
-            ..
-        } = self;
-        [fragments, cuts, refuses, silent, hangs, twice, garbles, strange]
+        [
+            &mut self.fragment_rate,
+            &mut self.cut_rate,
+            &mut self.refuse_rate,
+            &mut self.no_answer_rate,
+            &mut self.hang_rate,
+            &mut self.duplicate_rate,
+            &mut self.garble_rate,
+            &mut self.noise_rate,
+        ]
     }
 }
 
@@ -110,6 +108,7 @@ struct RpcCall<'a> {
 }
 
 impl<'a> RpcCall<'a> {
+    /// Decodes the head of a call. Its arguments stay undecoded.
     fn parse(record: &'a [u8]) -> RpcCall<'a> {
         let mut call = RpcCall { xid: 0, program: 0, procedure: 0, undecoded: record };
         call.xid = call.word();
@@ -124,12 +123,14 @@ impl<'a> RpcCall<'a> {
         call
     }
 
+    /// Decodes the next word of four bytes.
     fn word(&mut self) -> u32 {
         let (word, left) = self.undecoded.split_first_chunk().expect("a call is whole");
         self.undecoded = left;
         u32::from_be_bytes(*word)
     }
 
+    /// Decodes the next opaque data: a length, the bytes, and their padding. Returns the bytes.
     fn opaque(&mut self) -> &'a [u8] {
         let bytes = self.word() as usize;
         let (opaque, left) = self.undecoded.split_at(bytes);
@@ -143,19 +144,23 @@ impl<'a> RpcCall<'a> {
 struct AnswerWriter(Vec<u8>);
 
 impl AnswerWriter {
+    /// Creates an answer of these words.
     fn from_words(words: &[u32]) -> AnswerWriter {
         AnswerWriter(words.iter().flat_map(|word| word.to_be_bytes()).collect())
     }
 
+    /// Appends words of four bytes each.
     fn push_words(&mut self, words: &[u32]) -> &mut AnswerWriter {
         self.0.extend(words.iter().flat_map(|word| word.to_be_bytes()));
         self
     }
 
+    /// Appends a number of eight bytes.
     fn push_u64(&mut self, value: u64) -> &mut AnswerWriter {
         self.push_words(&[(value >> 32) as u32, value as u32])
     }
 
+    /// Appends opaque data: its length, the bytes, and their padding.
     fn opaque(&mut self, bytes: &[u8]) -> &mut AnswerWriter {
         self.push_words(&[bytes.len() as u32]);
         self.0.extend(bytes);
@@ -164,7 +169,7 @@ impl AnswerWriter {
     }
 }
 
-/// Handle of a file. Handles of some files are longer.
+/// Returns the handle of a file by its number. Handles of some files are longer.
 fn handle(inode: u32) -> Vec<u8> {
     let mut handle = inode.to_be_bytes().to_vec();
     handle.resize(4 + 20 * (inode as usize % 4), 7);
@@ -172,7 +177,8 @@ fn handle(inode: u32) -> Vec<u8> {
 }
 
 impl World {
-    /// Answer of the server to a call, as it is sent.
+    /// Returns the answer of the server to a call, as it is sent, with its record marks. Faults may
+    /// change it.
     pub(super) fn answer(&self, server: &SimulatedServer, record: &[u8]) -> Vec<u8> {
         let mut call = RpcCall::parse(record);
         let xid = call.xid;
@@ -203,28 +209,28 @@ impl World {
         if self.happens_one_in(server.garble_rate) {
             self.garble(&mut answer, is_read);
         }
-        let mut ends = vec![answer.len()];
+        let mut fragment_ends = vec![answer.len()];
         if self.happens_one_in(server.fragment_rate) {
             // No fragment is empty.
-            ends.extend(
+            fragment_ends.extend(
                 (0..self.random_below(4))
                     .map(|_| 1 + self.random_below(answer.len() as u64) as usize),
             );
-            ends.sort_unstable();
-            ends.dedup();
+            fragment_ends.sort_unstable();
+            fragment_ends.dedup();
         }
         let mut sent = Vec::new();
         let mut start = 0;
-        for (nth, &end) in ends.iter().enumerate() {
-            let last = if nth + 1 == ends.len() { LAST } else { 0 };
-            sent.extend(((end - start) as u32 | last).to_be_bytes());
+        for (fragment_index, &end) in fragment_ends.iter().enumerate() {
+            let last_flag = if fragment_index + 1 == fragment_ends.len() { LAST } else { 0 };
+            sent.extend(((end - start) as u32 | last_flag).to_be_bytes());
             sent.extend(&answer[start..end]);
             start = end;
         }
         sent
     }
 
-    /// Results of a call without faults.
+    /// Returns the results of a call without faults.
     fn results(&self, server: &SimulatedServer, call: &mut RpcCall<'_>) -> AnswerWriter {
         let mut results = AnswerWriter::default();
         match (call.program, call.procedure) {
@@ -245,7 +251,7 @@ impl World {
             // GETATTR.
             (NFS, 1) => {
                 let file = call.opaque();
-                self.attributes(results.push_words(&[0]), file);
+                self.push_attributes(results.push_words(&[0]), file);
             }
             // LOOKUP.
             (NFS, 3) => {
@@ -258,35 +264,36 @@ impl World {
                     _ => return AnswerWriter::from_words(&[2, 0]),
                 };
                 results.push_words(&[0]).opaque(found);
-                self.attributes_if_any(&mut results, found);
-                self.attributes_if_any(&mut results, directory);
+                self.push_optional_attributes(&mut results, found);
+                self.push_optional_attributes(&mut results, directory);
             }
             // ACCESS.
             (NFS, 4) => {
                 let file = call.opaque();
-                self.attributes_if_any(results.push_words(&[0]), file);
+                self.push_optional_attributes(results.push_words(&[0]), file);
                 results.push_words(&[call.word()]);
             }
             // READLINK.
             (NFS, 5) => {
                 let targets =
                     [&b"directory/0"[..], b"/export/directory//0", b"./directory/../directory/0"];
-                self.attributes_if_any(results.push_words(&[0]), LINK);
+                self.push_optional_attributes(results.push_words(&[0]), LINK);
                 results.opaque(targets[self.random_below(3) as usize]);
             }
             // READ.
             (NFS, 6) => {
                 let file = call.opaque();
                 let offset = u64::from(call.word()) << 32 | u64::from(call.word());
-                self.read(server, &mut results, file, offset, u64::from(call.word()));
+                let count = u64::from(call.word());
+                self.push_read_results(server, &mut results, file, offset, count);
             }
             // FSINFO.
             (NFS, 19) => {
                 let file = call.opaque();
-                self.attributes_if_any(results.push_words(&[0]), file);
-                let most = server.read_bytes_max as u32;
+                self.push_optional_attributes(results.push_words(&[0]), file);
+                let read_bytes_max = server.read_bytes_max as u32;
                 results
-                    .push_words(&[most, most, 1, 4096, 4096, 1, 4096])
+                    .push_words(&[read_bytes_max, read_bytes_max, 1, 4096, 4096, 1, 4096])
                     .push_u64(1 << 60)
                     .push_words(&[0, 1, 27]);
             }
@@ -295,8 +302,8 @@ impl World {
         results
     }
 
-    /// Results of a READ.
-    fn read(
+    /// Appends the results of a READ of `count` bytes from `offset` on. `file` is the handle.
+    fn push_read_results(
         &self,
         server: &SimulatedServer,
         results: &mut AnswerWriter,
@@ -304,11 +311,12 @@ impl World {
         offset: u64,
         count: u64,
     ) {
-        let stops = self.disk.borrow().faults().short_rate;
+        let short_rate = self.disk.borrow().faults().short_rate;
         let inode = inode(file);
         let disk = self.disk.borrow();
-        let place = &disk.inodes[inode as usize];
-        let mut bytes = place.bytes.saturating_sub(offset).min(count).min(server.read_bytes_max);
+        let file_state = &disk.inodes[inode as usize];
+        let mut bytes =
+            file_state.bytes.saturating_sub(offset).min(count).min(server.read_bytes_max);
         let pages = offset / PAGE_BYTES..(offset + bytes).div_ceil(PAGE_BYTES);
         if count > server.read_bytes_max.min(server.rsize) {
             self.record_failure(format!("a READ of {count} bytes is too large"));
@@ -317,62 +325,65 @@ impl World {
             results.push_words(&[5, 0]);
             return;
         }
-        if self.happens_one_in(stops) {
+        if self.happens_one_in(short_rate) {
             let unit = if server.has_unaligned_short_answers { 1 } else { BLOCK };
             if bytes > unit {
                 bytes = (1 + self.random_below((bytes - 1) / unit)) * unit;
             }
         }
         let mut data = vec![0; bytes as usize];
-        place.read_current(inode, offset, &mut data);
-        let is_at_end = offset + bytes >= place.bytes;
+        file_state.read_current(inode, offset, &mut data);
+        let is_at_end = offset + bytes >= file_state.bytes;
         drop(disk);
-        self.attributes_if_any(results.push_words(&[0]), file);
+        self.push_optional_attributes(results.push_words(&[0]), file);
         results.push_words(&[bytes as u32, is_at_end.into()]).opaque(&data);
     }
 
-    fn attributes_if_any(&self, to: &mut AnswerWriter, file: &[u8]) {
+    /// Appends optional attributes of the file with the handle `file`, which are sometimes absent.
+    fn push_optional_attributes(&self, results: &mut AnswerWriter, file: &[u8]) {
         if self.random_below(4) == 0 {
-            to.push_words(&[0]);
+            results.push_words(&[0]);
         } else {
-            self.attributes(to.push_words(&[1]), file);
+            self.push_attributes(results.push_words(&[1]), file);
         }
     }
 
-    fn attributes(&self, to: &mut AnswerWriter, file: &[u8]) {
-        let (kind, number, bytes, changes) = match file {
+    /// Appends the attributes of the file with the handle `file`.
+    fn push_attributes(&self, results: &mut AnswerWriter, file: &[u8]) {
+        let (kind, file_number, bytes, changes) = match file {
             ROOT => (DIRECTORY_KIND, 1_000, 4_096, 0),
             DIRECTORY => (DIRECTORY_KIND, 1_001, 4_096, 0),
             LINK => (LINK_KIND, 1_002, 11, 0),
             _ => {
                 let (inode, disk) = (inode(file), self.disk.borrow());
-                let place = &disk.inodes[inode as usize];
-                (REGULAR, u64::from(inode), place.bytes, place.changes as u32)
+                let file_state = &disk.inodes[inode as usize];
+                (REGULAR, u64::from(inode), file_state.bytes, file_state.changes as u32)
             }
         };
         // Kind, mode, links, owner, group; length, used bytes; device; file system and number;
         // times.
-        to.push_words(&[kind, 0o644, 1, 1, 1])
+        results
+            .push_words(&[kind, 0o644, 1, 1, 1])
             .push_u64(bytes)
             .push_u64(bytes)
             .push_words(&[0, 0])
             .push_u64(1)
-            .push_u64(number);
-        to.push_words(&[1_000_000, 0, 1_000_000, changes, 1_000_000, changes]);
+            .push_u64(file_number);
+        results.push_words(&[1_000_000, 0, 1_000_000, changes, 1_000_000, changes]);
     }
 
-    /// Makes an answer undecodable.
+    /// Makes an answer undecodable. `is_read` is true for the answer to a READ.
     fn garble(&self, answer: &mut Vec<u8>, is_read: bool) {
         const RESULTS: usize = 24;
         /// Larger than the largest READ that the client requests.
         const MORE_BYTES: u32 = 200_000;
-        let put = |answer: &mut Vec<u8>, at: usize, word: u32| {
-            answer.resize(answer.len().max(at + 4), 0);
-            answer[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        let put = |answer: &mut Vec<u8>, offset: usize, word: u32| {
+            answer.resize(answer.len().max(offset + 4), 0);
+            answer[offset..offset + 4].copy_from_slice(&word.to_be_bytes());
         };
-        let word = |answer: &[u8], at: usize| {
+        let word = |answer: &[u8], offset: usize| {
             answer
-                .get(at..at + 4)
+                .get(offset..offset + 4)
                 .map_or(0, |word| u32::from_be_bytes(word.try_into().expect("four")))
         };
         // Offset of the count, behind the attributes if there are any; then the end flag, and the
@@ -402,25 +413,26 @@ impl World {
                 let count = word(answer, count_at) + MORE_BYTES;
                 put(answer, count_at, count);
                 put(answer, count_at + 8, count);
-                let there = [0, 8, MORE_BYTES][self.random_below(3) as usize];
-                answer.resize(answer.len() + there as usize, 0xdb);
+                let added_bytes = [0, 8, MORE_BYTES][self.random_below(3) as usize];
+                answer.resize(answer.len() + added_bytes as usize, 0xdb);
             }
         }
     }
 
-    /// Bytes that are no answer to a call, sent before an answer.
+    /// Returns bytes that are no answer to a call. They are sent before `answer`.
     pub(super) fn unrelated_bytes(&self, answer: &[u8]) -> Vec<u8> {
-        let any = |count: u64| {
+        let random_words = |count: u64| {
             (0..count).map(|_| self.random_below(1 << 32) as u32).collect::<Vec<u32>>()
         };
         let words = match self.random_below(5) {
             // An answer to another call, or to none.
             0 => {
-                let mut other = answer.to_vec();
-                if other.len() >= 8 {
-                    other[4..8].copy_from_slice(&(self.random_below(1 << 32) as u32).to_be_bytes());
+                let mut changed = answer.to_vec();
+                if changed.len() >= 8 {
+                    changed[4..8]
+                        .copy_from_slice(&(self.random_below(1 << 32) as u32).to_be_bytes());
                 }
-                return other;
+                return changed;
             }
             // A record that is too long for any answer, one of zeros, one that swallows the
             // following bytes.
@@ -428,7 +440,7 @@ impl World {
             2 => vec![0; 1 + self.random_below(5) as usize],
             3 => vec![self.random_below(200) as u32],
             _ => {
-                let mut words = any(1 + self.random_below(40));
+                let mut words = random_words(1 + self.random_below(40));
                 words.insert(0, LAST | (words.len() as u32 * 4));
                 words
             }
@@ -437,7 +449,7 @@ impl World {
     }
 }
 
-/// File of a handle.
+/// Returns the number of the file with this handle.
 fn inode(handle: &[u8]) -> u32 {
     u32::from_be_bytes(*handle.first_chunk().expect("a handle of ours"))
 }

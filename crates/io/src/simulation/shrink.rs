@@ -13,7 +13,7 @@ const SCHEDULES_PER_SCENARIO: u64 = 40;
 type ScenarioRunner<'a> = &'a dyn Fn(&Scenario) -> Report;
 
 impl Scenario {
-    /// Returns the shortest scenario that was found to fail, with its report.
+    /// Returns the shortest scenario that was found to fail, with the report of its run.
     pub fn shrunk(&self) -> (Scenario, Report) {
         self.shrunk_by(&Scenario::run)
     }
@@ -22,20 +22,20 @@ impl Scenario {
     pub fn shrunk_by(&self, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), run(self));
         loop {
-            let before = best.0.action_count();
+            let count_before = best.0.action_count();
             best = best.0.without_faults(best.1, run);
             let (scenario, report) = best;
             best = scenario.without_actions(report, run);
-            if best.0.action_count() == before {
+            if best.0.action_count() == count_before {
                 return best;
             }
         }
     }
 
-    /// Number of actions, threads and faults.
+    /// Number of actions, threads and faults, which measures the length of a scenario.
     fn action_count(&self) -> usize {
         let faults = &self.faults;
-        let parts = [
+        let fault_rates = [
             [
                 faults.error_rate,
                 faults.short_rate,
@@ -53,50 +53,51 @@ impl Scenario {
         ]
         .concat();
         let settings = [self.settings.freeze_one_in, self.settings.refuse_thread_one_in];
-        let count = |parts: &[u64]| parts.iter().filter(|&&part| part > 0).count();
-        let of_server = self
+        let count = |fault_rates: &[u64]| fault_rates.iter().filter(|&&rate| rate > 0).count();
+        let server_faults = self
             .server
             .clone()
-            .map_or(0, |mut server| server.faults().iter().filter(|part| ***part > 0).count());
+            .map_or(0, |mut server| server.faults().iter().filter(|rate| ***rate > 0).count());
         let actions: usize = self.threads.iter().map(Vec::len).sum();
         actions
             + self.threads.len()
-            + count(&parts)
+            + count(&fault_rates)
             + count(&settings)
             + faults.bad_pages.len()
-            + of_server
+            + server_faults
     }
 
-    /// Returns the first of several schedules with which it fails.
+    /// Runs the scenario with several schedules by `run`. Returns the first schedule with which it
+    /// fails, with its report.
     fn first_failure(&self, run: ScenarioRunner<'_>) -> Option<(Scenario, Report)> {
-        (0..SCHEDULES_PER_SCENARIO).find_map(|more| {
-            let scenario = Scenario { seed: self.seed.wrapping_add(more), ..self.clone() };
+        (0..SCHEDULES_PER_SCENARIO).find_map(|schedule| {
+            let scenario = Scenario { seed: self.seed.wrapping_add(schedule), ..self.clone() };
             let report = run(&scenario);
             report.failure.is_some().then_some((scenario, report))
         })
     }
 
-    /// Removes faults while the scenario still fails.
+    /// Removes faults while the scenario still fails. `report` is the report of its last run.
     fn without_faults(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self.clone(), report);
-        let changes: [fn(&mut Scenario); 13] = [
-            |of| of.faults.error_rate = 0,
-            |of| of.faults.short_rate = 0,
-            |of| of.faults.retry_rate = 0,
-            |of| of.faults.delay_rate = 0,
-            |of| of.faults.spurious_wake_rate = 0,
-            |of| of.faults.dies_after = 0,
-            |of| of.faults.short_call_rate = 0,
-            |of| of.faults.out_of_memory_rate = 0,
-            |of| of.faults.mapping_limit_rate = 0,
-            |of| of.faults.swapped_out_rate = 0,
-            |of| of.faults.bad_pages.clear(),
-            |of| of.settings.freeze_one_in = 0,
-            |of| of.settings.refuse_thread_one_in = 0,
+        let fault_removals: [fn(&mut Scenario); 13] = [
+            |scenario| scenario.faults.error_rate = 0,
+            |scenario| scenario.faults.short_rate = 0,
+            |scenario| scenario.faults.retry_rate = 0,
+            |scenario| scenario.faults.delay_rate = 0,
+            |scenario| scenario.faults.spurious_wake_rate = 0,
+            |scenario| scenario.faults.dies_after = 0,
+            |scenario| scenario.faults.short_call_rate = 0,
+            |scenario| scenario.faults.out_of_memory_rate = 0,
+            |scenario| scenario.faults.mapping_limit_rate = 0,
+            |scenario| scenario.faults.swapped_out_rate = 0,
+            |scenario| scenario.faults.bad_pages.clear(),
+            |scenario| scenario.settings.freeze_one_in = 0,
+            |scenario| scenario.settings.refuse_thread_one_in = 0,
         ];
-        for change in changes {
+        for remove_fault in fault_removals {
             let mut shorter = best.0.clone();
-            change(&mut shorter);
+            remove_fault(&mut shorter);
             best = shorter.first_failure(run).unwrap_or(best);
         }
         let count = self.server.clone().map_or(0, |mut server| server.faults().len());
@@ -110,7 +111,8 @@ impl Scenario {
         best
     }
 
-    /// Removes threads and actions while the scenario still fails.
+    /// Removes threads and actions while the scenario still fails. `report` is the report of its
+    /// last run.
     fn without_actions(self, report: Report, run: ScenarioRunner<'_>) -> (Scenario, Report) {
         let mut best = (self, report);
         let mut thread = 0;
@@ -118,21 +120,21 @@ impl Scenario {
             let mut shorter = best.0.clone();
             shorter.threads.remove(thread);
             match shorter.first_failure(run) {
-                Some(found) => best = found,
+                Some(failing) => best = failing,
                 None => thread += 1,
             }
         }
         for thread in 0..best.0.threads.len() {
             let mut count = best.0.threads[thread].len();
             while count > 0 {
-                let mut at = 0;
-                while at < best.0.threads[thread].len() {
+                let mut index = 0;
+                while index < best.0.threads[thread].len() {
                     let mut shorter = best.0.clone();
                     let actions = &mut shorter.threads[thread];
-                    actions.drain(at..(at + count).min(actions.len()));
+                    actions.drain(index..(index + count).min(actions.len()));
                     match shorter.first_failure(run) {
-                        Some(found) => best = found,
-                        None => at += count,
+                        Some(failing) => best = failing,
+                        None => index += count,
                     }
                 }
                 count /= 2;
@@ -142,7 +144,8 @@ impl Scenario {
         best
     }
 
-    /// Removes reads from each batch and each group of futures.
+    /// Removes reads from each batch and each group of futures of a thread while the scenario still
+    /// fails. `report` is the report of its last run.
     fn with_fewer_reads(
         self,
         thread: usize,
@@ -151,21 +154,21 @@ impl Scenario {
     ) -> (Scenario, Report) {
         let mut best = (self, report);
         for action in 0..best.0.threads[thread].len() {
-            let mut at = 0;
+            let mut index = 0;
             loop {
                 let mut shorter = best.0.clone();
-                let (Action::Batch(places, ..) | Action::Futures(places, ..)) =
+                let (Action::Batch(ranges, ..) | Action::Futures(ranges, ..)) =
                     &mut shorter.threads[thread][action]
                 else {
                     break;
                 };
-                if at >= places.len() || places.len() == 1 {
+                if index >= ranges.len() || ranges.len() == 1 {
                     break;
                 }
-                places.remove(at);
+                ranges.remove(index);
                 match shorter.first_failure(run) {
-                    Some(found) => best = found,
-                    None => at += 1,
+                    Some(failing) => best = failing,
+                    None => index += 1,
                 }
             }
         }

@@ -95,7 +95,7 @@ impl Handle {
             engine: Arc::clone(engine),
             file,
             machine_ids: machine_ids.map_or_else(OnceLock::new, OnceLock::from),
-            needs_every_hit: needs_every_hit,
+            needs_every_hit,
             fast_path_process: AtomicU32::new(
                 if has_fast_path { ProcessNumber::current() } else { ProcessNumber::NONE }.number(),
             ),

@@ -1,5 +1,6 @@
 //! Replacements of the pager's requests to the system about its memory. Outside a simulation each
-//! returns `None` or does nothing.
+//! returns `None` or false, or does nothing. A *touch* is an access of the program to a page. A
+//! *delegated* page is served by the kernel's own mapping of the file.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -22,7 +23,8 @@ pub(crate) fn open() -> Option<OwnedFd> {
     world().map(|_| File::open("/dev/null").expect("there is always nothing to be opened").into())
 }
 
-/// Makes a call on a simulated userfaultfd; `None` outside a simulation.
+/// Makes the ioctl `call` on a simulated userfaultfd, and returns its result. Returns `None`
+/// outside a simulation.
 ///
 /// # Safety
 /// `argument` is the struct that the call takes.
@@ -65,31 +67,32 @@ pub(crate) unsafe fn call(
     Some(answer)
 }
 
-/// Reads pending messages; `None` outside a simulation.
-pub(crate) fn messages(uffd: BorrowedFd<'_>, to: &mut [u8]) -> Option<Result<usize, Errno>> {
+/// Reads pending messages of a simulated userfaultfd into `buffer`, and marks their touches and
+/// moves as reported. Returns the number of bytes; `None` outside a simulation.
+pub(crate) fn messages(uffd: BorrowedFd<'_>, buffer: &mut [u8]) -> Option<Result<usize, Errno>> {
     let world = world()?;
     let mut memory = world.memory();
-    let mut count = 0;
+    let mut byte_count = 0;
     let is_unreported =
         |touch: &&mut WaitingTouch| touch.uffd == uffd.as_raw_fd() && !touch.is_reported;
     for touch in memory.touches.iter_mut().filter(is_unreported) {
-        let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) else { break };
+        let Some(message) = buffer.get_mut(byte_count..byte_count + MESSAGE_BYTES) else { break };
         touch.is_reported = true;
         message.fill(0);
         message[0] = raw::UFFD_EVENT_PAGEFAULT as u8;
         message[8..16].copy_from_slice(&u64::from(touch.flags).to_ne_bytes());
         message[16..24].copy_from_slice(&(touch.address as u64).to_ne_bytes());
         message[24..28].copy_from_slice(&touch.task.to_ne_bytes());
-        count += MESSAGE_BYTES;
+        byte_count += MESSAGE_BYTES;
     }
-    while let Some(message) = to.get_mut(count..count + MESSAGE_BYTES) {
+    while let Some(message) = buffer.get_mut(byte_count..byte_count + MESSAGE_BYTES) {
         let Some(mover) = memory.next_unreported_move(uffd.as_raw_fd()) else { break };
         message.fill(0);
         message[0] = raw::UFFD_EVENT_REMAP as u8;
         world.wake_all(mover);
-        count += MESSAGE_BYTES;
+        byte_count += MESSAGE_BYTES;
     }
-    Some(if count == 0 { Err(Errno::AGAIN) } else { Ok(count) })
+    Some(if byte_count == 0 { Err(Errno::AGAIN) } else { Ok(byte_count) })
 }
 
 /// Sleeps until a touch waits, the eventfd is signalled, or `timeout` has passed. Returns the first
@@ -102,21 +105,21 @@ pub(crate) fn sleep(
     let world = world()?;
     world.preemption_point();
     world.check_present_pages();
-    let until = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
-    let wakes = world.disk.borrow().faults().spurious_wake_rate;
+    let until_ns = timeout.map(|span| world.now_ns() + span.as_nanos() as u64);
+    let spurious_wake_rate = world.disk.borrow().faults().spurious_wake_rate;
     loop {
         let mut memory = world.memory();
-        let by_faults = memory.is_waited_for(uffd.as_raw_fd());
-        let by_bell = memory.signalled_event_fds.contains(&event_fd.as_raw_fd());
-        if !by_bell && memory.writing_out == 0 {
+        let by_faults = memory.has_unreported_event(uffd.as_raw_fd());
+        let by_event_fd = memory.signalled_event_fds.contains(&event_fd.as_raw_fd());
+        if !by_event_fd && memory.writing_out == 0 {
             memory.written_out = 0;
         }
         drop(memory);
-        let is_over = until.is_some_and(|until| until <= world.now_ns());
-        if by_faults || by_bell || is_over || world.happens_one_in(wakes) {
-            return Some((by_faults, by_bell));
+        let is_over = until_ns.is_some_and(|until_ns| until_ns <= world.now_ns());
+        if by_faults || by_event_fd || is_over || world.happens_one_in(spurious_wake_rate) {
+            return Some((by_faults, by_event_fd));
         }
-        world.block(PAGER_SLEEP_KEY, until);
+        world.block(PAGER_SLEEP_KEY, until_ns);
     }
 }
 
@@ -124,7 +127,7 @@ pub(crate) fn sleep(
 pub(crate) fn wait_until_readable(uffd: BorrowedFd<'_>, timeout: Duration) -> bool {
     let Some(world) = world() else { return false };
     world.preemption_point();
-    if !world.memory().is_waited_for(uffd.as_raw_fd()) {
+    if !world.memory().has_unreported_event(uffd.as_raw_fd()) {
         world.block(PAGER_SLEEP_KEY, Some(world.now_ns() + timeout.as_nanos() as u64));
     }
     true
@@ -138,14 +141,14 @@ pub(crate) fn signal_event_fd(event_fd: RawFd) -> bool {
     true
 }
 
-/// Resets an eventfd; false outside a simulation.
+/// Clears the signal of an eventfd. Returns false outside a simulation.
 pub(crate) fn clear_event_fd(event_fd: RawFd) -> bool {
     let Some(world) = world() else { return false };
-    world.memory().signalled_event_fds.retain(|&rings| rings != event_fd);
+    world.memory().signalled_event_fds.retain(|&signalled| signalled != event_fd);
     true
 }
 
-/// True if a page is present; `None` outside a simulation.
+/// Returns true if mincore(2) would report a page as present; `None` outside a simulation.
 pub(crate) fn is_present(address: usize) -> Option<bool> {
     let world = world()?;
     // The kernel reports swapped-out pages as not in memory (mincore(2)).
@@ -160,7 +163,7 @@ pub(crate) fn is_present(address: usize) -> Option<bool> {
     }))
 }
 
-/// Checks that a page that the pager reads is present and belongs to it.
+/// Panics if a page that the pager reads is not present.
 pub(crate) fn assert_readable(address: usize) {
     let Some(world) = world() else { return };
     let state = world.memory().page(address).map(|page| page.state);
@@ -170,7 +173,7 @@ pub(crate) fn assert_readable(address: usize) {
     );
 }
 
-/// Drops the pages of a range; false outside a simulation.
+/// Drops the pages of a range, which begins at `address`. Returns false outside a simulation.
 pub(crate) fn release(address: usize, range: PageRange) -> bool {
     let Some(world) = world() else { return false };
     world.drop_pages(address, range.count() as usize, true);
@@ -197,7 +200,7 @@ pub(crate) fn unmap(address: usize, bytes: usize) {
     }
 }
 
-/// Ends the run with the panic of a pager's thread, instead of the process; false outside a
+/// Ends the run with the panic of a pager's thread, instead of the process. Returns false outside a
 /// simulation.
 pub(crate) fn end_run_on_panic(payload: &(dyn std::any::Any + Send)) -> bool {
     let Some(world) = world() else { return false };
@@ -226,13 +229,13 @@ pub(crate) fn queue() -> Option<QueueLimits> {
     })
 }
 
-/// Free memory.
+/// Memory of the system in a run with delegated windows; otherwise `None`.
 pub(crate) fn system_memory() -> Option<SystemMemory> {
     let bytes = if kernel()?.is_memory_short { PAGE_BYTES } else { 1 << 40 };
     Some(SystemMemory { total_bytes: 1 << 40, available_bytes: bytes, stall_us: 0 })
 }
 
-/// True if the program has locked any of its memory.
+/// True if the program has locked any of its memory; `None` in a run without delegated windows.
 pub(crate) fn has_locked_memory() -> Option<bool> {
     kernel()?;
     let world = world()?;
@@ -240,16 +243,18 @@ pub(crate) fn has_locked_memory() -> Option<bool> {
     Some(memory.areas.values().any(|area| area.pages.iter().any(|page| page.is_locked)))
 }
 
-/// Number of these pages of the file in the kernel page cache. An old kernel does not report it.
+/// Number of these pages of the file in the kernel page cache. The inner `None` is the answer of an
+/// old kernel, which does not report it. The outer `None` means a run without delegated windows.
 pub(crate) fn cached_pages(range: PageRange) -> Option<Option<u64>> {
     kernel()?;
     let world = world()?;
     world.preemption_point();
-    let counted = world.memory().cached_pages(range);
-    Some((!world.happens_one_in(20)).then_some(counted))
+    let cached = world.memory().cached_pages(range);
+    Some((!world.happens_one_in(20)).then_some(cached))
 }
 
-/// Drops these pages from the kernel page cache as far as possible; false without such a kernel.
+/// Drops these pages from the kernel page cache as far as possible. Returns false in a run without
+/// delegated windows.
 pub(crate) fn drop_cached(range: PageRange) -> bool {
     let (Some(_), Some(world)) = (kernel(), world()) else { return false };
     world.memory().drop_cached(range);
@@ -257,20 +262,22 @@ pub(crate) fn drop_cached(range: PageRange) -> bool {
     true
 }
 
-/// Maps pages of the file by the kernel in place of a range.
+/// Maps the pages `range` of the file, which begin at byte `offset`, by the kernel at `address`.
+/// Returns the kernel's answer; `None` outside a simulation.
 pub(crate) fn map_file(address: usize, range: PageRange, offset: u64) -> Option<Result<(), Errno>> {
     let world = world()?;
     world.preemption_point();
-    let delegated = world.map_file(address, range.count(), offset);
+    let result = world.map_file(address, range.count(), offset);
     world.preemption_point();
-    Some(delegated)
+    Some(result)
 }
 
-/// Moves a range to the place of another, with a report.
+/// Moves a registered range of `bytes` bytes to the address `to`, and waits until its report is
+/// read. Returns the kernel's answer; `None` outside a simulation.
 pub(crate) fn move_into(from: usize, bytes: usize, to: usize) -> Option<Result<(), Errno>> {
     let world = world()?;
     world.preemption_point();
-    let moved = world.move_into(from, bytes, to);
+    let result = world.move_into(from, bytes, to);
     world.preemption_point();
-    Some(moved)
+    Some(result)
 }

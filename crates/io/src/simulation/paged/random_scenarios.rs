@@ -120,7 +120,8 @@ struct DrawnRun {
 }
 
 impl DrawnRun {
-    /// Draws the next part of the run.
+    /// Draws the next part of the run in a memory of `pages` pages, and moves the run on.
+    /// `large_pages` is the kernel's largest page of a file, in pages.
     fn next(&mut self, draw: &mut Draw, pages: u64, large_pages: u64) -> MappingTouch {
         match draw.number_below(12) {
             0 => self.next_page = draw.number_below(pages),
@@ -142,7 +143,7 @@ impl DrawnRun {
     }
 }
 
-/// Draws one action of the selected kinds.
+/// Draws one action on a memory of `pages` pages, of the kinds whose bits are set in `kinds`.
 fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
     loop {
         let kind = draw.number_below(16);
@@ -153,7 +154,7 @@ fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> A
             2 => 1 + draw.number_below(80),
             _ => 1 + draw.number_below(pages),
         };
-        let (part, us) = (draw.number_below(PAGE_PARTS as u64), draw.number_below(20_000));
+        let (part, duration_us) = (draw.number_below(PAGE_PARTS as u64), draw.number_below(20_000));
         if kinds & 1 << kind == 0 {
             continue;
         }
@@ -163,9 +164,9 @@ fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> A
             6 => MappingTouch::Load(first, count),
             7 => MappingTouch::WillNeed(first, count),
             8 => MappingTouch::Discard(first, count),
-            9 => MappingTouch::ReadAt(first * PAGE_BYTES + us % PAGE_BYTES, count * 1_000),
+            9 => MappingTouch::ReadAt(first * PAGE_BYTES + duration_us % PAGE_BYTES, count * 1_000),
             10 => MappingTouch::Advise(draw.number_below(5) as u8),
-            11 => MappingTouch::Hold(first, part > 3, us),
+            11 => MappingTouch::Hold(first, part > 3, duration_us),
             12 => MappingTouch::Lock(first, count, part > 2),
             13 => MappingTouch::GiveUp(first, count.min(8)),
             14 => MappingTouch::Ask,
@@ -173,7 +174,7 @@ fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> A
                 0..3 => return Action::Resize(0, 1 + draw.number_below(pages * PAGE_BYTES)),
                 _ => return Action::Write(0, first, count),
             },
-            _ => return Action::Pause(us),
+            _ => return Action::Pause(duration_us),
         });
     }
 }
