@@ -203,9 +203,9 @@ impl Batch {
             .map(|SharedRead { completed, .. }| BatchRead { engine, completed }))
     }
 
-    /// Like [`wait`](Batch::wait), but copies the bytes to the start of the buffer that `place`
-    /// returns for the ticket and the number of bytes. Bytes in the kernel page cache are copied
-    /// there directly, without the intermediate copy of `wait`.
+    /// Like [`wait`](Batch::wait), but copies the bytes to the start of a buffer. `buffer_for`
+    /// returns the buffer for the ticket and the number of bytes. Bytes in the kernel page cache
+    /// are copied there directly, without the intermediate copy of `wait`.
     ///
     /// ```
     /// # let folder = std::env::temp_dir();
@@ -232,7 +232,7 @@ impl Batch {
     /// The buffer is too small.
     pub fn wait_into<'p>(
         &mut self,
-        place: impl FnOnce(u64, usize) -> &'p mut [u8],
+        buffer_for: impl FnOnce(u64, usize) -> &'p mut [u8],
     ) -> Result<Option<PutRead>, ReadError> {
         self.check_process()?;
         self.end_borrow();
@@ -242,7 +242,7 @@ impl Batch {
         {
             let UnstartedRead { handle, offset, bytes, ticket } = unstarted;
             let bytes = bytes as usize;
-            let target = &mut place(ticket, bytes)[..bytes];
+            let target = &mut buffer_for(ticket, bytes)[..bytes];
             let read = match status {
                 KernelReadStatus::Copied(copy) => {
                     target.copy_from_slice(&copy);
@@ -256,8 +256,9 @@ impl Batch {
             return Ok(Some(PutRead { ticket, bytes: read.map(|()| bytes) }));
         }
         let put = |read: BatchRead<'_>| {
-            let bytes =
-                read.bytes().and_then(|bytes| read.copy_to(place(read.ticket(), bytes as usize)));
+            let bytes = read
+                .bytes()
+                .and_then(|bytes| read.copy_to(buffer_for(read.ticket(), bytes as usize)));
             PutRead { ticket: read.ticket(), bytes }
         };
         Ok(self.wait()?.map(put))

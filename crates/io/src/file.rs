@@ -125,10 +125,12 @@ impl File {
         File { handle: Arc::new(handle), name }
     }
 
+    /// Name with which the file was opened.
     pub(crate) fn name(&self) -> &Path {
         &self.name
     }
 
+    /// Returns the handle of the state in which the file was opened or last revalidated.
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }

@@ -130,6 +130,7 @@ impl ThreadPoolBackend {
 }
 
 impl PoolState {
+    /// Moves all answers to the caller's list.
     fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
         self.unanswered -= self.answers.len() as u32;
         answers.append(&mut self.answers);
@@ -163,6 +164,7 @@ impl ThreadPool {
         self.record_answer(&mut state, answer);
     }
 
+    /// True if the owner has not taken all answers.
     pub(crate) fn has_answers(&self) -> bool {
         !self.lock().answers.is_empty()
     }

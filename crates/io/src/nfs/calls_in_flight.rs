@@ -161,6 +161,7 @@ impl Caller for CallsInFlight {
 }
 
 impl NfsRead {
+    /// Creates an unused request, without memory.
     pub(super) fn empty() -> NfsRead {
         NfsRead {
             id: RequestId(0),

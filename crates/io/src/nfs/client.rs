@@ -236,6 +236,7 @@ impl Client {
         (self.slots.len() - self.free.len()) as u32
     }
 
+    /// Traffic since the client was created.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic
     }

@@ -24,14 +24,14 @@ const NAME_BYTES_MAX: usize = 255;
 /// Protocol number of TCP for the port mapper.
 const TCP: u32 = 6;
 
-/// Encodes the arguments of MNT.
-pub(crate) fn put_path(to: &mut Vec<u8>, path: &[u8]) {
-    put_opaque(to, path);
+/// Appends the arguments of MNT for an export's path to `message`.
+pub(crate) fn put_path(message: &mut Vec<u8>, path: &[u8]) {
+    put_opaque(message, path);
 }
 
-/// Encodes the arguments of GETPORT for version 3 of a program over TCP.
-pub(crate) fn put_program(to: &mut Vec<u8>, program: u32) {
-    [program, VERSION, TCP, 0].into_iter().for_each(|word| put_u32(to, word));
+/// Appends the arguments of GETPORT for version 3 of a program over TCP to `message`.
+pub(crate) fn put_program(message: &mut Vec<u8>, program: u32) {
+    [program, VERSION, TCP, 0].into_iter().for_each(|word| put_u32(message, word));
 }
 
 /// Decodes the results of MNT: the handle of the mounted directory.

@@ -126,12 +126,14 @@ impl NfsOptions {
     }
 }
 
+/// Parses a number within `bounds`. The error describes the expected value.
 fn parse_number(text: &str, bounds: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     let value = text.parse().ok().filter(|value| bounds.contains(value));
     value.ok_or_else(|| format!("a whole number from {} to {}", bounds.start(), bounds.end()))
 }
 
-/// Parses a time of at most an hour with its unit, `ms` or `s`.
+/// Parses a time with its unit, `ms` or `s`, from `time_min` to an hour. The error describes the
+/// expected value.
 fn parse_time(text: &str, time_min: Time) -> Result<Time, String> {
     let (digits, ms) = match text.strip_suffix("ms") {
         Some(digits) => (digits, 1),

@@ -8,8 +8,9 @@ use super::xdr::{Garbled, XdrReader, put_opaque, put_u32, put_u64};
 /// RPC program number of NFS (RFC 1813).
 pub(crate) const PROGRAM: u32 = 100_003;
 
-const fn procedure(number: u32) -> Procedure {
-    Procedure { program: PROGRAM, version: 3, number }
+/// Procedure of NFS version 3 with this number.
+const fn procedure(procedure_number: u32) -> Procedure {
+    Procedure { program: PROGRAM, version: 3, number: procedure_number }
 }
 
 pub(crate) const GETATTR: Procedure = procedure(1);
@@ -43,6 +44,7 @@ impl FileHandle {
         Ok(handle)
     }
 
+    /// Bytes of the handle.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.count)]
     }
@@ -98,28 +100,28 @@ pub(crate) struct DataHead {
 /// Results, or the server's error status.
 pub(crate) type CallResult<T> = Result<Result<T, Status>, Garbled>;
 
-/// Encodes the arguments of GETATTR, READLINK and FSINFO.
-pub(crate) fn put_handle(to: &mut Vec<u8>, file: &FileHandle) {
-    put_opaque(to, file.bytes());
+/// Appends the arguments of GETATTR, READLINK and FSINFO to `message`.
+pub(crate) fn put_handle(message: &mut Vec<u8>, file: &FileHandle) {
+    put_opaque(message, file.bytes());
 }
 
-/// Encodes the arguments of LOOKUP.
-pub(crate) fn put_lookup(to: &mut Vec<u8>, directory: &FileHandle, name: &[u8]) {
-    put_handle(to, directory);
-    put_opaque(to, name);
+/// Appends the arguments of a LOOKUP of `name` in `directory` to `message`.
+pub(crate) fn put_lookup(message: &mut Vec<u8>, directory: &FileHandle, name: &[u8]) {
+    put_handle(message, directory);
+    put_opaque(message, name);
 }
 
-/// Encodes the arguments of ACCESS. `requested_bits` are the permissions to ask for.
-pub(crate) fn put_access(to: &mut Vec<u8>, file: &FileHandle, requested_bits: u32) {
-    put_handle(to, file);
-    put_u32(to, requested_bits);
+/// Appends the arguments of ACCESS to `message`. `requested_bits` are the permissions to ask for.
+pub(crate) fn put_access(message: &mut Vec<u8>, file: &FileHandle, requested_bits: u32) {
+    put_handle(message, file);
+    put_u32(message, requested_bits);
 }
 
-/// Encodes the arguments of a READ of `bytes` bytes from `offset` on.
-pub(crate) fn put_read(to: &mut Vec<u8>, file: &FileHandle, offset: u64, bytes: u32) {
-    put_handle(to, file);
-    put_u64(to, offset);
-    put_u32(to, bytes);
+/// Appends the arguments of a READ of `bytes` bytes from `offset` on to `message`.
+pub(crate) fn put_read(message: &mut Vec<u8>, file: &FileHandle, offset: u64, bytes: u32) {
+    put_handle(message, file);
+    put_u64(message, offset);
+    put_u32(message, bytes);
 }
 
 /// Decodes the results of GETATTR.

@@ -118,6 +118,7 @@ impl ServerLink {
         self.client.cancel(call);
     }
 
+    /// Traffic since the link was created.
     pub(crate) fn traffic(&self) -> Traffic {
         self.client.traffic()
     }

@@ -37,8 +37,8 @@ pub enum Status {
 impl Status {
     /// Converts a number into a failure; `None` for success. A number outside the standard is
     /// garbled.
-    pub(crate) fn failure(number: u32) -> Result<Option<Status>, Garbled> {
-        Ok(Some(match number {
+    pub(crate) fn failure(status_number: u32) -> Result<Option<Status>, Garbled> {
+        Ok(Some(match status_number {
             0 => return Ok(None),
             1 => Status::NotPermitted,
             2 => Status::Missing,
@@ -51,8 +51,10 @@ impl Status {
             10_004 => Status::Unsupported,
             10_006 => Status::ServerFault,
             JUKEBOX => Status::Jukebox,
-            6 | 17..=19 | 22 | 27 | 28 | 30 | 31 | 63 | 66 | 69 | 71 => Status::Other(number),
-            10_002 | 10_003 | 10_005 | 10_007 => Status::Other(number),
+            6 | 17..=19 | 22 | 27 | 28 | 30 | 31 | 63 | 66 | 69 | 71 => {
+                Status::Other(status_number)
+            }
+            10_002 | 10_003 | 10_005 | 10_007 => Status::Other(status_number),
             _ => return Err(Garbled),
         }))
     }

@@ -17,6 +17,7 @@ pub(crate) struct XdrReader<'a> {
 }
 
 impl<'a> XdrReader<'a> {
+    /// Creates a reader at the start of these bytes.
     pub(crate) fn new(bytes: &'a [u8]) -> XdrReader<'a> {
         XdrReader { undecoded: bytes }
     }
@@ -82,21 +83,21 @@ pub(crate) fn padding(count: usize) -> usize {
     count.next_multiple_of(UNIT_BYTES) - count
 }
 
-/// Encodes an unsigned integer.
-pub(crate) fn put_u32(to: &mut Vec<u8>, value: u32) {
-    to.extend_from_slice(&value.to_be_bytes());
+/// Appends an unsigned integer to `message`.
+pub(crate) fn put_u32(message: &mut Vec<u8>, value: u32) {
+    message.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Encodes an unsigned hyper integer.
-pub(crate) fn put_u64(to: &mut Vec<u8>, value: u64) {
-    to.extend_from_slice(&value.to_be_bytes());
+/// Appends an unsigned hyper integer to `message`.
+pub(crate) fn put_u64(message: &mut Vec<u8>, value: u64) {
+    message.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Encodes opaque data or a string: its length, its bytes, its padding.
-pub(crate) fn put_opaque(to: &mut Vec<u8>, bytes: &[u8]) {
-    put_u32(to, bytes.len() as u32);
-    to.extend_from_slice(bytes);
-    to.extend_from_slice(&[0; UNIT_BYTES][..padding(bytes.len())]);
+/// Appends opaque data or a string to `message`: its length, its bytes, its padding.
+pub(crate) fn put_opaque(message: &mut Vec<u8>, bytes: &[u8]) {
+    put_u32(message, bytes.len() as u32);
+    message.extend_from_slice(bytes);
+    message.extend_from_slice(&[0; UNIT_BYTES][..padding(bytes.len())]);
 }
 
 #[cfg(test)]

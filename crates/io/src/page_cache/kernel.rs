@@ -104,10 +104,10 @@ impl PathPages {
     }
 
     /// Moves the policy's decisions on reads through the kernel page cache, made since the last
-    /// call, to the end of `all`.
-    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
+    /// call, to the end of `decisions`.
+    pub(crate) fn take_decisions(&self, decisions: &mut Vec<LoggedDecision>) {
         if let PathPages::Kernel(kernel_readahead) = self {
-            kernel_readahead.take_decisions(all);
+            kernel_readahead.take_decisions(decisions);
         }
     }
 

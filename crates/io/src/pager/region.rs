@@ -406,6 +406,7 @@ impl Region {
         }
     }
 
+    /// Panics if a range of bytes is not within the region.
     fn assert_inside(&self, offset: u64, bytes: u64) {
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= self.bytes);
         assert!(is_inside, "{bytes} bytes at {offset} of a region of {}", self.bytes);
@@ -428,6 +429,7 @@ impl Region {
         self.link.request(|reply| RegionCommand::Statistics { reply })
     }
 
+    /// Returns an error in a child made by `fork`, which has no serving thread.
     fn check_process(&self) -> Result<(), ReadError> {
         if self.link.is_in_this_process() { Ok(()) } else { Err(ReadError::OtherProcess) }
     }

@@ -268,29 +268,30 @@ impl Uffd {
         Ok(())
     }
 
-    /// Copies `bytes` bytes at `from` to absent pages at `to`, and wakes the threads that wait for
-    /// them. With `is_protected`, writes to these pages are reported as faults.
+    /// Copies `bytes` bytes at the address `from_address` to absent pages at `to_address`, and
+    /// wakes the threads that wait for them. With `is_protected`, writes to these pages are
+    /// reported as faults.
     ///
     /// # Safety
-    /// `from` is readable for `bytes` bytes and not changed meanwhile. `to` lies in a registered
-    /// range of the caller.
+    /// The bytes at `from_address` are readable and not changed meanwhile. The target lies in a
+    /// registered range of the caller.
     ///
     /// # Errors
     /// A target page is already present (`EEXIST`: the pages before it are in place), or is not in
     /// a registered range.
     pub unsafe fn copy(
         &self,
-        to: usize,
-        from: usize,
+        to_address: usize,
+        from_address: usize,
         bytes: usize,
         is_protected: bool,
     ) -> Result<(), CallError> {
         let mode = if is_protected { raw::UFFDIO_COPY_MODE_WP } else { 0 };
-        self.repeat_until_complete(bytes, "copy", |done| {
+        self.repeat_until_complete(bytes, "copy", |bytes_done| {
             let mut argument = raw::uffdio_copy {
-                dst: (to + done) as u64,
-                src: (from + done) as u64,
-                len: (bytes - done) as u64,
+                dst: (to_address + bytes_done) as u64,
+                src: (from_address + bytes_done) as u64,
+                len: (bytes - bytes_done) as u64,
                 mode: u64::from(mode),
                 copy: 0,
             };
@@ -300,12 +301,13 @@ impl Uffd {
         })
     }
 
-    /// Moves the pages at `from` without copying to absent pages at `to`, and wakes the threads
-    /// that wait for them. Pages at `from` are absent afterwards.
+    /// Moves the pages at the address `from_address` without copying to absent pages at
+    /// `to_address`, and wakes the threads that wait for them. Pages at `from_address` are absent
+    /// afterwards.
     ///
     /// # Safety
-    /// Both are writable private anonymous memory of the caller, with `to` in a registered range.
-    /// There are no references into `from`.
+    /// Both are writable private anonymous memory of the caller, and the target is in a registered
+    /// range. There are no references into the source.
     ///
     /// # Errors
     /// The pages before the failing one are moved, except for `EINVAL`, which moves none.
@@ -315,12 +317,17 @@ impl Uffd {
     /// - `EBUSY`: the kernel uses a source page, because I/O to or from it is in progress.
     /// - `EINVAL`: the program has treated the two ranges differently. One is locked in memory and
     ///   the other is not, or has another protection, or only a part of it is so.
-    pub unsafe fn move_pages(&self, to: usize, from: usize, bytes: usize) -> Result<(), CallError> {
-        self.repeat_until_complete(bytes, "move", |done| {
+    pub unsafe fn move_pages(
+        &self,
+        to_address: usize,
+        from_address: usize,
+        bytes: usize,
+    ) -> Result<(), CallError> {
+        self.repeat_until_complete(bytes, "move", |bytes_done| {
             let mut argument = raw::uffdio_move {
-                dst: (to + done) as u64,
-                src: (from + done) as u64,
-                len: (bytes - done) as u64,
+                dst: (to_address + bytes_done) as u64,
+                src: (from_address + bytes_done) as u64,
+                len: (bytes - bytes_done) as u64,
                 mode: 0,
                 move_: 0,
             };
@@ -330,17 +337,18 @@ impl Uffd {
         })
     }
 
-    /// Puts zero pages to absent pages, and wakes the threads that wait for them.
+    /// Puts zero pages to absent pages from the address `to_address` on, and wakes the threads that
+    /// wait for them.
     ///
     /// # Safety
     /// The range is registered and belongs to the caller.
     ///
     /// # Errors
     /// As for [`copy`](Uffd::copy).
-    pub unsafe fn zero(&self, to: usize, bytes: usize) -> Result<(), CallError> {
-        self.repeat_until_complete(bytes, "zero", |done| {
+    pub unsafe fn zero(&self, to_address: usize, bytes: usize) -> Result<(), CallError> {
+        self.repeat_until_complete(bytes, "zero", |bytes_done| {
             let mut argument = raw::uffdio_zeropage {
-                range: ioctl_range(to + done, bytes - done),
+                range: ioctl_range(to_address + bytes_done, bytes - bytes_done),
                 mode: 0,
                 zeropage: 0,
             };
@@ -350,18 +358,18 @@ impl Uffd {
         })
     }
 
-    /// Makes each access to absent pages end in `SIGBUS`, as the kernel does for a mapped file that
-    /// cannot be read. Wakes the waiting threads.
+    /// Makes each access to absent pages from the address `to_address` on end in `SIGBUS`, as the
+    /// kernel does for a mapped file that cannot be read. Wakes the waiting threads.
     ///
     /// # Safety
     /// The range is registered and belongs to the caller.
     ///
     /// # Errors
     /// As for [`copy`](Uffd::copy).
-    pub unsafe fn poison(&self, to: usize, bytes: usize) -> Result<(), CallError> {
-        self.repeat_until_complete(bytes, "poison", |done| {
+    pub unsafe fn poison(&self, to_address: usize, bytes: usize) -> Result<(), CallError> {
+        self.repeat_until_complete(bytes, "poison", |bytes_done| {
             let mut argument = raw::uffdio_poison {
-                range: ioctl_range(to + done, bytes - done),
+                range: ioctl_range(to_address + bytes_done, bytes - bytes_done),
                 mode: 0,
                 updated: 0,
             };

@@ -53,6 +53,7 @@ pub(super) fn wait_until_readable(uffd: &Uffd, timeout: Duration) {
     _ = poll(&mut [PollFd::new(uffd, PollFlags::IN)], Some(&timespec(timeout)));
 }
 
+/// Converts a duration to the struct of poll(2).
 fn timespec(duration: Duration) -> Timespec {
     Timespec { tv_sec: duration.as_secs() as i64, tv_nsec: duration.subsec_nanos().into() }
 }

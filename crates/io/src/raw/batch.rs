@@ -195,13 +195,13 @@ impl<'f> RawBatch<'f> {
         self.wait_until(None)
     }
 
-    /// Like [`wait`](RawBatch::wait), but at most for the time `most`; then `None`.
+    /// Like [`wait`](RawBatch::wait), but waits at most for `timeout` and then returns `None`.
     ///
     /// # Errors
     /// As [`wait`](RawBatch::wait).
-    pub fn wait_for(&mut self, most: Duration) -> Result<Option<RawMoved>, RawError> {
-        let span = Time(u64::try_from(most.as_nanos()).unwrap_or(u64::MAX / 2));
-        self.wait_until(Some(self.clock.now() + span))
+    pub fn wait_for(&mut self, timeout: Duration) -> Result<Option<RawMoved>, RawError> {
+        let timeout_ns = Time(u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX / 2));
+        self.wait_until(Some(self.clock.now() + timeout_ns))
     }
 
     /// Waits for a transfer until `deadline`, and checks at least once. `None` is no deadline.

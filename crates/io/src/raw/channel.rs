@@ -555,7 +555,7 @@ fn range_bytes(range: &Range<u64>) -> u64 {
     range.end - range.start
 }
 
-/// Copies as many bytes as `range` has.
+/// Copies as many bytes as `range` has from one address to another.
 ///
 /// # Safety
 /// Both addresses are valid for them and do not overlap.

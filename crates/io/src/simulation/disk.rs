@@ -262,6 +262,7 @@ impl Disk {
         self.faults.bad_pages.contains(&(inode, page))
     }
 
+    /// Frequencies of the run's faults.
     pub(super) fn faults(&self) -> &Faults {
         &self.faults
     }

@@ -6,8 +6,8 @@
 //! cannot be moved until shortly after its end. Waiting threads may be woken spuriously. The bytes
 //! are in the pager's mapping. Three errors end the run at once: a transfer with an absent page, a
 //! page that is removed during its write-out, and more pages than the limit. Windows
-//! [delegated](delegated) to the kernel's own mapping count as pages, together with the kernel's
-//! readahead.
+//! [delegated](kernel_mapping) to the kernel's own mapping count as pages, together with the
+//! kernel's readahead.
 
 mod kernel_mapping;
 mod system_calls;

@@ -64,20 +64,21 @@ pub(crate) fn check_share(depth: u32) -> Result<(), BackendError> {
     }
 }
 
-/// Checks like [`check_share`] for a context of `depth` requests. `taken` requests are reserved by
-/// this process, and `system_reserved` by all processes. The system's limit is `request_limit`.
+/// Checks like [`check_share`] for a context of `depth` requests. `process_reserved` requests are
+/// reserved by this process, and `system_reserved` by all processes. The system's limit is
+/// `request_limit`.
 fn check_limits(
     depth: u32,
-    taken: u32,
+    process_reserved: u32,
     system_reserved: u32,
     request_limit: u32,
 ) -> Result<(), BackendError> {
-    let is_within = taken.saturating_add(depth) <= request_limit / PROCESS_SHARE_DIVISOR
+    let is_within = process_reserved.saturating_add(depth) <= request_limit / PROCESS_SHARE_DIVISOR
         && system_reserved.saturating_add(depth) <= request_limit / SYSTEM_SHARE_DIVISOR;
     if is_within {
         Ok(())
     } else {
-        Err(BackendError::AioShare { taken, system_max: request_limit })
+        Err(BackendError::AioShare { taken: process_reserved, system_max: request_limit })
     }
 }
 

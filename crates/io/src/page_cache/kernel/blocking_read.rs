@@ -22,6 +22,7 @@ pub(crate) struct FileKey {
 }
 
 impl FileKey {
+    /// Returns the key of an open file.
     pub(super) fn from_target(target: &Target) -> FileKey {
         let identity = target.identity();
         FileKey { device: identity.device, inode: identity.inode }

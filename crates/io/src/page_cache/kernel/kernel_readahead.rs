@@ -187,10 +187,10 @@ impl PathKernelReadahead {
         }
     }
 
-    /// Moves the policy's decisions since the last call to the end of `all`.
-    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
+    /// Moves the policy's decisions since the last call to the end of `decisions`.
+    pub(crate) fn take_decisions(&self, decisions: &mut Vec<LoggedDecision>) {
         let mut evidence = self.evidence();
-        all.extend(std::iter::from_fn(|| evidence.log.poll()));
+        decisions.extend(std::iter::from_fn(|| evidence.log.poll()));
     }
 
     /// Memory that the policy assumes, in pages; looked up at first use.

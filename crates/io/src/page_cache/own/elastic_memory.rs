@@ -222,8 +222,8 @@ impl Engine {
         }
     }
 
-    /// Shrinks the memory from `bytes` bytes to `limit` bytes in steps, and gives the freed frames
-    /// back to the system. Stops early if the remaining pages are in use.
+    /// Shrinks the memory from `bytes` bytes to `limit_bytes` bytes in steps, and returns the freed
+    /// frames to the system. Stops early if the remaining pages are in use.
     fn shrink_memory(&self, mut bytes: u64, limit_bytes: u64) {
         while bytes > limit_bytes {
             bytes = bytes.saturating_sub(SHRINK_STEP_BYTES).max(limit_bytes);

@@ -345,8 +345,8 @@ impl PageSharer for FrameSharer {
         self.0.index.take_uses(frame.0)
     }
 
-    fn take_uses_of(&mut self, first: FrameId, wanted: u64) -> [u64; 2] {
-        self.0.index.take_uses_of(first.0, wanted)
+    fn take_uses_of(&mut self, first: FrameId, selected_frames: u64) -> [u64; 2] {
+        self.0.index.take_uses_of(first.0, selected_frames)
     }
 
     fn is_used(&self, frame: FrameId) -> bool {

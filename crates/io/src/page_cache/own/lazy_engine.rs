@@ -188,9 +188,10 @@ impl LazyEngine {
         self.pages.kernel_read_totals()
     }
 
-    /// Moves the logged readahead decisions for these reads to `all`.
-    pub(crate) fn take_decisions(&self, all: &mut Vec<LoggedDecision>) {
-        self.pages.take_decisions(all);
+    /// Moves the policy's decisions on reads through the kernel page cache, made since the last
+    /// call, to the end of `decisions`.
+    pub(crate) fn take_decisions(&self, decisions: &mut Vec<LoggedDecision>) {
+        self.pages.take_decisions(decisions);
     }
 
     /// Starts the reactor thread, which leads for futures.

@@ -274,11 +274,11 @@ impl<A: Atomics> PageIndex<A> {
     }
 
     /// Like [`take_uses`](PageIndex::take_uses), for the frames from `first` on whose bits are set
-    /// in `wanted`. Returns one bit set of the used frames and one of the frames used more than
-    /// once.
-    pub(crate) fn take_uses_of(&self, first: u32, wanted: u64) -> [u64; 2] {
+    /// in `selected_frames`. Returns one bit set of the used frames and one of the frames used more
+    /// than once.
+    pub(crate) fn take_uses_of(&self, first: u32, selected_frames: u64) -> [u64; 2] {
         let mut used = [0; 2];
-        for position in set_bit_positions(wanted) {
+        for position in set_bit_positions(selected_frames) {
             let state = &self.entries[first as usize + position].state;
             if state.load(Relaxed) & USE_MASK != 0 {
                 let uses = state.fetch_and(!USE_MASK, Relaxed) & USE_MASK;

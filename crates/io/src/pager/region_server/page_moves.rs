@@ -95,12 +95,13 @@ impl Areas {
         }
     }
 
-    /// Copies the page at the address `from` to the program's absent page `page`. If `is_protected`
+    /// Copies the page at `source_address` to the program's absent page `page`. If `is_protected`
     /// is true, the copy is write-protected.
-    fn copy_page(&mut self, page: u64, from: usize, is_protected: bool) {
+    fn copy_page(&mut self, page: u64, source_address: usize, is_protected: bool) {
         // SAFETY: `from` is a page of this server that no thread changes, and the program's page is
         // absent.
-        let result = unsafe { self.uffd.copy(self.user.address(page), from, PAGE, is_protected) };
+        let result =
+            unsafe { self.uffd.copy(self.user.address(page), source_address, PAGE, is_protected) };
         result.expect("an absent page of a registered area takes a copy");
     }
 
@@ -210,6 +211,6 @@ impl Areas {
 
 /// True if the kernel cannot move pages between the two addresses, because the program has locked
 /// or protected one of them.
-fn is_move_rejected(moved: Result<(), CallError>) -> bool {
-    moved.is_err_and(|error| error.errno == Errno::INVAL && error.bytes_done == 0)
+fn is_move_rejected(move_result: Result<(), CallError>) -> bool {
+    move_result.is_err_and(|error| error.errno == Errno::INVAL && error.bytes_done == 0)
 }

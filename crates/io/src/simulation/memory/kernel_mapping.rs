@@ -71,6 +71,7 @@ impl Memory {
         (self.kernel_memory.kernel, self.kernel_memory.cached) = (Some(kernel.clone()), cached);
     }
 
+    /// Properties of the kernel, or `None` in a run without delegated windows.
     pub(super) fn kernel(&self) -> Option<&Kernel> {
         self.kernel_memory.kernel.as_ref()
     }
@@ -106,6 +107,7 @@ impl Memory {
         Some(next_move.from)
     }
 
+    /// True if a move of this userfaultfd's memory was not reported yet.
     pub(super) fn has_unreported_move(&self, uffd: RawFd) -> bool {
         self.kernel_memory
             .moves
