@@ -203,8 +203,8 @@ pub(crate) const SHARED_ORDER: [BackendKind; 2] = [BackendKind::Aio, BackendKind
 
 impl std::fmt::Display for BackendKind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let found = BackendKind::NAMES.iter().find(|(kind, _)| kind == self);
-        f.write_str(found.expect("each has a name").1)
+        let entry = BackendKind::NAMES.iter().find(|(kind, _)| kind == self);
+        f.write_str(entry.expect("each has a name").1)
     }
 }
 
@@ -212,8 +212,8 @@ impl std::str::FromStr for BackendKind {
     type Err = UnknownBackend;
 
     fn from_str(name: &str) -> Result<BackendKind, UnknownBackend> {
-        let found = BackendKind::NAMES.iter().find(|(_, known)| *known == name);
-        found.map(|&(kind, _)| kind).ok_or_else(|| UnknownBackend { name: name.to_owned() })
+        let entry = BackendKind::NAMES.iter().find(|(_, kind_name)| *kind_name == name);
+        entry.map(|&(kind, _)| kind).ok_or_else(|| UnknownBackend { name: name.to_owned() })
     }
 }
 

@@ -5,14 +5,15 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use linux_raw_sys::general as raw;
 
-/// Number of resident pages in `bytes` bytes from `offset`. 0 bytes means the rest of the file.
+/// Number of pages of a file's range that are in the kernel page cache. The range has `bytes` bytes
+/// from `offset` on; 0 bytes means the rest of the file.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.5, `EOPNOTSUPP` on a file system of huge pages, and `EPERM` for a file
 /// that the process neither owns nor may write.
 pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u64> {
     let range = raw::cachestat_range { off: offset, len: bytes };
-    let mut counted = raw::cachestat {
+    let mut counts = raw::cachestat {
         nr_cache: 0,
         nr_dirty: 0,
         nr_writeback: 0,
@@ -20,17 +21,18 @@ pub fn resident_pages(file: impl AsFd, offset: u64, bytes: u64) -> io::Result<u6
         nr_recently_evicted: 0,
     };
     let descriptor = file.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads `range` and writes to `counted`. Both are alive.
+    // SAFETY: the kernel reads `range` and writes to `counts`. Both are alive.
     let result =
-        unsafe { libc::syscall(raw::__NR_cachestat.into(), descriptor, &range, &mut counted, 0) };
+        unsafe { libc::syscall(raw::__NR_cachestat.into(), descriptor, &range, &mut counts, 0) };
     match result {
-        0 => Ok(counted.nr_cache),
+        0 => Ok(counts.nr_cache),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Starts to read `bytes` bytes from `offset` into the page cache, and does not wait for them. The
-/// kernel reads at most its readahead window or its largest request per call, whichever is larger.
+/// Starts to read `bytes` bytes from `offset` on into the page cache, and does not wait for them.
+/// The kernel reads at most its readahead window or its largest request per call, whichever is
+/// larger.
 ///
 /// # Errors
 /// The file has no page cache (a pipe, a directory), or is not open for reading.

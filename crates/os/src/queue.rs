@@ -28,17 +28,18 @@ impl QueueLimits {
         QueueLimits::from_device_number(device_number(metadata))
     }
 
-    /// Queue of the device with this number, as `stat(2)` reports it.
+    /// Queue of the device with this number, as `stat(2)` reports it. `None` without an entry in
+    /// sysfs.
     pub fn from_device_number(device: u64) -> Option<QueueLimits> {
         let directory = queue_path(device)?;
-        let number = |name: &str| -> Option<u64> {
+        let number_in_file = |name: &str| -> Option<u64> {
             std::fs::read_to_string(directory.join(name)).ok()?.trim().parse().ok()
         };
         Some(QueueLimits {
-            request_bytes_max: number("max_sectors_kb")? << 10,
-            requests_max: u32::try_from(number("nr_requests")?).ok()?,
-            read_ahead_bytes: number("read_ahead_kb")? << 10,
-            is_rotational: number("rotational")? == 1,
+            request_bytes_max: number_in_file("max_sectors_kb")? << 10,
+            requests_max: u32::try_from(number_in_file("nr_requests")?).ok()?,
+            read_ahead_bytes: number_in_file("read_ahead_kb")? << 10,
+            is_rotational: number_in_file("rotational")? == 1,
             scheduler: std::fs::read_to_string(directory.join("scheduler"))
                 .ok()
                 .and_then(|line| bracketed_entry(&line).map(str::to_owned)),
@@ -62,7 +63,8 @@ impl ReadaheadSetting {
         ReadaheadSetting::from_device_number(device_number(metadata))
     }
 
-    /// Setting of the device or file system with this number, as `stat(2)` reports it.
+    /// Setting of the device or file system with this number, as `stat(2)` reports it. `None` if
+    /// sysfs has no setting for it.
     pub fn from_device_number(device: u64) -> Option<ReadaheadSetting> {
         let path = match queue_path(device) {
             // The folder of a disk has its name; a partition has none of its own.
@@ -72,8 +74,8 @@ impl ReadaheadSetting {
                 Path::new("/sys/block").join(name).join("queue/read_ahead_kb")
             }
             None => {
-                let number = format!("{}:{}", major(device), minor(device));
-                Path::new("/sys/class/bdi").join(number).join("read_ahead_kb")
+                let major_and_minor = format!("{}:{}", major(device), minor(device));
+                Path::new("/sys/class/bdi").join(major_and_minor).join("read_ahead_kb")
             }
         };
         let kib: u64 = std::fs::read_to_string(&path).ok()?.trim().parse().ok()?;
@@ -89,12 +91,13 @@ fn device_number(metadata: &Metadata) -> u64 {
     }
 }
 
-/// Returns the entry in brackets of a line such as `none [mq-deadline] kyber`.
+/// Returns the entry in brackets of a line such as `none [mq-deadline] kyber`, or `None` if there
+/// is none.
 fn bracketed_entry(line: &str) -> Option<&str> {
     line.split_once('[')?.1.split_once(']').map(|(name, _)| name)
 }
 
-/// Directory of a device's queue; a partition uses its disk's.
+/// Directory of a device's queue in sysfs; a partition uses its disk's. `None` without a queue.
 fn queue_path(device: u64) -> Option<PathBuf> {
     let node = PathBuf::from(format!("/sys/dev/block/{}:{}", major(device), minor(device)));
     [node.join("queue"), node.join("../queue")].into_iter().find(|path| path.is_dir())

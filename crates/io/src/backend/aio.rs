@@ -251,7 +251,7 @@ impl Aio {
     /// Moves all available answers of the kernel and of the threads to `answers`, without a system
     /// call.
     fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
-        let (context, before) = (&self.context, answers.len());
+        let (context, count_before) = (&self.context, answers.len());
         let queue = context.shared_queue();
         let mut head = queue.head.load(Ordering::Relaxed);
         let tail = queue.tail.load(Ordering::Acquire);
@@ -267,7 +267,7 @@ impl Aio {
         }
         queue.head.store(head, Ordering::Release);
         self.threads.take_answers(answers);
-        self.unanswered -= (answers.len() - before) as u32;
+        self.unanswered -= (answers.len() - count_before) as u32;
     }
 }
 

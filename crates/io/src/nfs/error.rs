@@ -124,7 +124,7 @@ pub enum NfsError {
 }
 
 impl NfsError {
-    /// Error of a call to this program.
+    /// Creates the error of a failed call to the program `step`.
     pub(crate) fn call(step: NfsStep, error: CallError) -> NfsError {
         NfsError::Call { step, error }
     }
@@ -147,7 +147,8 @@ impl NfsError {
         }
     }
 
-    /// Error for the server's status of the file, or of a directory on the way to it.
+    /// Creates the error for the server's status of the file at `url`, or of a directory on the way
+    /// to it.
     pub(crate) fn from_status(url: &NfsUrl, status: Status) -> NfsError {
         let url = url.to_string();
         match status {

@@ -261,16 +261,16 @@ impl Storage for NfsStorage {
             Sleep::UntilAnswered => None,
         };
         loop {
-            let until = if state.completed.is_empty() { deadline } else { Some(now) };
-            state.exchange(until);
+            let receive_deadline = if state.completed.is_empty() { deadline } else { Some(now) };
+            state.exchange(receive_deadline);
             let is_late = deadline.is_some_and(|deadline| state.link.clock().now() >= deadline);
             if !state.completed.is_empty() || state.in_flight == 0 || is_late {
                 let ended = state.link.clock().now();
                 let received_at = std::mem::replace(&mut state.received_at, ended);
                 if sleep == Sleep::Never || ended.since(now) < POLL_SLEEP_MIN {
                     // The completions may have been in the socket since the last receive.
-                    let unseen = state.completed.iter_mut();
-                    unseen.for_each(|completion| completion.not_before = received_at);
+                    let unstamped = state.completed.iter_mut();
+                    unstamped.for_each(|completion| completion.not_before = received_at);
                 }
                 completions.append(&mut state.completed);
                 return Ok(());

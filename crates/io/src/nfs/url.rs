@@ -40,17 +40,18 @@ impl NfsUrl {
         let url_error =
             |problem: &str| UrlError { url: url.to_owned(), problem: problem.to_owned() };
         let form = "write nfs://HOST[:PORT]/EXPORT/PATH";
-        let rest = url.strip_prefix(SCHEME).ok_or_else(|| url_error(form))?;
-        let (rest, query) = rest.split_once('?').map_or((rest, ""), |(rest, query)| (rest, query));
-        let at = rest.find('/').ok_or_else(|| url_error(&format!("names no file: {form}")))?;
-        let (authority, path) = rest.split_at(at);
+        let after_scheme = url.strip_prefix(SCHEME).ok_or_else(|| url_error(form))?;
+        let (location, query) = after_scheme.split_once('?').unwrap_or((after_scheme, ""));
+        let path_start =
+            location.find('/').ok_or_else(|| url_error(&format!("names no file: {form}")))?;
+        let (authority, path) = location.split_at(path_start);
         let (host, port) = host_and_port(authority).map_err(|problem| url_error(&problem))?;
         let path = decode_percent(path)
             .ok_or_else(|| url_error("`%` stands before two hexadecimal digits"))?;
-        if path.split(|&byte| byte == b'/').all(|part| part.is_empty()) {
+        if path.split(|&byte| byte == b'/').all(|name| name.is_empty()) {
             return Err(url_error(&format!("names no file: {form}")));
         }
-        if path.split(|&byte| byte == b'/').any(|part| part == b"." || part == b"..") {
+        if path.split(|&byte| byte == b'/').any(|name| name == b"." || name == b"..") {
             return Err(url_error("holds `.` or `..`; write the path without them"));
         }
         let mut options = NfsOptions::default();
@@ -68,7 +69,7 @@ impl NfsUrl {
         Ok(NfsUrl { host, port, path, options })
     }
 
-    /// True if a text begins like such a URL.
+    /// True if a text begins with `nfs://`, and is therefore meant as such a URL.
     pub fn is_meant(text: &str) -> bool {
         text.starts_with(SCHEME)
     }
@@ -79,7 +80,8 @@ impl NfsUrl {
     }
 }
 
-/// Splits `HOST[:PORT]` or `[IPV6][:PORT]`.
+/// Splits `HOST[:PORT]` or `[IPV6][:PORT]` into the host without brackets and the port. The error
+/// describes the wrong part.
 fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
     let (host, port) = match authority.strip_prefix('[') {
         Some(rest) => {
@@ -106,20 +108,20 @@ fn host_and_port(authority: &str) -> Result<(String, Option<u16>), String> {
     Ok((host.to_owned(), port.transpose()?))
 }
 
-/// Decodes `%XX`; `None` for a wrong escape.
+/// Decodes `%XX` in a path to bytes. Returns `None` for a wrong escape.
 fn decode_percent(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
+    let mut undecoded = text.as_bytes();
+    while let [first_byte, after @ ..] = undecoded {
+        undecoded = after;
+        if *first_byte != b'%' {
+            bytes.push(*first_byte);
             continue;
         }
-        let (digits, after) = rest.split_at_checked(2)?;
+        let (digits, after) = undecoded.split_at_checked(2)?;
         let digit = |byte: u8| char::from(byte).to_digit(16);
         bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
-        rest = after;
+        undecoded = after;
     }
     Some(bytes)
 }

@@ -24,8 +24,8 @@ impl<'a> XdrReader<'a> {
 
     /// Takes the next `count` bytes. They have no length and no padding.
     pub(crate) fn fixed(&mut self, count: usize) -> Result<&'a [u8], Garbled> {
-        let (bytes, left) = self.undecoded.split_at_checked(count).ok_or(Garbled)?;
-        self.undecoded = left;
+        let (bytes, undecoded) = self.undecoded.split_at_checked(count).ok_or(Garbled)?;
+        self.undecoded = undecoded;
         Ok(bytes)
     }
 

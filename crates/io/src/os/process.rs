@@ -205,7 +205,7 @@ impl<T: Send + Sync> ForkLocal<T> {
     #[inline]
     pub(crate) fn get_or_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         match self.get() {
-            Some(made) => Ok(made),
+            Some(value) => Ok(value),
             None => self.init(make),
         }
     }
@@ -214,13 +214,17 @@ impl<T: Send + Sync> ForkLocal<T> {
     /// value stays and the others are dropped.
     #[cold]
     fn init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
-        let new = Box::into_raw(Box::new(make()?));
-        let none = ptr::null_mut();
-        let before =
-            self.value_pointer.compare_exchange(none, new, Ordering::AcqRel, Ordering::Acquire);
-        if before.is_err() {
+        let new_pointer = Box::into_raw(Box::new(make()?));
+        let null = ptr::null_mut();
+        let exchanged = self.value_pointer.compare_exchange(
+            null,
+            new_pointer,
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        if exchanged.is_err() {
             // SAFETY: another thread won the race, and no reference to this box exists.
-            drop(unsafe { Box::from_raw(new) });
+            drop(unsafe { Box::from_raw(new_pointer) });
         }
         Ok(self.get().expect("it is there from now on"))
     }
@@ -247,10 +251,10 @@ impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for ForkLocal<T> {
 
 impl<T: Send + Sync> Drop for ForkLocal<T> {
     fn drop(&mut self) {
-        let made = *self.value_pointer.get_mut();
-        if !made.is_null() {
+        let value_pointer = *self.value_pointer.get_mut();
+        if !value_pointer.is_null() {
             // SAFETY: the box was leaked into `self`, and no borrow is left.
-            drop(unsafe { Box::from_raw(made) });
+            drop(unsafe { Box::from_raw(value_pointer) });
         }
     }
 }

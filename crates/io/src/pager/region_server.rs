@@ -322,8 +322,8 @@ impl Areas {
         tag: u64,
     ) {
         let fault = MemoryFault { memory: self.memory, page, access, process: PROCESS, tag };
-        let begun = machine.fault(now, fault);
-        begun.expect("there is no limit to open faults");
+        let result = machine.fault(now, fault);
+        result.expect("there is no limit to open faults");
     }
 
     /// Executes a command of the owner. A load or discard that has to wait is answered later.

@@ -203,15 +203,15 @@ impl Builder {
         self
     }
 
-    /// Page cache of the path, by its options. `default` applies if none names it.
+    /// Returns the page cache mode of the path by its options, or `default` if no option names it.
     ///
     /// # Errors
     /// An option has no effect in the mode.
     fn chosen_page_cache(&self, default: PageCache) -> Result<PageCache, OptionError> {
         let from_memory = self.memory_bytes.map(|bytes| PageCache::Own { bytes: Some(bytes) });
         let page_cache = match (self.page_cache, from_memory) {
-            (Some(PageCache::Own { bytes: None }), Some(own)) => own,
-            (Some(named), _) => named,
+            (Some(PageCache::Own { bytes: None }), Some(sized_cache)) => sized_cache,
+            (Some(named_cache), _) => named_cache,
             (None, from_memory) => from_memory.unwrap_or(default),
         };
         let queue_options = [
@@ -227,18 +227,22 @@ impl Builder {
             ("kernel_cache", self.uses_kernel_cache.is_some()),
         ];
         let kernel_options = [("whole_file_memory", self.whole_file_bytes_max.is_some())];
-        let refuse = |options: &[(&'static str, bool)]| {
-            let given = options.iter().find(|(_, is_given)| *is_given);
-            given.map_or(Ok(page_cache), |(option, _)| Err(OptionError { option, page_cache }))
+        let reject_set_options = |options: &[(&'static str, bool)]| {
+            let set_option = options.iter().find(|(_, is_set)| *is_set);
+            set_option.map_or(Ok(page_cache), |(option, _)| Err(OptionError { option, page_cache }))
         };
         match page_cache {
-            PageCache::Kernel => refuse(&cache_options).and_then(|_| refuse(&queue_options)),
-            PageCache::None => refuse(&cache_options).and_then(|_| refuse(&kernel_options)),
+            PageCache::Kernel => {
+                reject_set_options(&cache_options).and_then(|_| reject_set_options(&queue_options))
+            }
+            PageCache::None => {
+                reject_set_options(&cache_options).and_then(|_| reject_set_options(&kernel_options))
+            }
             PageCache::Own { bytes } => match self.memory_bytes {
                 Some(_) if self.memory_bytes != bytes => {
                     Err(OptionError { option: "memory", page_cache })
                 }
-                _ => refuse(&kernel_options),
+                _ => reject_set_options(&kernel_options),
             },
         }
     }

@@ -125,16 +125,16 @@ impl<'a> RpcCall<'a> {
 
     /// Decodes the next word of four bytes.
     fn word(&mut self) -> u32 {
-        let (word, left) = self.undecoded.split_first_chunk().expect("a call is whole");
-        self.undecoded = left;
+        let (word, undecoded) = self.undecoded.split_first_chunk().expect("a call is whole");
+        self.undecoded = undecoded;
         u32::from_be_bytes(*word)
     }
 
     /// Decodes the next opaque data: a length, the bytes, and their padding. Returns the bytes.
     fn opaque(&mut self) -> &'a [u8] {
         let bytes = self.word() as usize;
-        let (opaque, left) = self.undecoded.split_at(bytes);
-        self.undecoded = &left[bytes.next_multiple_of(4) - bytes..];
+        let (opaque, undecoded) = self.undecoded.split_at(bytes);
+        self.undecoded = &undecoded[bytes.next_multiple_of(4) - bytes..];
         opaque
     }
 }
@@ -257,14 +257,14 @@ impl World {
             (NFS, 3) => {
                 let (directory, name) = (call.opaque(), call.opaque());
                 let file = handle(self.disk.borrow().names[0]);
-                let found = match name {
+                let handle_found = match name {
                     b"0" if directory == ROOT && server.is_linked => LINK,
                     b"0" => &file,
                     b"directory" if directory == ROOT => DIRECTORY,
                     _ => return AnswerWriter::from_words(&[2, 0]),
                 };
-                results.push_words(&[0]).opaque(found);
-                self.push_optional_attributes(&mut results, found);
+                results.push_words(&[0]).opaque(handle_found);
+                self.push_optional_attributes(&mut results, handle_found);
                 self.push_optional_attributes(&mut results, directory);
             }
             // ACCESS.

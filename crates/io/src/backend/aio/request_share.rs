@@ -36,12 +36,12 @@ fn update_reserved(change: impl Fn(u32) -> u32) {
 
 /// Records a new context of `depth` requests.
 pub(super) fn reserve(depth: u32) {
-    update_reserved(|taken| taken.saturating_add(depth));
+    update_reserved(|reserved| reserved.saturating_add(depth));
 }
 
 /// Records the end of a context of `depth` requests.
 pub(super) fn unreserve(depth: u32) {
-    update_reserved(|taken| taken.saturating_sub(depth));
+    update_reserved(|reserved| reserved.saturating_sub(depth));
 }
 
 /// Checks that a context of `depth` requests leaves enough to others. Without a reported system

@@ -165,17 +165,19 @@ impl BlockingPoolState {
         let is_free = |threads_in_file: u32, key: &FileKey| {
             let threads_max =
                 if threads_in_file == 0 { DEVICE_THREADS_FIRST_MAX } else { DEVICE_THREADS_MAX };
-            self.devices.get(&key.device).is_none_or(|&reading| reading < threads_max)
+            self.devices
+                .get(&key.device)
+                .is_none_or(|&threads_on_device| threads_on_device < threads_max)
         };
         let &(_, _, key) =
             self.order.iter().find(|(threads_in_file, _, key)| is_free(*threads_in_file, key))?;
         self.threads_reading += 1;
         *self.devices.entry(key.device).or_default() += 1;
-        let taken = self.with_file(key, |file| {
+        let queued_task = self.with_file(key, |file| {
             file.reading += 1;
             file.queue.pop_front()
         });
-        let (_, task) = taken.expect("a file in the order has a task");
+        let (_, task) = queued_task.expect("a file in the order has a task");
         Some(task)
     }
 
@@ -184,9 +186,9 @@ impl BlockingPoolState {
         self.ended += 1;
         self.threads_reading -= 1;
         self.with_file(key, |file| file.reading -= 1);
-        if let Some(reading) = self.devices.get_mut(&key.device) {
-            *reading -= 1;
-            if *reading == 0 {
+        if let Some(threads_on_device) = self.devices.get_mut(&key.device) {
+            *threads_on_device -= 1;
+            if *threads_on_device == 0 {
                 self.devices.remove(&key.device);
             }
         }

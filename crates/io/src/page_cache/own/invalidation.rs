@@ -21,14 +21,15 @@ impl Handle {
         let file = self.machine_ids_or_register().file;
         let mut state = self.engine.lock();
         state.invalidate_all_versions(file, range);
-        let stale = state.versions_with_stale_pages(file, range);
+        let stale_versions = state.versions_with_stale_pages(file, range);
         // Own handles are needed: another thread may close the last handle meanwhile.
-        let opened: Vec<_> =
-            stale.into_iter().map(|(id, file)| (file, state.open_another(id))).collect();
+        let opened_handles: Vec<_> =
+            stale_versions.into_iter().map(|(id, file)| (file, state.open_another(id))).collect();
         drop(state);
-        let open = |(file, named)| Handle::with_machine_ids(&self.engine, file, Some(named));
+        let new_handle =
+            |(file, machine_ids)| Handle::with_machine_ids(&self.engine, file, Some(machine_ids));
         // All handles are created before the first wait, so that each is closed in any case.
-        let readers: Vec<Handle> = opened.into_iter().map(open).collect();
+        let readers: Vec<Handle> = opened_handles.into_iter().map(new_handle).collect();
         readers.iter().for_each(|reader| reader.wait_for_stale_range(range));
     }
 

@@ -219,8 +219,8 @@ impl<A: Atomics> PageIndex<A> {
     /// Removes a pin. Returns true if the page was invalidated and this was its last pin. The
     /// caller must then return the frame to the machine.
     pub(crate) fn unpin(&self, frame: u32) -> bool {
-        let before = self.entries[frame as usize].state.fetch_sub(PIN_UNIT, AcqRel);
-        before & INVALIDATED != 0 && before & PIN_MASK == PIN_UNIT
+        let old_state = self.entries[frame as usize].state.fetch_sub(PIN_UNIT, AcqRel);
+        old_state & INVALIDATED != 0 && old_state & PIN_MASK == PIN_UNIT
     }
 
     /// True if the page is shared without a mark. Other threads may change this at any time.

@@ -294,7 +294,8 @@ fn page_of_last_byte(end: u64) -> u64 {
     end.saturating_sub(1) / PAGE_BYTES
 }
 
-/// Number of the calling thread, from 0 in the order of the first calls.
+/// Number of the calling thread, from 0 in the order of the first calls. It stays the same for the
+/// thread's lifetime.
 #[inline]
 pub(crate) fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);

@@ -270,10 +270,10 @@ impl EngineState {
                 break;
             }
         }
-        let lead = &self.in_flight.leader;
-        if lead.is_active
+        let leader = &self.in_flight.leader;
+        if leader.is_active
             && let Some(wake) = self.machine.next_wake()
-            && lead.wakes_at.is_none_or(|until| wake < until)
+            && leader.wakes_at.is_none_or(|leader_wake| wake < leader_wake)
         {
             self.in_flight.deferred.must_wake_leader = true;
         }
@@ -364,11 +364,11 @@ impl EngineState {
     /// Makes the calling thread the leader, which waits for `queue`. Returns its *term*, a number
     /// that distinguishes successive leaders, and the latest time to wake up.
     pub(crate) fn become_leader(&mut self, queue: Option<QueueId>) -> (u64, Option<Time>) {
-        let until = self.machine.next_wake();
+        let wakes_at = self.machine.next_wake();
         let term = self.in_flight.leader.term + 1;
-        self.in_flight.leader = LeaderState { is_active: true, term, queue, wakes_at: until };
+        self.in_flight.leader = LeaderState { is_active: true, term, queue, wakes_at };
         self.in_flight.deferred.must_wake_leader = false;
-        (term, until)
+        (term, wakes_at)
     }
 
     /// Ends the leader's sleep with the result `slept`, and takes in completions. Ends its lead,

@@ -125,9 +125,9 @@ impl DelegatedWindows {
 
     /// True if the kernel serves the page now.
     pub(super) fn is_kernel_served(&self, page: u64) -> bool {
-        let mut kept = self.permanent.iter();
+        let mut permanent_ranges = self.permanent.iter();
         self.windows.iter().any(|window| window.range.contains(page))
-            || kept.any(|range| range.contains(page))
+            || permanent_ranges.any(|range| range.contains(page))
     }
 
     /// Number of pages of the windows for which `is_counted` returns true.

@@ -61,6 +61,8 @@ pub struct CallError {
 }
 
 impl CallError {
+    /// Returns a function that converts the kernel's error of the call `call`, which has done
+    /// nothing.
     pub(super) fn from_errno(call: &'static str) -> impl Fn(Errno) -> CallError {
         move |errno| CallError { call, errno, bytes_done: 0 }
     }
