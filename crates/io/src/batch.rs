@@ -8,7 +8,7 @@ use crate::os::aligned_bytes::AlignedBytes;
 use crate::page_cache::kernel_reads::submitted_reads::KernelReadStatus;
 use crate::page_cache::own::copy_out::copy_out;
 use crate::page_cache::own::engine_guard::EngineGuard;
-use crate::page_cache::own::in_flight::{CompletedRead, QueueId};
+use crate::page_cache::own::in_flight::{CompletedRead, QueueId, QueueOwner};
 use crate::page_cache::own::read_bytes::slices;
 use crate::page_cache::own::state::batch_reads::{SharedRead, UnstartedRead};
 use crate::page_cache::own::{LazyEngine, READ_BYTES_MAX, WaitOutcome};
@@ -158,7 +158,8 @@ impl Batch {
     fn release_and_submit<'e>(&mut self, engine: &'e LazyEngine) -> (EngineGuard<'e>, QueueId) {
         self.unstarted.iter().for_each(|unstarted| _ = unstarted.handle.machine_ids_or_register());
         let mut state = engine.lock();
-        let queue = *self.queue.get_or_insert_with(|| state.in_flight.open_queue(false));
+        let open_queue = || state.in_flight.open_queue(QueueOwner::Thread);
+        let queue = *self.queue.get_or_insert_with(open_queue);
         state.release_and_start(queue, &mut self.returned, &self.unstarted, &mut self.ready);
         (state, queue)
     }
@@ -315,7 +316,8 @@ impl Batch {
         let engine = Arc::clone(&self.engine);
         let (state, queue) = self.release_and_submit(&engine);
         let result = if self.ready.is_empty() && state.in_flight.queue_len(queue) > 0 {
-            let (mut locked, waited) = engine.wait(state, queue, false);
+            let ends_when_stalled = false;
+            let (mut locked, waited) = engine.wait(state, queue, ends_when_stalled);
             match waited {
                 WaitOutcome::Done(id) => {
                     locked.share_completed(queue, id, &mut self.ready);

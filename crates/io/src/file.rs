@@ -462,7 +462,9 @@ impl File {
         let frame_cache = &handle.engine.frame_cache;
         let (mut pinned_page, mut copy) = (Ok(None), None);
         read.wait(|bytes| {
-            pinned_page = frame_cache.pin(handle.machine_ids_or_register().file, page, true);
+            let ignores_mark = true;
+            pinned_page =
+                frame_cache.pin(handle.machine_ids_or_register().file, page, ignores_mark);
             copy = matches!(pinned_page, Ok(None)).then(|| AlignedBytes::from(bytes));
         })?;
         Ok(match pinned_page.map_err(ReadError::from)? {

@@ -157,7 +157,8 @@ impl Target {
     /// It does not exist, cannot be opened, is neither of the two, or is empty; or direct I/O is
     /// required and not available.
     pub fn open(path: &Path, options: OpenOptions) -> Result<Target, OpenError> {
-        let target = Target::open_or_create(path, options, false)?;
+        let creates = false;
+        let target = Target::open_or_create(path, options, creates)?;
         match target.bytes {
             0 => Err(OpenError::Empty { path: target.path.to_path_buf() }),
             _ => Ok(target),

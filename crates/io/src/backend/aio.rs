@@ -178,7 +178,8 @@ impl Aio {
             |errno: rustix::io::Errno| BackendError::NoBell { errno: errno.raw_os_error() };
         let event_fd =
             eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(no_event_fd)?;
-        Aio::from_event_fd(depth, event_fd, false)
+        let is_event_fd_borrowed = false;
+        Aio::from_event_fd(depth, event_fd, is_event_fd_borrowed)
     }
 
     /// Like [`new`](Aio::new), with the eventfd of an owner who sleeps elsewhere.
@@ -189,7 +190,8 @@ impl Aio {
         let event_fd = event_fd
             .try_clone_to_owned()
             .map_err(|error| BackendError::NoBell { errno: error.raw_os_error().unwrap_or(0) })?;
-        Aio::from_event_fd(depth, event_fd, true)
+        let is_event_fd_borrowed = true;
+        Aio::from_event_fd(depth, event_fd, is_event_fd_borrowed)
     }
 
     /// Sets up a context for `depth` requests, reused or new, and maps its answer queue. Answers

@@ -58,11 +58,15 @@ impl Connection {
                     // The port is in use, or still belongs to a recent connection.
                     Err(Errno::ADDRINUSE | Errno::ADDRNOTAVAIL) => {}
                     Err(Errno::ACCESS | Errno::PERM) => break,
-                    started => return self.store_started(started, true),
+                    started => {
+                        let is_reserved = true;
+                        return self.store_started(started, is_reserved);
+                    }
                 }
             }
         }
-        self.store_started(Socket::connect(self.address, None), false)
+        let is_reserved = false;
+        self.store_started(Socket::connect(self.address, None), is_reserved)
     }
 
     /// Returns the state of the connection that was started. Closes the socket if the attempt has

@@ -94,7 +94,8 @@ impl ServerLink {
                     return Err(libc::ETIMEDOUT);
                 }
                 ConnectState::InProgress => {
-                    self.connection.wait(true, Some(self.clock.until(deadline)));
+                    let to_write = true;
+                    self.connection.wait(to_write, Some(self.clock.until(deadline)));
                     connect_state = self.connection.connect_state();
                 }
             }

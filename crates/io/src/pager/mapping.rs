@@ -387,7 +387,8 @@ impl Mapping {
     /// # Errors
     /// The range is not in the file, or cannot be read.
     pub fn load(&self, offset: u64, bytes: u64) -> Result<(), LoadError> {
-        self.read_range(offset, bytes, false, |_| {})
+        let wants_bytes = false;
+        self.read_range(offset, bytes, wants_bytes, |_| {})
     }
 
     /// Copies bytes of the file from `offset` on into the whole of `buffer`, without the risk of a

@@ -378,11 +378,11 @@ impl Areas {
     fn make_present(&self, range: PageRange) {
         let mut address = self.shadow.address(range.first);
         let end = address + (range.count() * PAGE_BYTES) as usize;
-        let zeros = self.zeros.as_ptr() as usize;
+        let (zeros, is_protected) = (self.zeros.as_ptr() as usize, false);
         while address < end {
             let bytes = (end - address).min(ZERO_BYTES);
             // SAFETY: this server owns the zeros. No thread reads these pages of the shadow.
-            match unsafe { self.shadow_uffd.copy(address, zeros, bytes, false) } {
+            match unsafe { self.shadow_uffd.copy(address, zeros, bytes, is_protected) } {
                 Ok(()) => address += bytes,
                 // An earlier, abandoned transfer of the page is still in progress.
                 Err(error) if error.errno == Errno::EXIST => {

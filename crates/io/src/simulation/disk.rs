@@ -514,7 +514,8 @@ impl Backend for SimulatedBackend {
         answers: &mut Vec<KernelAnswer>,
     ) -> Result<(), BackendError> {
         let world = world().expect(OUTSIDE_SIMULATION);
-        world.sleep(self.ring, sleep, false)?;
+        let ends_by_wake = false;
+        world.sleep(self.ring, sleep, ends_by_wake)?;
         self.collect(answers).map(drop)
     }
 }
@@ -575,7 +576,8 @@ impl Sleeper for SimulatedSleeper {
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let world = world().expect(OUTSIDE_SIMULATION);
         world.preemption_point();
-        let slept = world.sleep(self.ring, sleep, true);
+        let ends_by_wake = true;
+        let slept = world.sleep(self.ring, sleep, ends_by_wake);
         world.preemption_point();
         slept
     }

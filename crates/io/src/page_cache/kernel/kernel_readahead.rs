@@ -329,8 +329,7 @@ fn remove_kernel_ranges(
     }
 }
 
-/// Largest number of pages to advise for a hint of `range`: half of the free memory, which is
-/// looked up only for large ranges.
+/// Largest number of pages to advise for a hint of `range`. Large ranges: half of the free memory.
 fn hint_pages_max(range: PageRange) -> u64 {
     let bytes = range.count() * PAGE_BYTES;
     let free =
@@ -585,7 +584,8 @@ impl FileKernelReadahead {
                 let range = range.clipped(range.first.saturating_add(hint_pages_max(range)));
                 advised.read(range, &mut device);
                 drop((advised, device));
-                self.path_readahead.advise(target, &[range], true);
+                let must_not_wait = true;
+                self.path_readahead.advise(target, &[range], must_not_wait);
             }
             Advice::DontNeed => {
                 drop((advised, device));

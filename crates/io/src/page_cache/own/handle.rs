@@ -369,7 +369,10 @@ impl Handle {
     pub(crate) fn pin_shared(&self, page: u64) -> Result<Option<PinnedPage>, PinLimitReached> {
         match self.needs_every_hit || !self.has_pages() {
             true => Ok(None),
-            false => self.engine.frame_cache.pin(self.machine_ids_or_register().file, page, false),
+            false => {
+                let ignores_mark = false;
+                self.engine.frame_cache.pin(self.machine_ids_or_register().file, page, ignores_mark)
+            }
         }
     }
 

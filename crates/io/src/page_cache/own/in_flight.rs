@@ -68,6 +68,15 @@ pub(crate) struct CompletedRead {
     pub(crate) detached: Option<AlignedBytes>,
 }
 
+/// Owner of a completion queue, which waits for its reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueOwner {
+    /// A thread, for a read of its own or for a batch.
+    Thread,
+    /// A task.
+    Task,
+}
+
 /// The reads of one thread, task or batch.
 #[derive(Default)]
 pub(super) struct CompletionQueue {
@@ -186,9 +195,9 @@ impl InFlight {
         }
     }
 
-    /// Creates an empty completion queue, of a task if `is_task` is true, otherwise of a thread or
-    /// a batch.
-    pub(crate) fn open_queue(&mut self, is_task: bool) -> QueueId {
+    /// Creates an empty completion queue.
+    pub(crate) fn open_queue(&mut self, owner: QueueOwner) -> QueueId {
+        let is_task = owner == QueueOwner::Task;
         self.queues.insert(CompletionQueue { is_task, ..CompletionQueue::default() })
     }
 

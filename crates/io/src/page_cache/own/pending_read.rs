@@ -21,7 +21,7 @@ use readpath_core::unit::{PAGE_BYTES, PAGE_SECTORS, PageRange, Time};
 
 use super::engine_guard::EngineGuard;
 use super::frame_cache::GROUP_PAGES;
-use super::in_flight::{CompletedRead, InFlightId, Parked, QueueId};
+use super::in_flight::{CompletedRead, InFlightId, Parked, QueueId, QueueOwner};
 use super::read_bytes::{ReadBytes, slices};
 use super::state::EngineState;
 use super::{Engine, Handle, WaitOutcome};
@@ -60,7 +60,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             let engine: &Engine = &self.handle.engine;
             let bytes = self.piece_bytes();
             let mut state = engine.lock();
-            let queue = self.open_queue(&mut state, false);
+            let queue = self.open_queue(&mut state, QueueOwner::Thread);
             let inline_request = state.start_inline(&self.handle, self.offset, bytes, queue);
             let mut done = None;
             if let Some(mut inline_request) = inline_request.map_err(ReadError::from_machine)? {
@@ -117,7 +117,7 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
             let queue = match self.queue.get() {
                 Some(queue) => queue,
                 None => {
-                    let queue = self.open_queue(&mut state, true);
+                    let queue = self.open_queue(&mut state, QueueOwner::Task);
                     let started = state.start(&self.handle, self.offset, bytes, queue);
                     started.map_err(ReadError::from_machine)?;
                     queue
@@ -145,10 +145,9 @@ impl<H: Deref<Target = Handle>> PendingRead<H> {
         piece_end.min(self.end) - self.offset
     }
 
-    /// Opens the completion queue of a piece, for a task if `is_task` is true, otherwise for a
-    /// thread.
-    fn open_queue(&self, state: &mut EngineState, is_task: bool) -> QueueId {
-        let queue = state.in_flight.open_queue(is_task);
+    /// Opens the completion queue of a piece.
+    fn open_queue(&self, state: &mut EngineState, owner: QueueOwner) -> QueueId {
+        let queue = state.in_flight.open_queue(owner);
         self.queue.set(Some(queue));
         queue
     }

@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use super::LazyEngine;
+use super::in_flight::QueueOwner;
 use super::storage_backend::StorageBackend;
 use crate::backend::{BackendError, BackendKind, Sleep, Sleeper};
 use crate::file::File;
@@ -148,7 +149,7 @@ fn request_of_a_stalled_thread_is_read_again_by_a_waiting_reader() {
     let file = path.open(name).unwrap();
     let engine = path.engine();
     let mut state = engine.lock();
-    let queue = state.in_flight.open_queue(false);
+    let queue = state.in_flight.open_queue(QueueOwner::Thread);
     let own = state.start_inline(file.handle(), 300_001, 1, queue).unwrap();
     let mut own = own.expect("what is absent is given to the thread that waits");
     drop(state);

@@ -127,7 +127,8 @@ impl Areas {
     pub(super) fn copy_page(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
         // SAFETY: as in `map_range`. No thread changes the shadow.
-        let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, false) };
+        let is_protected = false;
+        let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, is_protected) };
         // SAFETY: the bytes are in the user area now.
         unsafe { self.shadow.release(PageRange::new(page, 1)) };
         match copied {

@@ -62,9 +62,9 @@ impl Areas {
     /// Fills a mapped page with zeros, write-protected, if it is absent. Returns true if it was
     /// absent.
     fn fill_if_dropped(&mut self, page: u64) -> bool {
-        let zeros = self.zeros.address();
+        let (zeros, is_protected) = (self.zeros.address(), true);
         // SAFETY: this server owns `zeros`. If a page is present, nothing is changed.
-        let result = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, true) };
+        let result = unsafe { self.uffd.copy(self.user.address(page), zeros, PAGE, is_protected) };
         if result.is_ok() {
             self.frames[self.frame_of_page[page as usize] as usize].presence =
                 FramePresence::Mapped { page, is_protected: true };
