@@ -77,8 +77,8 @@ fn page_read_time(target: &Target) -> Option<Duration> {
     (0..TEST_READS).map(time_test_read).min().flatten()
 }
 
-/// Offset in bytes of the test read number `test_read` in a file of `pages` pages. It is a page
-/// start in the middle of that one of [`TEST_READS`] equal parts.
+/// Offset in bytes of the test read number `test_read`, from 0, in a file of `pages` pages. It is
+/// the page start in the middle of this one of [`TEST_READS`] equal parts.
 fn test_read_offset(pages: u64, test_read: u64) -> u64 {
     pages * (2 * test_read + 1) / (2 * TEST_READS) * PAGE_BYTES
 }

@@ -170,6 +170,7 @@ impl Channel {
         self.in_use.or_threads_if(self.transfers.replacement_reason())
     }
 
+    /// Counters since the channel was built.
     pub(super) fn counters(&self) -> RawStats {
         self.counters
     }

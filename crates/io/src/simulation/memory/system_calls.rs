@@ -181,14 +181,15 @@ pub(crate) fn release(address: usize, range: PageRange) -> bool {
     true
 }
 
-/// Unlocks the pages of a range.
+/// Unlocks the pages of a range of `bytes` bytes at `address`. No effect outside a simulation.
 pub(crate) fn unlock(address: usize, bytes: usize) {
     if let Some(world) = world() {
         world.lock(address, bytes as u64 / PAGE_BYTES, false);
     }
 }
 
-/// Unmaps a range: touches that wait for its pages fail.
+/// Unmaps the area of `bytes` bytes at `address`: touches that wait for its pages fail. No effect
+/// outside a simulation.
 pub(crate) fn unmap(address: usize, bytes: usize) {
     if let Some(world) = world() {
         world.drop_pages(address, bytes / PAGE, true);

@@ -55,9 +55,8 @@ impl Model {
         self.brought += pages.pages().filter(|page| self.cached.insert(*page)).count() as u64;
     }
 
-    /// A read with the steps of
-    /// [`Handle::read_with_kernel_readahead`](crate::page_cache::own::Handle::read_kept): checked, shown to
-    /// the policy if absent, and awaited.
+    /// Models a read of `bytes` bytes from `offset` on through the kernel page cache. It is
+    /// checked, shown to the policy if absent, and awaited.
     fn read(&mut self, offset: u64, bytes: u64) {
         let request = PageRange::covering(offset, bytes);
         let absent: Vec<u64> = request.pages().filter(|page| !self.cached.contains(page)).collect();
