@@ -81,7 +81,7 @@ impl Cache {
         }
     }
 
-    /// Number of frames, up to `wanted`, that are available; the caller takes them at once.
+    /// Number of frames, up to `frames_needed`, that are available; the caller takes them at once.
     pub(super) fn frames_for(&mut self, frames_needed: u32, is_reserved: bool) -> u32 {
         if is_reserved && self.sharer.is_some() {
             self.reserved -= frames_needed;
@@ -90,15 +90,15 @@ impl Cache {
         self.free_unreserved(frames_needed).min(frames_needed)
     }
 
-    /// Frees frames until `wanted` are free in addition to the reserved ones, as far as possible.
-    /// Returns their number.
+    /// Frees frames until `frames_needed` are free in addition to the reserved ones, as far as
+    /// possible. Returns their number.
     pub(super) fn free_unreserved(&mut self, frames_needed: u32) -> u32 {
         self.free_frames_until(self.reserved + frames_needed);
         self.free_pages() - self.reserved
     }
 
-    /// Frees frames until `wanted` are free, as far as possible. The first freed frame is the first
-    /// to be reused: pages that were neighbours in memory are replaced by neighbours.
+    /// Frees frames until `frames_needed` are free, as far as possible. The first freed frame is
+    /// the first to be reused: pages that were neighbours in memory are replaced by neighbours.
     fn free_frames_until(&mut self, frames_needed: u32) {
         if self.free_pages() >= frames_needed {
             return;
@@ -131,8 +131,8 @@ impl Cache {
         }
     }
 
-    /// Frees the frames of the next victims, between one and `wanted`. Returns false if all pages
-    /// are in use.
+    /// Frees the frames of the next victims, between one and `frames_needed`. Returns false if all
+    /// pages are in use.
     fn evict_victims(&mut self, frames_needed: u32) -> bool {
         // These lists have only memory, and only pages that no reader can see.
         let unseen = self

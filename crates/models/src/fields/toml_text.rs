@@ -72,8 +72,8 @@ fn block(
     }
 }
 
-/// Converts the TOML value `item` of the field `key`. `line` is its line in `file`; nested values get
-/// their own line from `lines`.
+/// Converts the TOML value `item` of the field `key`. `line` is its line in `file`; nested values
+/// get their own line from `lines`.
 fn value(
     item: &DeValue<'_>,
     file: &str,

@@ -56,7 +56,7 @@ impl WriteCache {
         self.spec.spans > 0 && u64::from(sectors) <= self.spec.sectors
     }
 
-    /// Returns true if a write of the sectors from `start` to `end` fits at time `at`.
+    /// Returns true if a write of the sectors from `start` to `end` fits at `time_ns`.
     pub(super) fn has_room_for(&self, time_ns: u64, start: u64, end: u64) -> bool {
         if self.holds(start, end) {
             return true;

@@ -99,9 +99,9 @@ impl FileData {
         again_bytes.min(bytes)
     }
 
-    /// Records the fetch of a read that waited, where the page cache is not observed. The pages that
-    /// were read before are taken to be in memory, unless there are no others. Returns the number
-    /// of fetched bytes, and of bytes fetched again.
+    /// Records the fetch of a read that waited, where the page cache is not observed. The pages
+    /// that were read before are taken to be in memory, unless there are no others. Returns the
+    /// number of fetched bytes, and of bytes fetched again.
     fn record_absent_fetch(&mut self, offset: u64, bytes: u64) -> (u64, u64) {
         let pages = PageRange::covering(offset, bytes);
         let absent_pages = self.fetched.add(pages.first, pages.end);

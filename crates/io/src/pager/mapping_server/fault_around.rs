@@ -126,8 +126,8 @@ impl Areas {
     /// Copies a page from the shadow to the user area. Returns false if a page is already there.
     pub(super) fn copy_page(&mut self, page: u64) -> bool {
         let (to, from) = (self.user.address(page), self.shadow.address(page));
-        // SAFETY: as in `map_range`. No thread changes the shadow.
         let is_protected = false;
+        // SAFETY: as in `map_range`. No thread changes the shadow.
         let copied = unsafe { self.uffd.copy(to, from, PAGE_BYTES as usize, is_protected) };
         // SAFETY: the bytes are in the user area now.
         unsafe { self.shadow.release(PageRange::new(page, 1)) };
