@@ -25,7 +25,8 @@ pub struct LoggedDecision {
     pub decision: Decision,
 }
 
-/// A decision with the numbers behind it. The log prints the fields under their names.
+/// A decision with the numbers behind it. The log prints most fields under their names;
+/// some keys are older.
 ///
 /// `queue` is a number that is reused when a queue is gone. Times and durations that end in `_ms`
 /// are whole milliseconds. `why` is one word.

@@ -344,6 +344,12 @@ fn identity(path: &Path) -> io::Result<String> {
     Ok(format!("{device:?} {} {birth:?}", attributes.stx_ino))
 }
 
+/// Replaces the escapes in a path of `/proc/mounts` or `mountinfo`: `\\` and three octal digits.
+pub(crate) fn unescaped(path: &str) -> String {
+    let path = path.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
+    path.replace("\\134", "\\")
+}
+
 /// Returns true when a file system of this type and source name is mounted on `path`.
 fn is_mounted(path: &Path, source_name: &str, kind: &str) -> bool {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
@@ -351,10 +357,7 @@ fn is_mounted(path: &Path, source_name: &str, kind: &str) -> bool {
         let mut fields = line.split(' ');
         let mut next = || fields.next().unwrap_or_default();
         let (source, mount_point, file_system) = (next(), next(), next());
-        // Octal escapes of four characters, proc_pid_mounts(5).
-        let mount_point =
-            mount_point.replace("\\040", " ").replace("\\011", "\t").replace("\\012", "\n");
-        let mount_point = mount_point.replace("\\134", "\\");
+        let mount_point = unescaped(mount_point);
         Path::new(&mount_point) == path && source == source_name && file_system == kind
     })
 }

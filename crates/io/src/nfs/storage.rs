@@ -383,7 +383,7 @@ impl CallServer for &NfsShared {
 
 /// Creates an eventfd to sleep on.
 fn new_event_fd() -> Result<EventFd, BackendError> {
-    EventFd::new().map_err(|errno| BackendError::Exchange { errno: errno.raw_os_error() })
+    EventFd::new().map_err(|errno| BackendError::NoBell { errno: errno.raw_os_error() })
 }
 
 impl NfsShared {

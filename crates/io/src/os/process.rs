@@ -245,7 +245,7 @@ impl<T: Send + Sync> ForkLocal<T> {
 
 impl<T: Send + Sync + std::fmt::Debug> std::fmt::Debug for ForkLocal<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Heir").field(&self.get()).finish()
+        f.debug_tuple("ForkLocal").field(&self.get()).finish()
     }
 }
 

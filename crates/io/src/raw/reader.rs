@@ -228,7 +228,7 @@ impl std::fmt::Debug for RawReader<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RawReader")
             .field("path", &self.path)
-            .field("asked", &self.requested)
+            .field("requested", &self.requested)
             .field("ended", &self.end_result)
             .finish_non_exhaustive()
     }

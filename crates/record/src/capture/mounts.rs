@@ -1,4 +1,4 @@
-//! Numbers of file systems, as the kernel's events have them.
+//! Mounted file systems, and their numbers in the kernel's events.
 //!
 //! `stat(2)` has another number than the events for files of btrfs: there each subvolume has its
 //! own. The number in the events is in `/proc/self/mountinfo`, by the mount of the file.
@@ -6,12 +6,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags, major, minor, statx};
 
 use super::event::Inode;
+use crate::cleanup::unescaped;
 
 /// File systems whose files the kernel makes up.
 const WITHOUT_STORAGE: [&str; 14] = [
@@ -31,13 +32,22 @@ const WITHOUT_STORAGE: [&str; 14] = [
     "efivarfs",
 ];
 
+/// File systems with files and without a block device of their own.
+const WITHOUT_BLOCK_DEVICE: [&str; 11] =
+    ["9p", "btrfs", "ceph", "cifs", "nfs", "nfs4", "overlay", "smb3", "tmpfs", "virtiofs", "zfs"];
+
+/// File systems whose files a server keeps, next to the ones of FUSE.
+const WITH_SERVER: [&str; 7] = ["9p", "ceph", "cifs", "nfs", "nfs4", "smb3", "virtiofs"];
+
 /// A mount, from a line of `mountinfo`, proc(5).
 #[derive(Debug, PartialEq, Eq)]
-struct Mount<'a> {
+pub(super) struct Mount<'a> {
     /// Number of the mount.
     number: u64,
     /// Major × 2²⁰ + minor.
-    device: u64,
+    pub device: u64,
+    /// Folder, with escapes.
+    mount_point: &'a str,
     file_system: &'a str,
     source: &'a str,
 }
@@ -49,15 +59,45 @@ impl Mount<'_> {
         let mut fields = before_separator.split(' ');
         let number = fields.next()?.parse().ok()?;
         let (major, minor) = fields.nth(1)?.split_once(':')?;
+        let mount_point = fields.nth(1)?;
         let device = major.parse::<u64>().ok()? << 20 | minor.parse::<u64>().ok()?;
         let mut after_separator = after_separator.split(' ');
         Some(Mount {
             number,
             device,
+            mount_point,
             file_system: after_separator.next()?,
             source: after_separator.next()?,
         })
     }
+}
+
+impl Mount<'_> {
+    /// Returns true if a server keeps the files, which may never answer.
+    pub fn has_server(&self) -> bool {
+        self.is_of_fuse() || WITH_SERVER.contains(&self.file_system)
+    }
+
+    /// Folder of the mount.
+    pub fn path(&self) -> PathBuf {
+        unescaped(self.mount_point).into()
+    }
+
+    /// Returns true for FUSE itself, and for its servers such as `fuse.sshfs`.
+    fn is_of_fuse(&self) -> bool {
+        self.file_system == "fuse" || self.file_system.starts_with("fuse.")
+    }
+
+    /// Returns true if the file system has files of programs.
+    fn has_files(&self) -> bool {
+        let has_block_device = self.device >> 20 != 0;
+        has_block_device || self.is_of_fuse() || WITHOUT_BLOCK_DEVICE.contains(&self.file_system)
+    }
+}
+
+/// Returns the mounts of file systems with files of programs. `mountinfo`: the text of that file.
+pub(super) fn with_files(mountinfo: &str) -> impl Iterator<Item = Mount<'_>> {
+    mountinfo.lines().filter_map(Mount::parse).filter(Mount::has_files)
 }
 
 /// Returns the device numbers of the file systems without storage. `mountinfo`: the text of that
@@ -135,5 +175,19 @@ mod tests {
                       28 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
                       30 28 0:25 / /memory rw - tmpfs tmpfs rw\n";
         assert_eq!(without_storage(mounts), HashSet::from([20, 21]));
+    }
+
+    /// Lines of a machine with a server of FUSE, in a folder with a space.
+    #[test]
+    fn mounts_with_files_have_their_folder_and_whether_a_server_keeps_them() {
+        let mounts = "23 28 0:21 / /proc rw shared:5 - proc proc rw\n\
+                      28 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+                      31 28 0:40 / /far\\040away rw - fuse.sshfs host: rw\n\
+                      32 28 0:41 / /control rw - fusectl none rw\n\
+                      33 28 0:42 / /shared rw - virtiofs tag rw\n";
+        let found: Vec<(PathBuf, bool)> =
+            with_files(mounts).map(|mount| (mount.path(), mount.has_server())).collect();
+        let expected = [("/", false), ("/far away", true), ("/shared", true)];
+        assert_eq!(found, expected.map(|(path, has_server)| (path.into(), has_server)));
     }
 }

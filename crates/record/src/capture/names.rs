@@ -129,23 +129,16 @@ fn start_fanotify() -> Option<Arc<Fanotify>> {
         | InitFlags::FAN_UNLIMITED_QUEUE;
     let files = EventFFlags::O_RDONLY | EventFFlags::O_CLOEXEC | EventFFlags::O_LARGEFILE;
     let fanotify = Arc::new(Fanotify::init(flags, files).ok()?);
-    let mounts = mounts::mountinfo();
+    let mountinfo = mounts::mountinfo();
     let mut watched_devices = HashSet::new();
     let mut served_paths = Vec::new();
-    for line in mounts.lines() {
-        let mut fields = line.split(' ');
-        let (Some(device), Some(mount_point)) = (fields.nth(2), fields.nth(1)) else { continue };
-        // Skips proc, sysfs and the like, but not file systems that hold files without a device.
-        let kind = line.split(" - ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap_or("");
-        let has_server = kind.starts_with("fuse") || matches!(kind, "nfs" | "nfs4");
-        let holds_files = !device.starts_with("0:")
-            || matches!(kind, "btrfs" | "overlay" | "zfs" | "nfs" | "nfs4" | "tmpfs" | "fuse");
-        if holds_files && watched_devices.insert(device.to_owned()) {
-            let path = PathBuf::from(mount_point.replace("\\040", " "));
-            match has_server {
-                true => served_paths.push(path),
-                false => watch_file_system(&fanotify, &path),
-            }
+    for mount in mounts::with_files(&mountinfo) {
+        if !watched_devices.insert(mount.device) {
+            continue;
+        }
+        match mount.has_server() {
+            true => served_paths.push(mount.path()),
+            false => watch_file_system(&fanotify, &mount.path()),
         }
     }
     watch_served_file_systems(&fanotify, served_paths);

@@ -376,7 +376,7 @@ impl PageSharer for FrameSharer {
 
 impl std::fmt::Debug for FrameSharer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("FrameLender").finish_non_exhaustive()
+        f.debug_struct("FrameSharer").finish_non_exhaustive()
     }
 }
 

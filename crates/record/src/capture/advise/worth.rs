@@ -68,7 +68,8 @@ pub(super) enum PrefetchReason {
 /// Reason of a negative verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// Less than half of the prefetched pages were used.
+    /// More prefetched pages were lost than used, or fewer than a quarter of the accessed pages
+    /// had been prefetched.
     Unused,
     /// The program waited longer than without advice.
     WaitsGrew,

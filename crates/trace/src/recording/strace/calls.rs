@@ -347,7 +347,7 @@ impl StraceParser {
         hint: AdviceType,
         is_of_mapping: bool,
     ) {
-        let Some(end) = offset.checked_add(bytes).or(Some(offset)) else { return };
+        let end = offset.saturating_add(bytes);
         if offset > OFFSET_MAX {
             return;
         }
