@@ -98,6 +98,7 @@ pub use readpath_core::unit::Time;
 
 /// Storage layers below the public API, for this repository's tests and benchmarks. Not part of the
 /// interface.
+#[cfg(feature = "inside")]
 #[doc(hidden)]
 pub mod inside {
     pub use crate::nfs::storage::NfsStorage;

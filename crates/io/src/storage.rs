@@ -41,6 +41,7 @@ pub trait Storage: Send {
 
     /// Cancels a request if possible. It is completed in any case, with `Cancelled` if the
     /// cancellation succeeded.
+    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     fn cancel(&mut self, id: RequestId);
 
     /// Adds the available completions to `completions`, without sleeping. A storage with a
@@ -89,6 +90,7 @@ impl FileStorage {
     ///
     /// # Errors
     /// The backend is not available here.
+    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn for_one_thread(
         target: Target,
         backend: BackendKind,

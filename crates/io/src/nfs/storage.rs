@@ -40,7 +40,6 @@ use crate::target::FILE_SECTORS_LOG2;
 pub struct NfsStorage {
     shared: Arc<NfsShared>,
     caps: DeviceCaps,
-    read_bytes: u32,
 }
 
 /// State shared by the storage, its sleeper and threads that ask for attributes.
@@ -90,6 +89,7 @@ struct NfsSleeper {
 
 impl NfsStorage {
     /// Creates the storage of the target's file, for one thread.
+    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn for_one_thread(target: NfsTarget) -> NfsStorage {
         let regular_file = target.file;
         let mut storage = NfsStorage::without_files(target, None);
@@ -134,20 +134,23 @@ impl NfsStorage {
         };
         let (state, question_lock) = (Mutex::new(state), Mutex::new(()));
         let shared = Arc::new(NfsShared { state, question_lock, export_path, event_fd });
-        NfsStorage { shared, caps, read_bytes }
+        NfsStorage { shared, caps }
     }
 
     /// URL of the file.
+    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn url(&self) -> &NfsUrl {
         &self.shared.export_path.url
     }
 
     /// `rsize`: largest READ in bytes.
+    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn read_bytes(&self) -> u32 {
-        self.read_bytes
+        self.shared.lock().read_bytes
     }
 
     /// Traffic since the file was found.
+    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn traffic(&self) -> Traffic {
         self.shared.lock().link.traffic()
     }
@@ -157,6 +160,7 @@ impl NfsStorage {
     ///
     /// # Errors
     /// The server had to be asked and does not answer, or the file is gone.
+    #[cfg_attr(not(feature = "inside"), allow(dead_code, reason = "for tests of this layer"))]
     pub fn attributes(&mut self) -> Result<Attributes, NfsError> {
         let state = self.shared.lock();
         let opened = state.calls.files[0].as_ref().expect("the file that the storage was made for");
