@@ -375,7 +375,8 @@ pub(crate) trait Backend: Send {
     ) -> Result<(), BackendError>;
 }
 
-/// Executes one transfer with one system call and returns the kernel's raw answer.
+/// Executes one transfer with one system call, which may wait. Returns the number of bytes moved,
+/// or a negative errno. `offset` is the first byte in the file.
 ///
 /// # Safety
 /// The segments are valid and have no other users; the file is open.

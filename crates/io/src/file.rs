@@ -58,9 +58,13 @@ use reader::Reader;
 /// use std::io::IoSliceMut;
 /// # let name = std::env::temp_dir().join(format!("readpath-doc-file-{}", std::process::id()));
 /// # std::fs::write(&name, (0..100_000u32).map(|at| at as u8).collect::<Vec<u8>>())?;
-/// let path = ReadPath::builder().page_cache(PageCache::Own { bytes: None
-/// }).readahead("none").build()?; let mut file = path.open(&name)?; assert_eq!((file.len(),
-/// file.is_empty()), (100_000, false)); println!("read {}", file.mode());
+/// let path = ReadPath::builder()
+///     .page_cache(PageCache::Own { bytes: None })
+///     .readahead("none")
+///     .build()?;
+/// let mut file = path.open(&name)?;
+/// assert_eq!((file.len(), file.is_empty()), (100_000, false));
+/// println!("read {}", file.mode());
 ///
 /// // Any offset; short only at the end.
 /// let mut buffer = [0; 300];
@@ -150,7 +154,7 @@ impl File {
         ReadPath::from_engine(Arc::clone(&self.handle.engine))
     }
 
-    /// Path of the bytes: direct I/O, or the kernel page cache and the reason.
+    /// I/O mode: direct I/O, or the kernel page cache and the reason.
     pub fn mode(&self) -> Mode {
         self.handle.file.mode
     }

@@ -6,7 +6,7 @@
 //!   failure.
 //!
 //! # Which thread serves a fault
-//! A thread of readpath that stays on the core of the faulting thread (`follow.rs`).
+//! A thread of readpath that stays on the core of the faulting thread (`core_follower.rs`).
 //!
 //! The alternative is a handler of `SIGBUS` in the faulting thread itself, which saves two thread
 //! switches. It was rejected for three reasons. A system call that receives an absent page fails,

@@ -50,7 +50,8 @@ use world::world;
 /// Creation time of the files of a simulation, in seconds.
 const FILE_TIME: i64 = 1_000_000;
 
-/// Opens a file of the running simulation by its number; `None` outside a simulation.
+/// Opens a file of the running simulation. `path` is the index of its name as a decimal number.
+/// Returns `None` outside a simulation.
 pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
     let world = world()?;
     let name: Option<usize> = path.to_str().and_then(|name| name.parse().ok());
@@ -62,7 +63,8 @@ pub(crate) fn open(path: &Path) -> Option<Result<Target, OpenError>> {
     Some(Ok(Target::simulated(path, inode, identity(inode))))
 }
 
-/// Returns the present identity of the file with this number.
+/// Returns the present identity of the file with this inode number. Its time stamps contain the
+/// number of changes as nanoseconds. Panics outside a simulation.
 pub(crate) fn identity(inode: u32) -> Identity {
     let world = world().expect("its files are looked at in a simulation");
     world.preemption_point();
@@ -73,7 +75,8 @@ pub(crate) fn identity(inode: u32) -> Identity {
     Identity { device: 1, inode, bytes, modified: time, changed: time, unstable_id: 0 }
 }
 
-/// Time of file time stamps; `None` outside a simulation.
+/// Present time of the clock of file time stamps, in seconds and nanoseconds. It is always 10
+/// seconds after the stamps of the files. `None` outside a simulation.
 pub(crate) fn file_time() -> Option<(i64, i64)> {
     world().map(|_| (FILE_TIME + 10, 0))
 }

@@ -19,7 +19,7 @@ use crate::transfers::{TransferFile, TransferProgress, TransferStart, Transfers}
 ///
 /// The core's machine knows a [`IoBackend`](readpath_core::machine::IoBackend), which asks the
 /// machine for a request's memory. A storage knows no machine, gets addresses, and can be slept in.
-/// The real-time driver of a machine is therefore the carrier, over a storage.
+/// The real-time driver of a machine is therefore an engine over a storage.
 ///
 /// Order of calls: `submit` while fewer requests than the depth are in flight, then `exchange` to
 /// submit them to the kernel and to collect completions. A storage shared by several threads comes
@@ -27,7 +27,7 @@ use crate::transfers::{TransferFile, TransferProgress, TransferStart, Transfers}
 /// request is completed exactly once. A storage dropped with requests in flight cancels them and
 /// returns only when none of them accesses memory any more.
 pub trait Storage: Send {
-    /// Capabilities; constant.
+    /// Capabilities: size, largest request, depth and alignment. They do not change.
     fn caps(&self) -> DeviceCaps;
 
     /// Accepts a request, which starts at the latest with the next `exchange` or sleep. A read that

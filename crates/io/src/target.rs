@@ -73,7 +73,7 @@ pub enum Direct {
     Late,
 }
 
-/// Path of the bytes between the device and our frames.
+/// I/O mode of an open file: the way of the bytes between the device and the memory of readpath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Directly into the frames.
@@ -143,7 +143,7 @@ pub struct Target {
     identity: Identity,
     /// Number of the device itself, or of the device below its file system.
     device: u64,
-    /// Number of the file in a simulation.
+    /// Inode number of the file in a simulation; `None` for a file of the system.
     #[cfg(any(test, feature = "simulation"))]
     simulated: Option<u32>,
     /// Queue limits, looked up at first use.
@@ -348,7 +348,7 @@ impl Target {
     }
 
     /// Returns the open file without O_DIRECT, opened again if necessary. `None` without `/proc` or
-    /// a free descriptor.
+    /// a free descriptor, and if the descriptor belongs to another file now.
     pub(crate) fn reopen_buffered(&self) -> Option<Arc<File>> {
         if let Some(file) = self.buffered_file() {
             return Some(Arc::clone(file));
@@ -359,8 +359,9 @@ impl Target {
         is_same.then(|| Arc::new(file))
     }
 
-    /// Opens the file again with O_DIRECT. `None` without `/proc` or a free descriptor; transfers
-    /// then go through the kernel page cache.
+    /// Opens the file again with O_DIRECT. `None` without `/proc` or a free descriptor. Transfers
+    /// then go through the kernel page cache, and the `O_NONBLOCK` of the first open file is
+    /// cleared.
     fn reopen_direct(&self) -> Option<File> {
         let name = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let opened = File::options().read(true).custom_flags(libc::O_DIRECT).open(name).ok();
@@ -380,7 +381,7 @@ impl Target {
         self.device
     }
 
-    /// Path of the bytes.
+    /// I/O mode: direct, or through the kernel page cache for a reason.
     pub fn mode(&self) -> Mode {
         self.mode
     }

@@ -334,7 +334,8 @@ impl<K> Transfers<K> {
         self.ended.pop_front()
     }
 
-    /// Cancels all transfers in flight and waits until they have ended.
+    /// Cancels all transfers in flight and waits until they have ended. Returns early, with
+    /// transfers in flight, after an error of the backend. Ended transfers stay for `next_ended`.
     pub(crate) fn drain(&mut self) {
         for index in 0..self.slots.len() {
             self.cancel(self.slots[index].id);
@@ -352,9 +353,9 @@ impl<K> Transfers<K> {
         self.last_check = self.clock.now();
     }
 
-    /// Submits started transfers and processes answers. Sleeps for the first answer as long as
-    /// `sleep` allows. Repeated requests are submitted too, because the owner may sleep elsewhere
-    /// from now on.
+    /// Submits started transfers and processes answers: ended transfers come out of `next_ended`.
+    /// Sleeps for the first answer as long as `sleep` allows. Repeated requests are submitted too,
+    /// because the owner may sleep elsewhere from now on.
     pub(crate) fn exchange(&mut self, sleep: Sleep) -> Result<(), BackendError> {
         let waits_for_answer = sleep != Sleep::Never && !self.backend.has_answers();
         self.has_requeued = false;

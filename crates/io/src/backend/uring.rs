@@ -214,6 +214,7 @@ impl UringBackend {
     }
 
     /// True if a call of the kernel without a sleep would submit entries or bring answers.
+    /// Otherwise such a call has no effect and is skipped.
     fn is_enter_due(&self) -> bool {
         let queue = self.submission();
         !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
@@ -233,6 +234,8 @@ pub(crate) struct UringSleeper {
 }
 
 impl Sleeper for UringSleeper {
+/// Submits queued entries and sleeps for one answer as `sleep` allows. Returns true if the call was
+/// allowed to sleep and no answer was there before.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         let waits_for_answer = sleep != Sleep::Never && !self.has_answers();
         match enter(&self.ring, sleep) {

@@ -121,7 +121,7 @@ impl KernelRing {
     }
 
     /// Submits the queued reads, and sleeps as `sleep` allows until one ends. Its answer is kept
-    /// for [`take_answer`](KernelRing::take_answer).
+    /// for [`take_answer`](KernelRing::take_answer). A failed ring answers its reads as failed.
     pub(super) fn wait(&mut self, sleep: Sleep) {
         let _ = self.backend.exchange(sleep, &mut self.answers);
     }

@@ -97,7 +97,7 @@ pub(crate) struct DataHead {
     pub(crate) bytes: u32,
 }
 
-/// Results, or the server's error status.
+/// Results of a call, or the server's error status. `Garbled` if the reply cannot be decoded.
 pub(crate) type CallResult<T> = Result<Result<T, Status>, Garbled>;
 
 /// Appends the arguments of GETATTR, READLINK and FSINFO to `message`.

@@ -57,12 +57,15 @@ pub(crate) struct NfsShared {
 struct NfsState {
     link: ServerLink,
     calls: CallsInFlight,
+/// `rsize`: largest READ in bytes.
     read_bytes: u32,
     /// Time of the last receive: all bytes that had arrived by then were processed.
     received_at: Time,
     /// Ended requests, kept for their capacity.
     spare_reads: Vec<NfsRead>,
+    /// Completions that were not collected yet.
     completed: Vec<Completion>,
+    /// Number of submitted requests that are not completed.
     in_flight: u32,
 }
 

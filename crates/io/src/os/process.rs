@@ -28,7 +28,7 @@ impl ProcessNumber {
     /// Number of no process.
     pub(crate) const NONE: ProcessNumber = ProcessNumber(u32::MAX);
 
-    /// Returns the calling process, and assigns its number at first use.
+    /// Returns the number of the calling process, which is assigned at first use.
     pub(crate) fn current() -> ProcessNumber {
         let word = number_word();
         loop {
@@ -130,7 +130,7 @@ pub(crate) struct ProcessOwned<T> {
 }
 
 impl<T> ProcessOwned<T> {
-    /// Marks a value as this process's.
+    /// Marks a value as created by the calling process.
     pub(crate) fn new(value: T) -> ProcessOwned<T> {
         ProcessOwned { value: ManuallyDrop::new(value), process: ProcessNumber::current() }
     }

@@ -32,7 +32,7 @@ mod real {
         Instant::now()
     }
 
-    /// Choice of the simulation's scheduler; none outside it.
+    /// Random number from the seed of a simulation. Always `None` here: there is no simulation.
     #[inline(always)]
     pub(crate) fn simulated_random() -> Option<u32> {
         None
@@ -53,7 +53,7 @@ mod real {
         CACHED_COUNT.load(Ordering::Relaxed)
     }
 
-    /// Simulated thread number; none outside the simulation.
+    /// Number of a simulated thread. Always `None` here: there is no simulation.
     #[inline(always)]
     pub(crate) fn thread_number() -> Option<usize> {
         None

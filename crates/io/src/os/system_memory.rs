@@ -106,7 +106,7 @@ fn cgroups(root: &Path) -> impl Iterator<Item = (PathBuf, &'static CgroupFileNam
     groups.into_iter()
 }
 
-/// Number in a file that contains only that.
+/// Number in a file that contains only a number; `None` for any other file, such as `max`.
 fn read_number(path: &Path) -> Option<u64> {
     read_to_string(path).ok()?.trim().parse().ok()
 }

@@ -1,11 +1,13 @@
 //! Pages of files: in the kernel page cache, in the path's own cache, or nowhere.
 //!
-//! A path has one [mode](crate::PageCache), and each of its open files the pages of that mode
+//! A *path* is a [`ReadPath`](crate::ReadPath) of the public API: a set of open files with the same
+//! options. It has one [mode](crate::PageCache), and each of its open files the pages of that mode
 //! ([`FilePages`]):
 //!
 //! - [`KernelFile`]: the kernel caches the pages. A read goes through its cache into the caller's
-//!   memory. The readahead policy sees these reads and [advises](kernel_readahead) the kernel of
-//!   future ones. There is no residency check: reads themselves [sample](residency_sampling)
+//!   memory. The *policy*, the readahead policy of this process, sees these reads and
+//!   [advises](kernel_readahead) the kernel of future ones. A page is *resident* if it is in the
+//!   kernel page cache. There is no residency check: reads themselves [sample](residency_sampling)
 //!   residency now and then.
 //! - [`ResidentFile`]: the path caches the pages in frames of its own. Pages that happen to be
 //!   resident in the kernel are read from there.
@@ -86,7 +88,8 @@ impl PathPages {
         }
     }
 
-    /// Returns the time at which files of the path are opened with O_DIRECT.
+    /// Returns the option by which files of the path are opened with O_DIRECT: `Late`, at the first
+    /// transfer that bypasses the kernel page cache, or `Preferred`, at once.
     pub(crate) fn direct(&self) -> Direct {
         match self {
             PathPages::Kernel(_) => Direct::Late,
@@ -111,8 +114,10 @@ impl PathPages {
         }
     }
 
-    /// Creates the pages of a file that is about to be opened. `file_number` is the path's number
-    /// of the file. `local` is `None` for a file of a server.
+    /// Creates the page state of a file that is about to be opened. `file_number` is the path's
+    /// number of the file, for the log of decisions. `local` is the file if it is of this machine,
+    /// and `None` for a file of an NFS server. The pages of a server's file are in the path's own
+    /// cache, even if the mode is `Kernel`.
     pub(crate) fn of_file(&self, local: Option<&Target>, file_number: u32) -> FilePages {
         match (self, local) {
             (PathPages::Kernel(readahead), Some(target)) => FilePages::Kernel(KernelFile {
@@ -145,6 +150,7 @@ impl FilePages {
     }
 
     /// True if all these pages are resident in the kernel now, and reads would find them there.
+    /// False if the path does not read resident pages, or if the kernel does not report them.
     pub(crate) fn are_resident(&self, pages: PageRange) -> bool {
         match self {
             FilePages::Kernel(file) => are_pages_resident(&file.target, pages),
@@ -161,7 +167,7 @@ impl KernelFile {
         self.buffered_file.get_or_init(|| BufferedFile::open(&self.target)).as_ref()
     }
 
-    /// Readahead estimate.
+    /// Readahead estimate of the file, as shown by the public API.
     pub(crate) fn readahead_state(&self) -> readahead::ReadaheadState {
         self.readahead.readahead_state()
     }
@@ -176,12 +182,12 @@ impl KernelFile {
         self.readahead.on_advice(policy, &self.target, advice, range);
     }
 
-    /// Drops clean pages of the range from the kernel page cache.
+    /// Drops clean pages of the range from the kernel page cache. Dirty and mapped pages stay.
     pub(crate) fn drop_pages(&self, range: PageRange) {
         self.readahead.drop(&self.target, range);
     }
 
-    /// Ends the streams of the closed handle with this policy.
+    /// Ends the streams that the `policy` of a closed handle has detected.
     pub(crate) fn on_close(&self, policy: &Mutex<HandlePolicy>) {
         self.readahead.on_close(policy, &self.target);
     }
@@ -203,14 +209,15 @@ pub(crate) fn resident_page_count(file: &impl AsFd, pages: PageRange) -> Option<
     page_cache::resident_pages(file, offset, bytes).ok()
 }
 
-/// Starts the kernel's readahead of these pages. Returns false if the kernel rejects it. A read
-/// error of a page is not reported here, but by the later read.
+/// Starts the kernel's readahead of these pages. Does not wait for them on a block device. Returns
+/// false if the kernel rejects the call. A read error of a page is reported by the later read.
 pub(crate) fn read_ahead(file: &impl AsFd, pages: PageRange) -> bool {
     let (offset, bytes) = (pages.first * PAGE_BYTES, pages.count() * PAGE_BYTES);
     page_cache::read_ahead(file, offset, bytes as usize).is_ok()
 }
 
-/// Drops the pages from the kernel page cache as far as possible (clean and unused ones).
+/// Drops the pages from the kernel page cache as far as possible (clean and unused ones). Errors of
+/// the kernel are ignored.
 pub(crate) fn drop_kernel_range(target: &Target, pages: PageRange) {
     #[cfg(any(test, feature = "simulation"))]
     if crate::simulation::memory::drop_cached(pages) {

@@ -97,7 +97,8 @@ impl AnonymousArea {
         Some(bytes as u64 / PAGE_BYTES).filter(|&page| page < self.pages)
     }
 
-    /// True if a page is in memory.
+    /// True if a page is in memory (mincore(2)). False if it is absent, or if the kernel has
+    /// swapped it out.
     pub(super) fn is_present(&self, page: u64) -> bool {
         #[cfg(any(test, feature = "simulation"))]
         if let Some(is_present) = crate::simulation::memory::is_present(self.address(page)) {

@@ -113,7 +113,8 @@ impl ForkReplacement {
         Ok(())
     }
 
-    /// Gives the kernel advice about a range; in a child.
+    /// Gives the kernel advice about `bytes` bytes from byte `offset` on: in a child, or for a file
+    /// that the kernel maps.
     ///
     /// Resident pages are not advised: for 1 MiB the advice takes 18 µs, a fifth of the time in
     /// which a program reads it. The check for resident pages takes 9 µs.
@@ -135,7 +136,8 @@ impl ForkReplacement {
         let _ = self.madvise_range(advice, offset, bytes);
     }
 
-    /// Reads a range and waits; in a child.
+    /// Brings `bytes` bytes from byte `offset` on into memory and waits: in a child, or for a file
+    /// that the kernel maps.
     ///
     /// # Errors
     /// The range cannot be read.
@@ -157,12 +159,14 @@ impl ForkReplacement {
         Ok(())
     }
 
-    /// Reads bytes of the file into `buffer` and returns their number. It does not access the
-    /// mapping: if another process truncates the file at that moment, the access would be a bus
-    /// error. For a child, or a file that the kernel maps.
+    /// Reads bytes of the file from byte `offset` on into `buffer`. Returns their number, which is
+    /// smaller than the buffer only at the end of the file. It does not access the mapping: if
+    /// another process truncates the file at that moment, the access would be a bus error. For a
+    /// child, or a file that the kernel maps.
     ///
     /// # Errors
-    /// The bytes cannot be read.
+    /// The bytes cannot be read. A file that is open for direct I/O (`is_direct`) is not read at
+    /// all.
     pub(super) fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let file = self.file.as_ref().expect("what is read has a file");
         if self.is_direct {
@@ -209,6 +213,7 @@ impl Drop for ForkReplacement {
     }
 }
 
+/// An address range with its replacement in a child.
 #[derive(Clone, Copy)]
 struct InheritedRange {
     address: usize,
@@ -257,7 +262,7 @@ impl InheritedRanges {
     }
 }
 
-/// Installs the fork handlers once.
+/// Installs the fork handlers of this process at the first call. Later calls do nothing.
 fn install_fork_handlers() -> std::io::Result<()> {
     static HANDLERS_INSTALLED: Once = Once::new();
     let mut errno = 0;

@@ -68,6 +68,7 @@ const FAULT_TAG: u64 = u64::MAX;
 /// The only process of this machine.
 const PROCESS: ProcessId = ProcessId(0);
 
+/// Range of the file, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ByteRange {
     pub offset: u64,
@@ -88,7 +89,8 @@ pub(super) struct ReadPiece {
 pub(super) enum MappingCommand {
     /// Gives advice.
     Advise { advice: Advice, range: PageRange },
-    /// Reads a first piece of the range.
+    /// Reads a first piece of the range, as long as the server permits. The caller asks for the
+    /// rest by further commands.
     Read { range: ByteRange, wants_bytes: bool, reply: SyncSender<Result<ReadPiece, ReadError>> },
     /// Returns the counters.
     Statistics { reply: SyncSender<MappingStats> },
@@ -354,7 +356,8 @@ impl Areas {
         }
     }
 
-    /// Starts a read in the machine. `tag` is [`FAULT_TAG`] or the slot of a command.
+    /// Starts a read in the machine, which reports its end to `on_done`. `tag` is [`FAULT_TAG`] or
+    /// the slot of a command in `owner_reads`.
     fn read(
         &mut self,
         machine: &mut Machine,
@@ -393,7 +396,8 @@ impl Areas {
         }
     }
 
-    /// Evicts the pages of `self.page_scratch`: releases their memory, and empties the list.
+    /// Evicts the pages of `self.page_scratch` from the area that has them: releases their memory,
+    /// and empties the list.
     fn evict(&mut self) {
         let (mut shadow_pages, mut user_pages) = (Vec::new(), Vec::new());
         self.statistics.evicted_pages += self.page_scratch.len() as u64;

@@ -156,7 +156,8 @@ impl RegionBuilder {
         self.open_storage(bytes, path, claim)
     }
 
-    /// Creates a region over the file or device at `path`, which `claim` keeps open.
+    /// Creates a region of `bytes` bytes over the file or device at `path`. The region keeps
+    /// `storage_file` open: an unnamed file needs it to exist, and a device to stay claimed.
     pub(crate) fn open_storage(
         self,
         bytes: u64,
@@ -240,7 +241,7 @@ fn disable_copy_on_write(file: &File) -> rustix::io::Result<()> {
     rustix::fs::ioctl_setflags(file, flags | rustix::fs::IFlags::NOCOW)
 }
 
-/// Number of storage slots for a region of this length.
+/// Number of storage slots for a region of `bytes` bytes. A slot has one page.
 fn slot_count(bytes: u64) -> u64 {
     let pages = bytes.div_ceil(PAGE_BYTES).max(1);
     pages + (pages / SPARE_SLOTS_DIVISOR).max(SPARE_SLOTS_MIN)

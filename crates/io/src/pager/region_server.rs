@@ -108,7 +108,7 @@ pub(super) struct RegionSetup {
 /// Location of a frame's page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FramePresence {
-    /// The frame has no memory yet. It ends with the first use.
+    /// The frame has no memory: before its first use, and after a discard of its page.
     Unallocated,
     /// At the frame's own address, after filling or unmapping.
     InFrame,

@@ -56,8 +56,9 @@ impl TakeBackThread {
         Ok(TakeBackThread { requests: Some(requests), answers, thread })
     }
 
-    /// Takes a range back from the kernel's mapping and waits. Returns false on failure. Faults
-    /// that are read meanwhile are added to `faults`.
+    /// Takes a range back from the kernel's mapping and waits. Returns false if the system refuses
+    /// (too many mappings): the kernel's mapping then stays. Faults that are read meanwhile are
+    /// added to `faults`.
     pub(super) fn take_back(
         &self,
         range: PageRange,

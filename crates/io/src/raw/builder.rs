@@ -183,7 +183,8 @@ impl RawFileBuilder {
         self.open_with_invalidator(path.as_ref(), None)
     }
 
-    /// Sets a parameter of the policy. Keeps the parse error of an invalid policy.
+    /// Sets the parameter `name` of the chunking policy to `value`. No effect on a policy that
+    /// could not be parsed: its error is reported by `open`.
     fn set_parameter(&mut self, name: &str, value: String) {
         if let Ok(policy) = &mut self.policy {
             policy.parameters.insert(name.to_owned(), value);

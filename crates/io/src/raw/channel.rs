@@ -175,7 +175,7 @@ impl Channel {
         self.counters
     }
 
-    /// Present length of the file in bytes.
+    /// Present length of the file in bytes; for a block device, its length at opening.
     pub(super) fn bytes(&self) -> Result<u64, RawFault> {
         let target = self.target();
         if target.is_block_device() {
@@ -451,9 +451,9 @@ impl Channel {
         }
     }
 
-    /// Truncates a file that a write of whole blocks made longer than its content. The file had
-    /// `bytes_before` bytes. The write ended at the offset `written_end`, and its last block at
-    /// `covered_end`.
+    /// Truncates a regular file that a write of whole blocks, up to the offset `covered_end`, made
+    /// longer than its content. The content ends at `bytes_before`, the earlier length, or at
+    /// `written_end` if that is larger. A file that another writer has extended further stays.
     fn restore_length(
         &self,
         bytes_before: u64,
@@ -490,7 +490,7 @@ impl Channel {
 }
 
 impl RawStats {
-    /// Counts a chunk of `bytes` bytes.
+    /// Counts a chunk of `bytes` bytes as read or written, by `op`.
     fn count_chunk(&mut self, op: Op, bytes: u64) {
         match op {
             Op::Read => {

@@ -39,7 +39,7 @@ impl ProcessChannels {
         }
     }
 
-    /// Channel of this process; a child builds it at first use.
+    /// Returns the channel of this process behind its lock. A child builds it at first use.
     ///
     /// # Errors
     /// This is a child, and it cannot build a channel.

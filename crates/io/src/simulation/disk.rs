@@ -65,9 +65,9 @@ pub(crate) struct Inode {
     /// Number of changes.
     pub(super) changes: u64,
     pub(super) bytes: u64,
-    /// Lengths of the file, each with the change that set it.
+    /// Number of each change that set a length, with the length in bytes.
     pub(super) lengths: Vec<(u64, u64)>,
-    /// Changes that wrote each page.
+    /// Numbers of the changes that wrote each page, in ascending order, by page number.
     writes: Vec<Vec<u64>>,
     /// Written pages of a store; `None` for other files.
     stored_pages: Option<BTreeMap<u64, [u8; PAGE_BYTES as usize]>>,
@@ -81,8 +81,9 @@ impl Inode {
         Inode { changes: 0, bytes, lengths, writes, stored_pages: None }
     }
 
-    /// Returns the changes whose bytes of a page a read may see. The read may see the state after
-    /// change `since` or any later state.
+    /// Returns the numbers of the changes whose bytes of page number `page` a read may see. The
+    /// read may see the state after change `since` or any later state. Empty for a page that was
+    /// never in the file.
     pub(super) fn writes_since(&self, page: u64, since: u64) -> &[u64] {
         let writes = self.writes.get(page as usize).map_or(&[][..], Vec::as_slice);
         let first = writes.iter().rposition(|&change| change <= since).unwrap_or(0);
@@ -119,7 +120,8 @@ impl Inode {
         }
     }
 
-    /// Writes `bytes` to a store from `offset` to `end`, or garbage for `None`.
+    /// Writes `bytes` to a store from byte `offset` up to `end` (exclusive), or garbage for `None`.
+    /// Panics if the file is not a store.
     fn store_bytes(&mut self, offset: u64, end: u64, bytes: Option<&[u8]>) {
         let pages = self.stored_pages.as_mut().expect("only what is a store is written to");
         let mut position = offset;
@@ -140,7 +142,8 @@ impl Inode {
         }
     }
 
-    /// Records a change of `pages` pages from page `first` on.
+    /// Counts a change and records its number for `pages` pages from page `first` on, as far as the
+    /// file has had them.
     fn write(&mut self, first: u64, pages: u64) {
         self.changes += 1;
         let end = ((first + pages) as usize).min(self.writes.len());
@@ -234,7 +237,7 @@ impl Disk {
         Disk { inodes, names: (0..bytes.len() as u32).collect(), faults, ..Disk::default() }
     }
 
-    /// Makes a file a store.
+    /// Makes the file with index `name` in `names` a store, without written pages.
     pub(super) fn make_store(&mut self, name: usize) {
         self.inodes[self.names[name] as usize].stored_pages = Some(BTreeMap::new());
     }
@@ -257,7 +260,7 @@ impl Disk {
         self.inodes.push(Inode::new(bytes));
     }
 
-    /// True if a page of a file is unreadable.
+    /// True if reads of this page of the file end in EIO: it is in `bad_pages`.
     pub(super) fn is_bad(&self, inode: u32, page: u64) -> bool {
         self.faults.bad_pages.contains(&(inode, page))
     }
@@ -272,7 +275,9 @@ impl Disk {
 const SLEEP_KEY: usize = 0x400;
 
 impl World {
-    /// Starts the queued transfers of a ring. From here on their memory belongs to the device.
+    /// Starts the queued transfers of a ring, and schedules an answer of each at a random time.
+    /// From here on their memory belongs to the device and contains garbage. The ring is dead after
+    /// more than `dies_after` transfers of all rings.
     fn start_queued_transfers(&self, ring: usize) {
         let mut disk = self.disk.borrow_mut();
         let faults = disk.faults.clone();
@@ -301,7 +306,8 @@ impl World {
         }
     }
 
-    /// Random service time of a transfer in nanoseconds.
+    /// Random service time of a transfer in nanoseconds: below 10 ms, or below 4 s for a delayed
+    /// one.
     pub(super) fn latency(&self, faults: &Faults) -> u64 {
         match self.happens_one_in(faults.delay_rate) {
             true => self.random_below(4_000_000_000),
@@ -314,6 +320,7 @@ impl World {
     }
 
     /// Ends a transfer and adds its answer to its ring. Wakes the threads that sleep for the ring.
+    /// Does nothing if the transfer has ended before.
     pub(super) fn on_answered(&self, Answered { ring, token, is_cancelled }: Answered) {
         let job = self.disk.borrow_mut().rings[ring].jobs.remove(&token);
         // Otherwise it was cancelled before.
@@ -362,7 +369,7 @@ impl World {
     }
 
     /// Fills the memory of a read from `offset` on that ends now, as far as its pages are still
-    /// there. Returns the kernel's answer.
+    /// there. Returns the number of bytes read, or a negative errno.
     fn finish_read(
         &self,
         inode: u32,
@@ -399,8 +406,8 @@ impl World {
         bytes as i32
     }
 
-    /// Writes the bytes of a write at `offset` that ends now to the store. Returns the kernel's
-    /// answer.
+    /// Writes the bytes of a write at `offset` that ends now to the store, or a random part of them
+    /// after an error. Returns the number of bytes written, or a negative errno.
     fn finish_write(&self, inode: u32, offset: u64, segments: &[iovec]) -> i32 {
         let result = self.transfer_result(inode, offset, bytes_of(segments));
         let mut bytes = Vec::new();
@@ -434,8 +441,9 @@ fn fill_with_garbage(segments: &[iovec]) {
     }
 }
 
-/// Executes a read on the calling task, which takes virtual time, and returns the kernel's answer.
-/// Returns `None` outside a simulation. `fd` is the number of the file.
+/// Executes a read on the calling task, which sleeps in virtual time. Returns the number of bytes
+/// read or a negative errno, like an answer of io_uring; `None` outside a simulation. `fd` is the
+/// inode number in the simulated disk, and `offset` is in bytes. `op` must be a read.
 pub(crate) fn execute_transfer(fd: i32, op: Op, offset: u64, segments: &[iovec]) -> Option<i32> {
     let world = world()?;
     assert_eq!(op, Op::Read, "nothing is written through a simulation");
@@ -457,7 +465,7 @@ pub(crate) fn backend_with_event_fd(event_fd: BorrowedFd<'_>) -> Option<Box<dyn 
     Some(Box::new(SimulatedBackend { ring }))
 }
 
-/// Adds a queue of transfers; `None` outside a simulation.
+/// Adds a ring to the disk and returns its index in `rings`; `None` outside a simulation.
 fn new_ring(event_fd: Option<RawFd>) -> Option<usize> {
     let world = world()?;
     let mut disk = world.disk.borrow_mut();
@@ -494,7 +502,7 @@ impl Backend for SimulatedBackend {
         }
     }
 
-    /// Cancels a transfer in one case of two.
+    /// Ends the transfer with ECANCELED in one case of two. Otherwise does nothing.
     fn cancel(&mut self, token: u64) {
         let world = world().expect(OUTSIDE_SIMULATION);
         if world.random_below(2) == 0 {

@@ -162,8 +162,8 @@ impl Memory {
         self.present += u64::from(!is_present(old_state) && is_present(state));
     }
 
-    /// Changes the state of the absent page at an address by a call on `uffd`. Fails with the
-    /// kernel's error if the page is not absent, or not of that userfaultfd.
+    /// Changes the state of the absent page at an address by a call on `uffd`. Fails with EEXIST if
+    /// the page is not absent, and with ENOENT if it is delegated or not of that userfaultfd.
     fn fill_absent(&mut self, address: usize, uffd: RawFd, state: PageState) -> Result<(), Errno> {
         let is_of_uffd = self.uffd_of(address) == Some(uffd);
         let page = self.page(address).filter(|_| is_of_uffd).ok_or(Errno::NOENT)?;
@@ -191,9 +191,10 @@ impl World {
         self.memory.borrow_mut()
     }
 
-    /// Simulates a touch of a page by the calling task, for writing if `is_written` is true. Waits
-    /// until the page is usable. The task may then use the page's bytes until it passes another
-    /// [preemption point](World::preemption_point).
+    /// Simulates a touch of a page by the calling task, for writing if `is_written` is true. Sleeps
+    /// until the pager has made the page usable. The task may then use the page's bytes until it
+    /// passes another [preemption point](World::preemption_point). Returns `Bus` if the page is
+    /// poisoned or in no area.
     pub(super) fn touch(&self, address: usize, is_written: bool) -> Result<(), Bus> {
         let address = address - address % PAGE;
         loop {
@@ -247,8 +248,9 @@ impl World {
             .is_some_and(|page| page.generation == pinned_page.generation)
     }
 
-    /// True if the bytes that a transfer writes to an address arrive there. `pinned_pages` are the
-    /// pages of the transfer.
+    /// True if the bytes that a transfer writes to an address arrive there: the page was not moved
+    /// or removed since the start. `pinned_pages` are the pages of the transfer. Also true for a
+    /// page outside all areas.
     pub(super) fn does_write_arrive(
         &self,
         pinned_pages: &[PinnedTransferPage],
@@ -333,7 +335,8 @@ impl World {
     }
 
     /// Simulates that the pager or the program drops `pages` pages from an address on (madvise(2)).
-    /// `is_by_pager` is true for the pager.
+    /// `is_by_pager` is true for the pager. Delegated pages stay. Stops at the end of the area.
+    /// Fails the run if the pager drops a page that is written out.
     pub(super) fn drop_pages(&self, address: usize, pages: usize, is_by_pager: bool) {
         for address in (address..).step_by(PAGE).take(pages) {
             let mut memory = self.memory();
@@ -398,8 +401,8 @@ impl World {
         }
     }
 
-    /// Checks that no more pages are present and delegated than the limit, when the pager's thread
-    /// has finished its work.
+    /// Fails the run if more pages are present and delegated than the limit. Called when the
+    /// pager's thread has finished its work.
     fn check_present_pages(&self) {
         let memory = self.memory();
         let pages_max =
@@ -412,7 +415,8 @@ impl World {
         }
     }
 
-    /// Registers a range (`UFFDIO_REGISTER`).
+    /// Registers a range (`UFFDIO_REGISTER`). Fails with EBUSY if it is registered, and by
+    /// `mapping_limit_rate` with ENOMEM if it is not the first range of `uffd`.
     fn register(&self, uffd: RawFd, argument: &raw::uffdio_register) -> Result<(), Errno> {
         let (start, bytes) = (argument.range.start as usize, argument.range.len as usize);
         let mut memory = self.memory();
@@ -543,7 +547,7 @@ impl World {
         Ok(())
     }
 
-    /// Signals an eventfd.
+    /// Marks an eventfd as signalled, and wakes the sleeping threads of pagers.
     pub(super) fn signal_event_fd(&self, event_fd: RawFd) {
         let mut memory = self.memory();
         if !memory.signalled_event_fds.contains(&event_fd) {

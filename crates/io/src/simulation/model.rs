@@ -14,7 +14,7 @@ use crate::target::Coherence;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct VisibleVersions {
     pub(super) inode: u32,
-    /// Change of the file after which it was opened.
+    /// Number of the file's last change before it was opened.
     pub(super) opened_at_change: u64,
     /// Length of the file at that time.
     pub(super) bytes: u64,
@@ -26,7 +26,7 @@ pub(super) struct ReadStart {
     pub(super) versions: VisibleVersions,
     pub(super) offset: u64,
     pub(super) bytes: u64,
-    /// Change of the file after which the read started.
+    /// Number of the file's last change before the read started.
     pub(super) change: u64,
     /// Number of dropped ranges at that time.
     pub(super) dropped_ranges: usize,
@@ -37,7 +37,7 @@ struct Dropped {
     inode: u32,
     first: u64,
     end: u64,
-    /// Change after which the range was dropped: no older state may be served from then on.
+    /// Number of the last change before the drop. From then on no older state may be served.
     change: u64,
 }
 
@@ -106,7 +106,7 @@ impl Model {
         self.dropped.push(Dropped { inode, first: first_page, end: end_page, change });
     }
 
-    /// Returns the oldest change whose state of a page the read may see.
+    /// Returns the number of the oldest change whose state of page number `page` the read may see.
     fn oldest_visible_change(&self, read_start: &ReadStart, page: u64) -> u64 {
         let VisibleVersions { inode, opened_at_change, .. } = read_start.versions;
         if self.coherence == Coherence::EachRead {

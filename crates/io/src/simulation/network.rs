@@ -196,7 +196,8 @@ impl World {
         }
     }
 
-    /// Starts a connection, from the local port `port` if given. Returns its index and its state.
+    /// Starts a connection, from the local port `port` if given. Returns its index in `connections`
+    /// and its state. Two of three attempts from a given port fail, and others by `refuse_rate`.
     fn connect(&self, port: Option<u16>) -> rustix::io::Result<(usize, ConnectState)> {
         self.preemption_point();
         if port.is_some() && self.random_below(3) > 0 {
@@ -233,7 +234,8 @@ impl World {
         Ok((connection, connect_state))
     }
 
-    /// Sends some of the bytes to the server, and returns their number.
+    /// Sends the first of the bytes to the server, and returns their number: 0 while the connection
+    /// accepts none. Complete calls are put in transit.
     fn send(&self, connection: usize, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         self.preemption_point();
         let short_rate = self.disk.borrow().faults().short_rate;
@@ -272,6 +274,7 @@ impl World {
     }
 
     /// Removes and returns up to `bytes_max` bytes that have arrived, or `None` if there are none.
+    /// Fails if there are none and the connection is lost.
     fn take_received(
         &self,
         connection: usize,
@@ -349,7 +352,7 @@ impl Socket {
         }
     }
 
-    /// Sends as many bytes as the socket accepts now, and returns their number.
+    /// Sends as many bytes as the socket accepts now, and returns their number, possibly 0.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         match self {
             Socket::Real(socket) => socket.send(bytes),
@@ -452,7 +455,8 @@ impl EventFd {
 }
 
 /// Sleeps until one of the given objects is ready, or for at most `at_most`, as [the system's
-/// version](socket::sleep_on). Returns the events that ended the sleep.
+/// version](socket::sleep_on). `None` is no limit. With `to_write`, the sleep also ends when the
+/// socket accepts bytes. Returns the events that ended the sleep, none after a timeout.
 pub(crate) fn sleep_on(
     socket: Option<&Socket>,
     to_write: bool,

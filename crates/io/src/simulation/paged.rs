@@ -186,7 +186,8 @@ pub(super) fn main(scenario: &Rc<Scenario>, paged: &Paged) {
     }
 }
 
-/// Content of a part of a page of a region after a write: 512 bytes.
+/// Content of part number `part` of a page of a region after the write number `write`: 512 bytes.
+/// They are zeros for write 0, which means that the part was never written.
 fn part_content(page: u64, part: usize, write: u64) -> [u8; PAGE / PAGE_PARTS] {
     let word = match write {
         0 => 0,
@@ -212,7 +213,8 @@ impl PagedShared {
         }
     }
 
-    /// Performs an action on the memory.
+    /// Performs an action on the memory. For a region, waits until no other thread discards, and no
+    /// thread discards meanwhile.
     fn perform_touch(&self, world: &World, touch: &MappingTouch) {
         if let MappingTouch::Discard(first, count) = *touch
             && let MemoryObject::Region(region) = &self.memory_object
@@ -469,7 +471,7 @@ impl PagedShared {
         }
     }
 
-    /// Loads bytes of the memory and waits.
+    /// Loads `bytes` bytes of the memory from byte `offset` on, and waits until they are present.
     fn load(&self, offset: u64, bytes: u64) -> Result<(), ReadError> {
         match &self.memory_object {
             MemoryObject::Region(region) => region.borrow().load(offset, bytes),
@@ -498,7 +500,8 @@ impl PagedShared {
         }
     }
 
-    /// Checks that an operation on `count` pages from page `first` on may have this result.
+    /// Fails the run if the result is an error and none of `count` pages from page `first` on may
+    /// fail.
     fn check_result(&self, world: &World, first: u64, count: u64, result: Result<(), ReadError>) {
         match result {
             Err(error) if !self.may_fail(world, first, count) => {
@@ -519,7 +522,8 @@ impl PagedShared {
     }
 }
 
-/// Calls `try_borrow` until it succeeds, with increasing pauses, and returns its result.
+/// Calls `try_borrow` until it succeeds, and returns its result. The pauses of virtual time between
+/// the calls double from 1 us up to 100 ms.
 fn wait_for_borrow<T>(world: &World, try_borrow: impl Fn() -> Option<T>) -> T {
     let mut pause_ns = 1_000;
     loop {

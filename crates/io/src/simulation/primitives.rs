@@ -52,7 +52,7 @@ impl<T> Mutex<T> {
         }
     }
 
-    /// Returns the value if the lock is free.
+    /// Returns the locked value if the lock is free, and `None` otherwise. Does not wait.
     pub(crate) fn peek(&self) -> Option<std::sync::MutexGuard<'_, T>> {
         self.inner.try_lock().ok()
     }
@@ -292,7 +292,7 @@ pub(crate) fn simulated_random() -> Option<u32> {
     world().map(|world| world.random_below(1 << 32) as u32)
 }
 
-/// Marks a point at which other threads may run.
+/// Marks a point at which other threads may run. No effect outside a simulation.
 #[inline]
 pub(crate) fn preemption_point() {
     if let Some(world) = world() {

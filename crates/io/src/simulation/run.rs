@@ -188,7 +188,7 @@ impl Thread {
         self.open[name] = Some(SimulatedHandle { file, versions });
     }
 
-    /// Returns the states that `file` may show, which was opened after the state `earliest`.
+    /// Returns the state of the open `file`. Fails the run if it is older than `earliest`.
     fn visible_versions(&self, earliest: VisibleVersions, file: &File) -> VisibleVersions {
         let identity = file.handle().file.identity;
         let (inode, opened_at_change) = (identity.inode as u32, identity.modified.1 as u64);
@@ -206,7 +206,7 @@ impl Thread {
         VisibleVersions { inode, opened_at_change: file.changes, bytes: file.bytes }
     }
 
-    /// Records the state of the file at the start of a read.
+    /// Returns the state of the file and of its storage at the start of a read of `range`.
     fn start_read(&self, versions: VisibleVersions, range: ScenarioRead) -> ReadStart {
         self.shared.model.borrow().start_read(&self.world.disk.borrow(), versions, range)
     }
@@ -366,7 +366,7 @@ impl Thread {
         self.check_length(read_start, bytes.len());
     }
 
-    /// Sets the number of guards, and adds it to the record of all numbers.
+    /// Sets `guards_now` to the number `count` of guards, and appends it to `guard_counts`.
     fn record_guard_count(&self, count: u64) {
         self.shared.guards_now.set(count);
         self.shared.guard_counts.borrow_mut().push(count);
@@ -413,7 +413,7 @@ impl Thread {
         self.record_guard_count(self.shared.guards_now.get() - 1);
     }
 
-    /// Reads lines of `line_bytes` bytes through a reader, which pins a page until its end.
+    /// Like `read_lines`, and counts the page that the reader pins as one guard until the end.
     fn stream(&mut self, range: ScenarioRead, line_bytes: u64) {
         self.record_guard_count(self.shared.guards_now.get() + 1);
         self.read_lines(range, line_bytes);

@@ -201,7 +201,8 @@ impl BlockingPool {
         BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
     }
 
-    /// Queues a task, and wakes or starts a thread for it if needed.
+    /// Queues a task, and wakes or starts a thread for it if needed. After an error the task stays
+    /// in the queue.
     ///
     /// # Errors
     /// The system provides no thread, and the pool has none.
@@ -225,6 +226,8 @@ impl BlockingPool {
 }
 
 impl Drop for BlockingPool {
+/// Drops the queued tasks unexecuted, and ends the threads. Waits for each thread that is not in a
+/// read. Does nothing in a child made by `fork`, which has no threads.
     fn drop(&mut self) {
         if !self.process.is_current() {
             return;

@@ -329,7 +329,8 @@ fn remove_kernel_ranges(
     }
 }
 
-/// Largest number of pages to advise for a hint of `range`. Large ranges: half of the free memory.
+/// Largest number of pages to advise for a hint of `range`: all of a range of up to 32 MiB, and
+/// half of the available memory for a larger one.
 fn hint_pages_max(range: PageRange) -> u64 {
     let bytes = range.count() * PAGE_BYTES;
     let free =
@@ -349,8 +350,7 @@ impl KernelWindow {
         first_window_pages(request.count(), self.window_pages).saturating_sub(request.count())
     }
 
-    /// Creates the window of a device with this queue. Without a queue, the kernel's defaults
-    /// apply.
+    /// Creates the window of a device with this queue. Without a queue, the defaults apply.
     fn from_queue(queue: Option<&QueueLimits>) -> KernelWindow {
         let default_window = ReadaheadLimits::default().window_pages_max;
         let [window_pages, request_pages] = queue
@@ -385,8 +385,8 @@ impl FileKernelReadahead {
         self.has_unread_advice.load(Ordering::Relaxed)
     }
 
-    /// True if ascending streams are left to the kernel, whose window on the device is large
-    /// enough.
+    /// True if ascending streams are left to the kernel: its window is `LARGE_WINDOW_PAGES` or
+    /// more.
     pub(in crate::page_cache) fn leaves_streams(&self, target: &Target) -> bool {
         let is_large =
             || self.path_readahead.device_window(target).window_pages >= LARGE_WINDOW_PAGES;

@@ -72,7 +72,7 @@ const SHRINK_STEP_BYTES: u64 = 16 << 20;
 pub(crate) struct MemoryPlan {
     /// Initial limit.
     pub(crate) limit_bytes: u64,
-    /// Maximum, for which addresses are reserved.
+    /// Largest limit at any time. Addresses are reserved for it.
     pub(crate) bytes_max: u64,
     /// Part of the memory that guards may pin.
     pub(crate) pinned_bytes_max: u64,
@@ -294,7 +294,8 @@ fn with_registry<T>(act: impl FnOnce(&mut ElasticEngines) -> T) -> T {
     act(&mut elastic_engines.lock().expect("nothing panics under this lock"))
 }
 
-/// Registers an engine with elastic memory.
+/// Adds an engine to the registry of this process, so that the thread adapts its memory. No effect
+/// for memory of fixed size.
 pub(super) fn register(engine: &Arc<Engine>) {
     if engine.elastic.is_some() {
         with_registry(|registry| {
@@ -314,7 +315,8 @@ fn start_adapter_thread() {
     });
 }
 
-/// Main loop of that thread. It ends when no engine uses more than [`CHECK_STEP_BYTES`].
+/// Main loop of that thread: adapts all engines once in each [`INTERVAL`]. It ends when each engine
+/// uses less than its `check_step_bytes`.
 fn run_adapter_thread() {
     loop {
         std::thread::sleep(INTERVAL);

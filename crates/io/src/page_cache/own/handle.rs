@@ -38,7 +38,8 @@ pub(crate) struct Handle {
     machine_ids: OnceLock<MachineIds>,
     /// True if the readahead policy must be called for every hit, so that hits may not bypass it.
     needs_every_hit: bool,
-    /// Number of the process in which cached bytes may be returned without [`Handle::current`].
+    /// Number of the process in which cached bytes may be returned without [`Handle::current`];
+    /// `ProcessNumber::NONE` if there is none.
     fast_path_process: AtomicU32,
     pub(crate) read_counters: ReadCounters,
     /// Index of the latest lasting advice in [`ADVICE`].
@@ -251,7 +252,7 @@ impl Handle {
         self.newest_version.lock().expect("nothing panics under this lock").0.clone()
     }
 
-    /// Last known length of the file in bytes.
+    /// Last known length of the file in bytes. Does not look at the file itself.
     pub(crate) fn bytes(self: &Arc<Handle>) -> u64 {
         match self.engine.coherence {
             Coherence::WhenOpened => self.file.bytes,
@@ -259,7 +260,8 @@ impl Handle {
         }
     }
 
-    /// Sums of the counters of this handle in this process, as [`ReadCounters::byte_sums`].
+    /// Sums of the counters of this handle and of its later versions in this process, in bytes, as
+    /// [`ReadCounters::byte_sums`]. In a child without a replacement of the handle, all are 0.
     pub(crate) fn counter_sums(&self) -> [u64; 4] {
         if !self.engine.is_of_this_process() {
             return self.fork_local.get().map_or([0; 4], |fork_local| fork_local.counter_sums());
@@ -340,10 +342,9 @@ impl Handle {
         !self.needs_every_hit && self.has_pages() && self.copy_shared(offset, buffer)
     }
 
-    /// Copies from the frame cache and counts the read. Returns false if not all bytes are shared.
+    /// Copies bytes from byte `offset` on out of the frame cache and counts the read. Returns false
+    /// if not all bytes are shared; the content of `buffer` is then undefined.
     // `inline(always)`: with two callers it would otherwise be a function call in every hit.
-    /// Copies bytes from `offset` on out of the frame cache and counts the read. Returns false if
-    /// not all bytes are shared.
     #[inline(always)]
     fn copy_shared(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let preferred_slot = thread_number();

@@ -84,7 +84,7 @@ pub(super) struct CompletionQueue {
     pub(super) parked: Option<Parked>,
     /// First and last completed read that is not taken.
     done: Option<(InFlightId, InFlightId)>,
-    /// Number of reads, including completed ones.
+    /// Number of reads in flight, and of completed reads that were not taken.
     pub(super) reads: u32,
     /// Number of reads that are not completed.
     pub(super) pending: u32,
@@ -347,7 +347,7 @@ impl IoBackend for InFlight {
         self.deferred.has_unsubmitted_requests = true;
     }
 
-    /// Passes the next collected completion to the machine.
+    /// Removes and returns the next collected completion, for the machine.
     fn poll_completion(&mut self, _now: Time) -> Option<Completion> {
         let completion = self.completions.pop_front();
         if probes::ARE_COMPILED_IN

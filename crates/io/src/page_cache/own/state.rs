@@ -3,7 +3,10 @@
 //!
 //! The *machine* is the state machine of the cache. To *pump* is to step it until it is idle. A
 //! *queue* is the completion queue of one thread, task or batch. A read is *detached* when its
-//! bytes are copied out of its frames to separate memory.
+//! bytes are copied out of its frames to separate memory. The *storage* executes the requests of
+//! the machine. The *leader* is the one thread that sleeps in the storage for all waiting threads;
+//! its *lead* is the time in which it has this role. The *reactor* is the thread that leads for
+//! tasks.
 //!
 //! This module never sleeps, makes no system call and runs no foreign code. These actions are
 //! recorded and performed after the lock is released (see [locked](super::engine_guard)).
@@ -51,7 +54,7 @@ pub(crate) struct EngineState {
     pub(super) handle_uses: Vec<HandleUse>,
     /// Files without handles that still have pages in flight.
     pub(super) closing_files: Vec<OpenFileEntry>,
-    /// True while the reactor sleeps without a timeout.
+    /// True while the reactor sleeps without a timeout, because no task waits.
     pub(crate) is_reactor_idle: bool,
     pub(crate) is_closing: bool,
     /// Number of bytes in use at which the spare memory is measured.
@@ -63,6 +66,7 @@ pub(crate) struct EngineState {
 }
 
 impl EngineState {
+    /// Creates the state without reads, and without a limit for memory checks.
     pub(crate) fn new(
         machine: Machine,
         files: StorageBackend,
@@ -107,7 +111,7 @@ impl EngineState {
         in_flight.deferred.drops.extend(closed_queue.parked.map(DeferredDrop::Parked));
     }
 
-    /// Starts a read of `bytes` bytes from `offset` on in a queue, and submits its requests.
+    /// Starts a read of `bytes` bytes from byte `offset` on in a queue, and submits its requests.
     ///
     /// # Errors
     /// The machine rejects the read.
@@ -203,7 +207,7 @@ impl EngineState {
     }
 
     /// Applies `change` to the machine at the present time, submits the resulting requests, and
-    /// returns the result.
+    /// returns the result of `change`.
     pub(crate) fn with_machine<T>(&mut self, change: impl FnOnce(&mut Machine, Time) -> T) -> T {
         let now = self.clock.now();
         self.machine.take_returned(now);
@@ -332,8 +336,8 @@ impl EngineState {
             .fold(false, |any_detached, is_detached| any_detached | is_detached)
     }
 
-    /// Copies the bytes of a completed read out of their frames, and releases its pages. Returns
-    /// false if that was done before.
+    /// Copies the bytes of a completed read out of their frames, and releases its pages in the
+    /// machine. Returns false without an effect if this was done before. `pump` must follow.
     pub(super) fn detach(&mut self, now: Time, id: InFlightId) -> bool {
         let InFlightRead { completed, read, .. } = &mut self.in_flight.reads[id];
         let Some(read) = read.take_if(|_| completed.detached.is_none()) else { return false };
@@ -356,13 +360,14 @@ impl EngineState {
         self.in_flight.storage.backend()
     }
 
-    /// True if a leader sleeps in the storage.
+    /// True if there is a leader.
     pub(crate) fn has_leader(&self) -> bool {
         self.in_flight.leader.is_active
     }
 
-    /// Makes the calling thread the leader, which waits for `queue`. Returns its *term*, a number
-    /// that distinguishes successive leaders, and the latest time to wake up.
+    /// Makes the calling thread the leader, which waits for `queue` (`None`: the reactor). Returns
+    /// its *term*, a number that distinguishes successive leaders, and the latest time to wake up.
+    /// The time is `None` if the machine has no timed work.
     pub(crate) fn become_leader(&mut self, queue: Option<QueueId>) -> (u64, Option<Time>) {
         let wakes_at = self.machine.next_wake();
         let term = self.in_flight.leader.term + 1;
@@ -371,8 +376,9 @@ impl EngineState {
         (term, wakes_at)
     }
 
-    /// Ends the leader's sleep with the result `slept`, and takes in completions. Ends its lead,
-    /// unless another thread has replaced it since `term`.
+    /// Called by a leader after its sleep, with its number `term`. Ends its lead, unless another
+    /// thread has replaced it: the present leader then keeps the role. Takes in the available
+    /// completions in any case. `slept` is the result of the sleep, as for `collect_completions`.
     pub(crate) fn end_lead(&mut self, term: u64, slept: Result<bool, BackendError>) {
         let lead = &mut self.in_flight.leader;
         if lead.term == term {
@@ -390,9 +396,12 @@ impl EngineState {
         }
     }
 
-    /// Takes in the available completions. `slept` is the result of the sleep before: `Ok(true)`
-    /// means that the completions have just arrived. An error fails all reads. Returns true if
-    /// there were any completions.
+    /// Takes in the available completions and submits the requests that result. `slept` is the
+    /// result of a sleep before. `Ok(true)`: no completion was there when the sleep began, so all
+    /// have arrived just now, and their times are set to now. `Ok(false)`: there was no sleep, or
+    /// completions were there before it, so their times stay. An error of the sleep or of the
+    /// storage ends the storage: all waiting reads fail. Returns true if there were any
+    /// completions.
     pub(crate) fn collect_completions(&mut self, slept: Result<bool, BackendError>) -> bool {
         let in_flight = &mut self.in_flight;
         let have_just_arrived = slept == Ok(true);
@@ -413,8 +422,8 @@ impl EngineState {
         has_some
     }
 
-    /// Returns true if the reactor must be woken, to lead or to monitor the leader, and marks it as
-    /// not idle.
+    /// Returns true if tasks wait and the reactor must be woken: to lead, or to monitor the leader.
+    /// Marks the reactor as not idle.
     pub(super) fn take_reactor_wake(&mut self) -> bool {
         self.in_flight.has_tasks()
             && (std::mem::take(&mut self.is_reactor_idle) || !self.in_flight.leader.is_active)

@@ -55,7 +55,8 @@ impl StorageFile {
 }
 
 impl StorageBackend {
-    /// Adds a file and returns its first sector.
+    /// Adds a file and returns its first sector, by which requests address it: all files of a
+    /// storage share one range of sector numbers.
     ///
     /// # Panics
     /// The file belongs to the other kind of backend.
@@ -100,7 +101,8 @@ impl StorageBackend {
         }
     }
 
-    /// Prepares a request that the caller executes itself.
+    /// Prepares a request that the caller executes itself. `segments` is its memory, in the order
+    /// of the bytes.
     ///
     /// # Panics
     /// The storage does not permit this.

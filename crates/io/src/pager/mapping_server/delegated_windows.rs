@@ -147,9 +147,9 @@ impl DelegatedWindows {
         })
     }
 
-    /// Returns the budget if `pages` more pages fit into it at time `now`, after abandoned windows
-    /// are taken back. Measures the device on the first call. On a slow device, no window is
-    /// delegated any more.
+    /// Returns the budget if `pages` more pages fit into it at time `now`. Windows that are left or
+    /// abandoned do not count: they can be taken back. The first call measures the device by test
+    /// reads. On a slow device, no window is delegated any more.
     fn budget_with_room(
         &mut self,
         target: &Target,
@@ -218,8 +218,10 @@ fn next_window(runs: &PageRanges, page: u64, pages_max: u64, file_pages: u64) ->
 }
 
 impl Areas {
-    /// Delegates the next part of the run that has reached this page. Returns true if the kernel
-    /// serves the page now.
+    /// Delegates the next part of the run that has reached this page to the kernel. Returns true if
+    /// the kernel serves the page now. Returns false if the page continues no long run, or if the
+    /// budget has no room. Also returns false if memory is locked, a page of the window is
+    /// poisoned, or the system refuses.
     pub(super) fn delegate_window(&mut self, machine: &mut Machine, page: u64) -> bool {
         let Some(DelegationBudget { window_pages_max, .. }) = self.delegated_windows.budget else {
             return false;

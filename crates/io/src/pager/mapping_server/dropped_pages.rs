@@ -9,8 +9,9 @@ use super::{Areas, PagePresence};
 use crate::transfers::{self, TransferProgress, TransferStart};
 
 impl Areas {
-    /// Reads a page of the user area again on this thread if the program has dropped it. A
-    /// completed read has the page pinned, so the machine does not read it.
+    /// Reads a page of the user area again on this thread, which waits for the device, if the
+    /// program has dropped it. Does nothing if the page is present or in the shadow. A completed
+    /// read has the page pinned, so the machine does not read it.
     pub(super) fn restore_dropped_page(&mut self, page: u64) -> Result<(), ReadError> {
         while self.has_presence(page, PagePresence::User) && !self.user.is_present(page) {
             if !self.reread_page(page)? {

@@ -98,14 +98,14 @@ impl Areas {
     /// Copies the page at `source_address` to the program's absent page `page`. If `is_protected`
     /// is true, the copy is write-protected.
     fn copy_page(&mut self, page: u64, source_address: usize, is_protected: bool) {
-        // SAFETY: `from` is a page of this server that no thread changes, and the program's page is
-        // absent.
+        // SAFETY: `source_address` is a page of this server that no thread changes, and the
+        // program's page is absent.
         let result =
             unsafe { self.uffd.copy(self.user.address(page), source_address, PAGE, is_protected) };
         result.expect("an absent page of a registered area takes a copy");
     }
 
-    /// Removes the write protection of a mapped page.
+    /// Removes the write protection of a mapped page, and wakes the threads that wait to write.
     fn allow_writes(&mut self, page: u64, frame: u32) {
         // SAFETY: a page of the registered area.
         let allowed = unsafe { self.uffd.unprotect(self.user.address(page), PAGE) };
@@ -113,7 +113,8 @@ impl Areas {
         self.frames[frame as usize].presence = FramePresence::Mapped { page, is_protected: false };
     }
 
-    /// Unmaps the pages of `self.unmaps`.
+    /// Unmaps the pages of `self.unmaps`, reports each to the machine, and empties the list. A page
+    /// that the kernel or the program keeps in its place counts as busy and stays mapped.
     pub(super) fn unmap_all(&mut self, machine: &mut Machine, now: Time) {
         let mut unmaps = std::mem::take(&mut self.unmaps);
         // Adjacent pages in adjacent frames are moved by one call.
@@ -179,7 +180,8 @@ impl Areas {
         count
     }
 
-    /// Moves adjacent pages to adjacent frames by one call.
+    /// Moves adjacent pages to adjacent frames by one call. The error contains the number of bytes
+    /// moved before it.
     fn try_move_run(&self, run: &[Unmap]) -> Result<(), CallError> {
         let first = &run[0];
         let (to, from) =

@@ -51,7 +51,7 @@ impl PrefetchQueue {
     }
 }
 
-/// Pages to drop, and the caller that waits for it.
+/// Numbers of the pages that are still to be dropped, and the caller that waits for their drop.
 #[derive(Debug)]
 pub(super) struct Discard {
     pub(super) pages: Vec<u64>,

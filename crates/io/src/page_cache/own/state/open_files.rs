@@ -1,6 +1,7 @@
 //! Open files and their handle counts. After the last handle has closed, the file is removed once
 //! none of its pages is in flight. A file is found by its identity, so the cost of opening does not
-//! depend on the number of open files.
+//! depend on the number of open files. A *state* of a file is its content between two changes, as
+//! found at an opening. Each state that is open has an entry of its own here.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +24,7 @@ pub(super) const ALL_PAGES: PageRange = PageRange { first: 0, end: u64::MAX };
 pub(in crate::page_cache::own) struct OpenFileEntry {
     file: Arc<OpenFile>,
     id: FileId,
+/// First sector of the file in the storage.
     start_sector: u64,
     /// Number of handles.
     handle_count: u32,
@@ -128,7 +130,8 @@ impl EngineState {
         stale.map(|state| (state, Arc::clone(&self.open_files.entry(state).file))).collect()
     }
 
-    /// Opens another handle of an open file, and returns the machine's identifiers of it.
+    /// Opens another handle of an open file in the machine, counts it, and returns the machine's
+    /// identifiers of it.
     pub(in crate::page_cache::own) fn open_another(&mut self, file: FileId) -> MachineIds {
         let entry = self.open_files.entry_mut(file);
         entry.handle_count += 1;
@@ -192,7 +195,8 @@ impl EngineState {
         }
     }
 
-    /// Removes the files without handles whose pages are no longer in flight.
+    /// Removes the files without handles whose pages are no longer in flight, from the machine and
+    /// from the storage. They are closed after the lock is released.
     pub(super) fn remove_idle_files(&mut self) {
         let mut index = 0;
         while index < self.closing_files.len() {
