@@ -287,8 +287,8 @@ impl Batch {
     }
 
     /// Waits for the next read from the kernel page cache and moves its bytes to `ready`. A read
-    /// that fails there moves to `unstarted`, to be read without that cache. Returns at once if
-    /// there is none.
+    /// that fails there moves to `unstarted`, to be read without that cache. Returns at once if no
+    /// read was submitted to the kernel page cache.
     fn wait_for_kernel_read(&mut self) -> Result<(), ReadError> {
         let next = self.kernel_reads.next(u64::MAX, &mut self.free_buffers);
         let Some((unstarted, status)) = next else { return Ok(()) };
@@ -387,7 +387,8 @@ impl BatchRead<'_> {
             .map_err(ReadError::from_machine)
     }
 
-    /// The bytes in place, in slices of at most a page.
+    /// The bytes in order, as one or more slices of any length. They lie in place in the path's
+    /// cache, or in one copy.
     ///
     /// # Errors
     /// The read failed.

@@ -267,7 +267,7 @@ impl Target {
         })
     }
 
-    /// A file of the running simulation.
+    /// Creates the target of the file with inode number `inode` in the running simulation.
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn simulated(path: &Path, inode: u32, identity: Identity) -> Target {
         let file = File::open("/dev/null").expect("there is always nothing to be opened");
@@ -297,7 +297,7 @@ impl Target {
         Target { bytes, ..self }
     }
 
-    /// Version of the file at opening.
+    /// Version of the file at opening: device, inode, length and times.
     pub(crate) fn identity(&self) -> Identity {
         self.identity
     }

@@ -377,7 +377,7 @@ impl AioContext {
         let _ = poll(&mut [PollFd::new(&self.event_fd, PollFlags::IN)], timeout.as_ref());
     }
 
-    /// Clears the eventfd.
+    /// Clears the eventfd: the next sleep waits for another signal. Does not wait.
     fn clear_event_fd(&self) {
         // Fails if the eventfd is already clear.
         let _ = rustix::io::read(&self.event_fd, &mut [0; 8]);
@@ -399,6 +399,8 @@ impl Drop for AioContext {
 pub(crate) struct AioSleeper(Arc<AioContext>);
 
 impl Sleeper for AioSleeper {
+/// Submits queued requests. Sleeps only if no answer is there, and then returns true: answers found
+/// after the sleep have just arrived.
     fn sleep(&self, sleep: Sleep) -> Result<bool, BackendError> {
         self.0.submit_queued();
         if sleep == Sleep::Never || self.0.has_answers() {
@@ -527,6 +529,7 @@ impl Drop for Aio {
     }
 }
 
+/// Error of the calling thread's last system call, as in `errno(3)`; 0 if there is none.
 fn last_errno() -> i32 {
     std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
 }

@@ -123,7 +123,7 @@ impl ThreadPoolBackend {
         &self.pool
     }
 
-    /// Takes all available answers.
+    /// Moves all available answers to the end of `answers`, without waiting.
     pub(crate) fn take_answers(&mut self, answers: &mut Vec<KernelAnswer>) {
         self.pool.lock().take_answers(answers);
     }

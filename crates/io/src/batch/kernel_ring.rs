@@ -121,7 +121,8 @@ impl KernelRing {
     }
 
     /// Submits the queued reads, and sleeps as `sleep` allows until one ends. Its answer is kept
-    /// for [`take_answer`](KernelRing::take_answer). A failed ring answers its reads as failed.
+    /// for [`take_answer`](KernelRing::take_answer). Reads that a failed ring has not submitted end
+    /// with its error.
     pub(super) fn wait(&mut self, sleep: Sleep) {
         let _ = self.backend.exchange(sleep, &mut self.answers);
     }

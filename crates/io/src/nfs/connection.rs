@@ -80,12 +80,13 @@ impl Connection {
         connect_state
     }
 
-    /// Closes the socket.
+    /// Closes the socket, once no other thread sleeps on it. No effect without a socket.
     pub(crate) fn close(&mut self) {
         self.socket = None;
     }
 
-    /// Sends as many bytes as the socket accepts, and returns their number.
+    /// Sends as many bytes as the socket accepts now, and returns their number, possibly 0. Fails
+    /// with `ENOTCONN` without a socket.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<usize, ConnectionLost> {
         let Some(socket) = &self.socket else { return Err(ConnectionLost(libc::ENOTCONN)) };
         socket.send(bytes)

@@ -323,7 +323,11 @@ impl Caller for CallWatch<'_> {
 /// A connection to a server on which one call can be made and awaited.
 pub(crate) trait CallServer {
     /// Makes one call with the arguments that `put_arguments` writes, and waits for its end.
-    /// Returns the results, decoded with `decode`.
+    /// Returns the results, decoded with `decode`. Results that cannot be decoded make the client
+    /// repeat the call.
+    ///
+    /// # Errors
+    /// The call has ended without results: timeout, denial, or too many garbled replies.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,
@@ -333,7 +337,8 @@ pub(crate) trait CallServer {
 }
 
 impl CallServer for ServerLink {
-    /// No other call may be in flight.
+    /// Sends, receives and sleeps on this thread until the call has ended. No other call may be in
+    /// flight.
     fn ask<T: Send + 'static>(
         &mut self,
         procedure: Procedure,

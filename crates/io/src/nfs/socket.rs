@@ -66,7 +66,8 @@ impl Socket {
         Ok((Socket(socket.into()), connect_state))
     }
 
-    /// State of the connection attempt.
+    /// Returns the state of the connection attempt, without waiting. An error is returned only
+    /// once.
     pub(crate) fn connect_state(&self) -> ConnectState {
         match sockopt::socket_error(&self.0) {
             Ok(Ok(())) if self.0.peer_addr().is_ok() => ConnectState::Done,
@@ -81,7 +82,7 @@ impl Socket {
     }
 
     /// Receives available bytes into the pieces in order. Returns their number, or `None` if there
-    /// are none.
+    /// are none. Fails with error number 0 if the server has closed the connection.
     ///
     /// # Safety
     /// The pieces, at most 1,024, are valid for writes and not used by other code meanwhile.

@@ -388,7 +388,7 @@ impl CallServer for &NfsShared {
     }
 }
 
-/// Creates an eventfd to sleep on.
+/// Creates an eventfd to sleep on. Its error is `NoBell`.
 fn new_event_fd() -> Result<EventFd, BackendError> {
     EventFd::new().map_err(|errno| BackendError::NoBell { errno: errno.raw_os_error() })
 }

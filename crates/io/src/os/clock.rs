@@ -22,7 +22,7 @@ impl Clock {
         Clock { start: now() }
     }
 
-    /// Time since the start.
+    /// Time since the start of this clock, in nanoseconds as a [`Time`].
     pub fn now(&self) -> Time {
         // 2^64 ns are 584 years.
         Time(now().duration_since(self.start).as_nanos() as u64)

@@ -20,7 +20,8 @@ impl EventFd {
         Ok(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
     }
 
-    /// Signals the eventfd.
+    /// Signals the eventfd: it is readable until it is cleared, and a poll(2) of it ends. Does not
+    /// wait.
     pub(crate) fn signal(&self) {
         #[cfg(any(test, feature = "simulation"))]
         if crate::simulation::memory::signal_event_fd(self.0.as_raw_fd()) {
@@ -30,7 +31,7 @@ impl EventFd {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Clears the signal.
+    /// Clears all signals so far. Does nothing without a signal, and does not wait.
     pub(crate) fn clear(&self) {
         #[cfg(any(test, feature = "simulation"))]
         if crate::simulation::memory::clear_event_fd(self.0.as_raw_fd()) {

@@ -48,13 +48,13 @@ impl ProcessNumber {
         self.0
     }
 
-    /// Process of a stored number.
+    /// Converts a stored `number` back.
     #[inline]
     pub(crate) const fn of(number: u32) -> ProcessNumber {
         ProcessNumber(number)
     }
 
-    /// True for the calling process.
+    /// True if this is the number of the calling process. False in a process without a number yet.
     #[inline]
     pub(crate) fn is_current(self) -> bool {
         // SAFETY: the pointer is `UNASSIGNED` or the word of `number_word`; neither is ever freed.
@@ -147,7 +147,7 @@ impl<T> ProcessOwned<T> {
         self.is_of_this_process().then_some(&*self.value)
     }
 
-    /// Like [`get`](ProcessOwned::get), mutable.
+    /// Like [`get`](ProcessOwned::get), with exclusive access.
     pub(crate) fn get_mut(&mut self) -> Option<&mut T> {
         if self.is_of_this_process() { Some(&mut self.value) } else { None }
     }
@@ -191,7 +191,7 @@ impl<T: Send + Sync> ForkLocal<T> {
         }
     }
 
-    /// The value, if created.
+    /// The value; `None` if it was not created yet.
     #[inline]
     pub(crate) fn get(&self) -> Option<&T> {
         // SAFETY: null, or a box leaked by `get_or_init` that lives as long as `self`.

@@ -133,14 +133,16 @@ fn limiting_cgroups(root: &Path, line: &str) -> Vec<(PathBuf, &'static CgroupFil
     groups.map(|group| (group.to_path_buf(), names)).collect()
 }
 
-/// Returns the number after a name at the start of a line, or `None` if there is none.
+/// Returns the number after `name` at the start of a line of `text`, without its unit. Returns
+/// `None` if there is none.
 fn number_after(text: &str, name: &str) -> Option<u64> {
     let number_in_line =
         |line: &str| line.strip_prefix(name)?.split_whitespace().next()?.parse().ok();
     text.lines().find_map(number_in_line)
 }
 
-/// Returns the `total` in µs of the first line (`some`) of a pressure stall information file.
+/// Returns the `total` in µs of the first line (`some`) of a pressure stall information file; 0 if
+/// the file cannot be read.
 fn total_stall_us(path: &Path) -> u64 {
     let text = read_to_string(path).unwrap_or_default();
     let total = text.lines().next().and_then(|line| line.split("total=").nth(1));

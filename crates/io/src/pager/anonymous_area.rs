@@ -85,7 +85,7 @@ impl AnonymousArea {
         (self.pages * PAGE_BYTES) as usize
     }
 
-    /// Address of a page.
+    /// Address of the first byte of page number `page` of the area.
     pub(super) fn address(&self, page: u64) -> usize {
         debug_assert!(page < self.pages, "page {page} of {}", self.pages);
         self.base.as_ptr() as usize + (page * PAGE_BYTES) as usize

@@ -252,6 +252,7 @@ impl MappingServer {
 }
 
 impl Areas {
+    /// Present time of the server's clock.
     fn now(&self) -> Time {
         self.clock.now()
     }
@@ -356,8 +357,8 @@ impl Areas {
         }
     }
 
-    /// Starts a read in the machine, which reports its end to `on_done`. `tag` is [`FAULT_TAG`] or
-    /// the slot of a command in `owner_reads`.
+    /// Starts a read in the machine, which returns it with `tag` when it has ended. `tag` is
+    /// [`FAULT_TAG`] or the slot of a command in `owner_reads`.
     fn read(
         &mut self,
         machine: &mut Machine,

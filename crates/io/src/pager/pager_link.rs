@@ -1,4 +1,6 @@
-//! Link between a pager and its thread: commands in one direction, replies in the other.
+//! Link between a pager and its thread: commands in one direction, replies in the other. A *pager*
+//! is a mapping or a region. Its *owner* is the program's object, which holds the link. Its
+//! *server* runs on the thread and serves the faults.
 //!
 //! Only this thread can fill a page. If it died, threads would wait forever. After its userfaultfd
 //! is closed, absent pages would read as zeros, which are wrong bytes. A panic of this thread
@@ -21,7 +23,7 @@ pub(super) trait PagerServer {
     /// Accesses whose faults it serves.
     fn scope(&self) -> FaultScope;
 
-    /// Serves until the inbox is closed.
+    /// Serves faults and commands on the calling thread until the inbox is closed.
     fn run(&mut self);
 }
 
@@ -107,7 +109,7 @@ impl<C: Send + 'static> PagerLink<C> {
         self.inbox.event_fd.signal();
     }
 
-    /// Sends a command and waits for its reply.
+    /// Sends the command that `command` makes of a reply channel, and waits for its reply.
     ///
     /// # Panics
     /// As for [`send`](Self::send).
@@ -129,7 +131,7 @@ impl<C> Inbox<C> {
         self.state.lock().expect(POISON).commands.pop_front()
     }
 
-    /// True if the owner is gone.
+    /// True once the owner has dropped its link: the thread must end.
     pub(super) fn is_closed(&self) -> bool {
         self.state.lock().expect(POISON).is_closed
     }

@@ -1,4 +1,5 @@
 //! The object that a run reads through: a path over files of this machine, or over a server's file.
+//! A *path* is a `ReadPath` of the public API.
 
 use readpath_core::unit::PAGE_BYTES;
 
@@ -14,8 +15,8 @@ use crate::path::builder::Builder;
 /// Number of attempts to open a server's file.
 const OPEN_ATTEMPTS: usize = 20;
 
-/// Creates the path, and opens the file if it is on a server. `None` if the file cannot be opened
-/// for an expected reason.
+/// Creates the path, and opens the file if it is on a server. Returns `None` if each of
+/// `OPEN_ATTEMPTS` attempts fails for an expected reason. An unexpected failure ends the run.
 pub(super) fn build(scenario: &Scenario) -> Option<(ReadPath, Option<File>)> {
     let Some(server) = &scenario.server else {
         let path = builder(scenario).build().unwrap_or_else(|error| panic!("{error}"));

@@ -72,6 +72,7 @@ struct Page {
 }
 
 impl Page {
+/// Creates an absent page without users.
     fn absent() -> Page {
         Page {
             state: PageState::Absent,
@@ -434,7 +435,9 @@ impl World {
         Ok(())
     }
 
-    /// Fills absent pages with copies (`UFFDIO_COPY`).
+    /// Fills absent pages with copies (`UFFDIO_COPY`), page by page, and wakes their touches.
+    /// Writes the number of bytes done, or a negative errno, to `argument`. Returns the reason for
+    /// a stop.
     fn copy(&self, uffd: RawFd, argument: &mut raw::uffdio_copy) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         let is_protected = argument.mode & u64::from(raw::UFFDIO_COPY_MODE_WP) != 0;
@@ -460,7 +463,7 @@ impl World {
         answer
     }
 
-    /// Fills absent pages with zeros (`UFFDIO_ZEROPAGE`).
+    /// Fills absent pages with zeros (`UFFDIO_ZEROPAGE`). Results as for `copy`.
     fn zero(&self, uffd: RawFd, argument: &mut raw::uffdio_zeropage) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
         let (count, answer) = self.for_each_page(start, len, |to| {
@@ -473,7 +476,7 @@ impl World {
         answer
     }
 
-    /// Poisons absent pages (`UFFDIO_POISON`).
+    /// Poisons absent pages (`UFFDIO_POISON`). Results as for `copy`.
     fn poison(&self, uffd: RawFd, argument: &mut raw::uffdio_poison) -> Result<(), Errno> {
         let raw::uffdio_range { start, len } = argument.range;
         let put = |to| self.memory().fill_absent(to, uffd, PageState::Poisoned);
@@ -482,7 +485,9 @@ impl World {
         answer
     }
 
-    /// Moves pages to absent pages (`UFFDIO_MOVE`).
+    /// Moves pages to absent pages (`UFFDIO_MOVE`). Results as for `copy`. Fails with EBUSY at a
+    /// page that a transfer or call uses. Moves nothing (EINVAL) if a side is not in one mapping,
+    /// or if only one side is locked.
     fn move_pages(&self, uffd: RawFd, argument: &mut raw::uffdio_move) -> Result<(), Errno> {
         let shift = argument.src.wrapping_sub(argument.dst) as usize;
         {
@@ -529,7 +534,8 @@ impl World {
         answer
     }
 
-    /// Removes write protection (`UFFDIO_WRITEPROTECT`).
+    /// Removes write protection (`UFFDIO_WRITEPROTECT`) from the present pages of a range, and
+    /// wakes its touches. Fails with EAGAIN and no effect by `short_call_rate`.
     fn unprotect(&self, argument: &raw::uffdio_writeprotect) -> Result<(), Errno> {
         let short_call_rate = self.disk.borrow().faults().short_call_rate;
         if self.happens_one_in(short_call_rate) {

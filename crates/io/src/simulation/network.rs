@@ -421,7 +421,7 @@ pub(crate) enum EventFd {
 }
 
 impl EventFd {
-    /// Creates an eventfd without a signal.
+    /// Creates an eventfd without a signal. In a simulation it fails as often as a thread start.
     pub(crate) fn new() -> rustix::io::Result<EventFd> {
         match world() {
             Some(world) if world.does_thread_start_fail() => Err(Errno::MFILE),

@@ -199,7 +199,8 @@ fn part_content(page: u64, part: usize, write: u64) -> [u8; PAGE / PAGE_PARTS] {
 }
 
 impl PagedShared {
-    /// Performs an action of a thread.
+    /// Performs an action of a thread on the memory, on the storage below it, or on the time.
+    /// Panics for actions on open files.
     fn perform(&self, world: &World, action: &Action) {
         match action {
             Action::Touch(touch) => self.perform_touch(world, touch),

@@ -62,7 +62,8 @@ impl Drop for TaskWaker {
     }
 }
 
-/// Checks that a caller's code runs without any lock of the engine.
+/// Records a failure of the run if the running task holds a lock. Called by code of callers, which
+/// must run without any lock of the engine. No effect outside a simulation.
 fn assert_no_engine_lock() {
     if let Some(world) = world()
         && world.locks() != 0

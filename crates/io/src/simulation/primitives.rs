@@ -57,6 +57,7 @@ impl<T> Mutex<T> {
         self.inner.try_lock().ok()
     }
 
+    /// See `std::sync::Mutex::get_mut`.
     pub(crate) fn get_mut(&mut self) -> LockResult<&mut T> {
         self.inner.get_mut()
     }
@@ -120,6 +121,7 @@ pub(crate) struct Condvar {
 pub(crate) struct WaitTimeoutResult(bool);
 
 impl WaitTimeoutResult {
+    /// True if the wait ended by its timeout, and not by a notification.
     pub(crate) fn timed_out(self) -> bool {
         self.0
     }
@@ -207,6 +209,7 @@ pub(crate) enum ThreadId {
 }
 
 impl Thread {
+    /// Wakes the parked thread or task. Otherwise its next park returns at once.
     pub(crate) fn unpark(&self) {
         match self {
             Thread::Real(thread) => thread.unpark(),
@@ -254,6 +257,7 @@ impl JoinHandle<()> {
         }
     }
 
+    /// Waits until the thread or task has ended. A panic of a task is no error here.
     pub(crate) fn join(self) -> std::thread::Result<()> {
         match self {
             JoinHandle::Real(handle) => handle.join(),
@@ -268,7 +272,8 @@ impl JoinHandle<()> {
     }
 }
 
-/// See the crate's own `thread::spawn`.
+/// Starts a thread, or a task in a simulation. See the crate's own `thread::spawn`. In a simulation
+/// it fails with EAGAIN at the rate that the run sets.
 pub(crate) fn spawn(
     name: &str,
     body: impl FnOnce() + Send + 'static,

@@ -11,7 +11,7 @@ use Action::{
 
 mod paged;
 
-/// Returns all scenarios.
+/// Returns all scenarios. Each must run without a failure now.
 pub fn regressions() -> Vec<Scenario> {
     let mut regressions = vec![
         failed_batch_reads_during_another_read(),

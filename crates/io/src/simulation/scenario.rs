@@ -1,5 +1,5 @@
 //! A run as plain data: settings of the path, files, and the actions of each thread, drawn from a
-//! seed.
+//! seed. A *path* is a `ReadPath` of the public API. To *draw* is to select at random by the seed.
 
 use readpath_core::splitmix;
 use readpath_core::unit::PAGE_BYTES;
@@ -129,7 +129,7 @@ impl Scenario {
         Scenario::draw_scenario(seed, actions, false)
     }
 
-    /// Draws a scenario with one file on a server.
+    /// Draws a scenario with one file on a server, with about `actions` actions in all.
     pub fn from_seed_with_server(seed: u64, actions: u64) -> Scenario {
         Scenario::draw_scenario(seed, actions, true)
     }
@@ -311,7 +311,8 @@ fn draw_range(draw: &mut Draw, files: &[u64]) -> ScenarioRead {
     (file, offset, bytes)
 }
 
-/// Draws one action of the kinds whose bits are set in `kinds`.
+/// Draws one action of the kinds whose bits are set in `kinds`. `files` are the lengths of the
+/// files in bytes. If `changes_files` is false, no action changes a file.
 fn draw_action(draw: &mut Draw, files: &[u64], kinds: u64, changes_files: bool) -> Action {
     loop {
         let kind = draw.number_below(20);

@@ -50,7 +50,7 @@ pub struct SimulatedServer {
 }
 
 impl SimulatedServer {
-    /// URL of the run's file.
+    /// URL of the run's file with the options of this server.
     pub(super) fn url(&self) -> String {
         let SimulatedServer { rsize, slots, repeat_ms, timeout_ms, .. } = self;
         let source = if self.from_reserved { "reserved" } else { "any" };

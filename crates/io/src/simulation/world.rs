@@ -358,7 +358,7 @@ impl World {
         self.tasks.borrow()[self.running.get() as usize].locks
     }
 
-    /// Records the number of the running task's action, from 1.
+    /// Sets the number of the running task's action, from 1, for the description of a hanging run.
     pub(super) fn set_action(&self, action: usize) {
         self.tasks.borrow_mut()[self.running.get() as usize].action = action;
     }
@@ -391,7 +391,8 @@ impl World {
         rate > 0 && self.random_below(rate) == 0
     }
 
-    /// True if the next thread start fails.
+    /// True if the present thread start must fail, once in `refuse_thread_one_in` calls by the
+    /// seed.
     pub(crate) fn does_thread_start_fail(&self) -> bool {
         self.happens_one_in(self.rates.refuse_thread_one_in)
     }
@@ -511,7 +512,7 @@ impl World {
         self.events.borrow_mut().insert((self.ns.get() + ns, event_number), event.into());
     }
 
-    /// Handles the events that are due.
+    /// Handles the events whose time has come, in the order of their times.
     fn handle_due_events(&self) {
         loop {
             let mut events = self.events.borrow_mut();
@@ -531,7 +532,7 @@ impl World {
     }
 }
 
-/// Returns the message of a panic from its payload.
+/// Returns the message of a panic from its payload, or a placeholder for a payload without text.
 pub(super) fn panic_message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned())

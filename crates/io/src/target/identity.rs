@@ -56,7 +56,8 @@ pub(crate) struct Identity {
 const STABLE_AFTER_SECONDS: i64 = 2;
 
 impl Identity {
-    /// Identity from statx(2).
+    /// Creates the identity from the answer of statx(2), without an unstable id. Its length is 0
+    /// for a block device.
     pub(crate) fn from_statx(stat: &Statx) -> Identity {
         let time = |time: rustix::fs::StatxTimestamp| (time.tv_sec, i64::from(time.tv_nsec));
         Identity {
@@ -137,7 +138,8 @@ impl Identity {
     }
 }
 
-/// Clock of file time stamps (resolution: one tick of the system), in seconds and nanoseconds.
+/// Present time of the clock of file time stamps, in seconds and nanoseconds since 1970. Its
+/// resolution is one tick of the system.
 pub(crate) fn file_time() -> (i64, i64) {
     #[cfg(any(test, feature = "simulation"))]
     if let Some(time) = crate::simulation::file_time() {

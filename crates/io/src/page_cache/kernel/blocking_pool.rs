@@ -196,7 +196,7 @@ impl BlockingPoolState {
 }
 
 impl BlockingPool {
-    /// Creates a pool without threads.
+    /// Creates a pool of the calling process, without threads. Threads start on demand.
     pub(super) fn new() -> BlockingPool {
         BlockingPool { shared: Arc::default(), process: ProcessNumber::current() }
     }

@@ -71,7 +71,7 @@ impl BlockingRead {
         self.has_ended()
     }
 
-    /// True if the read has ended.
+    /// True if the read has ended, successful or not. Its bytes may then be taken.
     pub(crate) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::Acquire)
     }

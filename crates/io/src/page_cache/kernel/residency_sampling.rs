@@ -1,7 +1,8 @@
 //! Residency sampling: reads that skip the residency check where the kernel caches the pages.
 //!
 //! A page is *resident* if it is in the kernel page cache. A read *hits* if all its pages are
-//! resident, and *misses* otherwise.
+//! resident, and *misses* otherwise. The *policy* is the readahead policy of this process, which
+//! must see the misses.
 //!
 //! A read with `RWF_NOWAIT` returns resident bytes only and so shows whether the policy is needed.
 //! It costs a tenth more than `pread(2)` of 4 resident KiB, and most reads behave like the ones
@@ -105,11 +106,13 @@ pub(crate) struct ResidencySampler {
 }
 
 impl ResidencySampler {
+    /// Returns the unpacked present state.
     #[inline]
     fn state(&self) -> SamplerState {
         SamplerState::unpack(self.bits.load(Ordering::Relaxed))
     }
 
+    /// Replaces the present state.
     #[inline]
     fn set(&self, state: SamplerState) {
         self.bits.store(state.pack(), Ordering::Relaxed);
@@ -152,7 +155,8 @@ impl ResidencySampler {
         });
     }
 
-    /// Records if a checked or timed read found all its pages resident.
+    /// Records if a checked or timed read found all its pages resident, which selects the method of
+    /// the next reads: see the table of the module.
     pub(crate) fn record_check(&self, is_resident: bool) {
         self.set(self.state().after_check(is_resident));
     }

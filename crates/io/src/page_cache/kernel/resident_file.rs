@@ -1,4 +1,6 @@
-//! Pages that are resident in the kernel, read from there by a path with a cache of its own.
+//! Pages that are resident in the kernel, read from there by a path with a cache of its own. (A
+//! *path* is a `ReadPath` of the public API. A page is *resident* if it is in the kernel page
+//! cache.)
 //!
 //! A file that was just written, or that another program reads, is already in memory. Reading it
 //! from the device again takes tens of times as long as a copy. A read that finds none of its pages
@@ -76,7 +78,8 @@ impl CheckRate {
         self.calls.fetch_add(1, Ordering::Relaxed) & ((1 << period_log2) - 1) == 0
     }
 
-    /// Records if a check found its range resident, and returns the same value.
+    /// Records if a check found its range resident, and returns the same value. A success restores
+    /// the full rate, and a failure may halve it.
     fn record_result(&self, is_resident: bool) -> bool {
         match is_resident {
             true => self.consecutive_failures.store(0, Ordering::Relaxed),
@@ -104,7 +107,7 @@ impl ResidentFile {
         are_pages_resident(&self.target, pages)
     }
 
-    /// Returns the second open file, opened at first use.
+    /// Returns the second open file, opened at first use. Returns `None` if that failed.
     fn open_buffered(&self) -> Option<&BufferedFile> {
         let open = || BufferedFile::open_without_readahead(&self.target);
         self.buffered_file.get_or_init(open).as_ref()

@@ -20,14 +20,15 @@ const PERIOD_NS: u64 = 1_000_000_000;
 /// Spare memory, measured at most once a second.
 #[derive(Debug)]
 pub(super) struct SpareMemory {
-    /// Limit in bytes, if the option was given.
+    /// Limit of the path's option for whole files in bytes, if it was given.
     named_bytes: Option<u64>,
     /// Pages, and the time of the last measurement.
     measured: Mutex<(u64, Option<Time>)>,
 }
 
 impl SpareMemory {
-    /// Creates the state without a measurement. `named_bytes` is the limit of the option.
+    /// Creates the state without a measurement. `named_bytes` is the limit of the option in bytes,
+    /// if it was given. With 0, there is no spare memory.
     pub(super) fn new(named_bytes: Option<u64>) -> SpareMemory {
         SpareMemory { named_bytes, measured: Mutex::default() }
     }

@@ -1,8 +1,8 @@
 //! Memory that grows with use while the system has spare memory, and shrinks when others need it.
 //!
-//! A path without a configured memory size reserves addresses for most of the memory that the
-//! process may use. A *limit* bounds the memory that it uses. The limit is the smaller of two
-//! amounts:
+//! A *path* is a `ReadPath` of the public API, with one engine and its cache. A path without a
+//! configured memory size reserves addresses for most of the memory that the process may use. A
+//! *limit* bounds the memory that it uses. The limit is the smaller of two amounts:
 //!
 //! - The useful amount: 256 MiB plus twice the bytes that were read again because they were
 //!   evicted. A single sequential stream gains nothing from own memory and pays for it. Clearing 1
@@ -252,7 +252,7 @@ struct ElasticEngines {
 }
 
 impl ElasticEngines {
-    /// Removes the engines that were dropped.
+    /// Removes the entries of engines that were dropped.
     fn remove_dropped(&mut self) {
         self.engines.retain(|engine| engine.strong_count() != 0);
     }

@@ -1,6 +1,7 @@
 //! The engine's lock. Each critical section ends in the same way. Dropping the guard releases the
 //! lock first. After that it hands submitted requests to the kernel, wakes waiting threads, and
-//! drops values whose drop makes a system call or runs foreign code.
+//! drops values whose drop makes a system call or runs foreign code. These are the *deferred*
+//! actions, which code under the lock has only recorded.
 
 use std::ops::{Deref, DerefMut};
 

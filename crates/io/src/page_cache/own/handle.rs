@@ -1,5 +1,7 @@
-//! Handles of open files, and their replacement. In a child made by `fork` another engine's handle
-//! takes over. After a change of the file a handle of its new state takes over.
+//! Handles of open files, and their replacement. A *handle* is one opening of a file by the
+//! program, with a readahead state of its own. The *engine* is the path's own cache with its
+//! requests. In a child made by `fork` another engine's handle takes over. After a change of the
+//! file a handle of its new state takes over.
 //!
 //! Every operation enters through [`Handle::current`], which returns the handle to use in this
 //! process at this time. In a child this is a handle of a new engine over the same open file with

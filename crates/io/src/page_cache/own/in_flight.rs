@@ -1,8 +1,11 @@
 //! Work in flight: requests in the storage, reads that wait for them, and threads and tasks that
 //! wait for the reads.
 //!
-//! Each read in flight has an entry. The reads of one thread, task or batch form a *completion
-//! queue*, with the reads in flight and the completed ones.
+//! The *machine* is the state machine of the cache: it decides on requests, frames and evictions.
+//! The *storage* executes the requests. The *leader* is the thread that sleeps in the storage for
+//! all waiting threads, and the *reactor* the thread that leads for tasks. Each read in flight has
+//! an entry. The reads of one thread, task or batch form a *completion queue*, with the reads in
+//! flight and the completed ones.
 //!
 //! This module drives the machine. It submits the machine's requests to the storage, except a
 //! request that the waiting thread executes itself. It moves completed reads to their queues.

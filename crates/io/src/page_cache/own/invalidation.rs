@@ -12,8 +12,8 @@ use super::pending_read::PendingRead;
 use crate::read_error::ReadError;
 
 impl Handle {
-    /// Drops a range of the file in each of its open states, and waits for the pages of the range
-    /// that are in flight.
+    /// Drops the cached pages of a range of the file in each of its open states. Waits for the
+    /// pages of the range that are in flight. No effect without an engine, which has no pages.
     pub(crate) fn invalidate(&self, range: PageRange) {
         if self.engine.existing_engine().is_none() {
             return;

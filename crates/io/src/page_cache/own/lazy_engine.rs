@@ -1,5 +1,6 @@
-//! Ownership and lazy construction of an engine. The *engine* is the path's own cache with its
-//! requests.
+//! Ownership and lazy construction of an engine. A *path* is a `ReadPath` of the public API. The
+//! *engine* is the path's own cache with its requests. The *owner* is the object here that has the
+//! engine, or the options to build it. The *reactor* is the engine's thread for futures.
 //!
 //! A path that caches pages itself builds its engine at once. A path with the kernel page cache
 //! does not. An engine costs as much as opening a file a hundred times (memory, tables, the device
@@ -168,7 +169,8 @@ impl LazyEngine {
         })
     }
 
-    /// Returns a new number for the next file to be opened.
+    /// Returns the number of the next file to be opened, from 0 in the order of the openings, and
+    /// counts it.
     pub(super) fn next_file_number(&self) -> u32 {
         self.opened_files.fetch_add(1, Ordering::Relaxed)
     }

@@ -26,8 +26,8 @@ impl Engine {
         )
     }
 
-    /// Completes all work in flight and checks for leaks. The engine must be unused, except that
-    /// `pinned_expected` pages are still pinned by guards.
+    /// Completes all work in flight, which may sleep, and checks for leaks. The engine must be
+    /// unused, except that `pinned_expected` pages are still pinned by guards.
     ///
     /// # Errors
     /// Describes the first leak found.

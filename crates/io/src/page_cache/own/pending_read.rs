@@ -1,5 +1,6 @@
 //! A read through the machine that a thread or a task waits for, from its start to the copy of its
-//! bytes. All reads except batches use this module.
+//! bytes. The *machine* is the state machine of the cache. All reads except batches use this
+//! module.
 //!
 //! A read takes the lock twice: once to start, once to take the result and release the pages.
 //! Between the two, a thread executes one request of its own read itself, if the storage permits

@@ -325,8 +325,9 @@ impl Areas {
         self.delegated_windows.take_back_thread.is_some()
     }
 
-    /// Takes the window with this index back: replaces it by absent pages that this server fills.
-    /// Faults that are read meanwhile are added to `self.pending_faults`.
+    /// Takes the window with this index back, and waits: replaces it by absent pages that this
+    /// server fills. Faults that are read meanwhile are added to `self.pending_faults`. If the
+    /// system refuses, the kernel serves the window permanently, and no more windows are delegated.
     fn take_back_window(&mut self, window_index: usize) {
         let Some(window) = self.delegated_windows.windows.remove(window_index) else { return };
         let take_back_thread = self

@@ -123,7 +123,8 @@ pub(crate) fn sleep(
     }
 }
 
-/// Sleeps until a userfaultfd is readable, or `timeout` has passed; false outside a simulation.
+/// Sleeps until a userfaultfd is readable, or `timeout` of virtual time has passed. Then returns
+/// true. Returns false at once outside a simulation.
 pub(crate) fn wait_until_readable(uffd: BorrowedFd<'_>, timeout: Duration) -> bool {
     let Some(world) = world() else { return false };
     world.preemption_point();
@@ -133,7 +134,7 @@ pub(crate) fn wait_until_readable(uffd: BorrowedFd<'_>, timeout: Duration) -> bo
     true
 }
 
-/// Signals an eventfd; false outside a simulation.
+/// Signals an eventfd and returns true. Returns false without an effect outside a simulation.
 pub(crate) fn signal_event_fd(event_fd: RawFd) -> bool {
     let Some(world) = world() else { return false };
     world.signal_event_fd(event_fd);
@@ -173,7 +174,8 @@ pub(crate) fn assert_readable(address: usize) {
     );
 }
 
-/// Drops the pages of a range, which begins at `address`. Returns false outside a simulation.
+/// Drops the pages of a range, which begins at `address`, on behalf of the pager. Returns true
+/// after the drop, and false without an effect outside a simulation.
 pub(crate) fn release(address: usize, range: PageRange) -> bool {
     let Some(world) = world() else { return false };
     world.drop_pages(address, range.count() as usize, true);
@@ -214,12 +216,12 @@ fn kernel() -> Option<Kernel> {
     world()?.memory().kernel().cloned()
 }
 
-/// The kernel's largest page of a file, in pages.
+/// The kernel's largest page of a file, in pages; `None` in a run without delegated windows.
 pub(crate) fn large_folio_pages() -> Option<u64> {
     kernel().map(|kernel| kernel.large_folio_pages)
 }
 
-/// Properties of the device below the file.
+/// Properties of the device below the file; `None` in a run without delegated windows.
 pub(crate) fn queue() -> Option<QueueLimits> {
     kernel().map(|kernel| QueueLimits {
         request_bytes_max: 1 << 20,

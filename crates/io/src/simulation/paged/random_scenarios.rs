@@ -143,7 +143,8 @@ impl DrawnRun {
     }
 }
 
-/// Draws one action on a memory of `pages` pages, of the kinds whose bits are set in `kinds`.
+/// Draws one action on a memory of `pages` pages, of the kinds whose bits are set in `kinds`. If
+/// `changes_file` is true, the action may also change the file of a mapping.
 fn draw_action(draw: &mut Draw, pages: u64, kinds: u64, changes_file: bool) -> Action {
     loop {
         let kind = draw.number_below(16);

@@ -50,11 +50,12 @@ pub(in crate::page_cache::own) struct OpenFiles {
 }
 
 impl OpenFiles {
-    /// Returns the entry of an open file.
+    /// Returns the entry of an open file. Panics if the file is not open.
     fn entry(&self, id: FileId) -> &OpenFileEntry {
         self.files[id.0 as usize].as_ref().expect("the file is open")
     }
 
+    /// Like `entry`, for a change of the entry.
     fn entry_mut(&mut self, id: FileId) -> &mut OpenFileEntry {
         self.files[id.0 as usize].as_mut().expect("the file is open")
     }
